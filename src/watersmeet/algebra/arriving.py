@@ -1,4 +1,4 @@
-"""Rows in the order in which they came: what is known of them without looking at those that come later."""
+"""Rows in the order of arrival: what is known of them without the rows that arrive later."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from watersmeet.algebra.relations import Arrivals, Cut, Filter, Project, Relatio
 
 
 def arrivals_below(node: Relation, *, unnested: bool = False) -> Arrivals | None:
-    """What gives the rows of `node`, if they are what was written to a relation, maybe cut, filtered or projected.
+    """The `Arrivals` that the rows of `node` come from, if there are only cuts, filters and projects in between.
 
-    unnested: or several of each, which came at once.
+    unnested: allow `Unnest` in between; the rows that it makes of one row arrive together.
     """
     while isinstance(node, (Cut, Filter, Project)) or (unnested and isinstance(node, Unnest)):
         node = node.input
@@ -17,7 +17,7 @@ def arrivals_below(node: Relation, *, unnested: bool = False) -> Arrivals | None
 
 
 def is_by_arrival(node: Window) -> bool:
-    """Whether all functions order rows by arrival and look back only: no later row changes a value."""
+    """Whether all calls order rows by arrival and look back, so that no later row changes a value."""
     arrivals = arrivals_below(node.input, unnested=True)
     if arrivals is None:
         return False
@@ -26,6 +26,6 @@ def is_by_arrival(node: Window) -> bool:
 
 
 def lagging(node: Window) -> int | None:
-    """How many rows of a partition are asked for again by those that come, where all functions are lag by arrival."""
+    """How many earlier rows of a partition a new row reads, if all calls are lag by arrival; else None."""
     found = [c.number for c in node.calls if c.function == "lag"]
     return max(1, *found) if len(found) == len(node.calls) and is_by_arrival(node) else None

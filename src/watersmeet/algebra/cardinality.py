@@ -1,4 +1,4 @@
-"""How many rows a tree can have: at most one, where keys and constants prove it."""
+"""Whether a tree has at most one row, as far as keys and constants prove it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _NONE: Final = _Ids()
 
 
 def is_single_row(node: Relation, fixed: _Ids = frozenset()) -> bool:
-    """True if the node has at most one row whatever the inputs are.
+    """True if the node has at most one row, whatever its inputs contain.
 
-    fixed: columns of the node that have one value in the rows in question. Columns of a query around
-    the tree have one value at a time.
+    fixed: columns of the node that have a single value in the rows in question. A column of an enclosing query has one
+    value at a time.
     """
     if isinstance(node, Values):
         return len(node.rows) <= 1
@@ -63,7 +63,9 @@ def is_single_row(node: Relation, fixed: _Ids = frozenset()) -> bool:
 
 
 def constants(node: Relation) -> _Ids:
-    """Columns that have one value in all rows of the node, by equalities with constants or columns around it."""
+    """The columns that have the same value in all rows, because they equal a constant or a column of an enclosing
+    query.
+    """
     if isinstance(node, Filter):
         return _closure(conjuncts(node.predicate), constants(node.input), node.input.ids)
     if isinstance(node, Project):
@@ -103,7 +105,7 @@ def _equality(pair: KeyPair) -> Scalar:
 
 
 def _closure(parts: Iterable[Scalar], fixed: _Ids, own: _Ids) -> _Ids:
-    """`fixed` and the columns that the equalities among `parts` fix with it; what is not `own` is fixed."""
+    """`fixed` and the columns that equalities among `parts` fix with it. Columns that are not `own` are fixed."""
     sides = []
     for part in parts:
         node = part.expression

@@ -1,4 +1,4 @@
-"""Nodes of the algebra about the changes of their input, not its content: see `relations`."""
+"""Nodes of the algebra that are about the changes of their input rather than its content. See `relations`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from watersmeet.watermarks import Watermark
 
 @dataclass(frozen=True)
 class Cut(PassThrough):
-    """What the input gave before a query started, or what it gives from then on, as `circuit.operators.Cut`.
+    """What the input gave before a query started, or what it gives from then on. See `circuit.operators.Cut`.
 
-    keeps before: the content as it was, which stands still. after: only the changes that come later.
+    keeps: `before` keeps the content at the start, which never changes; `after` keeps only later changes.
     """
 
     grows: ClassVar[bool] = True
@@ -26,12 +26,12 @@ class Cut(PassThrough):
 
 @dataclass(frozen=True)
 class LateRowFilter(PassThrough):
-    """The rows of the input that are not late by the column `column`, which has the watermark `bound` from then on.
+    """The input rows that are not late. Above it, the column `column` has the watermark `bound`.
 
-    As `circuit.operators.LateRowFilter`.
-
-    late: those that are instead. age: ids of columns that order the rows of an epoch, the newest first: one is also
-    late behind an older row with a greater time, and without a time.
+    See `circuit.operators.LateRowFilter`.
+    late: keep the late rows instead.
+    age: ids of columns that order the rows of an epoch, the newest first. A row is then also late if its time is NULL
+    or below that of an older row.
     """
 
     grows: ClassVar[bool] = True
@@ -45,12 +45,12 @@ class LateRowFilter(PassThrough):
 
     @property
     def held(self) -> frozenset[str]:
-        """Those of other columns; that of its own column is another one."""
+        """All but that of its own column, which gets another one."""
         return self.input.ids - {self.column}
 
     @property
     def filterable(self) -> frozenset[str]:
-        """None if the order of rows counts: rows that a condition drops decide about others."""
+        """None if `age` orders the rows: a row that a condition removes may make others late."""
         return frozenset() if self.age else self.input.ids
 
     @property
@@ -60,13 +60,14 @@ class LateRowFilter(PassThrough):
 
 @dataclass(frozen=True)
 class Records(Unary):
-    """The changes of a relation as records in the order of a log, as `circuit.operators.Records`: none is ever taken
-    back.
+    """The changes of a relation as log records in order. No record is ever deleted. See `circuit.operators.Records`.
 
-    key: ids of the columns that identify a row of a table, of which the input has the `Changes`, with what these add as
-    its last two columns; None: the input is a relation whose rows only come. kept: ids of the columns that a record
-    without value has. made: whether the record is without value (boolean), and its place in the log (bigint). time: the
-    id of the column that has the time of the change (None: none has). clock: how far these times have come.
+    key: ids of the columns that identify a row of a table. The input is then a `Changes`, which adds the last two
+    columns. None: the input is a relation without deletions.
+    kept: ids of the columns that a tombstone has.
+    made: whether the record is a tombstone (boolean), and its place in the log (bigint).
+    time: the id of the column with the time of the change; None: there is none.
+    clock: how far these times have come.
     """
 
     key: tuple[str, ...] | None
@@ -89,7 +90,7 @@ class Records(Unary):
 
     @property
     def filterable(self) -> frozenset[str]:
-        """None of a table's: every change of it is a record, told from others by the row's key."""
+        """None for a table, each of whose changes is a record: its key says whether it replaces an earlier one."""
         return self.input.ids if self.key is None else frozenset()
 
     @property
@@ -106,12 +107,13 @@ class Records(Unary):
 
 @dataclass(frozen=True)
 class Cause:
-    """What gives the changes of rows their time: changes of one side of a join, or of what is grouped.
+    """Where changed rows get their times from: the changes of one side of a join, or of the rows that are grouped.
 
-    changes: its columns are what `match` names, in that order, then the time of the change. None: the rows that come in
-    the same epoch. match, time: ids of columns of the rows: what is equal, and the time that they have of this side by
-    themselves (None: they say nothing of it). partners: a row that lacks this side has the changes that agree with it
-    in the first so many of `match`, none of them NULL.
+    changes: its columns are those that `match` names, in that order, then the time of the change. None: the rows
+    inserted in the same epoch.
+    match: ids of the columns by which rows and causes match.
+    time: the id of the rows' own time on this side; None: they have none.
+    partners: how many of `match`, none of them NULL, have to match for a row that lacks this side.
     """
 
     changes: Relation | None
@@ -122,11 +124,12 @@ class Cause:
 
 @dataclass(frozen=True)
 class Changes(Relation):
-    """The rows of the input that come and go, as `circuit.operators.Changes`: none is ever taken back.
+    """The rows that are inserted into and deleted from the input. None is ever deleted. See
+    `circuit.operators.Changes`.
 
-    made: whether the row went (boolean), and the time of what caused that (timestamp), by `causes`. All of them match
-    by the same columns first, as many as `matched` has. whole: all columns of the input are kept, because another
-    reader of it has just these.
+    causes: where a change gets its time from. All of them match by the same first columns (`matched`).
+    made: whether the row was deleted (boolean), and the time of the change (timestamp).
+    whole: keep all columns of the input, because another reader of it has exactly these.
     """
 
     input: Relation
@@ -149,18 +152,18 @@ class Changes(Relation):
 
     @property
     def matched(self) -> tuple[str, ...]:
-        """The ids of the columns by which rows and their causes have to be in one place."""
+        """The ids of the columns by which rows and their causes are brought to one place."""
         first = self.causes[0]
         return first.match[: first.partners or len(first.match)]
 
     @property
     def alone(self) -> bool:
-        """Whether what comes gives what goes its time, and nothing else does."""
+        """Whether deleted rows get their times from inserted rows, and from nothing else."""
         return any(c.changes is None for c in self.causes)
 
     @property
     def reads(self) -> frozenset[str]:
-        """The ids of the columns of the input that decide about times."""
+        """The ids of the input columns that decide about times."""
         return frozenset(i for c in self.causes for i in (*c.match, c.time) if i is not None)
 
     @cached_property
@@ -170,7 +173,7 @@ class Changes(Relation):
 
 @dataclass(frozen=True)
 class Repartition(PassThrough):
-    """The input's rows as they are, with as many partitions as the relation that they are joined with has."""
+    """The input's rows, unchanged, with as many partitions as the relation that they are joined with."""
 
     grows: ClassVar[bool] = True
     keeps_times: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Nodes of the logical algebra for window functions and for the first rows of an order, and the keys of an order."""
+"""Nodes of the algebra for window functions and for the first rows of an order, and sort keys."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class SortKey:
     nulls_first: bool = False
 
     def changed(self, change: Callable[[Scalar], Scalar]) -> SortKey:
-        """The key by another expression."""
+        """The key with another expression."""
         return replace(self, value=change(self.value))
 
 
 @dataclass(frozen=True, slots=True)
 class WindowFrame:
-    """Rows around a row, as in `circuit.operators.Frame`, except that value, low and high are expressions."""
+    """The rows around a row, as in `circuit.operators.Frame`, but with expressions for value, low and high."""
 
     mode: Literal["rows", "range", "groups"]
     start: int | None
@@ -47,7 +47,7 @@ class WindowFrame:
         return tuple(s for s in (self.value, self.low, self.high) if s is not None)
 
     def changed(self, change: Callable[[Scalar], Scalar]) -> WindowFrame:
-        """The frame with another expression for each."""
+        """The frame with another expression for each of its own."""
         value, low, high = (None if s is None else change(s) for s in (self.value, self.low, self.high))
         return replace(self, value=value, low=low, high=high)
 
@@ -71,7 +71,7 @@ class WindowCall:
         return (*self.arguments, *condition, *(k.value for k in self.order), *self.frame.scalars)
 
     def changed(self, change: Callable[[Scalar], Scalar]) -> WindowCall:
-        """The call with another expression for each."""
+        """The call with another expression for each of its own."""
         return replace(
             self,
             arguments=tuple(map(change, self.arguments)),
@@ -82,7 +82,7 @@ class WindowCall:
 
     @property
     def looks_back(self) -> bool:
-        """Whether no row behind a row's peers decides its value."""
+        """Whether its value depends only on rows up to a row's last peer."""
         if self.function in ("lag", "lead"):  # their distance may be negative
             return (self.number if self.function == "lag" else -self.number) >= 0
         ends = self.frame.end is not None and self.frame.end <= 0 and self.frame.high is None
@@ -91,15 +91,12 @@ class WindowCall:
 
 @dataclass(frozen=True)
 class Window(Partitioned):
-    """Each input row with the value of each call over the rows that are equal in `partition`.
+    """Each input row with the value of each call over the rows of its partition.
 
-    Outputs: the calls' columns.
-
-    Where an order leaves rows equal, the others of their columns that are read above or here decide, in order.
-    keeps_time: the time that orders the rows keeps its watermark, although rows below it change: only in the calls'
-    values, and from one
-    that is not below it to another. Who reads them must not tell these apart, as a join that compares them with times
-    below it.
+    If an order leaves rows equal, the columns of their rows that are read here or above break the tie, in column order.
+    keeps_time: the time that orders the rows keeps its watermark, although rows below it may change. They change only
+    in the calls' values, from one that is not below the watermark to another. A reader must not distinguish these, for
+    example a join that compares them with times below the watermark.
     """
 
     calls: tuple[WindowCall, ...]
@@ -115,12 +112,12 @@ class Window(Partitioned):
 
     @property
     def held(self) -> frozenset[str]:
-        """The partition's, and the time by which rows are ordered if a row changes with those before it only."""
+        """Those of the partition; also that of the time that orders the rows, if no row changes with a later one."""
         further = {c.order[0].value.column for c in self.calls} if self.keeps_time else {self._looking_back()}
         return super().held | {i for i in further if i is not None}
 
     def _looking_back(self) -> str | None:
-        """The column by which all functions order their rows first, rising, if none reads rows behind a row's peers."""
+        """The column by which all calls order their rows first, ascending, if all calls look back."""
         first = {
             c.order[0].value.column if c.order and not (c.order[0].descending or c.order[0].nulls_first) else None
             for c in self.calls
@@ -142,9 +139,9 @@ class Window(Partitioned):
 
 @dataclass(frozen=True)
 class TopN(Partitioned, PassThrough):
-    """Of the rows that are equal in `partition`, in `order`: those after `offset`, at most `limit` (None: all) of them.
+    """Of each partition, in `order`: the rows after `offset`, at most `limit` of them (None: all).
 
-    with_ties: and those that are equal in `order` to the last one. Equal rows are ordered as in `Window`.
+    with_ties: also rows equal in `order` to the last one. Ties are broken as in `Window`.
     """
 
     order: tuple[SortKey, ...]

@@ -1,4 +1,4 @@
-"""In which columns a row has NULLs because outer joins found no partner for it."""
+"""In which columns a row has NULLs because an outer join found no partner for it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Paddings = frozenset[frozenset[str]]
 
 
 def paddings(node: Relation) -> Paddings:
-    """The columns of `node` that are NULL in rows without partners, for each way of having none.
+    """The columns of `node` that are NULL together in rows without partners, for each way of lacking partners.
 
-    Only the greatest: what is NULL where some partners are missing is NULL where more are.
+    Only the largest sets: what is NULL when some partners are missing is also NULL when more are missing.
 
         Join full, a, b           ->  {columns of a}, {columns of b}
         Join left, a, b           ->  {columns of b}
@@ -48,7 +48,7 @@ def _joined(node: Binary) -> Paddings:
 
 
 def _made(outputs: Iterable[Column], exprs: Iterable[Scalar], padding: frozenset[str]) -> frozenset[str]:
-    """The outputs that are NULL where the columns of `padding` are: those that read no others."""
+    """The outputs that read columns of `padding` and no others, and so are NULL with them."""
     return frozenset(c.id for c, e in zip(outputs, exprs, strict=True) if e.columns and e.columns <= padding)
 
 

@@ -1,8 +1,8 @@
 """Nodes of the logical algebra: frozen, each with its output columns.
 
-`columns` of a node are what it gives; ids are unique within one view's tree. Expressions read
-columns of the node's inputs, and inside the right input of an `Apply` those of its left input, at any
-depth: `free` tells which. Multiplicities count: every node is a multiset.
+Column ids are unique within the tree of a view. An expression reads columns of the node's inputs. Inside the right
+input of an `Apply` it may also read columns of the left input, at any depth; `free` lists these. Every node is a
+multiset: equal rows count separately.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ _KINDS: Final = {"left": "a LEFT JOIN", "right": "a RIGHT JOIN", "full": "a FULL
 class Scan(Relation):
     """The changes of a catalog relation.
 
-    relation_id, relation_name: of the catalog (for EXPLAIN the name). outputs: the columns read.
-    source_names: the relation's own name of each output. append_only: no change ever has diff -1.
-    key: ids among `outputs` that identify a row (the declared primary key), if all are read.
-    watermarks: by id of an output.
+    relation_id, relation_name: as in the catalog; the name is for EXPLAIN.
+    outputs, source_names: the columns that are read, and the names that the relation has for them.
+    append_only: no change has the diff -1.
+    key: ids among `outputs` that identify a row (the declared primary key), if all of them are read.
+    watermarks: by the id of an output.
     """
 
     relation_id: str
@@ -69,7 +70,7 @@ class Scan(Relation):
 
 @dataclass(frozen=True)
 class Values(Relation):
-    """Constant rows. No scalar reads columns, except those of a query around it."""
+    """Constant rows. Their scalars read no columns, except those of an enclosing query."""
 
     rows: tuple[tuple[Scalar, ...], ...]
     outputs: tuple[Column, ...]
@@ -109,9 +110,9 @@ class Filter(PassThrough):
 
 @dataclass(frozen=True)
 class Project(Unary):
-    """One row for each input row: `exprs[i]` gives `outputs[i]`.
+    """One row for each input row: `exprs[i]` computes `outputs[i]`.
 
-    A pass-through column keeps its id or gets a new one.
+    A column that is only passed through keeps its id or gets a new one.
     """
 
     grows: ClassVar[bool] = True
@@ -136,14 +137,15 @@ class Project(Unary):
 
 @dataclass(frozen=True)
 class Join(KeyedJoin):
-    """A join: pairs with equal `keys` for which `residual` (over both inputs) is true.
+    """The pairs with equal `keys` for which `residual` (over both inputs) is true.
 
-    Without keys the right input must be `single_row` or small: it is then copied to every bucket (`broadcast`); the
-    planner refuses all else. spread: which keys say where rows that have to move go; none: all.
-    scatter: of a join without keys, what says where rows of the input that is not copied go if they have to move.
-    arrival: whether a row has partners is decided when it comes, and never revised (EMIT ON ARRIVAL).
-    partners: of an outer join, which of its pairs make a left (right) row one with a partner; a row without one comes
-    out alone as well, beside the pairs that it has. None: all of them.
+    Without keys, one input must have a single row or be small; it is copied to every bucket (`broadcast`). The planner
+    refuses all other joins without keys.
+    spread: the numbers of the keys by which rows are distributed if they have to move; empty: all keys.
+    scatter: the values by which the rows of the input that is not copied are distributed if they have to move.
+    arrival: whether a row has partners is decided when it arrives and is never revised (EMIT ON ARRIVAL).
+    partners: for an outer join, the conditions under which a pair counts as a match for its left and for its right row.
+    A row without such a pair also comes out alone, beside the pairs that it has. None: every pair counts.
     """
 
     kind: JoinKind
@@ -177,13 +179,14 @@ ApplyKind = Literal["inner", "left", "semi", "anti", "mark"]
 
 @dataclass(frozen=True)
 class Apply(Binary):
-    """A dependent join: `right` is evaluated for each row of `left`, whose columns it may read. Gone after `unnest`.
+    """A dependent join: `right` is evaluated for each row of `left` and may read its columns. `unnest` removes it.
 
-    inner, left: LATERAL; the columns of both sides. semi, anti: the left rows for which some, or no, right
-    row has all `pairs` (left side over left, right side over right) equal. mark: the left columns and
-    `mark`, true where semi passes the row and false elsewhere. null_aware (anti, mark): SQL's rule for IN: without
-    an equal row the result is NULL if a comparison was NULL; anti passes a row only where it is false.
-    arrival: `right` is evaluated when the left row comes, and what changes in it later changes nothing.
+    inner, left: LATERAL, with the columns of both sides.
+    semi, anti: the left rows for which some right row, or none, is equal in all `pairs`.
+    mark: the left columns and `mark`, which is true where semi passes the row and false elsewhere.
+    null_aware (anti, mark): SQL's rule for IN. If no row is equal but a comparison was NULL, the result is NULL; anti
+    passes only rows for which it is false.
+    arrival: `right` is evaluated when the left row arrives, and later changes in it have no effect.
     """
 
     revises: ClassVar[str] = "a subquery revises rows"
@@ -212,17 +215,16 @@ class Apply(Binary):
 
 @dataclass(frozen=True)
 class TemporalJoin(KeyedJoin):
-    """Each left row with the right rows of its key as they are when it comes; later changes of the right side change
-    nothing.
+    """Each left row with the right rows of its key at the time when it arrives. Later changes of the right side have no
+    effect.
 
-    kind left: rows that meet nothing stay, with NULLs. looked_up: the column ids of the primary key and the indexes of
-    the right
-    side, a Scan, by which rows can be looked up; None: by any column, of any right side. waits: a row that met nothing
-    when it
-    came waits for the first right rows that fit it and then comes out with them, once
+    kind left: rows without a match stay, with NULLs.
+    looked_up: the columns of the primary key and of each index by which right rows can be looked up; the right side is
+    then a Scan. None: any columns of any right side.
+    waits: a row without a match waits for the first right rows that match, and then comes out with them, once
     (`circuit.operators.TemporalJoin`).
-    ttl_us: the answer for a key serves that long again, whatever becomes of the right side; nothing found is no answer.
-    None: every row asks.
+    ttl_us: an answer for a key is used again for that long, even if the right side changes. Finding nothing is no
+    answer. None: every row is looked up.
     """
 
     called: ClassVar[str] = "a temporal join"
@@ -246,22 +248,23 @@ class TemporalJoin(KeyedJoin):
 
     @property
     def held(self) -> frozenset[str]:
-        """A row that waited comes out however old it is."""
+        """None if rows wait: such a row may come out at any age."""
         return frozenset() if self.waits else self.left.ids
 
 
 @dataclass(frozen=True)
 class TimeFilter(PassThrough):
-    """The input's rows whose column `column` (an id) compares with `bound`, a watermark or a term of the clock, which
-    only rises.
+    """The input rows whose column `column` (an id) compares with `bound`: a watermark, or a term of the clock. It only
+    rises.
 
-    As `circuit.operators.TimeFilter`. final: `bound` is a watermark of the column, so that with `<` each row comes once
-    and is never taken back (EMIT ON WINDOW CLOSE). stays: with `<` or `<=`, rows that come out are not taken back
-    whatever becomes
-    of them below. scatter: what says where rows go if they have to move. untimed: rows with NULL in the column come and
-    go at once.
-    same: ids of further columns that have the column's value where it has one. promised: ids of further columns in
-    which no later row is below `bound` either.
+    See `circuit.operators.TimeFilter`.
+    final: `bound` is a watermark of the column. With `<`, each row comes out once and is never deleted (EMIT ON WINDOW
+    CLOSE).
+    stays: with `<` or `<=`, a row that has come out is not deleted, even if the input deletes it.
+    scatter: the values by which rows are distributed if they have to move.
+    untimed: rows with NULL in the column pass at once.
+    same: ids of further columns that equal the column wherever it has a value.
+    promised: ids of further columns in which no later row is below `bound` either.
     """
 
     revises: ClassVar[str] = "time takes rows back"
@@ -301,12 +304,14 @@ class TimeFilter(PassThrough):
 
 @dataclass(frozen=True)
 class Versions(Relation):
-    """What the rows of a table were from when on: the right side of a temporal join with a time of the left side.
+    """The versions of a table's rows, each with its start: the right side of a temporal join at a time of the left
+    side.
 
-    scan: of all columns of a table with a primary key and an event time; its `watermarks` are empty, as older rows go.
-    time: the
-    id of that time's column. made: from when a version is valid (timestamp or timestamptz), and whether there is a row
-    from then on (boolean); where there is none, the other columns are those of the row that was deleted.
+    scan: all columns of a table with a primary key and an event time. Its `watermarks` are empty, as older rows are
+    deleted.
+    time: the id of the column with the event time.
+    made: the start of a version (timestamp or timestamptz), and whether the row exists from then on (boolean). If it
+    doesn't, the other columns are those of the deleted row.
     """
 
     scan: Scan
@@ -329,13 +334,12 @@ class Versions(Relation):
 
 @dataclass(frozen=True)
 class Arrivals(Relation):
-    """Each row that was written to a relation, as an event of its own: nothing that replaces or deletes it takes it
-    back.
+    """Each row that was written to a relation, as an event: replacing or deleting the row does not remove the event.
 
-    scan: of a table or source. age: two columns (bigint) that order the rows, the newest first. moment: as in `Cut`,
-    where rows
-    of the scan are replaced or deleted: of those that came before a query started only the ones count that are there
-    then.
+    scan: of a table or source.
+    age: two columns (bigint) that order the rows, the newest first.
+    moment: as in `Cut`, for scans whose rows are replaced or deleted: of the rows written before the query started,
+    only those still there at its start count.
     """
 
     keeps_times: ClassVar[bool] = True
@@ -361,12 +365,12 @@ class Arrivals(Relation):
 class AsofJoin(KeyedJoin):
     """Each left row with the nearest right row among those with equal `keys` and `left_value comparison right_value`.
 
-    At most one row for each left row; kind left: rows without partner stay, with NULLs. Both values have one type.
-    ties: ids
-    of right columns; of equally near rows the first by them counts, by all right columns that are read if there are
-    none.
-    residual: over both sides, asked of the nearest row alone: where it is not true there is no partner.
-    arrival: which row is the nearest is decided when the left row comes, and never revised (EMIT ON ARRIVAL).
+    There is at most one right row for each left row. kind left: rows without a partner stay, with NULLs. Both values
+    have one type.
+    ties: ids of right columns. The first row by these columns counts among equally near rows; without ties, the first
+    by all right columns that are read.
+    residual: a condition over both sides for the nearest row alone. If it is not true, the left row has no partner.
+    arrival: the nearest row is decided when the left row arrives, and never revised (EMIT ON ARRIVAL).
     """
 
     revises: ClassVar[str] = "an ASOF join revises partners"
@@ -430,10 +434,11 @@ AggregateFunction = Literal[
 
 @dataclass(frozen=True, slots=True)
 class AggregateCall:
-    """`function(argument, extra … ORDER BY order) FILTER (WHERE filter)`; `argument` None is count(*).
+    """`function(argument, extra … ORDER BY order) FILTER (WHERE filter)`; count(*) has the argument None.
 
-    order: also that of WITHIN GROUP. extra: the value of jsonb_object_agg, the delimiter of string_agg unless it is the
-    `constant`. constant: also the fraction of percentile_cont and percentile_disc.
+    order: of ORDER BY in the call, or of WITHIN GROUP.
+    extra: the value of jsonb_object_agg, or the delimiter of string_agg if it is not the `constant`.
+    constant: the delimiter of string_agg, or the fraction of percentile_cont and percentile_disc.
     """
 
     function: AggregateFunction
@@ -447,7 +452,7 @@ class AggregateCall:
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
-        """All that it reads."""
+        """All expressions that it reads."""
         found = (self.argument, *self.extra, *(key.value for key in self.order), self.filter)
         return tuple(s for s in found if s is not None)
 
@@ -460,10 +465,10 @@ class AggregateCall:
 
 @dataclass(frozen=True)
 class Aggregate(Unary):
-    """Groups by `keys` (NULLs are one group) and one value for each call.
+    """Groups by `keys` (NULLs form one group), with one value for each call.
 
-    Outputs: first the keys, then the calls. No calls: DISTINCT. `keys` empty and calls
-    present: exactly one row, also for no input.
+    Outputs: the keys, then the calls. Without calls it is DISTINCT. Without keys but with calls it has exactly one row,
+    also for an empty input.
     """
 
     revises: ClassVar[str] = "an aggregate revises its groups"
@@ -494,13 +499,13 @@ class Aggregate(Unary):
 
 @dataclass(frozen=True)
 class Unnest(Unary):
-    """Each input row once for every element of its `arrays`: a set-returning function whose values are arrays.
+    """Each input row once for each element of its `arrays`: a set-returning function whose values are arrays.
 
-    Outputs: the input's columns, then `elements[i]` of `arrays[i]`, then `ordinality` (bigint, from 1) if it is
-    asked for. A row has as many results as its longest array has elements; shorter ones are filled up with NULL,
-    and NULL counts as empty (PostgreSQL 17, 7.2.1.4 Table Functions; 9.26 Set Returning Functions).
-    condition: over all columns; results for which it is not true do not count. outer: a row without results
-    comes out once with NULLs (LEFT JOIN LATERAL … ON condition); without it there is no condition.
+    Outputs: the input's columns, then `elements[i]` of `arrays[i]`, then `ordinality` (bigint, from 1) if present. A
+    row gives as many rows as its longest array has elements. Shorter arrays are padded with NULL; a NULL array counts
+    as empty (PostgreSQL 17, 7.2.1.4 Table Functions; 9.26 Set Returning Functions).
+    condition: over all columns; only results for which it is true count. It needs `outer`.
+    outer: a row without results comes out once, with NULLs (LEFT JOIN LATERAL … ON condition).
     """
 
     grows: ClassVar[bool] = True
@@ -536,7 +541,7 @@ class Unnest(Unary):
 
     @property
     def made(self) -> tuple[Column, ...]:
-        """The columns that the input does not have."""
+        """The columns that it adds to the input's."""
         return self.elements if self.ordinality is None else (*self.elements, self.ordinality)
 
     @cached_property
@@ -546,7 +551,7 @@ class Unnest(Unary):
 
 @dataclass(frozen=True)
 class Union(Relation):
-    """UNION ALL: column i of the output is column i of every input. UNION is an Aggregate above it."""
+    """UNION ALL: column i of the output is column i of each input. UNION is an Aggregate above it."""
 
     grows: ClassVar[bool] = True
     parts: tuple[Relation, ...]
@@ -569,7 +574,7 @@ class Union(Relation):
 
 @dataclass(frozen=True)
 class Repeat(Unary):
-    """Each row of the input `times` times more often: not at all where `times`, a bigint, is NULL or below 1."""
+    """Each input row `times` times; not at all if `times` (bigint) is NULL or below 1."""
 
     keeps_times: ClassVar[bool] = True
     revises: ClassVar[str] = "INTERSECT ALL or EXCEPT ALL revises rows"
@@ -589,10 +594,10 @@ class Repeat(Unary):
 
 @dataclass(frozen=True)
 class Expand(Unary):
-    """Each input row once for each of `sets`: with the keys of that set, NULL in place of the others (GROUPING SETS).
+    """Each input row once for each of `sets`, with the keys of the set and NULL for all other keys (GROUPING SETS).
 
-    sets: positions in `keys`. Outputs: the input's columns, then one for each key, then the number of the set
-    (integer).
+    sets: positions in `keys`.
+    Outputs: the input's columns, then one for each key, then the number of the set (integer).
     """
 
     grows: ClassVar[bool] = True

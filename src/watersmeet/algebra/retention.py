@@ -1,12 +1,14 @@
-"""Which rows a join and an aggregate with watermarks may forget.
+"""Which rows a join or aggregate with watermarks may forget.
 
-With `lo <= l.t - r.t <= hi` for every pair, and watermarks Wl and Wr on the times, a left row below Wr + lo meets no
-later right row. An earlier right row may still be needed: where left rows come out alone as well (left, full, semi,
-anti), a left row is revised as long as it is not below Wr + lo, and its partners, none of them below l.t - hi, say how
-(unless it is decided on arrival). Only times with watermarks on both sides count, as in RisingWave: without one a side
-is no stream in time, and keeps its rows. Source: RisingWave, "Joins", "State cleaning" of window and interval joins
-(RW-40, RW-47). What goes beyond it: both sides are cleaned, whichever is the larger one, and whether or not rows of the
-key come; and rows that only what stands still can meet are of no use once they have met it.
+Suppose `lo <= l.t - r.t <= hi` holds for every pair, and Wl and Wr are the watermarks of the two times. A left row
+below Wr + lo meets no later right row. An earlier right row may still be needed: if left rows also come out alone
+(left, full, semi, anti), a left row can be revised until it is below Wr + lo, and the result depends on its partners,
+none of which is below l.t - hi (unless it is decided on arrival).
+
+As in RisingWave, both times need watermarks. A side without one is no stream in time and keeps its rows. Source:
+RisingWave, "Joins", "State cleaning" of window and interval joins (RW-40, RW-47). Watermarks do more here: both sides
+are cleaned, not only the larger one, and also for keys that get no new rows. If one side never changes, rows of the
+other side are forgotten once they have met it.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from watersmeet.watermarks import Watermark, both, shifted
 
 @dataclass(frozen=True)
 class Retention:
-    """Rows are of use while `time` is not below `bound`. key: it is the side's part of the key with that number."""
+    """Rows are needed until `time` is below `bound`. key: the number of the side's key that equals `time`, if any."""
 
     time: Scalar
     bound: Watermark
@@ -33,7 +35,7 @@ class Retention:
 
 
 def of_join(node: Join) -> tuple[Retention | None, Retention | None]:
-    """What is of use of the left and of the right input of `node` after an epoch; None: all rows."""
+    """Which rows of the left and of the right input are still needed after an epoch; None: all rows."""
     bounds = time_bounds(node)
     if not bounds:
         still = [node.kind == "inner" and stands_still(s) for s in (node.right, node.left)]
@@ -56,50 +58,48 @@ def of_join(node: Join) -> tuple[Retention | None, Retention | None]:
 
 
 def _unmet(side: Relation) -> Retention | None:
-    """Of use are, of rows that only what stands still can meet, none that a watermark has passed: they have met it."""
+    """For rows that are joined with a side that never changes: they have met it once a watermark has passed them."""
     marks = watermarks(side)
     return next((Retention(read(c), marks[c.id]) for c in side.columns if c.id in marks), None)
 
 
 def of_asof(node: AsofJoin, *, grows: bool) -> tuple[Watermark, Watermark]:
-    """Below which value left rows change no more, and below which right rows only the newest of a key are asked for;
-    none: never.
+    """Two bounds: left rows below the first never change again; of the right rows below the second, only the newest of
+    each key is still needed. An empty bound: never.
 
-    grows: no right row ever goes, or gives way to one before it.
+    grows: the right side never deletes a row or replaces the newest one by an older one.
 
-    A left row meets the newest of the right rows before it, so later right rows change none that is below their
-    watermark.
-    With `<` and `<=` it waits for the next one, however long; then any right row behind both watermarks and not before
-    it
-    says as well as its partner that later ones change nothing. What is decided on arrival is asked for by new left rows
-    only; but where the newest row may go, the one before it is asked for in its place.
+    A left row meets the newest right row before it, so later right rows don't change left rows below their watermark.
+    With `<` and `<=` a left row waits for the next right row for any length of time; then any right row behind both
+    watermarks and not before the left row shows, as well as its partner does, that later rows change nothing. A join
+    decided on arrival is read by new left rows only; but if the newest row may be deleted, the one before it takes its
+    place.
     """
     left, right = of_scalar(node.left_value, watermarks(node.left)), of_scalar(node.right_value, watermarks(node.right))
     return right if node.comparison in (">=", ">") else (), left if node.arrival and grows else both(left, right)
 
 
 def of_aggregate(node: Aggregate) -> tuple[int, Watermark] | None:
-    """The number of a group key with a watermark, and that; None if there is none. Groups below it change no more."""
+    """The number of a group key with a watermark, and the watermark; None without one. Groups below it never change
+    again.
+    """
     below = watermarks(node.input)
     return next(((i, w) for i, k in enumerate(node.keys) if (w := of_scalar(k, below))), None)
 
 
 def of_partition(node: Partitioned) -> tuple[int, Watermark] | None:
-    """The number of a key of the partition with a watermark, and that; None if there is none.
-
-    Partitions below it change no more.
+    """The number of a partition key with a watermark, and the watermark; None without one. Partitions below it never
+    change again.
     """
     below = watermarks(node.input)
     return next(((i, w) for i, k in enumerate(node.partition) if (w := of_scalar(k, below))), None)
 
 
 def of_order(node: Window) -> tuple[Scalar, Watermark, int] | None:
-    """The time that orders the rows of a window, its watermark, and how many of the rows below that are still asked
-    for.
+    """The time that orders the rows of a window, its watermark, and how many rows below the watermark are still needed.
 
-    None if they all are: functions that look further than a fixed number of rows ask for the first one, however old it
-    is. Of windows
-    without a partition only: rows of a partition that sees no new ones would stay anyway.
+    None if all are needed: a function that looks further than a fixed number of rows needs the first row, however old
+    it is. None as well for a window with partitions: the rows of a partition that gets no new ones would stay anyway.
     """
     first = {c.order[0] if c.order else None for c in node.calls}
     if node.partition or len(first) != 1 or not all(c.function in ("lag", "lead") for c in node.calls):
@@ -123,8 +123,8 @@ class _Side:
     bounds: Sequence[TimeBound]
 
     def kept(self, other: _Side, alone: _Side | None) -> Retention | None:
-        """What is of use of this side; alone: the other side, if rows of it come out alone too that meet none of this
-        one.
+        """Which rows of this side are still needed. alone: the other side, if its rows without a match come out as
+        well.
         """
         for bound, passed in self._met(other):
             if alone is None:
@@ -136,8 +136,8 @@ class _Side:
         return None
 
     def _met(self, other: _Side) -> Iterator[tuple[TimeBound, Watermark]]:
-        """Bounds, and below which times rows of this side meet no later rows of the other one; those of keys come
-        first.
+        """The bounds, each with the time below which rows of this side meet no later row of the other one; bounds of
+        keys first.
         """
         for bound in self.bounds:
             mark = of_scalar(bound.right, other.marks)

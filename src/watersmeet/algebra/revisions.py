@@ -1,4 +1,4 @@
-"""Why rows of a relation may go again: what EMIT ON ARRIVAL has to refuse."""
+"""Why a relation may delete rows, which EMIT ON ARRIVAL has to refuse."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from watersmeet.algebra.relations import Apply, Cut, Join, Relation, Scan, TimeF
 
 
 def revision(node: Relation) -> str | None:
-    """What takes rows of `node` back, as the beginning of a sentence; None if its rows only come."""
+    """Why `node` may delete rows, as the beginning of a sentence; None if it never does."""
     if isinstance(node, Scan):
         return None if node.append_only else f'"{node.relation_name}" is not append-only'
     if isinstance(node, Apply) and asked_on_arrival(node):
@@ -19,7 +19,7 @@ def revision(node: Relation) -> str | None:
 
 
 def stands_still(node: Relation) -> bool:
-    """True if nothing changes after the start of the query: all that it reads is as it was before."""
+    """True if the content never changes after the start of the query."""
     if isinstance(node, Cut) and node.keeps == "before":
         return True
     if isinstance(node, TimeFilter):
@@ -28,7 +28,7 @@ def stands_still(node: Relation) -> bool:
 
 
 def comes_later(node: Relation) -> bool:
-    """True if the first row of `node` comes after the start of the query, when all that stands still is there."""
+    """True if `node` is empty at the start of the query and gets its first row later."""
     if isinstance(node, Cut):
         return node.keeps == "after"
     if node.preserved:
@@ -37,7 +37,7 @@ def comes_later(node: Relation) -> bool:
 
 
 def asked_on_arrival(node: Apply) -> bool:
-    """True if the right side is evaluated once for each left row, when it comes: it is said, or no later answer would
-    be another.
+    """True if the right side is evaluated once for each left row, when it arrives: because the query says so, or
+    because a later evaluation would give the same.
     """
     return (node.arrival or (stands_still(node.right) and comes_later(node.left))) and revision(node.left) is None

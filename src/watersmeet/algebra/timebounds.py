@@ -1,11 +1,11 @@
-"""Bounds between the times of the two sides of a join: what its equalities and comparisons say of them.
+"""Bounds between times of the two sides of a join, from its equalities and comparisons.
 
 `s1.ts BETWEEN s2.ts AND s2.ts + INTERVAL '1 minute'` bounds s1.ts - s2.ts by 0 and one minute (RisingWave, "Joins",
-"Interval joins"). With watermarks on both sides such bounds tell which rows can't meet any others any more.
+"Interval joins"). With watermarks on both sides, such bounds tell which rows can't match any more.
 
-Times are microseconds: a timestamptz is UTC, a date is its midnight. Bounds are necessary, not sufficient: `<` counts
-as `<=`, and what is no sum of times and constant intervals bounds nothing. An interval with months or years is as
-short, or as long, as it can be.
+Times are in microseconds; a timestamptz is in UTC, a date is its midnight. Bounds are necessary, not sufficient: `<`
+counts as `<=`, and an expression other than a sum of times and constant intervals bounds nothing. An interval with
+months or years counts with its shortest or longest length.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ _LOSSLESS: Final[dict[exp.DataType.Type, tuple[str, ...]]] = {
 class TimeBound:
     """`lo_us <= left - right <= hi_us` for every pair of a join; None: no bound on that side.
 
-    left, right: times over the left and the right input, each nothing but a column, or together the sides of the
-    pair of keys number `key`, which are equal.
+    left, right: times over the left and the right input. Each is a plain column, or together they are the two equal
+    sides of the key number `key`.
     """
 
     left: Scalar
@@ -62,7 +62,7 @@ class TimeBound:
 
     @property
     def mirrored(self) -> TimeBound:
-        """The same with the sides exchanged."""
+        """The same bound with the sides exchanged."""
         lo, hi = (None if b is None else -b for b in (self.hi_us, self.lo_us))
         return TimeBound(self.right, self.left, lo, hi, self.key)
 
@@ -70,7 +70,7 @@ class TimeBound:
 def time_bounds(node: Join) -> tuple[TimeBound, ...]:
     """All bounds between a time of the left and one of the right input of `node`, those of its keys first.
 
-    Of two columns there is at most one. Its bounds may contradict each other (`lo_us > hi_us`): then no pair matches.
+    There is at most one for two columns. Its limits may contradict each other (`lo_us > hi_us`); then no pair matches.
     """
     found: dict[tuple[Scalar, Scalar], TimeBound] = {}
     for number, pair in enumerate(node.keys):
@@ -86,7 +86,7 @@ def time_bounds(node: Join) -> tuple[TimeBound, ...]:
 
 
 def bound_of(comparison: exp.Expression, left: Mapping[str, Column], right: Mapping[str, Column]) -> TimeBound | None:
-    """What one comparison says of a time of `left` and one of `right`, columns by their names in it; None: nothing."""
+    """The bound that one comparison gives for a time of `left` and one of `right`, by the names in it; else None."""
     difference = _difference(comparison, {**left, **right})
     if difference is None or sorted(difference.times.values()) != [-1, 1]:
         return None
@@ -100,9 +100,9 @@ def bound_of(comparison: exp.Expression, left: Mapping[str, Column], right: Mapp
 
 @dataclass(frozen=True)
 class _Sum:
-    """A sum of times, each some times over, and a constant that is `least_us` to `most_us`: one number but for months.
+    """A sum of times, each with a factor, and a constant from `least_us` to `most_us`: one number, except for months.
 
-    kind: time (what stands for a timestamp of either type), date, interval, or days: their number, as an integer.
+    kind: time (a timestamp of either type), date, interval, or days (a number of days, as an integer).
     """
 
     kind: Literal["time", "date", "interval", "days"]
@@ -128,7 +128,7 @@ _ARITHMETIC: Final[dict[tuple[str, int, str], Literal["time", "date", "interval"
 
 
 def _sum_of(node: exp.Expression, columns: Mapping[str, Column]) -> _Sum | None:
-    """The expression as a sum of times; None if it is no such thing."""
+    """The expression as a sum of times; None if it isn't one."""
     node = node.unnest()
     if isinstance(node, exp.Column):
         name = columns[node.name].type.name if node.name in columns else ""
@@ -166,9 +166,7 @@ def _sum_of(node: exp.Expression, columns: Mapping[str, Column]) -> _Sum | None:
 
 
 def _difference(node: exp.Expression, columns: Mapping[str, Column]) -> _Sum | None:
-    """A sum that is not above 0 where the comparison `node` is true; None if it is none of `<`, `<=`, `>`, `>=` of
-    times.
-    """
+    """A sum that is at most 0 if the comparison `node` is true; None unless it is `<`, `<=`, `>` or `>=` of times."""
     node = node.unnest()
     if not isinstance(node, (*_LESS, *_GREATER)):
         return None

@@ -1,8 +1,7 @@
 """Comparisons with the time of the epoch, in conditions: `column >= epoch_time(…)`.
 
-Until the rewrite `time_filters` makes nodes of them they travel as conditions do. The call stands for what now() was
-part
-of: a term whose source is `NOW`, written as JSON. Its place in the statement's text is the call's.
+They travel as conditions until the rewrite `time_filters` makes nodes of them. The call stands for the term that
+contained now(): a term with the source `NOW`, written as JSON. Its place in the statement's text is that of the call.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _FORM: Final = (
 
 
 def epoch_time(term: Term, kind: SqlType, span: Span | None) -> exp.Expression:
-    """The call that stands for `term`. kind: of what is compared with it, timestamp or timestamptz."""
+    """The call that stands for `term`. kind: the type of the other operand, timestamp or timestamptz."""
     call = exp.Anonymous(
         this=_CALL, expressions=[exp.Literal.string(json.dumps(to_json(term))), exp.Literal.string(kind.name)]
     )
@@ -39,7 +38,7 @@ def epoch_time(term: Term, kind: SqlType, span: Span | None) -> exp.Expression:
 
 
 def term_of(node: exp.Expression) -> tuple[Term, SqlType] | None:
-    """The term that `node` stands for and the type of what is compared with it; None if it is another expression."""
+    """The term that `node` stands for and the type of the other operand; None for any other expression."""
     while isinstance(node, exp.Paren):
         node = node.this
     if isinstance(node, exp.Anonymous) and node.this == _CALL:
@@ -54,7 +53,7 @@ def mentions_time(scalar: Scalar) -> bool:
 
 
 def not_a_filter(span: Span | None, hint: str | None = None) -> Error:
-    """The error of a condition with now() that is no temporal filter."""
+    """The error for a condition with now() that is no temporal filter."""
     return error(
         "TIME_FILTER",
         _FORM,
@@ -64,7 +63,7 @@ def not_a_filter(span: Span | None, hint: str | None = None) -> Error:
 
 
 def left_in_join(scalar: Scalar) -> Error:
-    """The error of a condition with now() that decides about matches of a preserved side."""
+    """The error for a condition with now() that decides about matches of a preserved side."""
     return error(
         "TIME_FILTER",
         "Not supported: optimizer has tried to separate the temporal predicate(with now() expression) from the on "
@@ -78,7 +77,7 @@ def left_in_join(scalar: Scalar) -> Error:
 
 
 def place(scalar: Scalar) -> Span | None:
-    """Where in the statement's text the time is read."""
+    """The place in the statement's text where the time is read."""
     call = _call(scalar)
     return None if call is None else own_place(call)
 

@@ -56,7 +56,7 @@ def watermarks(node: Relation) -> Watermarks:
 
 @singledispatch
 def _own(node: Relation, *below: Watermarks) -> Watermarks:  # noqa: ARG001 - the signature of all
-    """The watermarks that `node` has beside those that it holds, from those of its inputs."""
+    """The watermarks that `node` has beside those that it holds, computed from the watermarks of its inputs."""
     return {}
 
 
@@ -130,8 +130,8 @@ def _(node: Union, *below: Watermarks) -> Watermarks:
 
 
 def clocks(node: Relation) -> Watermarks:
-    """How far times have come, which is no promise: rows that are late, or waited in a look-up, come out however far
-    behind they are.
+    """How far times have come. Unlike watermarks this promises nothing: late rows, and rows that waited in a temporal
+    join, may come out with any older time.
     """
 
     def unpromised(part: Relation) -> Relation:

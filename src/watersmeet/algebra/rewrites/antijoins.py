@@ -1,4 +1,4 @@
-"""LEFT JOINs of which only the rows without a match are wanted."""
+"""LEFT JOINs whose matched rows are all filtered out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from watersmeet.algebra.trees import filtered, read, transform_up
 
 
 def make_anti_joins(tree: Relation) -> Relation:
-    """Null tests of what every match has become anti joins, which keep and send on less.
+    """NULL tests of a column that every match has make an anti join, which keeps and sends less.
 
     Filter(b.k IS NULL, a LEFT JOIN b ON a.k = b.k)   ->   Project(a.*, NULL …, a ANTI JOIN b ON a.k = b.k)
     """
@@ -39,14 +39,14 @@ def _anti(node: Relation) -> Relation:
 
 
 def _not_null_in_matches(join: Join) -> frozenset[str]:
-    """Columns of the right input that no row with a match has as NULL."""
+    """Columns of the right input that are not NULL in any matching row."""
     found = {c for k in join.keys if not k.null_safe for c in strict_columns(k.right.expression)}
     found.update(*[strict_columns(p.expression) for p in conjuncts(join.residual)])
     return frozenset(found & join.right.ids)
 
 
 def _tested(part: Scalar) -> str | None:
-    """The column of `column IS NULL`."""
+    """The column in `column IS NULL`; None for any other condition."""
     node = part.expression
     if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null) and isinstance(node.this, exp.Column):
         return str(node.this.name)

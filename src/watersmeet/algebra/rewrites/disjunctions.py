@@ -1,12 +1,12 @@
-"""Conditions under OR: what all branches share comes out of it, and what each says of one side alone is said there.
+"""Conditions under OR: what all branches share moves out, and what all say about one side is implied for that side.
 
     (k = j AND x) OR (k = j AND y)                    ->  k = j AND (x OR y)
     (a.n = 1 AND b.n = 2) OR (a.n = 3 AND b.n = 4)    implies  a.n = 1 OR a.n = 3
     k = j OR (k IS NULL AND j IS NULL)                ->  k IS NOT DISTINCT FROM j
 
-The first and the last give joins their keys (TPC-H Q19), the second keeps rows out of them (Q7). All hold in SQL's
-logic of three values, also where a part that fails counts as NULL: of the last, which is false and not NULL for one
-NULL, where it matters only whether a condition is true.
+The first and the last give joins their keys (TPC-H Q19); the second keeps rows out of joins (Q7). All hold in SQL's
+three-valued logic, and where an expression that fails counts as NULL. The last one gives false rather than NULL for a
+single NULL, which makes no difference to whether a condition is true.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def factor_disjunctions(tree: Relation) -> Relation:
 
 
 def implied(part: Scalar, ids: frozenset[str]) -> Scalar | None:
-    """What the OR `part` says of the columns `ids` alone; None if a branch says nothing of them, or if it is no OR."""
+    """What the OR `part` implies for the columns `ids` alone; None if a branch implies nothing, or if it is no OR."""
     branches = _branches(part)
     if len(branches) < 2 or part.columns <= ids:
         return None
@@ -51,7 +51,7 @@ def _factored(node: Relation) -> Relation:
 
 
 def factors(part: Scalar) -> list[Scalar]:
-    """Conjuncts that together say what `part` says."""
+    """Conjuncts that are together equivalent to `part`."""
     branches = _branches(part)
     common = [c for c in dict.fromkeys(branches[0]) if all(c in b for b in branches[1:])]
     if len(branches) < 2 or not common:
@@ -61,9 +61,9 @@ def factors(part: Scalar) -> list[Scalar]:
 
 
 def null_safe(part: Scalar, columns: Sequence[Column]) -> Scalar:
-    """IS NOT DISTINCT FROM if the condition is that of two columns, as an equality or two NULLs; else the condition.
+    """`a IS NOT DISTINCT FROM b` if the condition says that two columns are equal or both NULL; else the condition.
 
-    Not of other expressions: one that fails is no NULL.
+    For columns only: another expression may fail, which is not NULL.
     """
     branches = sorted(_branches(part), key=len)
     if [len(b) for b in branches] != [1, 2]:
@@ -82,7 +82,7 @@ def _is_null_test(node: exp.Expression) -> bool:
 
 
 def _plain(node: exp.Expression, columns: Sequence[Column]) -> exp.Expression:
-    """A value without the parentheses and the casts around it that can't fail."""
+    """A value without parentheses and without casts that can't fail."""
     node = node.unnest()
     while isinstance(node, exp.Cast):
         inner, whole = part_of(node.this, columns), part_of(node, columns)
@@ -93,11 +93,11 @@ def _plain(node: exp.Expression, columns: Sequence[Column]) -> exp.Expression:
 
 
 def _either(branches: list[list[Scalar]]) -> Scalar:
-    """The OR of the ANDs of `branches`."""
+    """The OR over `branches`, each the AND of its parts."""
     ands = [conjunction(branch) for branch in branches]
     return Scalar(exp.or_(*[a.expression for a in ands if a is not None], copy=True), BOOLEAN)
 
 
 def _branches(part: Scalar) -> list[list[Scalar]]:
-    """The conjuncts of each branch; a single branch if `part` is no OR."""
+    """The conjuncts of each branch; one branch if `part` is no OR."""
     return [conjuncts(branch) for branch in disjuncts(part)]

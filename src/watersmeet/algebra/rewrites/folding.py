@@ -1,4 +1,4 @@
-"""Constant conditions, relations without rows, neighbouring filters and projects."""
+"""Folds constant conditions, empty relations, and neighbouring filters and projects."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from watersmeet.algebra.trees import empty, filtered, is_empty, read, transform_
 
 
 def fold_constants(tree: Relation) -> Relation:
-    """Conditions that are always true vanish, those never true leave a relation without rows.
+    """Removes conditions that are always true. One that is never true leaves a relation without rows.
 
     Filter(TRUE AND x > 1, t)  ->  Filter(x > 1, t)
     Filter(x > 1 AND NULL, t)  ->  Values()
@@ -46,7 +46,7 @@ def fold_projects(tree: Relation) -> Relation:
 
 
 def truth(part: Scalar) -> bool | None:
-    """True or False (also for NULL) if the condition is a constant, else None."""
+    """True or False (False also for NULL) if the condition is constant, else None."""
     node = part.expression
     if isinstance(node, exp.Boolean):
         return bool(node.this)
@@ -129,7 +129,7 @@ def _one_project(node: Relation) -> Relation:
 
 
 def can_merge(inner: tuple[Scalar, ...], ids: list[str], outer: tuple[Scalar, ...]) -> bool:
-    """True if putting the `inner` expressions in place of their `ids` computes nothing twice."""
+    """True if replacing `ids` by the `inner` expressions computes nothing twice."""
     uses = Counter(c.name for e in outer for c in e.expression.find_all(exp.Column))
     for scalar, column_id in zip(inner, ids, strict=True):
         costs = not isinstance(scalar.expression, (exp.Column, exp.Literal, exp.Null, exp.Boolean))

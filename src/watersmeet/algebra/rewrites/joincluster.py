@@ -1,4 +1,4 @@
-"""From a join graph to the relation: trees for what equalities connect, then what only single rows can connect."""
+"""From a join graph back to a relation: trees of what equalities connect, then joins that only single rows allow."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _Texts = frozenset[str]
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A relation and an estimate of its plan: what `JoinPlan` counts, and where the rows are.
+    """A relation, and an estimate of its plan: the counts of `JoinPlan`, and where its rows are.
 
-    sharding: for each key of the last exchange the texts that have its value; None if nothing is known.
+    sharding: for each key of the last exchange, the texts that have its value; None if unknown.
     """
 
     relation: Relation
@@ -43,9 +43,9 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of the graph that is joined already. plan: None if it is not known what it takes.
+    """A part of the graph that is already joined. plan: None if its cost is unknown.
 
-    scattered: its rows moved last to meet a copied row, so that they are where the reader wants them.
+    scattered: its rows moved last to meet a copied row, so they are where the reader wants them.
     """
 
     inputs: Mask
@@ -55,9 +55,9 @@ class _Part:
 
 
 class Cluster:
-    """The graph of `node` in order. wish: texts by which a reader would like the rows to be spread.
+    """The graph of `node`, in order. wish: texts by which a reader would like the rows to be spread.
 
-    order: orders an input, given the texts by which the graph would like it to be spread.
+    order: a function that orders an input, given the texts by which the graph would like it to be spread.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Cluster:
         return self._placed(self._shown(top), part)
 
     def _singles(self) -> list[_Part]:
-        """Every input alone, the attached ones where they belong."""
+        """Each input by itself; attached inputs where they belong."""
         graph = self._graph
         bases = [self._single(i) for i, one in enumerate(graph.inputs) if one.attached is None]
         return [self._attach_all(p) for p in bases]
@@ -128,7 +128,7 @@ class Cluster:
         )
 
     def _single(self, i: int) -> _Part:
-        """Input `i` with all that is said of it alone."""
+        """Input `i` with all conditions on it alone."""
         own = [c.predicate for c in self._graph.conditions if c.reads == 1 << i]
         return _Part(1 << i, filtered(self._inputs[i].relation, self._graph.inside(i) + own), self._leaf(i))
 
@@ -142,7 +142,7 @@ class Cluster:
         return _Part(plan.inputs, joined.relation, plan)
 
     def _attach(self, part: _Part, i: int) -> _Part:
-        """A LEFT, semi or anti join; what the graph says of the columns that it brings is tested above it."""
+        """A LEFT, semi or anti join, with the graph's conditions on its columns above it."""
         one = self._graph.inputs[i]
         assert one.attached is not None
         joined = one.attached.join(part.relation, self._inputs[i].relation)
@@ -173,7 +173,7 @@ class Cluster:
         return _Part(both, joined) if keys else self._crossed(left, right, joined)
 
     def _crossed(self, left: _Part, right: _Part, joined: Join) -> _Part:
-        """A join without keys: the side of one row is copied to where the other one is or has to move."""
+        """A join without keys: the single-row side is copied to where the other side is, or has to move."""
         inputs = left.inputs | right.inputs
         wide, copied = (right, left) if is_single_row(left.relation) else (left, right)
         if wide.plan is None or copied.plan is None:
@@ -196,10 +196,10 @@ class Cluster:
         return _Part(inputs, joined, plan, moves or wide.scattered)
 
     def _next_pair(self, parts: list[_Part]) -> tuple[int, int]:
-        """The parts to join next, in the written order of preference.
+        """The parts to join next: the first pair of the best kind, in the written order.
 
-        First two that a key connects; then a part of one row with another if together they give
-        one side of a key; then parts of many rows (which the planner will refuse); then the rest.
+        Best are two parts that a key connects. Next is a part of one row and another part, if together they make one
+        side of a key. Then come parts of many rows (which the planner will refuse), then all others.
         """
         pairs = [(one, other) for one in range(len(parts)) for other in range(one + 1, len(parts))]
         conditions = [c.predicate for c in self._graph.conditions]

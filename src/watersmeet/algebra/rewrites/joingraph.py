@@ -1,7 +1,7 @@
 """The graph of neighbouring joins: their inputs, and the conditions that connect them.
 
-Inner joins merge into one graph. With `move_outer` the LEFT, semi and anti joins among them are inputs, too,
-which can be joined as soon as what their condition reads is there:
+Inner joins merge into one graph. With `move_outer`, LEFT, semi and anti joins among them become inputs too. They can be
+joined as soon as the columns that their condition reads are there:
 
     (a JOIN b ON a.k = b.k) LEFT JOIN c ON a.j = c.j   =   (a LEFT JOIN c ON a.j = c.j) JOIN b ON a.k = b.k
 """
@@ -29,7 +29,7 @@ _DEPENDENT: Final = ("left", "semi", "anti")
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A LEFT, semi or anti join without its inputs. The left sides of its keys are over the graph's inputs."""
+    """A LEFT, semi or anti join without its inputs. The left sides of its keys read the graph's inputs."""
 
     kind: JoinKind
     keys: tuple[KeyPair, ...]
@@ -37,16 +37,18 @@ class Attachment:
     span: Span | None
 
     def join(self, left: Relation, right: Relation) -> Join:
-        """The join of `left`, which has all that is read, and `right`."""
+        """The join of `left`, which has all columns that the condition reads, and `right`."""
         return Join(left, right, self.kind, self.keys, self.residual, span=self.span)
 
 
 @dataclass(slots=True)
 class Input:
-    """One input of the graph. attached: how it is joined, if not by an inner join.
+    """One input of the graph.
 
-    requires: the inputs that `attached` reads. keys, key_order: the equalities to which its keys belong.
-    classes: the equalities with a member here.
+    attached: how it is joined, if not by an inner join.
+    requires: the inputs that `attached` reads.
+    keys, key_order: the equalities that its keys belong to.
+    classes: the equalities that have a member here.
     """
 
     relation: Relation
@@ -59,9 +61,10 @@ class Input:
 
 @dataclass(slots=True)
 class Equality:
-    """Scalars that are equal in every row, by input; all of one type or all integers, or just two.
+    """Scalars that are equal in every row, by input. All are of one type or all integers, or there are just two.
 
-    null_safe: two members that IS NOT DISTINCT FROM compares. text: of a key over several inputs.
+    null_safe: two members, compared with IS NOT DISTINCT FROM.
+    text: of a key over several inputs.
     """
 
     members: dict[int, list[Scalar]] = field(default_factory=dict)
@@ -71,17 +74,19 @@ class Equality:
 
 @dataclass(slots=True)
 class Condition:
-    """A condition that is no equality of two inputs, and the inputs that it reads."""
+    """A condition other than an equality of two inputs, and the inputs that it reads."""
 
     predicate: Scalar
     reads: Mask
 
 
 class JoinGraph:
-    """The graph of the joins at the top of `tree`. values: its columns that an input gives under another id.
+    """The graph of the joins at the top of `tree`.
 
-    Without `move_outer` the graph ends at LEFT, semi and anti joins; one that is at the very top is a graph of its
-    two inputs. has_gap, span: a join without a key, and its place.
+    Without `move_outer` the graph ends at LEFT, semi and anti joins; one at the very top makes a graph of its two
+    inputs.
+    values: columns of the tree that an input has under another id.
+    has_gap, span: whether there is a join without a key, and its place.
     """
 
     def __init__(self, tree: Relation, *, move_outer: bool) -> None:
@@ -111,7 +116,7 @@ class JoinGraph:
         return found
 
     def _collect(self, node: Relation, *, outer: bool) -> dict[str, Scalar]:
-        """Takes `node` apart; what its columns are in terms of the inputs' columns, where that is not the same id.
+        """Takes `node` apart. Returns its columns in terms of the inputs' columns, where they have another id.
 
         outer: the join at the top of `node` may be a LEFT, semi or anti join.
         """
@@ -181,7 +186,7 @@ class JoinGraph:
         return None if pair is None else (pair, one, other)
 
     def _plain(self, scalar: Scalar, i: int) -> Scalar:
-        """Without the cast of an integer to a wider one, which changes no equality."""
+        """The scalar without a cast from an integer to a wider one, which makes no difference to an equality."""
         node = scalar.expression
         if isinstance(node, exp.Cast) and scalar.type.is_integer:
             inner = part_of(node.this.unnest(), self.inputs[i].relation.columns)
@@ -190,7 +195,7 @@ class JoinGraph:
         return scalar
 
     def _depend(self) -> None:
-        """What each LEFT, semi and anti join reads, and to which equalities its keys belong."""
+        """Finds what each LEFT, semi and anti join reads, and which equalities its keys belong to."""
         numbers = {
             text_of(m): n
             for n, e in enumerate(self.equalities)
@@ -214,7 +219,7 @@ class JoinGraph:
                     numbers.setdefault(text_of(key.right), number)  # the left value or NULL, which meets nothing
 
     def _add_single(self, scalar: Scalar) -> None:
-        """A key that equals nothing else in the graph; with a member if one input gives it."""
+        """Adds a key that equals nothing else in the graph, with a member if a single input computes it."""
         reads = self.reads(scalar.columns)
         if reads.bit_count() == 1:
             i = reads.bit_length() - 1
@@ -230,7 +235,7 @@ class JoinGraph:
         return frozenset(texts if found.text is None else texts | {found.text})
 
     def shards(self, i: int) -> dict[str, int]:
-        """The texts over input `i` alone that an equality makes worth to spread it by, and which one."""
+        """The texts over input `i` by which spreading it helps an equality, and the number of the equality."""
         found = {t: n for n in range(len(self.equalities)) for t in self.texts(n, 1 << i)}
         attached = self.inputs[i].attached
         if attached is None:
@@ -238,7 +243,7 @@ class JoinGraph:
         return {text_of(k.right): n for k, n in zip(attached.keys, self.inputs[i].key_order, strict=True)}
 
     def keys(self, left: Mask, right: Mask) -> list[KeyPair]:
-        """The equalities of a join of two sets of inputs, one of each class."""
+        """The keys of a join of two sets of inputs, one from each equality that connects them."""
         found = []
         for equality in self.equalities:
             one, other = (_member(equality, side) for side in (left, right))
@@ -255,7 +260,7 @@ class JoinGraph:
         ]
 
     def components(self, *, attached: bool) -> list[Mask]:
-        """The parts that equalities connect, in the written order. attached: with the inputs that are attached."""
+        """The parts of the graph that equalities connect, in the written order. attached: include attached inputs."""
         found: list[tuple[Mask, Mask]] = []
         for i, one in enumerate(self.inputs):
             if one.attached is not None and not attached:
@@ -268,7 +273,7 @@ class JoinGraph:
         return sorted((inputs for inputs, _ in found), key=lambda m: m & -m)
 
     def inside(self, i: int) -> list[Scalar]:
-        """What the equalities say of one input alone."""
+        """The conditions that the equalities imply for one input alone."""
         found = []
         for equality in self.equalities:
             first, *others = equality.members.get(i, [None])
@@ -293,7 +298,7 @@ def joins_freely(node: Join, *, move_outer: bool) -> bool:
 
 
 def is_transparent(node: Relation, *, move_outer: bool) -> bool:
-    """True if there is a join at or below `node` that is part of the graph of what is above `node`."""
+    """True if `node`, or what is directly below it, is a join that belongs to the graph of the node above."""
     while not isinstance(node, Join):
         if not isinstance(node, (Filter, Project)) or (isinstance(node, Filter) and is_volatile(node.predicate)):
             return False
@@ -306,7 +311,7 @@ def is_transparent(node: Relation, *, move_outer: bool) -> bool:
 
 
 def text_of(scalar: Scalar) -> str:
-    """What makes two members the same; a cast to a wider integer is left out."""
+    """The text by which members are compared, without a cast to a wider integer."""
     node = scalar.expression.unnest()
     if isinstance(node, exp.Cast) and scalar.type.is_integer and isinstance(node.this, exp.Column):
         node = node.this
@@ -321,7 +326,7 @@ def _resolved(scalar: Scalar, values: Mapping[str, Scalar]) -> Scalar:
 
 
 def _member(equality: Equality, side: Mask) -> Scalar | None:
-    """The member of the equality among the inputs of `side`: a column rather than an expression, the first one."""
+    """The first member of the equality among the inputs of `side`, preferably a column."""
     found = [m for i, ms in sorted(equality.members.items()) if side >> i & 1 for m in ms]
     return min(found, key=lambda m: m.column is None, default=None)
 
@@ -331,13 +336,13 @@ def _paired(left: Scalar, right: Scalar, *, null_safe: bool) -> KeyPair:
 
 
 class _Classes:
-    """Equalities under construction: members that equal the same member are in one class."""
+    """Equalities under construction: members that equal a common member are in one class."""
 
     def __init__(self) -> None:
         self.found: list[Equality] = []
 
     def add(self, pair: KeyPair, left: int, right: int, plain: Callable[[Scalar, int], Scalar]) -> None:
-        """Takes in `pair` of the inputs `left` and `right`."""
+        """Adds `pair`, of the inputs `left` and `right`."""
         sides = {left: plain(pair.left, left), right: plain(pair.right, right)}
         kinds = [s.type for s in sides.values()]
         alone = any(k.is_nested for k in kinds) or not (kinds[0] == kinds[1] or all(k.is_integer for k in kinds))

@@ -1,15 +1,15 @@
-"""The order of joins: inner joins of one graph become one tree, as low and with as few changes of key as possible.
+"""The order of joins: the inner joins of a graph become one tree, as low and with as few changes of key as possible.
 
     FROM a, b, c WHERE a.x = c.x AND b.y = c.y                ->   (a JOIN c ON a.x = c.x) JOIN b ON c.y = b.y
     a JOIN b ON a.k = b.k JOIN c ON b.k = c.k JOIN d ON c.k = d.k   ->   (a JOIN b) JOIN (c JOIN d)
 
-Equalities count transitively: each join takes one of each class that it connects, all else follows. Inputs that no
-equality connects are joined only where one of them has a single row; the planner refuses the rest.
-LEFT, semi and anti joins are inputs of the graph, and so fences, unless moving them saves an exchange or takes an
-input that is only appended to past fewer joins. RIGHT and FULL joins are always fences.
+Equalities are transitive: each join takes one key from each class that it connects, and the rest follows. Inputs that
+no equality connects are joined only if one of them has a single row; the planner refuses all others. LEFT, semi and
+anti joins are inputs of the graph. They stay in place unless moving them saves an exchange or takes an append-only
+input past fewer joins. RIGHT and FULL joins always stay in place.
 
-Sources: RisingWave, "Understanding streaming joins", on join ordering (bushy and low trees; in a chain of left
-joins the faster stream nearer to the output).
+Sources: RisingWave, "Understanding streaming joins", on join ordering (bushy and low trees; in a chain of left joins
+the faster stream nearer to the output).
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def connect_joins(tree: Relation) -> Relation:
 
 
 def ordered(tree: Relation, order: JoinOrder) -> Relation:
-    """The tree with its joins in an order of the wanted shape; `written` changes only what has no key as written."""
+    """The tree with its joins in an order of the given shape; `written` reorders only joins without a key."""
     return _Ordering(order).order(tree, _Texts()).relation
 
 
 class _Ordering:
-    """One walk from the root. A node is asked for once for each wish."""
+    """One walk from the root. Each node is visited once for each wish."""
 
     def __init__(self, order: JoinOrder) -> None:
         self._order = order
@@ -119,7 +119,7 @@ class _Ordering:
         return self._order != "written" or JoinGraph(node, move_outer=False).has_gap
 
     def _joins(self, node: Relation, wish: _Texts) -> Placed:
-        """The tree that keeps the fences, or one that moves them and is better."""
+        """The better of two trees: one that keeps outer joins in place, and one that moves them."""
         kept = self._cluster(node, wish, move_outer=False)
         moved = None if self._order == "written" else self._cluster(node, wish, move_outer=True)
         return moved if moved is not None and _cost(moved, wish) < _cost(kept, wish) else kept
@@ -133,7 +133,7 @@ def _cost(placed: Placed, wish: _Texts) -> tuple[int, int, int]:
 
 
 def _renamed(placed: Placed, texts: list[tuple[str, str]]) -> tuple[_Texts, ...] | None:
-    """The sharding in other words: each text as its pairs in `texts` say."""
+    """The sharding with each text replaced according to `texts`."""
     if placed.sharding is None:
         return None
     return tuple(_Texts(own for inner, own in texts if inner in members) for members in placed.sharding)

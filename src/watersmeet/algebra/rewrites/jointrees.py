@@ -1,8 +1,8 @@
-"""The best tree of joins over a join graph: found exactly for few inputs, greedily for many.
+"""The best tree of joins over a join graph: exact for few inputs, greedy for many.
 
-No statistics are asked. Of all trees without a cross product the best has the fewest stages (the longest chain of
-changes of key), then the smallest height, the fewest exchanges, the fewest joins above its faster inputs (those
-that are only appended to), and last the order as it is written.
+No statistics are used. Among all trees without a cross product the best has the fewest stages (the longest chain of
+changes of key); then the smallest height; then the fewest exchanges; then the fewest joins above its faster inputs (the
+append-only ones); then the written order.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ EXACT_INPUTS: Final = 9
 
 @dataclass(frozen=True, slots=True)
 class JoinPlan:
-    """A tree over the inputs `inputs`. sharding: the equalities by which its rows are spread; 0 for any other way.
+    """A tree over the inputs `inputs`.
 
-    stage, exchanges: where the rows are, counted as `planner.distribution` does. fast: joins above fast inputs.
+    sharding: the equalities by which its rows are spread; 0 for any other way.
+    stage, exchanges: where the rows are, counted as in `planner.distribution`.
+    fast: joins above fast inputs.
     """
 
     inputs: Mask
@@ -45,9 +47,10 @@ class JoinPlan:
 
 
 class JoinTrees:
-    """Finds trees over `graph`. leaves: the plan of each input, in order.
+    """Finds trees over `graph`.
 
-    wish: equalities by which a reader wants it.
+    leaves: the plan of each input, in order.
+    wish: equalities by which a reader wants the rows spread.
     """
 
     def __init__(self, graph: JoinGraph, leaves: list[JoinPlan], wish: Mask, shape: Shape) -> None:
@@ -63,7 +66,7 @@ class JoinTrees:
         return min(found, key=self.final, default=None)
 
     def final(self, plan: JoinPlan) -> tuple[int, ...]:
-        """The cost for the reader, who needs one more exchange if the rows are not where it wants them."""
+        """The cost for the reader, who needs another exchange if the rows are not spread as wished."""
         extra = bool(self._wish) and not (plan.sharding and not plan.sharding & ~self._wish)
         return (plan.stage + extra, *plan.cost[1:])
 
@@ -84,7 +87,7 @@ class JoinTrees:
         return table.get(sum(members), [])
 
     def _splits(self, inputs: Mask) -> Iterator[tuple[Mask, Mask]]:
-        """Left and right parts; an input that is attached is only ever a right part of its own."""
+        """Left and right parts. An attached input is always a right part by itself."""
         if self._shape == "left-deep":
             rest = inputs
             while rest:
@@ -99,7 +102,7 @@ class JoinTrees:
             right = (right - others) & others
 
     def _greedy(self, members: list[Mask]) -> list[JoinPlan]:
-        """Joins the two parts that cost least, again and again."""
+        """Repeatedly joins the two parts with the lowest cost."""
         parts = [self._leaf(m) for m in members]
         while len(parts) > 1:
             options: list[tuple[tuple[int, ...], JoinPlan, JoinPlan, JoinPlan]] = []
@@ -131,7 +134,7 @@ class JoinTrees:
         return inputs.bit_count() == 1 and self._graph.inputs[inputs.bit_length() - 1].attached is not None
 
     def _joined(self, left: JoinPlan, right: JoinPlan) -> Iterator[JoinPlan]:
-        """The joins of two parts, one for each way to bring them together; none if nothing connects them."""
+        """The joins of two parts, one for each way to bring their rows together; none if nothing connects them."""
         common = left.classes & right.classes
         attached = None
         if self._attached(right.inputs):
@@ -164,7 +167,7 @@ class JoinTrees:
 
 
 def _undominated(plans: list[JoinPlan]) -> list[JoinPlan]:
-    """The plans of which no other with the same sharding is as early, as low and as good."""
+    """The plans without those that another plan with the same sharding beats in stage, height and cost."""
     kept: list[JoinPlan] = []
     for plan in sorted(plans, key=lambda p: p.cost):
         if not any(
@@ -179,7 +182,7 @@ def _undominated(plans: list[JoinPlan]) -> list[JoinPlan]:
 
 
 def _inversions(left: Mask, right: Mask) -> int:
-    """How many inputs of `left` are written behind one of `right`."""
+    """How many inputs of `left` are written after one of `right`."""
     found = 0
     while right:
         first = right & -right

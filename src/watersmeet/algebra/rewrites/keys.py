@@ -14,7 +14,7 @@ from watersmeet.types import BOOLEAN
 
 
 def key_pair(predicate: Scalar, left: Relation, right: Relation) -> KeyPair | None:
-    """The predicate as a key of a join of `left` and `right`, both sides in one type; None if it is none."""
+    """The predicate as a key of a join of `left` and `right`, both sides in one type; None if it can't be one."""
     node = predicate.expression
     if not isinstance(node, (exp.EQ, exp.NullSafeEQ)):
         return None
@@ -33,7 +33,7 @@ def key_pair(predicate: Scalar, left: Relation, right: Relation) -> KeyPair | No
 
 
 def paired(left: Scalar, right: Scalar, *, null_safe: bool) -> KeyPair | None:
-    """The key `left = right` in the type that both share; None if they share none."""
+    """The key `left = right` in the common type; None if there is none."""
     target = common_type(left.type, right.type)
     if target is None:
         return None
@@ -50,7 +50,7 @@ def as_predicate(pair: KeyPair) -> Scalar:
 
 
 def remove_duplicate_keys(tree: Relation) -> Relation:
-    """Each key of a join and of an aggregate only once: `GROUP BY a, a` groups by `a` and gives it twice."""
+    """Keeps each key of a join or aggregate once: `GROUP BY a, a` groups by `a` and outputs it twice."""
     return transform_up(tree, _without_duplicates)
 
 

@@ -1,4 +1,4 @@
-"""Columns that nothing above reads are not read."""
+"""Removes columns that nothing above reads."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _NARROW: Final = (
 
 
 def prune_columns(tree: Relation) -> Relation:
-    """The tree reading only what its root needs; the root's columns stay.
+    """The tree with only the columns that its root needs; the root's columns stay.
 
     Project(x, Join(a(k, x, y), b(k, z)))   ->   Project(x, Join(a(k, x), b(k)))
     """
@@ -52,7 +52,7 @@ def prune_columns(tree: Relation) -> Relation:
 
 
 def _kept(columns: Sequence[Column], needed: _Ids) -> list[int]:
-    """Positions of the needed columns; of the narrowest one if none is needed, because rows must be counted."""
+    """The positions of the needed columns; of the narrowest one if none is needed, because rows must be counted."""
     kept = [i for i, c in enumerate(columns) if c.id in needed]
     if kept or not columns:
         return kept
@@ -164,9 +164,7 @@ def _(node: Records, needed: _Ids) -> Relation:  # noqa: ARG001 - whether a reco
 
 @_prune.register
 def _(node: Changes, needed: _Ids) -> Relation:
-    """What gives the rows of a join their time reads the same columns of its sides as the join, so that they are kept
-    once.
-    """
+    """Causes read the same columns of the sides of a join as the join itself, so that these are kept only once."""
     wanted = node.input.ids if node.whole else (needed & node.input.ids) | node.reads
     below = _prune(node.input, wanted)
     slim = (below, *(_prune(i, i.ids) for i in node.inputs[1:]))

@@ -1,8 +1,8 @@
-"""Filters go down to where they cost least; on the way joins get keys and outer joins become inner ones.
+"""Pushes filters to where they cost least. On the way, joins get keys and outer joins become inner joins.
 
-One walk from the root. It carries the conjuncts that still have to be placed and the `rejected`
-columns: rows in which one of them is NULL have no influence on the result, because something
-above drops them. An outer join of which a null-extended row would be dropped is no outer join.
+One walk from the root carries the conjuncts that are not placed yet, and the `rejected` columns: rows with NULL in one
+of these do not matter, because something above removes them. An outer join whose padded rows would be removed is an
+inner join.
 
     Filter(b.y > 1, a LEFT JOIN b ON a.k = b.k)   ->  a INNER JOIN Filter(b.y > 1, b) ON a.k = b.k
     Filter(a.x > 1, a LEFT JOIN b ON a.k = b.k)   ->  Filter(a.x > 1, a) LEFT JOIN b ON a.k = b.k
@@ -66,7 +66,7 @@ def _rejections(parts: list[Scalar]) -> _Ids:
 
 @singledispatch
 def _push(node: Relation, parts: list[Scalar], rejected: _Ids) -> Relation:
-    """Conditions on columns that are `filterable` go below, to the first input."""
+    """By default, conditions on `filterable` columns go to the first input and all others stay above the node."""
     pushed = [p for p in parts if p.columns and p.columns <= node.filterable and not is_volatile(p)]
     below = node.rejected | ((rejected | _rejections(parts)) & node.filterable)
     inputs = [_push(i, [] if n else pushed, _NONE if n else below) for n, i in enumerate(node.inputs)]
@@ -104,9 +104,7 @@ def _(node: Union, parts: list[Scalar], rejected: _Ids) -> Relation:
 
 @_push.register
 def _(node: AsofJoin, parts: list[Scalar], rejected: _Ids) -> Relation:
-    """What is said of left rows goes below; what is said of right rows must not, as it would make others the
-    nearest.
-    """
+    """Conditions on left rows go below. Conditions on right rows must not: they would make other rows the nearest."""
     dropped = rejected | _rejections(parts)
     kind = "inner" if dropped & node.right.ids else node.kind
     pushed = [p for p in parts if p.columns and p.columns <= node.left.ids and not is_volatile(p)]
@@ -119,14 +117,12 @@ def _(node: AsofJoin, parts: list[Scalar], rejected: _Ids) -> Relation:
 
 @_push.register
 def _(node: TemporalJoin, parts: list[Scalar], rejected: _Ids) -> Relation:
-    """What is said of left rows goes below; in an inner join the rest is said of what is looked up.
+    """Conditions on left rows go below. In an inner join the other conditions become part of the look-up.
 
-    Comparisons with the time stay above: below they would take rows back, which the join then has to remember. Where
-    rows wait for
-    their first match, only the condition of the join says what a match is: nothing else may go into it; what it says of
-    left rows alone
-    becomes part of the key, so that rows which can never match do not wait. Where answers serve again, they are those
-    of the key alone.
+    Comparisons with the clock stay above: below, they would delete rows, and the join would have to remember them. If
+    rows wait for their first match, nothing may be added to the condition that defines a match. Its parts on left rows
+    alone become part of the key, so that rows that can never match do not wait. If answers are used again, they must
+    not depend on more than the key.
     """
     dropped = rejected | _rejections(parts)
     kind = "inner" if dropped & node.right.ids else node.kind
@@ -174,7 +170,7 @@ def _(node: TemporalJoin, parts: list[Scalar], rejected: _Ids) -> Relation:
 
 
 def _gated(keys: list[KeyPair], part: Scalar) -> list[KeyPair]:
-    """The keys, one of them NULL, which meets nothing, where `part` is not true."""
+    """The keys, one of them NULL (so that nothing matches) where `part` is not true."""
     number = next(i for i, k in enumerate(keys) if not k.null_safe)
     key = keys[number].left
     gate = exp.Case(ifs=[exp.If(this=part.expression.copy(), true=key.expression.copy())])
@@ -183,9 +179,7 @@ def _gated(keys: list[KeyPair], part: Scalar) -> list[KeyPair]:
 
 @_push.register
 def _(node: Changes, parts: list[Scalar], rejected: _Ids) -> Relation:
-    """What is said of rows that come and go is said of the rows, unless those that it leaves out are what gives others
-    their time.
-    """
+    """Conditions on changed rows hold for the rows too, unless the removed rows would give others their times."""
     may = frozenset(node.matched) if node.alone else node.input.ids
     pushed = [p for p in parts if p.columns and p.columns <= may and not is_volatile(p)]
     below = _NONE if node.alone else (rejected | _rejections(parts)) & node.input.ids
@@ -195,16 +189,14 @@ def _(node: Changes, parts: list[Scalar], rejected: _Ids) -> Relation:
 
 @_push.register
 def _(node: Cut, parts: list[Scalar], rejected: _Ids) -> Relation:
-    """What time decides about stays above: it keeps rows, and history gives a cut nothing to keep."""
+    """Comparisons with the clock stay above: they keep rows, and a cut of history has none to keep."""
     timed = [p for p in parts if mentions_time(p)]
     return filtered(replace(node, input=_push(node.input, [p for p in parts if p not in timed], rejected)), timed)
 
 
 @_push.register
 def _(node: Unnest, parts: list[Scalar], rejected: _Ids) -> Relation:
-    """Conditions on columns of the input go below; one that no NULL element passes makes LEFT JOIN LATERAL an inner
-    one.
-    """
+    """Conditions on input columns go below. One that rejects NULL elements makes LEFT JOIN LATERAL an inner join."""
     dropped = rejected | _rejections(parts)
     made = frozenset(c.id for c in node.made)
     if node.outer and dropped & made:
@@ -268,7 +260,7 @@ def _(node: Join, parts: list[Scalar], rejected: _Ids) -> Relation:
 
 
 def _reduced(kind: JoinKind, *, left: bool, right: bool) -> JoinKind:
-    """The join's kind if rows with NULL in all left (right) columns are dropped above it."""
+    """The kind of the join if rows with NULL in all left (right) columns are removed above it."""
     if kind == "full":
         return "inner" if left and right else "left" if left else "right" if right else "full"
     if (kind == "left" and right) or (kind == "right" and left):
@@ -308,7 +300,7 @@ def _places(join: Join, above: list[Scalar]) -> _Places:
 
 
 def _copy_implied(kind: JoinKind, residual: list[Scalar], node: Join, places: _Places) -> None:
-    """What an OR over both sides says of each of them alone keeps rows out of the join."""
+    """Copies to each side what an OR over both sides implies for it."""
     parts = [p for p in residual if not is_volatile(p) and not mentions_time(p)]
     if kind in ("inner", "right", "semi"):
         places.left += [p for p in (implied(part, node.left.ids) for part in parts) if p is not None]
@@ -317,9 +309,9 @@ def _copy_implied(kind: JoinKind, residual: list[Scalar], node: Join, places: _P
 
 
 def _copy_across(kind: JoinKind, keys: list[KeyPair], places: _Places) -> None:
-    """`a.k = b.k AND a.k > 5` also says `b.k > 5`: rows that fail it can't match.
+    """`a.k = b.k AND a.k > 5` implies `b.k > 5`, so rows of b that fail it can't match.
 
-    Only for types in which equal values can't be told apart.
+    This holds only for types whose equal values are the same value.
     """
     same = [k for k in keys if k.left.column and k.right.column and k.left.type.is_identity]
     to_right = {k.left.column: k.right.expression for k in same if k.left.column}
@@ -336,7 +328,7 @@ def _copies(parts: list[Scalar], mapping: Mapping[str, exp.Expression]) -> list[
 
 
 def _below(kind: JoinKind, dropped: _Ids, keys: list[KeyPair], residual: list[Scalar]) -> tuple[_Ids, _Ids]:
-    """Rejected columns of the left and the right input."""
+    """The rejected columns of the left and of the right input."""
     matched = _rejections(residual).union(
         *[strict_columns(s.expression) for k in keys if not k.null_safe for s in (k.left, k.right)]
     )

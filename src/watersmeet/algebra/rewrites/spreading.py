@@ -1,10 +1,11 @@
-"""By which of their keys joins and groups spread their rows, so that what reads them finds the rows in place.
+"""Chooses by which of their keys joins and groups spread their rows, so that readers find the rows in place.
 
     group by k of (group by k, x of a)                    ->   the inner groups are spread by k alone
     (group by k of a) JOIN (group by k, x of b) ON k      ->   both are spread by k
     a JOIN b ON a.j = b.j AND a.k = b.k, group by a.k     ->   the join spreads by k
 
-Rows that agree on all keys agree on some of them, so that fewer keys are always right; they save an exchange.
+Rows that agree on all keys agree on any subset of them, so spreading by fewer keys is always correct. It saves an
+exchange.
 """
 
 from __future__ import annotations
@@ -34,14 +35,12 @@ _Scalars = tuple[Scalar, ...]
 
 
 def spread_for_readers(tree: Relation) -> Relation:
-    """The tree with `spread` of its joins and groups chosen for their readers."""
+    """The tree with the `spread` of its joins and groups chosen for their readers."""
     return _spread(tree, ())
 
 
 def _spread(node: Relation, wish: _Scalars) -> Relation:
-    """`node` for a reader that needs rows together that agree on some of `wish` (over its columns); any, if there are
-    none.
-    """
+    """`node` for a reader that needs rows in one place if they agree on `wish` (over its columns), or on part of it."""
     if isinstance(node, TimeFilter):
         return replace(node, input=_spread(node.input, wish), scatter=wish)
     if isinstance(node, Join):
@@ -81,7 +80,7 @@ def _changes(node: Changes) -> Relation:
 
 
 def _translated(wish: _Scalars, outputs: Iterable[tuple[Column, Scalar]]) -> _Scalars:
-    """What a reader wishes in terms of what computes its columns."""
+    """The wish of a reader in terms of the expressions that compute its columns."""
     inner = {c.id: e for c, e in outputs}
     found = [
         inner[w.column] if w.column is not None else w.substitute({i: inner[i].expression for i in w.columns})
@@ -104,7 +103,7 @@ def _join(node: Join, wish: _Scalars) -> Join:
 
 
 def _copying(node: Join, wish: _Scalars) -> Join:
-    """A join without keys: one side is copied, the other one can go where the reader wants it."""
+    """A join without keys: one side is copied, and the other one goes where the reader wants it."""
     copied_left = node.kind in ("inner", "right") and is_single_row(node.left) and not is_single_row(node.right)
     wide = node.right if copied_left else node.left
     own = tuple(w for w in wish if w.columns and w.columns <= wide.ids)
@@ -113,7 +112,7 @@ def _copying(node: Join, wish: _Scalars) -> Join:
 
 
 def _groups(node: Relation) -> frozenset[str]:
-    """The texts by which the rows of `node` are grouped, if they are: nothing else can spread them for free."""
+    """The texts by which the rows of `node` are grouped, if they are. Others would need a further exchange."""
     if isinstance(node, Partitioned):
         return frozenset(map(text_of, node.partition))
     if isinstance(node, PassThrough):

@@ -1,10 +1,11 @@
-"""Conditions with now() become nodes: each row comes or goes when the time has passed it.
+"""Conditions with now() become nodes that let each row in, or out, when the clock passes it.
 
     Filter(ts > now() - '1 h' AND x > 1, t)   ->  TimeFilter(ts > now - 1 h, Filter(x > 1, t))
     Filter(ts + '1 h' > now(), t)             ->  Project(t.*, TimeFilter(e > now, Project(t.*, ts + '1 h' AS e, t)))
     Filter(ts > now() OR p, t)                ->  Union(TimeFilter(ts > now, Filter(p IS NOT TRUE, t)), Filter(p, t))
 
-Rows that still wait are filtered first: nothing above has to keep them. It comes after all rules that move conditions.
+Conditions that let rows in later are applied first, so that nothing above keeps waiting rows. This rule comes after all
+rules that move conditions.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from watersmeet.types import BOOLEAN
 def time_filters(tree: Relation) -> Relation:
     """The tree with a TimeFilter for each comparison with now().
 
-    TIME_FILTER for one that is not in a filter of this form.
+    TIME_FILTER if a comparison is not in a filter of this form.
     """
     if not any(mentions_time(s) for node in walk(tree) for s in node.scalars):
         return tree
@@ -56,7 +57,7 @@ def _timed(node: Relation, ids: Iterator[str]) -> Relation:
 
 
 def _positive(part: Scalar) -> Scalar:
-    """The condition without parentheses, and a comparison without NOT."""
+    """The condition without parentheses, and with a comparison in place of a negated one."""
     node = part.expression.unnest()
     if isinstance(node, exp.Not):
         inner = node.this.unnest()
@@ -70,7 +71,7 @@ def _takes_back(part: Scalar) -> bool:
 
 
 def _one(below: Relation, part: Scalar, ids: Iterator[str]) -> Relation:
-    """The rows of `below` whose comparison with the time holds; it may have a column more."""
+    """The rows of `below` whose comparison with the clock holds. It may add a column."""
     node = part.expression
     comparison = SIGNS.get(type(node))
     found = term_of(node.expression) if comparison is not None else None
@@ -89,7 +90,7 @@ def _one(below: Relation, part: Scalar, ids: Iterator[str]) -> Relation:
 def _either(below: Relation, part: Scalar, ids: Iterator[str]) -> Relation:
     """The rows for which one of the branches holds.
 
-    One alone compares with the time: its rows are those that no other passes.
+    Only one branch may compare with the clock; its rows are those that no other branch lets through.
     """
     branches = disjuncts(part)
     timed = [b for b in branches if mentions_time(b)]

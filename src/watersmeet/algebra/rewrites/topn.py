@@ -68,7 +68,7 @@ def _bounds(parts: Sequence[Scalar], column: str) -> _Bounds:
 
 
 def _compared(node: exp.Expression, column: str) -> tuple[type[exp.Expression], int] | None:
-    """The comparison and the integer with which a condition compares `column`; None if it is none such."""
+    """The comparison of `column` with an integer, and the integer; None if the condition is no such comparison."""
     if type(node) not in MIRRORED:
         return None
     left, right = _bare(node.this), _bare(node.expression)
@@ -83,7 +83,7 @@ def _compared(node: exp.Expression, column: str) -> tuple[type[exp.Expression], 
 
 
 def _bare(node: exp.Expression) -> exp.Expression:
-    """Without parentheses and casts to integers."""
+    """The expression without parentheses and casts to integers."""
     while isinstance(node, exp.Paren) or (isinstance(node, exp.Cast) and node.to.this in exp.DataType.INTEGER_TYPES):
         node = node.this
     return node
@@ -97,7 +97,7 @@ def _integer(node: exp.Expression) -> int | None:
 
 
 def _number_of(window: Window) -> int | None:
-    """Which call of the window can become a TopN: its first row_number or rank, if none needs the rows behind it."""
+    """The call that can become a TopN: the first row_number or rank, if no call needs the rows after it."""
     if len({c.order for c in window.calls}) > 1 or any(c.function not in _FROM_ABOVE for c in window.calls):
         return None
     return next((i for i, c in enumerate(window.calls) if c.function != "dense_rank"), None)
@@ -108,7 +108,7 @@ def _topn(window: Window, call: WindowCall, limit: int | None, offset: int = 0) 
 
 
 def _without_number(node: Project, condition: Filter) -> Relation | None:
-    """Where nothing else reads the number, the TopN alone; None if the pattern is another one."""
+    """The TopN alone, if nothing else reads the number; None if the pattern is another one."""
     window = condition.input
     if not isinstance(window, Window) or len(window.calls) != 1 or _number_of(window) is None:
         return None

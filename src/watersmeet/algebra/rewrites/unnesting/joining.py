@@ -1,4 +1,4 @@
-"""What a dependent join becomes once its right side is lifted: joins with the conditions that were taken up."""
+"""What a dependent join becomes after its right side is lifted: joins with the lifted conditions."""
 
 from __future__ import annotations
 
@@ -45,9 +45,10 @@ _TRUE = Scalar(exp.true(), BOOLEAN, nullable=False)
 
 @dataclass(frozen=True)
 class Keyed:
-    """A right side that only equalities link to the left one. pure: conditions on the left side alone.
+    """A right side that is linked to the left one by equalities only.
 
-    mapping: what stands in the right side for columns of the left one that expressions over both read.
+    pure: conditions on the left side alone.
+    mapping: the right side's substitutes for columns of the left side, for expressions over both.
     """
 
     right: Relation
@@ -61,7 +62,7 @@ class Keyed:
         return tuple(dict.fromkeys(e.inner for e in self.equalities))
 
     def over(self, outputs: Sequence[Column]) -> list[Scalar]:
-        """The conditions of a join with the columns `outputs` in the place of `keys`."""
+        """The conditions of a join with the columns `outputs` in place of `keys`."""
         keys = self.keys
         return [
             *self.pure,
@@ -73,7 +74,7 @@ class Keyed:
 
 
 class Joining:
-    """Joins one dependent join's sides."""
+    """Joins the two sides of a dependent join."""
 
     def __init__(self, node: Apply, names: Names) -> None:
         self.node = node
@@ -126,7 +127,7 @@ class Joining:
         return self._outputs(self._join(self.left, marked, "left", lifted.conditions), lifted, found)
 
     def _outputs(self, joined: Relation, lifted: Lifted, found: Column | None) -> Relation:
-        """The columns of both sides; deferred ones are NULL where `found` is."""
+        """The columns of both sides; deferred ones are NULL where `found` is NULL."""
         if not lifted.deferred:
             return exactly(joined, self.node.columns)
         exprs = []
@@ -138,7 +139,7 @@ class Joining:
         return Project(joined, self.node.columns, tuple(exprs))
 
     def _of_one_row(self) -> Relation:
-        """A predicate over exactly one row of each left row."""
+        """A predicate over exactly one row for each left row."""
         node = self.node
         joined = self._join(self.left, self.lifted.relation, "left", self.lifted.conditions)
         equal = conjunction([equals(a, b) for a, b in self.pairs]) or _TRUE
@@ -159,7 +160,7 @@ class Joining:
     ) -> Relation:
         """A join of the left side.
 
-        Rows that ask when they come, or what will never have another answer, are not kept for later.
+        A row is not kept for later if its right side is evaluated on arrival or never changes.
         """
         condition = conjunction(list(parts))
         if self.arrival and kind in ("inner", "left"):
@@ -179,9 +180,9 @@ class Joining:
         )
 
     def _existence(self, left: Relation, right: Relation, kind: JoinKind, parts: Sequence[Scalar]) -> Relation:
-        """The rows of `left` for which some, or no, row of `right` meets all parts.
+        """The rows of `left` for which some row of `right`, or none, meets all parts.
 
-        One row decides if none link the sides.
+        If no part links the sides, a single row decides.
         """
         right, linking = _own_parts(left, right, parts)
         if not any(p.columns & right.ids for p in linking):
@@ -191,7 +192,7 @@ class Joining:
     def _by_extreme(
         self, left: Relation, right: Relation, kind: JoinKind, linking: Sequence[Scalar]
     ) -> Relation | None:
-        """Some y of `right` is above x if the greatest is: one row decides where only an inequality links the sides."""
+        """Some y of `right` is above x if the greatest is. So one row decides if only an inequality links the sides."""
         found = [(p, inequality(p, right)) for p in linking if p.columns & right.ids]
         if len(found) != 1 or found[0][1] is None:
             return None
@@ -209,7 +210,7 @@ class Joining:
         return exactly(filtered(joined, tests), left.columns)
 
     def _not_in(self) -> Relation:
-        """NOT IN: no row is equal, and none might be."""
+        """NOT IN: no row is equal, and no comparison is NULL."""
         lifted = self.lifted
         unsure = [(a, b) for a, b in self.pairs if a.nullable or b.nullable]
         if not unsure:
@@ -226,7 +227,7 @@ class Joining:
         return result
 
     def _not_unequal(self) -> list[Scalar]:
-        """For each pair: equal, or one side is NULL."""
+        """For each pair: the sides are equal, or one is NULL."""
         parts = []
         for a, b in self.pairs:
             choices = [equals(a, b), *[is_null(v) for v in (a, b) if v.nullable]]
@@ -271,7 +272,7 @@ class Joining:
         return relation, case([(value, exp.true()), (unknown, exp.null())], exp.false(), BOOLEAN)
 
     def _found(self, left: Relation, lifted: Lifted, parts: Sequence[Scalar]) -> tuple[Relation, Column]:
-        """`left` with a column that is not NULL where some row of the lifted relation meets all parts."""
+        """`left` with a column that is not NULL if some row of the lifted relation meets all parts."""
         keyed = self._keyed(lifted, parts)
         if keyed.keys:
             outputs = self._key_columns(keyed)
@@ -282,9 +283,7 @@ class Joining:
         return self._join(left, right, "left", keyed.over(outputs)), found
 
     def _unknown(self, left: Relation, one: Scalar, other: Scalar) -> tuple[Relation, Scalar]:
-        """`left`, and whether a comparison of `one` with the value `other` of a row that meets the conditions is
-        NULL.
-        """
+        """`left`, and whether the comparison of `one` with `other` is NULL for a row that meets the conditions."""
         keyed = self._keyed(self.lifted, self.lifted.conditions, [other])
         other = other.substitute({i: s.expression for i, s in keyed.mapping.items()})
         outputs = self._key_columns(keyed)
@@ -300,10 +299,10 @@ class Joining:
         return joined, Scalar(exp.or_(some_null, exp.and_(is_null(one).expression, some_row)), BOOLEAN)
 
     def _keyed(self, lifted: Lifted, parts: Sequence[Scalar], more: Sequence[Scalar] = ()) -> Keyed:
-        """The right side with only equalities to link it to the left one; other links are settled by joining the
+        """The right side with equalities as its only links to the left one. Other links are removed by joining the
         domain.
 
-        more: expressions that are wanted too, as far as they read the left side.
+        more: further expressions whose left columns need substitutes.
         """
         right, linking = _own_parts(self.left, lifted.relation, parts)
         mapping: Mapping[str, Scalar] = {}

@@ -1,4 +1,4 @@
-"""What a dependent relation is while it is freed of the columns of the query around it."""
+"""A dependent relation while it is being freed of the columns of the enclosing query."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ Ids = frozenset[str]
 
 @dataclass(frozen=True)
 class Lifted:
-    """A relation that reads no column of the domain any more, and what gives the dependent one back.
+    """A relation that no longer reads columns of the domain, and how to get the dependent relation back.
 
-    For each row of the domain the dependent relation has those rows of `relation` for which all
-    `conditions` (over both) are true. deferred: its columns that are not columns of `relation`, as expressions
-    over both. total: where no row meets the conditions there is one row still, with NULL for each column
-    of `relation`; never more than one does.
+    For each row of the domain, the dependent relation has the rows of `relation` for which all `conditions` (over both)
+    are true.
+    deferred: its columns that `relation` does not have, as expressions over both.
+    total: if no row meets the conditions, there is still one row, with NULL for each column of `relation`. More than
+    one row never meets them.
     """
 
     relation: Relation
@@ -45,14 +46,14 @@ class Lifted:
 
 
 class Names:
-    """Makes columns with ids that the tree does not have."""
+    """Makes columns with ids that the tree does not use."""
 
     def __init__(self, tree: Relation) -> None:
         used = [c.id for node in walk(tree) for c in node.columns]
         self._next = count(max((int(i[1:]) for i in used if i[0] == "#" and i[1:].isdecimal()), default=0) + 1)
 
     def new(self, name: str, kind: SqlType, nullable: bool) -> Column:
-        """A column of its own id."""
+        """A column with a new id."""
         return Column(f"#{next(self._next)}", name, kind, nullable)
 
 
@@ -109,7 +110,7 @@ class Equality:
 
 
 def equality(condition: Scalar, relation: Relation) -> Equality | None:
-    """The condition as an equality of a value of `relation` with one of the domain; None if it is none."""
+    """The condition as an equality of a value of `relation` with one of the domain; None if it isn't one."""
     node = condition.expression
     if not isinstance(node, (exp.EQ, exp.NullSafeEQ)):
         return None
@@ -123,7 +124,9 @@ def equality(condition: Scalar, relation: Relation) -> Equality | None:
 
 
 def inequality(condition: Scalar, relation: Relation) -> tuple[Literal["min", "max"], Scalar] | None:
-    """The value of `relation` that a condition compares with one of the domain, and which of all its values decides."""
+    """The value of `relation` that a condition compares with one of the domain, and whether the least or greatest value
+    decides.
+    """
     node = condition.expression
     if not isinstance(node, (exp.LT, exp.LTE, exp.GT, exp.GTE)):
         return None
@@ -141,7 +144,7 @@ def inequality(condition: Scalar, relation: Relation) -> tuple[Literal["min", "m
 
 
 def outer_column(found: Equality) -> str | None:
-    """The id if the outer side is nothing but a column."""
+    """The id of the column if the outer side is just a column."""
     return found.outer.name if isinstance(found.outer, exp.Column) else None
 
 
@@ -151,7 +154,7 @@ def is_one_constant_row(node: Relation) -> bool:
 
 
 def source_of(left: Relation, ids: Ids) -> Relation:
-    """The smallest part of `left` whose rows have at least all combinations of the columns `ids` that `left` has."""
+    """The smallest part of `left` with at least all combinations of values that `left` has in the columns `ids`."""
     if isinstance(left, Project):
         passed = {c.id for c, e in zip(left.outputs, left.exprs, strict=True) if e.column == c.id}
         return source_of(left.input, ids) if ids <= passed else left

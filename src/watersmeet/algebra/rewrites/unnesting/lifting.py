@@ -1,10 +1,10 @@
-"""Frees a dependent relation of the columns of its domain, node by node from the leaves.
+"""Frees a dependent relation of the columns of its domain (the enclosing query), node by node from the leaves.
 
-Conditions on the domain are taken up: past filters, projections and joins as they are, past an aggregate if they are
-equalities, whose inner sides become group keys. Where one can go no further, the distinct values of the domain's
-columns are joined in, and the only condition left is that the row belongs to these values (Neumann and Kemper,
-"Unnesting Arbitrary Queries", BTW 2015: the domain D, which an equality replaces by the inner column). So the usual
-queries need no domain.
+Conditions on the domain move up: past filters, projections and joins unchanged; past an aggregate if they are
+equalities, whose inner sides become group keys. Where one can move no further, the distinct values of the domain's
+columns are joined in, and the only remaining condition is that a row belongs to these values (Neumann and Kemper,
+"Unnesting Arbitrary Queries", BTW 2015: the domain D, which an equality replaces by the inner column). Most queries
+therefore need no domain.
 
     Filter(b.k = d.k, b)                          ->  b                     if b.k = d.k
     Aggregate([], sum(b.x), Filter(b.k = d.k, b)) ->  Aggregate([b.k], sum(b.x), b)  if b.k = d.k, total
@@ -68,7 +68,7 @@ _NONE: Final = Ids()
 
 
 class Lifting:
-    """Lifts the right side of one dependent join out of its `left` side."""
+    """Lifts the right side of one dependent join out of the scope of its `left` side."""
 
     def __init__(self, left: Relation, names: Names, span: Span | None) -> None:
         self.left = left
@@ -107,9 +107,10 @@ class Lifting:
         return made, {c.id: n for c, n in zip(wanted, made.columns, strict=True)}
 
     def grounded(self, below: Lifted, more: Ids = _NONE, *, anew: bool = False) -> tuple[Lifted, Mapped]:
-        """`below` with nothing deferred, not total, and what stands in it for each of the domain's columns.
+        """`below` with nothing deferred and not total, and the substitute for each of the domain's columns.
 
-        more: columns that are needed beside those of `below`. anew: always by joining the domain.
+        more: columns that are needed beside those of `below`.
+        anew: always join the domain.
         """
         found = self.reads([*below.conditions, *[s for _, s in below.deferred.values()]]) | more
         bound = {} if anew or below.total else self._bound(below)
@@ -134,7 +135,7 @@ class Lifting:
         return Lifted(relation, self._belongs(columns.items())), mapping
 
     def _bound(self, below: Lifted) -> dict[str, Equality]:
-        """The columns of the domain for which the conditions name an equal column of the relation."""
+        """The columns of the domain that a condition equates with a value of the relation."""
         types = {c.id: c.type for c in self.left.columns}
         bound: dict[str, Equality] = {}
         for condition in below.conditions:
@@ -321,8 +322,8 @@ class Lifting:
         return replace(left, relation=made)
 
     def _below_outer_join(self, node: Filter) -> Relation:
-        """The filter's conditions on the domain that read nothing but the side of an outer join that is kept, put below
-        the join: its own condition may need what they are equal to.
+        """Conditions on the domain and the preserved side of an outer join go below the join, whose own condition may
+        need what they equate.
         """
         join = node.input
         if not isinstance(join, Join) or join.kind not in ("left", "right"):
@@ -336,7 +337,7 @@ class Lifting:
         return filtered(with_inputs(join, inputs), [p for p in parts if p not in down])
 
     def _meeting(self, left: Lifted, right: Lifted) -> list[Scalar]:
-        """Rows that belong to one row of the domain have equal values where both sides are equal to a column of it."""
+        """If both sides equate a column of the domain, rows that belong to one of its rows agree in these values."""
         ours, theirs = self._bound(left), self._bound(right)
         return [
             equals(ours[i].inner, theirs[i].inner, null_safe=ours[i].null_safe and theirs[i].null_safe)
@@ -344,7 +345,7 @@ class Lifting:
         ]
 
     def _full(self, left: Lifted, right: Lifted, parts: Sequence[Scalar]) -> Lifted:
-        """Both sides with a domain of their own; a row belongs where either side does."""
+        """Each side gets a domain of its own; a row belongs to the row that either side has."""
         ids = self.reads(
             [
                 *parts,
@@ -403,7 +404,7 @@ class Lifting:
 
     @_lift.register
     def _(self, node: Partitioned) -> Lifted:
-        """What equalities with the domain tell apart belongs to the key: each row of the domain has a key of its
+        """Values equated with the domain become part of the partition, so each row of the domain has partitions of its
         own.
         """
         if isinstance(node, TopN) and node.limit != 0 and not node.offset and is_single_row(node.input):
@@ -431,7 +432,7 @@ class Lifting:
 
 
 def _is_null_safe(part: Lifted, inner: Scalar) -> bool:
-    """True if a NULL in `inner` stands for a NULL of the domain, and not for rows that belong to no row of it."""
+    """True if a NULL in `inner` stands for a NULL of the domain, not for rows that belong to none of its rows."""
     found = [e for e in (equality(c, part.relation) for c in part.conditions) if e is not None and e.inner == inner]
     return all(e.null_safe for e in found) and inner.nullable
 
