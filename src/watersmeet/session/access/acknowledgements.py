@@ -1,7 +1,7 @@
-"""What of a subscription was handed out, and up to which row it is saved.
+"""Which rows of a subscription were handed out, and up to which row this is saved.
 
-Asking for rows acknowledges all that were handed out before: from then on they do not come again, whatever happens. A
-query that ends in any way but with its process saves the very row.
+A request for rows acknowledges all rows handed out before: these never come again. When a query ends in any way other
+than the end of its process, its exact position is saved.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ _SAVED_COMMITS: Final = 256
 
 @dataclass(slots=True)
 class _Block:
-    """Rows that were given at once. position: of the first one that was not handed out. rows: from there on."""
+    """Rows given in one go. position: of the first row that was not handed out. rows: from there on."""
 
     position: Position
     rows: int
 
 
 class Acknowledgements:
-    """The rows of one subscription on their way to who reads it. Safe for several threads.
+    """The rows of one subscription on their way to its reader. Safe for several threads.
 
-    ended: once these rows are handed out, the subscription has nothing more to give.
+    ended: the subscription gives nothing after these rows.
     """
 
     def __init__(self, positions: Positions, relation_id: str, position: Position) -> None:
-        """position: as it is saved."""
+        """position: the saved one."""
         self.ended = False
         self._positions = positions
         self._relation_id = relation_id
@@ -44,7 +44,7 @@ class Acknowledgements:
         self._broken = self._over = False
 
     def gave(self, begin: Position, rows: int, after: Position) -> None:
-        """So many rows come next. begin: of the first one; after: behind the last one."""
+        """Adds that many rows to come. begin: position of the first row; after: position after the last."""
         with self._lock:
             if rows:
                 self._blocks.append(_Block(begin, rows))
@@ -52,12 +52,12 @@ class Acknowledgements:
             self._after = after
 
     def unread(self, rows: int) -> None:
-        """Of all that were given, only so many rows are not handed out."""
+        """Notes how many of the rows given are not handed out yet."""
         with self._lock:
             self._unread_rows = rows
 
     def lose(self) -> None:
-        """What came is not known: nothing is saved any more."""
+        """Stops saving positions, as it is unknown which rows were handed out."""
         with self._lock:
             self._broken = True
 
@@ -68,7 +68,7 @@ class Acknowledgements:
             return self.ended and not (self._unread_rows or self._broken or self._over)
 
     def acknowledge(self) -> None:
-        """What was handed out does not come again."""
+        """Saves that the rows handed out must not come again."""
         with self._lock:
             if self._over:
                 return
@@ -77,9 +77,7 @@ class Acknowledgements:
                 self._save(position)
 
     def rest(self) -> None:
-        """Nobody reads these rows any more: the subscription goes on behind the last one that was handed out. May be
-        called again.
-        """
+        """Ends the reading. The subscription continues after the last row handed out. May be called again."""
         with self._lock:
             if self._over:
                 return
@@ -95,7 +93,7 @@ class Acknowledgements:
             self._saved, self._handed_out = position, False
 
     def _position(self) -> Position:
-        """That of the first row that was not handed out."""
+        """The position of the first row that was not handed out."""
         handed = sum(b.rows for b in self._blocks) - self._unread_rows
         self._handed_out |= handed > 0
         while self._blocks and handed >= self._blocks[0].rows:

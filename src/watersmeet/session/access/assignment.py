@@ -1,4 +1,4 @@
-"""Assignment: values of a query or expression become values of a table's columns, by PostgreSQL's rules."""
+"""Assignment: values of a query or an expression become values of a table's columns, by PostgreSQL's rules."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ _DATES: Final = ("date", "timestamp", "timestamptz")
 class Target:
     """A column that gets a value, and where the statement names it.
 
-    epoch_ms: a timestamp that may be given as a whole number, milliseconds since 1970: the time of a topic's records.
+    epoch_ms: a timestamp that may also be given as a whole number of milliseconds since 1970: the time of a topic's
+    records.
     """
 
     column: Field
@@ -55,15 +56,13 @@ class Target:
         return (self.epoch_ms and kind.is_integer) or _is_assignable(kind, self.column.type)
 
     def converted(self, sql: str, kind: SqlType) -> str:
-        """DuckDB SQL of the column's value, given that of a value of `kind`."""
+        """DuckDB SQL for the column's value, from the SQL for a value of type `kind`."""
         if self.epoch_ms and kind.is_integer:
             return f"make_timestamp(CAST({sql} AS BIGINT) * 1000)"
         return converted(sql, kind, self.column.type)
 
     def typed(self, value: exp.Expression) -> exp.Expression:
-        """`value`, with a cast to the column's type if it is a literal of open type (a string, NULL, ROW(…), an empty
-        array).
-        """
+        """`value`, cast to the column's type if it is an untyped literal (a string, NULL, ROW(…), an empty array)."""
         if not (_is_open(value) or (self.column.type.name == "struct" and _is_row(value))):
             return value
         cast = exp.Cast(this=value.copy(), to=data_type(self.column.type))
@@ -72,7 +71,7 @@ class Target:
 
 
 def typed_query(tree: exp.Expression, targets: Sequence[Target]) -> exp.Expression:
-    """The query of an INSERT in which literals whose type is open have the types of the columns that they go to."""
+    """The query of an INSERT with each untyped literal cast to the type of the column that it goes to."""
     tree = tree.copy()
     if isinstance(tree, exp.Values):
         for row in tree.expressions:
@@ -100,7 +99,7 @@ def check_types(columns: Schema, targets: Sequence[Target], statement: Statement
 
 
 def assignable(query: Bounded, targets: Sequence[Target], relation: Relation, now_us: int) -> Bounded:
-    """The query that gives rows of `relation`: targets cast, other columns as `omitted` says at the time `now_us`."""
+    """The query for rows of `relation`: targets are cast, other columns are as `omitted` says for the time `now_us`."""
     given = {
         t.column.name: t.converted(f"x{i}", c.type) for i, (c, t) in enumerate(zip(query.columns, targets, strict=True))
     }
@@ -113,7 +112,7 @@ def assignable(query: Bounded, targets: Sequence[Target], relation: Relation, no
 
 
 def data_type(kind: SqlType) -> exp.DataType:
-    """The type as the dialects' trees spell it."""
+    """The type as the syntax trees of dialects spell it."""
     if kind.name == "array":
         assert kind.element is not None
         return exp.DataType(this=exp.DataType.Type.ARRAY, expressions=[data_type(kind.element)], nested=True)
@@ -162,7 +161,7 @@ def _is_assignable(source: SqlType, target: SqlType) -> bool:
 
 
 def named_targets(relation: Relation, names: tuple[Name, ...], statement: Statement) -> tuple[Target, ...]:
-    """The columns of those names. UNDEFINED_COLUMN, DUPLICATE_COLUMN."""
+    """The columns with those names. UNDEFINED_COLUMN, DUPLICATE_COLUMN."""
     known = {c.name: c for c in relation.columns}
     lower = {c.name.lower(): c for c in relation.columns}
     found: list[Target] = []

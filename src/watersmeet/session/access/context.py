@@ -25,10 +25,12 @@ from watersmeet.session.access.variables import DIALECT, Variables
 class Session:
     """The state of a connection.
 
-    view: the one in whose words statements are read, if they are not the user's. replace_connectors: relations with
-    a connector get their rows only from tests (`testing.harness`). running: its queries that run until they are
-    stopped. stopping: threads that stop such queries, until they have. acknowledgements: of subscriptions that were
-    read, by relation id. told_failures: ids of the views of which FLUSH said that they stopped.
+    view: the view whose text is being read, if it is not the user's.
+    replace_connectors: relations with a connector get their rows from tests only (`testing.harness`).
+    running: queries that run until they are stopped.
+    stopping: threads that are stopping such queries.
+    acknowledgements: of the subscriptions that were read, by relation id.
+    told_failures: ids of the views whose failure FLUSH has already reported.
     """
 
     database: OpenDatabase
@@ -44,18 +46,18 @@ class Session:
 
     @property
     def dialect(self) -> str:
-        """The SQL that is spoken."""
+        """The name of the SQL dialect."""
         return self.variables.get(DIALECT)
 
     @property
     def notices(self) -> list[str]:
-        """What the statements that this thread is running had to say."""
+        """The notices of the statements that this thread is running."""
         found: list[str] = self._thread.__dict__.setdefault("notices", [])
         return found
 
     @property
     def catalog(self) -> Catalog:
-        """The newest catalog, seen from the session's path."""
+        """The newest catalog, as seen with the session's search path."""
         catalog = self.database.catalog
         if self.transaction is not None:
             catalog = self.transaction.definitions.seen(catalog)
@@ -64,8 +66,8 @@ class Session:
         return replace(catalog, path=self.path_in(catalog))
 
     def put(self, relation: Relation) -> None:
-        """Put a relation into the catalog, new or in the place of the one with its id. In a transaction others see that
-        from COMMIT on.
+        """Adds a relation to the catalog, or replaces the one with its id. In a transaction, others see it after
+        COMMIT.
         """
         database = self.database
         with database.guard:
@@ -76,7 +78,7 @@ class Session:
                 database.change_catalog(database.catalog.with_relation(seen))
 
     def put_schemas(self, schemas: tuple[str, ...]) -> None:
-        """Let the schemas beside the common one be these."""
+        """Replaces the set of schemas beside the default one."""
         database = self.database
         with database.guard:
             if self.transaction is None:
@@ -85,7 +87,7 @@ class Session:
                 self.transaction.definitions.schemas = schemas
 
     def put_functions(self, functions: Iterable[SqlFunction]) -> None:
-        """Put functions of SQL into the catalog, new or in the place of those with their ids."""
+        """Adds SQL functions to the catalog, or replaces those with their ids."""
         database = self.database
         with database.guard:
             if self.transaction is None:
@@ -94,37 +96,37 @@ class Session:
                 self.transaction.definitions.functions.update((f.id, f) for f in functions)
 
     def writes_at_once(self, relation: Relation) -> bool:
-        """Whether changes of a relation are committed as they come: there is no transaction, or nobody else sees it."""
+        """Whether changes of a relation are committed immediately: outside a transaction, or if nobody else sees it."""
         return self.transaction is None or relation.id in self.transaction.definitions.made
 
     @property
     def semantics(self) -> Semantics:
-        """What words mean in the session's dialect."""
+        """The defaults of the session's dialect."""
         return language_named(self.dialect).semantics
 
     def path_in(self, catalog: Catalog) -> tuple[str, ...]:
-        """The schemas of `search_path` that a catalog has."""
+        """The schemas of `search_path` that exist in a catalog."""
         wanted = (schema_meant(n, catalog) for n in listed(self.variables.get("search_path")))
         return tuple(n for n in dict.fromkeys(wanted) if n is not None)
 
     def queries(self) -> list[Stoppable]:
-        """The queries that run, in the order in which they were started."""
+        """The running queries, in the order in which they were started."""
         return sorted((q for q in self.running if not q.closed), key=lambda q: (q.started_us, q.name))
 
     def stop_running(self) -> None:
-        """Ends the queries that still run."""
+        """Ends all running queries."""
         for query in list(self.running):
             query.close()
         for thread in list(self.stopping):
             thread.join()
 
     def notice(self, text: str) -> None:
-        """Tell the user something beside the result."""
+        """Adds a notice for the user to the result."""
         self.notices.append(text)
 
     @contextmanager
     def numbered(self) -> Iterator[None]:
-        """Errors inside have the number that the dialect gives to their condition, unless they have one."""
+        """Gives errors raised inside the dialect's number for their condition, unless they have one."""
         try:
             yield
         except Error as err:
@@ -133,14 +135,14 @@ class Session:
             raise
 
     def relation(self, name: Name, statement: Statement) -> Relation:
-        """The relation of that name; UNDEFINED_RELATION with its place."""
+        """The relation with that name. UNDEFINED_RELATION with the place of the name."""
         found = self.find(name)
         if found is None:
             raise undefined_relation(self.catalog, name, statement)
         return found
 
     def find(self, name: Name) -> Relation | None:
-        """The relation of that name, None if there is none."""
+        """The relation with that name, or None."""
         return find_relation(self.catalog, name.name, name.schema, folded=name.folded)
 
     def require_writer(self, what: str) -> None:
@@ -153,7 +155,7 @@ class Session:
             )
 
     def require_files(self, connector: Mapping[str, str]) -> None:
-        """FILES_NOT_ALLOWED for a connector that reads files, if this connection may not."""
+        """FILES_NOT_ALLOWED for a connector that reads files, if this connection may not read files."""
         if not self.database.files and "path" in connector:
             raise files_refused("a connector with a path")
 
@@ -186,7 +188,7 @@ def error_at(
 
 
 def sentence(parts: Iterable[str]) -> str:
-    """Parts that begin in lower case, as the detail of an error."""
+    """Joins clauses to a sentence for the detail of an error."""
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}."
 
@@ -194,6 +196,6 @@ def sentence(parts: Iterable[str]) -> str:
 def undefined_relation(
     catalog: Catalog, name: Name, statement: Statement, what: str = "relation", known: Iterable[str] | None = None
 ) -> Error:
-    """UNDEFINED_RELATION with near names."""
+    """UNDEFINED_RELATION with similar names."""
     hint = near_relations(catalog, name.name, name.schema) if known is None else did_you_mean(name.name, known)
     return error_at(statement, name.span, "UNDEFINED_RELATION", f'{what} "{name.shown}" does not exist', hint=hint)

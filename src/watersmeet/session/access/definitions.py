@@ -1,4 +1,4 @@
-"""Relations that statements make, name and drop, in the catalog."""
+"""Creating, naming and dropping relations in the catalog."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ R = TypeVar("R", bound=Relation)
 
 
 def new_relation(session: Session, statement: Create, kind: type[R], columns: Schema, **fields: Any) -> R:
-    """What a statement makes, as the catalog keeps it. fields: others than id, name, schema, path, text and dialect."""
+    """The catalog entry for what a statement creates. fields: all but id, name, schema, path, text and dialect."""
     if issubclass(kind, MaterializedView):
         fields.setdefault("most_join_rows", most_join_rows(session.variables))
     return kind(
@@ -44,7 +44,7 @@ def new_relation(session: Session, statement: Create, kind: type[R], columns: Sc
 
 
 def may_create(session: Session, statement: Create, name: str, span: Span, if_not_exists: bool) -> bool:
-    """Whether to make the relation: not if it exists and IF NOT EXISTS is given.
+    """Whether to create the relation: False if it exists and the statement has IF NOT EXISTS.
 
     DUPLICATE_OBJECT, INVALID_NAME, UNDEFINED_OBJECT.
     """
@@ -68,7 +68,7 @@ def may_create(session: Session, statement: Create, name: str, span: Span, if_no
 def check_folded(
     session: Session, statement: Statement, name: str, schema: str, span: Span, own: Relation | None = None
 ) -> None:
-    """DUPLICATE_OBJECT for a name that DuckDB could not tell from that of another relation than `own`."""
+    """DUPLICATE_OBJECT for a name that DuckDB can't distinguish from that of another relation than `own`."""
     shown = Table("", name, (), schema=schema).shown.lower()
     same = (r for r in session.catalog.relations.values() if r.shown.lower() == shown and not r.hidden and r is not own)
     folded = next(same, None)
@@ -84,14 +84,14 @@ def check_folded(
 
 
 def _give_way(session: Session, statement: Create, existing: Relation) -> None:
-    """Take away what the statement replaces. A plain view stays, as others may read it (`create_view`)."""
+    """Removes what the statement replaces. A plain view stays, because others may read it (`create_view`)."""
     check_replaceable(statement, existing)
     if type(statement) is not CreateView:
         remove(session, with_dependents(session, [existing], statement, cascade=False, verb="replace"))
 
 
 def check_columns(columns: Sequence[Field], statement: Statement) -> None:
-    """DUPLICATE_COLUMN for names that DuckDB could not tell apart."""
+    """DUPLICATE_COLUMN for names that DuckDB can't distinguish."""
     seen: dict[str, str] = {}
     for column in columns:
         other = seen.setdefault(column.name.lower(), column.name)
@@ -107,7 +107,7 @@ def check_columns(columns: Sequence[Field], statement: Statement) -> None:
 
 
 def named_columns(columns: Schema, statement: CreateView) -> Schema:
-    """The columns of a view: the query's, under the names that the statement gives."""
+    """The columns of a view: those of its query, with the names that the statement gives them."""
     names = statement.column_names
     if not names:
         return columns
@@ -120,13 +120,13 @@ def named_columns(columns: Schema, statement: CreateView) -> Schema:
 
 
 def add(session: Session, relation: Relation) -> None:
-    """Put a relation into the catalog."""
+    """Adds a relation to the catalog."""
     session.put(relation)
 
 
 def remove(session: Session, ids: set[str]) -> None:
-    """Take relations out of the catalog and of the circuit, with the hidden views that work for them. In a transaction
-    what others see stays until COMMIT.
+    """Removes relations, with their hidden helper views, from the catalog and the circuit. In a transaction, what
+    others see stays until COMMIT.
     """
     database = session.database
     with database.guard:
@@ -143,7 +143,7 @@ def remove(session: Session, ids: set[str]) -> None:
 def with_dependents(
     session: Session, found: Sequence[Relation], statement: Statement, *, cascade: bool, verb: str = "drop"
 ) -> set[str]:
-    """The ids of relations and of what reads them; DEPENDENT_OBJECTS if something does without cascade."""
+    """The ids of relations and of everything that reads them. DEPENDENT_OBJECTS if there is any and not `cascade`."""
     ids = {r.id for r in found}
     for relation in found:
         writing = [r for r in session.catalog.relations.values() if r.feeds == relation.id and not r.owner]
@@ -172,9 +172,9 @@ def with_dependents(
 
 
 def named(session: Session, name: Name, statement: Drop | Alter) -> Relation | None:
-    """The relation of that name, of whatever kind; None if there is none, which IF EXISTS allows.
+    """The relation with that name, of any kind; None if there is none and the statement has IF EXISTS.
 
-    UNDEFINED_RELATION, with near names of the statement's kind.
+    UNDEFINED_RELATION, with similar names of the statement's kind.
     """
     relation = session.find(name)
     if relation is None and not statement.if_exists:
@@ -190,5 +190,5 @@ def named(session: Session, name: Name, statement: Drop | Alter) -> Relation | N
 
 
 def kind_word(statement: Drop | Alter) -> str:
-    """The kind of relation that the statement says, for messages."""
+    """The kind of relation that the statement names, for messages."""
     return "view" if statement.kind == "any view" else statement.kind

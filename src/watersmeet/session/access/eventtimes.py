@@ -1,4 +1,4 @@
-"""WATERMARK FOR: from the clause of a CREATE to the event time in the catalog.
+"""WATERMARK FOR: from the clause of a CREATE statement to the event time in the catalog.
 
 RisingWave, "Joins", "Window joins"; RisingWave, "Understanding streaming joins", "watermark".
 """
@@ -25,7 +25,7 @@ _FORM: Final = "Write WATERMARK FOR ts AS ts - INTERVAL '20' SECOND."
 
 
 def event_time(statement: CreateRelation) -> EventTime | None:
-    """The event time that the statement declares; None for none.
+    """The event time that the statement declares, or None.
 
     FEATURE_NOT_SUPPORTED, DATATYPE_MISMATCH, INVALID_VALUE.
     """
@@ -106,7 +106,7 @@ def _is_column(node: exp.Expression, name: str) -> bool:
 
 
 def _option(statement: CreateRelation, name: str) -> int:
-    """A positive interval in microseconds."""
+    """The value of an option that is a positive interval, in microseconds."""
     text = statement.options[name]
     found = timeout_us(text)
     if found is None:

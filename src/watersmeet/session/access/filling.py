@@ -1,4 +1,4 @@
-"""Relations that the circuit feeds: into the catalog, into the circuit, filled, ready; or out of both."""
+"""Relations that the circuit keeps up to date: adding them to catalog and circuit, filling them, and removing them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from watersmeet.session.access.context import Session
 
 @dataclass(frozen=True)
 class Bound:
-    """A view before it is made: its query as a tree, and its entry in the catalog.
+    """A view before it is created: its query as a tree, and its catalog entry.
 
     rowtime, hidden: see `BoundQuery`.
     """
@@ -30,9 +30,9 @@ class Bound:
 
 
 def fill(session: Session, relation: Relation, operators: Sequence[Operator]) -> None:
-    """Make a relation that `operators` keep up to date; returns when it shows its inputs' content.
+    """Creates a relation that `operators` keep up to date. Returns when it shows its inputs' content.
 
-    If that fails, nothing of it is left. Other statements go on meanwhile, except those that change the catalog.
+    If that fails, nothing of it is left. Other statements continue meanwhile, except those that change the catalog.
     """
     database = session.database
     relation = replace(relation, ready=False, append_only=operators[-1].append_only)
@@ -47,7 +47,7 @@ def fill(session: Session, relation: Relation, operators: Sequence[Operator]) ->
 
 
 def undo(session: Session, ids: set[str]) -> None:
-    """Take relations out of everything that nobody was told of. Raises nothing: what was wrong before says more."""
+    """Removes relations that nobody has seen yet. Raises nothing: the error that led here says more."""
     database = session.database
     stored = True
     with database.guard:
@@ -60,7 +60,7 @@ def undo(session: Session, ids: set[str]) -> None:
 
 
 def clear_away(session: Session, gone: set[str]) -> None:
-    """Take relations out of the circuit and off the disk that the catalog has no more, and end who reads them."""
+    """Removes relations that are no longer in the catalog from the circuit and the disk, and ends their readers."""
     database = session.database
     for query in session.queries():
         if query.id in gone:
@@ -77,7 +77,7 @@ def clear_away(session: Session, gone: set[str]) -> None:
 
 
 def stop_feeding(session: Session, ids: set[str]) -> None:
-    """Let the circuit run without relations that stay in the catalog. In a transaction those that others see are fed
+    """Removes relations that stay in the catalog from the circuit. In a transaction, those that others see are fed
     until COMMIT.
     """
     if session.transaction is not None:
@@ -88,7 +88,9 @@ def stop_feeding(session: Session, ids: set[str]) -> None:
 
 
 def install_remaining(session: Session, gone: set[str]) -> None:
-    """Let the circuit run without the relations `gone`, which it no longer feeds. It does not in any case."""
+    """Installs the circuit without the relations `gone`. If that fails, the old circuit goes on, with a notice to the
+    user.
+    """
     try:
         _take_out(session, gone, stored=True)
     except Error as err:

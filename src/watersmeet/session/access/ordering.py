@@ -1,9 +1,9 @@
-"""Rows of ordered streams come in the order of their times: one that is before another that came before it is rejected,
-and counted by the commit.
+"""Rows of ordered streams arrive in the order of their times. A row older than one before it is rejected, and the
+commit counts it.
 
-SQLstream, "JOIN clause": the clock of a stream is the rowtime of its newest row, and rowtimes do not go down; D-001-21:
-they are whole milliseconds. The order is that in which rows are written: of a statement, then of statements, of
-transactions that of their commits.
+SQLstream, "JOIN clause": the clock of a stream is the rowtime of its newest row, and rowtimes never decrease. D-001-21:
+rowtimes are whole milliseconds. The order is that of writing: within a statement, then of statements, then of the
+commits of transactions.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _MILLISECOND_US = 1000
 
 
 def in_order(session: Session, relation: Relation, rows: pa.Table) -> tuple[pa.Table, int]:
-    """The rows that may be written to a relation, in the order given, and how many may not. The caller holds the guard.
+    """The rows that may be written to a relation, in the given order, and how many may not. The caller holds the guard.
 
-    In a transaction they are in order with what it wrote before, and looked at once more when it commits.
+    In a transaction they are compared with its earlier rows, and checked again when it commits.
     """
     if relation.event_time is None or not relation.event_time.ordered or not rows.num_rows:
         return rows, 0
@@ -45,8 +45,8 @@ def in_order(session: Session, relation: Relation, rows: pa.Table) -> tuple[pa.T
 
 
 def by_time(relation: Relation, rows: pa.Table) -> pa.Table:
-    """Rows that come together from a view, in the order in which an ordered stream takes them; those of one time as
-    they are.
+    """Rows that a view gives together, in the order that an ordered stream accepts. Rows with equal times keep their
+    order.
     """
     if relation.event_time is None or not relation.event_time.ordered:
         return rows
@@ -55,7 +55,7 @@ def by_time(relation: Relation, rows: pa.Table) -> pa.Table:
 
 
 def in_order_at_commit(session: Session, changes: dict[str, Change]) -> tuple[dict[str, Change], dict[str, int]]:
-    """The changes of a transaction without rows that others have overtaken meanwhile, and how many these were by
+    """The changes of a transaction without rows that others have overtaken meanwhile, and their number by
     relation id.
     """
     found, rejected = dict(changes), {}
@@ -70,7 +70,7 @@ def in_order_at_commit(session: Session, changes: dict[str, Change]) -> tuple[di
 
 
 def stream_clock(session: Session, relation: Relation) -> int:
-    """The time of the newest row that was committed to a stream, or what its clock was lifted to."""
+    """The time of the newest row committed to a stream, or the watermark override of the stream if that is later."""
     clocks = session.database.clocks
     if relation.id not in clocks:
         clocks[relation.id] = _stored(session, relation)
@@ -78,7 +78,7 @@ def stream_clock(session: Session, relation: Relation) -> int:
 
 
 def _ordered(rows: pa.Table, column: str, clock: int) -> tuple[pa.Table, int, int]:
-    """The rows that are in order, with whole milliseconds; how many are not; the clock after them."""
+    """The rows that are in order, in whole milliseconds; how many are not; the clock after them."""
     index = rows.column_names.index(column)
     times, _ = microseconds(rows.column(index))
     times = times - times % _MILLISECOND_US
@@ -91,7 +91,7 @@ def _ordered(rows: pa.Table, column: str, clock: int) -> tuple[pa.Table, int, in
 
 
 def _stored(session: Session, relation: Relation) -> int:
-    """The time of the newest row that is stored, or the number that epochs have for the stream, if that is later."""
+    """The time of the newest stored row, or the stream's number as of the last epoch if that is later."""
     assert relation.event_time is not None
     time = relation.column(relation.event_time.column)
     sql = f"SELECT max({quoted(time.name)}) FROM {quoted(relation.shown)}"

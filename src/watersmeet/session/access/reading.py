@@ -1,4 +1,4 @@
-"""Bounded queries: from a tree of the dialect to rows, read from the database at one moment."""
+"""Bounded queries: from a syntax tree to rows, read from the database as of one moment."""
 
 from __future__ import annotations
 
@@ -34,10 +34,13 @@ _INCOMING = "_watersmeet_incoming"
 
 @dataclass(frozen=True)
 class Bounded:
-    """DuckDB SQL, the columns that it gives, the ids of the relations of `catalog` whose content it reads.
+    """A bounded query that is ready to run: its DuckDB SQL, its columns, and the ids of the relations of `catalog` that
+    it reads.
 
-    text: what errors are shown in. exact: the types that the result has to have, None for those it has. named: the
-    relations that the query itself names, views among them. functions: ids of the functions of SQL that it calls.
+    text: the statement that errors show.
+    exact: the types that the result must be converted to; None for a column that has its type.
+    named: the relations that the query names itself, views among them.
+    functions: ids of the SQL functions that it calls.
     """
 
     sql: str
@@ -51,9 +54,9 @@ class Bounded:
 
 
 def bounded(session: Session, tree: exp.Expression, text: str) -> Bounded:
-    """Bind a query to the relations that can be read now.
+    """Binds a query to the relations that can be read now.
 
-    Errors of the binder, with their places; of views that were stopped.
+    Errors of the binder, with their places; errors of views that were stopped.
     """
     catalog = readable(session.catalog)
     query = to_duckdb(tree, catalog, text, session.dialect, files=session.database.files)
@@ -64,7 +67,7 @@ def bounded(session: Session, tree: exp.Expression, text: str) -> Bounded:
 
 
 def table_tree(relation: Relation, alias: str | None) -> exp.Table:
-    """The node that names a relation."""
+    """The syntax node that names a relation."""
     tree = exp.Table(
         this=exp.to_identifier(relation.name, quoted=True), db=exp.to_identifier(relation.schema, quoted=True)
     )
@@ -74,15 +77,16 @@ def table_tree(relation: Relation, alias: str | None) -> exp.Table:
 
 
 def readable(catalog: Catalog) -> Catalog:
-    """The catalog without the views that are being filled."""
+    """The catalog without views that are being filled."""
     filling = {i for i, r in catalog.relations.items() if not r.ready}
     return replace(catalog.without(filling), version=catalog.version) if filling else catalog
 
 
 def fetch(session: Session, query: Bounded, *, newest: bool) -> pa.Table:
-    """The rows of a query. newest: tables as of the newest transaction and the open one, else all of one moment.
+    """The rows of a query. newest: tables as of the newest transaction and the open one; else everything as of one
+    moment.
 
-    Errors of DuckDB as ours: INVALID_VALUE, DIVISION_BY_ZERO and the like.
+    Errors of DuckDB as errors of Watersmeet: INVALID_VALUE, DIVISION_BY_ZERO and others.
     """
     with reading(session, query, newest=newest) as connection:
         try:
@@ -96,7 +100,7 @@ def fetch(session: Session, query: Bounded, *, newest: bool) -> pa.Table:
 
 @contextmanager
 def reading(session: Session, query: Bounded, *, newest: bool) -> Iterator[duckdb.DuckDBPyConnection]:
-    """The DuckDB connection in which the query's relations are views of their names, for this thread alone."""
+    """A DuckDB connection for this thread alone, in which the query's relations are views with their names."""
     content = session.database.content
     with content.session(newest=newest) as connection:
         stored = [i for i in query.depends_on if query.catalog.relations[i].is_stored]
@@ -109,7 +113,7 @@ def reading(session: Session, query: Bounded, *, newest: bool) -> Iterator[duckd
 def lent(
     connection: duckdb.DuckDBPyConnection, rows: pa.Table, relation: Relation, name: str = _LENT
 ) -> Iterator[None]:
-    """Inside the block `rows` (columns of `relation`) are a temporary view `name`, of the relation's types."""
+    """Inside the block, `rows` (columns of `relation`) are the temporary view `name`, with the relation's types."""
     columns = ", ".join(f"CAST({quoted(c.name)} AS {c.type.duckdb}) AS {quoted(c.name)}" for c in relation.columns)
     source = f"{_LENT}_source"
     connection.register(source, rows)
@@ -122,9 +126,9 @@ def lent(
 
 
 def computed(session: Session, rows: pa.Table, texts: Sequence[str], columns: Schema, sql: str = "") -> pa.Table:
-    """One row of `columns` for each of `rows`: of DuckDB's expressions over them.
+    """One row of `columns` for each of `rows`: the values of DuckDB expressions.
 
-    sql: the statement that errors are about.
+    sql: the statement that errors show.
     """
     with session.database.content.session() as connection:
         connection.register(_LENT, rows)
@@ -139,33 +143,33 @@ def computed(session: Session, rows: pa.Table, texts: Sequence[str], columns: Sc
 
 
 def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with exactly the columns of `schema`: DuckDB names list items and time zones otherwise."""
+    """The table with exactly the columns of `schema`. DuckDB names list items and time zones differently."""
     columns = [c if c.type.equals(f.type) else c.cast(f.type) for c, f in zip(table.columns, schema, strict=True)]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
 def failed_query(cause: duckdb.Error, text: str) -> Error:
-    """The error that stands for one of DuckDB's."""
+    """The error that stands for an error of DuckDB."""
     found = map_duckdb_error(cause, text)
     return found if isinstance(found, Error) else error("INTERNAL_ERROR", str(cause), sql=text)
 
 
 def described(table: pa.Table, columns: Schema) -> tuple[Schema, pa.Table]:
-    """A result of DuckDB under the names and with the types that were bound."""
+    """A result of DuckDB with the names and types that were bound."""
     exact = tuple(_exact(c, table.column(i).type) for i, c in enumerate(columns))
     return exact, conformed(table, arrow_schema(exact, positional=False))
 
 
 def _exact(column: Field, kind: pa.DataType) -> Field:
-    """The column, with the digits that a number really has."""
+    """The column with the digits that its numbers really have."""
     if column.type == NUMERIC and pa.types.is_decimal(kind) and (kind.precision, kind.scale) != (38, 10):
         return Field(column.name, SqlType("numeric", kind.precision, kind.scale), column.nullable)
     return column
 
 
 def runs_on(session: Session, query: exp.Expression) -> bool:
-    """True if the query runs until it is stopped: a SELECT STREAM or TABLE, or it names a relation that is not bounded
-    by `table(…)`.
+    """True if the query runs until it is stopped: it is a SELECT STREAM or TABLE, or reads a stream outside
+    `table(…)`.
     """
     if isinstance(query, MarkedSelect):
         return True
@@ -193,13 +197,13 @@ def _names_stream(query: exp.Expression, catalog: Catalog) -> bool:
 
 
 def failure_of(session: Session, relation_id: str) -> Error | None:
-    """The error that stopped a view or running query, or None."""
+    """The error that stopped a view or a running query, or None."""
     failed = session.database.log.progress().failed
     return error_from_json(failed[relation_id]) if relation_id in failed else None
 
 
 def check_running(session: Session, relation_ids: Iterable[str]) -> None:
-    """Raises the error of the first view among the relations, or below plain views among them, that was stopped."""
+    """Raises the error of the first stopped view among the relations, or below plain views among them."""
     known = session.catalog.relations
     todo = [i for i in relation_ids if i in known and known[i].kind in ("materialized view", "view")]
     if not todo or not (failed := session.database.log.progress().failed):
@@ -216,13 +220,13 @@ def check_running(session: Session, relation_ids: Iterable[str]) -> None:
 
 
 def last_of_each_key(session: Session, relation: Relation, rows: pa.Table) -> pa.Table:
-    """The rows without those that a later one of the same key replaces, in their order."""
+    """The rows without those that a later row of the same key replaces, in their order."""
     last = _last(session, relation, rows)
     return rows if last is None else rows.take(last)
 
 
 def split_by_key(session: Session, relation: Relation, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """(the last row of each key, those that they replace)."""
+    """The last row of each key, and the rows that these replace."""
     last = _last(session, relation, rows)
     if last is None:
         return rows, rows.slice(0, 0)
@@ -230,7 +234,7 @@ def split_by_key(session: Session, relation: Relation, rows: pa.Table) -> tuple[
 
 
 def _last(session: Session, relation: Relation, rows: pa.Table) -> npt.NDArray[np.int64] | None:
-    """The positions of the last rows of each key, rising; None for all."""
+    """The positions of the last rows of each key, ascending; None for all."""
     if rows.num_rows < 2:
         return None
     keys = ", ".join(quoted(k) for k in relation.primary_key)
@@ -262,7 +266,7 @@ def rows_with_keys(session: Session, relation: Relation, rows: pa.Table) -> pa.T
 
 
 def rows_without(session: Session, relation: Relation, rows: pa.Table, others: pa.Table) -> pa.Table:
-    """The rows whose key none of `others` has."""
+    """The rows whose key occurs in none of `others`."""
     keys = " AND ".join(f"a.{quoted(k)} = b.{quoted(k)}" for k in relation.primary_key)
     with session.database.content.session() as connection:
         connection.register("_wm_rows", rows)

@@ -1,8 +1,9 @@
-"""CREATE OR REPLACE: what is there gives way in the transaction that makes the new one, which is a commit.
+"""CREATE OR REPLACE: the old relation is removed in the same transaction, and so the same commit, that creates the new
+one.
 
-A plain view keeps its place, so that others may go on reading it; as in PostgreSQL ("CREATE VIEW") columns may only be
-added behind those that it has. All else is dropped and made anew: a table's content is lost (SQLstream, "CREATE
-STREAM": the history is lost), a materialized view is filled again.
+A plain view keeps its identity, so that others may go on reading it. As in PostgreSQL ("CREATE VIEW"), columns may only
+be added after the existing ones. Everything else is dropped and created again: a table's content is lost (SQLstream,
+"CREATE STREAM": the history is lost), a materialized view is filled again.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _MADE: Final[dict[type[st.Create], str]] = {
 
 
 def check_replaceable(statement: st.Create, existing: Relation) -> None:
-    """CATALOG_TYPE_MISMATCH if the statement makes something else than what is there."""
+    """CATALOG_TYPE_MISMATCH if the statement creates another kind of relation than the existing one."""
     made = _MADE[type(statement)]
     if existing.role == made:
         return
@@ -44,10 +45,10 @@ def check_replaceable(statement: st.Create, existing: Relation) -> None:
 
 
 def check_view(session: Session, statement: st.CreateView, old: Relation, new: Relation) -> None:
-    """Whether a plain view may stand in the place of another one.
+    """Checks that a plain view may replace another one.
 
-    DATATYPE_MISMATCH for columns that are gone or others, DEPENDENT_OBJECTS if something has been filled through the
-    old one, INVALID_NAME if it would read itself.
+    DATATYPE_MISMATCH for columns that are missing or different, DEPENDENT_OBJECTS if something has been filled through
+    the old view, INVALID_NAME if the new one would read itself.
     """
     catalog = session.catalog
     if old.id in catalog.upstream(new.depends_on):
@@ -84,7 +85,7 @@ def check_view(session: Session, statement: st.CreateView, old: Relation, new: R
 
 
 def is_same(old: Relation, new: Relation) -> bool:
-    """Whether two views are the same by their text, its language and what its names mean."""
+    """Whether two views are the same: in text, dialect and the meaning of their names."""
     return not old.known and (
         (old.sql, old.dialect, old.path, old.columns, set(old.depends_on), set(old.functions))
         == (new.sql, new.dialect, new.path, new.columns, set(new.depends_on), set(new.functions))

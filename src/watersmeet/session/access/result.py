@@ -1,4 +1,4 @@
-"""What a statement gives to a cursor."""
+"""What a statement returns to a cursor."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ class Running(Protocol):
     """A query that runs until it is closed."""
 
     def rows(self) -> pa.Table:
-        """The rows that it gave and that were not asked for yet, of the result's columns. Never waits."""
+        """The rows, with the result's columns, that it gave since the last call. Never waits."""
         ...
 
     @property
     def ended(self) -> bool:
-        """True once nothing more comes: LIMIT was reached."""
+        """True once no more rows come, because LIMIT was reached."""
         ...
 
     @property
     def sign(self) -> int | None:
-        """The column that tells rows that came (1) from those that went (-1); None if none ever goes."""
+        """The column that is 1 for inserted and -1 for deleted rows; None if no row is ever deleted."""
         ...
 
     def unread(self, rows: int) -> None:
-        """Of all rows that it gave, only so many are not handed out after this.
+        """Notes how many of the rows given are not handed out yet.
 
-        The error that says why they must not be handed out, if it was ended meanwhile and can be recovered.
+        Returns the error that forbids handing them out, if the query was ended meanwhile and can be recovered.
         """
         ...
 
     def wait(self, seconds: float) -> None:
-        """Returns when there may be rows, at the latest after so many seconds."""
+        """Returns when there may be rows, or after that many seconds."""
         ...
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the query."""
         ...
 
 
@@ -47,8 +47,10 @@ class Running(Protocol):
 class Result:
     """The outcome of one statement.
 
-    command: its first words, such as `SELECT` or `CREATE TABLE`. columns, table: the rows, None without any.
-    rowcount: rows given or changed, -1 if that means nothing here. running: of a query that runs until it is stopped.
+    command: its first words, such as `SELECT` or `CREATE TABLE`.
+    columns, table: the rows; None without rows.
+    rowcount: rows returned or changed, -1 if that is meaningless.
+    running: set for a query that runs until it is stopped.
     """
 
     command: str
@@ -60,27 +62,27 @@ class Result:
 
 
 def rows_result(command: str, columns: Schema, table: pa.Table) -> Result:
-    """The result that consists of `table`, whose columns are `columns` in order."""
+    """A result of the rows of `table`, whose columns are `columns` in order."""
     return Result(command, columns, table, table.num_rows)
 
 
 def text_result(
     command: str, names: tuple[str, ...], rows: list[tuple[Any, ...]], numbers: tuple[str, ...] = ()
 ) -> Result:
-    """A result of text columns, but for those in `numbers`, which are whole numbers (bigint)."""
+    """A result of text columns, except for those in `numbers`, which are bigint."""
     columns = tuple(Field(n, VARCHAR) for n in names)
     return typed_result(command, tuple(_number(c) if c.name in numbers else c for c in columns), rows)
 
 
 def typed_result(command: str, columns: Schema, rows: list[tuple[Any, ...]]) -> Result:
-    """A result of a few rows that are at hand as Python values."""
+    """A result of a few rows of Python values."""
     arrays = [pa.array([r[i] for r in rows], c.type.arrow) for i, c in enumerate(columns)]
     table = pa.Table.from_arrays(arrays, schema=arrow_schema(columns, positional=False))
     return rows_result(command, columns, table)
 
 
 def lines_result(command: str, title: str, lines: list[str]) -> Result:
-    """A result of one text column, a row a line."""
+    """A result of one text column with a row for each line."""
     return text_result(command, (title,), [(line,) for line in lines])
 
 

@@ -1,4 +1,4 @@
-"""What rows of a relation have to be, and in which form it keeps them."""
+"""Which rows a relation accepts, and in which form it stores them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
 def omitted(relation: Relation, column: Field, now_us: int) -> str:
-    """DuckDB SQL of what a column gets that an INSERT leaves out, at the time `now_us`: its default, else NULL."""
+    """DuckDB SQL for a column that an INSERT leaves out, at the time `now_us`: its default, or NULL."""
     default = relation.defaults.get(column.name)
     if default == ARRIVAL:
         # Timeplus' datetime64(3): milliseconds
@@ -29,10 +29,10 @@ def omitted(relation: Relation, column: Field, now_us: int) -> str:
 
 
 def as_kept(relation: Relation, rows: pa.Table) -> pa.Table:
-    """The rows in the form in which the relation keeps them.
+    """The rows in the form in which the relation stores them.
 
-    Times have as many digits of a second as their columns keep; one that is cut is never later. jsonb is canonical:
-    equal documents are equal values.
+    Times are cut to the digits of a second that their columns keep, so they are never later. jsonb is canonical: equal
+    documents are equal values.
     """
     for column in relation.columns:
         if _has_documents(column.type) and column.name in rows.column_names:
@@ -48,7 +48,7 @@ def as_kept(relation: Relation, rows: pa.Table) -> pa.Table:
 
 
 def _has_documents(kind: SqlType) -> bool:
-    """Whether values of the type are or hold jsonb."""
+    """Whether values of the type are jsonb or contain it."""
     inner = ([] if kind.element is None else [kind.element]) + [t for _, t in kind.fields]
     return kind.name == "jsonb" or any(_has_documents(t) for t in inner)
 
@@ -68,8 +68,8 @@ def _with_documents(array: pa.Array, kind: SqlType) -> pa.Array:
 
 
 def check_rows(relation: Relation, rows: pa.Table, statement: Statement | None) -> None:
-    """NOT_NULL_VIOLATION if a column that takes no NULL has one, INVALID_VALUE if a number, or the time of an ordered
-    stream, is beyond what its column takes.
+    """NOT_NULL_VIOLATION for a NULL in a column that takes none, INVALID_VALUE for a number, or a time of an ordered
+    stream, that is out of range.
     """
     _check_not_null(relation, rows, statement)
     _check_rowtimes(relation, rows, statement)
@@ -86,14 +86,14 @@ def check_rows(relation: Relation, rows: pa.Table, statement: Statement | None) 
 
 
 def _refused(statement: Statement | None, condition: str, message: str, detail: str) -> Error:
-    """The error for rows; with its place if a statement wrote them."""
+    """The error for rows, with its place if a statement wrote them."""
     if statement is None:
         return error(condition, message, detail=detail)
     return error(condition, message, detail=detail, sql=statement.text, span=statement.span)
 
 
 def _check_rowtimes(relation: Relation, rows: pa.Table, statement: Statement | None) -> None:
-    """One that is infinite would be the stream's clock for good: every later row would be rejected."""
+    """Refuses infinite rowtimes: one would be the stream's clock for good, and every later row would be rejected."""
     if relation.event_time is None or not relation.event_time.ordered:
         return
     times, _ = microseconds(rows.column(relation.event_time.column))
@@ -122,7 +122,7 @@ def _check_not_null(relation: Relation, rows: pa.Table, statement: Statement | N
 
 
 def converted(column: str, source: SqlType, target: SqlType, depth: int = 0) -> str:
-    """DuckDB SQL that gives `column`, of type `source`, as `target`. Structs are converted by position, as in SQL."""
+    """DuckDB SQL for `column`, of type `source`, as `target`. Structs are converted by position, as in SQL."""
     if source == target or not _names_differ(source, target):
         return f"CAST({column} AS {target.duckdb})"
     if target.name == "array" and source.element is not None and target.element is not None:
@@ -143,11 +143,11 @@ def _names_differ(source: SqlType, target: SqlType) -> bool:
 
 
 def settled(relation: Relation, incoming: pa.Table, statement: Statement | None) -> pa.Table:
-    """Rows with the columns of `accepting(relation)` or of the relation as records; rows of what is no topic as they
-    are.
+    """Rows with the columns of `accepting(relation)`, or of the relation, as records. Unless it is a topic they stay as
+    they are.
 
-    `_value` NULL makes all of them tombstones. NOT_NULL_VIOLATION for a record with a value that lacks a required
-    field, INVALID_VALUE for a `_value` that is written out, and for a tombstone with a field.
+    `_value` NULL makes every one a tombstone. NOT_NULL_VIOLATION for a record with a value that lacks a required field,
+    INVALID_VALUE for an explicit `_value` and for a tombstone with a field.
     """
     if relation.topic is None:
         return incoming

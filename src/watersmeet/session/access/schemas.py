@@ -1,6 +1,4 @@
-"""CREATE SCHEMA, DROP SCHEMA, SET SCHEMA: what names stand in front of relations, and where names without one are
-looked up.
-"""
+"""CREATE SCHEMA, DROP SCHEMA, SET SCHEMA: qualified names, and where unqualified names are looked up."""
 
 from __future__ import annotations
 
@@ -43,7 +41,9 @@ def make_schema(session: Session, statement: CreateSchema) -> Result:
 
 
 def schemas_of(session: Session, statement: DropSchema) -> list[str]:
-    """The schemas that DROP SCHEMA names. UNDEFINED_OBJECT, DEPENDENT_OBJECTS for the one that is always there."""
+    """The schemas that DROP SCHEMA names. UNDEFINED_OBJECT; DEPENDENT_OBJECTS for the default schema, which always
+    exists.
+    """
     found = []
     for name in statement.names:
         schema = schema_meant(name.name, session.catalog)
@@ -65,7 +65,7 @@ def schemas_of(session: Session, statement: DropSchema) -> list[str]:
 
 
 def set_schema(session: Session, statement: SetVariable, name: Name) -> Result:
-    """SET SCHEMA, USE: names without a schema are looked up there, and there alone."""
+    """SET SCHEMA, USE: unqualified names are looked up in that schema only."""
     schema = schema_meant(name.name, session.catalog)
     if schema is None:
         raise undefined_schema(session, name, statement)
@@ -74,7 +74,7 @@ def set_schema(session: Session, statement: SetVariable, name: Name) -> Result:
 
 
 def schema_for(session: Session, statement: Create) -> str:
-    """The schema in which the statement makes its relation: the one it names, else the first of the path."""
+    """The schema in which the statement creates its relation: the one it names, or the first of the path."""
     if statement.schema is None:
         path = session.catalog.path
         if not path:
@@ -93,7 +93,7 @@ def schema_for(session: Session, statement: Create) -> str:
 
 
 def undefined_schema(session: Session, name: Name, statement: Statement) -> Exception:
-    """UNDEFINED_OBJECT with near names."""
+    """UNDEFINED_OBJECT with similar names."""
     word = session.semantics.schema_word
     known = [schema_shown(s, session.semantics) for s in (COMMON_SCHEMA, *session.catalog.schemas)]
     return error_at(

@@ -1,4 +1,4 @@
-"""Transactions: begun, committed in one step, rolled back; and waiting for views."""
+"""Transactions: beginning, committing in one step, rolling back; and waiting for views."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from watersmeet.store.commits import added
 
 
 def new_transaction(session: Session, *, read_only: bool = False) -> Transaction:
-    """A transaction that has done nothing."""
+    """An empty transaction."""
     return Transaction(read_only=read_only or session.database.read_only)
 
 
 def flush(session: Session) -> None:
     """Waits until all views and running queries have processed what was committed before.
 
-    Raises why a stream doesn't take what a view gives (INTO).
+    Raises the error of a stream that refuses what a view writes (INTO).
     """
     session.require_writer("FLUSH")
     session.require_no_transaction("FLUSH")
@@ -43,8 +43,8 @@ def _flush(session: Session) -> None:
 
 
 def commit(session: Session) -> None:
-    """Commit the open transaction in one step: rows and definitions. TRANSACTION_STATE, with everything undone, if it
-    had failed.
+    """Commits the open transaction in one step, both rows and definitions. If it had failed, rolls it back:
+    TRANSACTION_STATE.
     """
     transaction = session.transaction
     assert transaction is not None
@@ -60,7 +60,7 @@ def commit(session: Session) -> None:
 
 
 def _commit(session: Session, transaction: Transaction) -> None:
-    """Store what the transaction did. The caller holds the guard."""
+    """Stores what the transaction did. The caller holds the guard."""
     database = session.database
     if transaction.failed:
         raise error(
@@ -92,7 +92,7 @@ def _commit(session: Session, transaction: Transaction) -> None:
 
 
 def _stop_writing(session: Session, transaction: Transaction) -> None:
-    """Before views go that write streams: what they gave until now is written."""
+    """Before views that write streams are removed, writes what they have given so far."""
     known, definitions = session.database.catalog.relations, transaction.definitions
     if any(known[i].feeds for i in definitions.dropped if i in known):
         with contextlib.suppress(Error):  # where nothing can be processed any more, views can still be dropped
@@ -100,7 +100,7 @@ def _stop_writing(session: Session, transaction: Transaction) -> None:
 
 
 def _carry_out(session: Session, transaction: Transaction) -> None:
-    """What follows from the definitions that were committed; after a crash the next start sees to it."""
+    """Carries out what follows from the committed definitions. After a crash the next start does it."""
     database, definitions = session.database, transaction.definitions
     if definitions:
         gone = set(definitions.dropped)
@@ -114,7 +114,7 @@ def _carry_out(session: Session, transaction: Transaction) -> None:
 
 
 def rollback(session: Session) -> None:
-    """Undo the open transaction. Raises nothing."""
+    """Rolls the open transaction back. Raises nothing."""
     transaction = session.transaction
     if transaction is None:
         return
@@ -135,14 +135,14 @@ def rollback(session: Session) -> None:
 
 @contextlib.contextmanager
 def _locked(session: Session, transaction: Transaction) -> Iterator[None]:
-    """Holds what a statement holds that changes the catalog, if the transaction has one."""
+    """Holds the locks of a statement that changes the catalog, if the transaction has changed it."""
     with session.database.ddl if transaction.definitions else contextlib.nullcontext():
         yield
 
 
 @contextlib.contextmanager
 def own_transaction(session: Session) -> Iterator[None]:
-    """A transaction around several statements, unless one is open already."""
+    """A transaction around several statements, unless one is already open."""
     if session.transaction is not None:
         yield
         return
@@ -157,6 +157,6 @@ def own_transaction(session: Session) -> Iterator[None]:
 
 
 def wait_if_wanted(session: Session) -> None:
-    """After a change, with `rw_implicit_flush` set: wait until all views show it. Holds no lock."""
+    """With `rw_implicit_flush` set, waits after a change until all views show it. Holds no lock."""
     if session.transaction is None and session.variables.is_on("implicit_flush"):
         _flush(session)

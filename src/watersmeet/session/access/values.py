@@ -67,7 +67,7 @@ def python_rows(table: pa.Table, types: tuple[SqlType, ...]) -> list[tuple[Any, 
 
 
 def python_values(column: pa.ChunkedArray, kind: SqlType) -> list[Any]:
-    """The values of one column as Python values. Errors as `python_rows`."""
+    """The values of one column as Python values. Raises the errors of `python_rows`."""
     try:
         values: list[Any] = column.to_pylist()
     except (ValueError, OverflowError) as cause:
@@ -84,7 +84,7 @@ def python_values(column: pa.ChunkedArray, kind: SqlType) -> list[Any]:
 
 
 def _converter(kind: SqlType) -> Callable[[Any], Any] | None:
-    """What is left to do after Arrow's own conversion; None if nothing."""
+    """The conversion that remains after Arrow's own; None if there is none."""
     if kind == NUMERIC:
         return _shortest
     if kind.name == "timestamptz":
@@ -107,7 +107,7 @@ def _struct(value: dict[str, Any], parts: dict[str, Callable[[Any], Any]]) -> di
 
 
 def _shortest(value: Decimal) -> Decimal:
-    """A number of a column without a declared scale: without the zeros that fill it up."""
+    """A number of a column without a declared scale, without trailing zeros."""
     short = value.normalize(_DIGITS)
     return short if int(short.as_tuple().exponent) <= 0 else short.quantize(_ONE, context=_DIGITS)
 

@@ -1,4 +1,4 @@
-"""Session variables: the names that SET and SHOW know. Those of a dialect are told by its `Language`."""
+"""Session variables: the names that SET and SHOW accept. Variables of a dialect are part of its `Language`."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Variables:
     """The variables of one connection."""
 
     def __init__(self, dialect: str) -> None:
-        """The defaults, and the dialect that the connection was made for."""
+        """Sets the defaults, and the dialect of the connection."""
         self._values: dict[str, str] = {DIALECT: dialect}
 
     def get(self, name: str) -> str:
@@ -69,7 +69,7 @@ class Variables:
         return self.get(name) == "true"
 
     def set(self, name: str, value: str | None) -> Variable:
-        """Sets `name` to the text `value`, None for its default. Raises UNDEFINED_OBJECT, INVALID_PARAMETER."""
+        """Sets `name` to the text `value`, or to its default for None. Raises UNDEFINED_OBJECT, INVALID_PARAMETER."""
         variable = find(name)
         if value is None or value.lower() == "default":
             if variable.name == DIALECT:
@@ -82,11 +82,11 @@ class Variables:
         return variable
 
     def saved(self) -> dict[str, str]:
-        """What is set now, for `restore`."""
+        """The current values, for `restore`."""
         return dict(self._values)
 
     def restore(self, saved: dict[str, str]) -> None:
-        """Set back what was set when `saved` was taken."""
+        """Restores the values that `saved` returned."""
         self._values = dict(saved)
 
     def rows(self) -> list[tuple[str, str, str]]:
@@ -95,7 +95,7 @@ class Variables:
 
 
 def find(name: str) -> Variable:
-    """The variable called `name`, in any of its spellings. Raises UNDEFINED_OBJECT."""
+    """The variable called `name`, in any spelling. Raises UNDEFINED_OBJECT."""
     lowered = name.lower()
     lowered = ALIASES.get(lowered, lowered)
     known = variables()

@@ -1,4 +1,4 @@
-"""Which relations a word of SQL means: in SHOW, SHOW CREATE, DROP and ALTER."""
+"""Which relations a word of SQL stands for: in SHOW, SHOW CREATE, DROP and ALTER."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ LISTED: Final = {
 
 
 def is_meant(place: Place, word: str, relation: Relation, semantics: Semantics) -> bool:
-    """Whether `word` stands for such a relation. A pump is none of the views that its query makes of it."""
+    """Whether `word` stands for that relation. A pump does not count as the view that runs its query."""
     if place == "show" and word == "table":
         streams = semantics.tables != "plain" or not isinstance(relation, Stream)
         return streams and isinstance(relation, _TABLES[semantics.tables])

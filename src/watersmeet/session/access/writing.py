@@ -1,4 +1,4 @@
-"""Writing: the change of a table that rows make, done at once or in the open transaction."""
+"""Writing: the change of a table, committed at once or added to the open transaction."""
 
 from __future__ import annotations
 
@@ -31,13 +31,12 @@ _Flags = npt.NDArray[np.bool_]
 def apply(
     session: Session, relation: Relation, change: Change, copied: Mapping[str, int] | None = None, *, rejected: int = 0
 ) -> None:
-    """Do a change of a table: commit it, or take it into the open transaction. The caller holds the guard.
+    """Applies a change of a table: commits it, or adds it to the open transaction. The caller holds the guard.
 
-    copied: as in `store.manifests.Commit`. rejected: how many rows were left out (`in_order`): they are counted if
-    nothing else changes, too.
+    copied: as in `store.manifests.Commit`.
+    rejected: how many rows were left out (`in_order`). They are counted even if nothing else changes.
 
-    A change with deleted rows need not be consolidated. That of a stream is not: every row that came counts, in its
-    order.
+    A change with deleted rows need not be consolidated. The change of a stream is not: every row counts, in its order.
     """
     plain = change.diff is None or relation.mode is not None
     change = Change(in_one_form(change.table), change.diff) if plain else consolidated(change)
@@ -53,7 +52,7 @@ def apply(
 
 
 def deliver(session: Session, relation: Relation, rows: pa.Table) -> None:
-    """Commit rows that come from outside SQL; the columns that they lack get what an INSERT without them gives."""
+    """Commits rows that come from outside SQL. Columns that they lack get what an INSERT without them would give."""
     database = session.database
     given = set(rows.column_names)
     taken = accepting(relation).columns if given - {c.name for c in relation.columns} else relation.columns
@@ -72,7 +71,7 @@ def deliver(session: Session, relation: Relation, rows: pa.Table) -> None:
 
 
 def _delivered(relation: Relation, column: Field) -> str:
-    """DuckDB SQL of a column's value; the time of a topic's record may be written in milliseconds since 1970."""
+    """DuckDB SQL for a column's value. The time of a topic's record may be in milliseconds since 1970."""
     name = quoted(column.name)
     plain = converted(name, column.type, column.type)
     if relation.topic is None or column.name != RECORD_TIME:
@@ -83,8 +82,8 @@ def _delivered(relation: Relation, column: Field) -> str:
 
 
 def accepting(relation: Relation) -> Relation:
-    """The relation as rows are written to it: a changelog stream also takes the sign of a row, 1 where none is given; a
-    topic `_value`.
+    """The relation with the columns that a writer may give: a changelog stream also takes the sign of a row (default
+    1), a topic `_value`.
     """
     if relation.topic is not None:
         return replace(relation, columns=(*relation.columns, Field(VALUE_FACET, VARCHAR)))
@@ -96,9 +95,9 @@ def accepting(relation: Relation) -> Relation:
 
 
 def upserted(session: Session, relation: Relation, incoming: pa.Table) -> Change:
-    """The change that brings `incoming` into the table: of each key the last row stays.
+    """The change that upserts `incoming` into the table: the last row of each key stays.
 
-    INVALID_VALUE for a row that takes back what a changelog stream without key does not have.
+    INVALID_VALUE for a row that deletes what a changelog stream without key does not have.
     """
     if relation.mode == "changelog" and DELTA_COLUMN in incoming.column_names:
         return taken_back(session, relation, incoming)
@@ -115,15 +114,15 @@ def upserted(session: Session, relation: Relation, incoming: pa.Table) -> Change
 
 
 def _signed(session: Session, relation: Relation, last: pa.Table) -> Change:
-    """The change by the last row of each key of a changelog: it is the key's row if it came (1), and takes that away if
-    it went (-1).
+    """The change by the last row of each key of a changelog: an inserted row (1) becomes the key's row, a deleted one
+    (-1) removes it.
     """
     came = last.filter(pc.greater(last.column(DELTA_COLUMN), 0)).drop_columns([DELTA_COLUMN])
     return replacement(rows_with_keys(session, relation, last.drop_columns([DELTA_COLUMN])), came)
 
 
 def replacement(old: pa.Table, new: pa.Table) -> Change:
-    """The change by which `old` goes and `new` comes."""
+    """The change that replaces `old` by `new`."""
     diff = np.concatenate([np.full(old.num_rows, -1, np.int64), np.ones(new.num_rows, np.int64)])
     return Change(pa.concat_tables([old, new]), diff)
 
@@ -131,8 +130,8 @@ def replacement(old: pa.Table, new: pa.Table) -> Change:
 def taken_back(session: Session, relation: Relation, written: pa.Table) -> Change:
     """The change by rows in their order, each with its sign. The caller holds the guard.
 
-    A row that goes takes back the one of the rows before it that came last and that no other takes back: of those that
-    are equal in all columns, or else in all but `_tp_time`, which an INSERT fills. INVALID_VALUE if there is none.
+    A deleted row cancels one of the rows before it: the newest that no other has cancelled, of those equal in all
+    columns, or else of those equal in all but `_tp_time`, which an INSERT fills. INVALID_VALUE if there is none.
     """
     came = pc.greater(written.column(DELTA_COLUMN), 0)
     rows = written.drop_columns([DELTA_COLUMN])
@@ -157,7 +156,7 @@ def taken_back(session: Session, relation: Relation, written: pa.Table) -> Chang
 
 
 def _equal_rows(session: Session, relation: Relation, rows: pa.Table) -> pa.Table:
-    """The rows of the stream's newest content that one of `rows` may take back, by the time at which they came."""
+    """The rows of the stream's newest content that one of `rows` may cancel, ordered by arrival."""
     schema = arrow_schema(relation.columns, positional=False)
     columns = ", ".join(f"t.{quoted(c.name)}" for c in relation.columns)
     same = " AND ".join(
@@ -177,10 +176,10 @@ def _equal_rows(session: Session, relation: Relation, rows: pa.Table) -> pa.Tabl
 
 
 def _left(session: Session, rows: pa.Table, comes: _Flags) -> _Flags:
-    """Which rows no other cancels: those that come and are not taken back, those that go and find none.
+    """The rows that no other cancels: inserted rows that are not deleted, and deleted rows without a partner.
 
-    Equal rows that come and go are brackets that open and close: what is left has no other half. First those meet that
-    are equal in all columns, then those that differ in `_tp_time`.
+    Equal inserted and deleted rows are like brackets that open and close. First those equal in all columns match, then
+    those that differ in `_tp_time` only.
     """
     keys = [key_sql(quoted(f.name), f.type) for f in rows.schema if f.name != TIME_COLUMN] or ["0"]
     signed = rows.append_column("_s", pa.array(np.where(comes, 1, -1))).append_column(
@@ -199,7 +198,7 @@ def _left(session: Session, rows: pa.Table, comes: _Flags) -> _Flags:
 
 
 def _unmet(source: str, keys: list[str]) -> str:
-    """The query for the rows without other half: its depth falls below all before it, or never again below its own."""
+    """The query for rows without a partner: its depth falls below all before it, or never again below its own."""
     window = f"PARTITION BY {', '.join(keys)} ORDER BY _n"
     before, after = "UNBOUNDED PRECEDING AND 1 PRECEDING", "CURRENT ROW AND UNBOUNDED FOLLOWING"
     depths = f"SELECT *, sum(_s) OVER ({window}) AS _d FROM {source}"

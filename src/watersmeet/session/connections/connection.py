@@ -113,9 +113,9 @@ def connect(
 
 
 class Connection:
-    """A session. May be used from several threads: its statements run one after the other.
+    """A session. May be used from several threads; its statements run one after the other.
 
-    Statements commit by themselves, except between BEGIN and COMMIT.
+    Each statement commits by itself, except between BEGIN and COMMIT.
     """
 
     Warning = errors.Warning
@@ -147,12 +147,12 @@ class Connection:
         return self._session.transaction is None
 
     def cursor(self) -> Cursor:
-        """Make a cursor."""
+        """Returns a new cursor."""
         self._check_open()
         return Cursor(self)
 
     def execute(self, operation: str, parameters: Sequence[Any] = ()) -> Cursor:
-        """Run statements on a new cursor."""
+        """Runs statements on a new cursor."""
         return self.cursor().execute(operation, parameters)
 
     def execute_script(self, text: str, *, transaction: bool = False) -> Iterator[Cursor]:
@@ -172,7 +172,7 @@ class Connection:
 
     @contextmanager
     def settings_kept(self) -> Iterator[None]:
-        """What SET changes inside, the dialect among it, is changed back behind it."""
+        """Restores, at the end of the block, the settings that SET changes inside, the dialect among them."""
         saved = self._session.variables.saved()
         try:
             yield
@@ -180,21 +180,21 @@ class Connection:
             self._session.variables.restore(saved)
 
     def commit(self) -> None:
-        """Commit the open transaction; does nothing without one."""
+        """Commits the open transaction, if any."""
         self._check_open()
         with self._lock:
             if self._session.transaction is not None:
                 transactions.commit(self._session)
 
     def rollback(self) -> None:
-        """Undo the open transaction; does nothing without one."""
+        """Rolls the open transaction back, if any."""
         self._check_open()
         with self._lock:
             if self._session.transaction is not None:
                 transactions.rollback(self._session)
 
     def close(self) -> None:
-        """Roll an open transaction back, stop running queries and the engine, let others open the database.
+        """Rolls an open transaction back, stops running queries and the engine, and lets others open the database.
 
         May be called again.
         """
@@ -207,14 +207,14 @@ class Connection:
             self._finalizer()
 
     def flush(self) -> None:
-        """Return when every view and every running query has processed what was committed before, as FLUSH does."""
+        """Returns when every view and running query has processed what was committed before, like FLUSH."""
         self._check_open()
         transactions.flush(self._session)
 
     def start(self, query: str) -> running.RunningQuery:
-        """Start a SELECT that runs until it is closed, in any dialect: `take` gives what it gave.
+        """Starts a SELECT that runs until it is closed, in any dialect. `take` returns its rows.
 
-        SUBSCRIBE TO and RECOVER FROM are started as well.
+        Also starts SUBSCRIBE TO and RECOVER FROM.
         """
         self._check_open()
         statements = parse(query, self._session.dialect)
@@ -231,12 +231,14 @@ class Connection:
         return started
 
     def status(self) -> dict[str, Any]:
-        """How views and sources do: what SHOW JOBS shows, as JSON. Never waits for statements of other threads."""
+        """The state of views and sources: what SHOW JOBS shows, as JSON. Never waits for statements of other
+        threads.
+        """
         self._check_open()
         return status.database_status(self._session)
 
     def topology(self, format: topology.TopologyFormat = "svg") -> str:  # noqa: A002 - the word that users know
-        """A picture of all tables, sources and materialised views and what feeds what: an SVG document, or DOT."""
+        """A picture of all tables, sources and materialized views and what feeds what: an SVG document, or DOT."""
         self._check_open()
         return topology.draw_topology(self._session, format)
 

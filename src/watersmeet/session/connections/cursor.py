@@ -1,4 +1,4 @@
-"""The cursor of PEP 249: runs statements and gives the rows of the last one."""
+"""The cursor of PEP 249: runs statements and returns the rows of the last one."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Description = tuple[str, SqlType, None, None, int | None, int | None, bool]
 
 
 class Executing(Protocol):
-    """What a cursor asks of its connection."""
+    """What a cursor needs from its connection."""
 
     def _execute(self, text: str, parameters: Sequence[Any]) -> Result:
-        """Runs the statements of `text`; the result of the last."""
+        """Runs the statements of `text`. Returns the result of the last one."""
         ...
 
     def _execute_many(self, text: str, rows: Sequence[Sequence[Any]]) -> Result:
@@ -41,8 +41,8 @@ class Executing(Protocol):
 class Cursor:
     """A cursor of `connection`.
 
-    arraysize: rows that `fetchmany` gives by default. notices: what the statements of the last
-    `execute` had to say beside their results.
+    arraysize: how many rows `fetchmany` returns by default.
+    notices: the notices of the statements of the last `execute`.
     """
 
     def __init__(self, connection: Executing) -> None:
@@ -57,19 +57,19 @@ class Cursor:
         self._read = 0
 
     def execute(self, operation: str, parameters: Sequence[Any] = ()) -> Cursor:
-        """Runs the statements of `operation`, in order; the result is that of the last.
+        """Runs the statements of `operation` in order. The result is that of the last one.
 
-        parameters: a value for each question mark. If a statement fails, those before it stay done
-        (in a transaction: until ROLLBACK). Returns the cursor. Raises `watersmeet.Error`.
+        parameters: a value for each question mark. If a statement fails, those before it stay done (in a transaction,
+        until ROLLBACK). Returns the cursor. Raises `watersmeet.Error`.
         """
         self._forget()
         self._accept(self.connection._execute(operation, parameters))
         return self
 
     def executemany(self, operation: str, seq_of_parameters: Sequence[Sequence[Any]]) -> Cursor:
-        """Runs one statement once for each sequence of parameters, as one transaction.
+        """Runs one statement for each sequence of parameters, in one transaction.
 
-        `rowcount` is the sum. An INSERT of one row of parameters is done for all of them at once.
+        `rowcount` is the sum. An INSERT of one row of parameters runs once for all of them.
         """
         self._forget()
         self._accept(self.connection._execute_many(operation, list(seq_of_parameters)))
@@ -84,7 +84,7 @@ class Cursor:
 
     @property
     def rowcount(self) -> int:
-        """Rows of the result, or rows that were changed; -1 if there is no such number."""
+        """The number of rows of the result, or of rows that were changed; -1 if there is no such number."""
         return -1 if self._result is None else self._result.rowcount
 
     @property
@@ -94,18 +94,18 @@ class Cursor:
 
     @property
     def runs(self) -> bool:
-        """Whether the result is of a query that runs until it is stopped, and may give more rows."""
+        """Whether the result is of a query that runs until it is stopped, and may return more rows."""
         return self._running is not None and not self._running.ended
 
     @property
     def sign(self) -> int | None:
-        """Of a query that runs: the number (from 0) of the column that is 1 in rows that came and -1 in rows that went,
-        None if none goes.
+        """For a running query, the number (from 0) of the column that is 1 for inserted and -1 for deleted rows; None
+        if no row is ever deleted.
         """
         return None if self._running is None else self._running.sign
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until a row can be fetched: True; False if none comes any more, or none came in so many seconds."""
+        """Waits until a row can be fetched. False if no more rows come, or none came in that many seconds."""
         until_s = math.inf if seconds is None else time.monotonic() + seconds
         while True:
             if self._read < len(self._rows) or self._taken < self._table().num_rows:
@@ -117,7 +117,7 @@ class Cursor:
             running.wait(min(left_s, _WAIT_S))
 
     def fetchone(self) -> Row | None:
-        """The next row, None at the end; of a query that runs, None if there is none now."""
+        """The next row, None at the end; for a running query, None if there is none now."""
         row = self._next()
         self._hand_out()
         return row
@@ -142,7 +142,7 @@ class Cursor:
         return rows
 
     def fetchall(self) -> list[Row]:
-        """All rows that are left; of a query that runs, those that it gave and that were not fetched yet, without
+        """All remaining rows; for a running query, those that it gave and that were not fetched yet, without
         waiting.
         """
         table = self._table()
@@ -154,13 +154,13 @@ class Cursor:
         return rows
 
     def arrow(self) -> pa.Table:
-        """All rows of the result as an Arrow table, whatever was fetched. Columns of equal names are allowed."""
+        """All rows of the result as an Arrow table, including those already fetched. Columns may have equal names."""
         return self._table()
 
     def fetch_arrow_table(self) -> pa.Table:
-        """The rows that are left as an Arrow table; of a query that runs those that it gave, without waiting.
+        """The remaining rows as an Arrow table; for a running query, those that it gave, without waiting.
 
-        This, the next three and `__arrow_c_stream__` are called as in the Python APIs of DuckDB and ADBC.
+        This, the next three methods and `__arrow_c_stream__` have the names of the Python APIs of DuckDB and ADBC.
         """
         unread = len(self._rows) - self._read
         table = self._given if unread and self._running is not None else self._table()
@@ -171,16 +171,16 @@ class Cursor:
         return left
 
     def fetch_record_batch_reader(self, rows_per_batch: int = 1_000_000) -> pa.RecordBatchReader:
-        """The rows that are left, as a reader of Arrow batches of at most so many rows."""
+        """The remaining rows, as a reader of Arrow batches of at most that many rows."""
         left = self.fetch_arrow_table()
         return pa.RecordBatchReader.from_batches(left.schema, left.to_batches(max_chunksize=rows_per_batch))
 
     def fetch_df(self) -> Any:
-        """The rows that are left as a pandas DataFrame: integers with NULLs become doubles there."""
+        """The remaining rows as a pandas DataFrame. Integers with NULLs become doubles there."""
         return self.fetch_arrow_table().to_pandas()
 
     def pl(self) -> Any:
-        """The rows that are left as a Polars DataFrame. LIBRARY_MISSING without Polars."""
+        """The remaining rows as a Polars DataFrame. LIBRARY_MISSING without Polars."""
         try:
             polars = importlib.import_module("polars")
         except ImportError as cause:
@@ -188,11 +188,11 @@ class Cursor:
         return polars.from_arrow(self.fetch_arrow_table())
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """All rows of the result as an Arrow stream, so that any library that takes one can read the cursor itself."""
+        """All rows of the result as an Arrow stream. Any library that accepts one can read the cursor itself."""
         return self.arrow().__arrow_c_stream__(requested_schema)
 
     def close(self) -> None:
-        """Ends the use of the cursor, and a query that runs in it. May be called again."""
+        """Closes the cursor, and ends a query that runs in it. May be called again."""
         self._closed = True
         self._stop()
         self._result = None
@@ -205,9 +205,7 @@ class Cursor:
         """PEP 249: does nothing."""
 
     def __iter__(self) -> Iterator[Row]:
-        """The rows that are left; of a query that runs, also those that will come: it waits for them until LIMIT or
-        `close`.
-        """
+        """The remaining rows; for a running query also future ones: it waits for them until LIMIT or `close`."""
         while self.wait():
             row = self.fetchone()
             assert row is not None, "wait has said that there is one"
@@ -246,12 +244,12 @@ class Cursor:
         return self._result.table
 
     def _hand_out(self) -> None:
-        """Tells a query that still runs that all rows are handed out but those that wait here."""
+        """Reports to a running query that all rows but those waiting here are handed out."""
         if self._running is not None:
             self._running.unread(len(self._rows) - self._read + self._given.num_rows - self._taken)
 
     def _stop(self) -> None:
-        """Ends a query that still runs."""
+        """Ends a running query."""
         if self._running is not None:
             self._running.close()
 
@@ -264,7 +262,7 @@ class Cursor:
         return tuple(c.type for c in self._result.columns)
 
     def _load(self) -> None:
-        """Turns the next chunk into Python values."""
+        """Converts the next chunk to Python values."""
         piece = self._table().slice(self._taken, _CHUNK_ROWS)
         self._rows, self._read = python_rows(piece, self._types()), 0
         self._taken += piece.num_rows

@@ -29,7 +29,7 @@ def TimestampFromTicks(ticks: float) -> dt.datetime:  # noqa: N802 - the name is
 
 
 class TypeObject:
-    """Equals the type codes of `Cursor.description` (`SqlType`) whose names it lists."""
+    """Equal to the type codes in `Cursor.description` (`SqlType`) whose names it lists."""
 
     def __init__(self, *names: str) -> None:
         self.names = frozenset(names)

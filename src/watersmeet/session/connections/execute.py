@@ -24,7 +24,7 @@ from watersmeet.session.statements.registry import DEFINING, handler_of, insert_
 
 
 def execute(session: Session, text: str, parameters: Sequence[Any], lock: threading.RLock) -> Result:
-    """Run the statements of `text`; the result of the last one, with the notices of all."""
+    """Runs the statements of `text`. Returns the result of the last one, with the notices of all."""
     with session.numbered():
         statements = _parsed(session, text, parameters)
         session.notices.clear()
@@ -35,7 +35,9 @@ def execute(session: Session, text: str, parameters: Sequence[Any], lock: thread
 
 
 def execute_each(session: Session, text: str, lock: threading.RLock) -> Iterator[Result]:
-    """Run the statements of `text` and give the result of each, with its notices. None runs if one can't be parsed."""
+    """Runs the statements of `text` and yields the result of each, with its notices. None runs if one can't be
+    parsed.
+    """
     with session.numbered():
         statements = _parsed(session, text, ())
     for statement in statements:
@@ -43,10 +45,10 @@ def execute_each(session: Session, text: str, lock: threading.RLock) -> Iterator
 
 
 def execute_whole(session: Session, text: str, lock: threading.RLock) -> Iterator[Result]:
-    """As `execute_each`, in one transaction: after an error, or when no more results are asked for, nothing is left of
-    what was done since the last FLUSH, which commits what stands before it. An error says so in its detail.
+    """Like `execute_each`, in one transaction. After an error, or if the caller stops asking for results, nothing is
+    left of what was done since the last FLUSH, which commits what stands before it. The error says so in its detail.
 
-    A text that has BEGIN, COMMIT or ROLLBACK itself is run as it says, as is one within a transaction.
+    A text with BEGIN, COMMIT or ROLLBACK of its own is run as written; so is a text within a transaction.
     """
     with session.numbered():
         statements = _parsed(session, text, ())
@@ -76,7 +78,7 @@ def execute_whole(session: Session, text: str, lock: threading.RLock) -> Iterato
 
 
 def _left(flushed: st.Statement | None) -> str:
-    """What is left of a script that failed. flushed: its last FLUSH before that."""
+    """What is left of a script that failed. flushed: its last FLUSH before the error."""
     if flushed is None:
         return "Nothing of the script was done."
     line = flushed.text.count("\n", 0, flushed.span.start) + 1
@@ -84,7 +86,7 @@ def _left(flushed: st.Statement | None) -> str:
 
 
 def _one_of(session: Session, statement: st.Statement, lock: threading.RLock) -> Result:
-    """The result of one statement of several, with its notices."""
+    """The result of one of several statements, with its notices."""
     session.notices.clear()
     with session.numbered():
         result = _run(session, statement, lock)
@@ -100,7 +102,7 @@ def _commit_whole(session: Session, lock: threading.RLock) -> None:
 
 
 def execute_many(session: Session, text: str, rows: Sequence[Sequence[Any]], lock: threading.RLock) -> Result:
-    """Run one statement for each of `rows`, as one transaction; `rowcount` is the sum."""
+    """Runs one statement for each of `rows`, in one transaction. `rowcount` is the sum."""
     session.notices.clear()
     if not rows:
         return Result("", rowcount=0)
@@ -162,7 +164,7 @@ def _fail(session: Session) -> None:
 
 
 def run_statement(session: Session, statement: st.Statement) -> Result:
-    """Run one statement, without taking any lock of the connection."""
+    """Runs one statement without taking any lock of the connection."""
     transaction = session.transaction
     if transaction is not None and transaction.failed and not isinstance(statement, (st.Rollback, st.Commit)):
         raise error("TRANSACTION_STATE", "the transaction has failed, statements are ignored until ROLLBACK")
@@ -186,7 +188,7 @@ def run_statement(session: Session, statement: st.Statement) -> Result:
 
 
 def _run_unit(session: Session, unit: st.Unit) -> Result:
-    """Run all statements of a unit; if one fails, nothing of those before it is left."""
+    """Runs all statements of a unit. If one fails, those before it are undone."""
     variables = session.variables.saved()
     result = Result("")
     try:

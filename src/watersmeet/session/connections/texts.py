@@ -40,7 +40,7 @@ def shown(value: Any, kind: SqlType | None = None) -> str:
 
 
 def json_value(value: Any, kind: SqlType | None = None) -> Any:
-    """The value for JSON: decimals and times as text, so that no digit is lost."""
+    """The value for JSON. Decimals and times become text, so that no digit is lost."""
     if isinstance(value, float) and not math.isfinite(value):
         return shown(value)
     if isinstance(value, list):
@@ -53,7 +53,7 @@ def json_value(value: Any, kind: SqlType | None = None) -> Any:
 
 
 def _json(value: Any) -> str:
-    """A value that was JSON: only numbers beyond a double need a form of their own."""
+    """A value from JSON: only numbers beyond a double need another form."""
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except ValueError:
@@ -78,7 +78,7 @@ def interval_text(value: Interval) -> str:
 
 
 def _decimal(value: Decimal, kind: SqlType | None) -> str:
-    """The digits of a decimal; without trailing zeros where the scale is nobody's choice."""
+    """The digits of a decimal, without trailing zeros if nobody chose its scale."""
     text = format(value, "f") if value.is_finite() else str(value)
     if kind is None or kind.precision is not None or "." not in text:
         return text

@@ -1,1 +1,1 @@
-"""What goes on beside statements: queries that run, streams and dictionaries that follow, status."""
+"""What runs beside statements: running queries, the upkeep of streams and dictionaries, status."""

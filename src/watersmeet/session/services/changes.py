@@ -1,4 +1,4 @@
-"""The changes of a view as commits bring them."""
+"""The changes of a view, commit by commit."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from watersmeet.store.readers import Reader
 
 
 class Changes:
-    """What commits change from now on. Holds them until they are taken."""
+    """Which views changed in each commit from now on. Keeps the commits until they are taken."""
 
     def __init__(self, database: OpenDatabase, since: int | None = None) -> None:
-        """since: the commit after which they begin, None: the newest one."""
+        """since: the commit after which to begin; None: the newest one."""
         self._log, self._packs = database.log, database.packs
         self._reader = Reader(database.layout)
         self._taken = database.log.head() if since is None else since
@@ -30,15 +30,15 @@ class Changes:
 
     @property
     def taken(self) -> int:
-        """The commit up to which they were taken."""
+        """The last commit that was taken."""
         return self._taken
 
     def take(self, relation_id: str, upto: int | None = None) -> list[Change]:
-        """The changes of a view since the last call, by commit; none is empty. Never waits. upto: the last commit that
-        is read.
+        """The changes of a view since the last call, by commit; none is empty. Never waits. upto: the last commit to
+        read.
 
-        History that is read for a view in several epochs is one change, once all of it was read: what the pieces show
-        was never so.
+        History that a new view reads in several epochs is one change, once all of it is read: the view never showed the
+        steps.
         """
         head = self._log.head() if upto is None else upto
         found: list[Change] = []
@@ -71,15 +71,15 @@ class Changes:
         return Change(commit.moment_us, pa.concat_tables([t for t, _ in parts]), diff, commit.number)
 
     def back(self, commit: int) -> None:
-        """Give what came after `commit`, which is not before the last call, once more."""
+        """Gives the changes after `commit` again. It must not be before the last call."""
         self._taken = commit
         self._reader.hold(commit)
 
     def close(self) -> None:
-        """Let go of the commits. May be called again."""
+        """Releases the commits. May be called again."""
         self._reader.close()
 
 
 def _goes_on(commit: Commit) -> bool:
-    """Whether history of new views is left to be read after it. Transactions that come in between end nothing."""
+    """Whether new views still have history to read after the commit. Transactions in between make no difference."""
     return commit.kind == "transaction" or (commit.frontier is not None and commit.frontier.backfill is not None)

@@ -1,6 +1,4 @@
-"""How a query that runs gives its changes: as they come, added up by periods, without those that go, so many and no
-more.
-"""
+"""How a running query gives its changes: as they come, by periods, without deletions, up to a limit."""
 
 from __future__ import annotations
 
@@ -24,8 +22,8 @@ _VERSION: Final = "emit_version()"
 
 @dataclass(frozen=True)
 class Change:
-    """What one commit changed, by name of the column. time_us: of its epoch. commit: its number, or of the first one
-    if there are several.
+    """What one commit changed, by column. time_us: of its epoch. commit: its number, or the first if there are
+    several.
     """
 
     time_us: int
@@ -36,10 +34,12 @@ class Change:
 
 @dataclass
 class Emitter:
-    """Turns changes into what the query gives. empty: a table of its columns without rows.
+    """Turns changes into the rows that a running query gives.
 
-    started_us: when the query started: periods count from there. rowtime: the column by which rows come. emitted: what
-    it has given; None: nothing yet.
+    empty: a table of its columns without rows.
+    started_us: when the query started; periods count from there.
+    rowtime: the column by which rows are ordered.
+    emitted: what it has given so far; None: nothing yet.
     """
 
     request: Request
@@ -55,26 +55,26 @@ class Emitter:
 
     @property
     def so_far(self) -> Emitted:
-        """What it has given by now."""
+        """What it has given so far."""
         return self._so_far
 
     @property
     def waits_from(self) -> int | None:
-        """The commit of the first change that was taken and not given; None if there is none."""
+        """The commit of the first change that was taken but not given; None if there is none."""
         return min((c.commit for c in self._waiting), default=None)
 
     @property
     def ended(self) -> bool:
-        """True once LIMIT has been given."""
+        """True once LIMIT rows have been given."""
         return self._so_far.left == 0
 
     def take_back(self, changes: Iterable[Change]) -> None:
-        """These were taken before, and are given but for those of periods that were over."""
+        """Restores changes that were taken before. They are given again, except those of periods that had ended."""
         self._waiting += [c for c in changes if self._period(c) >= self._so_far.period]
 
     def emit(self, changes: Iterable[Change], now_us: int) -> tuple[pa.Table, Diff]:
-        """What comes out now, in the order of the commits: rows, with the number of their emission behind, and how
-        often each came or went.
+        """The rows to give now, in the order of commits, each with the number of its emission as last column, and how
+        often each was inserted or deleted.
         """
         given = [self._said(c) for c in self._due(changes, now_us)]
         none = self.empty.append_column(_VERSION, pa.array([], pa.int64()))
@@ -86,7 +86,7 @@ class Emitter:
         return self._limited(rows, diff)
 
     def _due(self, changes: Iterable[Change], now_us: int) -> list[Change]:
-        """The changes of periods that are over, each period's added up; without a period, all."""
+        """The changes of periods that have ended, summed up for each period; without a period, all changes."""
         emission = self.request.emission
         if not emission.length_us or emission.mode not in ("periodic", "updates"):
             return list(changes)
@@ -103,7 +103,9 @@ class Emitter:
         return max(0, change.time_us - self.started_us) // self.request.emission.length_us
 
     def _said(self, change: Change) -> Change:
-        """The change as EMIT wants it, with its number: what goes comes before what takes its place."""
+        """The change in the form that EMIT asks for, with its number. Deleted rows come before those that
+        replace them.
+        """
         order = np.argsort(change.diff > 0, kind="stable")
         rows, diff = change.rows.take(pa.array(order)), change.diff[order]
         if self.request.emission.mode == "updates":
@@ -117,7 +119,7 @@ class Emitter:
         )
 
     def _limited(self, rows: pa.Table, diff: Diff) -> tuple[pa.Table, Diff]:
-        """The first rows, as many as may still come."""
+        """The first rows, up to what LIMIT still allows."""
         left, offset = self._so_far.left, self._so_far.offset
         if left is None:
             return rows, diff
@@ -128,7 +130,9 @@ class Emitter:
 
 
 def part(rows: pa.Table, diff: Diff, first: int, last: int) -> tuple[pa.Table, Diff]:
-    """The rows from number `first` (from 0) to before `last`, each counted as often as it comes or goes."""
+    """The rows from number `first` (from 0) up to, but not including, `last`. Each row counts as often as it is
+    inserted or deleted.
+    """
     ends = np.cumsum(np.abs(diff))
     starts = ends - np.abs(diff)
     kept = np.clip(ends, first, last) - np.clip(starts, first, last)
@@ -137,7 +141,7 @@ def part(rows: pa.Table, diff: Diff, first: int, last: int) -> tuple[pa.Table, D
 
 
 def added_up(changes: list[Change]) -> Change:
-    """One change that does what all do, with the time of the last."""
+    """One change with the effect of all, and the time of the last."""
     rows, diff = pa.concat_tables([c.rows for c in changes]), np.concatenate([c.diff for c in changes])
     if (diff > 0).all():
         return Change(changes[-1].time_us, rows, diff, changes[0].commit)

@@ -1,7 +1,7 @@
-"""Content outside of the database is brought in when it is asked for, as the difference to what is there.
+"""Fetches content from outside the database on demand, as the difference from what is stored.
 
-An external table is read when a statement names it, a dictionary also whenever views are brought up to date. What was
-read is committed as a transaction, so that tasks, other processes and a restart see it as they see any table.
+An external table is read when a statement names it; a dictionary also whenever views are brought up to date. The
+difference is committed as a transaction, so that tasks, other processes and a restart see it like any table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from watersmeet.types import arrow_schema
 
 
 def refresh(session: Session, relation: Relation) -> bool:
-    """Bring in what the content of an external relation is now; whether it was another one.
+    """Fetches the current content of an external relation. Returns whether it has changed.
 
     Errors of the reader, NOT_NULL_VIOLATION.
     """
@@ -44,9 +44,9 @@ def refresh(session: Session, relation: Relation) -> bool:
 
 
 def refresh_read(session: Session, relation_ids: Iterable[str]) -> bool:
-    """As `refresh`, of all external relations among these, and below plain views among them.
+    """Calls `refresh` for all external relations among these, and below plain views among them.
 
-    Views among them that the open transaction has made show what their inputs have when this returns.
+    When it returns, views created by the open transaction show what their inputs have.
     """
     if session.database.read_only:
         return False
@@ -76,7 +76,7 @@ def _catch_up(session: Session, relation_ids: Iterable[str]) -> None:
 
 
 def _replace(session: Session, relation: Relation, rows: pa.Table) -> bool:
-    """Make `rows` the content; of each primary key the last one stays."""
+    """Makes `rows` the content. If several have the same primary key, the last one counts."""
     check_rows(relation, rows, None)
     if relation.primary_key:
         rows = last_of_each_key(session, relation, rows)

@@ -1,4 +1,4 @@
-"""Queries that run until they are stopped: a hidden view, and what it gave since it was last asked.
+"""Queries that run until they are stopped: a hidden view, and the changes of it that were not taken yet.
 
 Timeplus, "Multi-JOINs and ASOF JOINs", ruling D-003-17.
 """
@@ -39,9 +39,9 @@ DELTA: Final = Field(DELTA_COLUMN, BIGINT, nullable=False)
 
 
 class _Hold:
-    """What a running query has of the database: its view, once that is made, and the commits that were not taken.
+    """What a running query holds in the database: its view, once created, and the commits that were not taken.
 
-    acknowledgements: of a subscription, what of its rows was handed out. It stays when this is released.
+    acknowledgements: of a subscription, which of its rows were handed out. They outlive the release of this.
     """
 
     def __init__(self, session: Session, changes: Changes) -> None:
@@ -53,7 +53,7 @@ class _Hold:
         self._released = False
 
     def release(self) -> None:
-        """Gives everything back. May be called again, and from any thread."""
+        """Releases everything. May be called again, and from any thread."""
         with self._lock:
             released, self._released = self._released, True
         if released:
@@ -71,7 +71,9 @@ class _Hold:
                 remove(self._session, {self.relation_id})
 
     def abandon(self) -> None:
-        """The query was forgotten: releases it in a thread, as the one that notices may hold any lock."""
+        """Releases everything in another thread: called when the query is garbage-collected, in a thread that may hold
+        any lock.
+        """
         thread = threading.Thread(target=self._release_quietly, name="watersmeet-abandoned", daemon=True)
         with contextlib.suppress(RuntimeError):  # at the end of the process, where everything goes
             thread.start()
@@ -83,17 +85,20 @@ class _Hold:
 
 
 class RunningQuery:
-    """A query that runs. `take` gives what it gave since the last call; `close` ends it.
+    """A running query. `take` returns what it gave since the last call; `close` ends it.
 
-    Holds its commits until they are taken.
+    It keeps its commits until they are taken. A query that is garbage-collected is ended; for a subscription (SUBSCRIBE
+    TO) that ends only the reading, and RECOVER FROM continues after the last row handed out.
 
-    One that is forgotten is ended. Of a subscription (SUBSCRIBE TO) that ends the reading only: RECOVER FROM goes on
-    behind the last row that was handed out.
+    name: its id, which is also that of the hidden view.
+    text: as it was written.
+    started_us: when it started, in microseconds since 1970 (UTC).
+    columns: without the sign of a change.
+    append_only: it never deletes a row.
+    signed: changes are shown with their sign, in the column `delta_at`.
+    ended: LIMIT was reached; no more rows come.
 
-    name: its id, and of the hidden view. text: as it was written. started_us: when, in microseconds since 1970 (UTC).
-    columns: without the sign of a change. append_only: it never takes a row back. Rows of a query over streams come in
-    the order of their rowtime. signed: changes are shown with their sign, as column `delta_at`. ended: LIMIT was
-    reached; nothing more comes.
+    Rows of a query over streams come in the order of their rowtime.
     """
 
     def __init__(
@@ -109,9 +114,9 @@ class RunningQuery:
         hidden: bool = False,
         position: Position | None = None,
     ) -> None:
-        """relation: its view, which is there. changes: what that gave since. rowtime, hidden: see `BoundQuery`.
+        """relation: its view, which exists. changes: those of the view. rowtime, hidden: see `BoundQuery`.
 
-        position: of a subscription, where it goes on; `changes` begin behind its `since`.
+        position: of a subscription, where to continue; `changes` begin after its `since`.
         """
         self._session = session
         self.text = text
@@ -140,7 +145,7 @@ class RunningQuery:
             self.close()
 
     def _place(self, request: Request, columns: Schema, first: int) -> None:
-        """Where each column comes from: a number of the view's, whose first ones are not shown; behind them is that of
+        """Which column of the view each column comes from. The first ones are not shown; the one after the last is
         `emit_version()`.
         """
         width = len(columns) - first + len(request.places)
@@ -161,12 +166,12 @@ class RunningQuery:
 
     @property
     def ended(self) -> bool:
-        """True once nothing more comes: LIMIT has been given, or all rows of a query that reads no relation."""
+        """True once no more rows come: LIMIT was reached, or the query reads no relation and has given all rows."""
         return self._emitter.ended or self._complete
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed: by its reader, by KILL QUERY, or because nothing more comes."""
+        """Whether it was closed: by its reader, by KILL QUERY, or because no more rows come."""
         return self._closed
 
     @property
@@ -176,14 +181,14 @@ class RunningQuery:
         return Position(taken if first is None else first - 1, taken, self._emitter.so_far)
 
     def take(self) -> tuple[pa.Table, Diff]:
-        """The changes since the last call and how often each row came (above 0) or went; never waits.
+        """The changes since the last call, and how often each row was inserted (above 0) or deleted; never waits.
 
-        Once all were given, the error that stopped the query, if one did. QUERY_CANCELED after KILL QUERY.
+        When all are given, raises the error that stopped the query, if any. QUERY_CANCELED after KILL QUERY.
         """
         return self._take(kept=False)
 
     def take_kept(self) -> tuple[pa.Table, Diff]:
-        """As `take`, for one who keeps rows and tells by `unread` how many of them are left."""
+        """Like `take`, for a caller that keeps rows and reports with `unread` how many of them are left."""
         return self._take(kept=True)
 
     def _take(self, *, kept: bool) -> tuple[pa.Table, Diff]:
@@ -201,9 +206,9 @@ class RunningQuery:
         return pa.Table.from_arrays([rows.column(n) for n in self._sources], names=names), diff
 
     def unread(self, rows: int) -> None:
-        """Of what `take_kept` gave only so many rows, as they are shown, are not handed out after this.
+        """Notes that only the last `rows` rows from `take_kept`, as shown, are not handed out yet.
 
-        Of a subscription that was ended meanwhile the others must not be handed out: QUERY_CANCELED, NO_RESULT.
+        If the subscription was ended meanwhile, the caller must not hand out further rows: QUERY_CANCELED, NO_RESULT.
         """
         acknowledgements = self._hold.acknowledgements
         if acknowledgements is not None:
@@ -213,7 +218,7 @@ class RunningQuery:
                 acknowledgements.unread(rows)
 
     def _given(self) -> tuple[pa.Table, Diff]:
-        """What comes next, which is noted as given."""
+        """The next rows, which are noted as given."""
         if self._killed or (self._closed and not self.ended):
             raise self._ended_error()
         acknowledgements, begin = self._hold.acknowledgements, self.position
@@ -243,8 +248,8 @@ class RunningQuery:
         return error("NO_RESULT", "the query has been stopped")
 
     def _go_on(self, position: Position) -> None:
-        """Go on where a subscription was read to: what was taken and not given is waited for, and the rest of the rows
-        that were given in part comes first.
+        """Continues a subscription where its reading ended: first the rest of the change that was given in part, then
+        changes that were taken but not given.
         """
         session, changes = self._session, self._hold.changes
         if position.since < position.taken:
@@ -259,11 +264,9 @@ class RunningQuery:
         session.database.at_close(given.rest)
 
     def wait(self, seconds: float) -> None:
-        """Returns when there may be something to take, at the latest after so many seconds.
+        """Returns when there may be something to take, or after that many seconds.
 
-        The in-process runtime works meanwhile.
-
-        Raises the error that made the engine stop.
+        Meanwhile the in-process runtime runs epochs. Raises the error that made the engine stop.
         """
         database = self._session.database
         until_s = time.monotonic() + seconds
@@ -278,7 +281,7 @@ class RunningQuery:
             time.sleep(min(left_s, _LOOK_S))
 
     def kill(self) -> None:
-        """Ends it: what was not taken is gone, and who asks for it gets QUERY_CANCELED."""
+        """Ends it. Changes that were not taken are lost, and `take` raises QUERY_CANCELED."""
         with self._state:
             self._killed = self._killed or not self._closed
         self.close()
@@ -292,12 +295,12 @@ class RunningQuery:
 
 
 def shown_rows(diff: Diff) -> int:
-    """How many rows changes are, each shown as often as it came or went."""
+    """The number of rows that changes take, each shown as often as it was inserted or deleted."""
     return int(np.abs(diff).sum())
 
 
 class ShownQuery:
-    """A running query as a cursor shows it: rows in the order of the commits, a changelog with its signs."""
+    """A running query as a cursor shows it: rows in the order of commits, a changelog with its signs."""
 
     def __init__(self, query: RunningQuery) -> None:
         self.query = query
@@ -305,7 +308,7 @@ class ShownQuery:
         self.columns: Schema = (*columns[:at], query.delta, *columns[at:]) if query.signed else query.columns
 
     def rows(self) -> pa.Table:
-        """See `result.Running`: each change as often as it came or went."""
+        """See `result.Running`. Each change comes as often as it was inserted or deleted."""
         rows, diff = self.query.take_kept()
         repeated = rows.take(pa.array(np.repeat(np.arange(len(diff)), np.abs(diff))))
         if not self.query.signed:

@@ -1,4 +1,4 @@
-"""How views, sources and tables do, as JSON: for SHOW JOBS, progress displays and tests."""
+"""The state of views and sources, as JSON: for SHOW JOBS, progress displays and tests."""
 
 from __future__ import annotations
 
@@ -78,12 +78,14 @@ def database_status(session: Session) -> dict[str, Any]:
 
 
 def memory_status(session: Session) -> dict[str, int | None]:
-    """How much memory this process (main), Spark's Java and its Python workers use on this machine, measured at most
-    once a second; None where the machine does not say it (only Linux does).
+    """The memory that this process (main), Spark's Java and its Python workers use on this machine. Measured at most
+    once a second; None where the machine doesn't report it (only Linux does).
 
-    main_bytes, workers_bytes, java_bytes: their own. main_mapped_bytes, workers_mapped_bytes: files that are mapped,
-    above all packs and libraries. workers: their number. packs_bytes: what the packs that this process reads take at
-    most, mapped. commits_bytes: what the commits that it remembers take, about.
+    main_bytes, workers_bytes, java_bytes: their own memory.
+    main_mapped_bytes, workers_mapped_bytes: mapped files, mainly packs and libraries.
+    workers: their number.
+    packs_bytes: the most that mapped packs read by this process take.
+    commits_bytes: about what the commits kept in memory take.
     """
     database = session.database
     usage = database.meter.read()
@@ -101,11 +103,12 @@ def memory_status(session: Session) -> dict[str, int | None]:
 
 
 def join_state(session: Session, name: str) -> dict[str, int]:
-    """Rows that the last join of a view, or of a query that runs, keeps of its `left` and `right` inputs.
+    """How many rows the last join of a view or running query keeps of its `left` and `right` inputs.
 
     UNDEFINED_RELATION, FEATURE_NOT_SUPPORTED.
 
-    Those of the arrangements that it reads; of a temporal join the left rows that wait, or whose look-up it remembers.
+    Counts the rows of the arrangements that it reads; for a temporal join, the left rows that wait or whose look-up is
+    remembered.
     """
     running = (r for r in session.catalog.relations.values() if r.hidden and r.name == name)
     relation = next(running, None) or relation_written(session.catalog, name)
@@ -141,7 +144,7 @@ def join_state(session: Session, name: str) -> dict[str, int]:
 
 
 def _kept_by(arrangement: str, operators: Mapping[str, Operator]) -> list[tuple[str, str]]:
-    """What a join that only looks up keeps of its right side: nothing of a relation that is there anyway."""
+    """What a look-up join keeps of its right side: nothing if the relation is stored anyway."""
     below = arrangement
     while operators[below].inputs:
         below = operators[below].inputs[0]
@@ -151,7 +154,7 @@ def _kept_by(arrangement: str, operators: Mapping[str, Operator]) -> list[tuple[
 
 
 def _live_rows(session: Session, ref: BlobRef) -> int:
-    """Rows of a run less those that it takes back from older runs."""
+    """The rows of a run, less those that cancel rows of older runs."""
     blob = session.database.packs.read_blob(ref)
     return int(Run.from_ipc(blob).diff.sum())
 

@@ -17,7 +17,7 @@ TopologyFormat = Literal["svg", "dot"]
 
 
 def draw_topology(session: Session, kind: TopologyFormat) -> str:
-    """All tables, sources and materialised views with their sizes and states, as SVG or DOT. INVALID_PARAMETER."""
+    """All tables, sources and materialized views with their sizes and states, as SVG or DOT. INVALID_PARAMETER."""
     if kind not in ("svg", "dot"):
         raise error("INVALID_PARAMETER", f'unknown format "{kind}"', hint="The formats are svg and dot.")
     database, catalog = session.database, session.catalog
@@ -28,7 +28,7 @@ def draw_topology(session: Session, kind: TopologyFormat) -> str:
 
 
 def _facts(status: dict[str, Any], catalog: Catalog, producers: Producers) -> dict[str, list[str]]:
-    """Rows and sizes by relation. What a view keeps is without what the views that it reads keep."""
+    """Rows and sizes by relation. The size of a view excludes what the views that it reads keep."""
     facts = {t["id"]: [f"{_rows(t['rows'])}, {_size(t['bytes'])}"] for t in status["tables"]}
     for source in status["sources"]:
         facts[source["id"]] = [f"{_rows(source['rows'])} read"]

@@ -1,12 +1,11 @@
-"""What goes on beside the views: dictionaries follow their sources, what their caches lack is written to them, and what
-views give is written to their streams.
+"""What goes on beside the views: dictionaries follow their sources, missing rows are written to caches, and views write
+their streams.
 
-Where epochs run in the background a thread sees to it once in a while; without, it is done when views are brought up to
-date.
+If epochs run in the background, a thread does this regularly. Otherwise it is done when views are brought up to date.
 
-CREATE MATERIALIZED VIEW … INTO stream writes each row once: a transaction writes the rows that came and says up to
-which commit of the view they are, in one step; so after a crash it goes on where it was. What goes is not written: a
-stream's rows are events, and of keyed ones the next row of the key replaces it; a changelog stream gets both.
+CREATE MATERIALIZED VIEW … INTO stream writes each row once. A transaction writes the new rows together with the commit
+of the view that they reach, in one step, so it continues there after a crash. Deletions are not written: a stream's
+rows are events, and in keyed streams the next row of a key replaces the one before. A changelog stream gets both.
 """
 
 from __future__ import annotations
@@ -38,15 +37,15 @@ _STOP_S: Final = 10.0
 
 
 class Upkeep:
-    """Keeps dictionaries, their cache streams and the streams that views write. Safe for several threads.
+    """Keeps dictionaries, their cache streams, and the streams that views write. Safe for several threads.
 
     A cache stream is written by transactions of its own, so it is a stream like any other. Between an epoch that found
-    a row in the source and that transaction, the source is asked again. A row that is there already stays (ruling
+    a row in the source and that transaction, the source is asked again. A row that exists already stays (ruling
     D-003-10: missing keys are written).
     """
 
     def __init__(self, session: Session) -> None:
-        """session: of its own, without transactions."""
+        """session: one of its own, without transactions."""
         self._session = session
         self._following: dict[str, Changes] = {}
         self._lock = lock("upkeep")
@@ -55,8 +54,8 @@ class Upkeep:
         self._ended = threading.Event()
 
     def start(self) -> None:
-        """From now on the database is kept: at each FLUSH, and by a thread if epochs run in the background. It ends
-        when the database is closed.
+        """Starts the upkeep: at each FLUSH, and in a thread if epochs run in the background. It ends when the database
+        is closed.
         """
         database = self._session.database
         self.follow()
@@ -68,17 +67,19 @@ class Upkeep:
             thread.start()
 
     def before(self) -> None:
-        """Bring in what dictionaries' sources have. One that can't be read keeps what it has: SHOW ERRORS says so."""
+        """Fetches the content of dictionaries' sources. A dictionary that can't be read keeps its content; SHOW ERRORS
+        shows why.
+        """
         for relation in self._relations():
             if relation.dictionary is not None and relation.external is not None and relation.kind == "table":
                 with contextlib.suppress(Error):
                     refresh(self._session, relation)
 
     def after(self) -> bool:
-        """Write what was found in sources to the caches that lack it, and what views give to their streams; whether
-        there was any since the last call.
+        """Writes rows found in sources to the caches that lack them, and what views give to their streams. Returns
+        whether there was any since the last call.
 
-        What a stream does not take is in the database's `unwritten`; the next round tries again; other views are
+        Rows that a stream refuses stay in the database's `unwritten`, and the next round tries again. Other views are
         written nevertheless.
         """
         with self._lock:
@@ -113,7 +114,7 @@ class Upkeep:
         return wrote
 
     def follow(self) -> None:
-        """From now on what new hidden views give is written to the streams that they feed."""
+        """Starts writing what new hidden views give to the streams that they feed."""
         with self._lock:
             for relation in self._relations():
                 if (
@@ -129,7 +130,7 @@ class Upkeep:
                     )
 
     def _is_staged(self, relation: Relation) -> bool:
-        """Whether a transaction that may not commit has made it: nothing is written for it yet."""
+        """Whether an open transaction has created it, so that nothing is written for it yet."""
         owner = self._session.catalog.relations.get(relation.owner, relation)
         return owner.staged
 
@@ -162,7 +163,7 @@ class Upkeep:
 
 
 def _padded(rows: pa.Table, stream: Relation) -> pa.Table:
-    """The rows with all columns of the stream, NULL where they have none: only keys matter."""
+    """The rows with all columns of the stream, NULL where they lack them: only keys matter."""
     arrays = [
         rows.column(c.name) if c.name in rows.column_names else pa.nulls(rows.num_rows, c.type.arrow)
         for c in stream.columns
@@ -171,9 +172,10 @@ def _padded(rows: pa.Table, stream: Relation) -> pa.Table:
 
 
 def changes_of(database: OpenDatabase, view: Relation) -> Changes:
-    """What the view gave that was not written yet: after the newest transaction that says so, or from its beginning.
+    """What the view gave that is not written yet: since the newest transaction that wrote it, or since its beginning.
 
-    Commits are deleted up to one, and what was not written is held: where a commit is missing, all before it were.
+    Old commits are deleted, but never those that are not written yet: if a commit is missing, all before it were
+    written.
     """
     number = database.log.head()
     while number and files.exists(database.layout.commit(number)):
@@ -185,9 +187,9 @@ def changes_of(database: OpenDatabase, view: Relation) -> Changes:
 
 
 def copy(session: Session, view: Relation, stream: Relation, changes: Changes) -> bool:
-    """Write what the view gave since it was last asked; whether there was any.
+    """Writes what the view gave since the last call. Returns whether there was any.
 
-    INVALID_VALUE for what the stream doesn't take.
+    INVALID_VALUE for rows that the stream refuses.
     """
     database = session.database
     with database.guard:
@@ -216,7 +218,7 @@ def copy(session: Session, view: Relation, stream: Relation, changes: Changes) -
 
 
 def _rows(view: Relation, stream: Relation, rows: pa.Table, diff: Any) -> pa.Table:
-    """The rows that came, each as often; for a changelog stream those that went, too, with their signs."""
+    """The inserted rows, each as often; for a changelog stream also the deleted ones, with signs."""
     rows = rows.rename_columns([c.name for c in view.columns])
     times = np.abs(diff) if stream.takes_signs else np.maximum(diff, 0)
     repeated = rows.take(pa.array(np.repeat(np.arange(len(diff)), times)))
@@ -226,8 +228,8 @@ def _rows(view: Relation, stream: Relation, rows: pa.Table, diff: Any) -> pa.Tab
 
 
 def _columns(session: Session, view: Relation, stream: Relation, rows: pa.Table) -> pa.Table:
-    """The rows with the stream's columns: what the view has not, or has NULL in place of, is as an INSERT leaves it
-    out.
+    """The rows with the stream's columns. A column that the view lacks, or has as NULL, is filled as an INSERT without
+    it would be.
     """
     now_us = session.database.clock.now_us()
     types = {c.name: c.type for c in view.columns}

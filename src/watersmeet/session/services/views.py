@@ -1,4 +1,4 @@
-"""Views that the circuit keeps up to date: bound, compiled, filled."""
+"""Views that the circuit keeps up to date: binding, compiling and filling them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _MEMO: Final = (
 
 
 def make_writing(session: Session, bound: Bound) -> None:
-    """As `make`, of a view that writes a stream: from its first row on."""
+    """Like `make`, for a view that writes a stream, from its first row on."""
     database = session.database
     with contextlib.ExitStack() as held:
         reader = held.enter_context(closing(Reader(database.layout)))
@@ -55,7 +55,7 @@ def make_writing(session: Session, bound: Bound) -> None:
 
 
 def make(session: Session, bound: Bound) -> None:
-    """Compile and fill a view. The error of a view that it reads, if that was stopped."""
+    """Compiles and fills a view. Raises the error of a view that it reads, if that was stopped."""
     database = session.database
     check_running(session, bound.relation.depends_on)
     _check_order(session, bound)
@@ -83,8 +83,8 @@ def make(session: Session, bound: Bound) -> None:
 
 
 def _check_order(session: Session, bound: Bound) -> None:
-    """FEATURE_NOT_SUPPORTED for a query that begins now over relations that the open transaction has written: their
-    rows come at COMMIT, behind its beginning.
+    """FEATURE_NOT_SUPPORTED for a query that starts now over relations that the open transaction has written: their
+    rows are committed after its start.
     """
     transaction = session.transaction
     if transaction is None or not any(isinstance(n, (Arrivals, Cut)) for n in walk(bound.tree)):
@@ -101,7 +101,7 @@ def _check_order(session: Session, bound: Bound) -> None:
 
 
 def _filled(session: Session, bound: Bound) -> Sequence[operators.Operator]:
-    """The operators of a view, which was compiled and filled. LateRowsError, with nothing done."""
+    """The operators of a view, compiled and filled. LateRowsError, with nothing done."""
     database = session.database
     made = compile_view(
         bound.tree,
@@ -120,7 +120,7 @@ def _filled(session: Session, bound: Bound) -> Sequence[operators.Operator]:
 
 
 def _filling(session: Session, view: Relation, found: Fill, number: int) -> Bound:
-    """The hidden view of what a view finds that the cache of a dictionary lacks."""
+    """The hidden view of the rows that a view looks up and the cache of a dictionary lacks."""
     dictionary = session.catalog.relations[found.dictionary]
     assert dictionary.dictionary is not None
     columns = tuple(
@@ -140,14 +140,14 @@ def _filling(session: Session, view: Relation, found: Fill, number: int) -> Boun
 
 
 def _left_out(session: Session) -> frozenset[str]:
-    """The operators that decide in views which rows are late there, of those views that left some out."""
+    """The late-row filters in views, of those views that left rows out."""
     left_out = session.database.log.progress().left_out
     views = [ops for i, ops in session.database.plans.producers.items() if left_out.get(i)]
     return frozenset(o.id for ops in views for o in ops if isinstance(o, operators.LateRowFilter))
 
 
 def moment(session: Session) -> int:
-    """The newest commit that a query follows which starts now: of rows of tables, or of any if there are other
+    """The newest commit that a query starting now follows: of rows of tables, or of any kind if there are other
     inputs.
     """
     log = session.database.log
@@ -158,7 +158,7 @@ def moment(session: Session) -> int:
 
 
 def _current(session: Session, bind: Callable[[], BoundQuery]) -> BoundQuery:
-    """What `bind` gives, over external content as it is now."""
+    """The result of `bind`, over the current content of external relations."""
     found = bind()
     return bind() if refresh_read(session, found.depends_on) else found
 
@@ -166,9 +166,9 @@ def _current(session: Session, bind: Callable[[], BoundQuery]) -> BoundQuery:
 def bind_running(
     session: Session, request: Request, statement: Select | Subscribe, name: str, *, log: bool = False
 ) -> Bound:
-    """What a query gives that runs until it is stopped, as a view `name` that no statement names.
+    """What a running query gives, as a view `name` that no statement can name.
 
-    log: what it gives is told as its dialect tells it. Errors of `DialectRules.told`.
+    log: show its output as its dialect shows changes. Errors of `DialectRules.told`.
     """
     text = statement.text
     bound = _current(
@@ -205,7 +205,7 @@ def bind_running(
 
 
 def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
-    """What the statement would make. Errors of the binder, with their places."""
+    """What the statement would create. Errors of the binder, with their places."""
     if other := statement.options.keys() - {JOIN_ROWS_SETTING}:
         name = min(other)
         raise error_at(
@@ -235,7 +235,7 @@ def _most_join_rows(session: Session, query: BoundQuery) -> int:
 
 
 def _optional_rows(statement: CreateMaterializedView, otherwise: int) -> int:
-    """What WITH says that a join may make in one epoch. INVALID_PARAMETER."""
+    """The limit in WITH on how many rows a join may make in one epoch. INVALID_PARAMETER."""
     value = statement.options.get(JOIN_ROWS_SETTING)
     if value is None:
         return otherwise
@@ -251,7 +251,7 @@ def _optional_rows(statement: CreateMaterializedView, otherwise: int) -> int:
 
 
 def watermarks_of(tree: Tree, of: Callable[[Tree], Watermarks] = watermarks) -> dict[str, Watermark]:
-    """The watermarks of the columns by name, as the plan keeps them."""
+    """The watermarks of the columns by name, as the plan stores them."""
     if not any((isinstance(n, Scan) and n.watermarks) or isinstance(n, LateRowFilter) for n in walk(tree)):
         return {}
     found = of(rewrite(tree))
