@@ -33,7 +33,7 @@ from watersmeet.algebra.relations import (
 )
 from watersmeet.algebra.scalars import Scalar, column_ref
 from watersmeet.algebra.trees import exactly, read
-from watersmeet.catalog import Catalog, Index, MaterializedView, Source, Stream, Table, View
+from watersmeet.catalog import Catalog, MaterializedView, Stream, Table
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, Field, SqlType
 from watersmeet.watermarks import NOW, Step, Term, Watermark
@@ -279,12 +279,9 @@ def values(rows, prefix="v") -> Values:
     )
 
 
-_CLASSES = (Table, Source, View, MaterializedView, Index)
-
-
-def relation(name, columns="k int, x int, y int", kind="table", key=(), **more) -> CatalogRelation:
+def relation(name, columns="k int, x int, y int", kind=Table, key=(), **more) -> CatalogRelation:
     fields = tuple(Field(c.split()[0], TYPES[c.split()[1]]) for c in columns.split(", "))
-    made = Stream if "mode" in more else next(c for c in _CLASSES if c.kind == kind)
+    made = Stream if "mode" in more else kind
     return made(more.pop("id", name), name, fields, primary_key=key, **more)
 
 

@@ -36,6 +36,30 @@ RELATIONS = [
 ]
 
 
+def test_each_kind_is_here():
+    assert [type(r) for r in RELATIONS] == list(c.KINDS)
+
+
+@pytest.mark.parametrize("kind", c.KINDS, ids=lambda k: k.entry)
+def test_a_kind_has_its_words(kind):
+    words = kind.words
+    assert words.what and words.role
+    assert kind.family in c.FAMILIES
+    assert issubclass(kind, c.View | c.MaterializedView) == kind.family.endswith("view")
+    assert bool(words.show) == bool(words.show_create) == bool(words.drop)
+    assert "words" in vars(kind), "the words of another kind would be taken for its own"
+
+
+@pytest.mark.parametrize("relation", RELATIONS, ids=lambda r: r.entry)
+def test_names_of_columns_are_renamed_wherever_they_are(relation):
+    renamed = relation.renamed(("b", "time"))
+    assert [f.name for f in renamed.columns] == ["b", "time"]
+    texts = json.dumps(c.Catalog(relations={relation.id: renamed}).to_json()["relations"][0])
+    before = json.dumps(c.Catalog(relations={relation.id: relation}).to_json()["relations"][0])
+    assert before.count('"a"') and texts.count('"a"') == 1, "what it was called first"
+    assert texts.count('"b"') >= before.count('"a"')
+
+
 @pytest.mark.parametrize("relation", RELATIONS, ids=lambda r: r.entry)
 def test_a_stored_relation_is_read_as_what_it_was(relation):
     stored = json.loads(json.dumps(c.Catalog(relations={relation.id: relation}).to_json()))
@@ -56,7 +80,7 @@ def test_a_relation_says_nothing_of_what_others_have(relation):
 def test_a_pump_that_is_stopped_keeps_what_it_was():
     pump = c.Pump("m2", "pu", COLUMNS, feeds="t2", sql="CREATE PUMP", watermarks={"at": (Term("t1"),)})
     stopped = c.turned_into(c.StoppedPump, pump, id="v7")
-    assert (stopped.kind, stopped.what, stopped.feeds, stopped.sql, stopped.watermarks) == (
+    assert (stopped.family, stopped.what, stopped.feeds, stopped.sql, stopped.watermarks) == (
         "view",
         "pump",
         "t2",

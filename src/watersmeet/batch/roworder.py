@@ -7,7 +7,7 @@ from sqlglot import exp
 from watersmeet.algebra.relations import SortKey
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.batch.state import column
-from watersmeet.catalog import Relation
+from watersmeet.catalog import Relation, Table
 from watersmeet.dialects.semantics import Semantics
 from watersmeet.expressions.context import RowOrder
 from watersmeet.store.tables import ARRIVAL, arrival_view
@@ -33,7 +33,7 @@ class StoredOrder(RowOrder):
         if self._rowtimes and time is None:
             return None
         found = [] if time is None else [_key(table, relation, time)]
-        if relation.append_only and relation.kind == "table":
+        if relation.append_only and isinstance(relation, Table):
             self._made.set("this", exp.to_identifier(self._view, quoted=True))
             found.append(SortKey(Scalar(column(table, ARRIVAL), BIGINT, nullable=False)))
         return tuple(found) or None

@@ -29,7 +29,7 @@ from watersmeet.binder.scope import Scope, ScopeColumn, single
 from watersmeet.binder.sources import alias_of, catalog_relation, check_arguments, view_statement
 from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.binder.timewindows import NAMES, WindowCall, check_join, window_call
-from watersmeet.catalog import Relation
+from watersmeet.catalog import Index, Relation, View
 from watersmeet.dialects.nodes import CommaJoin, FirstName, MarkedTable, kind_of
 from watersmeet.dialects.queries import is_marked, name_of, place_of
 from watersmeet.dialects.schemas import with_current_names
@@ -155,15 +155,15 @@ class Sources:
 
     def _relation(self, relation: Relation, alias: str, names: Sequence[str], node: exp.Table) -> Sourced:
         self.batch.name(relation.id)
-        if relation.kind == "index":
+        if isinstance(relation, Index):
             relation = self.batch.catalog.relations[relation.depends_on[0]]
             self.batch.name(relation.id)
-        if relation.kind == "view":
+        if isinstance(relation, View):
             return self._view(relation, alias, names, node)
         if not relation.is_stored:
             raise error(
                 "FEATURE_NOT_SUPPORTED",
-                f'{relation.kind} "{relation.name}" can\'t be read by a query',
+                f'{relation.family} "{relation.name}" can\'t be read by a query',
                 sql=self.env.text,
                 span=place_of(node),
                 hint="Create a materialized view over it and read that.",

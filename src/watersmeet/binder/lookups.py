@@ -18,7 +18,7 @@ from watersmeet.binder.binding import Environment, read
 from watersmeet.binder.joins import join
 from watersmeet.binder.rules import Binding, JoinClause, Sourced
 from watersmeet.binder.scope import Scope, ScopeContext
-from watersmeet.catalog import ARRIVAL
+from watersmeet.catalog import ARRIVAL, Index, MaterializedView, Source, Table, View, one
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.dialects.schemas import relation_in_from
@@ -78,13 +78,13 @@ def check_clause(node: exp.Table, env: Environment) -> None:
 
 def check_relation(relation: CatalogRelation, node: exp.Table, env: Environment) -> None:
     """TEMPORAL_RIGHT_SIDE for what can't be looked up: sources and plain views."""
-    if relation.kind in ("source", "view"):
+    if isinstance(relation, (Source, View)):
         raise error(
             "TEMPORAL_RIGHT_SIDE",
-            f"Right table of a temporal join should not be a {relation.kind}",
+            f"Right table of a temporal join should not be a {relation.family}",
             sql=env.text,
             span=place_of(node),
-            detail=f'"{relation.name}" is a {relation.kind}.',
+            detail=f'"{relation.name}" is a {relation.family}.',
             hint=_RIGHT_HINT,
         )
 
@@ -101,13 +101,9 @@ def versions(scan: Scan, node: exp.Table, env: Environment, binding: Binding) ->
         for what, has in (("no primary key", relation.primary_key), ("no WATERMARK", relation.event_time))
         if not has
     ]
-    if named.kind != "table" or lacking:
+    if not isinstance(named, Table) or lacking:
         arrives = _is_arrival(node, binding)
-        detail = (
-            f"It is {'an' if named.kind == 'index' else 'a'} {named.kind}."
-            if named.kind != "table"
-            else f"It has {' and '.join(lacking)}."
-        )
+        detail = f"It is {one(named.family)}." if not isinstance(named, Table) else f"It has {' and '.join(lacking)}."
         raise error(
             "TEMPORAL_RIGHT_SIDE",
             f'"{named.name}" has no versions that could be joined as of a time of the left side',
@@ -254,9 +250,9 @@ def _keys(right: Scan, binding: Binding) -> tuple[tuple[str, ...], ...] | None:
     indexes = [
         r.index_columns
         for r in binding.catalog.relations.values()
-        if r.kind == "index" and r.depends_on == (relation.id,)
+        if isinstance(r, Index) and r.depends_on == (relation.id,)
     ]
     keys = [k for k in (relation.primary_key, *indexes) if k]
-    if relation.kind == "materialized view" and not relation.primary_key:
+    if isinstance(relation, MaterializedView) and not relation.primary_key:
         return None
     return tuple(tuple(ids[name] for name in key) for key in keys)

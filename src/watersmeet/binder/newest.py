@@ -13,6 +13,7 @@ from watersmeet.algebra.relations import Arrivals, Column, Cut, Filter, Project,
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.binding import read
 from watersmeet.binder.rules import Binding
+from watersmeet.catalog import Input
 from watersmeet.types import BIGINT
 
 
@@ -50,7 +51,7 @@ def arrivals(
     """
     if isinstance(node, Scan):
         relation = binding.catalog.relations[node.relation_id]
-        if relation.kind not in ("table", "source") or (relation.connector and relation.primary_key):
+        if not isinstance(relation, Input) or (relation.connector and relation.primary_key):
             return None
         if relation.mode == "changelog":  # what was taken back was never the newest row
             return None

@@ -15,7 +15,7 @@ from watersmeet.binder.lookups import check_clause, check_relation, is_looked_up
 from watersmeet.binder.rules import Binding, BindQuery, NamedItem, Sourced
 from watersmeet.binder.scope import Scope, ScopeContext
 from watersmeet.binder.sqlfunctions import inlined
-from watersmeet.catalog import Catalog
+from watersmeet.catalog import Catalog, Index, View
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.dialects.nodes import own_parts
 from watersmeet.dialects.queries import name_of, place_of
@@ -109,7 +109,9 @@ def _rows(relation: CatalogRelation, item: NamedItem, env: Environment, binding:
     node = item.node
     if is_looked_up(node):
         check_relation(relation, node, env)
-    tree = _inline(relation, binding, bind) if relation.kind == "view" else _cut(scan(relation, binding), node, binding)
+    tree = (
+        _inline(relation, binding, bind) if isinstance(relation, View) else _cut(scan(relation, binding), node, binding)
+    )
     if relation.dictionary is not None:
         tree = with_cache(tree, relation, binding, lambda stream: _cut(scan(stream, binding), node, binding))
     shown = binding.rules.item_scope(tree, item, env)
@@ -161,7 +163,7 @@ def _cut(tree: Scan, node: exp.Table, binding: Binding) -> Relation:
 
 def scan(relation: CatalogRelation, binding: Binding) -> Scan:
     """The scan of a stored relation or source; of an index, of its table."""
-    if relation.kind == "index":
+    if isinstance(relation, Index):
         relation = binding.catalog.relations[relation.depends_on[0]]
         binding.depend(relation.id)
     outputs = tuple(binding.new_column(f.name, f.type, f.nullable) for f in relation.columns)
@@ -196,7 +198,7 @@ def _inline(view: CatalogRelation, binding: Binding, bind: BindQuery) -> Relatio
 
 def view_statement(view: CatalogRelation) -> CreateView:
     """The parsed statement that made a view, in the dialect that it was made in."""
-    text = view.query or view.sql
+    text = view.view_text
     statement = read_script(text, language_named(view.dialect))[0]
     assert isinstance(statement, CreateView), f"{view.name} is stored as {view.sql}"
     return statement

@@ -1,12 +1,15 @@
 """The catalog: what a database contains. Pure data, stored as JSON by `store.catalogs`.
 
+`relations` has what all relations have, `tables` and `views` a class for each kind, `words` what kinds are called.
+
 A relation has a `name` that the user sees and an `id` that is never used twice: data, state and commits are kept under
 the id, so a name that is dropped and created again starts empty.
 """
 
 from watersmeet.catalog.contents import Catalog
 from watersmeet.catalog.functions import SqlFunction
-from watersmeet.catalog.relations import (
+from watersmeet.catalog.kinds import FAMILIES, KINDS, SHOWN, SHOWN_CREATED
+from watersmeet.catalog.parts import (
     ARRIVAL,
     COMMON_SCHEMA,
     DELTA_COLUMN,
@@ -19,45 +22,43 @@ from watersmeet.catalog.relations import (
     TIME_COLUMN,
     TOMBSTONE,
     VALUE_FACET,
-    CacheFill,
     Dictionary,
-    DictionaryTable,
-    DictionaryView,
     EventTime,
     External,
-    ExternalTable,
-    ExternalView,
-    Index,
-    Input,
     Known,
+    StreamMode,
+    Topic,
+)
+from watersmeet.catalog.relations import Relation, turned_into
+from watersmeet.catalog.tables import DictionaryTable, ExternalTable, Index, Input, Source, Stream, Table, TopicTable
+from watersmeet.catalog.views import (
+    CacheFill,
+    DictionaryView,
+    ExternalView,
     MaterializedView,
     Processor,
     Pump,
     Query,
-    Relation,
-    RelationKind,
-    Source,
     StoppedPump,
-    Stream,
-    StreamMode,
     Subscription,
-    Table,
-    Topic,
-    TopicTable,
     View,
-    turned_into,
 )
+from watersmeet.catalog.words import DropWord, Words, one
 
 __all__ = [
     "ARRIVAL",
     "COMMON_SCHEMA",
     "DELTA_COLUMN",
+    "FAMILIES",
     "KEY_COLUMN",
+    "KINDS",
     "META_FACET",
     "MOST_JOIN_ROWS",
     "RECORD_NUMBER",
     "RECORD_TIME",
     "ROWTIME",
+    "SHOWN",
+    "SHOWN_CREATED",
     "TIME_COLUMN",
     "TOMBSTONE",
     "VALUE_FACET",
@@ -66,6 +67,7 @@ __all__ = [
     "Dictionary",
     "DictionaryTable",
     "DictionaryView",
+    "DropWord",
     "EventTime",
     "External",
     "ExternalTable",
@@ -78,7 +80,6 @@ __all__ = [
     "Pump",
     "Query",
     "Relation",
-    "RelationKind",
     "Source",
     "SqlFunction",
     "StoppedPump",
@@ -89,5 +90,7 @@ __all__ = [
     "Topic",
     "TopicTable",
     "View",
+    "Words",
+    "one",
     "turned_into",
 ]

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from watersmeet.catalog.functions import SqlFunction
-from watersmeet.catalog.relations import COMMON_SCHEMA, Relation, RelationKind
+from watersmeet.catalog.parts import COMMON_SCHEMA
+from watersmeet.catalog.relations import Relation
 from watersmeet.serialization import from_json, to_json
 
 
@@ -110,9 +111,9 @@ class Catalog:
         """A catalog with other schemas."""
         return replace(self, version=self.version + 1, schemas=schemas)
 
-    def new_id(self, kind: RelationKind) -> str:
-        """The id that the next relation of `kind` gets."""
-        return f"{kind[0]}{self.next_number}"
+    def new_id(self, kind: type[Relation]) -> str:
+        """The id that the next relation gets, which is a `kind`."""
+        return f"{kind.family[0]}{self.next_number}"
 
     def with_relation(self, relation: Relation) -> Catalog:
         """A catalog in which `relation` is added, or replaced if its id is known."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from watersmeet.catalog.relations import COMMON_SCHEMA
+from watersmeet.catalog.parts import COMMON_SCHEMA
 from watersmeet.types import Field, Schema, SqlType
 
 

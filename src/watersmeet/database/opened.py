@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 
-from watersmeet.catalog import Catalog, Relation
+from watersmeet.catalog import Catalog, Relation, Subscription
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.database.locks import lock
 from watersmeet.database.outside import Outside
@@ -273,7 +273,7 @@ class OpenDatabase:
         ended = {
             r.id
             for r in self._catalog.relations.values()
-            if r.hidden and not r.owner and (r.staged or r.subscribed_us is None)
+            if r.hidden and not r.owner and (r.staged or not isinstance(r, Subscription))
         }
         ended |= {
             r.id
@@ -301,7 +301,7 @@ class OpenDatabase:
             self._rebuild()
         else:
             self._resume()
-        subscribed = [r.id for r in self._catalog.relations.values() if r.subscribed_us is not None]
+        subscribed = [r.id for r in self._catalog.relations.values() if isinstance(r, Subscription)]
         self.positions = Positions(self.layout, self.log, subscribed)
         opened.callback(self.positions.close)
         if self.runtime != "inprocess":

@@ -9,7 +9,7 @@ from watersmeet.algebra.trees import exactly
 from watersmeet.binder import BoundQuery, bind_query, bind_view, closing_us, with_emission
 from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.binder.emission import request_of
-from watersmeet.catalog import Catalog, Relation
+from watersmeet.catalog import Catalog, MaterializedView, Relation, Table
 from watersmeet.circuit.operators import Operator
 from watersmeet.dialects import parse
 from watersmeet.dialects.statements import CreateMaterializedView, CreateProcessor, Subscribe
@@ -20,9 +20,9 @@ def plans_made_anew(catalog: Catalog, buckets: int) -> dict[str, Sequence[Operat
     """The operators of everything that the circuit feeds, for `buckets`, by relation id in order of creation."""
     producers: dict[str, Sequence[Operator]] = {}
     for relation in catalog.relations.values():
-        if relation.kind == "table" and relation.connector:
+        if isinstance(relation, Table) and relation.connector:
             producers[relation.id] = compile_connector_table(relation, buckets)
-        elif relation.kind == "materialized view":
+        elif isinstance(relation, MaterializedView):
             tree = _tree(relation, catalog.seen_by(relation))
             producers[relation.id] = compile_view(tree, relation, producers, buckets, catalog=catalog.as_stored)
     return producers

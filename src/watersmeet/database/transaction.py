@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.catalog import Catalog, Relation, SqlFunction
+from watersmeet.catalog import Catalog, Relation, SqlFunction, Subscription
 from watersmeet.kernel.arrays.columns import has_floats, one_form
 from watersmeet.kernel.runs.delta import Delta, consolidate
 from watersmeet.store.changes import Diff
@@ -115,7 +115,7 @@ class Definitions:
     def drop(self, ids: Iterable[str], catalog: Catalog) -> set[str]:
         """Take relations out; those that can go at once, as nobody else sees them."""
         known = catalog.relations
-        gone = {i for i in ids if i in known and known[i].hidden and known[i].subscribed_us is None}
+        gone = {i for i in ids if i in known and known[i].hidden and not isinstance(known[i], Subscription)}
         later = {i for i in ids if i in catalog.relations} - gone
         # What works for a view that others see goes when that goes.
         gone -= {i for i in gone if catalog.relations[i].owner in later}

@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
+from watersmeet.catalog import DropWord
 from watersmeet.dialects.options import not_supported
 from watersmeet.dialects.sqltypes import read_type
-from watersmeet.dialects.statements import AddColumn, DropKind, Refused, RenameColumn, RenameRelation, Statement
+from watersmeet.dialects.statements import AddColumn, Refused, RenameColumn, RenameRelation, Statement
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.types import Field
 
 #: Reads a column that is added, up to the end: the column, and the fields of `AddColumn` that its type gives.
 ColumnReader = Callable[[Cursor], tuple[Field, dict[str, Any]]]
 
-_KINDS: Final[dict[tuple[str, ...], DropKind]] = {
+_KINDS: Final[dict[tuple[str, ...], DropWord]] = {
     ("TABLE",): "table",
     ("SOURCE",): "source",
     ("STREAM",): "stream",
@@ -65,7 +66,7 @@ def read_rename(cursor: Cursor, base: dict[str, Any]) -> Statement:
     return _renamed(cursor, {**base, "kind": "stream", "name": name})
 
 
-def _altered(cursor: Cursor, base: dict[str, Any], kind: DropKind, words: str, read_column: ColumnReader) -> Statement:
+def _altered(cursor: Cursor, base: dict[str, Any], kind: DropWord, words: str, read_column: ColumnReader) -> Statement:
     if_exists = cursor.take("IF", "EXISTS")
     name = cursor.relation_name()
     base = {**base, "kind": kind, "name": name, "if_exists": if_exists}

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 
 from sqlglot.dialects.dialect import Dialect
 
+from watersmeet.catalog import DropWord
 from watersmeet.dialects.options import not_supported, read_options
 from watersmeet.dialects.queries import read_expression, read_tree
 from watersmeet.dialects.sqltypes import read_type
@@ -18,7 +19,6 @@ from watersmeet.dialects.statements import (
     CreateTable,
     CreateView,
     Drop,
-    DropKind,
     DropSchema,
     Emit,
     Name,
@@ -34,7 +34,7 @@ _EMITS: Final[dict[tuple[str, ...], Literal["changes", "window close", "arrival"
     ("EMIT", "CHANGES"): "changes", ("EMIT", "ON", "WINDOW", "CLOSE"): "window close", ("EMIT", "ON",
       "ARRIVAL"): "arrival",
 }  # fmt: skip
-_KINDS: Final[dict[tuple[str, ...], DropKind]] = {
+_KINDS: Final[dict[tuple[str, ...], DropWord]] = {
     ("TABLE",): "table", ("SOURCE",): "source", ("VIEW",): "view", ("MATERIALIZED", "VIEW"): "materialized view",
     ("INDEX",): "index",
 }  # fmt: skip

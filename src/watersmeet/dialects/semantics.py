@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from watersmeet.catalog import COMMON_SCHEMA
+from watersmeet.catalog import COMMON_SCHEMA, DropWord
 
 #: What becomes of a name without quotes.
 Folding = Literal["lower", "upper", "none"]
@@ -30,6 +30,7 @@ class Semantics:
     asof_without_equality: the message for an ASOF join without one.
     tables: what SHOW TABLES lists: all tables, `plain` ones (those that are not called streams), or all that queries
     `read`, as topics.
+    own_words: what DROP and ALTER say beside the words of plain SQL (`catalog.FAMILIES`).
     changes_topics: what becomes of a topic's rows: they are changed as `rows` of any table, or are `records` that stay:
     DELETE writes tombstones, UPDATE is refused, and a query that runs gives the changes.
     processors_have_settings: whether SET with a dotted name is of a processor.
@@ -45,6 +46,7 @@ class Semantics:
     join_max_buffered_bytes: int | None = None
     asof_without_equality: str = "AsOf join requires at least 1 equal condition"
     tables: Literal["tables", "plain", "read"] = "tables"
+    own_words: tuple[DropWord, ...] = ()
     changes_topics: Literal["rows", "records"] = "rows"
     processors_have_settings: bool = False
     row_order: Literal["none", "arrival", "rowtime"] = "none"
@@ -61,6 +63,7 @@ TIMEPLUS: Final = Semantics(
     continuous="streams",
     join_max_buffered_bytes=524_288_000,
     asof_without_equality="ASOF join needs at least one equal-join column",
+    own_words=("stream", "dictionary"),
     row_order="arrival",
 )
 
@@ -75,5 +78,6 @@ SQLSTREAM: Final = Semantics(
     unnamed="numbered",
     continuous="marked",
     tables="plain",
+    own_words=("stream", "pump"),
     row_order="rowtime",
 )

@@ -8,17 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from sqlglot import exp
 
-from watersmeet.catalog import StreamMode
+from watersmeet.catalog import (
+    DictionaryTable,
+    DropWord,
+    ExternalTable,
+    Index,
+    MaterializedView,
+    Processor,
+    Pump,
+    Relation,
+    Source,
+    Stream,
+    StreamMode,
+    Table,
+    TopicTable,
+    View,
+)
 from watersmeet.errors import Error, Span
 from watersmeet.types import Field, Schema, SqlType
 
-DropKind = Literal[
-    "table", "source", "view", "materialized view", "index", "stream", "dictionary", "any view", "topic", "pump"
-]
 ExplainFormat = Literal["text", "json", "dot"]
 
 
@@ -64,10 +76,12 @@ class Watermark:
 
 @dataclass(frozen=True, kw_only=True)
 class Create(Statement):
-    """What makes a relation. schema: as written in front of its name, None without one; name_span has both.
+    """What makes something. schema: as written in front of its name, None without one; name_span has both.
 
-    replaces: CREATE OR REPLACE.
+    replaces: CREATE OR REPLACE. makes: of what makes a relation, its kind.
     """
+
+    makes: ClassVar[type[Relation]]
 
     name: str
     name_span: Span
@@ -101,6 +115,8 @@ class CreateTable(CreateRelation):
     `column_names` (empty: those of the query).
     """
 
+    makes: ClassVar[type[Relation]] = Table
+
     append_only: bool = False
     query: exp.Expression | None = None
     column_names: tuple[str, ...] = ()
@@ -109,6 +125,8 @@ class CreateTable(CreateRelation):
 @dataclass(frozen=True, kw_only=True)
 class CreateSource(CreateRelation):
     """`CREATE SOURCE`."""
+
+    makes: ClassVar[type[Relation]] = Source
 
 
 @dataclass(frozen=True)
@@ -127,6 +145,8 @@ class CreateStream(CreateRelation):
     ordered: rows come in the order of the time with the watermark. digits: as in the catalog.
     """
 
+    makes: ClassVar[type[Relation]] = Stream
+
     mode: StreamMode
     defaults: Mapping[str, str]
     declared: Mapping[str, exp.Expression] = field(default_factory=dict)
@@ -143,6 +163,8 @@ class CreateExternalTable(CreateRelation):
     No columns: those of the content. own: it is over a relation of this database.
     """
 
+    makes: ClassVar[type[Relation]] = ExternalTable
+
     own: bool = False
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
@@ -153,6 +175,8 @@ class CreateExternalStream(CreateRelation):
 
     arrivals: the time at which a row came.
     """
+
+    makes: ClassVar[type[Relation]] = Source
 
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
@@ -177,6 +201,8 @@ class CreateDictionary(CreateRelation):
     lifetime_s: its greatest value; 0 is for ever, None if it is not given.
     """
 
+    makes: ClassVar[type[Relation]] = DictionaryTable
+
     source: Clause
     layout: Clause
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -191,6 +217,8 @@ class CreateTopic(CreateRelation):
     back others. notices: what of it has no effect.
     """
 
+    makes: ClassVar[type[Relation]] = TopicTable
+
     key_format: str
     value_format: str
     partitions: int | None = None
@@ -203,6 +231,8 @@ class CreateProcessor(Create):
     """Lenses' `INSERT INTO target [STORE KEY AS format VALUE AS format] SELECT STREAM|TABLE …`: a query that writes a
     topic as it runs.
     """
+
+    makes: ClassVar[type[Relation]] = Processor
 
     query: exp.Expression
     key_format: str | None = None
@@ -249,6 +279,8 @@ class DropFunction(Statement):
 class CreateView(Create):
     """`CREATE VIEW name [(columns)] AS query`. column_names: empty if the query's names are taken."""
 
+    makes: ClassVar[type[Relation]] = View
+
     query: exp.Expression
     column_names: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
@@ -269,6 +301,8 @@ class CreateMaterializedView(CreateView):
     into: what its rows are written to.
     """
 
+    makes: ClassVar[type[Relation]] = MaterializedView
+
     emit: Emit | None = None
     into: Name | None = None
 
@@ -276,6 +310,8 @@ class CreateMaterializedView(CreateView):
 @dataclass(frozen=True, kw_only=True)
 class CreatePump(CreateMaterializedView):
     """`CREATE PUMP name [STARTED | STOPPED] AS INSERT INTO into [(targets)] query`."""
+
+    makes: ClassVar[type[Relation]] = Pump
 
     started: bool
     targets: tuple[Name, ...] = ()
@@ -296,7 +332,7 @@ class AlterPump(Statement):
 class Alter(Statement):
     """`ALTER kind name …` of a relation."""
 
-    kind: DropKind
+    kind: DropWord
     name: Name
     if_exists: bool = False
 
@@ -337,6 +373,8 @@ class AddColumn(Alter):
 class CreateIndex(Create):
     """`CREATE INDEX name ON table (columns) [INCLUDE (include)]`."""
 
+    makes: ClassVar[type[Relation]] = Index
+
     table: Name
     columns: tuple[str, ...]
     include: tuple[str, ...] = ()
@@ -365,7 +403,7 @@ class DropSchema(Statement):
 class Drop(Statement):
     """`DROP kind names [CASCADE]`."""
 
-    kind: DropKind
+    kind: DropWord
     names: tuple[Name, ...]
     if_exists: bool = False
     cascade: bool = False

@@ -9,6 +9,7 @@ from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokens import TokenType
 
+from watersmeet.catalog import SHOWN, SHOWN_CREATED
 from watersmeet.dialects.options import not_supported, read_value
 from watersmeet.dialects.queries import Parameters, is_folded, name_of, place_of, read_tree
 from watersmeet.dialects.schemas import quoted, unquoted
@@ -33,28 +34,15 @@ from watersmeet.dialects.statements import (
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import Span, error
 
-_LISTS: Final = (
-    ("MATERIALIZED", "VIEWS"), ("INTERNAL", "TABLES"), ("TABLES",), ("SOURCES",), ("VIEWS",), ("INDEXES",), ("JOBS",),
-    ("SINKS",), ("DATABASES",), ("SCHEMAS",), ("FUNCTIONS",), ("CLUSTER",), ("PROCESSLIST",), ("ALL",),
-    ("PARAMETERS",), ("ERRORS",), ("FILES",), ("CONNECTIONS",), ("SUBSCRIPTIONS",), ("SECRETS",),
-    ("RELATIONS",), ("DEAD", "LETTERS"), ("STREAMS",), ("DICTIONARIES",), ("PUMPS",), ("TOPICS",), ("PROCESSORS",),
-    ("MEMORY",), ("QUERIES",),
+#: What SHOW lists beside kinds of relations; what is not here is refused by name.
+_OTHER_LISTS: Final = (
+    "internal tables", "relations", "jobs", "sinks", "databases", "schemas", "functions", "cluster", "processlist",
+    "all", "parameters", "errors", "files", "connections", "subscriptions", "secrets", "dead letters", "processors",
+    "memory", "queries",
 )  # fmt: skip
+_LISTS: Final = tuple(tuple(what.upper().split()) for what in (*SHOWN, *_OTHER_LISTS))
 _DESCRIBED: Final = (("TABLE",), ("STREAM",), ("VIEW",), ("DICTIONARY",), ("FORMATTED",))
-_CREATED: Final = (
-    ("MATERIALIZED", "VIEW"),
-    ("TABLE",),
-    ("SOURCE",),
-    ("VIEW",),
-    ("INDEX",),
-    ("FUNCTION",),
-    ("SINK",),
-    ("STREAM",),
-    ("PUMP",),
-    ("DICTIONARY",),
-    ("TOPIC",),
-    ("PROCESSOR",),
-)
+_CREATED: Final = tuple(tuple(word.upper().split()) for word in (*SHOWN_CREATED, "function", "sink"))
 
 
 def read_explain(cursor: Cursor, base: dict[str, Any], read: Callable[[Cursor], Statement]) -> Statement:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from watersmeet.catalog import Catalog, Relation
+from watersmeet.catalog import Catalog, MaterializedView, Relation
 from watersmeet.circuit.operators import (
     Aggregate,
     AggregateSpec,
@@ -123,7 +123,7 @@ class Names:
     def _derive_keys(self, op: Operator) -> Sequence[str]:
         relation = self.relation(op)
         if relation is not None:
-            if relation.kind == "materialized view":  # a multiset: nothing less than the row identifies it
+            if isinstance(relation, MaterializedView):  # a multiset: nothing less than the row identifies it
                 return self.columns(op.id)
             return [f"{relation.shown}.{k}" for k in relation.primary_key or (ROW_ID,)]
         if isinstance(op, Aggregate):

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from watersmeet.algebra.scalars import Scalar, conjuncts
+from watersmeet.catalog import Source, Table
 from watersmeet.circuit.operators import (
     FOREVER_US,
     Aggregate,
@@ -199,8 +200,8 @@ class PhysicalPrinter:
         relation = self._names.relation(op)
         columns = [n.rsplit(".", 1)[1] for n in self._names.columns(op.id)]
         name = relation.shown if relation is not None else getattr(op, "relation_id", "")
-        is_source = relation is not None and relation.kind == "source"
-        keyless = relation is not None and relation.kind == "table" and not relation.primary_key
+        is_source = isinstance(relation, Source)
+        keyless = isinstance(relation, Table) and not relation.primary_key
         if keyless and not is_source:
             columns.append(ROW_ID)
         fields: list[tuple[str, str]] = [("source" if is_source else "table", name), ("columns", listed(columns))]

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.catalog import Catalog, Relation
+from watersmeet.catalog import Catalog, Index, Relation
 from watersmeet.circuit.operators import Arrange, Exchange, Map, Operator, Scan
 from watersmeet.planner.builder import Builder
 from watersmeet.planner.streams import Stream, plain
@@ -171,7 +171,7 @@ class Sharing:
         for index in self._catalog.relations.values():
             if (
                 relation is not None
-                and index.kind == "index"
+                and isinstance(index, Index)
                 and index.depends_on == (relation.id,)
                 and set(index.index_columns) == set(wanted.keys)
             ):

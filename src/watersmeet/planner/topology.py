@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from watersmeet.catalog import Catalog, Relation
+from watersmeet.catalog import Catalog, MaterializedView, Relation, Source, Table
 from watersmeet.circuit.operators import (
     Aggregate,
     Changes,
@@ -22,7 +22,8 @@ from watersmeet.planner.compiler import Producers
 from watersmeet.planner.explain import leaves
 from watersmeet.planner.names import Names
 
-_STYLES: Final = {"table": "table", "source": "source", "materialized view": "view"}
+#: How boxes of relations look.
+_STYLES: Final = ((Table, "table"), (Source, "source"), (MaterializedView, "view"))
 _LONGEST: Final = 44
 
 
@@ -34,14 +35,18 @@ def topology(catalog: Catalog, producers: Producers, facts: Mapping[str, Sequenc
     of the views that read them; a step that repartitions a relation is a box of its own. facts: further lines for a
     relation, by id.
     """
-    shown = [r for r in catalog.relations.values() if r.kind in _STYLES and not r.owner]
-    boxes = tuple(Box(r.id, r.shown, (*_kind(r), *facts.get(r.id, ())), _STYLES[r.kind]) for r in shown)
-    views = [r for r in shown if r.kind == "materialized view" and r.id in producers]
+    shown = [r for r in catalog.relations.values() if r.has_rows and not r.owner]
+    boxes = tuple(Box(r.id, r.shown, (*_kind(r), *facts.get(r.id, ())), _style(r)) for r in shown)
+    views = [r for r in shown if isinstance(r, MaterializedView) and r.id in producers]
     steps = {o.id: o.partitions for r in views for o in producers[r.id] if isinstance(o, Map) and o.partitions}
     boxes += tuple(Box(i, "Repartition", (f"{partitions} partitions",)) for i, partitions in steps.items())
     arrows = [a for r in views for a in _arrows(r, catalog, producers)]
     arrows += [Arrow(r.id, r.feeds, "into") for r in views if r.feeds in catalog.relations]
     return Diagram(title, boxes, tuple(dict.fromkeys(arrows)))
+
+
+def _style(relation: Relation) -> str:
+    return next(style for kind, style in _STYLES if isinstance(relation, kind))
 
 
 def _kind(relation: Relation) -> list[str]:

@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from watersmeet.catalog import MOST_JOIN_ROWS, Catalog, Relation
+from watersmeet.catalog import MOST_JOIN_ROWS, Catalog, Query, Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Rebuild
 from watersmeet.circuit.operators import Arrange, AsofJoin, Join, MultiJoin, Operator, TemporalJoin, TopN, Versions
@@ -238,4 +238,4 @@ def _makes_too_much(view: Relation, rows: int, hottest: tuple[int, str]) -> Erro
 
 
 def _called(relation: Relation) -> str:
-    return "the query" if relation.what == "query" else f'materialized view "{relation.shown}"'
+    return "the query" if isinstance(relation, Query) else f'materialized view "{relation.shown}"'

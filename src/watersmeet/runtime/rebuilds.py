@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from watersmeet.catalog import ARRIVAL, Relation
+from watersmeet.catalog import ARRIVAL, Relation, Source
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Fill
 from watersmeet.circuit.operators import (
@@ -97,7 +97,7 @@ def check_rebuild(circuit: Circuit, progress: Progress, known: Mapping[str, Rela
             )
     for relation_id in sorted({s.relation_id for s in circuit.scans}):
         relation = known.get(relation_id)
-        if relation is not None and relation.kind == "source" and ARRIVAL in relation.defaults.values():
+        if isinstance(relation, Source) and ARRIVAL in relation.defaults.values():
             raise error(
                 "FEATURE_NOT_SUPPORTED",
                 f'the state of views over "{relation.shown}" can\'t be made anew',

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet import duckdbs
-from watersmeet.catalog import Catalog, Relation
+from watersmeet.catalog import Catalog, Relation, Table
 from watersmeet.errors import error
 from watersmeet.store.changes import Diff, decode_change, fitted
 from watersmeet.store.checkpoints import Checkpoint, checkpoint_upto, newest_checkpoint
@@ -273,7 +273,7 @@ class Content:
     def _cover(self, relations: list[Relation]) -> None:
         """Brings the overlays of session tables to the newest commit and the open transaction."""
         head = self._log.head()
-        tables = [self._tables[r.id] for r in relations if r.kind == "table"]
+        tables = [self._tables[r.id] for r in relations if isinstance(r, Table)]
         for table in tables:
             overlay = self._overlays.get(table.relation.id)
             if overlay is not None and not overlay.is_valid:

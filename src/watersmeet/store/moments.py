@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watersmeet.catalog import Catalog, Relation
+from watersmeet.catalog import Catalog, MaterializedView, Relation
 from watersmeet.errors import Error
 from watersmeet.store.commits import CommitLog
 
@@ -42,7 +42,7 @@ def moment_at(log: CommitLog, catalog: Catalog, head: int | None = None, *, fill
 
 
 def _moment(log: CommitLog, catalog: Catalog, head: int, *, filling: bool) -> Moment:
-    if not any(r.kind == "materialized view" and (r.ready or filling) for r in catalog.relations.values()):
+    if not any(isinstance(r, MaterializedView) and (r.ready or filling) for r in catalog.relations.values()):
         return Moment(head, head)
     epoch = log.last_epoch(head)
     if epoch is None or epoch.frontier is None:

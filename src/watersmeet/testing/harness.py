@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from watersmeet.catalog import Relation
+from watersmeet.catalog import Input, Relation
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import relation_written
 from watersmeet.dialects.script import columns_of
@@ -117,14 +117,14 @@ def _target(session: Session, name: str) -> Relation:
             f'relation "{name}" does not exist',
             hint=did_you_mean(name, [r.shown for r in session.catalog.relations.values()]),
         )
-    if relation.kind not in ("table", "source"):
+    if not isinstance(relation, Input):
         raise error("READ_ONLY_RELATION", f'can\'t give rows to {relation.what} "{name}"')
     if relation.connector:
         raise error(
             "READ_ONLY_RELATION",
-            f'{relation.kind} "{name}" gets its rows from its connector',
+            f'{relation.family} "{name}" gets its rows from its connector',
             hint="Connect with replace_connectors = True to give it rows.",
         )
     if relation.external is not None:
-        raise error("READ_ONLY_RELATION", f'the content of {relation.kind} "{name}" is outside of the database')
+        raise error("READ_ONLY_RELATION", f'the content of {relation.family} "{name}" is outside of the database')
     return relation

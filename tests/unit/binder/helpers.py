@@ -10,11 +10,10 @@ from tests.algebra_to_sql import to_sql
 from watersmeet.algebra.relations import Aggregate, Expand, Filter, Join, Project, Scan, Values
 from watersmeet.batch import to_duckdb
 from watersmeet.binder import bind_query
-from watersmeet.catalog import Catalog, Index, MaterializedView, Source, Table, View
+from watersmeet.catalog import Catalog, Index
 from watersmeet.dialects import parse
 from watersmeet.dialects.statements import (
     CreateIndex,
-    CreateMaterializedView,
     CreateRelation,
     CreateSource,
     CreateTable,
@@ -28,10 +27,11 @@ def catalog_of(script: str) -> Catalog:
     catalog = Catalog()
     for statement in parse(script):
         if isinstance(statement, CreateRelation):
-            kind = "source" if isinstance(statement, CreateSource) else "table"
-            append_only = kind == "source" or (isinstance(statement, CreateTable) and statement.append_only)
-            relation = {"source": Source, "table": Table}[kind](
-                catalog.new_id(kind),
+            append_only = isinstance(statement, CreateSource) or (
+                isinstance(statement, CreateTable) and statement.append_only
+            )
+            relation = statement.makes(
+                catalog.new_id(statement.makes),
                 statement.name,
                 statement.columns,
                 primary_key=statement.primary_key,
@@ -39,10 +39,9 @@ def catalog_of(script: str) -> Catalog:
                 sql=statement.sql,
             )
         elif isinstance(statement, CreateView):
-            kind = "materialized view" if isinstance(statement, CreateMaterializedView) else "view"
             query = bind_query(statement.query, catalog, statement.text, column_names=statement.column_names)
-            relation = {"view": View, "materialized view": MaterializedView}[kind](
-                catalog.new_id(kind),
+            relation = statement.makes(
+                catalog.new_id(statement.makes),
                 statement.name,
                 query.columns,
                 sql=statement.sql,
@@ -52,7 +51,7 @@ def catalog_of(script: str) -> Catalog:
             assert isinstance(statement, CreateIndex)
             table = catalog.by_name(statement.table.name)
             relation = Index(
-                catalog.new_id("index"),
+                catalog.new_id(Index),
                 statement.name,
                 table.columns,
                 depends_on=(table.id,),

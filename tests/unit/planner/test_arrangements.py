@@ -13,6 +13,7 @@ from tests.thorough import mostly_slow
 from tests.trees import catalog_of, group, join, project, relation, scan, sink_of, where
 from tests.unit.planner.test_random_trees import Trees, content
 
+from watersmeet.catalog import Index, MaterializedView
 from watersmeet.circuit.operators import Arrange
 from watersmeet.errors import Error
 from watersmeet.planner import assemble, compile_view, explain
@@ -75,7 +76,7 @@ def test_the_second_want_of_other_columns_makes_an_arrangement_for_all(buckets):
 
 @pytest.mark.parametrize("buckets", [1, 3])
 def test_an_index_holds_all_of_its_columns_from_the_beginning(buckets):
-    index = replace(relation("i", COLUMNS, kind="index"), depends_on=("d",), index_columns=("y", "x"))
+    index = replace(relation("i", COLUMNS, kind=Index), depends_on=("d",), index_columns=("y", "x"))
     views = Views(buckets, catalog_of(*CATALOG.relations.values(), index))
     views.add("v1", named(a, keys="{0}.x = d.x, {0}.y = d.y", column="d.k"))
     views.add("v2", named(b, keys="{0}.k = d.y, {0}.x = d.x", column="d.w"))
@@ -121,7 +122,7 @@ def test_a_view_is_arranged_once_for_all_that_join_with_it():
 def test_explain_says_who_shares():
     views = Views()
     views.add("v1", named(a))
-    catalog = catalog_of(*CATALOG.relations.values(), relation("v1", "o0 int", "materialized view"))
+    catalog = catalog_of(*CATALOG.relations.values(), relation("v1", "o0 int", MaterializedView))
     tree = named(b)
     lines = explain(tree, sink_of(tree, "v2"), catalog, views.plans, 3)
     assert [line.rsplit("; ", 1)[1] for line in lines if line.startswith("  arrange-") and "key [d.k]" in line] == [
@@ -178,7 +179,7 @@ def test_views_that_share_give_the_answer(seed):
         relation("a", COLUMNS),
         relation("c", COLUMNS, key=("k",)),
         DIM,
-        *[replace(relation("i", COLUMNS, kind="index"), depends_on=("a",), index_columns=("x",))] * (seed % 2),
+        *[replace(relation("i", COLUMNS, kind=Index), depends_on=("a",), index_columns=("x",))] * (seed % 2),
     )
     connection = filled(rng)
     views = {n: Views(n, catalog) for n in (1, 3)}

@@ -6,6 +6,7 @@ import json
 
 from tests.trees import catalog_of, group, join, project, relation, scan, sink_of, union, values, where
 
+from watersmeet.catalog import MaterializedView, Source
 from watersmeet.planner import ExplainOptions, PlanTree, compile_view, explain
 from watersmeet.planner.explain import physical_plan
 
@@ -14,8 +15,8 @@ CATALOG = catalog_of(
     relation("a", key=("k",)),
     relation("b"),
     relation("c"),
-    relation("s", kind="source", append_only=True),
-    relation("m", "o0 int, o1 bigint", "materialized view"),
+    relation("s", kind=Source, append_only=True),
+    relation("m", "o0 int, o1 bigint", MaterializedView),
 )
 
 

@@ -42,7 +42,7 @@ class Kit:
 
     def table(self, name, **columns):
         fields = tuple(Field(n, t) for n, t in columns.items())
-        relation = Table(self.catalog.new_id("table"), name, fields)
+        relation = Table(self.catalog.new_id(Table), name, fields)
         self.catalog = self.catalog.with_relation(relation)
         self.model.execute(f"CREATE TABLE {name} ({', '.join(f'{f.name} {f.type.duckdb}' for f in fields)})")
         return relation
@@ -77,7 +77,7 @@ class Kit:
         """tree: a function of this kit that gives the tree of the algebra that means `sql`."""
         tree = tree(self)
         columns = tuple(Field(c.name, c.type, c.nullable) for c in tree.columns)
-        relation = MaterializedView(self.catalog.new_id("materialized view"), name, columns, sql=sql, ready=False)
+        relation = MaterializedView(self.catalog.new_id(MaterializedView), name, columns, sql=sql, ready=False)
         self.views[relation.id] = compile_view(tree, relation, self.views, self.buckets)
         self.catalog = self.catalog.with_relation(relation)
         self.model.execute(f"CREATE VIEW {name} AS {sql}")

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.runtime import trees
 from tests.unit.runtime.kit import Kit
 
-from watersmeet.catalog import Source, Table
+from watersmeet.catalog import Source
 from watersmeet.errors import Error
 from watersmeet.runtime import coordinator as coordinating
 from watersmeet.runtime.budget import Budget
@@ -26,15 +26,13 @@ def small(db):
     return InProcessEngine(db, make_coordinator=partial(Coordinator, budget=Budget(first_rows=10, max_rows=20)))
 
 
-def made(tmp_path, *, key=(), kind="source", **options):
+def made(tmp_path, *, key=(), kind=Source, **options):
     (tmp_path / "in").mkdir()
     kit = Kit(tmp_path / "db", make_engine=small)
     connector = {"connector": "file", "path": str(tmp_path / "in"), "format": "csv", "csv.header": "false", **options}
     columns = (Field("k", BIGINT), Field("x", VARCHAR))
     relation = kit.relation(
-        {"source": Source, "table": Table}[kind](
-            kit.catalog.new_id(kind), "s", columns, primary_key=key, append_only=not key, connector=connector
-        )
+        kind(kit.catalog.new_id(kind), "s", columns, primary_key=key, append_only=not key, connector=connector)
     )
     return kit, relation
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
-from watersmeet.catalog import ARRIVAL
+from watersmeet.catalog import ARRIVAL, DropWord
 from watersmeet.dialects import alter, ddl
 from watersmeet.dialects.queries import is_marked, place_of, read_tree
 from watersmeet.dialects.sqltypes import read_type
@@ -16,7 +16,6 @@ from watersmeet.dialects.statements import (
     CreatePump,
     CreateStream,
     Drop,
-    DropKind,
     Name,
     Refused,
     Statement,
@@ -68,7 +67,7 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
 
 def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """DROP STREAM, DROP PUMP, and what every dialect drops. The cursor stands behind DROP."""
-    kind: DropKind | None = "stream" if cursor.take("STREAM") else "pump" if cursor.take("PUMP") else None
+    kind: DropWord | None = "stream" if cursor.take("STREAM") else "pump" if cursor.take("PUMP") else None
     if kind is None:
         return ddl.read_drop(cursor, base)
     if_exists = cursor.take("IF", "EXISTS")

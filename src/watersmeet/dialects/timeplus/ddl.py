@@ -8,7 +8,7 @@ from typing import Any, Final
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
-from watersmeet.catalog import ARRIVAL, TIME_COLUMN, StreamMode
+from watersmeet.catalog import ARRIVAL, TIME_COLUMN, DropWord, StreamMode
 from watersmeet.dialects import alter, ddl
 from watersmeet.dialects.options import not_supported, read_value
 from watersmeet.dialects.queries import read_expression
@@ -17,7 +17,6 @@ from watersmeet.dialects.statements import (
     CreateMaterializedView,
     CreateStream,
     Drop,
-    DropKind,
     Name,
     Statement,
     StreamIndex,
@@ -125,10 +124,10 @@ def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """
     if cursor.take("DATABASE"):
         return ddl.read_drop_schema(cursor, base)
-    words: dict[str, DropKind] = {"STREAM": "stream", "VIEW": "any view", "DICTIONARY": "dictionary"}
+    words: dict[str, DropWord] = {"STREAM": "stream", "VIEW": "any view", "DICTIONARY": "dictionary"}
     if cursor.at("EXTERNAL", "STREAM") or cursor.at("EXTERNAL", "TABLE"):
         cursor.index += 2
-        kind: DropKind | None = "stream"
+        kind: DropWord | None = "stream"
     else:
         kind = next((k for word, k in words.items() if cursor.take(word)), None)
     if kind is None:

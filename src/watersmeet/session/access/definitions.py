@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from watersmeet.catalog import MaterializedView, Relation, Table
+from watersmeet.catalog import Index, MaterializedView, Relation, Table
 from watersmeet.dialects.statements import (
     Alter,
     Create,
@@ -20,7 +20,7 @@ from watersmeet.session.access.filling import clear_away
 from watersmeet.session.access.planning import most_join_rows
 from watersmeet.session.access.replacing import check_replaceable
 from watersmeet.session.access.schemas import schema_for
-from watersmeet.session.access.words import is_meant
+from watersmeet.session.access.words import is_called
 from watersmeet.types import Field, Schema
 
 R = TypeVar("R", bound=Relation)
@@ -31,7 +31,7 @@ def new_relation(session: Session, statement: Create, kind: type[R], columns: Sc
     if issubclass(kind, MaterializedView):
         fields.setdefault("most_join_rows", most_join_rows(session.variables))
     return kind(
-        session.catalog.new_id(kind.kind),
+        session.catalog.new_id(kind),
         fields.pop("name", statement.name),
         columns,
         sql=statement.sql,
@@ -154,8 +154,8 @@ def with_dependents(
         ]
         above = list({r.id: r for r in above if r.id not in ids}.values())
         # An index goes with its table, as it serves nothing else.
-        ids |= {r.id for r in above if r.kind == "index"}
-        above = [r for r in above if r.kind != "index"]
+        ids |= {r.id for r in above if isinstance(r, Index)}
+        above = [r for r in above if not isinstance(r, Index)]
         if above and not cascade:
             raise error_at(
                 statement,
@@ -179,9 +179,7 @@ def named(session: Session, name: Name, statement: Drop | Alter) -> Relation | N
     relation = session.find(name)
     if relation is None and not statement.if_exists:
         same_kind = [
-            r.shown
-            for r in session.catalog.relations.values()
-            if is_meant("drop", statement.kind, r, session.semantics) and not r.hidden
+            r.shown for r in session.catalog.relations.values() if is_called(statement.kind, r) and not r.hidden
         ]
         raise undefined_relation(session.catalog, name, statement, kind_word(statement), same_kind)
     if relation is None:

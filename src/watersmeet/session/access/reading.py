@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from watersmeet.batch import map_duckdb_error, to_duckdb
 from watersmeet.binder.timewindows import window_call
-from watersmeet.catalog import Catalog, Relation
+from watersmeet.catalog import Catalog, MaterializedView, Relation, View
 from watersmeet.dialects.nodes import MarkedSelect, MarkedTable
 from watersmeet.dialects.queries import is_marked, name_of
 from watersmeet.dialects.registry import language_named
@@ -190,8 +190,7 @@ def _names_stream(query: exp.Expression, catalog: Catalog) -> bool:
         and not (isinstance(t, MarkedTable) and t.is_stored)
         and (t.args.get("db") is not None or name_of(t.this) not in ctes)
         and (found := relation_in_from(t, catalog)) is not None
-        and found.external is None
-        and found.dictionary is None
+        and not found.is_external
         for t in tables
     )
 
@@ -205,7 +204,7 @@ def failure_of(session: Session, relation_id: str) -> Error | None:
 def check_running(session: Session, relation_ids: Iterable[str]) -> None:
     """Raises the error of the first stopped view among the relations, or below plain views among them."""
     known = session.catalog.relations
-    todo = [i for i in relation_ids if i in known and known[i].kind in ("materialized view", "view")]
+    todo = [i for i in relation_ids if isinstance(known.get(i), (MaterializedView, View))]
     if not todo or not (failed := session.database.log.progress().failed):
         return
     while todo:
@@ -215,7 +214,7 @@ def check_running(session: Session, relation_ids: Iterable[str]) -> None:
             if found.condition != "VIEW_FAILED":  # which says so itself
                 found.message = f"{relation.reader} was stopped: {found.message}"
             raise found
-        if relation.kind == "view":
+        if isinstance(relation, View):
             todo += relation.depends_on
 
 

@@ -8,38 +8,21 @@ be added after the existing ones. Everything else is dropped and created again: 
 
 from __future__ import annotations
 
-from typing import Final
-
-from watersmeet.catalog import Relation
+from watersmeet.catalog import Relation, StoppedPump, View, one
 from watersmeet.dialects import statements as st
 from watersmeet.session.access.context import Session, error_at, sentence
-
-#: What a statement makes, in the words of `Relation.role`.
-_MADE: Final[dict[type[st.Create], str]] = {
-    st.CreateDictionary: "dictionary",
-    st.CreateExternalStream: "source",
-    st.CreateExternalTable: "external table",
-    st.CreateIndex: "index",
-    st.CreateMaterializedView: "materialized view",
-    st.CreatePump: "pump",
-    st.CreateSource: "source",
-    st.CreateStream: "stream",
-    st.CreateTable: "table",
-    st.CreateTopic: "topic",
-    st.CreateView: "view",
-}
 
 
 def check_replaceable(statement: st.Create, existing: Relation) -> None:
     """CATALOG_TYPE_MISMATCH if the statement creates another kind of relation than the existing one."""
-    made = _MADE[type(statement)]
+    made = statement.makes.words.role
     if existing.role == made:
         return
     raise error_at(
         statement,
         statement.name_span,
         "CATALOG_TYPE_MISMATCH",
-        f"{existing.reader} can't be replaced by {'an' if made[0] in 'aei' else 'a'} {made}",
+        f"{existing.reader} can't be replaced by {one(made)}",
         hint=f"Drop the {existing.role} first, in one transaction if nobody is to miss it.",
     )
 
@@ -72,7 +55,7 @@ def check_view(session: Session, statement: st.CreateView, old: Relation, new: R
             f'{old.title} has the column "{old.columns[len(kept)].name}", the new one has not',
             hint="Columns may be added at the end only; else drop the view first.",
         )
-    filled = [r for r in catalog.dependents(old.id) if r.kind != "view" or r.pump]
+    filled = [r for r in catalog.dependents(old.id) if not isinstance(r, View) or isinstance(r, StoppedPump)]
     if filled and not is_same(old, new):
         raise error_at(
             statement,

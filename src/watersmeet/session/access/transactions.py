@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 
+from watersmeet.catalog import Stream
 from watersmeet.database.transaction import Transaction, joined, merged
 from watersmeet.errors import Error, again, error
 from watersmeet.session.access.context import Session
@@ -77,7 +78,7 @@ def _commit(session: Session, transaction: Transaction) -> None:
     catalog = None
     if transaction.definitions:
         catalog = replace(transaction.definitions.seen(database.catalog), version=database.catalog.version + 1)
-    streams = {r.id for r in database.catalog.relations.values() if r.mode is not None}
+    streams = {r.id for r in database.catalog.relations.values() if isinstance(r, Stream)}
     changes = {i: joined(c) if i in streams else merged(c) for i, c in transaction.changes.items()}
     changes, overtaken = in_order_at_commit(session, changes)
     changes = {i: c for i, c in changes.items() if c.table.num_rows}

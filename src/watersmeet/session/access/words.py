@@ -1,84 +1,38 @@
-"""Which relations a word of SQL stands for: in SHOW, SHOW CREATE, DROP and ALTER."""
+"""Which relations a word of SQL stands for: in SHOW, SHOW CREATE, DROP and ALTER.
+
+The kinds say so themselves (`catalog.words`); the session's dialect says what TABLES are, and which words it has.
+"""
 
 from __future__ import annotations
 
-from typing import Final, Literal
-
-from watersmeet.catalog import (
-    DictionaryTable,
-    DictionaryView,
-    ExternalTable,
-    ExternalView,
-    Index,
-    MaterializedView,
-    Processor,
-    Pump,
-    Relation,
-    Source,
-    StoppedPump,
-    Stream,
-    Table,
-    TopicTable,
-    View,
-)
+from watersmeet.catalog import FAMILIES, DropWord, Relation
 from watersmeet.dialects.semantics import Semantics
 
-#: Where the word stands: `SHOW words`, `SHOW CREATE word`, `DROP word` (and ALTER).
-Place = Literal["show", "show create", "drop"]
 
-_Classes = tuple[type[Relation], ...]
-
-_MEANING: Final[dict[str, _Classes]] = {
-    "any view": (View, MaterializedView),
-    "dictionary": (DictionaryTable, DictionaryView),
-    "index": (Index,),
-    "materialized view": (MaterializedView,),
-    "processor": (Processor,),
-    "pump": (Pump, StoppedPump),
-    "relation": (Relation,),
-    "source": (Source,),
-    "table": (Table,),
-    "topic": (TopicTable, Processor),
-    "view": (View,),
-}
-
-#: Words that mean something else in one place: external streams are sources, and streams are tables.
-_THERE: Final[dict[tuple[Place, str], _Classes]] = {
-    ("show", "stream"): (Stream, Source),
-    ("show create", "stream"): (Table, Source),
-    ("drop", "stream"): (Stream, Source, ExternalTable, ExternalView),
-    ("drop", "topic"): (Table, MaterializedView),
-}
-
-#: What SHOW TABLES lists, by `Semantics.tables`.
-_TABLES: Final[dict[str, _Classes]] = {
-    "tables": (Table,),
-    "plain": (Table,),
-    "read": (Table, Source, MaterializedView),
-}
-
-#: What SHOW lists, and the word for one.
-LISTED: Final = {
-    "dictionaries": "dictionary",
-    "indexes": "index",
-    "materialized views": "materialized view",
-    "pumps": "pump",
-    "relations": "relation",
-    "sources": "source",
-    "streams": "stream",
-    "tables": "table",
-    "topics": "topic",
-    "views": "view",
-}
+def is_listed(what: str, relation: Relation, semantics: Semantics) -> bool:
+    """Whether `SHOW what` lists such a relation."""
+    if what != "tables":
+        return what == "relations" or what in relation.words.show
+    if semantics.tables == "read":
+        return relation.has_rows
+    return what in relation.words.show and (semantics.tables != "plain" or "streams" not in relation.words.show)
 
 
-def is_meant(place: Place, word: str, relation: Relation, semantics: Semantics) -> bool:
-    """Whether `word` stands for that relation. A pump does not count as the view that runs its query."""
-    if place == "show" and word == "table":
-        streams = semantics.tables != "plain" or not isinstance(relation, Stream)
-        return streams and isinstance(relation, _TABLES[semantics.tables])
-    if place == "show create" and word == "table" and semantics.tables == "read" and relation.topic is not None:
-        return True
-    if relation.pump and word not in ("pump", "relation"):
-        return False
-    return isinstance(relation, _THERE.get((place, word)) or _MEANING[word])
+def has_create(word: str, relation: Relation, semantics: Semantics) -> bool:
+    """Whether `SHOW CREATE word` shows such a relation."""
+    words = relation.words.show_create
+    return word in words or (word == "table" and semantics.tables == "read" and "topic" in words)
+
+
+def is_called(word: DropWord, relation: Relation) -> bool:
+    """Whether DROP and ALTER call such a relation so."""
+    return word in relation.words.drop
+
+
+def used_instead(verb: str, relation: Relation, semantics: Semantics) -> tuple[str, str | None]:
+    """What says `verb` of a relation in the session's dialect: (a hint, the word; None if the dialect has none)."""
+    words = relation.words.drop
+    found = [w for known in (semantics.own_words, FAMILIES) for w in words if w in known]
+    if not found:
+        return f"SET dialect = '{relation.dialect}': that has {verb} {words[0].upper()}", None
+    return f"Use {verb} {found[0].upper()}", found[0]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.catalog import DELTA_COLUMN, RECORD_TIME, TIME_COLUMN, VALUE_FACET, Input, Relation
+from watersmeet.catalog import DELTA_COLUMN, RECORD_TIME, TIME_COLUMN, VALUE_FACET, Input, Relation, Table
 from watersmeet.database.transaction import Change, consolidated, in_one_form
 from watersmeet.errors import error
 from watersmeet.session.access.context import Session
@@ -65,7 +65,7 @@ def deliver(session: Session, relation: Relation, rows: pa.Table) -> None:
         apply(
             session,
             relation,
-            upserted(session, relation, table) if relation.kind == "table" else Change(table),
+            upserted(session, relation, table) if isinstance(relation, Table) else Change(table),
             rejected=rejected,
         )
 

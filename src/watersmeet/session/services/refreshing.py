@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.catalog import Relation
+from watersmeet.catalog import ExternalTable, Relation, View
 from watersmeet.database.transaction import Change, consolidated
 from watersmeet.errors import Error
 from watersmeet.session.access.context import Session
@@ -21,13 +21,12 @@ from watersmeet.store.merging import quoted
 from watersmeet.types import arrow_schema
 
 
-def refresh(session: Session, relation: Relation) -> bool:
-    """Fetches the current content of an external relation. Returns whether it has changed.
+def refresh(session: Session, relation: ExternalTable) -> bool:
+    """Fetches the current content of an external table or dictionary. Returns whether it has changed.
 
     Errors of the reader, NOT_NULL_VIOLATION.
     """
     outside = session.database.outside
-    assert relation.external is not None
     with outside.lock:
         try:
             reader = outside.reader(relation.external)
@@ -44,7 +43,7 @@ def refresh(session: Session, relation: Relation) -> bool:
 
 
 def refresh_read(session: Session, relation_ids: Iterable[str]) -> bool:
-    """Calls `refresh` for all external relations among these, and below plain views among them.
+    """Calls `refresh` for all external tables and dictionaries among these, and below plain views among them.
 
     When it returns, views created by the open transaction show what their inputs have.
     """
@@ -58,9 +57,9 @@ def refresh_read(session: Session, relation_ids: Iterable[str]) -> bool:
         relation = known.get(relation_id)
         if relation is None:
             continue
-        if relation.external is not None and relation.kind == "table":
+        if isinstance(relation, ExternalTable):
             changed |= refresh(session, relation)
-        elif relation.kind == "view":
+        elif isinstance(relation, View):
             todo += [i for i in relation.depends_on if i not in todo]
     return changed
 

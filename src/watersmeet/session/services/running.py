@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.binder.emission_request import Request
-from watersmeet.catalog import DELTA_COLUMN, Relation
+from watersmeet.catalog import DELTA_COLUMN, Relation, Subscription
 from watersmeet.errors import Error, error
 from watersmeet.session.access.acknowledgements import Acknowledgements
 from watersmeet.session.access.context import Session
@@ -64,7 +64,7 @@ class _Hold:
             if database.is_closed:
                 return
             view = database.catalog.relations.get(self.relation_id)
-            stays = view is not None and view.subscribed_us is not None
+            stays = isinstance(view, Subscription)
             if self.acknowledgements is not None and stays and not self.acknowledgements.finished:
                 self.acknowledgements.rest()
             elif self.relation_id in self._session.catalog.relations:

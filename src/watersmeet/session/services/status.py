@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from watersmeet.blobs import BlobRef
+from watersmeet.catalog import MaterializedView, Table
 from watersmeet.circuit.operators import Operator, TemporalJoin
 from watersmeet.dialects.schemas import relation_written
 from watersmeet.errors import error
@@ -71,7 +72,7 @@ def database_status(session: Session) -> dict[str, Any]:
         if r.id in sizes
         else {"id": r.id, "name": r.shown, "rows": 0, "bytes": 0}
         for r in catalog.relations.values()
-        if r.kind == "table" and not r.staged
+        if isinstance(r, Table) and not r.staged
     ]
     status["memory"] = memory_status(session)
     return status
@@ -112,7 +113,7 @@ def join_state(session: Session, name: str) -> dict[str, int]:
     """
     running = (r for r in session.catalog.relations.values() if r.hidden and r.name == name)
     relation = next(running, None) or relation_written(session.catalog, name)
-    if relation is None or relation.kind != "materialized view":
+    if not isinstance(relation, MaterializedView):
         raise error("UNDEFINED_RELATION", f'materialized view "{name}" does not exist')
     operators = session.database.plans.producers[relation.id]
     joins = [o for o in operators if o.kind in ("asof", "arrivalasof", "join", "multijoin", "temporal")]

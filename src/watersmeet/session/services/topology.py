@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from watersmeet.catalog import Catalog
+from watersmeet.catalog import Catalog, MaterializedView
 from watersmeet.database.plans import Plans
 from watersmeet.drawing import place, to_dot, to_svg
 from watersmeet.errors import error
@@ -34,7 +34,7 @@ def _facts(status: dict[str, Any], catalog: Catalog, producers: Producers) -> di
         facts[source["id"]] = [f"{_rows(source['rows'])} read"]
     for view in status["views"]:
         relation = catalog.relations[view["id"]]
-        if relation.kind == "materialized view":
+        if isinstance(relation, MaterializedView):
             below = {op.id for i in relation.depends_on for op in producers.get(i, ())}
             kept = [
                 status["operators"][op.id]

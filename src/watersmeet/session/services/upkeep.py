@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet import files
-from watersmeet.catalog import DELTA_COLUMN, Relation
+from watersmeet.catalog import DELTA_COLUMN, DictionaryTable, MaterializedView, Relation
 from watersmeet.database.locks import lock
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.errors import Error
@@ -71,7 +71,7 @@ class Upkeep:
         shows why.
         """
         for relation in self._relations():
-            if relation.dictionary is not None and relation.external is not None and relation.kind == "table":
+            if isinstance(relation, DictionaryTable):
                 with contextlib.suppress(Error):
                     refresh(self._session, relation)
 
@@ -121,7 +121,7 @@ class Upkeep:
                     relation.feeds
                     and relation.ready
                     and not self._is_staged(relation)
-                    and relation.kind == "materialized view"
+                    and isinstance(relation, MaterializedView)
                     and relation.id not in self._following
                 ):
                     database = self._session.database

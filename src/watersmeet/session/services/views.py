@@ -19,7 +19,7 @@ from watersmeet.binder.binding import Fill
 from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.binder.emission_request import Request
 from watersmeet.binder.settings import JOIN_ROWS_SETTING
-from watersmeet.catalog import CacheFill, MaterializedView, Query, Relation
+from watersmeet.catalog import CacheFill, MaterializedView, Query, Relation, Source
 from watersmeet.circuit import operators
 from watersmeet.dialects.statements import CreateMaterializedView, Select, Subscribe
 from watersmeet.errors import error
@@ -127,7 +127,7 @@ def _filling(session: Session, view: Relation, found: Fill, number: int) -> Boun
         Field(c.name, t.type, t.nullable) for c, t in zip(dictionary.columns, found.tree.columns, strict=True)
     )
     relation = CacheFill(
-        session.catalog.new_id("materialized view"),
+        session.catalog.new_id(CacheFill),
         f"?{view.name}.{dictionary.name}.{number}",
         columns,
         dialect=view.dialect,
@@ -152,7 +152,7 @@ def moment(session: Session) -> int:
     """
     log = session.database.log
     head = log.head()
-    if not head or any(r.connector or r.kind == "source" for r in session.catalog.relations.values()):
+    if not head or any(r.connector or isinstance(r, Source) for r in session.catalog.relations.values()):
         return head
     return log.newest_transaction()
 
@@ -188,7 +188,7 @@ def bind_running(
     whole = rules_of(session.dialect).told(bound, request.query, text) if log else bound.tree
     tree = exactly(whole, whole.columns[: bound.width])
     relation = Query(
-        session.catalog.new_id("materialized view"),
+        session.catalog.new_id(Query),
         name,
         tuple(replace(c, nullable=t.nullable) for c, t in zip(bound.columns, tree.columns, strict=False)),
         sql=statement.sql,

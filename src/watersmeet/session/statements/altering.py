@@ -14,7 +14,7 @@ from typing import Final
 
 from sqlglot.tokens import Token, TokenType
 
-from watersmeet.catalog import ARRIVAL, Input, Known, Relation
+from watersmeet.catalog import ARRIVAL, Index, Input, Known, Relation, Source, Table, one
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import read_script, tokenize
 from watersmeet.dialects.statements import AddColumn, Alter, Create, CreateTable, RenameColumn, RenameRelation
@@ -23,7 +23,7 @@ from watersmeet.session.access.context import Session, error_at, sentence
 from watersmeet.session.access.definitions import check_folded, kind_word, named
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.transactions import own_transaction
-from watersmeet.session.access.words import is_meant
+from watersmeet.session.access.words import is_called, used_instead
 from watersmeet.sources.connectors import check_connector
 from watersmeet.types import SqlType
 
@@ -62,13 +62,13 @@ def _altered(session: Session, statement: Alter) -> Relation | None:
     relation = named(session, name, statement)
     if relation is None:
         return None
-    if not is_meant("drop", statement.kind, relation, session.semantics):
+    if not is_called(statement.kind, relation):
         raise error_at(
             statement,
             name.span,
             "CATALOG_TYPE_MISMATCH",
-            f'"{name.shown}" is not {"an" if statement.kind == "index" else "a"} {kind_word(statement)}',
-            hint=f"Use ALTER {relation.what.upper()}.",
+            f'"{name.shown}" is not {one(kind_word(statement))}',
+            hint=f"{used_instead('ALTER', relation, session.semantics)[0]}.",
         )
     if relation.topic is not None:
         raise error_at(statement, name.span, "FEATURE_NOT_SUPPORTED", "ALTER of a topic is not supported")
@@ -104,8 +104,8 @@ def _add_column(session: Session, statement: AddColumn, relation: Relation) -> N
         )
     assert isinstance(relation, Input)
     stored = [relation.stored.get(c.name, c.name) for c in relation.columns]
-    fill = None if column.nullable or relation.kind == "source" else _fill(column.type)
-    if not column.nullable and (statement.default is None or (relation.kind == "table" and fill is None)):
+    fill = None if column.nullable or isinstance(relation, Source) else _fill(column.type)
+    if not column.nullable and (statement.default is None or (isinstance(relation, Table) and fill is None)):
         raise error_at(
             statement,
             span,
@@ -173,9 +173,8 @@ def _check_columns_change(session: Session, statement: Alter, relation: Relation
     """FEATURE_NOT_SUPPORTED for a relation whose columns are not its own; TRANSACTION_STATE for one that the open
     transaction has written.
     """
-    fed = relation.kind == "source" if not sources else relation.kind == "table" and bool(relation.connector)
-    outside = relation.external is not None or relation.dictionary is not None
-    if relation.kind not in ("table", "source") or fed or outside:
+    fed = isinstance(relation, Table) and bool(relation.connector) if sources else isinstance(relation, Source)
+    if not isinstance(relation, Input) or fed or relation.is_external:
         kind = f"{relation.what} with a connector" if relation.connector else relation.what
         raise error_at(statement, statement.name.span, "FEATURE_NOT_SUPPORTED", f"{what} of a {kind} is not supported")
     if session.transaction is not None and relation.id in session.transaction.changes:
@@ -193,13 +192,13 @@ def _note(session: Session, relation: Relation) -> None:
     known = Known(relation.name, relation.schema, tuple(c.name for c in relation.columns))
     for other in list(session.catalog.relations.values()):
         names_it = relation.id in other.depends_on or relation.id == other.feeds
-        if names_it and other.kind != "index" and relation.id not in other.known:
+        if names_it and not isinstance(other, Index) and relation.id not in other.known:
             session.put(replace(other, known={**other.known, relation.id: known}))
 
 
 def _alter_indexes(session: Session, relation: Relation, altered: Callable[[Relation], Relation]) -> None:
     for index in list(session.catalog.relations.values()):
-        if index.kind == "index" and relation.id in index.depends_on:
+        if isinstance(index, Index) and relation.id in index.depends_on:
             session.put(altered(index))
 
 

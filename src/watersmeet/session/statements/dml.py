@@ -9,7 +9,16 @@ import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
-from watersmeet.catalog import DELTA_COLUMN, KEY_COLUMN, RECORD_NUMBER, RECORD_TIME, TOMBSTONE, VALUE_FACET, Relation
+from watersmeet.catalog import (
+    DELTA_COLUMN,
+    KEY_COLUMN,
+    RECORD_NUMBER,
+    RECORD_TIME,
+    TOMBSTONE,
+    VALUE_FACET,
+    Relation,
+    Table,
+)
 from watersmeet.database.transaction import Change
 from watersmeet.dialects.statements import Delete, Insert, Name, Statement, Update
 from watersmeet.errors import error
@@ -190,7 +199,7 @@ def writable(session: Session, name: Name, statement: Statement, what: str, *, c
             f'can\'t {what} topic "{relation.shown}"',
             detail="A processor writes it, or has written it.",
         )
-    if relation.kind != "table":
+    if not isinstance(relation, Table):
         raise error_at(
             statement,
             name.span,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watersmeet.catalog import Relation
+from watersmeet.catalog import Relation, one
 from watersmeet.dialects.statements import (
     Drop,
     Name,
@@ -10,7 +10,7 @@ from watersmeet.dialects.statements import (
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.session.access.definitions import kind_word, named, remove, with_dependents
 from watersmeet.session.access.result import Result
-from watersmeet.session.access.words import is_meant
+from watersmeet.session.access.words import is_called, used_instead
 
 
 def drop(session: Session, statement: Drop) -> Result:
@@ -26,21 +26,13 @@ def drop(session: Session, statement: Drop) -> Result:
 
 def _dropped(session: Session, name: Name, statement: Drop) -> Relation | None:
     relation = named(session, name, statement)
-    if relation is not None and not is_meant("drop", statement.kind, relation, session.semantics):
-        kind = (
-            relation.what
-            if relation.what in ("dictionary", "pump", "stream") and session.semantics.continuous != "never"
-            else relation.kind
-        )
+    if relation is not None and not is_called(statement.kind, relation):
+        hint, word = used_instead("DROP", relation, session.semantics)
         raise error_at(
             statement,
             name.span,
             "CATALOG_TYPE_MISMATCH",
-            f'"{name.shown}" is not {_article(kind_word(statement))}',
-            hint=f"Use DROP {kind.upper()} to remove {_article(kind)}.",
+            f'"{name.shown}" is not {one(kind_word(statement))}',
+            hint=f"{hint}." if word is None else f"{hint} to remove {one(word)}.",
         )
     return relation
-
-
-def _article(kind: str) -> str:
-    return f"an {kind}" if kind == "index" else f"a {kind}"

@@ -210,12 +210,11 @@ def _external(kind: str, options: dict[str, str], name: str, database: str) -> E
     return External(kind, f"{options.get(database, 'default')}.{options.get('table', name)}", options)
 
 
-def _fill(session: Session, statement: CreateRelation, relation: Relation, what: str, span: Span) -> None:
+def _fill(session: Session, statement: CreateRelation, relation: ExternalTable, what: str, span: Span) -> None:
     """Put a relation into the catalog with its content. If that can't be read, nothing is left.
 
     span: of what says where it is.
     """
-    assert relation.external is not None
     outside, external = session.database.outside, relation.external
 
     def known() -> Schema:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from sqlglot import exp
 
@@ -28,6 +29,8 @@ from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.access.variables import DIALECT, Variables
 from watersmeet.session.services.views import bind_view, make_writing
 from watersmeet.session.statements.targets import target_of
+
+_PUMPS: Final = (Pump, StoppedPump)
 
 
 def create_pump(session: Session, statement: CreatePump) -> Result:
@@ -68,7 +71,7 @@ def _altered(session: Session, statement: AlterPump) -> list[Relation]:
         schema = schema_meant(statement.every.name, session.catalog)
         if schema is None:
             raise undefined_schema(session, statement.every, statement)
-        return [r for r in session.catalog.relations.values() if r.pump and r.schema == schema]
+        return [r for r in session.catalog.relations.values() if isinstance(r, _PUMPS) and r.schema == schema]
     found = {}
     for name in statement.names:
         relation = session.find(name)
@@ -78,23 +81,23 @@ def _altered(session: Session, statement: AlterPump) -> list[Relation]:
                 name,
                 statement,
                 "pump",
-                [r.shown for r in session.catalog.relations.values() if r.pump],
+                [r.shown for r in session.catalog.relations.values() if isinstance(r, _PUMPS)],
             )
-        if not relation.pump:
+        if not isinstance(relation, _PUMPS):
             raise error_at(statement, name.span, "CATALOG_TYPE_MISMATCH", f'"{relation.shown}" is not a pump')
         found[relation.id] = relation
     return [*found.values()]
 
 
 def _alter(session: Session, relation: Relation, statement: AlterPump) -> None:
-    if statement.start and relation.kind == "view":
+    if statement.start and isinstance(relation, StoppedPump):
         _restart(session, relation)
-    elif not statement.start and relation.kind == "materialized view":
+    elif not statement.start and isinstance(relation, Pump):
         session.database.flush()  # COMMIT sees to what it gave since; here its stream's refusal is told
         problem = session.database.unwritten.get(relation.id)
         if problem is not None:
             raise again(problem)
-        stopped = turned_into(StoppedPump, relation, id=session.catalog.new_id("view"), append_only=False)
+        stopped = turned_into(StoppedPump, relation, id=session.catalog.new_id(StoppedPump), append_only=False)
         remove(session, {relation.id})
         add(session, stopped)
 

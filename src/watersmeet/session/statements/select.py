@@ -98,7 +98,7 @@ def start(session: Session, statement: Select | Subscribe, *, log: bool = False)
 def _free_id(session: Session, request: emission_request.Request, text: str) -> str:
     """The id of a new query: the one that it asks for, or a new number. DUPLICATE_OBJECT for that of another query."""
     runs = {q.name for q in session.queries()}
-    kept = {r.name for r in session.catalog.relations.values() if r.subscribed_us is not None}
+    kept = {r.name for r in session.catalog.relations.values() if isinstance(r, Subscription)}
     wanted = request.query_id
     if wanted is None:
         return next(name for n in _NUMBERS if (name := f"query {n}") not in runs | kept)

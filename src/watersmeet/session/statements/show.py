@@ -8,14 +8,26 @@ from typing import Any, Final
 
 from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.binder.rules import Described
-from watersmeet.catalog import COMMON_SCHEMA, Catalog, Relation
+from watersmeet.catalog import (
+    COMMON_SCHEMA,
+    SHOWN,
+    SHOWN_CREATED,
+    Catalog,
+    Index,
+    MaterializedView,
+    Pump,
+    Relation,
+    Subscription,
+    View,
+    one,
+)
 from watersmeet.dialects.schemas import DATABASE, schema_meant, schema_shown
 from watersmeet.dialects.secrets import without_secrets
 from watersmeet.dialects.statements import Describe, Show
 from watersmeet.session.access.context import Session, error_at, undefined_relation
 from watersmeet.session.access.result import Result, text_result, typed_result
 from watersmeet.session.access.schemas import undefined_schema
-from watersmeet.session.access.words import LISTED, is_meant
+from watersmeet.session.access.words import has_create, is_listed
 from watersmeet.session.services.status import database_status, memory_status
 from watersmeet.session.statements.like import like
 from watersmeet.session.statements.showtopics import processors, topics
@@ -23,9 +35,6 @@ from watersmeet.session.statements.sqlfunctions import show_create_function, sho
 from watersmeet.sources.dead_letters import read_dead_letters
 from watersmeet.store.retention import changed_bytes
 from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, TIMESTAMP, VARCHAR, Field, Schema
-
-#: What SHOW CREATE calls otherwise than the catalog.
-_CREATED: Final = ("stream", "dictionary", "processor", "pump", "topic")
 
 #: Lists that RisingWave has and that are always empty here.
 _EMPTY: Final = ("sinks", "connections", "subscriptions", "secrets", "internal tables")
@@ -74,11 +83,11 @@ def describe(session: Session, statement: Describe) -> Result:
 def show(session: Session, statement: Show) -> Result:
     """SHOW what."""
     what = statement.what
-    if what in LISTED:
+    if what == "relations" or what in SHOWN:
         return _list(session, statement)
     if what == "create function":
         return show_create_function(session, statement)
-    if what.startswith("create "):
+    if what.startswith("create ") and what.removeprefix("create ") in SHOWN_CREATED:
         return _create(session, statement)
     if what == "columns":
         assert statement.name is not None
@@ -95,7 +104,7 @@ def _list(session: Session, statement: Show) -> Result:
     rows = [
         r
         for r in _listed(session, statement)
-        if not r.hidden and is_meant("show", LISTED[what], r, session.semantics) and _is_like(r.name, statement)
+        if not r.hidden and is_listed(what, r, session.semantics) and _is_like(r.name, statement)
     ]
     if what == "topics" or (what == "tables" and session.semantics.tables == "read"):
         return topics(rows)
@@ -113,7 +122,7 @@ def _pumps(session: Session, pumps: Sequence[Relation]) -> Result:
     return text_result(
         "SHOW",
         ("Name", "State", "Stream"),
-        [(r.name, "STARTED" if r.kind == "materialized view" else "STOPPED", known[r.feeds].shown) for r in pumps],
+        [(r.name, "STARTED" if isinstance(r, Pump) else "STOPPED", known[r.feeds].shown) for r in pumps],
     )
 
 
@@ -298,7 +307,7 @@ def _queries(session: Session, statement: Show) -> Result:
     rows: list[tuple[Any, ...]] = [(q.name, q.started_us, q.text, "runs", None, None) for q in running]
     database, names = session.database, {q.name for q in running}
     for relation in session.catalog.relations.values():
-        if relation.subscribed_us is None or relation.name in names or database.read_only:
+        if not isinstance(relation, Subscription) or relation.name in names or database.read_only:
             continue
         since, head = database.positions.since(relation.id), database.log.head()
         kept: tuple[Any, ...] = ("lost", None, None)
@@ -329,7 +338,7 @@ def _indexes(session: Session, rows: list[Relation]) -> Result:
     return text_result(
         "SHOW",
         ("Name", "On", "Key"),
-        [(r.name, known[r.depends_on[0]].shown, ", ".join(r.index_columns)) for r in rows],
+        [(r.name, known[r.depends_on[0]].shown, ", ".join(r.index_columns)) for r in rows if isinstance(r, Index)],
     )
 
 
@@ -340,20 +349,20 @@ def _create(session: Session, statement: Show) -> Result:
     relation = session.find(statement.name)
     if relation is None:
         names = [
-            r.shown for r in session.catalog.relations.values() if is_meant("show create", kind, r, session.semantics)
+            r.shown
+            for r in session.catalog.relations.values()
+            if has_create(kind, r, session.semantics) and not r.hidden
         ]
         raise undefined_relation(session.catalog, statement.name, statement, kind, names)
-    if not is_meant("show create", kind, relation, session.semantics):
-        word = relation.role if relation.role in _CREATED else relation.kind
-        article = "an" if relation.what[0] in "ei" else "a"
+    if not has_create(kind, relation, session.semantics):
         raise error_at(
             statement,
             statement.name.span,
             "CATALOG_TYPE_MISMATCH",
-            f'"{relation.shown}" is {article} {relation.what}, not a {kind}',
-            hint=f"Use SHOW CREATE {word.upper()}.",
+            f'"{relation.shown}" is {one(relation.what)}, not {one(kind)}',
+            hint=f"Use SHOW CREATE {relation.words.show_create[0].upper()}.",
         )
-    plain = relation.kind.endswith("view") and relation.external is None and relation.dictionary is None
+    plain = isinstance(relation, (View, MaterializedView)) and not relation.is_external
     text = relation.sql if plain else without_secrets(relation.sql, relation.dialect)
     text += _called_now(session.catalog, relation)
     return text_result("SHOW", ("Name", "Create Sql"), [(relation.shown, text)])
@@ -401,7 +410,7 @@ def _facts(session: Session, relation: Relation) -> list[Described]:
     rows += [
         (r.name, f"index({', '.join(r.index_columns)})", None)
         for r in session.catalog.relations.values()
-        if r.kind == "index" and relation.id in r.depends_on
+        if isinstance(r, Index) and relation.id in r.depends_on
     ]
     rows.append(("table description", relation.what, None))
     return rows

@@ -28,7 +28,7 @@ def topics(relations: Iterable[Relation]) -> Result:
 def _facts(relation: Relation) -> tuple[Any, ...]:
     topic = relation.topic
     if topic is None:
-        return None, None, None, relation.kind
+        return None, None, None, relation.written_by
     return topic.key_format, topic.value_format, topic.partitions, relation.written_by
 
 

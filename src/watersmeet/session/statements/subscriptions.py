@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from watersmeet.binder.emission import request_of
-from watersmeet.catalog import Relation
+from watersmeet.catalog import Subscription
 from watersmeet.dialects import parse
 from watersmeet.dialects.statements import Name, Recover, Subscribe, Unsubscribe
 from watersmeet.errors import did_you_mean
@@ -88,7 +88,6 @@ def recover(session: Session, statement: Recover) -> RunningQuery:
         )
     made = parse(relation.sql, relation.dialect)[-1]
     assert isinstance(made, Subscribe), f"subscription {name} is stored as {relation.sql}"
-    assert relation.subscribed_us is not None
     changes = Changes(database, position.since)
     try:
         return RunningQuery(
@@ -118,9 +117,11 @@ def unsubscribe(session: Session, statement: Unsubscribe) -> Result:
     return Result("UNSUBSCRIBE")
 
 
-def _subscription(session: Session, statement: Recover | Unsubscribe, name: Name, code: int | None = None) -> Relation:
+def _subscription(
+    session: Session, statement: Recover | Unsubscribe, name: Name, code: int | None = None
+) -> Subscription:
     """The view of a subscription. UNDEFINED_OBJECT."""
-    known = {r.name: r for r in session.catalog.relations.values() if r.subscribed_us is not None}
+    known = {r.name: r for r in session.catalog.relations.values() if isinstance(r, Subscription)}
     if name.name in known:
         return known[name.name]
     raise error_at(

@@ -186,7 +186,7 @@ def _checked(session: Session, relation: Made, statement: CreateRelation) -> Mad
             statement,
             statement.name_span,
             "FEATURE_NOT_SUPPORTED",
-            f'{relation.kind} "{relation.shown}" has no columns',
+            f'{relation.family} "{relation.shown}" has no columns',
             hint="List the columns: they are not read from the data.",
         )
     check_columns(relation.columns, statement)

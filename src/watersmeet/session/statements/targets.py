@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watersmeet.catalog import Relation
+from watersmeet.catalog import Relation, Stream
 from watersmeet.dialects.statements import CreateMaterializedView
 from watersmeet.errors import did_you_mean
 from watersmeet.session.access.assignment import Target, check_types
@@ -22,7 +22,7 @@ def target_of(
     if name is None:
         return None
     stream = session.relation(name, statement)
-    if stream.mode is None or stream.connector or stream.external is not None:
+    if not isinstance(stream, Stream):
         raise error_at(
             statement,
             name.span,

@@ -25,6 +25,7 @@ from watersmeet.catalog import (
     EventTime,
     Processor,
     Relation,
+    Table,
     Topic,
     TopicTable,
     turned_into,
@@ -92,9 +93,9 @@ def stop_processor(session: Session, statement: StopProcessor) -> Result:
     session.require_definer("STOP PROCESSOR")
     relation = session.find(statement.name)
     if relation is None:
-        names = [r.shown for r in session.catalog.relations.values() if r.role == "processor"]
+        names = [r.shown for r in session.catalog.relations.values() if isinstance(r, Processor)]
         raise undefined_relation(session.catalog, statement.name, statement, "processor", names)
-    if relation.topic is None or relation.kind != "materialized view":
+    if not isinstance(relation, Processor):
         raise error_at(
             statement, statement.name.span, "CATALOG_TYPE_MISMATCH", f'no processor writes "{relation.shown}"'
         )
@@ -206,9 +207,9 @@ def _into(session: Session, query: BoundQuery, declared: Relation, statement: Cr
     READ_ONLY_RELATION, DEPENDENT_OBJECTS, DATATYPE_MISMATCH, UNDEFINED_COLUMN, NOT_NULL_VIOLATION.
     """
     span = statement.name_span
-    if declared.topic is None or declared.kind != "table" or declared.event_time is None:
+    if declared.topic is None or not isinstance(declared, Table) or declared.event_time is None:
         kind, what = (
-            (declared.kind, "is no topic")
+            (declared.family, "is no topic")
             if declared.topic is None
             else ("topic", "has a processor that writes it, or had one")
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from watersmeet.binder import bind_query
-from watersmeet.catalog import View
+from watersmeet.catalog import MaterializedView, View
 from watersmeet.dialects.queries import is_marked
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.statements import (
@@ -69,7 +69,7 @@ def _is_there(session: Session, statement: CreateMaterializedView) -> bool:
     if not statement.replaces or session.semantics.continuous != "never":
         return False
     existing = session.catalog.by_name(statement.name, schema_for(session, statement))
-    if existing is None or existing.kind != "materialized view" or existing.sql != statement.sql:
+    if not isinstance(existing, MaterializedView) or existing.sql != statement.sql:
         return False
     if not is_same(existing, bind_view(session, statement).relation):
         return False

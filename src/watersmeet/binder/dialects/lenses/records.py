@@ -20,7 +20,7 @@ from watersmeet.binder.binding import read, value_of
 from watersmeet.binder.dialects.lenses.extensions import RecordKind
 from watersmeet.binder.newest import new_age, newest
 from watersmeet.binder.rules import Binding
-from watersmeet.catalog import KEY_COLUMN, META_FACET, RECORD_NUMBER, RECORD_TIME, TOMBSTONE, VALUE_FACET
+from watersmeet.catalog import KEY_COLUMN, META_FACET, RECORD_NUMBER, RECORD_TIME, TOMBSTONE, VALUE_FACET, Table
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.errors import Span, error
 from watersmeet.expressions.values import Value, call, duckdb_cast
@@ -62,7 +62,7 @@ def bind_records(
 def _newest(scan: Scan, relation: CatalogRelation, by_name: dict[str, Column], binding: Binding) -> Relation:
     """The last record of each key: by arrival, or as the processor that writes the topic numbers them."""
     keys = key_parts(read(by_name[KEY_COLUMN]))
-    if relation.kind == "table":
+    if isinstance(relation, Table):
         found = newest(scan, keys, binding)
         assert found is not None, "a topic that is written by INSERT knows how its records came"
         return exactly(found[0], scan.columns)
@@ -89,10 +89,10 @@ def _relation(
     """A relation of another dialect: its rows are records, its primary key is their key."""
     rows: Relation = scan
     if nature == "stream" and not scan.append_only:
-        if relation.kind != "table" or relation.connector:
+        if not isinstance(relation, Table) or relation.connector:
             raise error(
                 "FEATURE_NOT_SUPPORTED",
-                f'{relation.kind} "{relation.name}" takes rows back: it is no stream',
+                f'{relation.family} "{relation.name}" takes rows back: it is no stream',
                 sql=text,
                 span=span,
                 hint="Read it by SELECT TABLE.",

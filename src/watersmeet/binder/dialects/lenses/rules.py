@@ -51,7 +51,7 @@ from watersmeet.binder.rules import (
 from watersmeet.binder.scope import Scope, ScopeColumn, ScopeContext
 from watersmeet.binder.sources import not_supported, scan
 from watersmeet.binder.timewindows import window_call
-from watersmeet.catalog import KEY_COLUMN
+from watersmeet.catalog import KEY_COLUMN, View
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.dialects.lenses.nodes import RecordSelect, RecordTable, lengths_of
 from watersmeet.dialects.queries import place_of
@@ -119,7 +119,7 @@ class LensesRules(DialectRules):
     ) -> Sourced:
         """As a stream or as a table, as the SELECT says (LS-04)."""
         node = item.node
-        if relation.kind == "view":
+        if isinstance(relation, View):
             raise not_supported("a view in FROM", node, env, hint="Make a materialized view of it.")
         kind: RecordKind = "table" if isinstance(node, RecordTable) and node.is_table else "stream"
         tree = bind_records(scan(relation, binding), relation, kind, binding, env.text, place_of(node))

@@ -89,7 +89,7 @@ class TimeplusRules(DialectRules):
         part: Part | None = None
         if not isinstance(node, StreamTable):
             return plain(part)
-        bounded = relation.external is not None or relation.dictionary is not None
+        bounded = relation.is_external
         if node.is_stored:
             part = "before"
         elif node.is_rewound and not bounded and binding.part == "new" and "seek_to" not in binding.settings:

@@ -30,6 +30,7 @@ from watersmeet.binder.dialects.timeplus.unrestored_nulls import without_restore
 from watersmeet.binder.late_rows import without_late_rows
 from watersmeet.binder.newest import newest
 from watersmeet.binder.rules import Binding
+from watersmeet.catalog import Index
 from watersmeet.dialects.nodes import CommaJoin
 from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.timeplus.nodes import RangeJoin
@@ -230,7 +231,11 @@ def _check_direct(joined: Join, node: exp.Join, env: Environment, binding: Bindi
     covered = {names[c] for k in joined.keys if (c := _column(k.right)) in names}
     keys = [
         relation.primary_key,
-        *(r.index_columns for r in binding.catalog.relations.values() if r.depends_on == (relation.id,)),
+        *(
+            r.index_columns
+            for r in binding.catalog.relations.values()
+            if isinstance(r, Index) and r.depends_on == (relation.id,)
+        ),
     ]
     if not any(key and key[0] in covered for key in keys):
         raise error(

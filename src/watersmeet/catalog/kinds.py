@@ -1,0 +1,58 @@
+"""All kinds of relations."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from watersmeet.catalog.relations import Relation
+from watersmeet.catalog.tables import (
+    DictionaryTable,
+    ExternalTable,
+    Index,
+    Source,
+    Stream,
+    Table,
+    TopicTable,
+)
+from watersmeet.catalog.views import (
+    CacheFill,
+    DictionaryView,
+    ExternalView,
+    MaterializedView,
+    Processor,
+    Pump,
+    Query,
+    StoppedPump,
+    Subscription,
+    View,
+)
+from watersmeet.serialization import kinds
+
+#: Each is stored under the name of its `entry`.
+KINDS: Final[tuple[type[Relation], ...]] = (
+    Table,
+    Stream,
+    TopicTable,
+    ExternalTable,
+    DictionaryTable,
+    Source,
+    View,
+    ExternalView,
+    DictionaryView,
+    StoppedPump,
+    MaterializedView,
+    Pump,
+    Processor,
+    Query,
+    Subscription,
+    CacheFill,
+    Index,
+)
+kinds(Relation, {c.entry: c for c in KINDS}, by="entry")
+
+#: The words of plain SQL for them.
+FAMILIES: Final = tuple(dict.fromkeys(c.family for c in KINDS))
+#: What SHOW lists of them.
+SHOWN: Final = tuple(dict.fromkeys(w for c in KINDS for w in c.words.show))
+#: What stands behind SHOW CREATE for them.
+SHOWN_CREATED: Final = tuple(dict.fromkeys(w for c in KINDS for w in c.words.show_create))

@@ -1,0 +1,121 @@
+"""What relations are made of beside their columns, and the columns that have a meaning of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal
+
+from watersmeet.units import DAY_US
+
+#: append: every row is its own event; changelog: one with `_tp_delta` = -1 takes an equal one back. The others keep the
+#: last row of each primary key; versioned_kv also older ones where a join asks for them, changelog_kv takes rows away
+#: by `_tp_delta` = -1. Timeplus, "Multi-JOINs and ASOF JOINs", "Data to be Joined".
+StreamMode = Literal["append", "changelog", "mutable", "versioned_kv", "changelog_kv"]
+
+#: The column with the time at which a row came, of every stream of Timeplus (TP-61).
+TIME_COLUMN: Final = "_tp_time"
+#: The column of a stream that has the time of each row (SQLstream, "JOIN clause").
+ROWTIME: Final = "ROWTIME"
+
+#: In rows that are written to a changelog stream: 1 for a row that comes, -1 for one that goes (ruling D-003-09).
+DELTA_COLUMN: Final = "_tp_delta"
+
+#: Columns of a topic beside the fields of its records' values: their key, their time, and whether the value is NULL (a
+#: tombstone).
+KEY_COLUMN: Final = "_key"
+RECORD_TIME: Final = "@time"
+TOMBSTONE: Final = "@deleted"
+#: In records that are written to a topic: NULL stands for the whole value, a tombstone.
+VALUE_FACET: Final = "_value"
+#: What Kafka knows of a record: only its time can be read.
+META_FACET: Final = "_meta"
+#: In topics that a processor writes: by which the records are ordered.
+RECORD_NUMBER: Final = "@offset"
+
+#: The schema that is always there and that all dialects start in; each has its own name for it (`Semantics.schema`).
+COMMON_SCHEMA: Final = "public"
+
+#: How many rows each join of a view may make in one epoch unless the view says otherwise. The largest epoch reads two
+#: million rows, so each of them may meet fifty others; 100 million narrow rows are some gigabytes of files and about a
+#: minute of work.
+MOST_JOIN_ROWS: Final = 100_000_000
+
+#: The default of a column that gets the time at which a row came.
+ARRIVAL: Final = "now()"
+
+
+@dataclass(frozen=True, slots=True)
+class EventTime:
+    """`WATERMARK FOR column AS column - delay`.
+
+    ahead_us: a time further ahead of the epoch's own than that does not move the watermark. idle_us: without rows for
+    so long, the input no longer holds back others; None: it always does. ordered: rows come in the order of their
+    times: one that is before another that came before it is rejected where it is written; times are whole milliseconds.
+    """
+
+    column: str
+    delay_us: int
+    ahead_us: int = DAY_US
+    idle_us: int | None = None
+    ordered: bool = False
+
+    def renamed(self, names: Mapping[str, str]) -> EventTime:
+        """The same, of columns that are called so now."""
+        return replace(self, column=names[self.column])
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """What a topic is beside its columns: the formats of its key and its value, its number of partitions.
+
+    key_format: None for a key that was computed (ON expressions and key change). required: the fields that no record
+    with a value leaves out. compacted: its records are the changes of a table, of each key the newest.
+    """
+
+    key_format: str | None
+    value_format: str
+    partitions: int
+    required: tuple[str, ...] = ()
+    compacted: bool = False
+
+    def renamed(self, names: Mapping[str, str]) -> Topic:
+        """The same, of columns that are called so now; without those that are not there."""
+        return replace(self, required=tuple(names[c] for c in self.required if c in names))
+
+
+@dataclass(frozen=True, slots=True)
+class External:
+    """Where the content of an external table or dictionary is: outside of the database.
+
+    kind: of reader (`sources.external`): file, mysql, … name: of the table there. options: as the reader wants them,
+    names in lower case.
+    """
+
+    kind: str
+    name: str
+    options: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Dictionary:
+    """How joins look a dictionary up.
+
+    Timeplus, "Multi-JOINs and ASOF JOINs", "Dictionary", "Direct JOIN with Dictionary".
+
+    ttl_us: what a key was answered with serves so long again; None: every row asks. stream: id of the mutable stream
+    that is asked first (empty: none). fills: whether what it lacks and the source has is written to it.
+    """
+
+    ttl_us: int | None = None
+    stream: str = ""
+    fills: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a relation was called, and its columns, when a view that names it was written."""
+
+    name: str
+    schema: str
+    columns: tuple[str, ...]

@@ -1,0 +1,122 @@
+"""What rows are written to: tables and sources. Indexes of tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from watersmeet.catalog.parts import RECORD_NUMBER, Dictionary, EventTime, External, StreamMode, Topic
+from watersmeet.catalog.relations import NAMES_COLUMNS, Relation
+from watersmeet.catalog.words import Words
+
+
+@dataclass(frozen=True, slots=True)
+class Input(Relation):
+    """What rows are written to: a table or a source."""
+
+    has_rows: ClassVar[bool] = True
+
+    connector: dict[str, str] = field(default_factory=dict, kw_only=True)
+    event_time: EventTime | None = field(default=None, kw_only=True, metadata=NAMES_COLUMNS)
+    defaults: dict[str, str] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
+    ranges: dict[str, tuple[int, int]] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
+    digits: dict[str, int] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
+    fills: dict[str, str] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Input):
+    """A table."""
+
+    words: ClassVar[Words] = Words("table", show=("tables",), show_create=("table", "stream"), drop=("table", "topic"))
+    family: ClassVar[str] = "table"
+    entry: ClassVar[str] = "table"
+    is_stored: ClassVar[bool] = True
+
+    @property
+    def is_fed_by_circuit(self) -> bool:
+        """Whether its connector writes it."""
+        return bool(self.connector)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream(Table):
+    """A table of the dialects that call it a stream."""
+
+    words: ClassVar[Words] = Words(
+        "stream", show=("streams", "tables"), show_create=("stream", "table"), drop=("stream", "table", "topic")
+    )
+    entry: ClassVar[str] = "stream"
+
+    mode: StreamMode = field(default="append", kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTable(Table):
+    """A topic that INSERT writes, or that a processor has written."""
+
+    words: ClassVar[Words] = Words(
+        "topic", show=("topics", "tables"), show_create=("topic", "table", "stream"), drop=("table", "topic")
+    )
+    entry: ClassVar[str] = "topic"
+
+    topic: Topic = field(kw_only=True, metadata=NAMES_COLUMNS)
+
+    @property
+    def written_by(self) -> str:
+        """INSERT, or a processor that was stopped."""
+        return "stopped processor" if RECORD_NUMBER in [c.name for c in self.columns] else "INSERT"
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalTable(Table):
+    """A table whose content is brought from outside of the database."""
+
+    words: ClassVar[Words] = Words(
+        "external table", show=("tables",), show_create=("table", "stream"), drop=("table", "stream", "topic")
+    )
+    entry: ClassVar[str] = "external table"
+    is_external: ClassVar[bool] = True
+
+    external: External = field(kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class DictionaryTable(ExternalTable):
+    """A dictionary whose content is brought from outside of the database."""
+
+    words: ClassVar[Words] = Words(
+        "dictionary",
+        show=("dictionaries", "tables"),
+        show_create=("dictionary", "table", "stream"),
+        drop=("dictionary", "table", "stream", "topic"),
+    )
+    entry: ClassVar[str] = "dictionary"
+
+    dictionary: Dictionary = field(kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Source(Input):
+    """A source: its rows are read, and not kept."""
+
+    words: ClassVar[Words] = Words(
+        "source", show=("sources", "streams"), show_create=("source", "stream"), drop=("source", "stream")
+    )
+    family: ClassVar[str] = "source"
+    entry: ClassVar[str] = "source"
+
+
+@dataclass(frozen=True, slots=True)
+class Index(Relation):
+    """An index of a table or materialized view.
+
+    index_columns: its key. included: the columns of its INCLUDE, empty for all.
+    """
+
+    words: ClassVar[Words] = Words("index", show=("indexes",), show_create=("index",), drop=("index",))
+    family: ClassVar[str] = "index"
+    entry: ClassVar[str] = "index"
+
+    index_columns: tuple[str, ...] = field(default=(), kw_only=True, metadata=NAMES_COLUMNS)
+    included: tuple[str, ...] = field(default=(), kw_only=True, metadata=NAMES_COLUMNS)

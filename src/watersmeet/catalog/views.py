@@ -1,0 +1,169 @@
+"""Views: texts, and what the circuit keeps up to date."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
+
+from watersmeet.catalog.parts import MOST_JOIN_ROWS, Dictionary, External, Topic
+from watersmeet.catalog.relations import NAMES_COLUMNS, Relation
+from watersmeet.catalog.words import Words
+from watersmeet.watermarks import Watermark
+
+_PUMP: Final = Words("pump", show=("pumps",), show_create=("pump",), drop=("pump",))
+
+
+@dataclass(frozen=True, slots=True)
+class View(Relation):
+    """A plain view: its text."""
+
+    words: ClassVar[Words] = Words("view", show=("views",), show_create=("view",), drop=("view", "any view"))
+    family: ClassVar[str] = "view"
+    entry: ClassVar[str] = "view"
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalView(View):
+    """An external table over a relation of this database. query: the CREATE VIEW that stands for it."""
+
+    words: ClassVar[Words] = Words(
+        "external table", show=("views",), show_create=("view",), drop=("view", "stream", "any view")
+    )
+    entry: ClassVar[str] = "external view"
+    is_external: ClassVar[bool] = True
+
+    external: External = field(kw_only=True)
+    query: str = field(kw_only=True)
+
+    @property
+    def view_text(self) -> str:
+        """The CREATE VIEW that stands for it."""
+        return self.query
+
+
+@dataclass(frozen=True, slots=True)
+class DictionaryView(View):
+    """A dictionary over a relation of this database. query: the CREATE VIEW that stands for it."""
+
+    words: ClassVar[Words] = Words(
+        "dictionary",
+        show=("dictionaries", "views"),
+        show_create=("dictionary", "view"),
+        drop=("dictionary", "view", "any view"),
+    )
+    entry: ClassVar[str] = "dictionary view"
+    is_external: ClassVar[bool] = True
+
+    dictionary: Dictionary = field(kw_only=True)
+    query: str = field(kw_only=True)
+
+    @property
+    def view_text(self) -> str:
+        """The CREATE VIEW that stands for it."""
+        return self.query
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedPump(View):
+    """A pump as long as it is stopped."""
+
+    words: ClassVar[Words] = _PUMP
+    entry: ClassVar[str] = "stopped pump"
+
+    feeds: str = field(kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class MaterializedView(Relation):
+    """A view that the circuit keeps up to date. feeds: of one INTO a stream."""
+
+    words: ClassVar[Words] = Words(
+        "materialized view",
+        show=("materialized views",),
+        show_create=("materialized view",),
+        drop=("materialized view", "any view", "topic"),
+    )
+    family: ClassVar[str] = "materialized view"
+    entry: ClassVar[str] = "materialized view"
+    has_rows: ClassVar[bool] = True
+    is_stored: ClassVar[bool] = True
+
+    watermarks: dict[str, Watermark] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
+    max_buffered_bytes: int | None = field(default=None, kw_only=True)
+    most_join_rows: int = field(default=MOST_JOIN_ROWS, kw_only=True)
+    feeds: str = field(default="", kw_only=True)
+
+    @property
+    def is_fed_by_circuit(self) -> bool:
+        """Always."""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Pump(MaterializedView):
+    """A pump that is started."""
+
+    words: ClassVar[Words] = _PUMP
+    entry: ClassVar[str] = "pump"
+
+
+@dataclass(frozen=True, slots=True)
+class Processor(MaterializedView):
+    """A processor, and the topic that it writes."""
+
+    words: ClassVar[Words] = Words(
+        "topic",
+        role="processor",
+        show=("topics", "materialized views"),
+        show_create=("processor", "topic", "materialized view"),
+        drop=("materialized view", "any view", "topic"),
+    )
+    entry: ClassVar[str] = "processor"
+
+    topic: Topic = field(kw_only=True, metadata=NAMES_COLUMNS)
+
+    @property
+    def written_by(self) -> str:
+        """Itself."""
+        return "processor"
+
+
+@dataclass(frozen=True, slots=True)
+class Query(MaterializedView):
+    """A query that runs until it is stopped, hidden."""
+
+    words: ClassVar[Words] = Words("query")
+    entry: ClassVar[str] = "query"
+
+    @property
+    def title(self) -> str:
+        """Its name says what it is."""
+        return f"running {self.name}"
+
+    @property
+    def reader(self) -> str:
+        """As `title`."""
+        return self.title
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription(MaterializedView):
+    """A query that stays when nobody reads it (SUBSCRIBE TO), hidden.
+
+    subscribed_us: when it was started, in microseconds since 1970 (UTC).
+    """
+
+    words: ClassVar[Words] = Words("subscription")
+    entry: ClassVar[str] = "subscription"
+
+    subscribed_us: int = field(kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFill(MaterializedView):
+    """What the view `owner` finds that the cache of a dictionary lacks, hidden; it is written to that cache."""
+
+    words: ClassVar[Words] = Words("materialized view")
+    entry: ClassVar[str] = "cache fill"
+
+    owner: str = field(kw_only=True)
