@@ -1,7 +1,7 @@
-"""The planner: a bound query becomes operators of a circuit, and text that explains them.
+"""The planner turns a bound query into operators of a circuit, and into text that explains them.
 
-`compile_view` rewrites a tree of the algebra and lowers it; `assemble` joins the operators of all
-views of a database into one circuit; `explain` prints both. Everything is a pure function.
+`compile_view` rewrites a tree of the algebra and lowers it; `assemble` joins the operators of all views of a database
+into one circuit; `explain` prints both. Everything is a pure function.
 """
 
 from __future__ import annotations

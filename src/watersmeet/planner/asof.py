@@ -1,4 +1,4 @@
-"""Lowering of ASOF joins: both sides arranged by the key where rows that match meet, or the right one as versions."""
+"""Lowering of ASOF joins: both sides are arranged by the key, or the right side is kept as versions."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class AsofLowering(Arranging):
         return replace(given, keep=_keeping(asked, newest=True))
 
     def _versions(self, join: AsofJoin, node: Versions, keys: list[Scalar]) -> Input:
-        """The changes of a table, in order, under the positions that they have in the versions."""
+        """The changes of a table, in order, and the positions of their columns in the versions."""
         _, retain = of_asof(join, grows=True)  # a version that goes leaves a mark at its time
         value = join.right_value
         op = self._changes(node.scan)
@@ -136,7 +136,7 @@ class AsofLowering(Arranging):
         )
 
     def _changes(self, scan: Scan) -> Operator:
-        """What an upsert reads as well, if a connector feeds the table."""
+        """The further input of an upsert if a connector feeds the table."""
         fields = tuple(Field(n, c.type, c.nullable) for n, c in zip(scan.source_names, scan.outputs, strict=True))
         read = next(
             (
@@ -159,7 +159,7 @@ class AsofLowering(Arranging):
 
 
 def _keeping(bound: Watermark, *, newest: bool) -> Keep | None:
-    """The arrangement of what is of use; None for one of all rows."""
+    """The arrangement of the rows that are still needed; None for one of all rows."""
     if not bound:
         return None
 

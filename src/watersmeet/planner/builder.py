@@ -12,15 +12,17 @@ from watersmeet.watermarks import Watermark
 
 
 def positional(fields: Iterable[tuple[SqlType, bool]]) -> Schema:
-    """A schema with the names c0, c1, … so that equal operators are equal whatever their columns are called."""
+    """A schema with the names c0, c1, …, so that equal operators are equal whatever their columns are called."""
     return tuple(Field(f"c{i}", kind, nullable) for i, (kind, nullable) in enumerate(fields))
 
 
 class Builder:
-    """Operators by id, with what is known about their placement. buckets: 1 needs no exchange.
+    """Operators by id, and what is known about their placement.
 
-    late: by relation, as in `Scan`, for the scans that are added from then on. left_out: the late-row filters that have
-    left rows out, or let them pass as late: those that are added from then on are others.
+    buckets: with 1, no exchange is needed.
+    late: by relation, as in `Scan`, for scans that are added from then on.
+    left_out: the late-row filters that have left rows out or passed them as late. Those added from then on are
+    different operators.
     """
 
     def __init__(self, buckets: int) -> None:
@@ -31,7 +33,7 @@ class Builder:
         self.placement = Placement(self.operators)
 
     def add(self, op: Operator) -> Operator:
-        """The operator, or the equal one that is there already."""
+        """Adds the operator, and returns it or the equal one that exists."""
         if isinstance(op, Scan) and op.relation_id in self.late:
             op = replace(op, late=self.late[op.relation_id])
         while isinstance(op, LateRowFilter) and op.id in self.left_out:
@@ -65,7 +67,7 @@ class Builder:
     ) -> Operator:
         """The arrangement of `op` by `keys` in `stage`.
 
-        time, retain, newest, depth, order: see `Arrange`; without `retain` the first three say nothing.
+        time, retain, newest, depth, order: see `Arrange`. The first three have no effect without `retain`.
         """
         return self.add(
             Arrange(

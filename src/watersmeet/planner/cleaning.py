@@ -1,6 +1,6 @@
-"""How plans show what a join forgets: RisingWave's flags and conditions.
+"""How plans show which rows a join forgets: RisingWave's flags and conditions.
 
-`window`: a part of the key is a time by which both sides are cleaned; `interval`: comparisons of times clean both.
+`window`: part of the key is a time by which both sides are cleaned. `interval`: comparisons of times clean both.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from watersmeet.types import BOOLEAN
 def cleaning(
     op: Join, operators: Mapping[str, Operator], names: Names
 ) -> tuple[tuple[str, ...], tuple[tuple[str, str], ...]]:
-    """(flags, fields) of a join some of whose rows are forgotten; nothing otherwise."""
+    """The flags and fields of a join that forgets some of its rows; else nothing."""
     sides = [operators[i] for i in op.inputs]
     left, right = ((s.time if isinstance(s, Arrange) else None) for s in sides)
     if left is None and right is None:

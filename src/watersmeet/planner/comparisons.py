@@ -1,4 +1,4 @@
-"""Which joins with a single row are dynamic filters: comparisons of which only the left side comes out."""
+"""Joins with a single row that are dynamic filters: comparisons whose result has the left side's columns only."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _ORDERED: Final = ("varchar", "bytea", "date", "time", "timestamp", "timestamptz
 
 @dataclass(frozen=True)
 class Compared:
-    """`left comparison right`, both of one type with an order; left over a join's left input, right over its right
-    one.
+    """`left comparison right`: left over the join's left input, right over the right one, both of the same ordered
+    type.
     """
 
     left: Scalar
@@ -27,7 +27,7 @@ class Compared:
 
 
 def comparisons(node: Join, needed: frozenset[str]) -> list[Compared] | None:
-    """The comparisons that a join of `needed` columns is; None if it is anything else."""
+    """The comparisons that make up a join of which `needed` columns are read; None if it is anything else."""
     if node.keys or not node.broadcast or node.residual is None or node.kind not in ("inner", "semi"):
         return None
     if (node.kind == "inner" and needed & node.right.ids) or not is_single_row(node.right):

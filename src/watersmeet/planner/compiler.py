@@ -33,15 +33,16 @@ def compile_view(
     late: Mapping[str, int] | None = None,
     left_out: frozenset[str] = frozenset(),
 ) -> tuple[Operator, ...]:
-    """The operators that keep `sink` equal to `tree`, inputs first, the Sink last.
+    """The operators that keep `sink` equal to `tree`: inputs first, the Sink last.
 
-    `tree` is as the binder gives it: rewrites happen here. Its columns are those of `sink`, in
-    order. A relation of `producers` is read from its own operators, which are part of the result
-    (without their Sink). The Sink's `append_only` tells whether the view ever takes a row back.
-    catalog: for keys, indexes and columns of the relations, which decide what joins of several views share.
-    share: False gives the view's joins arrangements of their own, unless equal ones are there.
+    `tree` is as the binder returns it, and is rewritten here. Its columns are those of `sink`, in order. A relation in
+    `producers` is read from its own operators, which become part of the result (without their Sink). The Sink's
+    `append_only` says whether the view never deletes a row.
+    catalog: for keys, indexes and columns of relations, which decide what joins of several views share.
+    share: False gives the view's joins arrangements of their own, except where equal ones exist.
     multiway: False makes inner joins by one key joins of two inputs each.
-    late: by relation, how many of its rows were left out as late so far, if any. left_out: as in `Builder`.
+    late: how many rows of each relation were left out as late so far, if any.
+    left_out: as in `Builder`.
     """
     builder, readable = builder_over(producers, buckets)
     builder.late, builder.left_out = late or {}, left_out
@@ -53,7 +54,7 @@ def compile_view(
 
 
 def compile_connector_table(relation: CatalogRelation, buckets: int) -> tuple[Operator, ...]:
-    """The operators of a table that a connector feeds: its raw rows, the last one of each key if it has a key."""
+    """The operators of a table that a connector feeds: its raw rows, or the last row of each key if it has a key."""
     builder = Builder(buckets)
     names = tuple(c.name for c in relation.columns)
     if not relation.primary_key:
@@ -76,7 +77,7 @@ def _sink(builder: Builder, top: Operator, relation: CatalogRelation) -> Operato
 
 
 def assemble(views: Iterable[Sequence[Operator]], buckets: int) -> Circuit:
-    """One circuit of all `views`, in which equal operators are one. With 1 bucket there is only stage 0."""
+    """One circuit of all `views`, in which equal operators are one. With one bucket there is only stage 0."""
     operators = {op.id: op for view in views for op in view}
     placement = Placement(operators)
     circuit = Circuit(buckets, tuple(operators.values()), {i: placement.stage(i) for i in operators})
@@ -85,7 +86,7 @@ def assemble(views: Iterable[Sequence[Operator]], buckets: int) -> Circuit:
 
 
 def builder_over(producers: Producers, buckets: int) -> tuple[Builder, dict[str, Producer]]:
-    """A builder that knows the operators of `producers`, and what can be read from them."""
+    """A builder with the operators of `producers`, and what can be read from them."""
     builder = Builder(buckets)
     readable = {}
     for relation_id, ops in producers.items():

@@ -31,7 +31,7 @@ _INT64: Final = 2**63
 
 
 def display(node: exp.Expression, names: Mapping[str, str]) -> str:
-    """The text of an expression in which columns are shown by their `names`; operators in parentheses."""
+    """The text of an expression, with columns shown by their `names` and operators in parentheses."""
     if isinstance(node, exp.Column):
         return names.get(node.name, node.name)
     if isinstance(node, exp.Paren):
@@ -47,7 +47,7 @@ def display(node: exp.Expression, names: Mapping[str, str]) -> str:
 
 
 def constant_text(constant: str | float | None) -> list[str]:
-    """A constant argument of an aggregate; nothing for None."""
+    """A constant argument of an aggregate; empty for None."""
     if constant is None:
         return []
     return [f"'{constant}':Varchar"] if isinstance(constant, str) else [f"{constant}:Float64"]
@@ -121,7 +121,7 @@ def _time_and_size(start: exp.DateBin) -> tuple[exp.Expression, exp.Expression]:
 
 
 def _hop_size(starts: exp.GenerateSeries) -> str:
-    """The size of the windows whose starts are from `size - slide` before the last one up to it."""
+    """The size of windows whose starts are generated from `size - slide` before the last start."""
     first = starts.args["start"]
     before = duration_us(first.expression) if isinstance(first, exp.Sub) else 0
     return f"'{clock_text((before or 0) + (duration_us(starts.args['step']) or 0))}':Interval"
@@ -138,7 +138,7 @@ def _camel(name: str) -> str:
 
 
 def _as_sql(node: exp.Expression, names: Mapping[str, str]) -> str:
-    """What has no form of its own: DuckDB's SQL with the columns' names."""
+    """An expression without a form of its own: DuckDB's SQL with the columns' names."""
 
     def rename(part: exp.Expression) -> exp.Expression:
         return exp.Var(this=names.get(part.name, part.name)) if isinstance(part, exp.Column) else part

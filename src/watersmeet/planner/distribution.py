@@ -1,8 +1,8 @@
 """Where the rows of an operator are: by the hash of which columns they were sent to their buckets.
 
-A distribution is a tuple of classes, one for each key of the exchange that spread the rows, in order. A class holds
-what has the key's value in every row, and what has it or is NULL (the right key of a LEFT JOIN): enough for a join in
-which NULL meets nothing. `()` means that all rows are in bucket 0, None that nothing is known.
+A distribution is a tuple of classes, one for each key of the exchange that spread the rows, in order. A class contains
+what has the key's value in every row, and what has it or is NULL (the right key of a LEFT JOIN). That is enough for a
+join in which NULL matches nothing. `()` means that all rows are in bucket 0; None means that nothing is known.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from watersmeet.planner.texts import columns_of, hash_form, renamed
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """What an expression over columns c0, c1, … of an operator gives."""
+    """An expression over the columns c0, c1, … of an operator."""
 
     text: str
 
@@ -41,8 +41,8 @@ class Expression:
 
 @dataclass(frozen=True, slots=True)
 class FirstNotNull:
-    """The first of two columns that is not NULL: where a row of a FULL JOIN is, which may have the key of either
-    side.
+    """The first of two columns that is not NULL. It places the rows of a FULL JOIN, which may have either
+    side's key.
     """
 
     first: int
@@ -54,7 +54,7 @@ class FirstNotNull:
         return frozenset([self.first, self.second])
 
     def over(self, places: Mapping[int, int]) -> FirstNotNull:
-        """The same of other columns."""
+        """The same for other columns."""
         return FirstNotNull(places[self.first], places[self.second])
 
 
@@ -64,7 +64,7 @@ Value = int | FirstNotNull | Expression
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What has the value of a key in every row, or else is NULL if `or_null`."""
+    """A value that equals the key in every row, or is NULL if `or_null`."""
 
     value: Value
     or_null: bool = False
@@ -75,7 +75,7 @@ Distribution = tuple[Class, ...]
 
 
 def value_of(text: str) -> Value:
-    """What an expression of a Map gives."""
+    """The value that an expression of a Map computes."""
     if _is_column(text):
         return int(text[1:])
     inner = text.removeprefix("COALESCE(").removesuffix(")").split(", ")
@@ -89,7 +89,7 @@ def _is_column(text: str) -> bool:
 
 
 class Placement:
-    """Distribution and stage of operators, worked out from the operators alone."""
+    """Distributions and stages of operators, derived from the operators alone."""
 
     def __init__(self, operators: Mapping[str, Operator]) -> None:
         self._operators = operators
@@ -97,7 +97,7 @@ class Placement:
         self._stages: dict[str, int] = {}
 
     def stage(self, operator_id: str) -> int:
-        """The number of exchanges on the longest way from a source to the operator, or where an arrangement is kept."""
+        """The most exchanges on a path from a source to the operator, or the stage in which an arrangement is kept."""
         if operator_id not in self._stages:
             op = self._operators[operator_id]
             steps = [self.arrival(i) for i in op.inputs]
@@ -111,7 +111,7 @@ class Placement:
         return self.stage(operator_id) + isinstance(self._operators[operator_id], Exchange)
 
     def distribution(self, operator_id: str) -> Distribution | None:
-        """Where the rows of the operator's output are (of an exchange: when they have arrived)."""
+        """Where the rows of the operator's output are; for an exchange, after they have arrived."""
         if operator_id not in self._distributions:
             self._distributions[operator_id] = self._derive(self._operators[operator_id])
         return self._distributions[operator_id]
@@ -146,7 +146,7 @@ class Placement:
         return tuple(c | {Member(k)} for c, k in zip(found, op.keys, strict=True))
 
     def _joined(self, op: PairJoin) -> Distribution | None:
-        """Rows that meet are in one bucket, so that the keys of both sides say where they are."""
+        """Rows that match are in one bucket, so the keys of both sides say where they are."""
         kind = op.join_kind
         left, right = (self.distribution(i) for i in op.inputs)
         if kind in ("inner", "semi") and left is not None:
@@ -181,9 +181,9 @@ class Placement:
 
 
 def translated(distribution: Distribution | None, outputs: Sequence[Value | None]) -> Distribution | None:
-    """The distribution in terms of output columns, of which number j is `outputs[j]`.
+    """The distribution in terms of output columns; output column j is `outputs[j]`.
 
-    Classes may become empty (then no operator above can use the distribution); None stays None.
+    Classes may become empty; then no operator above can use the distribution. None stays None.
     """
     if distribution is None:
         return None
@@ -203,9 +203,9 @@ def translated(distribution: Distribution | None, outputs: Sequence[Value | None
 def matching(
     distribution: Distribution | None, keys: Sequence[int], null_safe: Sequence[bool] | None = None
 ) -> list[int] | None:
-    """For each class the index in `keys` (column positions) of a member; None if a class has none.
+    """For each class, the index in `keys` (column positions) of a member; None if a class has none.
 
-    null_safe: for the keys of a join; where it is False, rows with a NULL key may be anywhere.
+    null_safe: for the keys of a join. Where it is False, rows with a NULL key may be anywhere.
     """
     if distribution is None:
         return None
@@ -227,7 +227,7 @@ def matching(
 
 
 def plain_keys(distribution: Distribution | None) -> tuple[int, ...] | None:
-    """One column position for each class; None if some class has none."""
+    """One column position for each class; None if a class has none."""
     if distribution is None:
         return None
     found = []
@@ -240,12 +240,10 @@ def plain_keys(distribution: Distribution | None) -> tuple[int, ...] | None:
 
 
 def key_columns(distribution: Distribution | None) -> tuple[tuple[int, ...], ...] | None:
-    """For each class the columns of which the first that is not NULL says where a row is.
+    """For each class, the columns whose first non-NULL value says where a row is.
 
-    None: nobody can tell from a row.
-
-    Where all are NULL, rows may be anywhere if nobody relies on more, and are where NULL is sent if somebody relies on
-    a COALESCE of them.
+    None if a row does not show where it is. If all of them are NULL, the row may be anywhere, unless an operator relies
+    on their COALESCE: then it is where NULL is sent.
     """
     found: list[tuple[int, ...]] = []
     for members in distribution or ():
@@ -265,7 +263,7 @@ def _columns(members: Class, *, or_null: bool) -> list[int]:
 
 
 def _promoted(distribution: Distribution, keys: Sequence[int], null_safe: Sequence[bool]) -> Distribution:
-    """Keys that matched are not NULL."""
+    """The distribution with keys that matched marked as never NULL."""
     sure = {k for k, safe in zip(keys, null_safe, strict=True) if not safe}
     return tuple(
         members | {Member(m.value) for m in members if m.or_null and m.value in sure} for members in distribution
@@ -277,7 +275,7 @@ def _weak(members: Class) -> Class:
 
 
 def _coalesced(left: Class, right: Class) -> Class:
-    """FULL JOIN: a row is where the key of either side says, which is what COALESCE of both gives."""
+    """FULL JOIN: a row is where the key of either side says, that is, where COALESCE of both says."""
     pairs = [(a, b) for a in _columns(left, or_null=False) for b in _columns(right, or_null=False)]
     return frozenset(Member(FirstNotNull(a, b)) for one, other in pairs for a, b in ((one, other), (other, one)))
 

@@ -1,4 +1,4 @@
-"""EXPLAIN: the plan of a view in RisingWave's form, and what the view costs here."""
+"""EXPLAIN: the plan of a view in RisingWave's form, and what the view costs."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ JSON_VERSION: Final = 1
 
 @dataclass(frozen=True)
 class ExplainOptions:
-    """What EXPLAIN shows. level: the rewritten algebra, the operators as a tree, or these by stage.
+    """What EXPLAIN shows. level: the rewritten algebra, the operators as a tree, or the operators by stage.
 
-    trace: the algebra before and after each rewrite, too. format: `dot` has the tree only.
+    trace: also the algebra before and after each rewrite. format: `dot` has only the tree.
     """
 
     verbose: bool = False
@@ -50,10 +50,10 @@ def explain(
     buckets: int,
     options: ExplainOptions | None = None,
 ) -> list[str]:
-    """The lines that EXPLAIN gives for a view: the tree, an empty line, the stages and the state.
+    """The lines of EXPLAIN for a view: the tree, an empty line, the stages and the state.
 
-    The tree shows the exchanges of a plan with several buckets even where `buckets` is 1; what
-    follows it is about `buckets`. Raises what `compile_view` raises.
+    The tree shows the exchanges of a plan with several buckets even if `buckets` is 1; the lines after it are about
+    `buckets`. Raises what `compile_view` raises.
     """
     options = options or ExplainOptions()
     plan = (
@@ -109,7 +109,7 @@ def explain(
 
 
 def trace(tree: Relation, join_order: JoinOrder) -> list[tuple[str, PlanTree]]:
-    """The tree as it is bound and after each rewrite that changes its plan."""
+    """The tree as it was bound, and after each rewrite that changes its plan."""
     found = [("Begin", logical_tree(tree))]
     for name, changed in rewriting(tree, join_order):
         plan = logical_tree(changed)
@@ -143,7 +143,7 @@ def physical_plan(
 
 
 def _named(tree: Relation, producers: Producers) -> Producers:
-    """The producers of the relations that the tree itself reads: another view with the same plan is none of its
+    """The producers of the relations that the tree reads itself. Another view with the same plan is none of its
     leaves.
     """
     read = {n.relation_id for n in walk(tree) if isinstance(n, TreeScan)}
@@ -151,7 +151,7 @@ def _named(tree: Relation, producers: Producers) -> Producers:
 
 
 def _keepers(catalog: Catalog, producers: Producers) -> dict[str, tuple[str, ...]]:
-    """By operator, the names of the relations that keep it already."""
+    """By operator, the names of the relations that already keep it."""
     found: dict[str, tuple[str, ...]] = {}
     for relation_id, ops in producers.items():
         if relation_id in catalog.relations:
@@ -161,7 +161,7 @@ def _keepers(catalog: Catalog, producers: Producers) -> dict[str, tuple[str, ...
 
 
 def leaves(operators: Mapping[str, Operator], catalog: Catalog, producers: Producers) -> dict[str, CatalogRelation]:
-    """Operators that are the content of a relation, by id. Scans show the relation that they scan."""
+    """The operators that are the content of a relation, by id. A Scan is shown as the relation that it scans."""
     found = {}
     for relation_id, ops in producers.items():
         top = ops[-1].inputs[0]

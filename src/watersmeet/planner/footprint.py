@@ -36,7 +36,7 @@ _WAITS: Final = {"<": ">=", "<=": ">", ">": ">", ">=": ">="}
 class Arrangement:
     """Rows that an operator keeps, ordered by key.
 
-    readers: the joins that read them. bound: what limits their number. shared: the relations that keep them already.
+    readers: the joins that read them. bound: what limits their number. shared: the relations that already keep them.
     """
 
     operator: str
@@ -50,7 +50,7 @@ class Arrangement:
 
 @dataclass(frozen=True)
 class Transfer:
-    """An exchange: from stage to stage, how, and the columns that travel."""
+    """An exchange: its stages, its mode, and the columns that it sends."""
 
     operator: str
     stages: tuple[int, int]
@@ -60,7 +60,7 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Footprint:
-    """All of a circuit's costs. stages: operator ids by stage number."""
+    """All costs of a circuit. stages: operator ids by stage number."""
 
     buckets: int
     stages: tuple[tuple[str, ...], ...]
@@ -92,7 +92,7 @@ class Footprint:
 
 
 def footprint(circuit: Circuit, names: Names, keepers: Mapping[str, tuple[str, ...]]) -> Footprint:
-    """The costs of a circuit. keepers: by operator, the relations that keep it already."""
+    """The costs of a circuit. keepers: by operator, the relations that already keep it."""
     stages = tuple(tuple(o.id for o in circuit.in_stage(n)) for n in range(circuit.last_stage + 1))
     transfers = []
     for op in circuit.operators:

@@ -1,4 +1,4 @@
-"""Lowering of joins: key columns, where the rows have to be, which columns come out."""
+"""Lowering of joins: key columns, where the rows have to be, which columns are output."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class JoinLowering(Arranging):
     def lower(self, node: Join, needed: _Ids) -> Stream:
         """The stream of `node` with at least the columns `needed`.
 
-        JOIN_WITHOUT_EQUALITY if it would be a nested loop.
+        JOIN_WITHOUT_EQUALITY for a nested-loop join.
         """
         node = _with_broadcast(node)
         compared = comparisons(node, needed)
@@ -88,7 +88,7 @@ class JoinLowering(Arranging):
         return Stream(made, {i: at(made, p) for i, p in values.items()}, tuple(_above(above, output)))
 
     def _filtered(self, node: Join, compared: Sequence[Compared], needed: _Ids) -> Stream:
-        """The left rows that compare with the only row of the right side."""
+        """The left rows that pass the comparison with the only row of the right side."""
         later = _Ids().union(*[c.left.columns for c in compared])
         stream = self.lower_input(node.left, needed & node.left.ids | later)
         wanted = sorted(needed & node.left.ids)
@@ -117,7 +117,7 @@ class JoinLowering(Arranging):
     def _both(
         self, node: Join, inputs: tuple[Input, Input], null_safe: Sequence[bool]
     ) -> tuple[Side, Side, Sequence[int]]:
-        """Arrangements of both inputs in one stage, and the order of the join's pairs in their keys."""
+        """Arrangements of both inputs in one stage, and the order of the join's key pairs in their keys."""
         if node.keys and not node.broadcast:
             return self._arranged(inputs, null_safe, node.spread)
         left, right = (self._side(i, null_safe) for i in inputs)
@@ -133,12 +133,12 @@ class JoinLowering(Arranging):
         )
 
     def _moves(self, left: Operator, right: Operator) -> bool:
-        """True if the left side has to move to a stage in which copies of the right one have arrived."""
+        """True if the left side has to move to a stage in which copies of the right side have arrived."""
         placement = self.builder.placement
         return self.builder.buckets > 1 and placement.stage(left.id) <= placement.stage(right.id)
 
     def _scattered(self, given: Input, node: Join) -> Input:
-        """The input with a column for each of the join's scatter."""
+        """The input with a column for each value of the join's `scatter`."""
         extra = {f"{_SCATTER}{i}": given.stream.resolve(s) for i, s in enumerate(node.scatter)}
         return replace(
             given,
@@ -147,7 +147,7 @@ class JoinLowering(Arranging):
         )
 
     def _placed(self, node: Join, left: Side, right: Side) -> tuple[Side, Side]:
-        """Both sides of a join without keys where their rows meet."""
+        """Both sides of a join without keys, in the place where their rows match."""
         if node.broadcast:
             scatter = [p for i, p in left.positions.items() if i.startswith(_SCATTER)]
             one, other = self._copied(left.operator, right.operator, scatter)
@@ -156,8 +156,8 @@ class JoinLowering(Arranging):
         return replace(left, operator=one), replace(right, operator=other)
 
     def _copied(self, left: Operator, right: Operator, scatter: Sequence[int]) -> tuple[Operator, Operator]:
-        """The right side copied to every bucket; the left one stays if it can, else it is scattered, or goes as it
-        lay.
+        """The right side copied to every bucket. The left side stays if it can; else it is scattered, or sent on by its
+        own distribution.
         """
         placement = self.builder.placement
         known = placement.distribution(left.id)
@@ -179,7 +179,7 @@ class JoinLowering(Arranging):
 
 
 def keeping(kept: Retention | None) -> Keep | None:
-    """The arrangement of what is of use; None for one of all rows."""
+    """The arrangement of the rows that are still needed; None for one of all rows."""
     if kept is None:
         return None
 
@@ -223,7 +223,7 @@ def _nested_loop(node: Join) -> Error:
 
 
 def _residual(node: Join, left: Side, right: Side) -> str | None:
-    """The join's condition beside the keys, with filters of an input that decide matches and not rows."""
+    """The join's condition beside the keys, with the filters of an input that decide about matches rather than rows."""
     places = {i: position(p, "l") for i, p in left.positions.items()}
     places |= {i: position(p, "r") for i, p in right.positions.items()}
     parts = [] if node.residual is None else [node.residual.substitute(places)]
@@ -240,7 +240,7 @@ def _of_side(pending: Iterable[Scalar], side: str) -> list[Scalar]:
 
 
 def _above(pending: Iterable[Scalar], output: Sequence[InputColumn]) -> Iterator[Scalar]:
-    """Filters over `l0`, `r0` … as filters over the join's columns."""
+    """Filters over `l0`, `r0` … as filters over the join's output columns."""
     places = {c.name: position(i) for i, c in enumerate(output)}
     return (p.substitute(places) for p in pending)
 
@@ -248,11 +248,9 @@ def _above(pending: Iterable[Scalar], output: Sequence[InputColumn]) -> Iterator
 def _output(
     node: Join, pairs: Sequence[KeyPair], needed: _Ids, left: Side, right: Side, filtered: Collection[str]
 ) -> tuple[tuple[InputColumn, ...], dict[str, int]]:
-    """Which columns come out, each once, and where each needed column id is among them.
+    """The output columns, each once, and the position of each needed column id among them.
 
-    filtered: the names of those that filters read.
-
-    Of two columns that an inner join makes equal only the left one comes out.
+    filtered: the names that filters read. Of two columns that an inner join makes equal, only the left one is output.
     """
     places = {i: InputColumn(0, left.positions[i]) for i in needed & node.left.ids}
     if node.kind not in ("semi", "anti"):

@@ -63,13 +63,13 @@ def _shown(parts: list[Scalar], names: _Names) -> str:
 
 
 def _emission(node: AsofJoin | Join) -> tuple[tuple[str, str], ...]:
-    """That a join is never revised."""
+    """The field that says that a join is never revised."""
     return (("emit", "on arrival"),) if node.arrival else ()
 
 
 @singledispatch
 def _print(node: Relation, names: _Names) -> PlanTree:  # noqa: ARG001 - the default is for no known node
-    """The plan of `node`; puts the names of its columns into `names`."""
+    """The plan of `node`. Adds the names of its columns to `names`."""
     raise AssertionError(type(node).__name__)
 
 

@@ -61,7 +61,7 @@ _Ids = frozenset[str]
 
 @dataclass(frozen=True)
 class Producer:
-    """A relation that the circuit computes itself: the operator with its content and the names of its columns."""
+    """A relation that the circuit computes: the operator with its content, and the names of its columns."""
 
     operator: Operator
     names: tuple[str, ...]
@@ -70,7 +70,9 @@ class Producer:
 class Lowering:
     """Lowers one view into `builder`.
 
-    producers: relations that are read from operators, by id. sharing: for joins. view: the view's id.
+    producers: relations that are read from operators, by id.
+    sharing: finds arrangements for joins.
+    view: the view's id.
     multiway: whether inner joins by one key become one operator.
     """
 
@@ -109,12 +111,12 @@ class Lowering:
         return of_operator(op, [(c, names.index(n)) for c, n in columns])
 
     def _only_copies(self, op: Operator) -> bool:
-        """Whether a view has what its relation has: not if rows were left out as late since it was made."""
+        """Whether a view is a copy of its relation: not if rows were left out as late since it was created."""
         return isinstance(op, operators.Scan) and op.late == self.builder.late.get(op.relation_id, 0)
 
     def _told_apart(self, op: Operator) -> Operator:
-        """A view's operator so that its reader may be filled with what the view shows, whose rows then have to say
-        where they belong.
+        """A view's operator, spread so that each row shows where it belongs: its reader may be filled from the view's
+        content.
         """
         known = self.builder.placement.distribution(op.id)
         return self.builder.spread(op) if known and all(known) and key_columns(known) is None else op
@@ -199,7 +201,7 @@ class Lowering:
         )
 
     def _passed(self, node: PassThrough, needed: _Ids) -> tuple[Operator, list[tuple[Column, int]]]:
-        """The input of `node` with the columns that are needed above or read by it, and where they are."""
+        """The input of `node` with the columns that it reads or that are needed above, and their positions."""
         columns = [c for c in node.columns if c.id in needed | node.reads] or [node.columns[0]]
         below = self.lower(node.input, frozenset(c.id for c in columns))
         op, positions = emit(self.builder, below, [below.values[c.id] for c in columns])
@@ -284,7 +286,7 @@ class Lowering:
         )
 
     def _cause(self, node: Relation, types: Sequence[SqlType]) -> Operator:
-        """All columns of `node`, the first ones in `types`."""
+        """All columns of `node`, the first ones converted to `types`."""
         below = self.lower(node, node.ids)
         kinds = [*types, *(c.type for c in node.columns[len(types) :])]
         return emit_exactly(
@@ -292,9 +294,7 @@ class Lowering:
         )
 
     def _together(self, sides: Sequence[tuple[Operator, Sequence[int]]]) -> list[Operator]:
-        """The operators with rows that agree in their columns, which are of the same types, in one bucket of one
-        stage.
-        """
+        """The operators with equal rows (in the given columns of equal types) in one bucket and one stage."""
         if self.builder.buckets == 1:
             return [op for op, _ in sides]
         placement = self.builder.placement
@@ -362,9 +362,7 @@ class Lowering:
         return WindowLowering(self.builder, self.lower, lambda op, keys: self._grouped(op, keys, [])).topn(node, needed)
 
     def _last_written(self, node: TopN, needed: _Ids) -> Stream:
-        """Of each key the row that came last: what is there of a key is looked up and replaced, no other row is
-        read.
-        """
+        """The last row of each key. Only the stored row of the key is looked up and replaced; no others are read."""
         partition = [k.column for k in node.partition if k.column is not None]
         columns = [c for c in node.input.columns if c.id in needed.union(partition)]
         op = self._written(node.input, columns)
@@ -376,7 +374,7 @@ class Lowering:
         return of_operator(made, [(c, i) for i, c in enumerate(columns)])
 
     def _written(self, node: Relation, columns: Sequence[Column]) -> Operator:
-        """These columns of what was written, and last a number that is greater for what came later in an epoch."""
+        """These columns of the written rows, and last a number that is greater for rows that came later in an epoch."""
         if isinstance(node, Arrivals):
             names = dict(zip((c.id for c in node.scan.outputs), node.scan.source_names, strict=True))
             fields = tuple(Field(names[c.id], c.type, c.nullable) for c in columns)
@@ -461,7 +459,7 @@ class Lowering:
         return of_operator(op, [(c, i) for i, c in enumerate(columns)])
 
     def _in_one_stage(self, parts: list[Operator]) -> list[Operator]:
-        """Parts of earlier stages are sent on to where the last one is, by its keys if it has any."""
+        """Sends inputs of earlier stages on to the stage of the last one, by its keys if it has any."""
         placement = self.builder.placement
         last = max(parts, key=lambda p: placement.stage(p.id))
         target = placement.stage(last.id)

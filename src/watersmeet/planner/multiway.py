@@ -1,8 +1,8 @@
 """Neighbouring inner joins by one key become one join of many inputs: one stage, no intermediate rows.
 
-The key is one or several classes of equal expressions; every input has one expression of each class. So
-`a JOIN b ON a.k = b.k JOIN c ON b.k = c.k` is one join of a, b and c by k, whatever the tree's shape, and
-`… JOIN d ON c.x = d.x` stands above it.
+The key is one or several classes of equal expressions, and every input has one expression of each class. So `a JOIN b
+ON a.k = b.k JOIN c ON b.k = c.k` is one join of a, b and c by k, whatever the shape of the tree, and `… JOIN d ON c.x =
+d.x` stands above it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Ids = frozenset[str]
 
 @dataclass(frozen=True)
 class Cluster:
-    """An inner join of `inputs` by `keys[i]`, expressions over input i, pairwise equal.
+    """An inner join of `inputs` by `keys[i]`, expressions over input i, which are pairwise equal.
 
     conditions: what else must hold.
     """
@@ -41,7 +41,7 @@ class Cluster:
 
 
 def cluster_of(node: Relation) -> Cluster | None:
-    """The largest cluster with `node` on top; None if it is not an inner join by keys that can be part of one."""
+    """The largest cluster with `node` at the top; None if it is no inner join by keys that can be part of one."""
     if not isinstance(node, Join) or node.kind != "inner" or node.broadcast or not node.keys:
         return None
     if any(k.null_safe or k.left.type != k.right.type for k in node.keys):
@@ -61,7 +61,7 @@ def cluster_of(node: Relation) -> Cluster | None:
 
 
 def _aligned(cluster: Cluster | None, keys: Sequence[Scalar]) -> Cluster | None:
-    """The cluster with its key classes in the order of `keys`, of which each is in one; None if they are others."""
+    """The cluster with its key classes in the order of `keys`, one class for each; None if the keys are different."""
     if cluster is None or len(keys) != len(cluster.keys[0]):
         return None
     classes = list(zip(*cluster.keys, strict=True))
@@ -153,8 +153,8 @@ class MultiwayLowering(JoinLowering):
         return arranged
 
     def _meeting_place(self, sides: Sequence[Side], wanted: list[int]) -> tuple[int, list[int]]:
-        """(stage, by which keys rows are spread there): the earliest stage, then the fewest exchanges, then all keys or
-        `wanted`.
+        """The stage of the join and the keys by which rows are spread there: the earliest stage, then the fewest
+        exchanges, then all keys or `wanted`.
         """
         if self.builder.buckets == 1:
             return 0, []

@@ -1,4 +1,4 @@
-"""Names of the columns of operators, found again from the operators: `t.col`, `sum(t.x)`."""
+"""The names of operators' columns, derived from the operators: `t.col`, `sum(t.x)`."""
 
 from __future__ import annotations
 
@@ -58,13 +58,15 @@ class Names:
         return self._columns[operator_id]
 
     def keys(self, operator_id: str) -> tuple[str, ...]:
-        """The names of what identifies a row, in RisingWave's sense; `t._row_id` for a table without primary key."""
+        """The names of the columns that identify a row, as RisingWave sees it; `t._row_id` for a table without primary
+        key.
+        """
         if operator_id not in self._keys:
             self._keys[operator_id] = tuple(dict.fromkeys(self._derive_keys(self._operators[operator_id])))
         return self._keys[operator_id]
 
     def shown(self, operator_id: str) -> list[str]:
-        """The columns and the hidden row ids that go with them."""
+        """The columns and their hidden row ids."""
         visible = self.columns(operator_id)
         return [*visible, *[k for k in self.keys(operator_id) if k.endswith(f".{ROW_ID}") and k not in visible]]
 
@@ -87,11 +89,11 @@ class Names:
         )
 
     def by_position(self, operator_id: str, side: str = "c") -> dict[str, str]:
-        """Positional names such as `c0` to the names shown."""
+        """Maps positional names such as `c0` to the names shown."""
         return {f"{side}{i}": n for i, n in enumerate(self.columns(operator_id))}
 
     def by_number(self, op: MultiJoin) -> dict[str, str]:
-        """The names of the inputs' columns, by `t0_0` and so on."""
+        """Maps `t0_0` and so on to the names of the inputs' columns."""
         return {
             InputColumn(side, i).numbered_name: n
             for side, below in enumerate(op.inputs)
@@ -159,7 +161,7 @@ def _together(index: int, names: Sequence[str]) -> str:
 
 
 def _made(op: Operator, below: Sequence[str]) -> Sequence[str]:
-    """The names of the columns that are none of the input's, which are called `below`."""
+    """The names of the columns that the operator adds to those of its input, `below`."""
     if isinstance(op, Aggregate):
         return [call_text(c, below) for c in op.calls]
     if isinstance(op, Unnest):
@@ -172,7 +174,7 @@ def _made(op: Operator, below: Sequence[str]) -> Sequence[str]:
 
 
 def unnest_texts(op: Unnest, columns: Sequence[str]) -> tuple[str, ...]:
-    """The names of what an Unnest adds to the columns of its input: `Unnest(t.a)`, `ordinality`."""
+    """The names of the columns that an Unnest adds to its input: `Unnest(t.a)`, `ordinality`."""
     return tuple(f"Unnest({columns[i]})" for i in op.arrays) + (("ordinality",) if op.ordinality else ())
 
 
@@ -188,7 +190,7 @@ def call_text(spec: AggregateSpec, columns: Sequence[str]) -> str:
 
 
 def order_text(order: Sequence[SortKey], columns: Sequence[str]) -> str:
-    """`t.a ASC, t.b DESC NULLS LAST`; where NULLs come is shown if it is not PostgreSQL's default."""
+    """`t.a ASC, t.b DESC NULLS LAST`; the place of NULLs is shown if it isn't PostgreSQL's default."""
     return ", ".join(
         f"{columns[k.column]} {sort_text(descending=k.descending, nulls_first=k.nulls_first)}" for k in order
     )

@@ -1,4 +1,4 @@
-"""Lowering of outer joins whose pairs do not all count as partners: pairs and rows that come out alone, from the same
+"""Lowering of outer joins whose pairs do not all count as matches: pairs and rows without a match read the same
 arrangements.
 """
 
@@ -22,9 +22,7 @@ _Ids = frozenset[str]
 
 
 class PartneredLowering(JoinLowering):
-    """Lowers joins with `partners` into the builder: an inner join and an anti join for each side that comes out
-    alone.
-    """
+    """Lowers joins with `partners` into the builder: an inner join, and an anti join for each preserved side."""
 
     def lower(self, node: Join, needed: _Ids) -> Stream:
         """The stream of `node` with at least the columns `needed`."""

@@ -80,7 +80,7 @@ def distribution_text(op: Exchange, names: Names) -> str:
 
 
 def _emission(op: Operator) -> Fields:
-    """That a join is never revised."""
+    """The field that says that a join is never revised."""
     return (("emit", "on arrival"),) if isinstance(op, (ArrivalAsofJoin, ArrivalJoin)) else ()
 
 
@@ -121,8 +121,8 @@ class PhysicalPrinter:
         )
 
     def _filters_above(self, op: Join) -> bool:
-        """Whether the residual is shown as RisingWave shows it, as a filter above the join: in inner joins whose sides
-        it does not clean.
+        """Whether the residual is shown as a filter above the join, as in RisingWave: for inner joins whose sides it
+        does not clean.
         """
         return (
             op.join_kind == "inner"
@@ -291,7 +291,7 @@ class PhysicalPrinter:
         return "StreamDynamicFilter", (("predicate", predicate), ("output", listed(self._names.shown(op.id))))
 
     def _time_filter(self, op: TimeFilter) -> tuple[str, Fields]:
-        """RisingWave's sort of EMIT ON WINDOW CLOSE, or its dynamic filter, whose other side is the clock."""
+        """RisingWave's sort of EMIT ON WINDOW CLOSE, or its dynamic filter with the clock as the other side."""
         time = self._names.columns(op.inputs[0])[op.column]
         by_clock = {t.source for t in op.bound} == {NOW} and self._operators[op.inputs[0]].append_only
         if op.comparison == "<" and op.append_only and not by_clock:
@@ -303,9 +303,7 @@ class PhysicalPrinter:
         )
 
     def _multi_join(self, op: MultiJoin, inputs: tuple[PlanTree, ...]) -> PlanTree:
-        """The lowest tree of the two-way joins that it stands for; they are one operator and keep nothing in
-        between.
-        """
+        """The lowest tree of two-way joins that is equivalent. They are one operator and keep nothing in between."""
         names = [self._names.columns(i) for i in op.inputs]
 
         def part(first: int, end: int) -> PlanTree:
@@ -327,7 +325,7 @@ class PhysicalPrinter:
         )
 
     def _unnest(self, op: Unnest) -> tuple[str, Fields]:
-        """RisingWave's ProjectSet, which walks several functions side by side; LEFT JOIN LATERAL is marked `outer`."""
+        """RisingWave's ProjectSet, which walks several functions in parallel. LEFT JOIN LATERAL is marked `outer`."""
         fields: list[tuple[str, str]] = [("select_list", listed(self._names.columns(op.id)))]
         if op.outer:
             fields.append(("outer", "true"))
@@ -354,5 +352,5 @@ class PhysicalPrinter:
 
 
 def answers_text(ttl_us: int) -> str:
-    """How long the answers of a look-up join serve."""
+    """How long the answers of a look-up join are used again."""
     return "forever" if ttl_us >= FOREVER_US else interval_text(ttl_us)

@@ -1,4 +1,4 @@
-"""A printed plan as data: nodes with fields and inputs, drawn as a tree or given as JSON."""
+"""A printed plan as data: nodes with fields and inputs, drawn as a tree or written as JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PlanTree:
         return f"{self.name}{flags}" + (f" {{ {fields} }}" if fields else "")
 
     def lines(self) -> list[str]:
-        """The tree in RisingWave's drawing, the root first."""
+        """The tree as RisingWave draws it, the root first."""
         found = [self.text]
         for i, node in enumerate(self.inputs):
             last = i == len(self.inputs) - 1
@@ -67,7 +67,7 @@ class PlanTree:
 
 
 def plan_diagram(plan: PlanTree) -> Diagram:
-    """The plan as a graph: arrows go the way of the rows."""
+    """The plan as a graph whose arrows point the way that rows take."""
     boxes: list[Box] = []
     arrows: list[Arrow] = []
 

@@ -1,17 +1,18 @@
-"""Arrangements that joins of several views read: which there are, which one covers a join, which columns a new one
+"""Arrangements that joins of several views read: which ones exist, which one a join can read, which columns a new one
 holds.
 
-An arrangement can serve any join that needs the same relation by the same key and no column that it lacks: joins take
-the columns they want, and filters can be applied to what comes out. So the rule for a new arrangement is:
+An arrangement can serve any join that needs the same relation by the same key, and no column that it lacks: joins pick
+the columns they need, and filters can be applied to their output. The rules for a new arrangement are:
 
-- it holds what its view needs; a lone view never pays for sharing;
-- an index by the join's key says that others will come: then it holds the index's columns (all without INCLUDE);
-- where another view keeps the same relation by the same key but lacks a column, others came: then it holds all
-  columns, and every later view reads it. So any number of views costs two copies at most;
-- an arrangement that forgets rows behind a watermark is for joins that ask for no others: for equal ones only, which
-  have the same operator anyway;
-- with a filter below the join, a view keeps the rows that pass, by itself. It reads an arrangement of all rows only if
-  the key is unique in it: then at most one row more than needed meets each of the other side.
+- It holds what its view needs. A view that shares with nobody never pays for sharing.
+- An index by the join's key announces further joins. Then it holds the index's columns (all columns without INCLUDE).
+- If another view keeps the same relation by the same key but lacks a column, there are further joins. Then it holds all
+columns, and every later view reads it. So any number of views costs at most two copies.
+- An arrangement that forgets rows behind a watermark serves only joins that need no others: equal ones, which have the
+same operator anyway.
+- With a filter below the join, a view keeps only the rows that pass, in an arrangement of its own. It reads an
+arrangement of all rows only if the key is unique in it: then at most one unneeded row matches each row of the other
+side.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from watersmeet.planner.texts import position
 class Side:
     """One input of a join: the operator, the position of each column id, the positions of the keys.
 
-    pending: filters over the operator's columns that have still to be applied.
+    pending: filters over the operator's columns that are still to be applied.
     """
 
     operator: Operator
@@ -42,7 +43,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Found:
-    """An arrangement that covers a side of a join. order: for each of its keys, which pair of the join it is."""
+    """An arrangement that serves a side of a join. order: for each of its keys, the number of the join's key pair."""
 
     side: Side
     order: tuple[int, ...]
@@ -50,7 +51,7 @@ class Found:
 
 @dataclass(frozen=True)
 class _Content:
-    """What rows of a relation an operator has: `columns[i]` names its column i."""
+    """The relation whose rows an operator has: `columns[i]` is its name for column i."""
 
     relation: str
     columns: tuple[str, ...]
@@ -58,11 +59,11 @@ class _Content:
 
 
 class Sharing:
-    """Looks for arrangements among the operators of `builder`, those of other views included.
+    """Looks for arrangements among the operators of `builder`, including those of other views.
 
-    produced: of operators that are the content of a relation, its id and the names of its columns. catalog: for the
-    keys, indexes and columns of relations; what it lacks is not known. enabled: False gives every view arrangements of
-    its own (equal ones are still the same operator).
+    produced: for operators that are the content of a relation, its id and the names of its columns.
+    catalog: for keys, indexes and columns of relations; nothing is known of relations that it lacks.
+    enabled: False gives every view arrangements of its own (equal ones are still the same operator).
     """
 
     def __init__(
@@ -81,10 +82,10 @@ class Sharing:
     def find(
         self, stream: Stream, reads: Iterable[str], keys: Sequence[Scalar], null_safe: Sequence[bool]
     ) -> list[Found]:
-        """The arrangements that have all rows of `stream` by `keys` (over the operator's columns) and the columns
+        """The arrangements that have all rows of `stream` by `keys` (over the operator's columns), and the columns
         `reads`.
 
-        Oldest first. What is pending in the stream is pending in the side.
+        The oldest comes first. Filters pending in the stream are pending in the side.
         """
         wanted = self._wanted(stream, reads, keys)
         if wanted is None or (stream.pending and not self._is_unique(wanted)):
@@ -106,9 +107,7 @@ class Sharing:
     def widened(
         self, stream: Stream, reads: Iterable[str], keys: Sequence[Scalar], null_safe: Sequence[bool]
     ) -> Side | None:
-        """The side with more columns than `reads`, if others will read its arrangement; None if it should be as
-        needed.
-        """
+        """The side with more columns than `reads`, if others will read its arrangement; else None."""
         wanted = None if stream.pending else self._wanted(stream, reads, keys)
         if wanted is None:
             return None
@@ -127,7 +126,9 @@ class Sharing:
         )
 
     def _wanted(self, stream: Stream, reads: Iterable[str], keys: Sequence[Scalar]) -> _Wanted | None:
-        """What a join wants of a relation's rows; None if the stream is more than a relation's rows and filters."""
+        """What a join needs of a relation's rows; None if the stream is more than the rows and filters of a
+        relation.
+        """
         if not self._enabled or not keys:
             return None
         content = self._content(stream.operator)
@@ -166,7 +167,7 @@ class Sharing:
         return relation is not None and bool(relation.primary_key) and set(relation.primary_key) <= set(wanted.keys)
 
     def _index_columns(self, wanted: _Wanted) -> tuple[str, ...] | None:
-        """The columns of an index by the key, if they are enough."""
+        """The columns of an index by the key, if they suffice."""
         relation = self._relation(wanted)
         for index in self._catalog.relations.values():
             if (
@@ -194,7 +195,7 @@ class Sharing:
         return self._builder.add(Scan((), fields, op.append_only, op.relation_id, columns))
 
     def _content(self, op: Operator) -> _Content:
-        """The relation whose rows an operator has; it may be an arrangement, an exchange or a choice of columns of
+        """The relation whose rows an operator has. It may be an arrangement, an exchange or a selection of columns of
         it.
         """
         chosen = list(range(len(op.schema)))
@@ -217,7 +218,7 @@ class Sharing:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What a join wants of a relation: columns by id, key columns in the join's order, columns of filters."""
+    """What a join needs of a relation: columns by id, key columns in the join's order, columns of filters."""
 
     content: _Content
     reads: Mapping[str, str]
@@ -226,7 +227,7 @@ class _Wanted:
 
     @property
     def columns(self) -> frozenset[str]:
-        """All names that must be there."""
+        """All column names that an arrangement must have."""
         return self.filters.union(self.keys, self.reads.values())
 
     def order(self, content: _Content, held: Arrange) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
-"""The two sides of a join as operators that it reads: in one stage, rows with equal keys in one bucket, arrangements
-shared.
+"""The two sides of a join as operators that it reads: in one stage, with equal keys in one bucket, and with shared
+arrangements.
 
-Joins of all kinds come here: regular ones, ASOF joins, temporal joins.
+All kinds of joins use this: regular joins, ASOF joins, temporal joins.
 """
 
 from __future__ import annotations
@@ -26,9 +26,7 @@ _Hits = tuple[Found | None, Found | None]
 
 
 class Keep(Protocol):
-    """Makes what a join reads of a side that is in place; `keys` are the side's in the order in which the join has
-    them.
-    """
+    """Makes what a join reads of a side in place. `keys` are the side's keys in the join's order."""
 
     def __call__(
         self, builder: Builder, side: Side, keys: tuple[int, ...], null_safe: tuple[bool, ...], stage: int, /
@@ -37,11 +35,11 @@ class Keep(Protocol):
 
 @dataclass(frozen=True)
 class Input:
-    """One input of a join before it is an operator: its rows, the columns that are read of them, the keys over them.
+    """One input of a join before it is an operator: its rows, the columns that are read of them, and its keys.
 
-    keep: makes what the join reads; None: an arrangement of all rows, which other views may share. movable: filters
-    that are pending may be applied to what comes out of the join. places: the operator is taken as it is, and these are
-    the positions of the columns of what `keep` makes of it.
+    keep: makes what the join reads; None: an arrangement of all rows, which other views may share.
+    movable: pending filters may be applied to the join's output.
+    places: the operator is taken as it is, and these are the positions of its columns in the result of `keep`.
     """
 
     stream: Stream
@@ -53,7 +51,7 @@ class Input:
 
 
 class Arranging:
-    """Lowers the sides of joins into `builder`; `sharing` knows arrangements to read, `lower_input` lowers the
+    """Lowers the sides of joins into `builder`. `sharing` finds arrangements to read; `lower_input` lowers the
     inputs.
     """
 
@@ -84,9 +82,9 @@ class Arranging:
     def _arranged(
         self, inputs: tuple[Input, Input], null_safe: Sequence[bool], spread: Sequence[int] = ()
     ) -> tuple[Side, Side, Sequence[int]]:
-        """What the join reads of both sides, in one stage, and the order of the join's pairs in their keys.
+        """What the join reads of both sides, in one stage, and the order of the join's key pairs in their keys.
 
-        spread: by which of the keys rows are sent if both sides are; by all if it is empty.
+        spread: the keys by which rows are sent if both sides are; empty: all keys.
         """
         left, right = (self._side(i, null_safe) for i in inputs)
         placed = [left, right]
@@ -127,7 +125,7 @@ class Arranging:
         )
 
     def _kept(self, side: Side, given: Input, keys: tuple[int, ...], null_safe: tuple[bool, ...], stage: int) -> Side:
-        """The side with the operator that the join reads, by `keys`, which are its own in some order."""
+        """The side with the operator that the join reads, by `keys`, which are its own keys in some order."""
         op = (
             given.keep(self.builder, side, keys, null_safe, stage)
             if given.keep is not None
@@ -144,9 +142,9 @@ class Arranging:
         wanted: Sequence[int],
         stage: int,
     ) -> tuple[Side, Side, Sequence[int]] | None:
-        """Both sides where the arrangements found are; None if they don't meet there, or not before `stage` is over.
+        """Both sides at the arrangements found; None if they aren't in one place, or only after `stage`.
 
-        A side for which None is found is brought there. wanted: by which keys rows are spread if a join above counts on
+        A side without an arrangement is sent there. wanted: the keys by which rows are spread if a join above relies on
         it.
         """
         found = [f for f in hits if f is not None]
@@ -181,7 +179,7 @@ class Arranging:
     def _brought(
         self, op: Operator, keys: tuple[int, ...], null_safe: tuple[bool, ...], spread: list[int], stage: int
     ) -> Operator | None:
-        """`op` spread by its `keys[i]` for i in `spread` and readable in `stage`; None if it comes later."""
+        """`op` spread by its `keys[i]` for i in `spread` and readable in `stage`; None if it is readable only later."""
         placement = self.builder.placement
         if placement.stage(op.id) == stage and matching(placement.distribution(op.id), keys, null_safe) == spread:
             return op
@@ -191,7 +189,7 @@ class Arranging:
 def unarranged(
     _builder: Builder, side: Side, _keys: tuple[int, ...], _null_safe: tuple[bool, ...], _stage: int
 ) -> Operator:
-    """The rows of a side that look up those of the other one when they come, and are not kept."""
+    """The rows of a side that look up those of the other side when they arrive and are not kept."""
     return side.operator
 
 
@@ -202,10 +200,10 @@ def _may_share(given: Input) -> bool:
 def meeting(
     builder: Builder, left: Side, right: Side, null_safe: Sequence[bool], spread: Sequence[int]
 ) -> tuple[Operator, Operator]:
-    """The cheapest way for rows with equal keys to meet: the earliest stage, then the fewest exchanges, then the left
-    side stays.
+    """The cheapest way to bring equal keys together: the earliest stage, then the fewest exchanges, then the left side
+    stays.
 
-    spread: by which of the keys rows are sent if both sides are; by all if it is empty.
+    spread: the keys by which rows are sent if both sides are; empty: all keys.
     """
     placement = builder.placement
     stages = placement.stage(left.operator.id), placement.stage(right.operator.id)

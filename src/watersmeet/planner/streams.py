@@ -1,7 +1,7 @@
-"""A stream: an operator and what has still to be done to its rows.
+"""A stream: an operator, and what is still to be done to its rows.
 
-Filters and projections stay pending until an operator needs real columns; then they become one Map that gives just
-these. So maps are never stacked, run below exchanges and drop what nobody reads.
+Filters and projections stay pending until an operator needs real columns. Then they become one Map with exactly these
+columns. So Maps are never stacked, run below exchanges, and drop columns that nobody reads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Wanted = tuple[str, str]
 
 @dataclass(frozen=True)
 class Stream:
-    """values: for each column id of the tree its scalar over c0, c1, … of `operator`. pending: filters over them."""
+    """values: for each column id of the tree, its scalar over c0, c1, … of `operator`. pending: filters over them."""
 
     operator: Operator
     values: Mapping[str, Scalar]
@@ -41,7 +41,7 @@ class Stream:
 
 
 def of_operator(op: Operator, columns: Sequence[tuple[Column, int]]) -> Stream:
-    """The stream of an operator of which column i of the tree is at the given position."""
+    """The stream of an operator; each column of the tree comes with its position."""
     return Stream(op, {c.id: at(op, i) for c, i in columns})
 
 
@@ -51,12 +51,12 @@ def at(op: Operator, index: int) -> Scalar:
 
 
 def identity(scalar: Scalar) -> Wanted:
-    """What makes two wanted scalars the same column."""
+    """The key by which two scalars are the same column."""
     return sql(scalar.expression), repr(scalar.type)
 
 
 def emit(builder: Builder, stream: Stream, wanted: Sequence[Scalar]) -> tuple[Operator, dict[Wanted, int]]:
-    """An operator with just the `wanted` scalars (over the operator's columns) in any order, and their positions.
+    """An operator with exactly the `wanted` scalars (over the operator's columns) in any order, and their positions.
 
     There is always a column, because rows must be counted: TRUE if nothing is wanted.
     """
@@ -79,7 +79,7 @@ def emit_exactly(builder: Builder, stream: Stream, wanted: Sequence[Scalar]) -> 
 
 
 def settled(builder: Builder, stream: Stream) -> Stream:
-    """The same stream with everything pending done, so that no expression is computed twice above."""
+    """The same stream with nothing pending, so that no expression is computed twice above."""
     op, positions = emit(builder, stream, list(stream.values.values()))
     return Stream(op, {i: at(op, positions[identity(v)]) for i, v in stream.values.items()})
 
@@ -88,7 +88,7 @@ _TRUE = Scalar(exp.true(), BOOLEAN, nullable=False)
 
 
 def plain(op: Operator, scalar: Scalar) -> int | None:
-    """The position of a scalar that is nothing but a column of its own type."""
+    """The position of a scalar that is just a column, of its own type."""
     if scalar.column is None:
         return None
     index = int(scalar.column[1:])
@@ -96,7 +96,7 @@ def plain(op: Operator, scalar: Scalar) -> int | None:
 
 
 def _order(op: Operator, scalar: Scalar) -> tuple[int, Wanted]:
-    """Columns before expressions and in one order, so that views that read the same share the Map."""
+    """Columns before expressions, in a fixed order, so that views that read the same share the Map."""
     index = plain(op, scalar)
     return (len(op.schema) if index is None else index), identity(scalar)
 

@@ -89,7 +89,7 @@ class TemporalLowering(Arranging):
         return Stream(made, {i: at(made, output.index(c)) for i, c in places.items()})
 
     def _copied(self, inputs: tuple[Input, Input]) -> tuple[Side, Side, Sequence[int]]:
-        """The right side in every bucket; the left one wherever it is, but not before that."""
+        """The right side in every bucket. The left side stays where it is, but not in an earlier stage."""
         left, right = (self._side(i, ()) for i in inputs)
         placement = self.builder.placement
         if self.builder.buckets > 1:
@@ -101,7 +101,7 @@ class TemporalLowering(Arranging):
 
 
 def _check_keys(node: TemporalJoin) -> None:
-    """Rows of the right side must be looked up by the beginning of a key or index of it, or all be looked at."""
+    """Checks that right rows can be looked up by a prefix of a key or index, or that any columns will do."""
     if not node.keys and node.kind == "left" and not is_single_row(node.right):
         raise error(
             "TEMPORAL_KIND",

@@ -1,4 +1,4 @@
-"""Expressions as they stand in operators: DuckDB SQL over positional columns `c0`, `l0`, `r0`."""
+"""Expressions as operators store them: DuckDB SQL over positional columns `c0`, `l0`, `r0`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ def position(index: int, side: str = "c") -> exp.Column:
 
 
 def sql(node: exp.Expression) -> str:
-    """The text of an expression as an operator keeps it, without parentheses around the whole."""
+    """The text of an expression as an operator stores it, without parentheses around the whole."""
     return str(node.unnest().sql(dialect="duckdb"))
 
 
 @lru_cache(maxsize=4096)
 def parsed(text: str) -> exp.Expression:
-    """The tree of such a text; shared, never to be changed."""
+    """The syntax tree of such a text. It is shared and must not be changed."""
     return parse_one(text, dialect="duckdb")
 
 
@@ -46,7 +46,7 @@ def renamed(text: str, names: Mapping[str, str]) -> str:
 
 
 def hash_form(text: str, schema: Schema) -> str:
-    """The text without what does not change its hash: parentheses, a cast of an integer column to a wider one."""
+    """The text without what makes no difference to its hash: parentheses, casts of integer columns to wider types."""
     node = parsed(text)
     while isinstance(node, exp.Paren):
         node = node.this

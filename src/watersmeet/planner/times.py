@@ -12,7 +12,7 @@ from watersmeet.watermarks import NOW, MonthStep, Term, Watermark
 def watermark_text(bound: Watermark, names: Mapping[str, str]) -> str:
     """`watermark(t.ts)`, `(now - '01:00:00':Interval)`, `least(…, …)`.
 
-    names: of the columns that sources' watermarks are on.
+    names: of the columns that the sources' watermarks are on.
     """
     texts = [_term(t, names) for t in bound]
     return texts[0] if len(texts) == 1 else f"least({', '.join(texts)})"

@@ -1,4 +1,4 @@
-"""The topology of a database: which relations feed which views, and by what joins and groups."""
+"""The topology of a database: which relations feed which views, and through which joins and groups."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _LONGEST: Final = 44
 
 
 def topology(catalog: Catalog, producers: Producers, facts: Mapping[str, Sequence[str]], title: str) -> Diagram:
-    """Tables, sources, materialised views and queries that run, with an arrow for each use of a relation by a view, and
-    to what a view writes (INTO).
+    """Tables, sources, materialized views and running queries, with an arrow for each use of a relation by a view, and
+    to each stream that a view writes (INTO).
 
-    An arrow says what the view does first with the relation: `left join on k`, `group by x`. Plain views are part
-    of the views that read them; a step that repartitions a relation is a box of its own. facts: further lines for a
-    relation, by id.
+    An arrow is labelled with what the view does first with the relation: `left join on k`, `group by x`. Plain views
+    are part of the views that read them. A step that repartitions a relation is a box of its own. facts: further lines
+    for a relation, by id.
     """
     shown = [r for r in catalog.relations.values() if r.has_rows and not r.owner]
     boxes = tuple(Box(r.id, r.shown, (*_kind(r), *facts.get(r.id, ())), _style(r)) for r in shown)
@@ -81,7 +81,7 @@ def _arrows(view: Relation, catalog: Catalog, producers: Producers) -> Iterator[
 
 
 def _use(op: Operator, side: int, names: Names) -> str:
-    """What the operator does with the rows of its input number `side`; empty for what only passes them on."""
+    """What the operator does with the rows of its input number `side`; empty if it only passes them on."""
     if isinstance(op, PairJoin):
         kind = op.join_kind if isinstance(op, Join) else f"{op.kind.removeprefix('arrival')} {op.join_kind}"
         keys = [names.columns(op.inputs[side])[k] for k in (op.left_keys, op.right_keys)[side]]

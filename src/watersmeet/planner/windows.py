@@ -25,18 +25,18 @@ _NEVER_NULL = ("row_number", "rank", "dense_rank", "percent_rank", "cume_dist", 
 
 @dataclass(frozen=True)
 class _Input:
-    """What a window reads: the operator, where its columns are, and where the expressions are by their identity."""
+    """What a window reads: the operator, the positions of its columns, and the positions of expressions by identity."""
 
     operator: Operator
     columns: dict[str, int]
     scalars: dict[int, int]
 
     def at(self, scalar: Scalar) -> int:
-        """The position of one of the scalars that were asked for."""
+        """The position of one of the requested scalars."""
         return self.scalars[id(scalar)]
 
     def order(self, keys: Sequence[SortKey]) -> tuple[operators.SortKey, ...]:
-        """The order over positions; a column that comes again changes nothing."""
+        """The order over positions, each column once: a repetition makes no difference."""
         found: dict[int, operators.SortKey] = {}
         for key in keys:
             position = self.at(key.value)
@@ -47,7 +47,7 @@ class _Input:
 class WindowLowering:
     """Lowers windows into `builder`.
 
-    lower_input lowers what they read; grouped brings the rows of a key into one bucket.
+    lower_input: lowers what they read. grouped: brings the rows of a key into one bucket.
     """
 
     def __init__(self, builder: Builder, lower_input: LowerInput, grouped: Grouped) -> None:
@@ -80,7 +80,7 @@ class WindowLowering:
         return of_operator(made, found)
 
     def _kept(self, node: Window, op: Operator, keys: tuple[int, ...], below: _Input) -> Operator:
-        """The arrangement of what the window may still ask for."""
+        """The arrangement of the rows that the window may still need."""
         stage, null_safe = self.builder.placement.arrival(op.id), (True,) * len(keys)
         last = lagging(node) if op.append_only else None
         if last is not None:
@@ -130,7 +130,7 @@ class WindowLowering:
 
 
 def _closed(node: Window | TopN, below: _Input) -> tuple[int | None, Watermark]:
-    """Which column says which partitions never change any more, and the watermark that they are below."""
+    """The column that says which partitions never change again, and the watermark that they are below."""
     found = of_partition(node)
     return (None, ()) if found is None else (below.at(node.partition[found[0]]), found[1])
 

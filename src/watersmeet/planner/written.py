@@ -1,4 +1,4 @@
-"""What can be said of the newest rows of a key without looking at all of its rows: joins with the last ones that were
+"""What can be computed from the newest rows of a key without reading all of its rows: joins with the last rows
 written.
 """
 
@@ -12,10 +12,10 @@ _Ids = frozenset[str]
 
 
 def is_last_written(node: TopN, needed: _Ids) -> bool:
-    """Whether the rows are those that came last of each key, and nobody asks when: of rows that only come, and whose
-    order is known.
+    """Whether the rows are the last ones of each key and their order is not read: of rows that are never deleted and
+    whose order is known.
 
-    In a backfill it is not where rows go again: what is there then has no order.
+    During a backfill this does not hold if rows can be deleted: what is there then has no order.
     """
     arrivals = arrivals_below(node.input)
     if arrivals is None or not (_is_cut(node.input) or (arrivals.scan.append_only and not arrivals.moment)):
@@ -27,10 +27,10 @@ def is_last_written(node: TopN, needed: _Ids) -> bool:
 
 
 def kept_versions(join: AsofJoin) -> TopN | None:
-    """The right side of a join on arrival, if it is the rows of each key with the greatest values, and those of one
-    value by `ties`.
+    """The right side of a join on arrival, if it is the rows of each key with the greatest values, ties broken by
+    `ties`.
 
-    Of rows that only come: no other one can be a partner later.
+    Only for rows that are never deleted: no other row can become a partner later.
     """
     top = join.right
     if not join.arrival or not isinstance(top, TopN) or top.limit is None or top.offset or top.with_ties:

@@ -1,1 +1,1 @@
-"""The statements of SQL, one module a statement or family."""
+"""The statements of SQL, one module for each statement or family."""

@@ -1,8 +1,8 @@
 """ALTER of relations: RENAME TO, ADD COLUMN, RENAME COLUMN, in one commit.
 
-Views run on as they are: their plans, and what data are called, know relations by id and columns by the names that they
-had first. A view's text is not changed; the catalog keeps what it called things (`Relation.known`), so that `*` stays
-what it was and names go on meaning what they meant, as in PostgreSQL. SHOW CREATE says what is called otherwise now.
+Views continue unchanged: their plans and files refer to relations by id, and to columns by their first names. A view's
+text is not changed. The catalog stores the names that the text uses (`Relation.known`), so that `*` keeps its columns
+and names keep their meaning, as in PostgreSQL. SHOW CREATE adds what is named differently now.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _NO_COLUMNS: Final = ("PRIMARY", "PRIMARY KEY", "WATERMARK", "INDEX", "CONSTRAIN
 
 
 def alter(session: Session, statement: Alter) -> Result:
-    """ALTER of one relation. What a transaction alters others see from COMMIT on."""
+    """ALTER of one relation. In a transaction, others see it after COMMIT."""
     command = f"ALTER {kind_word(statement).upper()}"
     session.require_definer(command)
     relation = _altered(session, statement)
@@ -57,7 +57,7 @@ def alter(session: Session, statement: Alter) -> Result:
 
 
 def _altered(session: Session, statement: Alter) -> Relation | None:
-    """The relation that a statement names; None if there is none, which IF EXISTS allows."""
+    """The relation that a statement names; None if there is none and the statement has IF EXISTS."""
     name = statement.name
     relation = named(session, name, statement)
     if relation is None:
@@ -170,7 +170,7 @@ def _rename_column(session: Session, statement: RenameColumn, relation: Relation
 
 
 def _check_columns_change(session: Session, statement: Alter, relation: Relation, what: str, *, sources: bool) -> None:
-    """FEATURE_NOT_SUPPORTED for a relation whose columns are not its own; TRANSACTION_STATE for one that the open
+    """FEATURE_NOT_SUPPORTED for a relation whose columns follow from a query; TRANSACTION_STATE for one that the open
     transaction has written.
     """
     fed = isinstance(relation, Table) and bool(relation.connector) if sources else isinstance(relation, Source)
@@ -188,7 +188,7 @@ def _check_columns_change(session: Session, statement: Alter, relation: Relation
 
 
 def _note(session: Session, relation: Relation) -> None:
-    """Keep what a relation is called now for those whose text names it."""
+    """Stores the present names of a relation for those whose text refers to it."""
     known = Known(relation.name, relation.schema, tuple(c.name for c in relation.columns))
     for other in list(session.catalog.relations.values()):
         names_it = relation.id in other.depends_on or relation.id == other.feeds
@@ -222,7 +222,7 @@ def _with_name(relation: Relation, name: str) -> str:
 
 
 def _with_column(relation: Relation, definition: str) -> str:
-    """The CREATE statement with a further column; that of CREATE TABLE … AS with its columns in place of the query."""
+    """The CREATE statement with a further column. CREATE TABLE … AS gets its columns in place of the query."""
     made = _created(relation)
     if made is None:
         return relation.sql
@@ -234,7 +234,7 @@ def _with_column(relation: Relation, definition: str) -> str:
 
 
 def _with_column_called(relation: Relation, old: str, new: str) -> str:
-    """The CREATE statement with another name of a column: where it is declared, in keys, indexes and watermarks."""
+    """The CREATE statement with a column renamed: in its declaration, in keys, indexes and watermarks."""
     made = _created(relation)
     if made is None or (isinstance(made, CreateTable) and made.query is not None):
         return relation.sql
@@ -252,7 +252,7 @@ def _with_column_called(relation: Relation, old: str, new: str) -> str:
 
 
 def _list(relation: Relation, made: Create) -> tuple[list[list[Token]], Token, list[Token]]:
-    """The items of the list of columns, its closing parenthesis, and what stands behind that."""
+    """The items of the column list, its closing parenthesis, and what follows it."""
     tokens = [t for t in tokenize(relation.sql, language_named(relation.dialect)) if t.start >= made.name_span.end]
     depth, items = 0, [[]]  # type: ignore[var-annotated]
     for i, token in enumerate(tokens):
@@ -268,12 +268,12 @@ def _list(relation: Relation, made: Create) -> tuple[list[list[Token]], Token, l
 
 
 def _created(relation: Relation) -> Create | None:
-    """The statement that made it; None for an index that CREATE STREAM has made."""
+    """The statement that created it; None for an index that CREATE STREAM has created."""
     made = read_script(relation.sql, language_named(relation.dialect))[-1]
     return made if isinstance(made, Create) and made.name == relation.name else None
 
 
 def _written(name: str, relation: Relation) -> str:
-    """A name as it is written in the relation's dialect."""
+    """A name as the relation's dialect writes it."""
     plain = re.fullmatch("[a-z_][a-z0-9_]*", name) and language_named(relation.dialect).semantics.folding != "upper"
     return name if plain else '"' + name.replace('"', '""') + '"'

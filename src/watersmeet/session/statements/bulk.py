@@ -1,4 +1,4 @@
-"""Many rows for one INSERT: the parameters become columns of a table instead of thousands of statements."""
+"""One INSERT for many rows: the parameters become columns of a table instead of thousands of statements."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _MARK: Final = "\ue000"
 
 
 def insert_many(session: Session, text: str, rows: Sequence[Sequence[Any]]) -> Result | None:
-    """Run an INSERT of one row of plain parameters for all `rows` at once.
+    """Runs an INSERT of one row of plain parameters for all `rows` at once.
 
-    None, with nothing done, for any other statement and for values that need SQL's conversions.
+    Returns None, with nothing done, for any other statement and for values that need SQL's conversions.
     """
     width = len(rows[0])
     if _MARK in text or any(len(row) != width for row in rows):
@@ -78,7 +78,7 @@ def insert_many(session: Session, text: str, rows: Sequence[Sequence[Any]]) -> R
 
 
 def _parameters(query: exp.Expression) -> list[int] | None:
-    """The number of the parameter in each place of a single row of VALUES, if there is nothing else in it."""
+    """The number of the parameter in each place, if VALUES has a single row of nothing but parameters."""
     if not isinstance(query, exp.Values) or len(query.expressions) != 1:
         return None
     row = query.expressions[0]
@@ -114,7 +114,7 @@ def _is_plain(values: Sequence[Any], kind: SqlType) -> bool:
 
 
 def _omitted(session: Session, relation: Relation, columns: Sequence[Field], rows: int) -> dict[str, pa.Array]:
-    """What columns get that are not given, for so many rows."""
+    """The values of columns that are left out, for that many rows."""
     if not columns:
         return {}
     now_us = session.database.clock.now_us()

@@ -1,4 +1,4 @@
-"""INSERT, UPDATE and DELETE: which rows of a table go and which come, computed over its newest content."""
+"""INSERT, UPDATE and DELETE: which rows of a table are deleted and inserted, computed from its newest content."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def insert(session: Session, statement: Insert) -> Result:
 
 @dataclass(frozen=True)
 class _Bound:
-    """An INSERT whose names mean relations and columns. target: the relation as it takes rows."""
+    """An INSERT with its names resolved. target: the relation with the columns that a writer may give."""
 
     relation: Relation
     target: Relation
@@ -67,7 +67,7 @@ class _Bound:
 
 
 def _bound_insert(session: Session, statement: Insert) -> _Bound:
-    """The caller holds the guard, and does the INSERT under it."""
+    """The caller holds the guard and runs the INSERT under it."""
     relation = writable(session, statement.table, statement, "insert into")
     if runs_on(session, statement.query):
         hint = (
@@ -101,7 +101,7 @@ def _insert(session: Session, made: _Bound, statement: Insert) -> Result:
 
 
 def insert_rows(session: Session, relation: Relation, incoming: pa.Table, statement: Insert) -> Result:
-    """Insert rows that have the relation's columns. The caller holds the guard."""
+    """Inserts rows that have the relation's columns. The caller holds the guard."""
     incoming = as_kept(relation, settled(relation, incoming, statement))
     check_rows(relation, incoming, statement)
     incoming, rejected = in_order(session, relation, incoming)
@@ -126,7 +126,7 @@ def delete(session: Session, statement: Delete) -> Result:
 
 
 def _buried(session: Session, statement: Delete) -> Result:
-    """DELETE FROM a topic writes, as in Lenses: a tombstone for each key of the records that match.
+    """DELETE FROM a topic writes tombstones, as in Lenses: one for each key of the matching records.
 
     FEATURE_NOT_SUPPORTED for RETURNING.
     """
@@ -186,7 +186,7 @@ def update(session: Session, statement: Update) -> Result:
 
 
 def writable(session: Session, name: Name, statement: Statement, what: str, *, changing: bool = False) -> Relation:
-    """The table that the session may write. changing: rows go, which an append-only table refuses."""
+    """The table, if the session may write it. changing: rows are deleted, which an append-only table refuses."""
     session.require_writer(what.split(maxsplit=1)[0].upper())
     if session.transaction is not None and session.transaction.read_only:
         raise error("READ_ONLY_SESSION", f"can't {what} a table in a read-only transaction")
@@ -237,7 +237,7 @@ def writable(session: Session, name: Name, statement: Statement, what: str, *, c
 
 
 def insert_targets(relation: Relation, statement: Insert) -> tuple[Target, ...]:
-    """The columns that an INSERT fills, in the order in which values are given."""
+    """The columns that an INSERT fills, in the order in which it gives their values."""
     if not statement.columns:
         return tuple(Target(c) for c in relation.written if c.name != DELTA_COLUMN)
     found = named_targets(relation, statement.columns, statement)
@@ -288,7 +288,7 @@ def _matching(
 
 
 def _both_images(query: Bounded, relation: Relation, targets: tuple[Target, ...]) -> Bounded:
-    """The query for old row and new row side by side, from one for old row and new values."""
+    """The query for old and new row side by side, made from one for the old row and the new values."""
     width = len(relation.columns)
     names = [f"x{i}" for i in range(len(query.columns))]
     old = [f"{names[i]} AS o{i}" for i in range(width)]
@@ -324,7 +324,7 @@ def returning(
     rows: pa.Table,
     statement: Statement,
 ) -> tuple[Schema, pa.Table]:
-    """The columns and rows that `items` give over `rows` of `relation`."""
+    """The columns and rows of `items` over `rows` of `relation`."""
     query = bounded(session, exp.select(*items).from_(table_tree(relation, alias), copy=False), statement.text)
     if set(query.depends_on) - {relation.id} or sum(1 for i in items for _ in i.find_all(exp.Subquery)):
         raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", "a subquery in RETURNING is not supported")

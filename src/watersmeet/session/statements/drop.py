@@ -14,7 +14,7 @@ from watersmeet.session.access.words import is_called, used_instead
 
 
 def drop(session: Session, statement: Drop) -> Result:
-    """DROP of relations of one kind, all or none."""
+    """DROP of relations of one kind: all or none."""
     command = f"DROP {kind_word(statement).upper()}"
     session.require_definer(command)
     found = [r for name in statement.names if (r := _dropped(session, name, statement)) is not None]

@@ -25,7 +25,7 @@ _MADE: Final = (st.Create, st.CreateSchema, st.Drop, st.DropFunction, st.DropSch
 
 
 def explain_statement(session: Session, statement: st.Explain) -> Result:
-    """EXPLAIN CREATE MATERIALIZED VIEW …, or of a SELECT. Makes nothing."""
+    """EXPLAIN CREATE MATERIALIZED VIEW …, or of a SELECT. Creates nothing."""
     inner = statement.statement
     if isinstance(inner, st.Refused):
         raise inner.error
@@ -47,7 +47,7 @@ def explain_statement(session: Session, statement: st.Explain) -> Result:
 
 
 def _running_lines(session: Session, statement: st.Statement, options: ExplainOptions) -> list[str] | None:
-    """The plan of what follows its inputs: a view, a pump, a processor, a query that runs until it is stopped.
+    """The plan of something that follows its inputs: a view, a pump, a processor, a running query.
 
     None for anything else.
     """
@@ -74,9 +74,9 @@ def _planning(session: Session) -> dict[str, Any]:
 
 
 def explain_script(session: Session, text: str) -> list[tuple[str, list[str]]]:
-    """Name and plan of whatever in a script follows its inputs.
+    """The name and plan of everything in a script that follows its inputs.
 
-    The script is run but for its rows, its queries and its connectors.
+    Runs the script without its rows, queries and connectors.
     """
     session.replace_connectors = True
     plans: list[tuple[str, list[str]]] = []
@@ -98,7 +98,7 @@ def explain_script(session: Session, text: str) -> list[tuple[str, list[str]]]:
 
 
 def _batch_lines(session: Session, statement: st.Select, kind: st.ExplainFormat) -> list[str]:
-    """The plan by which DuckDB reads the content, in DuckDB's form."""
+    """The plan by which DuckDB reads the content, as DuckDB prints it."""
     query = bounded(session, statement.query, statement.text)
     with reading(session, query, newest=False) as connection:
         rows = connection.execute(f"EXPLAIN (FORMAT {_DUCKDB_FORMATS[kind]}) {query.sql}").fetchall()

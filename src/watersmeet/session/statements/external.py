@@ -68,9 +68,7 @@ _TRUTH: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
 def create_external_table(session: Session, statement: CreateExternalTable) -> Result:
-    """A table whose content is brought from outside when a statement names it; for a query that runs it stands still
-    (TP-18).
-    """
+    """A table whose content is fetched when a statement names it. For a running query it never changes (TP-18)."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE EXTERNAL TABLE")
     options = dict(statement.options)
@@ -95,7 +93,7 @@ def create_external_table(session: Session, statement: CreateExternalTable) -> R
 
 
 def _over_stream(session: Session, statement: CreateExternalTable, options: dict[str, str]) -> None:
-    """An external table over a relation of this database: a view of it that stands still for a query that runs."""
+    """An external table over a relation of this database: a view of it that never changes for a running query."""
     kind = options.pop("type").lower()
     below = _stream(session, statement, Clause(name=kind, options=options, span=statement.name_span))
     columns = (
@@ -121,7 +119,7 @@ def _query(below: Relation, columns: Schema) -> str:
 
 
 def create_external_stream(session: Session, statement: CreateExternalStream) -> Result:
-    """A stream that a connector feeds (TP-12): an append stream for all that reads it."""
+    """A stream that a connector feeds (TP-12). Its readers see an append-only stream."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE EXTERNAL STREAM")
     check_columns(statement.columns, statement)
@@ -148,8 +146,8 @@ def create_external_stream(session: Session, statement: CreateExternalStream) ->
 
 
 def create_dictionary(session: Session, statement: CreateDictionary) -> Result:
-    """A dictionary (TP-19, TP-44 to TP-48): content from outside, or of a stream, that joins look up as its layout
-    says.
+    """A dictionary (TP-19, TP-44 to TP-48): content from outside or from a stream. Its layout says how joins look it
+    up.
     """
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE DICTIONARY")
@@ -199,7 +197,7 @@ def create_dictionary(session: Session, statement: CreateDictionary) -> Result:
 
 
 def _external(kind: str, options: dict[str, str], name: str, database: str) -> External:
-    """Where a content is. database: what the option is called that names the database there."""
+    """Where the content is. database: the name of the option that names the database there."""
     if "query" in options:
         raise error("FEATURE_NOT_SUPPORTED", "the option QUERY of a source is not supported", hint="Name a table.")
     if kind == "file":
@@ -211,9 +209,9 @@ def _external(kind: str, options: dict[str, str], name: str, database: str) -> E
 
 
 def _fill(session: Session, statement: CreateRelation, relation: ExternalTable, what: str, span: Span) -> None:
-    """Put a relation into the catalog with its content. If that can't be read, nothing is left.
+    """Adds a relation with its content. If the content can't be read, nothing is left.
 
-    span: of what says where it is.
+    span: the clause that says where it is.
     """
     outside, external = session.database.outside, relation.external
 
@@ -231,7 +229,7 @@ def _fill(session: Session, statement: CreateRelation, relation: ExternalTable, 
 
 
 def _layout(session: Session, statement: CreateDictionary) -> Dictionary:
-    """How the dictionary answers. FEATURE_NOT_SUPPORTED, INVALID_PARAMETER, CONNECTOR_OPTION."""
+    """How joins look up the dictionary. FEATURE_NOT_SUPPORTED, INVALID_PARAMETER, CONNECTOR_OPTION."""
     layout = statement.layout
     name = layout.name.removeprefix("complex_key_")
     known = {**_WHOLE, **_CACHES, **_OTHERS}
@@ -334,7 +332,7 @@ def _stream(session: Session, statement: CreateRelation, clause: Clause) -> Rela
 
 
 def _columns_of(below: Relation, columns: Schema, statement: CreateRelation, span: Span) -> Schema:
-    """The columns of a relation that are called as `columns` and have their types.
+    """The columns of a relation with the names and types of `columns`.
 
     UNDEFINED_COLUMN, DATATYPE_MISMATCH.
     """
@@ -360,7 +358,7 @@ def _columns_of(below: Relation, columns: Schema, statement: CreateRelation, spa
 
 
 def _check_columns_of(below: Relation, statement: CreateDictionary, span: Span) -> None:
-    """A stream has the dictionary's columns, and one row for each of its keys."""
+    """Checks that a stream has the dictionary's columns, and one row for each of its keys."""
     _columns_of(below, statement.columns, statement, span)
     if not below.primary_key or set(below.primary_key) != set(statement.primary_key):
         raise error_at(
@@ -373,7 +371,7 @@ def _check_columns_of(below: Relation, statement: CreateDictionary, span: Span) 
 
 
 def _located(statement: CreateRelation, span: Span, action: Callable[[], T]) -> T:
-    """The result of `action`, whose errors get the place `span`."""
+    """The result of `action`. Its errors get the place `span`."""
     try:
         return action()
     except Error as err:

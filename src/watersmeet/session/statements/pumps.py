@@ -1,8 +1,8 @@
-"""CREATE PUMP: what a query over streams gives is written to a stream, as long as the pump is started.
+"""CREATE PUMP: writes the rows of a query over streams to a stream, as long as the pump is started.
 
-What SQLstream's users write beside views. A pump that is started is a materialised view whose rows are copied to its
-stream (`copying`); one that is stopped is its text. It sees what comes after its start; what came before it was stopped
-is written.
+SQLstream's users write pumps beside views. A started pump is a materialized view whose rows are copied to its stream; a
+stopped one is only its text. A pump reads what arrives after its start, and everything that arrived before it was
+stopped is written.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _PUMPS: Final = (Pump, StoppedPump)
 
 
 def create_pump(session: Session, statement: CreatePump) -> Result:
-    """CREATE PUMP name STARTED or STOPPED AS INSERT INTO stream SELECT STREAM …; errors of the query also for one that
-    is not started.
+    """CREATE PUMP name STARTED or STOPPED AS INSERT INTO stream SELECT STREAM …. Errors in the query are raised for a
+    stopped pump too.
     """
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE PUMP")
@@ -57,7 +57,7 @@ def create_pump(session: Session, statement: CreatePump) -> Result:
 
 
 def alter_pump(session: Session, statement: AlterPump) -> Result:
-    """ALTER PUMP name, … START or STOP, one after the other; nothing happens to one that is so already."""
+    """ALTER PUMP name, … START or STOP, one after the other. A pump already in that state stays as it is."""
     session.require_definer("ALTER PUMP")
     for relation in _altered(session, statement):
         with own_transaction(session):
@@ -110,7 +110,7 @@ def _start(session: Session, statement: CreatePump) -> None:
 
 
 def _restart(session: Session, relation: Relation) -> None:
-    """Makes a stopped pump run, with names meaning what they meant when it was made."""
+    """Starts a stopped pump. Names mean what they meant when it was created."""
     then = replace(session, variables=Variables(relation.dialect), view=relation)
     then.variables.restore(session.variables.saved())
     then.variables.set(DIALECT, relation.dialect)
@@ -123,7 +123,7 @@ def _restart(session: Session, relation: Relation) -> None:
 
 
 def _with_columns(session: Session, statement: CreatePump) -> CreatePump:
-    """The statement with the names of the columns that its rows go to, in the order of the select list."""
+    """The statement with the columns that its rows go to, in the order of the select list."""
     assert statement.into is not None
     stream = session.relation(statement.into, statement)
     columns = (
@@ -145,7 +145,7 @@ def _with_columns(session: Session, statement: CreatePump) -> CreatePump:
 
 
 def _promoting(query: exp.Expression, names: Sequence[str]) -> exp.Expression:
-    """The query of which the item that goes to ROWTIME is called so, and with that is the ROWTIME of the rows."""
+    """The query with the item that goes to ROWTIME named so, which makes it the ROWTIME of the rows."""
     if ROWTIME not in names or not isinstance(query, exp.Select):
         return query
     query = query.copy()

@@ -93,24 +93,24 @@ DEFINING: Final = (
 
 
 def handler_of(kind: type[st.Statement]) -> Handler | None:
-    """What runs statements of a type. None if nothing does."""
+    """The function that runs statements of a type; None if there is none."""
     return function_named(HANDLERS[kind]) if kind in HANDLERS else None
 
 
 def bind(session: Session, statement: st.Create) -> Bound:
-    """The view that a statement would make, for EXPLAIN."""
+    """The view that a statement would create, for EXPLAIN."""
     bound: Bound = function_named(_BINDERS[type(statement)])(session, statement)
     return bound
 
 
 def insert_many(session: Session, text: str, rows: Sequence[Sequence[Any]]) -> Result | None:
-    """An INSERT for many rows of parameters at once; None, with nothing done, if it has to be run for each."""
+    """One INSERT for many rows of parameters; None, with nothing done, if it has to run for each row."""
     done: Result | None = function_named("bulk.insert_many")(session, text, rows)
     return done
 
 
 def function_named(name: str) -> Callable[..., Any]:
-    """A function by module and name: imported when it is first needed."""
+    """A function by module and name. The module is imported when the function is first needed."""
     module, _, function = name.rpartition(".")
     found: Callable[..., Any] = getattr(importlib.import_module(f"watersmeet.session.statements.{module}"), function)
     return found

@@ -1,4 +1,4 @@
-"""CREATE SCHEMA and DROP SCHEMA, with what is in them."""
+"""CREATE SCHEMA and DROP SCHEMA, with their content."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from watersmeet.session.statements.sqlfunctions import drop_functions
 
 
 def create_schema(session: Session, statement: CreateSchema) -> Result:
-    """CREATE SCHEMA. OR REPLACE: what is in it goes, too (SQLstream, "CREATE SCHEMA"), unless others read that."""
+    """CREATE SCHEMA. OR REPLACE also drops its content (SQLstream, "CREATE SCHEMA"), unless others read that."""
     if not (statement.replaces and statement.name.name in session.catalog.schemas):
         return make_schema(session, statement)
     session.require_definer("CREATE")
@@ -26,7 +26,7 @@ def create_schema(session: Session, statement: CreateSchema) -> Result:
 
 
 def drop_schema(session: Session, statement: DropSchema) -> Result:
-    """DROP SCHEMA, all or none; with CASCADE what is in it and what reads that goes, too."""
+    """DROP SCHEMA: all or none. CASCADE also drops the content and what reads it."""
     word = session.semantics.schema_word
     command = f"DROP {word.upper()}"
     session.require_definer(command)
@@ -53,7 +53,7 @@ def drop_schema(session: Session, statement: DropSchema) -> Result:
 
 
 def _content(session: Session, schemas: Sequence[str]) -> tuple[list[Relation], list[SqlFunction]]:
-    """The relations and functions of SQL in some schemas."""
+    """The relations and SQL functions in some schemas."""
     catalog = session.catalog
     functions = [f for f in catalog.functions.values() if f.schema in schemas and not f.dropped]
     return [r for r in catalog.relations.values() if r.schema in schemas], functions

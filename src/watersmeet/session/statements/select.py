@@ -1,4 +1,4 @@
-"""SELECT: over the content at one moment, or until it is stopped; KILL QUERY."""
+"""SELECT: over the content as of one moment, or until it is stopped. KILL QUERY."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _NUMBERS: Final = itertools.count(1)
 
 
 def select(session: Session, statement: Select) -> Result:
-    """Run a query; one that names streams goes on until its cursor is closed.
+    """Runs a query. One that names streams runs until its cursor is closed.
 
-    Inside a transaction that may write, tables are shown with its own changes.
+    In a transaction that may write, tables are shown with its own changes.
     """
     if runs_on(session, statement.query):
         shown = running.ShownQuery(start(session, statement, log=session.semantics.changes_topics == "records"))
@@ -53,11 +53,9 @@ def select(session: Session, statement: Select) -> Result:
 
 
 def start(session: Session, statement: Select | Subscribe, *, log: bool = False) -> running.RunningQuery:
-    """Start a query that runs until it is stopped: when this returns it shows what its inputs have.
+    """Starts a running query. When this returns, it shows what its inputs have.
 
-    Errors of the binder and the planner.
-
-    log: of a table of records it gives the changes, as its topic has them.
+    Errors of the binder and the planner. log: give the changes of a table of records as its topic has them.
     """
     session.require_writer("a query that runs until it is stopped")
     database, transaction = session.database, session.transaction
@@ -96,7 +94,7 @@ def start(session: Session, statement: Select | Subscribe, *, log: bool = False)
 
 
 def _free_id(session: Session, request: emission_request.Request, text: str) -> str:
-    """The id of a new query: the one that it asks for, or a new number. DUPLICATE_OBJECT for that of another query."""
+    """The id of a new query: the one that it asks for, or a new number. DUPLICATE_OBJECT if another query has it."""
     runs = {q.name for q in session.queries()}
     kept = {r.name for r in session.catalog.relations.values() if isinstance(r, Subscription)}
     wanted = request.query_id
@@ -116,7 +114,7 @@ def _free_id(session: Session, request: emission_request.Request, text: str) -> 
 
 
 def kill_query(session: Session, statement: KillQuery) -> Result:
-    """KILL QUERY: ends queries that run, of any cursor of the connection. UNDEFINED_OBJECT, and none is ended then."""
+    """KILL QUERY: ends running queries of any cursor of the connection. UNDEFINED_OBJECT, and then ends none."""
     running = {q.name: q for q in session.queries()}
     for name in statement.ids:
         if name.name not in running:

@@ -48,7 +48,7 @@ def set_variable(session: Session, statement: SetVariable) -> Result:
 
 
 def _of_processor(session: Session, statement: SetVariable, failure: Error) -> Error:
-    """The error with its place; FEATURE_NOT_SUPPORTED for what only looks like a setting of Lenses' processors."""
+    """The error with its place; FEATURE_NOT_SUPPORTED for a name that only looks like a processor setting of Lenses."""
     if (
         failure.condition == "UNDEFINED_OBJECT"
         and session.semantics.processors_have_settings
@@ -67,7 +67,7 @@ def _of_processor(session: Session, statement: SetVariable, failure: Error) -> E
 
 
 def _tell_missing(session: Session) -> None:
-    """Names the schemas of the path that do not exist: they are looked into once they do."""
+    """Notes the schemas of the path that do not exist. Names are looked up there once they do."""
     for name in listed(session.variables.get("search_path")):
         if name != USER_SCHEMA and schema_meant(name, session.catalog) is None:
             session.notice(f'schema "{name}" does not exist')

@@ -1,4 +1,4 @@
-"""SHOW and DESCRIBE: what the catalog has and how views do."""
+"""SHOW and DESCRIBE: the content of the catalog and the state of views."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ _QUERIES: Final = (
 
 
 def describe(session: Session, statement: Describe) -> Result:
-    """DESCRIBE name: the columns and what is known of the relation."""
+    """DESCRIBE name: the columns and other properties of the relation."""
     return _columns(session, session.relation(statement.name, statement), "DESCRIBE")
 
 
@@ -136,7 +136,7 @@ def _unwritten(session: Session, view: dict[str, Any]) -> str:
 
 
 def _jobs(session: Session, statement: Show) -> Result:
-    """A row for each view and each source: what it has done, and what is wrong with it."""
+    """A row for each view and each source: its progress, and its errors."""
     status = database_status(session)
     state = status["state"]
     rows: list[tuple[Any, ...]] = []
@@ -185,7 +185,7 @@ def _jobs(session: Session, statement: Show) -> Result:
 
 
 def _errors(session: Session, statement: Show) -> Result:
-    """What went wrong so far: failed views, errors in expressions, records and files that were set aside."""
+    """All errors so far: failed views, errors in expressions, records and files that were set aside."""
     status = database_status(session)
     rows: list[tuple[Any, ...]] = []
     if status["error"] is not None:
@@ -236,7 +236,7 @@ def _nulls(count: int) -> str:
 
 
 def _dead_letters(session: Session, statement: Show) -> Result:
-    """Records and files of sources that could not be read: where they were, why, and what they were."""
+    """Records and files of sources that could not be read: their place, the reason, and their text."""
     wanted = None if statement.name is None else session.relation(statement.name, statement)
     rows: list[tuple[Any, ...]] = []
     for source in database_status(session)["sources"]:
@@ -254,7 +254,7 @@ def _dead_letters(session: Session, statement: Show) -> Result:
 
 
 def _memory(session: Session, statement: Show) -> Result:
-    """What the processes of this database use on this machine, and what its own process remembers."""
+    """The memory that the processes of this database use on this machine, and what this process caches."""
     found = memory_status(session)
     parts = ("main", "workers", "java", "packs", "commits")
     rows = [(part, found[f"{part}_bytes"], found.get(f"{part}_mapped_bytes")) for part in parts]
@@ -289,7 +289,7 @@ def _databases(session: Session, statement: Show) -> Result:
 
 
 def _listed(session: Session, statement: Show) -> list[Relation]:
-    """The relations of the schema that FROM names; without FROM those that need no schema in front of their names."""
+    """The relations of the schema that FROM names; without FROM, those that need no schema in front of their names."""
     catalog = session.catalog
     if statement.name is None:
         return [r for r in catalog.relations.values() if catalog.by_name(r.name) is r]
@@ -300,8 +300,8 @@ def _listed(session: Session, statement: Show) -> list[Relation]:
 
 
 def _queries(session: Session, statement: Show) -> Result:
-    """The queries that run: what KILL QUERY calls them, and their texts; and subscriptions that wait to be recovered,
-    with what is kept for them, or are lost.
+    """The running queries with their ids for KILL QUERY and their texts; also subscriptions without a reader, with the
+    changes kept for them, or lost.
     """
     running = session.queries()
     rows: list[tuple[Any, ...]] = [(q.name, q.started_us, q.text, "runs", None, None) for q in running]
@@ -343,7 +343,7 @@ def _indexes(session: Session, rows: list[Relation]) -> Result:
 
 
 def _create(session: Session, statement: Show) -> Result:
-    """The statement that made a relation; the passwords of what it reads are hidden."""
+    """The statement that created a relation. Passwords of external systems are hidden."""
     assert statement.name is not None
     kind = statement.what.removeprefix("create ")
     relation = session.find(statement.name)
@@ -369,7 +369,7 @@ def _create(session: Session, statement: Show) -> Result:
 
 
 def _called_now(catalog: Catalog, view: Relation) -> str:
-    """What is called otherwise now than in the text of a view, as a comment of SQL; empty if nothing is."""
+    """What is named differently now than in the text of a view, as an SQL comment; empty if nothing is."""
     called = []
     for relation_id, known in view.known.items():
         actual = catalog.relations.get(relation_id)
@@ -386,9 +386,9 @@ def _called_now(catalog: Catalog, view: Relation) -> str:
 
 
 def _columns(session: Session, relation: Relation, command: str) -> Result:
-    """A row for each column, then (DESCRIBE) the key, the columns with a watermark, the indexes and the kind.
+    """A row for each column; with DESCRIBE also the key, the columns with a watermark, the indexes and the kind.
 
-    Of a topic a field is not NULL that every record with a value has: what is stored of a tombstone is nobody's value.
+    A field of a topic is NOT NULL if every record with a value has it. Nobody reads what is stored for a tombstone.
     """
     rows: list[Described] = [
         (c.name, c.type.sql, not c.nullable or c.name in relation.always_there) for c in relation.columns
@@ -399,7 +399,7 @@ def _columns(session: Session, relation: Relation, command: str) -> Result:
 
 
 def _facts(session: Session, relation: Relation) -> list[Described]:
-    """What there is to say of a relation beside its columns."""
+    """The properties of a relation beside its columns."""
     rows: list[Described] = []
     if relation.primary_key:
         rows.append(("primary key", ", ".join(relation.primary_key), None))
@@ -425,7 +425,7 @@ def _message(failure: dict[str, Any]) -> str:
 
 
 def _source_detail(source: dict[str, Any]) -> str | None:
-    """What a source says of itself beside its counts, as JSON; None if all is well and there is nothing to say."""
+    """The status of a source beside its counts, as JSON; None if there is nothing to report."""
     said = {
         k: v
         for k, v in source.items()

@@ -1,4 +1,4 @@
-"""SHOW TOPICS, TABLES and PROCESSORS of Lenses: topics, what keeps their records, what writes them."""
+"""SHOW TOPICS, TABLES and PROCESSORS of Lenses: topics, what stores their records, and what writes them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TOPICS: Final[Schema] = (
 
 
 def topics(relations: Iterable[Relation]) -> Result:
-    """A row for each relation; what is of another dialect has no formats."""
+    """A row for each relation. Those of other dialects have no formats."""
     return typed_result("SHOW", _TOPICS, [(r.name, *_facts(r)) for r in relations])
 
 

@@ -1,7 +1,7 @@
 """CREATE FUNCTION, DROP FUNCTION, SHOW FUNCTIONS.
 
-A function has one definition in a schema. Views keep the one that they were made with: what CREATE OR REPLACE replaces
-stays in the catalog for them, and no statement can call it any more.
+A function has one definition in a schema. Views keep the definition that they were created with: one that CREATE OR
+REPLACE replaces stays in the catalog for them, and no statement can call it any more.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from watersmeet.session.statements.like import like
 
 
 def create_function(session: Session, statement: CreateFunction) -> Result:
-    """CREATE FUNCTION. DUPLICATE_OBJECT, INVALID_NAME, errors of the body at their places in it."""
+    """CREATE FUNCTION. DUPLICATE_OBJECT, INVALID_NAME, errors in the body with their places."""
     session.require_definer("CREATE")
     command = "CREATE FUNCTION"
     schema = schema_for(session, statement)
@@ -65,7 +65,7 @@ def create_function(session: Session, statement: CreateFunction) -> Result:
 
 
 def drop_function(session: Session, statement: DropFunction) -> Result:
-    """DROP FUNCTION, all or none. UNDEFINED_FUNCTION, DEPENDENT_OBJECTS if something calls one, without CASCADE."""
+    """DROP FUNCTION: all or none. UNDEFINED_FUNCTION; without CASCADE, DEPENDENT_OBJECTS if something calls one."""
     command = "DROP FUNCTION"
     session.require_definer(command)
     found = [
@@ -79,7 +79,7 @@ def drop_function(session: Session, statement: DropFunction) -> Result:
 
 
 def drop_functions(session: Session, found: Sequence[SqlFunction], statement: Statement, *, cascade: bool) -> None:
-    """Drop functions, with CASCADE also what calls them."""
+    """Drops functions; with CASCADE also everything that calls them."""
     if not found:
         return
     functions, relations = _callers(session, found)
@@ -101,7 +101,7 @@ def drop_functions(session: Session, found: Sequence[SqlFunction], statement: St
 
 
 def _callers(session: Session, found: Iterable[SqlFunction]) -> tuple[list[SqlFunction], list[Relation]]:
-    """The functions and relations that call one of these, directly or not."""
+    """The functions and relations that call one of these, directly or indirectly."""
     catalog = session.catalog
     ids = {f.id for f in found}
     functions: list[SqlFunction] = []
@@ -114,7 +114,7 @@ def _callers(session: Session, found: Iterable[SqlFunction]) -> tuple[list[SqlFu
 
 
 def show_functions(session: Session, statement: Show) -> Result:
-    """SHOW FUNCTIONS: those of the schema that FROM names; without FROM those that need no schema in front."""
+    """SHOW FUNCTIONS: those of the schema that FROM names; without FROM, those that need no schema in front."""
     catalog = session.catalog
     known = [f for f in catalog.functions.values() if not f.dropped]
     if statement.name is None:
@@ -133,7 +133,7 @@ def show_functions(session: Session, statement: Show) -> Result:
 
 
 def show_create_function(session: Session, statement: Show) -> Result:
-    """SHOW CREATE FUNCTION: the statement that made it. UNDEFINED_FUNCTION."""
+    """SHOW CREATE FUNCTION: the statement that created it. UNDEFINED_FUNCTION."""
     name = statement.name
     assert name is not None
     found = find_function(session.catalog, name.name, name.schema)
@@ -153,7 +153,7 @@ def _named(session: Session, name: Name, types: Sequence[object] | None, stateme
 
 
 def _undefined(session: Session, name: Name, statement: Statement, other: SqlFunction | None = None) -> Exception:
-    """UNDEFINED_FUNCTION with near names. other: the one of that name, with other parameters."""
+    """UNDEFINED_FUNCTION with similar names. other: the function of that name with other parameters."""
     known = [f.shown for f in session.catalog.functions.values() if not f.dropped]
     return error_at(
         statement,

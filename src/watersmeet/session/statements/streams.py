@@ -1,4 +1,4 @@
-"""CREATE STREAM: a table that is written by INSERT; rows know when they came.
+"""CREATE STREAM: a table written by INSERT, whose rows carry their times.
 
 SQLstream, "JOIN clause"; Timeplus, "Multi-JOINs and ASOF JOINs".
 """
@@ -34,9 +34,9 @@ def _clock(statement: CreateStream) -> EventTime | None:
 
 
 def _declared(statement: CreateStream) -> dict[str, str]:
-    """What columns with DEFAULT get that an INSERT leaves out, as `Relation.defaults`: a constant, or the time.
+    """The values of columns with DEFAULT that an INSERT leaves out, as `Relation.defaults`: a constant, or the time.
 
-    FEATURE_NOT_SUPPORTED for other expressions; errors of constants.
+    FEATURE_NOT_SUPPORTED for other expressions; errors in constants.
     """
     types = {c.name: c.type for c in statement.columns}
     found = {}
@@ -62,7 +62,7 @@ def _declared(statement: CreateStream) -> dict[str, str]:
 
 
 def _is_arrival(node: exp.Expression, digits: int | None) -> bool:
-    """Whether an expression is the time of the INSERT, with no less digits of a second than its column has."""
+    """Whether an expression is the time of the INSERT, with at least as many digits of a second as its column."""
     if not isinstance(node, exp.Anonymous) or node.name != "date_trunc" or len(node.expressions) != 2:
         return False
     unit, time = node.expressions
@@ -70,7 +70,7 @@ def _is_arrival(node: exp.Expression, digits: int | None) -> bool:
 
 
 def create_stream(session: Session, statement: CreateStream) -> Result:
-    """CREATE STREAM and CREATE MUTABLE STREAM, with the indexes that it names, called `stream.index`."""
+    """CREATE STREAM and CREATE MUTABLE STREAM, with its indexes, which are named `stream.index`."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE STREAM")
     check_columns(statement.columns, statement)

@@ -1,6 +1,6 @@
-"""SUBSCRIBE TO, RECOVER FROM and UNSUBSCRIBE TO: queries that run, and stay when nobody reads them.
+"""SUBSCRIBE TO, RECOVER FROM and UNSUBSCRIBE TO: running queries that stay when nobody reads them.
 
-Proton's smoke tests of query states.
+Source: Proton's smoke tests of query states.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def subscribe(session: Session, statement: Subscribe) -> Result:
 
 
 def start_subscription(session: Session, statement: Subscribe) -> RunningQuery:
-    """As `select.start`; in a transaction it is a subscription from COMMIT on.
+    """Like `select.start`. In a transaction, it is a subscription from COMMIT on.
 
     FEATURE_NOT_SUPPORTED for a query that ends by itself.
     """
@@ -51,15 +51,15 @@ def start_subscription(session: Session, statement: Subscribe) -> RunningQuery:
 
 
 def recover_query(session: Session, statement: Recover) -> Result:
-    """RECOVER FROM: the query goes on, on this cursor."""
+    """RECOVER FROM: continues the query on this cursor."""
     shown = ShownQuery(recover(session, statement))
     return Result("RECOVER", shown.columns, running=shown)
 
 
 def recover(session: Session, statement: Recover) -> RunningQuery:
-    """Go on with a subscription that nobody reads.
+    """Continues a subscription that nobody reads.
 
-    UNDEFINED_OBJECT, DUPLICATE_OBJECT if somebody does, SUBSCRIPTION_LOST.
+    UNDEFINED_OBJECT, DUPLICATE_OBJECT if somebody reads it, SUBSCRIPTION_LOST.
     """
     session.require_writer("RECOVER FROM")
     database = session.database
@@ -106,7 +106,7 @@ def recover(session: Session, statement: Recover) -> RunningQuery:
 
 
 def unsubscribe(session: Session, statement: Unsubscribe) -> Result:
-    """UNSUBSCRIBE TO: ends a subscription for good; who reads it gets QUERY_CANCELED. UNDEFINED_OBJECT."""
+    """UNSUBSCRIBE TO: ends a subscription for good. Its reader gets QUERY_CANCELED. UNDEFINED_OBJECT."""
     session.require_definer("UNSUBSCRIBE TO")
     relation = _subscription(session, statement, statement.id)
     for query in session.queries():

@@ -123,7 +123,7 @@ def create_source(session: Session, statement: CreateSource) -> Result:
 
 
 def create_index(session: Session, statement: CreateIndex) -> Result:
-    """CREATE INDEX: an entry of the catalog, in the schema of its table."""
+    """CREATE INDEX: a catalog entry in the schema of its table."""
     table = session.relation(statement.table, statement)
     statement = replace(statement, schema=statement.schema or table.schema)
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
@@ -166,7 +166,7 @@ def create_index(session: Session, statement: CreateIndex) -> Result:
 
 
 def _connector(session: Session, statement: CreateRelation) -> dict[str, str]:
-    """The options of the connector; none if there is none, or if tests stand for it."""
+    """The options of the connector; none without a connector, or if tests replace it."""
     options = {n: v for n, v in statement.options.items() if n not in OPTIONS}
     if "connector" not in options and options:
         raise error_at(
@@ -180,7 +180,7 @@ def _connector(session: Session, statement: CreateRelation) -> dict[str, str]:
 
 
 def _checked(session: Session, relation: Made, statement: CreateRelation) -> Made:
-    """The relation as the catalog keeps it, if its columns and its connector's options can work."""
+    """The catalog entry, if its columns and its connector's options are valid."""
     if not relation.columns:
         raise error_at(
             statement,
@@ -201,7 +201,7 @@ def _checked(session: Session, relation: Made, statement: CreateRelation) -> Mad
 
 
 def insert_query(session: Session, relation: Relation, query: Bounded) -> Result:
-    """Fill the new table `relation` with the rows of `query`, whose columns it has."""
+    """Fills the new table `relation` with the rows of `query`, which has its columns."""
     with session.database.guard:
         targets = tuple(Target(c) for c in relation.columns)
         rows = fetch(session, assignable(query, targets, relation, session.database.clock.now_us()), newest=True)

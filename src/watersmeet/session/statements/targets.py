@@ -1,4 +1,4 @@
-"""Which streams a view can write: CREATE MATERIALIZED VIEW … INTO stream."""
+"""The streams that a view can write: CREATE MATERIALIZED VIEW … INTO stream."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from watersmeet.types import Schema
 def target_of(
     session: Session, statement: CreateMaterializedView, columns: Schema, depends_on: tuple[str, ...]
 ) -> Relation | None:
-    """The stream that the view's rows are written to; None without INTO.
+    """The stream that the view writes its rows to; None without INTO.
 
     UNDEFINED_RELATION, READ_ONLY_RELATION, UNDEFINED_COLUMN, DATATYPE_MISMATCH; FEATURE_NOT_SUPPORTED for a stream that
     the view reads.

@@ -45,7 +45,7 @@ _DELETED: Final = Field(TOMBSTONE, BOOLEAN, nullable=False)
 
 
 def create_topic(session: Session, statement: CreateTopic) -> Result:
-    """CREATE TABLE: a topic that is written by INSERT."""
+    """CREATE TABLE: a topic written by INSERT."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE TABLE")
     check_columns(statement.columns, statement)
@@ -71,7 +71,7 @@ def create_topic(session: Session, statement: CreateTopic) -> Result:
 
 
 def create_processor(session: Session, statement: CreateProcessor) -> Result:
-    """INSERT INTO … SELECT STREAM or TABLE: makes the topic, and the processor that writes it."""
+    """INSERT INTO … SELECT STREAM or TABLE: creates the topic and the processor that writes it."""
     session.require_definer("INSERT")
     bound = bind_processor(session, statement)
     declared = session.find(_target(statement))
@@ -88,7 +88,7 @@ def create_processor(session: Session, statement: CreateProcessor) -> Result:
 def stop_processor(session: Session, statement: StopProcessor) -> Result:
     """STOP PROCESSOR, DROP PROCESSOR: the topic that it writes stays as it is.
 
-    DEPENDENT_OBJECTS while views read that.
+    DEPENDENT_OBJECTS while views read the topic.
     """
     session.require_definer("STOP PROCESSOR")
     relation = session.find(statement.name)
@@ -119,9 +119,9 @@ def _target(statement: CreateProcessor) -> Name:
 
 
 def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
-    """What the statement would make.
+    """What the statement would create.
 
-    Errors of the binder, with their places; UNDEFINED_RELATION for a target that is not there.
+    Errors of the binder, with their places; UNDEFINED_RELATION for a missing target.
     """
     query = bind_query(statement.query, readable(session.catalog), statement.text, session.dialect)
     session.notices.extend(query.notices)
@@ -185,7 +185,7 @@ def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
 
 
 def _check_formats(statement: CreateProcessor, declared: Topic, name: Name) -> None:
-    """INVALID_PARAMETER for STORE with other formats than those that the topic was declared with."""
+    """INVALID_PARAMETER for STORE with formats other than those that the topic was declared with."""
     for word, said, has in (
         ("KEY", statement.key_format, declared.key_format),
         ("VALUE", statement.value_format, declared.value_format),
@@ -201,8 +201,8 @@ def _check_formats(statement: CreateProcessor, declared: Topic, name: Name) -> N
 
 
 def _into(session: Session, query: BoundQuery, declared: Relation, statement: CreateProcessor) -> BoundQuery:
-    """The query with the columns of a topic that is there: it must be empty, and read by nobody, as a processor is its
-    only writer.
+    """The query with the columns of an existing topic. The topic must be empty and without readers, as a processor is
+    its only writer.
 
     READ_ONLY_RELATION, DEPENDENT_OBJECTS, DATATYPE_MISMATCH, UNDEFINED_COLUMN, NOT_NULL_VIOLATION.
     """

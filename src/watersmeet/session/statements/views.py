@@ -23,7 +23,7 @@ from watersmeet.session.statements.targets import target_of
 
 
 def create_view(session: Session, statement: CreateView) -> Result:
-    """CREATE VIEW: kept as its text, bound to make sure that it can be read."""
+    """CREATE VIEW: stored as its text, and bound once to check it."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE VIEW")
     continuous = language_named(session.dialect).semantics.continuous
@@ -50,7 +50,7 @@ def create_view(session: Session, statement: CreateView) -> Result:
 
 
 def create_materialized_view(session: Session, statement: CreateMaterializedView) -> Result:
-    """Bind, compile, fill: when this returns the view shows what its inputs have."""
+    """Binds, compiles and fills. When this returns, the view shows what its inputs have."""
     if _is_there(session, statement) or not may_create(
         session, statement, statement.name, statement.name_span, statement.if_not_exists
     ):
@@ -65,7 +65,7 @@ def create_materialized_view(session: Session, statement: CreateMaterializedView
 
 
 def _is_there(session: Session, statement: CreateMaterializedView) -> bool:
-    """Whether CREATE OR REPLACE would make again what is there, whose content depends on its query alone."""
+    """Whether CREATE OR REPLACE would only create the existing view again, whose content depends on its query alone."""
     if not statement.replaces or session.semantics.continuous != "never":
         return False
     existing = session.catalog.by_name(statement.name, schema_for(session, statement))
