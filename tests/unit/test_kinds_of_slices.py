@@ -23,7 +23,9 @@ from watersmeet.slices import (
     SourceSlice,
 )
 from watersmeet.sources.dead_letters import DeadLetterWriter
+from watersmeet.sources.nexmarkevents import Settings
 from watersmeet.sources.reading import read_slice
+from watersmeet.sources.specs import NexmarkSpec
 
 FILE = FileSlice(
     relation="s1",
@@ -90,8 +92,8 @@ def test_a_new_kind_is_a_class():
 
         piece = LogSlice(relation="s4", offset=3)
         assert from_json(tuple[Slice, ...], to_json((piece, FILE))) == (piece, FILE)
-        with pytest.raises(Error, match="there is no reader for slices of kind log"):
-            read_slice(piece, {}, (), DeadLetterWriter(None))
+        with pytest.raises(Error, match="there is no reader for slices of kind log of a nexmark source"):
+            read_slice(piece, NexmarkSpec(None, Settings()), (), DeadLetterWriter(None))
         with pytest.raises(AssertionError, match="two kinds of slices are called log"):
 
             @dataclass(frozen=True, kw_only=True)

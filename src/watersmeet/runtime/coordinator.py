@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
@@ -21,7 +21,7 @@ from watersmeet.runtime.database import Database
 from watersmeet.runtime.eventtimes import clocks, event_times
 from watersmeet.runtime.idleness import Idleness, raised
 from watersmeet.runtime.inputs import Inputs
-from watersmeet.runtime.intents import Intent, divide
+from watersmeet.runtime.intents import InputSpec, Intent, divide
 from watersmeet.runtime.limits import most_rows, most_used
 from watersmeet.runtime.plans import load_circuit, save_circuit
 from watersmeet.runtime.rebuilds import check_rebuild, check_shared
@@ -317,7 +317,7 @@ class Coordinator:
     ) -> Intent:
         """The next intent. everywhere: as in `Intent`."""
         known = self._db.catalog().relations
-        specs: dict[str, dict[str, Any]] = {s.relation: {"fills": f} for s in slices if (f := _fills(s, known))}
+        specs = {s.relation: InputSpec(f) for s in slices if (f := _fills(s, known))}
         specs |= {s.relation: self._spec(s, circuit, known) for s in slices if not isinstance(s, ChangeSlice)}
         tasks = divide(slices, circuit.buckets) if slices or everywhere else ()
         self.epoch += 1
@@ -352,13 +352,13 @@ class Coordinator:
         overrides, self._overrides = self._overrides, {}
         return Live(self._idleness.idle(circuit, known, self._time_us), overrides, clocks(circuit))
 
-    def _spec(self, piece: Slice, circuit: Circuit, known: Mapping[str, Relation]) -> dict[str, Any]:
+    def _spec(self, piece: Slice, circuit: Circuit, known: Mapping[str, Relation]) -> InputSpec:
         relation_id = piece.relation
         if isinstance(piece, SourceSlice):
-            arrivals = [c.name for c in known[relation_id].columns if c not in known[relation_id].written]
-            return {**self.inputs.sources[relation_id].spec(), "arrivals": arrivals}
+            arrivals = tuple(c.name for c in known[relation_id].columns if c not in known[relation_id].written)
+            return InputSpec(source=self.inputs.sources[relation_id].spec(), arrivals=arrivals)
         columns = next((s.schema for s in circuit.sinks if s.relation_id == relation_id), None)
-        return {"columns": [c.to_json() for c in columns or known[relation_id].columns], "fills": _fills(piece, known)}
+        return InputSpec(_fills(piece, known), columns or known[relation_id].columns)
 
     def _scan(self) -> None:
         if self.circuit is not None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +22,7 @@ from watersmeet.catalog import EventTime, Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import LateRowFilter
 from watersmeet.kernel.arrays.times import microseconds
+from watersmeet.runtime.intents import TimedInput
 from watersmeet.store.manifests import OperatorCounts
 from watersmeet.watermarks import NOW, within
 
@@ -73,28 +73,23 @@ def observe(
     return ~late if count else None
 
 
-def event_times(circuit: Circuit, known: Mapping[str, Relation]) -> dict[str, dict[str, Any]]:
-    """JSON for an intent: the event times of the relations that the circuit reads.
+def event_times(circuit: Circuit, known: Mapping[str, Relation]) -> dict[str, TimedInput]:
+    """For an intent: the event times of the relations that the circuit reads.
 
-    drops: whether late rows go. A table that keeps the last row of each key shows every row that was written, and so
-    does a topic.
+    A table that keeps the last row of each key shows every row that was written, and so does a topic: none goes.
     """
     found = {}
     for relation_id in sorted({s.relation_id for s in circuit.scans}):
         relation = known.get(relation_id)
         if relation is not None and relation.event_time is not None:
             time = relation.event_time
-            found[relation_id] = {
-                "column": relation.column(time.column).to_json(),
-                "delay_us": time.delay_us,
-                "ahead_us": time.ahead_us,
-                "drops": bool(relation.time_columns) and relation.topic is None,
-            }
+            drops = bool(relation.time_columns) and relation.topic is None
+            found[relation_id] = TimedInput(relation.column(time.column), time.delay_us, time.ahead_us, drops)
     return found
 
 
 def clocks(circuit: Circuit) -> dict[str, dict[str, str]]:
-    """JSON for an intent: by relation, the number that the greatest time of a column is, and the column."""
+    """For an intent: by relation, the number that the greatest time of a column is, and the column."""
     found: dict[str, dict[str, str]] = {}
     for op in circuit.operators:
         if isinstance(op, LateRowFilter) and op.clock:

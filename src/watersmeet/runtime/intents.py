@@ -3,18 +3,44 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from watersmeet.circuit.epochs import Live, Mode
 from watersmeet.errors import error
 from watersmeet.serialization import from_json, to_json
 from watersmeet.slices import ChangeSlice, Slice
+from watersmeet.sources.specs import SourceSpec
 from watersmeet.store.manifests import Frontier
+from watersmeet.types import Field, Schema
 
 #: A task is not worth starting for less.
 _TASK_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """What reading the slices of one relation needs.
+
+    fills: what rows have in columns that were added after them. columns: as snapshots have them. source: of slices of a
+    connector. arrivals: the names of columns that are not in them: the time of the epoch (AS PROCTIME()).
+    """
+
+    fills: Mapping[str, str] = field(default_factory=dict)
+    columns: Schema = ()
+    source: SourceSpec | None = None
+    arrivals: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TimedInput:
+    """The event time of a relation. drops: whether late rows go; the other fields as in `catalog.EventTime`."""
+
+    column: Field
+    delay_us: int
+    ahead_us: int
+    drops: bool
 
 
 @dataclass(frozen=True)
@@ -23,8 +49,8 @@ class Intent:
 
     epoch: its number. circuit: fingerprint. frontier: what the inputs will have given once it is committed. mode: which
     kind of epoch it is. tasks: the slices that each task of stage 0 reads; a slice has a `seq`, its place in the
-    epoch's order of arrival. everywhere: every bucket runs, with or without rows. specs: by relation, what reading its
-    slices needs. time_us: the time of the epoch (microseconds since 1970, UTC), never below that of the one before.
+    epoch's order of arrival. everywhere: every bucket runs, with or without rows. specs: by relation, of those
+    that need one. time_us: the time of the epoch (microseconds since 1970, UTC), never below that of the one before.
     event_times: by relation with WATERMARK FOR, see `eventtimes.event_times`. most_rows: by join, the least and the
     most rows that its views allow, see `limits.most_rows`.
     """
@@ -35,9 +61,9 @@ class Intent:
     mode: Mode = field(default_factory=Live)
     tasks: tuple[tuple[Slice, ...], ...] = ()
     everywhere: bool = False
-    specs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    specs: dict[str, InputSpec] = field(default_factory=dict)
     time_us: int = 0
-    event_times: dict[str, dict[str, Any]] = field(default_factory=dict)
+    event_times: dict[str, TimedInput] = field(default_factory=dict)
     most_rows: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     @property

@@ -16,11 +16,12 @@ from watersmeet.circuit.operators import SEQ_ROW_BITS, Scan
 from watersmeet.errors import error
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.runtime.eventtimes import Numbers, Observed, observe
-from watersmeet.runtime.intents import Intent
+from watersmeet.runtime.intents import InputSpec, Intent
 from watersmeet.runtime.receipts import SourceCounts
 from watersmeet.slices import ChangeSlice, Slice, SnapshotSlice, SourceSlice
 from watersmeet.sources.dead_letters import DeadLetterWriter
 from watersmeet.sources.reading import read_slice
+from watersmeet.sources.specs import FileSpec
 from watersmeet.store.changes import decode_change, fitted
 from watersmeet.store.checkpoints import SnapshotFile
 from watersmeet.store.layout import Layout
@@ -87,9 +88,7 @@ def _tell(clocks: Mapping[str, str], table: pa.Table, diff: Diff, now_us: int, c
 
 def _drops(intent: Intent, relation_id: str) -> bool:
     """Whether late rows of the relation are left out: of what is new, not of history."""
-    return (
-        not intent.mode.reads_history and relation_id in intent.event_times and intent.event_times[relation_id]["drops"]
-    )
+    return not intent.mode.reads_history and relation_id in intent.event_times and intent.event_times[relation_id].drops
 
 
 def _without_late_rows(
@@ -106,12 +105,11 @@ def _without_late_rows(
 
 def _event_time(intent: Intent, relation_id: str, fields: dict[str, Field]) -> EventTime | None:
     """The event time of a relation, if it has one; its column is then among `fields`."""
-    spec = intent.event_times.get(relation_id)
-    if spec is None:
+    timed = intent.event_times.get(relation_id)
+    if timed is None:
         return None
-    column = Field.from_json(spec["column"])
-    fields.setdefault(column.name, column)
-    return EventTime(column.name, spec["delay_us"], spec["ahead_us"])
+    fields.setdefault(timed.column.name, timed.column)
+    return EventTime(timed.column.name, timed.delay_us, timed.ahead_us)
 
 
 def _columns(scan: Scan) -> list[Field]:
@@ -124,18 +122,17 @@ def _read(
 ) -> Iterable[_Part]:
     """The rows of a slice, in parts."""
     schema = arrow_schema(tuple(fields), positional=False)
+    spec = intent.specs.get(piece.relation, InputSpec())
     if isinstance(piece, ChangeSlice):
         blob = BlobRef(piece.file, piece.offset_bytes, piece.size_bytes, piece.rows)
         table, diff = decode_change(packs.read_blob(blob, "DATABASE_DAMAGED"))
         ordinals = np.arange(piece.first, piece.first + len(diff), dtype=np.int64)
-        yield fitted(table, schema, _fills(intent, piece)), diff, ordinals
+        yield fitted(table, schema, spec.fills), diff, ordinals
     elif isinstance(piece, SnapshotSlice):
         first = 0
         file = SnapshotFile(piece.name, piece.rows, piece.size_bytes)
-        whole = arrow_schema(
-            tuple(Field.from_json(c) for c in intent.specs[piece.relation]["columns"]), positional=False
-        )
-        for table, diff in read_snapshot(layout, file, whole, _fills(intent, piece)):
+        whole = arrow_schema(spec.columns, positional=False)
+        for table, diff in read_snapshot(layout, file, whole, spec.fills):
             yield table.select(schema.names), diff, np.arange(first, first + len(diff), dtype=np.int64)
             first += len(diff)
     elif isinstance(piece, SourceSlice):
@@ -144,26 +141,21 @@ def _read(
         raise error("INTERNAL_ERROR", f"there is no reader for slices of kind {piece.kind}")
 
 
-def _fills(intent: Intent, piece: Slice) -> dict[str, str]:
-    """What rows have in columns that were added after them."""
-    found: dict[str, str] = intent.specs.get(piece.relation, {}).get("fills", {})
-    return found
-
-
 def _read_source(
     layout: Layout, intent: Intent, piece: SourceSlice, fields: list[Field], counts: SourceCounts
 ) -> _Part:
     spec = intent.specs[piece.relation]
+    assert spec.source is not None
     # In a backfill the same records were set aside before: they are not set aside, nor counted, twice.
     again = intent.mode.reads_history
     directory = None if again else layout.dead(piece.relation)
     with DeadLetterWriter(directory, intent.epoch, piece.ordinal) as dead:
-        arrivals = [f for f in fields if f.name in spec.get("arrivals", ())]
-        rows = read_slice(piece, spec, [f for f in fields if f not in arrivals], dead)
+        arrivals = [f for f in fields if f.name in spec.arrivals]
+        rows = read_slice(piece, spec.source, [f for f in fields if f not in arrivals], dead)
     if dead.count and not again:
         counts.dead += dead.rows
         counts.first_dead = counts.first_dead or dead.first
-        if spec.get("options", {}).get("on_error") == "stop":
+        if isinstance(spec.source, FileSpec) and spec.source.options.on_error == "stop":
             raise _stopped(dead.first or {})
     table = rows.table
     for column in arrivals:  # AS PROCTIME(): the time of the epoch that reads the row

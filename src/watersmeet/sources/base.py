@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.slices import SourceSlice
+from watersmeet.sources.specs import SourceSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,8 @@ class Source(Protocol):
 
     relation_id: str
 
-    def spec(self) -> dict[str, Any]:
-        """JSON that `read_slice` needs beside each slice: columns and options. Constant for the source."""
+    def spec(self) -> SourceSpec:
+        """What `read_slice` needs beside each slice."""
 
     def poll(self, position: Any, budget_rows: int, budget_bytes: int, now_us: int, *, fresh: bool = False) -> Poll:
         """Slices that follow `position` (None at first; else that of the newest accepted poll).

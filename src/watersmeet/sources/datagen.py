@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ from watersmeet.sources.base import SourceRows
 from watersmeet.sources.generators import Generator, Moment, generator, least, split_options
 from watersmeet.sources.options import Options
 from watersmeet.sources.paced import PacedSource
+from watersmeet.sources.specs import DatagenSpec
 from watersmeet.types import Field
 
 DEFAULT_RATE: Final = 10
@@ -59,25 +60,20 @@ class DatagenSource(PacedSource):
             row_bytes=ROW_BYTES * max(1, len(relation.columns)),
         )
 
-    def spec(self) -> dict[str, Any]:
-        return {
-            "columns": [c.to_json() for c in self._columns],
-            "fields": self._fields,
-            "rate": self._rate,
-        }
+    def spec(self) -> DatagenSpec:
+        return DatagenSpec(self._columns, self._fields, self._rate)
 
 
-def read_datagen_slice(piece: DatagenSlice, spec: Mapping[str, Any], columns: Sequence[Field]) -> SourceRows:
+def read_datagen_slice(piece: DatagenSlice, spec: DatagenSpec, columns: Sequence[Field]) -> SourceRows:
     """The rows of a slice of a datagen source."""
-    fields = [Field.from_json(f) for f in spec["columns"]]
-    made = generators_of(fields, spec["fields"])
+    made = generators_of(spec.columns, spec.options)
     rows = np.arange(piece.begin, piece.end, dtype=np.int64)
     starts = np.array([s[0] for s in piece.segments], np.int64)
     bases = np.array([s[1] for s in piece.segments], np.int64)
     segment = np.searchsorted(starts, rows, side="right") - 1
     since = rows - starts[segment]
     # In two parts: a product of microseconds would overflow after some years at a high rate.
-    times_us = bases[segment] + since // spec["rate"] * 1_000_000 + since % spec["rate"] * 1_000_000 // spec["rate"]
+    times_us = bases[segment] + since // spec.rate * 1_000_000 + since % spec.rate * 1_000_000 // spec.rate
     moment = Moment(rows, times_us, piece.started_us)
     arrays = [made[column.name].make(moment) for column in columns]
     schema = pa.schema([pa.field(c.name, c.type.arrow) for c in columns])

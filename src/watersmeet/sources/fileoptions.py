@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, cast, get_args
+from typing import Final, Literal, cast, get_args
 
 from watersmeet.catalog import Relation
 from watersmeet.sources.options import Options, refuse
@@ -53,10 +53,6 @@ class FileOptions:
     max_rows_per_epoch: int | None = None
     path_identity: Identity = "inode"
     max_record_bytes: int = DEFAULT_MAX_RECORD_BYTES
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON value: the keyword arguments that make the same options."""
-        return asdict(self)
 
 
 def file_options(relation: Relation) -> FileOptions:

@@ -7,9 +7,9 @@ import gzip
 import os
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 from watersmeet.errors import error
 from watersmeet.slices import Aside, AsideSlice, FileSlice, RenamingSlice
@@ -21,6 +21,7 @@ from watersmeet.sources.identity import key_of
 from watersmeet.sources.listing import FileStat, Listing
 from watersmeet.sources.parquetrows import ParquetReader
 from watersmeet.sources.rows import DamagedError, concat, nothing
+from watersmeet.sources.specs import FileSpec
 from watersmeet.sources.textrows import LETTER_BYTES, TextReader
 from watersmeet.types import Field
 
@@ -37,7 +38,7 @@ _UNREADABLE: Final = (errno.EACCES, errno.EPERM, errno.ELOOP, errno.EINVAL, errn
 
 def read_file_slice(
     piece: FileSlice | AsideSlice | RenamingSlice,
-    spec: Mapping[str, Any],
+    spec: FileSpec,
     columns: Sequence[Field],
     dead_letters: DeadLetterSink,
 ) -> SourceRows:
@@ -47,10 +48,9 @@ def read_file_slice(
     if isinstance(piece, AsideSlice):
         dead_letters.add(piece.path, None, _ASIDE[piece.reason], f"{piece.lost_bytes} bytes", 1)
         return nothing(columns)
-    options = FileOptions(**spec["options"])
     try:
-        with _open_planned(options, piece) as file:
-            return _read(file, piece, spec, options, columns, dead_letters)
+        with _open_planned(spec.options, piece) as file:
+            return _read(file, piece, spec, columns, dead_letters)
     except DamagedError as problem:
         reason = f"{_ASIDE['damaged']}: {problem}"
     except _LostError as problem:
@@ -114,21 +114,15 @@ def _listed(options: FileOptions, second: int) -> dict[str, FileStat]:  # noqa: 
 
 
 def _read(
-    file: BinaryIO,
-    piece: FileSlice,
-    spec: Mapping[str, Any],
-    options: FileOptions,
-    columns: Sequence[Field],
-    dead_letters: DeadLetterSink,
+    file: BinaryIO, piece: FileSlice, spec: FileSpec, columns: Sequence[Field], dead_letters: DeadLetterSink
 ) -> SourceRows:
-    fields = [Field.from_json(f) for f in spec["columns"]]
     name = piece.path
-    if options.format == "parquet":
+    if spec.options.format == "parquet":
         file.seek(0)
-        return ParquetReader(fields, spec["key"], columns, name, dead_letters).read(file, piece)
+        return ParquetReader(spec.columns, spec.key, columns, name, dead_letters).read(file, piece)
     if name.endswith(".gz"):
-        return _read_gzip(file, name, spec, fields, options, columns, dead_letters)
-    reader = TextReader(options, fields, spec["key"], columns, piece.header, name, dead_letters)
+        return _read_gzip(file, name, spec, columns, dead_letters)
+    reader = TextReader(spec.options, spec.columns, spec.key, columns, piece.header, name, dead_letters)
     problem = reader.schema_problem()
     if problem is not None:
         dead_letters.add(name, None, problem, ",".join(piece.header or ()), max(1, piece.rows))
@@ -142,15 +136,10 @@ def _read(
 
 
 def _read_gzip(
-    file: BinaryIO,
-    name: str,
-    spec: Mapping[str, Any],
-    fields: Sequence[Field],
-    options: FileOptions,
-    columns: Sequence[Field],
-    dead_letters: DeadLetterSink,
+    file: BinaryIO, name: str, spec: FileSpec, columns: Sequence[Field], dead_letters: DeadLetterSink
 ) -> SourceRows:
     """A whole gzip file, in pieces. A file that breaks off is set aside as a whole: all of it is read first."""
+    options = spec.options
     file.seek(0)
     try:
         with gzip.GzipFile(fileobj=file, mode="rb") as unpacked:
@@ -181,7 +170,7 @@ def _read_gzip(
                     header = header_names(data[:first], options)
                     line += whole.count(b"\n", 0, first)
                     whole = whole[first:]
-                reader = TextReader(options, fields, spec["key"], columns, header, name, dead_letters)
+                reader = TextReader(options, spec.columns, spec.key, columns, header, name, dead_letters)
                 problem = reader.schema_problem()
                 if problem is not None:
                     dead_letters.add(name, None, problem, ",".join(header or ()), 1)

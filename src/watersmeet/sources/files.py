@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -20,6 +20,7 @@ from watersmeet.sources.listing import FileStat, Listing
 from watersmeet.sources.names import shown_name
 from watersmeet.sources.parquetfooter import read_footer
 from watersmeet.sources.seen import RunOf, SeenFiles
+from watersmeet.sources.specs import FileSpec
 
 MAX_SLICES: Final = 1000
 """The most slices of a poll: keeps intents small."""
@@ -39,9 +40,9 @@ class FileSource:
         self.relation_id = relation.id
         self.options = file_options(relation)
         self.seen = SeenFiles(self.options.path_identity)
-        self._columns = [column.to_json() for column in relation.columns]
+        self._columns = relation.columns
         self._names = [column.name for column in relation.columns]
-        self._key = list(relation.primary_key)
+        self._key = relation.primary_key
         self._listing = Listing(self.options)
         self._work: dict[str, FileStat] = {}
         """Files in which something may be unread."""
@@ -63,8 +64,8 @@ class FileSource:
         self._links: dict[str, str] = {}
         """Further names of files, with the names by which they are read."""
 
-    def spec(self) -> dict[str, Any]:
-        return {"columns": self._columns, "key": self._key, "options": self.options.to_json()}
+    def spec(self) -> FileSpec:
+        return FileSpec(self._columns, self._key, self.options)
 
     def poll(self, position: Any, budget_rows: int, budget_bytes: int, now_us: int, *, fresh: bool = False) -> Poll:
         self._check(position)
@@ -73,7 +74,7 @@ class FileSource:
         if self._renamed:
             # Alone: what is read next depends on it.
             renaming = renaming_piece(self.relation_id, self._renamed).at(self.seen.slices)
-            return Poll((renaming,), self._position([renaming]), more=True)
+            return Poll((renaming,), self._position(1), more=True)
         if self.options.max_rows_per_epoch is not None:
             budget_rows = min(budget_rows, self.options.max_rows_per_epoch)
         pieces: list[FileSlice | AsideSlice] = [
@@ -98,7 +99,7 @@ class FileSource:
         pieces = [piece.at(ordinal) for ordinal, piece in enumerate(pieces, self.seen.slices)]
         waiting = [again for _, waits, again in self._blocked.values() if waits]
         times = [again for again in waiting if again is not None]
-        return Poll(tuple(pieces), self._position(pieces), more, len(waiting), min(times, default=None))
+        return Poll(tuple(pieces), self._position(len(pieces)), more, len(waiting), min(times, default=None))
 
     def accept(self, slices: Iterable[SourceSlice]) -> None:
         pieces = list(slices)
@@ -195,12 +196,9 @@ class FileSource:
                 f"its list of files read ends at {self.seen.slices}",
             )
 
-    def _position(self, pieces: Sequence[SourceSlice]) -> dict[str, int]:
-        return {
-            "slices": self.seen.slices + len(pieces),
-            "rows": self.seen.rows + sum(p.rows for p in pieces),
-            "bytes": self.seen.bytes + sum(p.size_bytes for p in pieces),
-        }
+    def _position(self, more: int) -> dict[str, int]:
+        """The position behind so many more slices."""
+        return {"slices": self.seen.slices + more}
 
     def _look(self, now_us: int, *, full: bool) -> None:
         """Brings `_work` up to date with the directory."""
@@ -333,7 +331,7 @@ class FileSource:
             if known is not None and known.is_read and not is_same_file(file, stat.size, known):
                 return
             self._work[name] = stat
-        state = FileState() if known is None or not known.is_read else known.copy()
+        state = FileState() if known is None or not known.is_read else known
         settle_us = self.options.settle_ms * 1000
         settles_us = min(self._since_us[name], stat.mtime_ns // 1000) + settle_us
         settled = now_us >= settles_us
@@ -355,7 +353,7 @@ class FileSource:
             if isinstance(piece, FileSlice) and not state.is_read:
                 piece = replace(piece, lacks=self._lacking(file, piece))
             yield piece
-            state.advance(piece)
+            state = state.advanced(piece)
             budget_rows -= piece.rows
             budget_bytes -= piece.size_bytes
             if (
@@ -392,8 +390,7 @@ class FileSource:
         elif consumed >= end:
             return None
         listed = self._listed(name, FileStat(known.mtime_ns, known.size, known.inode))
-        state = known.copy()
-        state.consumed, state.lines, state.unterminated = consumed, lines, False
+        state = known._replace(consumed=consumed, lines=lines, unterminated=False)
         try:
             with open_file(self.options.root, name) as file:
                 if not is_same_file(file, os.fstat(file.fileno()).st_size, known):

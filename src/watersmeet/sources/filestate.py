@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final, NamedTuple
 
 from watersmeet.slices import Aside, AsideSlice, FileSlice, Print
 from watersmeet.sources.fileoptions import Identity
@@ -30,8 +29,7 @@ def print_at(file: BinaryIO, end: int, *, tail: bool) -> Print:
     return length, fingerprint(file.read(length))
 
 
-@dataclass(slots=True)
-class FileState:
+class FileState(NamedTuple):
     """How far one file was read.
 
     size, mtime_ns: as they were when the newest slice was cut. consumed: bytes (Parquet: row groups)
@@ -76,60 +74,27 @@ class FileState:
             return True
         return self.consumed >= (self.size if self.total is None else self.total)
 
-    def advance(self, piece: FileSlice | AsideSlice) -> None:
-        """Takes note of the file's next slice."""
-        self.size, self.mtime_ns, self.inode = piece.version
+    def advanced(self, piece: FileSlice | AsideSlice) -> FileState:
+        """The state with the file's next slice."""
+        size, mtime_ns, inode = piece.version
+        now = self._replace(size=size, mtime_ns=mtime_ns, inode=inode)
         if isinstance(piece, AsideSlice):
-            self.aside = piece.reason
-            return
-        self.aside = None
+            return now._replace(aside=piece.reason)
         if not self.is_read:
-            self.start, self.start_line = piece.begin, piece.line - 1
-            self.header, self.lacks = piece.header, piece.lacks
-        self.consumed = piece.end
-        self.total = piece.total
-        self.lines = piece.line - 1 + piece.lines
-        self.unterminated = piece.unterminated
-        self.head, self.tail = piece.head, piece.tail
-        if not self.is_read or self.run[0] != piece.ordinal - 1:
-            self.runs += 1
-        self.run = (piece.ordinal, self.consumed, self.lines)
-
-    def copy(self) -> FileState:
-        """A state of its own with the same content."""
-        return replace(self)
-
-    def to_json(self) -> list[Any]:
-        """A JSON list from which `from_json` makes the same state."""
-        return [
-            self.size,
-            self.mtime_ns,
-            self.consumed,
-            self.total,
-            self.start,
-            self.start_line,
-            self.lines,
-            self.unterminated,
-            self.head,
-            self.tail,
-            self.header,
-            self.runs,
-            self.run,
-            self.aside,
-            self.lacks,
-            self.inode,
-        ]
-
-    @staticmethod
-    def from_json(value: list[Any]) -> FileState:
-        """The inverse of `to_json`."""
-        state = FileState(*value)
-        state.head = (value[8][0], value[8][1])
-        state.tail = (value[9][0], value[9][1])
-        state.header = None if value[10] is None else tuple(value[10])
-        state.run = (state.run[0], state.run[1], state.run[2])
-        state.lacks = tuple(state.lacks)
-        return state
+            now = now._replace(start=piece.begin, start_line=piece.line - 1, header=piece.header, lacks=piece.lacks)
+        lines = piece.line - 1 + piece.lines
+        follows = self.is_read and self.run[0] == piece.ordinal - 1
+        return now._replace(
+            aside=None,
+            consumed=piece.end,
+            total=piece.total,
+            lines=lines,
+            unterminated=piece.unterminated,
+            head=piece.head,
+            tail=piece.tail,
+            runs=self.runs + (not follows),
+            run=(piece.ordinal, piece.end, lines),
+        )
 
 
 def identity_key(identity: Identity, inode: int, size: int, mtime_ns: int) -> Key | None:

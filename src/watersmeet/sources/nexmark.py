@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from watersmeet.sources.base import SourceRows
 from watersmeet.sources.nexmarkevents import COLUMNS, KINDS, Settings, events_of
 from watersmeet.sources.options import Options, refuse
 from watersmeet.sources.paced import PacedSource
+from watersmeet.sources.specs import NexmarkSpec
 from watersmeet.types import BIGINT, Field, SqlType
 
 DEFAULT_GAP_NS: Final = 100_000
@@ -64,8 +65,8 @@ class NexmarkSource(PacedSource):
             row_bytes=max(sizes),
         )
 
-    def spec(self) -> dict[str, Any]:
-        return {"chosen": self._chosen, "settings": self._settings.to_json()}
+    def spec(self) -> NexmarkSpec:
+        return NexmarkSpec(self._chosen, self._settings)
 
     def _rows_of(self, begin: int, end: int) -> int:
         if self._chosen is None:
@@ -95,15 +96,15 @@ def check_columns(columns: Sequence[Field], chosen: str | None) -> None:
             )
 
 
-def read_nexmark_slice(piece: NexmarkSlice, spec: Mapping[str, Any], columns: Sequence[Field]) -> SourceRows:
+def read_nexmark_slice(piece: NexmarkSlice, spec: NexmarkSpec, columns: Sequence[Field]) -> SourceRows:
     """The rows of a slice of a nexmark source."""
-    settings = Settings(**spec["settings"])
+    settings = spec.settings
     events = np.arange(piece.begin, piece.end, dtype=np.int64)
     kinds = settings.kinds(events)
     schema = pa.schema([pa.field(c.name, c.type.arrow) for c in columns])
-    if spec["chosen"] is not None:
-        own = np.flatnonzero(kinds == KINDS.index(spec["chosen"]))
-        made = events_of(spec["chosen"], events[own], settings, [c.name for c in columns])
+    if spec.chosen is not None:
+        own = np.flatnonzero(kinds == KINDS.index(spec.chosen))
+        made = events_of(spec.chosen, events[own], settings, [c.name for c in columns])
         arrays = [made.column(c.name).cast(c.type.arrow) for c in columns]
         return SourceRows(pa.Table.from_arrays(arrays, schema=schema), own)
     arrays = [

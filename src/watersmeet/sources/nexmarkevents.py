@@ -9,7 +9,7 @@ the model's distributions, not the bits of another implementation.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, Final
 
@@ -112,10 +112,6 @@ class Settings:
         """(name, default, least value) of each."""
         for field in fields(Settings):
             yield field.name, field.default, 0 if field.name in ("seed", "base_time", "bid_proportion") else 1
-
-    def to_json(self) -> dict[str, int]:
-        """The arguments that make it again."""
-        return asdict(self)
 
     @property
     def round(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +13,7 @@ from watersmeet import files
 from watersmeet.errors import error
 from watersmeet.slices import EventSlice, Segments, SourceSlice
 from watersmeet.sources.base import History, Poll
-from watersmeet.types import Field
+from watersmeet.types import Schema
 
 LEAST_SPLIT_ROWS: Final = 10_000
 
@@ -34,7 +34,7 @@ class PacedSource:
     def __init__(
         self,
         relation_id: str,
-        columns: Sequence[Field],
+        columns: Schema,
         *,
         per_second: Fraction | None,
         splits: int,
@@ -77,8 +77,7 @@ class PacedSource:
         until = min([most, *ends])
         pieces = self._pieces(self._rows, until, started_us, segments, self._slices)
         finished = self._limit is not None and until >= self._limit
-        last = pieces[-1].end if pieces else self._rows
-        where = {"rows": last, "slices": self._slices + len(pieces), "started_us": started_us}
+        where = {"rows": pieces[-1].end if pieces else self._rows}
         more = until == most if not ends else until < min(ends)
         return Poll(
             tuple(pieces), where, more=more, finished=finished, next_us=None if finished else self._made_us(until)

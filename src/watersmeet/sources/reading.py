@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from watersmeet.errors import error
 from watersmeet.slices import AsideSlice, DatagenSlice, FileSlice, NexmarkSlice, RenamingSlice, SourceSlice
@@ -11,11 +10,12 @@ from watersmeet.sources.base import DeadLetterSink, SourceRows
 from watersmeet.sources.datagen import read_datagen_slice
 from watersmeet.sources.filerows import read_file_slice
 from watersmeet.sources.nexmark import read_nexmark_slice
+from watersmeet.sources.specs import DatagenSpec, FileSpec, NexmarkSpec, SourceSpec
 from watersmeet.types import Field
 
 
 def read_slice(
-    piece: SourceSlice, spec: Mapping[str, Any], columns: Sequence[Field], dead_letters: DeadLetterSink
+    piece: SourceSlice, spec: SourceSpec, columns: Sequence[Field], dead_letters: DeadLetterSink
 ) -> SourceRows:
     """The rows of a slice: `columns` by name.
 
@@ -23,10 +23,10 @@ def read_slice(
     so views that read different columns of a source see the same rows. Raises OSError if a
     file can't be read for now, RUNTIME_UNAVAILABLE if the directory of a file source is not reachable.
     """
-    if isinstance(piece, (FileSlice, AsideSlice, RenamingSlice)):
+    if isinstance(piece, (FileSlice, AsideSlice, RenamingSlice)) and isinstance(spec, FileSpec):
         return read_file_slice(piece, spec, columns, dead_letters)
-    if isinstance(piece, DatagenSlice):
+    if isinstance(piece, DatagenSlice) and isinstance(spec, DatagenSpec):
         return read_datagen_slice(piece, spec, columns)
-    if isinstance(piece, NexmarkSlice):
+    if isinstance(piece, NexmarkSlice) and isinstance(spec, NexmarkSpec):
         return read_nexmark_slice(piece, spec, columns)
-    raise error("INTERNAL_ERROR", f"there is no reader for slices of kind {piece.kind}")
+    raise error("INTERNAL_ERROR", f"there is no reader for slices of kind {piece.kind} of a {spec.kind} source")

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from watersmeet import files
 from watersmeet.errors import Error, error
+from watersmeet.serialization import from_json, to_json
 from watersmeet.slices import AsideSlice, FileSlice, RenamingSlice, SourceSlice
 from watersmeet.sources.fileoptions import Identity
 from watersmeet.sources.filestate import FileState, Key, Run, identity_key
@@ -53,7 +54,7 @@ class RunOf(NamedTuple):
 
 
 class Files(Mapping[str, FileState]):
-    """What is known of each file, by name. A state that is given out is a copy."""
+    """What is known of each file, by name."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
@@ -62,7 +63,7 @@ class Files(Mapping[str, FileState]):
         row = self._database.execute("SELECT state FROM file WHERE name = ?", (_bytes(name),)).fetchone()
         if row is None:
             raise KeyError(name)
-        return FileState.from_json(json.loads(row[0]))
+        return from_json(FileState, json.loads(row[0]))
 
     def __iter__(self) -> Iterator[str]:
         return (_text(row[0]) for row in self._database.execute("SELECT name FROM file ORDER BY name"))
@@ -147,10 +148,9 @@ class SeenFiles:
             self._rename(dict(piece.names))
             return
         assert isinstance(piece, (FileSlice, AsideSlice))
-        state = self.files.get(piece.path, FileState())
-        was_read = state.is_read
-        state.advance(piece)
-        self.read += state.is_read and not was_read
+        before = self.files.get(piece.path, FileState())
+        state = before.advanced(piece)
+        self.read += state.is_read and not before.is_read
         self._put(piece.path, state)
         if isinstance(piece, AsideSlice):
             self.aside[piece.reason] = self.aside.get(piece.reason, 0) + 1
@@ -184,7 +184,7 @@ class SeenFiles:
             "INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, 1)",
             (
                 _bytes(name),
-                json.dumps(state.to_json()),
+                json.dumps(to_json(state)),
                 None if key is None else json.dumps(key),
                 json.dumps(state.lacks) if state.lacks else None,
             ),

@@ -10,9 +10,15 @@ from watersmeet.circuit.epochs import Fill, Live, Rebuild, StoredContent
 from watersmeet.errors import Error, error
 from watersmeet.runtime.budget import FIRST_BYTES, FIRST_ROWS, MAX_BYTES, MAX_ROWS, Budget
 from watersmeet.runtime.failures import view_failed
-from watersmeet.runtime.intents import Intent, divide
+from watersmeet.runtime.intents import InputSpec, Intent, TimedInput, divide
 from watersmeet.slices import ChangeSlice
+from watersmeet.sources.fileoptions import FileOptions
+from watersmeet.sources.nexmarkevents import Settings
+from watersmeet.sources.specs import DatagenSpec, FileSpec, NexmarkSpec
 from watersmeet.store.manifests import Backfill, Filling, Frontier, Rebuilding
+from watersmeet.types import BIGINT, TIMESTAMP, Field
+
+OPTIONS = FileOptions("/in", "*.csv", None, recursive=False, format="csv", delimiter=";", settle_ms=7)
 
 
 def test_budget_grows_with_the_backlog_up_to_the_cap():
@@ -95,7 +101,13 @@ def test_an_intent_survives_as_text(mode, purpose):
         mode,
         divide(slices, 2),
         everywhere=True,
-        specs={"s1": {"columns": []}},
+        specs={
+            "t1": InputSpec({"b": "7"}, (Field("a", BIGINT),)),
+            "s1": InputSpec(source=FileSpec((Field("a", BIGINT),), ("a",), OPTIONS), arrivals=("p",)),
+            "s2": InputSpec(source=DatagenSpec((Field("a", BIGINT),), {"a.min": "3"}, 10)),
+            "s3": InputSpec(source=NexmarkSpec("bid", Settings(seed=4))),
+        },
+        event_times={"s1": TimedInput(Field("ts", TIMESTAMP), 5, 6, drops=True)},
         time_us=5,
         most_rows={"join-1": (1, 0)},
     )

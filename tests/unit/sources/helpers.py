@@ -14,6 +14,7 @@ from watersmeet.sources.base import Source
 from watersmeet.sources.connectors import open_source
 from watersmeet.sources.dead_letters import DeadLetterWriter
 from watersmeet.sources.reading import read_slice
+from watersmeet.sources.specs import DatagenSpec, FileSpec, SourceSpec
 from watersmeet.types import Field
 
 S = 1_000_000
@@ -70,8 +71,10 @@ class Driver:
 
     def read(self, slices: Sequence[SourceSlice], columns: Sequence[Field] | None = None) -> list[tuple[Any, ...]]:
         rows: list[tuple[Any, ...]] = []
-        spec = json.loads(json.dumps(self.source.spec()))
-        wanted = columns if columns is not None else [Field.from_json(c) for c in spec["columns"]]
+        spec = from_json(SourceSpec, json.loads(json.dumps(to_json(self.source.spec()))))
+        if columns is None:
+            assert isinstance(spec, (FileSpec, DatagenSpec))
+        wanted = spec.columns if columns is None else columns
         for piece in stored(slices):
             letters = DeadLetterWriter(None)
             got = read_slice(piece, spec, wanted, letters)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from watersmeet.sources.connectors import open_source
 from watersmeet.sources.dead_letters import DeadLetterWriter
 from watersmeet.sources.generators import duration_us
 from watersmeet.sources.reading import read_slice
+from watersmeet.sources.specs import DatagenSpec
 from watersmeet.types import Field, SqlType
 
 POINT = SqlType("struct", fields=(("x", t.INTEGER), ("name", t.VARCHAR)))
@@ -60,8 +60,8 @@ def table(source: Source, cuts: list[int], until: int, now_us: int = T0 + 10 * S
     """The rows up to `until`, made in slices that end at the cuts."""
     source.poll(None, 1, 1, T0)
     position, parts = None, []
-    spec = json.loads(json.dumps(source.spec()))
-    columns = [Field.from_json(c) for c in spec["columns"]]
+    spec = source.spec()
+    assert isinstance(spec, DatagenSpec)
     for end in [*sorted({c for c in cuts if c < until}), until]:
         start = 0 if position is None else position["rows"]
         if end == start:
@@ -69,7 +69,7 @@ def table(source: Source, cuts: list[int], until: int, now_us: int = T0 + 10 * S
         poll = source.poll(position, end - start, 1 << 40, now_us)
         source.accept(poll.slices)
         position = poll.position
-        parts += [read_slice(p, spec, columns, DeadLetterWriter(None)).table for p in poll.slices]
+        parts += [read_slice(p, spec, spec.columns, DeadLetterWriter(None)).table for p in poll.slices]
     return pa.concat_tables(parts).combine_chunks()
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from watersmeet.errors import Error
+from watersmeet.serialization import to_json
 from watersmeet.slices import AsideSlice, FileSlice, FileVersion, RenamingSlice
 from watersmeet.sources.seen import SeenFiles
 
@@ -45,7 +46,7 @@ def aside(ordinal, name):
 def content(seen):
     """All that it says."""
     runs = [tuple(r) for r in seen.runs()]
-    states = {name: state.to_json() for name, state in seen.files.items()}
+    states = dict(seen.files.items())
     return states, runs, seen.lacking(9), seen.read, seen.slices, seen.rows, seen.aside, seen.renamed
 
 
@@ -55,7 +56,7 @@ def test_two_files_that_grow_in_turn_have_many_runs_and_small_states():
     for i in range(0, 400, 2):
         seen.apply([piece(i, "a", i, i + 2), piece(i + 1, "b", i, i + 2)])
     assert seen.files["a"].runs == 200
-    assert len(json.dumps(seen.files["a"].to_json())) < 300
+    assert len(json.dumps(to_json(seen.files["a"]))) < 300
     assert len(list(seen.runs())) == 400
     assert list(seen.runs(398)) == [("a", (398, 39), 400), ("b", (398, 39), 400)]
     assert next(seen.runs()) == ("a", None, 2)
@@ -151,7 +152,6 @@ MANY = """
 import resource, sys
 sys.path.insert(0, {tests!r})
 from test_seen import piece
-from watersmeet.slices import AsideSlice, FileSlice, FileVersion, RenamingSlice
 from watersmeet.sources.seen import SeenFiles
 seen = SeenFiles(cache_bytes=100_000)
 ordinal = 0

@@ -1,0 +1,53 @@
+"""What reading slices of a source needs beside each slice, by kind of source: constant for the source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from watersmeet.serialization import kinds
+from watersmeet.sources.fileoptions import FileOptions
+from watersmeet.sources.nexmarkevents import Settings
+from watersmeet.types import Schema
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    """Base."""
+
+    kind: ClassVar[str]
+
+
+@dataclass(frozen=True)
+class FileSpec(SourceSpec):
+    """Of files. columns: all that were declared. key: the names of those of the primary key."""
+
+    kind: ClassVar[str] = "file"
+    columns: Schema
+    key: tuple[str, ...]
+    options: FileOptions
+
+
+@dataclass(frozen=True)
+class DatagenSpec(SourceSpec):
+    """Of generated rows. columns: all that were declared. options: those of the columns, without `fields.`. rate: rows
+    a second.
+    """
+
+    kind: ClassVar[str] = "datagen"
+    columns: Schema
+    options: Mapping[str, str]
+    rate: int
+
+
+@dataclass(frozen=True)
+class NexmarkSpec(SourceSpec):
+    """Of Nexmark events. chosen: the kind of those that are rows; None: all, each in a column of its kind."""
+
+    kind: ClassVar[str] = "nexmark"
+    chosen: str | None
+    settings: Settings
+
+
+kinds(SourceSpec, {cls.kind: cls for cls in (FileSpec, DatagenSpec, NexmarkSpec)})
