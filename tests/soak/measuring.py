@@ -21,6 +21,8 @@ class Sample:
     *_processor_ms: what the processes worked since the last look, for each epoch since then: other programs on the
     machine change it far less than the times. objects, arrow_bytes, malloc_bytes: what the main process keeps of
     Python's objects (those that its garbage collector knows), of Arrow's memory and of C's, without what is free.
+    read_files_bytes: the list of the files that were read, which has a line for each of them; directory_bytes: all else
+    in the database's directory.
     """
 
     seconds: float
@@ -35,6 +37,7 @@ class Sample:
     threads: int
     files: int
     directory_bytes: int
+    read_files_bytes: int
     objects: int
     arrow_bytes: int
     malloc_bytes: int
@@ -52,6 +55,7 @@ def look(main: int, directory: Path) -> dict[str, int]:
     found = processes(main)
     own, workers, java = (resident(pids) or Resident() for pids in ([main], found.workers, found.java))
     files, size_bytes = _held(directory)
+    read_files_bytes = _held(directory / "sources")[1]
     return {
         "main_bytes": own.own_bytes,
         "main_mapped_bytes": mapped_bytes([main], directory),
@@ -62,7 +66,8 @@ def look(main: int, directory: Path) -> dict[str, int]:
         "descriptors": _entries(f"/proc/{main}/fd"),
         "threads": _entries(f"/proc/{main}/task"),
         "files": files,
-        "directory_bytes": size_bytes,
+        "directory_bytes": max(0, size_bytes - read_files_bytes),
+        "read_files_bytes": read_files_bytes,
     }
 
 

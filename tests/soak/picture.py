@@ -46,6 +46,6 @@ def draw(samples: Sequence[Sample], path: Path, title: str) -> None:
     for axes in (memory, held, work, times):
         axes.set_ylim(bottom=0)
         axes.grid(alpha=0.3)
-        axes.legend(loc="upper left", ncols=3, fontsize=8)
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=5, fontsize=8, frameon=False)
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     plt.close(figure)

@@ -26,6 +26,7 @@ FLAT = Sample(
     threads=15,
     files=600,
     directory_bytes=12 << 20,
+    read_files_bytes=1 << 20,
     objects=300_000,
     arrow_bytes=4 << 20,
     malloc_bytes=100 << 20,
