@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 
 import watersmeet.errors
+from watersmeet.catalog import KINDS
 
 SOURCES = Path(watersmeet.errors.__file__).parent
 MOST_LINES_OF_A_FILE = 700
@@ -34,6 +35,21 @@ def test_connections_of_duckdb_are_made_in_one_place():
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "duckdb.connect"
     ]
     assert made == ["duckdbs.py"]
+
+
+def test_no_code_asks_for_a_kind_of_relation_by_its_word():
+    """It asks `isinstance`, or for what it wants to know (`catalog.relations`)."""
+    words = {w for k in KINDS for w in (k.words.what, k.words.role, k.family)}
+    asked = []
+    for path in sorted(SOURCES.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Compare):
+                sides = [n for side in (node.left, *node.comparators) for n in (side, *getattr(side, "elts", ()))]
+                attributes = {n.attr for n in sides if isinstance(n, ast.Attribute)}
+                constants = {n.value for n in sides if isinstance(n, ast.Constant)}
+                if attributes & {"family", "role", "what"} and constants & words:
+                    asked.append(f"{path.relative_to(SOURCES)}:{node.lineno}")
+    assert not asked
 
 
 def test_test_modules_do_not_share_a_name():

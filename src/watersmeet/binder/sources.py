@@ -147,7 +147,7 @@ def _part(relation: CatalogRelation, binding: Binding) -> Part:
     """
     if relation.dictionary is not None:
         return "all"
-    return "before" if relation.external is not None else binding.part
+    return "before" if relation.is_external else binding.part
 
 
 def _cut(tree: Scan, node: exp.Table, binding: Binding) -> Relation:

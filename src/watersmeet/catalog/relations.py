@@ -64,6 +64,10 @@ class Relation:
     """Whether rows come to it, which those that read it follow: not to texts and to indexes."""
     is_stored: ClassVar[bool] = False
     """Whether commits carry its changes, so that its content can be read."""
+    can_alter: ClassVar[bool] = True
+    """Whether ALTER changes anything of it."""
+    can_alter_columns: ClassVar[bool] = False
+    """Whether ALTER changes its columns: they are those that its statement declares."""
     is_external: ClassVar[bool] = False
     """Whether its content is that of something else, which its statement names."""
 

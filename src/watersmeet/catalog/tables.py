@@ -15,6 +15,7 @@ class Input(Relation):
     """What rows are written to: a table or a source."""
 
     has_rows: ClassVar[bool] = True
+    can_alter_columns: ClassVar[bool] = True
 
     connector: dict[str, str] = field(default_factory=dict, kw_only=True)
     event_time: EventTime | None = field(default=None, kw_only=True, metadata=NAMES_COLUMNS)
@@ -59,6 +60,7 @@ class TopicTable(Table):
         "topic", show=("topics", "tables"), show_create=("topic", "table", "stream"), drop=("table", "topic")
     )
     entry: ClassVar[str] = "topic"
+    can_alter: ClassVar[bool] = False
 
     topic: Topic = field(kw_only=True, metadata=NAMES_COLUMNS)
 
@@ -77,6 +79,7 @@ class ExternalTable(Table):
     )
     entry: ClassVar[str] = "external table"
     is_external: ClassVar[bool] = True
+    can_alter_columns: ClassVar[bool] = False
 
     external: External = field(kw_only=True)
 

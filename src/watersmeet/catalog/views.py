@@ -119,6 +119,7 @@ class Processor(MaterializedView):
         drop=("materialized view", "any view", "topic"),
     )
     entry: ClassVar[str] = "processor"
+    can_alter: ClassVar[bool] = False
 
     topic: Topic = field(kw_only=True, metadata=NAMES_COLUMNS)
 

@@ -50,7 +50,7 @@ def _style(relation: Relation) -> str:
 
 
 def _kind(relation: Relation) -> list[str]:
-    kind = f"append-only {relation.what}" if relation.append_only and relation.what == "table" else relation.role
+    kind = f"append-only {relation.what}" if relation.append_only and type(relation) is Table else relation.role
     connector = relation.connector.get("connector")
     return [f"{kind} ({connector})" if connector else kind]
 

@@ -125,6 +125,6 @@ def _target(session: Session, name: str) -> Relation:
             f'{relation.family} "{name}" gets its rows from its connector',
             hint="Connect with replace_connectors = True to give it rows.",
         )
-    if relation.external is not None:
+    if relation.is_external:
         raise error("READ_ONLY_RELATION", f'the content of {relation.family} "{name}" is outside of the database')
     return relation

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.catalog import DELTA_COLUMN, RECORD_TIME, TIME_COLUMN, VALUE_FACET, Input, Relation, Table
+from watersmeet.catalog import DELTA_COLUMN, RECORD_TIME, TIME_COLUMN, VALUE_FACET, Input, Relation, Stream, Table
 from watersmeet.database.transaction import Change, consolidated, in_one_form
 from watersmeet.errors import error
 from watersmeet.session.access.context import Session
@@ -38,7 +38,7 @@ def apply(
 
     A change with deleted rows need not be consolidated. The change of a stream is not: every row counts, in its order.
     """
-    plain = change.diff is None or relation.mode is not None
+    plain = change.diff is None or isinstance(relation, Stream)
     change = Change(in_one_form(change.table), change.diff) if plain else consolidated(change)
     rows = change.table.num_rows
     if session.writes_at_once(relation):
@@ -107,7 +107,7 @@ def upserted(session: Session, relation: Relation, incoming: pa.Table) -> Change
     if DELTA_COLUMN in incoming.column_names:
         return _signed(session, relation, fresh)
     old = rows_with_keys(session, relation, fresh)
-    if replaced.num_rows and relation.mode is not None:
+    if replaced.num_rows and isinstance(relation, Stream):
         # Of a stream every version counts for joins that ask for them: it came, and went.
         return replacement(pa.concat_tables([old, replaced]), incoming)
     return replacement(old, fresh) if old.num_rows else Change(fresh)

@@ -70,8 +70,8 @@ def _altered(session: Session, statement: Alter) -> Relation | None:
             f'"{name.shown}" is not {one(kind_word(statement))}',
             hint=f"{used_instead('ALTER', relation, session.semantics)[0]}.",
         )
-    if relation.topic is not None:
-        raise error_at(statement, name.span, "FEATURE_NOT_SUPPORTED", "ALTER of a topic is not supported")
+    if not relation.can_alter:
+        raise error_at(statement, name.span, "FEATURE_NOT_SUPPORTED", f"ALTER of {one(relation.what)} is not supported")
     return relation
 
 
@@ -174,9 +174,11 @@ def _check_columns_change(session: Session, statement: Alter, relation: Relation
     transaction has written.
     """
     fed = isinstance(relation, Table) and bool(relation.connector) if sources else isinstance(relation, Source)
-    if not isinstance(relation, Input) or fed or relation.is_external:
+    if not relation.can_alter_columns or fed:
         kind = f"{relation.what} with a connector" if relation.connector else relation.what
-        raise error_at(statement, statement.name.span, "FEATURE_NOT_SUPPORTED", f"{what} of a {kind} is not supported")
+        raise error_at(
+            statement, statement.name.span, "FEATURE_NOT_SUPPORTED", f"{what} of {one(kind)} is not supported"
+        )
     if session.transaction is not None and relation.id in session.transaction.changes:
         raise error_at(
             statement,

@@ -214,7 +214,7 @@ def writable(session: Session, name: Name, statement: Statement, what: str, *, c
             "READ_ONLY_RELATION",
             f'can\'t {what} table "{relation.name}": its rows come from its connector',
         )
-    if relation.external is not None:
+    if relation.is_external:
         raise error_at(
             statement,
             name.span,

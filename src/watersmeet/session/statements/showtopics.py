@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from watersmeet.catalog import Relation
+from watersmeet.catalog import Processor, Relation
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.result import Result, text_result, typed_result
 from watersmeet.session.services.status import database_status
@@ -39,9 +39,9 @@ def processors(session: Session, wanted: Callable[[str], bool]) -> Result:
         (
             v["name"],
             "failed" if v["error"] else status["state"] if v["ready"] else "filling",
-            session.catalog.relations[v["id"]].sql,
+            relation.sql,
         )
         for v in status["views"]
-        if v["kind"] == "processor" and wanted(v["name"])
+        if isinstance(relation := session.catalog.relations[v["id"]], Processor) and wanted(v["name"])
     ]
     return text_result("SHOW", ("Name", "State", "Sql"), rows)
