@@ -15,7 +15,7 @@ from sqlglot.parser import Parser as AnyParser
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.catalog import KEY_COLUMN, META_FACET, RECORD_TIME, TOMBSTONE, VALUE_FACET
-from watersmeet.dialects.lenses.nodes import RecordSelect, RecordTable, WithinJoin
+from watersmeet.dialects.lenses.nodes import RecordSelect, RecordTable, WithinComma, WithinJoin
 from watersmeet.dialects.marking import SPECIAL_SYNTAX, Marking
 from watersmeet.dialects.nodes import ColumnPath, CommaJoin, adapt, name_item, retyped, text_of
 from watersmeet.dialects.queries import place_of
@@ -67,14 +67,13 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
             join: exp.Join | None = super()._parse_join(*args, **kwargs)
             if join is None:
                 return None
-            if isinstance(join, CommaJoin):
-                return join
             within, grace = self._windows()
             if within and not join.args.get("on") and self._match(TokenType.ON):
                 join.set("on", self._parse_disjunction())
             more = self._windows()
             if within or more[0]:
-                join = retyped(join, WithinJoin, within=within + more[0], grace=grace + more[1])
+                kind = WithinComma if isinstance(join, CommaJoin) else WithinJoin
+                join = retyped(join, kind, within=within + more[0], grace=grace + more[1])
             return join
 
         def _parse_table_alias(self, *args: Any, **kwargs: Any) -> exp.Expression | None:

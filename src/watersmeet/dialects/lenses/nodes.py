@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from sqlglot import exp
 
-from watersmeet.dialects.nodes import MarkedSelect, MarkedTable
+from watersmeet.dialects.nodes import CommaJoin, MarkedSelect, MarkedTable
 
 
 class RecordSelect(MarkedSelect):
@@ -48,6 +48,10 @@ class WithinJoin(exp.Join):  # type: ignore[misc]
     def grace_periods(self) -> list[exp.Expression]:
         """The intervals behind GRACE PERIOD."""
         return list(self.args.get("grace") or [])
+
+
+class WithinComma(CommaJoin, WithinJoin):
+    """`, … WITHIN 5s`, which no query can have."""
 
 
 def lengths_of(node: exp.Join) -> list[exp.Expression]:
