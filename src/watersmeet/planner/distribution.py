@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from sqlglot import exp
+
 from watersmeet.circuit.operators import (
     Arrange,
     Exchange,
@@ -20,7 +22,7 @@ from watersmeet.circuit.operators import (
     Union,
     Versions,
 )
-from watersmeet.planner.texts import columns_of, hash_form, renamed
+from watersmeet.planner.texts import column_at, columns_of, hash_form, index_of, parsed, renamed, sql
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,7 @@ class Expression:
     @property
     def columns(self) -> frozenset[int]:
         """The columns that it reads."""
-        return frozenset(int(c[1:]) for c in columns_of(self.text))
+        return frozenset(map(index_of, columns_of(self.text)))
 
     def over(self, places: Mapping[int, int]) -> Expression:
         """The expression with other columns in place of its own."""
@@ -76,16 +78,14 @@ Distribution = tuple[Class, ...]
 
 def value_of(text: str) -> Value:
     """The value that an expression of a Map computes."""
-    if _is_column(text):
-        return int(text[1:])
-    inner = text.removeprefix("COALESCE(").removesuffix(")").split(", ")
-    if len(inner) == 2 and text == f"COALESCE({', '.join(inner)})" and all(map(_is_column, inner)):
-        return FirstNotNull(int(inner[0][1:]), int(inner[1][1:]))
+    column, node = column_at(text), parsed(text)
+    if column is not None:
+        return column
+    if isinstance(node, exp.Coalesce):
+        match [column_at(sql(v)) for v in (node.this, *node.expressions)]:
+            case [int(first), int(second)]:
+                return FirstNotNull(first, second)
     return Expression(text)
-
-
-def _is_column(text: str) -> bool:
-    return text[:1] == "c" and text[1:].isdecimal()
 
 
 class Placement:

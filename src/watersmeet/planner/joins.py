@@ -20,7 +20,7 @@ from watersmeet.planner.distribution import plain_keys
 from watersmeet.planner.sharing import Side
 from watersmeet.planner.sides import Arranging, Input, Keep, one_type
 from watersmeet.planner.streams import Stream, at, emit, emit_exactly, identity
-from watersmeet.planner.texts import position, sql
+from watersmeet.planner.texts import index_of, position, sql
 
 _Ids = frozenset[str]
 #: Ids of columns that only say where a row goes.
@@ -236,7 +236,7 @@ def _residual(node: Join, left: Side, right: Side) -> str | None:
 
 
 def _of_side(pending: Iterable[Scalar], side: str) -> list[Scalar]:
-    return [p.substitute({c: position(int(c[1:]), side) for c in p.columns}) for p in pending]
+    return [p.substitute({c: position(index_of(c), side) for c in p.columns}) for p in pending]
 
 
 def _above(pending: Iterable[Scalar], output: Sequence[InputColumn]) -> Iterator[Scalar]:

@@ -22,7 +22,7 @@ from watersmeet.planner.distribution import matching
 from watersmeet.planner.joins import JoinLowering
 from watersmeet.planner.sharing import Side
 from watersmeet.planner.streams import Stream, at
-from watersmeet.planner.texts import position, sql
+from watersmeet.planner.texts import index_of, position, sql
 
 _Ids = frozenset[str]
 
@@ -83,7 +83,7 @@ class MultiwayLowering(JoinLowering):
         sides = self._arranged_sides(cluster, reads)
         read = {i: InputColumn(n, p) for n, side in enumerate(sides) for i, p in side.positions.items()}
         pending = [
-            p.substitute({c: _column(InputColumn(n, int(c[1:]))) for c in p.columns})
+            p.substitute({c: _column(InputColumn(n, index_of(c))) for c in p.columns})
             for n, side in enumerate(sides)
             for p in side.pending
         ]

@@ -25,7 +25,7 @@ from watersmeet.catalog import Catalog, Index, Relation
 from watersmeet.circuit.operators import Arrange, Exchange, Map, Operator, Scan
 from watersmeet.planner.builder import Builder
 from watersmeet.planner.streams import Stream, plain
-from watersmeet.planner.texts import position
+from watersmeet.planner.texts import column_at, index_of, position
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Sharing:
             content,
             {i: names[p] for i, p in read.items() if p is not None},
             tuple(names[p] for p in key if p is not None),
-            frozenset(names[int(c[1:])] for c in filters),
+            frozenset(names[index_of(c)] for c in filters),
         )
 
     def _same_key(self, wanted: _Wanted, null_safe: Sequence[bool]) -> Iterator[tuple[Arrange, _Content]]:
@@ -200,13 +200,11 @@ class Sharing:
         """
         chosen = list(range(len(op.schema)))
         while op.id not in self._produced:
-            if (
-                isinstance(op, Map)
-                and op.predicate is None
-                and op.partitions is None
-                and all(e[0] == "c" and e[1:].isdecimal() for e in op.exprs)
-            ):
-                chosen = [int(op.exprs[i][1:]) for i in chosen]
+            if isinstance(op, Map) and op.predicate is None and op.partitions is None:
+                below = [column_at(op.exprs[i]) for i in chosen]
+                if None in below:
+                    break
+                chosen = [i for i in below if i is not None]
             elif not isinstance(op, Arrange) and not (isinstance(op, Exchange) and op.mode == "hash"):
                 break
             op = self._builder.operators[op.inputs[0]]

@@ -16,7 +16,7 @@ from watersmeet.algebra.relations import Column
 from watersmeet.algebra.scalars import Scalar, conjunction
 from watersmeet.circuit.operators import Map, Operator
 from watersmeet.planner.builder import Builder, positional
-from watersmeet.planner.texts import position, sql
+from watersmeet.planner.texts import index_of, position, sql
 from watersmeet.types import BOOLEAN
 
 Wanted = tuple[str, str]
@@ -91,7 +91,7 @@ def plain(op: Operator, scalar: Scalar) -> int | None:
     """The position of a scalar that is just a column, of its own type."""
     if scalar.column is None:
         return None
-    index = int(scalar.column[1:])
+    index = index_of(scalar.column)
     return index if op.schema[index].type == scalar.type else None
 
 
@@ -109,7 +109,7 @@ def _map(builder: Builder, stream: Stream, wanted: Sequence[Scalar]) -> Operator
             exprs.append(sql(scalar.expression))
             fields.append((scalar.type, scalar.nullable))
         else:
-            column = at(op, int(scalar.column[1:]))
+            column = at(op, index_of(scalar.column))
             exprs.append(sql(cast(column, scalar.type).expression))
             fields.append((scalar.type, column.nullable))
     predicate = conjunction(list(dict.fromkeys(stream.pending)))

@@ -15,6 +15,16 @@ def position(index: int, side: str = "c") -> exp.Column:
     return exp.column(f"{side}{index}")
 
 
+def index_of(name: str) -> int:
+    """The index of the operator's column that expressions call `name`: 3 for c3."""
+    return int(name.removeprefix("c"))
+
+
+def column_at(text: str) -> int | None:
+    """The index of the column that the text is; None for any other expression."""
+    return index_of(text) if text.startswith("c") and text[1:].isdecimal() else None
+
+
 def sql(node: exp.Expression) -> str:
     """The text of an expression as an operator stores it, without parentheses around the whole."""
     return str(node.unnest().sql(dialect="duckdb"))
