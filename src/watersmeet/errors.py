@@ -189,7 +189,7 @@ class Error(Exception):
         return _rebuild, (self.condition, self.message, self.detail, self.hint, self.sql, self.span, self.code)
 
     def to_json(self) -> dict[str, Any]:
-        """The same data as the rendered text."""
+        """The same data as the rendered text. By hand: programs read it from the command and from `status`."""
         sql, message, detail, hint = concealed(self.sql or "", self.message, self.detail, self.hint)
         place = None if self.span is None else {"start": self.span.start, "end": self.span.end}
         coded = {} if self.code is None else {"code": self.code}

@@ -147,7 +147,7 @@ class SqlType:
         return self.name in ("array", "struct")
 
     def to_json(self) -> Any:
-        """A JSON value from which `from_json` makes the same type."""
+        """A JSON value from which `from_json` makes the same type. By hand: most types are their name alone."""
         if self.name == "numeric":
             return ["numeric", self.precision, self.scale]
         if self.name == "array":
@@ -195,7 +195,7 @@ class Field:
     nullable: bool = True
 
     def to_json(self) -> Any:
-        """A JSON value from which `from_json` makes the same field."""
+        """A JSON value from which `from_json` makes the same field. By hand: columns are most of what a plan says."""
         return [self.name, self.type.to_json(), self.nullable]
 
     @staticmethod

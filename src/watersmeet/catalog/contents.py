@@ -153,24 +153,29 @@ class Catalog:
         return found
 
     def to_json(self) -> Any:
-        """A JSON value from which `from_json` makes the same catalog."""
-        return {
-            "version": self.version,
-            "next_number": self.next_number,
-            "schemas": list(self.schemas),
-            "relations": [to_json(r) for r in self.relations.values()],
-            "functions": [f.to_json() for f in self._kept_functions()],
-        }
+        """A JSON value from which `from_json` makes the same catalog, as all sessions see it."""
+        relations, functions = tuple(self.relations.values()), tuple(self._kept_functions())
+        return to_json(_Stored(self.version, self.next_number, self.schemas, relations, functions))
 
     @staticmethod
     def from_json(value: Any) -> Catalog:
         """The inverse of `to_json`."""
-        relations = [from_json(Relation, r) for r in value["relations"]]
-        functions = [SqlFunction.from_json(f) for f in value.get("functions", ())]
+        stored = from_json(_Stored, value)
         return Catalog(
-            value["version"],
-            value["next_number"],
-            {r.id: r for r in relations},
-            tuple(value.get("schemas", ())),
-            functions={f.id: f for f in functions},
+            stored.version,
+            stored.next_number,
+            {r.id: r for r in stored.relations},
+            stored.schemas,
+            functions={f.id: f for f in stored.functions},
         )
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """What of a catalog is stored."""
+
+    version: int
+    next_number: int
+    schemas: tuple[str, ...] = ()
+    relations: tuple[Relation, ...] = ()
+    functions: tuple[SqlFunction, ...] = ()

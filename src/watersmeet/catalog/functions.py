@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 from watersmeet.catalog.parts import COMMON_SCHEMA
-from watersmeet.types import Field, Schema, SqlType
+from watersmeet.serialization import to_json
+from watersmeet.types import Schema, SqlType
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class SqlFunction:
     @cached_property
     def id(self) -> str:
         """A hash of all that it is: the same function made again is the same."""
-        content = json.dumps({**self.to_json(), "dropped": False}, sort_keys=True)
+        content = json.dumps(to_json(replace(self, dropped=False)), sort_keys=True)
         return "f" + hashlib.sha256(content.encode()).hexdigest()[:16]
 
     @property
@@ -47,21 +47,3 @@ class SqlFunction:
     def signature(self) -> str:
         """The name and the types of the parameters."""
         return f"{self.shown}({', '.join(p.type.sql for p in self.parameters)})"
-
-    def to_json(self) -> Any:
-        """A JSON value from which `from_json` makes the same function."""
-        return {
-            **{n: getattr(self, n) for n in ("name", "schema", "body", "sql", "dialect", "dropped")},
-            **{n: list(getattr(self, n)) for n in ("path", "functions")},
-            "parameters": [p.to_json() for p in self.parameters],
-            "returns": self.returns.to_json(),
-        }
-
-    @staticmethod
-    def from_json(value: Any) -> SqlFunction:
-        """The inverse of `to_json`."""
-        lists = {n: tuple(value[n]) for n in ("path", "functions")}
-        parameters = tuple(Field.from_json(p) for p in value["parameters"])
-        return SqlFunction(
-            **{**value, **lists, "parameters": parameters, "returns": SqlType.from_json(value["returns"])}
-        )

@@ -93,8 +93,15 @@ def test_tasks_hold_every_slice_once_and_balanced(sizes, buckets):
     ],
 )
 def test_an_intent_survives_as_text(mode, purpose):
+    intent = an_intent(mode, purpose)
+    assert Intent.from_text(intent.to_text()) == intent
+    with pytest.raises(Error):
+        Intent.from_text("{}")
+
+
+def an_intent(mode=Live(), purpose=Filling(("m1",))):
     slices = [ChangeSlice(relation="t1", rows=1, size_bytes=10, file="f.pack", offset_bytes=64)]
-    intent = Intent(
+    return Intent(
         7,
         "abc",
         Frontier(5, {"s1": {"slices": 3}}, Backfill(purpose, 1, 2, 3, ("t1", "s1"), ["file", 2], started=True)),
@@ -111,9 +118,6 @@ def test_an_intent_survives_as_text(mode, purpose):
         time_us=5,
         most_rows={"join-1": (1, 0)},
     )
-    assert Intent.from_text(intent.to_text()) == intent
-    with pytest.raises(Error):
-        Intent.from_text("{}")
 
 
 def test_failures_keep_what_helps():
