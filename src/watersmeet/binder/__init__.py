@@ -1,4 +1,4 @@
-"""Binder: gives a parsed query its meaning, as a tree of the algebra."""
+"""The binder: turns a parsed query into a tree of the algebra."""
 
 from __future__ import annotations
 

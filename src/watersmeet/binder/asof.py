@@ -1,4 +1,4 @@
-"""ASOF JOIN: equalities between the sides, and exactly one comparison that says which record is nearest.
+"""ASOF JOIN: equalities between the sides, and exactly one comparison, which decides which record is nearest.
 
 RisingWave, "Joins", "ASOF joins"; RW-20 to RW-26 and D-000-04.
 """
@@ -34,8 +34,8 @@ def asof_join(
 ) -> AsofJoin:
     """`left ASOF [LEFT] JOIN right ON …`. ASOF_KIND, ASOF_WITHOUT_EQUALITY, ASOF_WITHOUT_INEQUALITY.
 
-    without_equality: the message for that. A condition on right rows alone says which records there are; one on left
-    rows alone, which of these look for a partner.
+    without_equality: the message for ASOF_WITHOUT_EQUALITY. A condition on right rows alone selects the candidates; one
+    on left rows alone decides which of these look for a partner.
     """
     place = place_of(node.this) or place_of(node)
     side = node.side.upper()
@@ -92,7 +92,7 @@ def asof_join(
 
 
 class _Sides:
-    """The parts of the condition, by what they are for."""
+    """The parts of the condition by their role."""
 
     def __init__(self, left: Relation, right: Relation, ctx: ScopeContext) -> None:
         self.left = left
@@ -104,7 +104,7 @@ class _Sides:
         self.right_only: list[Scalar] = []
 
     def add(self, part: exp.Expression) -> None:
-        """Sorts one part of the condition in."""
+        """Adds one part of the condition."""
         compares = (isinstance(part, (exp.EQ, exp.NullSafeEQ)) or type(part) in SIGNS) and not reads_clock(part)
         if isinstance(part, exp.Binary) and compares and not isinstance(part.expression, (exp.Any, exp.All)):
             a, b = bind_value(part.this, self.ctx), bind_value(part.expression, self.ctx)
@@ -161,7 +161,7 @@ class _Sides:
         return True
 
     def only_if(self, value: Value) -> Value:
-        """`value` where the conditions on left rows hold, else NULL, which has no partner."""
+        """`value` if the conditions on left rows hold, else NULL, which has no partner."""
         for condition in self.left_only:
             case = exp.Case(ifs=[exp.If(this=condition.expression.copy(), true=value.expression)])
             value = Value(case, value.type)

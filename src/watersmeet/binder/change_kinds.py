@@ -1,4 +1,4 @@
-"""What the rows of a relation do: only come, come and go, or stand still."""
+"""What happens to the rows of a relation: they are only inserted, inserted and deleted, or never change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ChangeKind = Literal["append", "changelog", "static"]
 
 
 def change_kind(node: Relation) -> ChangeKind:
-    """What the rows of a relation do."""
+    """What happens to the rows of a relation."""
     if isinstance(node, Cut):
         return "static" if node.keeps == "before" else change_kind(node.input)
     if isinstance(node, Scan):

@@ -1,4 +1,4 @@
-"""What a dictionary contains: its source, and what stands before that (TP-44 to TP-48; ruling D-003-10)."""
+"""The content of a dictionary: its source, and the cache in front of it (TP-44 to TP-48; ruling D-003-10)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from watersmeet.catalog import Relation as CatalogRelation
 def with_cache(
     source: Relation, relation: CatalogRelation, binding: Binding, scan: Callable[[CatalogRelation], Relation]
 ) -> Relation:
-    """The content of a dictionary: what its cache stream has, and the rows of `source` whose keys that lacks."""
+    """The content of a dictionary: its cache stream, and the rows of `source` whose keys the cache lacks."""
     dictionary = relation.dictionary
     assert dictionary is not None
     if not dictionary.stream:

@@ -1,7 +1,8 @@
-"""EMIT: when the rows of a view come out.
+"""EMIT: when the rows of a view are output.
 
-RisingWave, "Emit on window close": a row comes once, when the watermark has passed its time, and is final. EMIT CHANGES
-is what views do anyway. EMIT ON ARRIVAL is ours: what a row changes comes out when it comes, and is never revised.
+RisingWave, "Emit on window close": each row is output once, when the watermark has passed its time, and is final. EMIT
+CHANGES is what views do anyway. EMIT ON ARRIVAL is an extension: the effect of a row is output when it arrives, and
+never revised.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from watersmeet.watermarks import NOW, Watermark, delayed
 
 
 def bind_view(statement: CreateMaterializedView, catalog: Catalog, dialect: str, moment: int = 0) -> BoundQuery:
-    """The meaning of a materialised view: its query, whose rows come out as EMIT says.
+    """The meaning of a materialized view: its query, whose rows are output as EMIT says.
 
     Errors of `bind_query`, and EMIT_NOT_POSSIBLE at the clause.
     """
@@ -69,13 +70,13 @@ def bind_view(statement: CreateMaterializedView, catalog: Catalog, dialect: str,
 
 
 def request_of(query: exp.Expression, text: str, dialect: str) -> Request:
-    """The query of a dialect and what it says of its output. Errors of `DialectRules.request`."""
+    """A query of a dialect, and what it says about its output. Errors of `DialectRules.request`."""
     return rules_of(dialect).request(query, text)
 
 
 def _as_said(query: BoundQuery, said: Emission, text: str, *, into: bool) -> BoundQuery:
-    """A view whose query says when its output comes: it always follows its inputs, whoever reads it says how it is
-    told of changes. into: it writes a stream.
+    """A view whose query says when to output changes. A view always follows its inputs; its readers decide how they get
+    its changes. into: it writes a stream.
     """
     if said.mode not in ("periodic", "updates"):
         return with_emission(query, said, text)
@@ -93,7 +94,7 @@ def _as_said(query: BoundQuery, said: Emission, text: str, *, into: bool) -> Bou
 
 
 def check_request(request: Request, tree: Relation, text: str) -> None:
-    """What a query that never takes a row back can't give: signs.
+    """Refuses signs for a query that never deletes a row.
 
     UNDEFINED_COLUMN, FEATURE_NOT_SUPPORTED.
     """
@@ -120,7 +121,7 @@ def check_request(request: Request, tree: Relation, text: str) -> None:
 
 
 def with_emission(query: BoundQuery, said: Emission, text: str) -> BoundQuery:
-    """The query, whose rows come out once they are final if EMIT says so. EMIT_NOT_POSSIBLE at the clause."""
+    """The query; if EMIT says so, its rows are output once they are final. EMIT_NOT_POSSIBLE at the clause."""
     if said.mode != "window close":
         return query
     try:
@@ -131,13 +132,13 @@ def with_emission(query: BoundQuery, said: Emission, text: str) -> BoundQuery:
 
 
 def closing_us(said: Emission) -> int | None:
-    """How long after the end of their windows rows come out; None: as they come."""
+    """How long after the end of their windows rows are output; None: as they arrive."""
     return said.length_us if said.mode == "window close" else None
 
 
 def on_window_close(query: BoundQuery, delay_us: int = 0) -> BoundQuery:
-    """The query's rows once their time is below its watermark, by sources that are behind by the delay: the first
-    column that has one.
+    """The query's rows once the first column with a watermark is below it. The watermark is that of sources delayed by
+    the given delay.
     """
     tree: Relation
     groups = _groups(query.tree)
@@ -173,7 +174,7 @@ def on_window_close(query: BoundQuery, delay_us: int = 0) -> BoundQuery:
 
 
 def _read_times(tree: Relation) -> str:
-    """What becomes of the watermarks that the query reads; nothing where it reads none."""
+    """What happens to the watermarks that the query reads; empty if it reads none."""
     times = {
         f'"{s.relation_name}.{c.name}"': None
         for s in walk(tree)
@@ -194,9 +195,9 @@ def _read_times(tree: Relation) -> str:
 def _once_past(tree: Relation, timed: Sequence[Column], rewritten: Relation, delay_us: int) -> Relation:
     """The rows of `tree` once the first of the columns `timed` is below its watermark. rewritten: the same rows.
 
-    Where an outer join may have put NULL into it, the first column without such NULLs counts, or, if all have them
-    (FULL JOIN), the first that is not NULL: no row is without time because it has no partner. EMIT_NOT_POSSIBLE if
-    rows without partner have NULL in all of the columns: they would never come out.
+    If an outer join may have put NULL into that column, the first column without such NULLs counts. If all have them
+    (FULL JOIN), the first that is not NULL counts, so that a row without a partner has a time too. EMIT_NOT_POSSIBLE if
+    rows without a partner have NULL in all columns: they would never be output.
     """
     shown, padded = watermarks(rewritten), paddings(rewritten)
     ids = {c.id for c in timed}
@@ -219,7 +220,7 @@ def _once_past(tree: Relation, timed: Sequence[Column], rewritten: Relation, del
 
 
 def _without_time(tree: Relation, timed: Sequence[Column]) -> Error:
-    """The refusal of a query whose rows without partner have no time; its hint names the columns to take."""
+    """The error for a query whose rows without a partner have no time. Its hint names columns to use."""
     word, node = "Select", tree
     while isinstance(node, (Aggregate, Filter, Project)):
         word = "GROUP BY" if isinstance(node, Aggregate) else word
@@ -244,7 +245,7 @@ def _listed(columns: Sequence[Column]) -> str:
 
 
 def _origin(node: Relation, column: str) -> str:
-    """The name of the relation that a column of `node` is made from; its own if it is made from none."""
+    """The name of the relation that a column of `node` comes from, or the column's own name."""
     while node.inputs:
         if isinstance(node, Project):
             made = next((e for c, e in zip(node.outputs, node.exprs, strict=True) if c.id == column), None)
@@ -254,7 +255,7 @@ def _origin(node: Relation, column: str) -> str:
 
 
 def _on_arrival(query: BoundQuery) -> BoundQuery:
-    """The query with every join decided when rows come. Nothing in it may revise a row."""
+    """The query with every join decided when rows arrive. Nothing in it may revise a row."""
     tree = _on_arrival_below(unnest(query.tree))
     why = revision(tree) or revision(rewrite(tree))  # what compares with the clock is a node only then
     if why is not None:
@@ -268,14 +269,16 @@ def _on_arrival(query: BoundQuery) -> BoundQuery:
 
 
 def _on_arrival_below(node: Relation) -> Relation:
-    """The tree with its joins decided on arrival, but for those whose rows come by a clock and are final then."""
+    """The tree with its joins decided on arrival, except those whose rows are final when the clock lets them out."""
     if isinstance(node, TimeFilter) and node.final:
         return node
     return _decided(with_inputs(node, [_on_arrival_below(i) for i in node.inputs]))
 
 
 def _decided(node: Relation) -> Relation:
-    """A join whose rows without partners are decided on arrival; pairs of an inner join never go anyway."""
+    """A join that decides on arrival which rows have no partner. The pairs of an inner join are never deleted
+    anyway.
+    """
     if not isinstance(node, (AsofJoin, Join)):
         return node
     if isinstance(node, AsofJoin) or node.kind != "inner":
@@ -297,7 +300,7 @@ def _decided(node: Relation) -> Relation:
 
 
 def _groups(node: Relation) -> Aggregate | None:
-    """The groups that are the rows of `node`."""
+    """The aggregate whose groups are the rows of `node`."""
     while isinstance(node, (Project, Filter)):
         node = node.input
     return node if isinstance(node, Aggregate) else None

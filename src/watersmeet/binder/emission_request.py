@@ -1,5 +1,5 @@
-"""What a SELECT that runs says of its output and not of its rows: when it comes, where it ends, what it is told
-with.
+"""What a running SELECT says about its output rather than its rows: when it comes, where it ends, and its extra
+columns.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ EmitMode = Literal["stream", "changelog", "updates", "periodic", "window close"]
 
 @dataclass(frozen=True)
 class Emission:
-    """An EMIT clause. length_us: of the period (0: as rows come), or of the delay of `window close`."""
+    """An EMIT clause. length_us: the period (0: output at once), or the delay of `window close`."""
 
     mode: EmitMode = "stream"
     length_us: int = 0
@@ -25,7 +25,7 @@ class Emission:
 
 @dataclass(frozen=True)
 class Place:
-    """A column of the output that no relation has: so many columns stand before it, or behind it if `from_end`."""
+    """An output column that no relation has: `columns` columns stand before it, or after it if `from_end`."""
 
     kind: Literal["delta", "version"]
     name: str
@@ -34,15 +34,15 @@ class Place:
     span: Span | None
 
     def index(self, width: int) -> int:
-        """Its place among `width` columns, itself counted."""
+        """Its index in an output of `width` columns, itself included."""
         return width - 1 - self.number if self.from_end else self.number
 
 
 @dataclass(frozen=True)
 class Request:
-    """query: without what is said of the output. limit: None: it runs until it is stopped.
+    """A query without its words about output, and what these said.
 
-    places: in the order of the list. query_id: what it calls itself.
+    limit: None: it runs until it is stopped. places: in the order of the select list. query_id: its own name.
     """
 
     query: exp.Expression
@@ -54,7 +54,7 @@ class Request:
 
 
 def with_limit(query: exp.Expression) -> tuple[exp.Expression, int | None, int]:
-    """The query without a LIMIT that ends it, and OFFSET: what these say, None if it runs until it is stopped."""
+    """The query without the LIMIT that ends it and OFFSET, and what these say; None: it runs until it is stopped."""
     limit, offset = _number(query, "limit"), _number(query, "offset")
     if limit is None or query.args.get("order") or (offset is None and query.args.get("offset")):
         return query, None, 0

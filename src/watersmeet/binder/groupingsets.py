@@ -22,9 +22,9 @@ _MOST: Final = 256
 
 
 def sets_of(group: exp.Group, items: Callable[[exp.Expression], list[Item]], ctx: Context) -> list[list[Item]]:
-    """The grouping sets; `items` gives the keys of an expression or of a list in parentheses.
+    """The grouping sets. `items` returns the keys of an expression, or of a list in parentheses.
 
-    FEATURE_NOT_SUPPORTED for more than 256 of them.
+    FEATURE_NOT_SUPPORTED for more than 256 sets.
     """
 
     def of(node: exp.Expression) -> list[list[Item]]:
@@ -64,9 +64,9 @@ def expanded(
     outputs: tuple[Column, ...],
     binding: Binding,
 ) -> Aggregate:
-    """The groups of all sets in one aggregate, with the number of the set as its last key.
+    """The groups of all sets in one aggregate, with the number of the set as last key.
 
-    The empty set has a row without input too: a row that no call counts stands in for it.
+    The empty set has a row even without input: a row that no call counts stands in for it.
     """
     new = binding.new_column
     made = (*(new("key", k.type, nullable=True) for k in keys), new("flag", INTEGER, nullable=False))
@@ -100,7 +100,7 @@ def _counted(call: AggregateCall, counts: Column) -> AggregateCall:
 
 
 def grouping(places: Sequence[int], sets: Sequence[tuple[int, ...]], flags: Sequence[Value]) -> Value:
-    """GROUPING(keys at `places`): a bit for each, the first the highest; 1 where the key is not in the row's set.
+    """GROUPING(keys at `places`): a bit for each key, the first one highest, which is 1 if the row's set lacks the key.
 
     flags: the number of the set, if there are several.
     """

@@ -1,4 +1,4 @@
-"""Keys of GROUP BY that stand for items of the select list: their aliases and their numbers.
+"""Keys of GROUP BY that refer to items of the select list, by alias or by number.
 
 PostgreSQL, "SELECT", GROUP BY clause.
 """
@@ -15,7 +15,9 @@ from watersmeet.dialects.queries import name_of
 
 
 def aliased(node: exp.Expression, items: Sequence[exp.Expression], scope: Scope) -> exp.Expression | None:
-    """The expression of the item whose alias the key is; None if it is none, or a column of FROM, which comes first."""
+    """The expression of the item whose alias the key is; None if there is none, or if FROM has such a column, which
+    comes first.
+    """
     if not isinstance(node, exp.Column) or node.args.get("table") is not None:
         return None
     name = name_of(node.this)
@@ -25,7 +27,7 @@ def aliased(node: exp.Expression, items: Sequence[exp.Expression], scope: Scope)
 
 
 def spelled_out(group: exp.Group, items: Sequence[exp.Expression], scope: Scope) -> exp.Group:
-    """GROUP BY with expressions in place of aliases and of numbers that no star stands before."""
+    """GROUP BY with expressions in place of aliases, and of numbers without a star before their items."""
     made = group.copy()
     made.set("expressions", [_spelled(key, items, scope).copy() for key in group.expressions])
     return made

@@ -11,7 +11,7 @@ from watersmeet.expressions.values import Value, columns_of, common_type
 
 
 def condition_parts(condition: exp.Expression) -> list[exp.Expression]:
-    """The parts of a parsed condition that are joined by AND; equalities of rows and BETWEEN are cut up too."""
+    """The conjuncts of a parsed condition. Row equalities and BETWEEN are split as well."""
     parts: list[exp.Expression] = []
     stack = [condition]
     while stack:
@@ -49,7 +49,7 @@ def equality_key(
 
 
 def key_of(node: exp.Expression, a: Value, b: Value, ctx: Context, *, null_safe: bool = False) -> KeyPair:
-    """The key `a = b` of two values that can be compared, both in one type."""
+    """The key `a = b` of two comparable values, both in one type."""
     kind = common_type([a.type, b.type])
     assert kind is not None, "compare() has checked it"
     return KeyPair(coerce(a, kind, ctx, node).finish(), coerce(b, kind, ctx, node).finish(), null_safe)

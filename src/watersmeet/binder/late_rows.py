@@ -22,7 +22,7 @@ from watersmeet.watermarks import Term, Watermark, both, floored, shifted
 
 
 def without_late_rows(joined: Join, binding: Binding) -> Join:
-    """The join of two sides without their late rows; as it is where the times of a side can't be followed."""
+    """The join with late-row filters on both sides; unchanged if the times of a side can't be followed."""
     for bound in time_bounds(joined):
         left, right = bound.left.column, bound.right.column
         if left is None or right is None or bound.lo_us is None or bound.hi_us is None:
@@ -45,10 +45,11 @@ def without_late_rows(joined: Join, binding: Binding) -> Join:
 def without_closed(
     rows: Relation, start: Column, relation: Relation, time: str, window: TimeWindow, binding: Binding
 ) -> Relation:
-    """The rows of a stream with the starts of their windows, without those whose window was over before they came.
+    """The rows of a stream with the starts of their windows, without rows whose window had closed before they arrived.
 
-    relation: the stream, time: its column that the windows are by; over once that has passed their end by the delay of
-    EMIT. As it is where that has a watermark, or can't be followed.
+    relation: the stream.
+    time: its column for the windows. A window closes when the clock has passed its end by the delay of EMIT. The rows
+    stay as they are if the column has a watermark or can't be followed.
     """
     clock = clock_of(relation, time, binding)
     if clock is None or binding.closing_us is None:
@@ -62,13 +63,13 @@ def without_closed(
 
 
 def _mark(side: Relation, column: str, clock: tuple[str, str, str] | None) -> Watermark:
-    """The greatest time of a side, or the watermark that it has anyway."""
+    """The greatest time of a side so far, or the watermark that it already has."""
     return watermarks(side).get(column, ()) if clock is None else (Term(clock[2]),)
 
 
 def clock_of(side: Relation, column: str, binding: Binding) -> tuple[str, str, str] | None:
-    """(relation, its column, the name of the number) by which the times of a side are followed; None: they are not, or
-    have a watermark.
+    """The relation, the column and the name of the number by which the times of a side are followed; None if they can't
+    be followed or have a watermark.
     """
     if column in watermarks(side):
         return None

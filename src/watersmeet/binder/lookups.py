@@ -1,7 +1,7 @@
-"""`FOR SYSTEM_TIME AS OF`: process-time temporal joins with `PROCTIME()`, others with a time of the left side.
+"""`FOR SYSTEM_TIME AS OF`: process-time temporal joins with `PROCTIME()`, event-time ones with a time of the left side.
 
-RisingWave, "Joins", "Process-time temporal joins"; RW-49 to RW-58, D-000-10. Event-time temporal joins are Flink's
-(documentation of its SQL joins, "Event Time Temporal Join"), which RisingWave lacks.
+RisingWave, "Joins", "Process-time temporal joins"; RW-49 to RW-58, D-000-10. RisingWave lacks event-time temporal
+joins; these follow Flink (documentation of its SQL joins, "Event Time Temporal Join").
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def wants_versions(node: exp.Expression) -> bool:
 
 
 def check_clause(node: exp.Table, env: Environment) -> None:
-    """FEATURE_NOT_SUPPORTED for a moment that is neither PROCTIME() nor in a column; TEMPORAL_RIGHT_SIDE for a CTE."""
+    """FEATURE_NOT_SUPPORTED for a time other than PROCTIME() or a column; TEMPORAL_RIGHT_SIDE for a CTE."""
     moment = _moment(node)
     if moment is not None and moment.find(exp.Column) is None:
         raise error(
@@ -77,7 +77,7 @@ def check_clause(node: exp.Table, env: Environment) -> None:
 
 
 def check_relation(relation: CatalogRelation, node: exp.Table, env: Environment) -> None:
-    """TEMPORAL_RIGHT_SIDE for what can't be looked up: sources and plain views."""
+    """TEMPORAL_RIGHT_SIDE for relations that can't be looked up: sources and plain views."""
     if isinstance(relation, (Source, View)):
         raise error(
             "TEMPORAL_RIGHT_SIDE",
@@ -90,9 +90,9 @@ def check_relation(relation: CatalogRelation, node: exp.Table, env: Environment)
 
 
 def versions(scan: Scan, node: exp.Table, env: Environment, binding: Binding) -> Versions:
-    """The versions of the rows of a table.
+    """The versions of a table's rows.
 
-    TEMPORAL_RIGHT_SIDE for anything but a table with a primary key and an event time.
+    TEMPORAL_RIGHT_SIDE unless it is a table with a primary key and an event time.
     """
     relation = binding.catalog.relations[scan.relation_id]
     named = relation_in_from(node, binding.catalog) or relation
@@ -120,7 +120,7 @@ def versions(scan: Scan, node: exp.Table, env: Environment, binding: Binding) ->
 
 
 def _is_arrival(node: exp.Table, binding: Binding) -> bool:
-    """Whether the clause names a column of the query's FROM that is PROCTIME()."""
+    """Whether the clause names a column in FROM that is PROCTIME()."""
     moment, select = _moment(node), node.find_ancestor(exp.Select)
     if not isinstance(moment, exp.Column) or select is None:
         return False
@@ -130,7 +130,7 @@ def _is_arrival(node: exp.Table, binding: Binding) -> bool:
 
 
 def dangling(node: exp.Expression, env: Environment) -> Exception:
-    """The error for the clause anywhere but at the right side of an inner or left join."""
+    """The error for the clause anywhere but on the right side of an inner or left join."""
     return error(
         "TEMPORAL_KIND",
         "exist dangling temporal scan",
@@ -143,7 +143,7 @@ def dangling(node: exp.Expression, env: Environment) -> Exception:
 def looking_up(
     joined: Relation, node: exp.Join, left: Scope, env: Environment, binding: Binding
 ) -> TemporalJoin | AsofJoin:
-    """The regular join `joined` of which the right side has the clause, as a temporal join.
+    """The regular join `joined`, whose right side has the clause, as a temporal join.
 
     left: the scope of the left side.
     """
@@ -172,7 +172,7 @@ def looking_up(
 
 
 def plain_join(clause: JoinClause) -> Sourced:
-    """A regular join, or a temporal one where the right side has the clause."""
+    """A regular join, or a temporal join if the right side has the clause."""
     relation, scope = join(clause)
     if is_looked_up(clause.node.this):
         relation = looking_up(relation, clause.node, clause.left[1], clause.env, clause.binding)
@@ -244,7 +244,7 @@ def _check_key(pair: KeyPair | None, column: Column, right: Versions, node: exp.
 
 
 def _keys(right: Scan, binding: Binding) -> tuple[tuple[str, ...], ...] | None:
-    """The columns of the primary key and of each index; None if nothing says what identifies a row."""
+    """The columns of the primary key and of each index; None if it is unknown what identifies a row."""
     relation = binding.catalog.relations[right.relation_id]
     ids = dict(zip(right.source_names, (c.id for c in right.outputs), strict=True))
     indexes = [

@@ -1,7 +1,7 @@
-"""The newest rows of each key, by arrival: LATEST, the versions of an ASOF join, `changelog(stream, key)`.
+"""The newest rows of each key by arrival: for LATEST, the versions of an ASOF join, and `changelog(stream, key)`.
 
 Timeplus, "Multi-JOINs and ASOF JOINs", "ASOF JOIN", "LATEST JOIN", "Changelog Streams"; rulings D-003-04, D-003-06.
-Every row that is written counts, also if it replaces one of the same primary key, as in Proton.
+Every written row counts, even if it replaces one with the same primary key, as in Proton.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from watersmeet.types import BIGINT
 def newest(
     node: Relation, keys: Sequence[Scalar], binding: Binding, *, limit: int = 1, value: Scalar | None = None
 ) -> tuple[Relation, tuple[Column, Column]] | None:
-    """Of each of `keys` the `limit` rows of `node` that came last, or those with the greatest `value`; the newest of
-    equal ones.
+    """For each of `keys`, the `limit` rows of `node` that arrived last, or have the greatest `value` (ties: the
+    newest).
 
-    With the two columns that order rows by arrival, the newest first. None if `node` does not know how its rows came:
-    only tables and sources do, under filters and projections.
+    They have the two columns that order rows by arrival, the newest first. None if the order of arrival is unknown:
+    only tables and sources know it, also under filters and projections.
     """
     found = arrivals(node, binding)
     if found is None:
@@ -44,10 +44,10 @@ def new_age(binding: Binding) -> tuple[Column, Column]:
 def arrivals(
     node: Relation, binding: Binding, *, unnested: bool = False
 ) -> tuple[Relation, tuple[Column, Column]] | None:
-    """The rows of `node` as they were written, with the two columns that order them, the newest first; None where that
-    is not known.
+    """The rows of `node` as they were written, with the two columns that order them, the newest first; None if the
+    order is unknown.
 
-    unnested: also where several came of one (HOP), at once.
+    unnested: also if several rows come from one (HOP); these arrive together.
     """
     if isinstance(node, Scan):
         relation = binding.catalog.relations[node.relation_id]

@@ -1,1 +1,1 @@
-"""What each dialect adds to the meaning of queries: one folder a dialect."""
+"""What each dialect adds to the meaning of queries: one folder for each dialect."""

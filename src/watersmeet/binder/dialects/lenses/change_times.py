@@ -1,9 +1,9 @@
-"""The changes of a table with the time of what caused them.
+"""The changes of a table, with the time of what caused each.
 
-Document 004, "Join types": a table follows its records. The time of a change is the greatest one of the records that
-take part, tombstones among them (Apache Kafka, "Core Concepts" of Kafka Streams, "Time": what joins and groups give has
-the greatest time of the records that contribute). The content of a table does not tell: of what went, and why, it has
-nothing. So the changes of what a query reads are followed up through it, beside the content.
+Document 004, "Join types": a table follows its records. The time of a change is the greatest time of the records
+involved, including tombstones (Apache Kafka, "Core Concepts" of Kafka Streams, "Time": the results of joins and groups
+have the greatest time of the contributing records). The content of a table does not show this: it has no trace of what
+was deleted, and why. So the changes of a query's inputs are followed through the query, beside its content.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from watersmeet.types import BOOLEAN, TIMESTAMP, SqlType
 
 @dataclass(frozen=True)
 class Changed:
-    """rows: `Changes` of a node, with its columns. went, at: what `Changes` adds.
+    """rows: `Changes` of a node, with its columns. went, at: the columns that `Changes` adds.
 
-    time: the id of the node's own time; None if it has none, or one of each side.
+    time: the id of the node's own time; None if it has none, or one for each side.
     """
 
     rows: Relation
@@ -47,7 +47,7 @@ class Changed:
 
 
 def changes_of(tree: Relation) -> Changed:
-    """What comes to and goes from the content of `tree`, a query over tables with a column `@time`."""
+    """The inserted and deleted rows of `tree`, a query over tables with a column `@time`."""
     return _Following().of(tree)
 
 
@@ -56,8 +56,8 @@ class _Following:
         self._made = 0
 
     def of(self, node: Relation) -> Changed:
-        """The changes of a node: row by row those of its input, of joins and groups by the changes of what they
-        read.
+        """The changes of a node. Most follow row by row from those of the input; those of joins and groups from what
+        they read.
         """
         if isinstance(node, Repartition):
             return self.of(node.input)
@@ -75,7 +75,7 @@ class _Following:
         return self._by_itself(node)
 
     def _projected(self, node: Project) -> Changed:
-        """A time of the query's own is that of what comes."""
+        """If the query computes a time of its own, inserted rows have that time."""
         below = self.of(node.input)
         passed = [
             c for c, e in zip(node.outputs, node.exprs, strict=True) if e.column is not None and e.column == below.time
@@ -92,21 +92,22 @@ class _Following:
         return Changed(rows, went, made, None if time is None else time.id)
 
     def _by_itself(self, node: Relation) -> Changed:
-        """What takes the place of a row, by the key of records, has caused that it went."""
+        """A row is deleted because another row with its record key replaces it."""
         time = _named(node, RECORD_TIME)
         rows, match = self._with(node, _key_of(node) or [read(c) for c in node.columns])
         return self._changes(rows, [Cause(None, match, None if time is None else time.id)])
 
     def _timed(self, node: Filter, below: Changed) -> Changed:
-        """Rows that go as time passes have their own time, others that of what caused it."""
+        """Rows that are deleted as time passes have their own time; other rows have that of their cause."""
         keys = _key_of(node)
         rows, match = self._with(node, keys)
         return self._changes(rows, [Cause(self._told(below, keys), match, below.time)])
 
     def _joined(self, node: Join) -> Changed:
-        """A pair has the time of its sides; a row without partner its own, and that of partners that have just gone.
+        """A pair has the time of its sides. A row without a partner has its own time, or that of partners that were
+        just deleted.
 
-        Rows that ON keeps from meeting any are told from others by the lack of what it equates.
+        Rows that ON keeps from having partners are recognized by NULL in the values that it equates.
         """
         sides = [self._side(node, one) for one in (node.left, node.right)]
         equated = [_either(node, a, b, sides[0].time) for a, b in zip(sides[0].equated, sides[1].equated, strict=True)]
@@ -131,7 +132,7 @@ class _Following:
         return _Side(self.of(one), equated, _key_of(one), time)
 
     def _grouped(self, node: Aggregate) -> Changed:
-        """A group changes when one of its rows comes or goes."""
+        """A group changes when one of its rows is inserted or deleted."""
         below = self.of(node.input)
         outputs = node.outputs[: len(node.keys)]
         calls = zip(node.outputs[len(node.keys) :], node.calls, strict=True)
@@ -170,7 +171,7 @@ class _Following:
 
 @dataclass(frozen=True)
 class _Side:
-    """A side of a join: what it equates, the parts of its key, its time."""
+    """A side of a join: the values that ON equates, the parts of its key, its time."""
 
     changed: Changed
     equated: Sequence[Scalar]
@@ -179,9 +180,9 @@ class _Side:
 
 
 def _is_followed(node: Relation) -> bool:
-    """True if what is made of the node row by row can be followed so: it has a time, or is made of what has one.
+    """True if the changes of the node follow row by row: it has a time, or is made of something that has one.
 
-    The newest records are followed as they are read: without the columns that order them, which nobody else reads.
+    The newest records are followed as they are read, without the columns that order them, which nothing else reads.
     """
     if isinstance(node, TopN):
         return False
@@ -191,18 +192,18 @@ def _is_followed(node: Relation) -> bool:
 
 
 def _named(node: Relation, name: str) -> Column | None:
-    """The column of the records themselves: those of the sides of a join come before it."""
+    """The records' own column of that name. The columns of a join's sides come before it."""
     return next((c for c in reversed(node.columns) if c.name == name), None)
 
 
 def _key_of(node: Relation) -> Sequence[Scalar]:
-    """The parts of the records' key; none if they have none."""
+    """The parts of the record key; none if there is no key."""
     key = _named(node, KEY_COLUMN)
     return [] if key is None else key_parts(read(key))
 
 
 def _either(node: Join, left: Scalar, right: Scalar, time: Column) -> Scalar:
-    """What a row of the join has of what ON equates."""
+    """The value that ON equates, in a row of the join."""
     if node.kind != "full":
         return right if node.kind == "right" else left
     there = exp.Not(this=exp.Is(this=read(time).expression, expression=exp.null()))

@@ -14,7 +14,7 @@ from watersmeet.watermarks import Watermark, both
 
 
 def records_of(query: BoundQuery) -> Relation:
-    """The changes of a query as records: of a table by its key, each a value or, where that is gone, none."""
+    """The changes of a query as records. For a table: by key, a value or, if the row is deleted, a tombstone."""
     tree = query.tree
     metadata = {c.name: c for c in tree.columns if c.name in (KEY_COLUMN, RECORD_TIME)}
     made = (
@@ -39,6 +39,6 @@ def records_of(query: BoundQuery) -> Relation:
 
 
 def _clock(tree: Relation) -> Watermark:
-    """How far the times of changes have come: as far as those of all topics that are read. None if one has no clock."""
+    """How far the times of changes have come: as far as those of all topics read. None if one of them has no clock."""
     times = [[w for _, w in node.watermarks] for node in walk(tree) if isinstance(node, Scan)]
     return both(*[w[0] if w else () for w in times])

@@ -32,7 +32,7 @@ def described(relation: Relation, topic: Topic) -> list[Described]:
 
 
 def _idle(relation: Relation) -> list[Described]:
-    """The time after which a silent topic holds nobody back, if it has one."""
+    """The time after which a silent topic no longer holds back others, if it has one."""
     time = relation.event_time
     if time is None or time.idle_us is None:
         return []

@@ -1,9 +1,9 @@
-"""ON of dialects that join two sources by equalities with one source on each side, and filter each source alone
+"""ON in dialects that join two sources by equalities with one source on each side, and filter each source alone
 (Lenses).
 
 Lenses, "Joins", "Matching expression (ON)"; LS-12 to LS-16, D-004-07. AND splits a condition into parts; each part is
-an equality with one source on each side, or reads one source only. `A = B AND c OR d` is listed as allowed: where AND
-binds closer than OR leaves a part over both sources, OR is read as the closer one.
+an equality with one source on each side, or reads a single source. `A = B AND c OR d` is listed as allowed: if AND
+binding tighter than OR leaves a part over both sources, OR is taken to bind tighter.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from watersmeet.expressions.values import Value, columns_of
 def check_on(
     condition: exp.Expression, left: Scope, right: Scope, env: Environment, binding: Binding
 ) -> tuple[exp.Expression, bool]:
-    """The condition with AND and OR as they are read, and whether it equates the sources. ON_ONE_SIDE, ON_NOT_SPLIT."""
+    """The condition with its AND and OR resolved, and whether it equates the sources. ON_ONE_SIDE, ON_NOT_SPLIT."""
     rules = _Rules(left, right, env)
     if (subquery := condition.find(exp.Select)) is not None:
         raise rules.lacking("a subquery in ON", subquery)
@@ -60,7 +60,7 @@ class _Rules:
     def check(self, part: exp.Expression) -> None:
         """ON_ONE_SIDE or ON_NOT_SPLIT for a part that breaks the rules.
 
-        FEATURE_NOT_SUPPORTED for a field that is compared with itself: another one was meant.
+        FEATURE_NOT_SUPPORTED for a field compared with itself, which must be a mistake.
         """
         node = part.unnest()
         if len(self._reads(part)) < 2:
@@ -94,17 +94,15 @@ class _Rules:
         return bool(self._value(node.this).expression == self._value(node.expression).expression)
 
     def lacking(self, what: str, place: exp.Expression) -> Error:
-        """The error that ON can't have something."""
+        """The error for something that ON can't contain."""
         return self._ctx.not_supported(what, place, hint="Join with it in a query of WITH.")
 
     def equates(self, part: exp.Expression) -> bool:
-        """Whether a part that keeps the rules is an equality of both sources."""
+        """Whether a part that follows the rules is an equality of the two sources."""
         return len(self._reads(part)) > 1
 
     def regrouped(self, part: exp.Expression) -> list[exp.Expression] | None:
-        """The parts of a part in which AND and OR stand side by side, with OR as the closer one, if only that keeps the
-        rules.
-        """
+        """The parts of a part that mixes AND and OR, with OR binding tighter, if only that follows the rules."""
         node = part.unnest()
         if (
             not isinstance(node, exp.Or)
@@ -153,7 +151,7 @@ class _Rules:
 
 
 def _conjuncts(node: exp.Expression) -> Iterator[exp.Expression]:
-    """The parts that AND joins, in order."""
+    """The conjuncts, in order."""
     inner = node.unnest()
     if isinstance(inner, exp.And):
         yield from _conjuncts(inner.this)
@@ -163,9 +161,7 @@ def _conjuncts(node: exp.Expression) -> Iterator[exp.Expression]:
 
 
 def _words(node: exp.Expression) -> Iterator[exp.Expression]:
-    """Conditions and, between them, the AND or OR that stands there, as they are written; parentheses are one
-    condition.
-    """
+    """The conditions and, between them, the AND or OR as written. Parentheses are one condition."""
     if isinstance(node, (exp.And, exp.Or)):
         yield from _words(node.this)
         yield node
@@ -175,7 +171,7 @@ def _words(node: exp.Expression) -> Iterator[exp.Expression]:
 
 
 def _closed(node: exp.Expression) -> exp.Expression:
-    """A copy of a part that keeps its meaning under AND."""
+    """A copy of a part that keeps its meaning as an operand of AND."""
     return exp.paren(node.copy()) if isinstance(node, exp.Or) else node.copy()
 
 

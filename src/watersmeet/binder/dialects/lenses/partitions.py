@@ -1,7 +1,7 @@
-"""What two sources of records need to be joined: keys of one format, and as many partitions.
+"""What two sources of records need to be joined: keys in one format, and equal numbers of partitions.
 
 Lenses, "Joins", "Key decoder types", "Co-partitioning", "ON expressions and key change"; LS-31 to LS-36, D-004-16,
-D-004-17. Formats are compared also where ON equates values; a key that a query computes has no format of its own.
+D-004-17. Formats are also compared if ON equates values. A key that a query computes has no format of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Sourced = tuple[Relation, Scope]
 
 
 def check_keys(left: Scope, right: Scope, node: exp.Join, env: Environment) -> RecordLayout:
-    """How the joined records are kept if the join is by their keys. KEY_FORMATS."""
+    """How the joined records are stored if the join is by their keys. KEY_FORMATS."""
     one, other = _metadata(left), _metadata(right)
     formats = one.layout.key_format, other.layout.key_format
     if None not in formats:
@@ -43,7 +43,7 @@ def check_keys(left: Scope, right: Scope, node: exp.Join, env: Environment) -> R
 
 
 def copartitioned(left: Sourced, right: Sourced) -> tuple[Sourced, Sourced]:
-    """Both sources with as many partitions: the one with fewer is written again (D-004-16)."""
+    """Both sources with equal numbers of partitions: the one with fewer is repartitioned (D-004-16)."""
     one, other = _metadata(left[1]).layout.partitions, _metadata(right[1]).layout.partitions
     if one is None or other is None or one == other:
         return left, right

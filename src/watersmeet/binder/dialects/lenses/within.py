@@ -2,13 +2,14 @@
 
 Lenses, "Joins", "Windowing: stream to stream joins"; LS-18 to LS-21, D-004-08.
 
-The clock of a stream is the greatest time of its records in the epochs before. A record is late if its window has ended
-by more than the grace period, by the clock of its own stream. What it could meet may be forgotten, so that it meets
-nothing, and comes out alone at once if its side does.
+The clock of a stream is the greatest time of its records in the epochs before. A record is late if, by the clock of its
+own stream, its window ended more than the grace period ago. What it could match may have been forgotten; so it matches
+nothing, and is output alone at once if its side is preserved.
 
-A grace period that is not said is that of Kafka Streams for which Lenses 4.0 was made, 24 hours (KIP-633, "Deprecate
-24-hour Default Grace Period for Windowed Operations in Streams"), and records come alone when their window ends, as
-nobody waits a day for them. One that is said is waited for (KAFKA-10847, ksqlDB).
+The default grace period is 24 hours, that of the Kafka Streams version for which Lenses 4.0 was made (KIP-633,
+"Deprecate 24-hour Default Grace Period for Windowed Operations in Streams"). With the default, records without a
+partner are output when their window ends, as nobody waits a day for them. An explicit grace period is waited for
+(KAFKA-10847, ksqlDB).
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ GRACE_US: Final = DAY_US
 
 
 def windowed(node: exp.Join, one: exp.Column, other: exp.Column) -> exp.Join:
-    """The join with its window in its condition: both ends belong to it (LS-19). one, other: the times."""
+    """The join with its window in its condition; both ends are included (LS-19). one, other: the times."""
     within = lengths_of(node)
     if not within:
         return node
@@ -60,7 +61,7 @@ def windowed(node: exp.Join, one: exp.Column, other: exp.Column) -> exp.Join:
 
 
 def grace_of(node: exp.Join, env: Environment) -> int | None:
-    """GRACE PERIOD in microseconds, None if it is not said. TWO_WITHIN, INVALID_PARAMETER."""
+    """GRACE PERIOD in microseconds, None without one. TWO_WITHIN, INVALID_PARAMETER."""
     periods = node.grace_periods if isinstance(node, WithinJoin) else []
     lengths = {duration_us(p) for p in periods}
     if len(lengths) > 1:
@@ -77,7 +78,7 @@ def grace_of(node: exp.Join, env: Environment) -> int | None:
 
 
 def length_of(node: exp.Join, env: Environment) -> int | None:
-    """WITHIN in microseconds. INVALID_PARAMETER for nothing at all, and for what no time has."""
+    """WITHIN in microseconds. INVALID_PARAMETER for zero and for anything that is no duration."""
     within = lengths_of(node)
     if not within:
         return None
@@ -93,9 +94,9 @@ def length_of(node: exp.Join, env: Environment) -> int | None:
 
 
 class Within:
-    """The join of two streams, of which each has a clock if its records have an event time.
+    """The join of two streams, each with a clock if its records have an event time.
 
-    length_us, grace_us: of WITHIN and GRACE PERIOD; None if that is not said.
+    length_us, grace_us: of WITHIN and GRACE PERIOD; grace_us is None without one.
     """
 
     def __init__(self, left: Sourced, right: Sourced, length_us: int, grace_us: int | None) -> None:
@@ -116,7 +117,7 @@ class Within:
         return left, right
 
     def result(self, made: Relation, join: Join, node: exp.Join, env: Environment, binding: Binding) -> Relation:
-        """What comes of the join `made` (its columns, key and time): also what is alone, when it is known to be."""
+        """The output of the join `made` (its columns, key and time), including rows known to have no partner."""
         kept = [i for i, kinds in enumerate((("left", "full"), ("right", "full"))) if join.kind in kinds]
         if not kept:
             return made
@@ -133,14 +134,14 @@ class Within:
         return Union((self._awaiting(made, binding), *(self._alone(i, made, binding) for i in kept)), made.columns)
 
     def _split(self, number: int, *, late: bool) -> Relation:
-        """The records of a side that are late, or the others."""
+        """The late records of a side, or the others."""
         time = self._times[number].column
         assert time is not None, "the time of a source is one of its columns"
         return LateRowFilter(self._sides[number][0], time, shifted(self._clocks[number], -self._accepted_us), late=late)
 
     def _awaiting(self, joined: Project, binding: Binding) -> Relation:
-        """Pairs come at once; a record without partner when both clocks have passed its window and what is waited for,
-        and stays (D-004-08).
+        """Pairs are output at once. A record without a partner is output, for good, when both clocks have passed its
+        window and the time to wait (D-004-08).
         """
         time = joined.columns[-1]
         due = binding.new_column("due", time.type, nullable=True)

@@ -1,12 +1,12 @@
-"""Joins of streams by their clocks: which pairs come out, when, and which rows come out alone.
+"""Joins of streams by their clocks: which pairs are output, when, and which rows are output without a partner.
 
 SQLstream, "JOIN clause", "Working With Streaming Joins", "Output Rowtimes" (SS-22 to SS-36); rulings D-001-01 to
 D-001-03, D-001-12, D-001-13, D-001-16, D-001-18. A row **enters** its window at its rowtime, or later if the window
-ends before the current row. A pair comes out with the later of both entries as its rowtime, if both rows are in their
-windows then; a preserved row that has no partner when it enters comes out alone, with that rowtime, whatever comes
-later. The clock is the lower one of the two streams: pairs come out when it has reached their rowtime, rows without
-partner when it has passed it. So nothing is taken back, the rowtime rises, and the join is a stream itself, whose clock
-is the one by which its rows come out.
+ends before the current row. The rowtime of a pair is the later of both entries; the pair is output if both rows are in
+their windows then. A preserved row without a partner at its entry is output alone, with the entry as rowtime, whatever
+arrives later. The clock is the lower one of both streams: pairs are output when it has reached their rowtime, rows
+without a partner when it has passed it. So no row is deleted, rowtimes never decrease, and the join is itself a stream,
+whose clock is the one that lets its rows out.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _OUTER: Final = ("left", "right", "full")
 def clock_join(
     joined: Relation, scope: Scope, left: Scope, right: Scope, node: exp.Join, env: Environment, binding: Binding
 ) -> tuple[Relation, Scope]:
-    """The join of two streams: `joined`, a regular join with the scope `scope`, held to their windows and their clocks.
+    """The join of two streams: `joined`, a regular join with the scope `scope`, restricted to their windows and clocks.
 
-    FEATURE_NOT_SUPPORTED for a condition that is no plain one.
+    FEATURE_NOT_SUPPORTED for a condition that makes another kind of join.
     """
     if not isinstance(joined, Join):
         raise error(
@@ -82,7 +82,7 @@ def clock_join(
 
 
 def _windowed(joined: Join, left: Framed, right: Framed) -> Join:
-    """The join of the rows that are in their windows at the moment at which the second one enters."""
+    """The join of rows that are both in their windows when the second one enters."""
     keys = list(joined.keys)
     if left.window == right.window == CURRENT:
         parts = []
@@ -106,14 +106,14 @@ def _windowed(joined: Join, left: Framed, right: Framed) -> Join:
 
 
 def _lasts(side: Framed) -> bool:
-    """False if a row is in its window for one moment only, so that every pair enters with it."""
+    """False if a row is in its window for a single moment, so that every pair enters with it."""
     return not isinstance(side.window, RangeWindow) or side.window.start_us > side.window.end_us
 
 
 def _stays(side: Framed, other: Framed) -> list[Scalar]:
     """A row is still in its window when the other one enters: `time >= other's entry - start`, or it leaves after that.
 
-    One that leaves when it enters was never there.
+    A row that leaves when it enters was never in the window.
     """
     if side.leaves is not None:
         rest = (
@@ -131,14 +131,14 @@ def _stays(side: Framed, other: Framed) -> list[Scalar]:
 
 
 def _before(side: Framed, other: Framed) -> Scalar:
-    """A row enters not after the other one: `time <= other's entry - end`."""
+    """A row enters no later than the other one: `time <= other's entry - end`."""
     if isinstance(side.window, RangeWindow):
         return _compared(exp.LTE, side.time, _entry(other, -side.window.end_us))
     return _compared(exp.LTE, side.enters, other.enters.expression)
 
 
 def _entry(side: Framed, later_us: int) -> exp.Expression:
-    """When a row enters, and so much later."""
+    """When a row enters, plus a length of time."""
     if isinstance(side.window, RangeWindow):
         return moved(side.time, side.window.end_us + later_us)
     return moved(side.enters, later_us)

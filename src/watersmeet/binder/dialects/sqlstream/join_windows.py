@@ -1,8 +1,8 @@
 """Windows of the streams that a join reads: `OVER (RANGE INTERVAL '1' MINUTE PRECEDING)`.
 
 SQLstream, "JOIN clause", "Syntax", "Working With Streaming Joins" (SS-07 to SS-12, SS-24 to SS-29); rulings D-001-09,
-D-001-13. A row is in its window from the moment at which the end of the window reaches it to the one at which the
-beginning leaves it, both included.
+D-001-13. A row is in its window from the moment at which the end of the window reaches it until the start of the window
+passes it; both moments are included.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from watersmeet.expressions.scalars import bind_value
 class RangeWindow:
     """The rows whose rowtime is from `start_us` to `end_us` before the current one.
 
-    months: the beginning as an interval with months, which have no one length; `start_us` is then not less than it.
+    months: the start as an interval with months, whose length varies; `start_us` is then at least as long.
     """
 
     start_us: int = 0
@@ -38,7 +38,7 @@ class RangeWindow:
 
 @dataclass(frozen=True)
 class RowsWindow:
-    """The rows from `start` to `end` places before the newest one of the current moment."""
+    """The rows from `start` to `end` places before the newest row of the current moment."""
 
     start: int
     end: int = 0
@@ -46,7 +46,7 @@ class RowsWindow:
 
 @dataclass(frozen=True)
 class UnitWindow:
-    """The rows of the current `unit` of time, all of which go when it ends."""
+    """The rows of the current `unit` of time. All of them leave when it ends."""
 
     unit: Unit
 
@@ -62,7 +62,7 @@ _MOST_ROWS: Final = 1 << 31
 
 
 def named_windows(nodes: Sequence[exp.Window], env: Environment) -> Mapping[str, exp.Window]:
-    """The windows of a WINDOW clause by name. SYNTAX_ERROR for a name that is there twice."""
+    """The windows of a WINDOW clause by name. SYNTAX_ERROR for a repeated name."""
     found: dict[str, exp.Window] = {}
     for node in nodes:
         name = name_of(node.this)
@@ -75,7 +75,7 @@ def named_windows(nodes: Sequence[exp.Window], env: Environment) -> Mapping[str,
 def with_definition(scope: Scope, windows: Mapping[str, exp.Window], env: Environment) -> Scope:
     """The scope with the definition of its window in place of a name.
 
-    UNDEFINED_OBJECT; UNDEFINED_COLUMN and so on for what it orders by.
+    UNDEFINED_OBJECT; UNDEFINED_COLUMN and other errors in its ORDER BY.
     """
     if scope.stream is None or scope.stream.window is None:
         return scope
@@ -99,7 +99,7 @@ def with_definition(scope: Scope, windows: Mapping[str, exp.Window], env: Enviro
 
 
 def join_window(node: exp.Window | None, env: Environment) -> JoinWindow:
-    """What a window says. SYNTAX_ERROR, INVALID_VALUE, FEATURE_NOT_SUPPORTED."""
+    """The window that a clause defines. SYNTAX_ERROR, INVALID_VALUE, FEATURE_NOT_SUPPORTED."""
     if node is None:
         return CURRENT
     ctx = Context(env.text, "OVER")
@@ -150,7 +150,7 @@ def _number(value: exp.Expression | str | None, side: str | None, node: exp.Wind
 
 
 def _check_side(value: exp.Expression, side: str | None, ctx: Context) -> None:
-    """A bound lies before the current row."""
+    """Checks that a bound lies before the current row."""
     if side is None:
         raise ctx.error("SYNTAX_ERROR", "PRECEDING was expected in a window of a join", value)
     if side.upper() != "PRECEDING":

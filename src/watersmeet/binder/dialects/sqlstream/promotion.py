@@ -1,7 +1,7 @@
-"""An event time becomes the ROWTIME: `SELECT STREAM ts AS ROWTIME, …`, and a pump that inserts into ROWTIME.
+"""An event time becomes the ROWTIME: `SELECT STREAM ts AS ROWTIME, …`, or a pump that inserts into ROWTIME.
 
-s-Server's "Using ROWTIME to promote an event time": a stream's rowtimes do not go down, so a row whose time is before
-that of a row which came earlier is rejected, and counted. All rows of the stream below move that clock, also those that
+s-Server's "Using ROWTIME to promote an event time": the rowtimes of a stream never decrease, so a row whose time is
+before that of an earlier row is rejected and counted. All rows of the stream below move the clock, including those that
 WHERE drops (D-001-18).
 """
 
@@ -24,10 +24,10 @@ from watersmeet.watermarks import Term
 
 
 def with_promoted(node: exp.Select, relation: Relation, ctx: ScopeContext, binding: Binding) -> Relation:
-    """The relation below a SELECT over a stream so that the column which an item calls ROWTIME rises: without the rows
-    that are late.
+    """The relation below a SELECT over a stream, without late rows, so that the column that an item names ROWTIME
+    rises.
 
-    As it is where no such item is a column, where that rises anyway, and where its times can't be followed.
+    Unchanged if no such item is a column, if the column rises anyway, or if its times can't be followed.
     """
     for item in node.expressions:
         if isinstance(item, exp.Alias) and item.alias.upper() == ROWTIME and isinstance(item.this, exp.Column):

@@ -1,10 +1,10 @@
-"""Streams with their windows: from when to when a row of a stream takes part in a join.
+"""Streams with their windows: from when until when a row of a stream takes part in a join.
 
 SQLstream, "JOIN clause", "Working With Streaming Joins", "Example with ROWS", "Using JOINs to Enrich Stream Data"
 (SS-10, SS-24, SS-41, SS-65); rulings D-001-13, D-001-19. A row enters at its rowtime, or later if the window ends
-before the current row. By RANGE it stays for a length of time. By ROWS it stays until the row comes that is too many
-places after it: then is a lead of the rowtime. By units (`ORDER BY FLOOR(ROWTIME TO HOUR)`) it stays until the next one
-begins. Of a moment its end counts: what enters and leaves in one was never there.
+before the current row. With RANGE it stays for a length of time. With ROWS it stays until too many rows have followed
+it; the time of that is a lead of the rowtime. With units (`ORDER BY FLOOR(ROWTIME TO HOUR)`) it stays until the next
+unit begins. Only the end of a moment counts: a row that enters and leaves in the same moment was never in the window.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ from watersmeet.types import TIMESTAMP
 class Framed:
     """A stream as a side of a join.
 
-    relation: its rows, with what the window needs. time: their rowtime. window: what is written. enters: when a row
-    enters;
-    infinity: not yet. leaves: the first moment at which it is gone again; None: `window` says by RANGE how long it
-    stays.
+    relation: its rows, with the columns that the window needs.
+    time: their rowtime.
+    window: as written.
+    enters: when a row enters; infinity: not yet.
+    leaves: the first moment after it has left; None: `window` is a RANGE that says how long it stays.
     """
 
     relation: Relation
@@ -61,9 +62,7 @@ def framed(stream: Relation, time: Scalar, window: JoinWindow, binding: Binding)
 
 
 def _by_rows(stream: Relation, time: Scalar, window: RowsWindow, binding: Binding) -> Framed:
-    """In the order of arrival; rows of a join have none, so that those of one rowtime are in the order of their
-    values.
-    """
+    """By order of arrival. Rows of a join have none, so those with equal rowtimes are ordered by their values."""
     found = arrivals(stream, binding)
     rows, age = found if found is not None else (stream, ())
     order = (SortKey(time), *(SortKey(read(c), descending=True) for c in age))

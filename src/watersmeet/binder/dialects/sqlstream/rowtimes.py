@@ -1,8 +1,8 @@
-"""ROWTIME in dialects that have it: what makes an item of FROM a stream, and a column of every query over streams.
+"""ROWTIME, in dialects that have it: it makes an item of FROM a stream, and is a column of every query over streams.
 
-SQLstream, "JOIN clause", "Output Rowtimes" (SS-30, SS-37, SS-64); rulings D-001-18, D-001-21. A stream is what has a
-watermark, whatever dialect made it: its rowtime is the column ROWTIME, else the first one with a watermark. The clock
-is that of the stream below, so that rows which a filter drops move it too.
+SQLstream, "JOIN clause", "Output Rowtimes" (SS-30, SS-37, SS-64); rulings D-001-18, D-001-21. A relation with a
+watermark is a stream, whatever dialect created it. Its rowtime is the column ROWTIME, or else the first column with a
+watermark. The clock is that of the underlying stream, so rows that a filter drops move it too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BindUnion = Callable[[exp.SetOperation, Environment, Binding, BindQuery], Bound]
 
 
 def item_scope(tree: Relation, item: NamedItem, env: Environment) -> Scope:
-    """The scope of an item of FROM: of a stream with its rowtime, which `*` leaves out."""
+    """The scope of an item of FROM. A stream has its rowtime, which `*` leaves out."""
     rowtime = rowtime_of(tree)
     columns = [c for c in tree.columns if rowtime is None or c.id != rowtime.id or c.name.upper() != ROWTIME]
     check_alias_list(item.names, len(columns), item.shown, env.text, place_of(item.node))
@@ -39,7 +39,7 @@ def item_scope(tree: Relation, item: NamedItem, env: Environment) -> Scope:
 
 
 def check_stream(node: exp.Select, scope: Scope, env: Environment) -> None:
-    """FEATURE_NOT_SUPPORTED for what a query over streams can't have."""
+    """FEATURE_NOT_SUPPORTED for clauses that a query over streams can't have."""
     if env.outer is not None:
         raise not_supported("a stream in a subquery of an expression", node, env, hint="Join it in FROM.")
     if node.args.get("distinct"):
@@ -64,7 +64,7 @@ def check_stream(node: exp.Select, scope: Scope, env: Environment) -> None:
 
 
 def over(scope: Scope, node: exp.Expression, env: Environment) -> Scope:
-    """The scope of an item of FROM with the window that is written behind it."""
+    """The scope of an item of FROM with the window written after it."""
     window = window_of(node)
     if window is None:
         return scope
@@ -81,7 +81,7 @@ def over(scope: Scope, node: exp.Expression, env: Environment) -> Scope:
 
 
 def rowtime_of(tree: Relation) -> Column | None:
-    """The rowtime of what `tree` gives; None if it is no stream."""
+    """The rowtime of the rows of `tree`; None if it is no stream."""
     marks = watermarks(tree)
     timed = [c for c in tree.columns if c.id in marks]
     return next((c for c in timed if c.name.upper() == ROWTIME), timed[0] if timed else None)
@@ -90,8 +90,8 @@ def rowtime_of(tree: Relation) -> Column | None:
 def check_marked(query: exp.Expression, tree: Relation, text: str) -> None:
     """FEATURE_NOT_SUPPORTED for a view of streams without STREAM.
 
-    Without STREAM a query reads what is stored, and joins of what is stored have no windows: the view would not be what
-    its query gives.
+    Without STREAM a query reads stored rows, and joins of stored rows have no windows: the view would differ from the
+    result of its query.
     """
     if rowtime_of(tree) is not None and not is_marked(query):
         raise error(
@@ -107,11 +107,11 @@ def check_marked(query: exp.Expression, tree: Relation, text: str) -> None:
 def with_rowtime(
     items: Sequence[Item], relation: Relation, scope: Scope, text: str, *, fronted: bool
 ) -> tuple[list[Item], bool]:
-    """The select list of a query over streams with its rowtime, and whether that was put in front of it.
+    """The select list of a query over streams with its rowtime, and whether the rowtime was added in front.
 
-    fronted: it always is.
+    fronted: always add it.
 
-    An item called ROWTIME is the rowtime if it rises as the stream's does (`FLOOR(s.ROWTIME TO HOUR) AS ROWTIME`).
+    An item named ROWTIME is the rowtime if it rises with the stream's (`FLOOR(s.ROWTIME TO HOUR) AS ROWTIME`).
     """
     assert scope.stream is not None
     marks = watermarks(relation)
@@ -139,10 +139,10 @@ def with_rowtime(
 def bind_union(
     node: exp.SetOperation, env: Environment, binding: Binding, fronting: Binding, bind: BindQuery, operation: BindUnion
 ) -> Bound:
-    """A set operation, of streams merged by their rowtimes: rows come out when the clocks of all of them have reached
-    them.
+    """A set operation. UNION ALL merges streams by their rowtimes: rows are output when the clocks of all streams have
+    reached them.
 
-    fronting: of queries that have their rowtime in front. operation: binds it as one of tables.
+    fronting: binds queries with their rowtime in front. operation: binds the set operation as one of tables.
     FEATURE_NOT_SUPPORTED for anything but UNION ALL of streams.
     """
     sides = [bind(side, env, binding) for side in (node.left, node.right)]

@@ -1,9 +1,9 @@
-"""GROUP BY over a stream: a group comes out once, when the clock says that nothing can come to it any more.
+"""GROUP BY over a stream: a group is output once, when the clock says that it is complete.
 
-SQLstream, "JOIN clause", "Working With Streaming Joins" (SS-28: hourly summaries that meet in one millisecond), "Output
-Rowtimes" (SS-30: the point at which the row could be computed). One of the keys has to rise with ROWTIME: FLOOR(ROWTIME
-TO unit), STEP, date_trunc, or an edge of the windows of TUMBLE and HOP, whose groups close at the end of the unit or
-window, which is their rowtime; or ROWTIME itself, also rounded up.
+SQLstream, "JOIN clause", "Working With Streaming Joins" (SS-28: hourly summaries that match in one millisecond),
+"Output Rowtimes" (SS-30: the point at which the row could be computed). One of the keys has to rise with ROWTIME:
+FLOOR(ROWTIME TO unit), STEP, date_trunc, or an edge of the windows of TUMBLE and HOP. Such groups close at the end of
+the unit or window, which is their rowtime. The key may also be ROWTIME itself, or ROWTIME rounded up.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from watersmeet.watermarks import Watermark, both, by_months, floored, shifted
 
 @dataclass(frozen=True)
 class Closing:
-    """When groups close. node: the SELECT with the moment, in its list.
+    """When groups close. node: the SELECT with the closing time in its list.
 
-    comparison, clock: it closes when the moment compares so with the clock.
-
-    first: the moment is put in front of the select list. promoted: an item of it is called ROWTIME and is another time.
+    comparison, clock: a group closes when its closing time compares so with the clock.
+    first: the closing time is added in front of the select list.
+    promoted: an item of the list is named ROWTIME and is another time.
     """
 
     node: exp.Select
@@ -51,8 +51,8 @@ class DistinctItems(exp.Group):  # type: ignore[misc]
 
 
 def grouped_distinct(node: exp.Select) -> exp.Select | None:
-    """SELECT DISTINCT as what groups by all its items; None where a star or a window function is one of them, or rows
-    are kept by ON.
+    """SELECT DISTINCT as a GROUP BY of all items; None if one of them is a star or a window function, or with DISTINCT
+    ON.
     """
     distinct = node.args["distinct"]
     items = [e.this if isinstance(e, exp.Alias) else e for e in node.expressions]
@@ -67,8 +67,10 @@ def grouped_distinct(node: exp.Select) -> exp.Select | None:
 def closing(
     node: exp.Select, relation: Relation, scope: Scope, env: Environment, binding: Binding, *, fronted: bool
 ) -> Closing:
-    """How the groups of a SELECT over a stream close. relation, scope: of its FROM and WHERE. fronted: its rowtime is
-    in front also where it is selected.
+    """How the groups of a SELECT over a stream close.
+
+    relation, scope: of its FROM and WHERE.
+    fronted: its rowtime is added in front even if the list has it.
 
     EMIT_NOT_POSSIBLE.
     """
@@ -106,11 +108,11 @@ def closing(
 def _moment(
     key: exp.Expression, value: Value, mark: Watermark, clock: Watermark, binding: Binding
 ) -> tuple[exp.Expression, Comparison, Watermark] | None:
-    """When a group with such a key is complete, how that compares with a clock then, and with which; None: it isn't
-    known.
+    """When a group with this key is complete, how that time compares with a clock then, and with which; None if
+    unknown.
 
-    mark: the watermark of the key. clock: that of ROWTIME, which decides where the key is no other time; else the key's
-    own does as well.
+    mark: the watermark of the key. clock: that of ROWTIME, which decides if the key is ROWTIME; otherwise the key's own
+    watermark decides too.
     """
     rounded = value.expression.this if isinstance(value.expression, exp.Cast) else value.expression
     length, months = floor_of(rounded), months_floor_of(rounded)
@@ -139,12 +141,12 @@ def _moment(
 
 
 def _slower(clock: Watermark, own: Watermark, expected: Watermark) -> Watermark:
-    """The clock alone if what it says of the key, `expected`, is what is known of it."""
+    """The clock alone, if the key's watermark follows from it (`expected`); else both."""
     return clock if own == expected else both(clock, own)
 
 
 def _with_moment(node: exp.Select, moment: exp.Expression, *, fronted: bool) -> tuple[exp.Select, bool, bool]:
-    """The SELECT in whose list the bare ROWTIME is the moment, or which has it in front; see `Closing`."""
+    """The SELECT with the closing time in place of the plain ROWTIME, or in front; see `Closing`."""
     made: exp.Select = node.copy()
     shown, promoted = False, False
     items = []

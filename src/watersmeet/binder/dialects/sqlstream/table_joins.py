@@ -1,9 +1,9 @@
-"""Joins of a stream and a table: each row of the stream meets the table as it was when the query started.
+"""Joins of a stream and a table: each row of the stream matches the table as it was when the query started.
 
 SQLstream, "JOIN clause", "Stream-Table Joins"; SS-47 to SS-61, SS-65, SS-66; rulings D-001-14, D-001-15. The stream
-looks the table up, so nothing of the stream is kept and later changes of the table give nothing. The table may be the
-preserved side of an outer join if the stream has a window that empties: when the hour ends, the rows of the table come
-that met none of its rows.
+looks the table up, so no rows of the stream are kept, and later changes of the table have no effect. The table may be
+the preserved side of an outer join if the stream has a window that empties: at the end of the hour, rows of the table
+that matched none of its rows are output.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _KEPT_HINT: Final = (
 def stream_table_join(
     joined: Relation, scope: Scope, left: Scope, right: Scope, node: exp.Join, env: Environment, binding: Binding
 ) -> tuple[Relation, Scope]:
-    """The regular join `joined` with its scope, as what it means where one of the sides, or none, is a stream.
+    """The regular join `joined` with its scope, with its meaning if one of the sides, or none, is a stream.
 
     JOIN_WITHOUT_EQUALITY, JOIN_KIND, FEATURE_NOT_SUPPORTED.
     """
@@ -86,7 +86,7 @@ def stream_table_join(
 def _joined(
     joined: Relation, time: ScopeColumn, unit: Unit | None, node: exp.Join, env: Environment, binding: Binding
 ) -> tuple[Relation, ScopeColumn]:
-    """The join and its rowtime. unit: what the window of the stream empties by; None if it does not."""
+    """The join and its rowtime. unit: when the window of the stream empties; None if it doesn't."""
     place = place_of(node.this)
     if not isinstance(joined, Join):
         raise error(
@@ -122,7 +122,7 @@ def _joined(
 
 
 def check_equalities(tree: Relation, text: str) -> None:
-    """JOIN_WITHOUT_EQUALITY for CROSS JOINs and commas that WHERE gives no equality either (SS-59).
+    """JOIN_WITHOUT_EQUALITY for CROSS JOINs and commas for which WHERE has no equality either (SS-59).
 
     tree: of the whole query.
     """
@@ -138,7 +138,7 @@ def _is_theta(node: Relation) -> bool:
 
 
 def _no_equality(text: str, span: Span | None) -> Error:
-    """The refusal of a theta join."""
+    """The error for a join without an equality."""
     return error(
         "JOIN_WITHOUT_EQUALITY",
         "a join of a stream and a table needs an equality between their columns",
@@ -151,10 +151,10 @@ def _no_equality(text: str, span: Span | None) -> Error:
 def _with_the_rest(
     met: TemporalJoin, columns: tuple[Column, ...], rowtime: Column, unit: Unit, binding: Binding
 ) -> tuple[Relation, Column]:
-    """What the stream met, and for each `unit` in which it had rows those of the table that met none of them, at its
-    end.
+    """The matches of the stream and, for each `unit` in which it had rows, the rows of the table that matched none of
+    them, at its end.
 
-    No row of the stream changes a unit that is behind the clock, so these are final. columns: of the result.
+    No row changes a unit that is behind the clock, so these are final. columns: of the result.
     """
     stream, table = met.left, met.right
     end = binding.new_column("_end", TIMESTAMP, rowtime.nullable)

@@ -18,7 +18,7 @@ from watersmeet.errors import did_you_mean, error
 
 
 def check_functions(node: exp.Expression, env: Environment) -> None:
-    """JOIN_KIND for both functions of one stream, FEATURE_NOT_SUPPORTED for one of a name of WITH."""
+    """JOIN_KIND for both functions on one stream, FEATURE_NOT_SUPPORTED for one on a name of WITH."""
     if not isinstance(node, StreamTable) or not isinstance(node.this, exp.Identifier):
         return
     if node.is_stored and node.keys is not None:
@@ -37,7 +37,9 @@ def check_functions(node: exp.Expression, env: Environment) -> None:
 def changelog(
     tree: Relation, node: exp.Expression, places: Sequence[exp.Expression], env: Environment, binding: Binding
 ) -> Relation:
-    """The last row of each key, which is named by `places`; of a stream that takes rows back by itself, what it is."""
+    """The last row of each key, whose columns are named at `places`; a stream that deletes rows itself stays as
+    it is.
+    """
     if isinstance(tree, Scan) and not tree.append_only and not places:
         return tree
     by_name = {c.name: c for c in tree.columns}

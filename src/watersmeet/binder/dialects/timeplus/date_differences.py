@@ -1,5 +1,4 @@
-"""`date_diff('second', l.t, r.t) BETWEEN -10 AND 10` in the condition of a join: there it is the first time less the
-second one.
+"""`date_diff('second', l.t, r.t) BETWEEN -10 AND 10` in a join condition means the first time minus the second one.
 
 As in Proton, this is not the scalar function, which counts the boundaries of a unit from the first time to the second;
 a minute is 60 seconds. With both bounds it is a range join like `date_diff_within`. `SETTINGS join_date_diff =
@@ -34,7 +33,7 @@ _TURNED: Final[dict[type[exp.Expression], type[exp.Binary]]] = {
 
 @dataclass(frozen=True)
 class _Bound:
-    """`one - other` compares with so many seconds."""
+    """A comparison of `one - other` with a number of seconds."""
 
     kind: type[exp.Binary]
     one: exp.Expression
@@ -43,7 +42,7 @@ class _Bound:
 
 
 def with_differences(node: exp.Join, text: str, settings: Mapping[str, str]) -> exp.Join:
-    """The join with comparisons of its times in place of those of `date_diff` with whole numbers.
+    """The join with comparisons of its times in place of `date_diff` compared with whole numbers.
 
     SYNTAX_ERROR for a range without 0.
     """
@@ -93,7 +92,7 @@ def _comparison(bound: _Bound, part: exp.Expression) -> exp.Expression:
 
 
 def _is_range(bounds: list[_Bound], part: exp.Expression, text: str, settings: Mapping[str, str]) -> bool:
-    """Whether they bound one difference on both sides; then it may be 0."""
+    """Whether they bound one difference on both sides, so that it has to be possible for it to be 0."""
     if len({(sql_of(b.one), sql_of(b.other)) for b in bounds}) > 1:
         return False
     lower = [b.seconds for b in bounds if b.kind in (exp.GT, exp.GTE)]
@@ -109,7 +108,7 @@ def check_lengths(
 ) -> None:
     """SYNTAX_ERROR for a range (seconds) without 0 or longer than `max_join_range`.
 
-    both_ways: it goes as far back as ahead, and is not empty.
+    both_ways: it must go as far back as ahead, and not be empty.
     """
     wrong = (
         f"left bound of the range is less than or equal to zero, but got lower_bound={_number(least)}"

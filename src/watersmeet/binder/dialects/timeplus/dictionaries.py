@@ -1,4 +1,4 @@
-"""Dictionaries in joins: asked by their whole key, answers serve for a while, a mutable stream may stand before the
+"""Dictionaries in joins: look-ups use the whole key, answers are reused for a while, and a mutable stream may cache the
 source.
 
 Timeplus, "Multi-JOINs and ASOF JOINs", "Dictionary", "Direct JOIN with Dictionary" (TP-19, TP-44 to TP-48); rulings
@@ -26,7 +26,7 @@ from watersmeet.errors import error
 
 
 def dictionary_of(node: exp.Join, env: Environment, binding: Binding) -> CatalogRelation | None:
-    """The dictionary that a join's right side names."""
+    """The dictionary on the right side of a join."""
     table = node.this
     if (
         not isinstance(table, exp.Table)
@@ -42,8 +42,8 @@ def dictionary_of(node: exp.Join, env: Environment, binding: Binding) -> Catalog
 
 
 def by_key(joined: Join, relation: CatalogRelation) -> Join | None:
-    """The join with the dictionary's primary key as its keys, and other equalities in its residual; None if the key is
-    not all there.
+    """The join with the dictionary's primary key as its keys and other equalities in its residual; None if part of the
+    key is missing.
     """
     names = {c.id: n for c, n in zip(joined.right.columns, [c.name for c in relation.columns], strict=True)}
     found: dict[str, KeyPair] = {}
@@ -61,7 +61,9 @@ def by_key(joined: Join, relation: CatalogRelation) -> Join | None:
 
 
 def look_up(joined: Join, relation: CatalogRelation, kind: Literal["inner", "left"], binding: Binding) -> TemporalJoin:
-    """The look-up in a dictionary of a join `by_key`. What its cache stream lacks is noted, to be written there."""
+    """The look-up of a join `by_key` in a dictionary. Rows that its cache stream lacks are noted, to be written
+    there.
+    """
     dictionary = relation.dictionary
     assert dictionary is not None
     if dictionary.fills and isinstance(joined.right, Union):
@@ -76,7 +78,7 @@ def look_up(joined: Join, relation: CatalogRelation, kind: Literal["inner", "lef
 
 
 def check_key(joined: Join, relation: CatalogRelation, node: exp.Join, env: Environment) -> Join:
-    """As `by_key`; DIRECT_KEY if the key is not all there."""
+    """Like `by_key`; DIRECT_KEY if part of the key is missing."""
     found = by_key(joined, relation)
     if found is None:
         raise error(

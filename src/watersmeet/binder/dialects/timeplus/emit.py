@@ -1,5 +1,5 @@
-"""What a query says of its output in Proton's words: EMIT, the setting that names it, `_tp_delta` and `emit_version()`
-in its select list.
+"""What a query says about its output, in Proton's syntax: EMIT, the setting for its id, `_tp_delta` and
+`emit_version()` in its select list.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CALLED: Final = "$emit_version"
 
 
 def with_emit(query: exp.Expression) -> tuple[exp.Expression, Emission | None]:
-    """The query without its EMIT clause, and that."""
+    """The query without its EMIT clause, and the clause."""
     clause = query.args.get("emit")
     if clause is None:
         return query, None
@@ -33,7 +33,7 @@ def with_emit(query: exp.Expression) -> tuple[exp.Expression, Emission | None]:
 
 
 def with_id(query: exp.Expression) -> tuple[exp.Expression, str | None]:
-    """The query without the setting that names it, and the name."""
+    """The query without the setting for its id, and the id."""
     settings = query.args.get("settings") or []
     found = [n for n in settings if _names_query(n)]
     if not found:
@@ -50,9 +50,9 @@ def _names_query(setting: exp.Expression) -> bool:
 
 
 def with_places(query: exp.Expression, text: str) -> tuple[exp.Expression, tuple[Place, ...]]:
-    """The query without the columns of its output that no relation has, and these.
+    """The query without output columns that no relation has, and these columns.
 
-    FEATURE_NOT_SUPPORTED for a list of nothing else.
+    FEATURE_NOT_SUPPORTED for a list that has no others.
     """
     if not isinstance(query, exp.Select) or not any(_kind(i) for i in query.expressions):
         return query, ()

@@ -100,7 +100,7 @@ def with_settings(query: exp.Expression, text: str) -> tuple[exp.Expression, Map
 
 
 def within(own: Mapping[str, str], binding: Binding) -> Binding:
-    """The binding inside of a query with such settings of its own."""
+    """The binding inside a query with these settings."""
     if (told := unheeded(own)) is not None:
         binding.notice(told)
     found = binding.collected
@@ -115,7 +115,7 @@ def within(own: Mapping[str, str], binding: Binding) -> Binding:
 
 
 def unheeded(settings: Mapping[str, str]) -> str | None:
-    """What tells the user of settings that change nothing here; None if there are none."""
+    """A notice about settings that have no effect; None if there are none."""
     names = sorted(n for n, v in settings.items() if n in _TUNING or (n == "join_algorithm" and v in _HASHED))
     if not names:
         return None
@@ -123,5 +123,5 @@ def unheeded(settings: Mapping[str, str]) -> str | None:
 
 
 def fills_aggregates(settings: Mapping[str, str]) -> bool:
-    """True if aggregate functions of no values give the default of their type."""
+    """True if aggregate functions without values return the default of their type."""
     return settings.get("aggregate_functions_null_for_empty") != "1"

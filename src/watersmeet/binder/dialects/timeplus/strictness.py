@@ -1,8 +1,8 @@
-"""Joins of dialects in which the kinds of the two sides say what a join does (Timeplus).
+"""Joins in dialects where the kinds of the two sides decide what a join does (Timeplus).
 
-Timeplus, "Multi-JOINs and ASOF JOINs", "JOIN Category"; Proton. Bidirectional where both sides only grow, or both
-change; a side that only grows looks up one that changes or stands still: later changes there give nothing. What else
-there is, is refused.
+Timeplus, "Multi-JOINs and ASOF JOINs", "JOIN Category"; Proton. A join is bidirectional if both sides only grow, or
+both change. A side that only grows looks up one that changes or never changes; later changes of that side have no
+effect. Every other combination is refused.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MODES: Final = {
 
 
 def check_kind(node: exp.Join, text: str) -> None:
-    """JOIN_KIND for a kind of join that the dialect does not have (TP-05)."""
+    """JOIN_KIND for a kind of join that the dialect lacks (TP-05)."""
     kind = "CROSS" if isinstance(node, CommaJoin) else node.side.upper() or node.kind.upper() or "INNER"
     if kind in ("RIGHT", "CROSS"):
         raise error(
@@ -63,9 +63,9 @@ def check_kind(node: exp.Join, text: str) -> None:
 
 
 def strict_join(joined: Relation, node: exp.Join, env: Environment, binding: Binding) -> Relation:
-    """The regular or ASOF join `joined` as what its strictness and the natures of its sides make of it.
+    """The meaning of the regular or ASOF join `joined`, by its strictness and the kinds of its sides.
 
-    JOIN_KIND where they make nothing; DIRECT_KEY, DIRECT_RIGHT_SIDE, JOIN_WITHOUT_EQUALITY.
+    JOIN_KIND if it has none; DIRECT_KEY, DIRECT_RIGHT_SIDE, JOIN_WITHOUT_EQUALITY.
     """
     if isinstance(joined, AsofJoin):
         return _asof(joined, node, env, binding)
@@ -135,7 +135,7 @@ def _check_disjunctions(condition: Scalar, node: exp.Join, env: Environment) -> 
 
 
 def _looked_up(joined: Join, node: exp.Join, env: Environment, binding: Binding) -> TemporalJoin:
-    """Left rows drive the join: each meets the right side as it is when it comes."""
+    """Left rows drive the join: each matches the right side as it is when the row arrives."""
     if joined.kind not in ("inner", "left") or change_kind(joined.left) == "static":
         raise _unsupported(joined, node, env, binding)
     kind: Literal["inner", "left"] = "left" if joined.kind == "left" else "inner"
@@ -143,7 +143,7 @@ def _looked_up(joined: Join, node: exp.Join, env: Environment, binding: Binding)
 
 
 def _latest(joined: Join, node: exp.Join, env: Environment, binding: Binding) -> TemporalJoin:
-    """LATEST: of each key of the join the right row that came last (TP-08, TP-57 to TP-59)."""
+    """LATEST: for each join key, the right row that arrived last (TP-08, TP-57 to TP-59)."""
     _check_appended(joined, node, env, binding)
     place = place_of(node.this)
     if not joined.keys:
@@ -166,7 +166,7 @@ def _latest(joined: Join, node: exp.Join, env: Environment, binding: Binding) ->
 
 
 def _asof(joined: AsofJoin, node: exp.Join, env: Environment, binding: Binding) -> AsofJoin:
-    """ASOF: of the newest versions of the key the nearest one, when the left row comes (TP-07, TP-55, TP-56)."""
+    """ASOF: the nearest of the newest versions of the key, when the left row arrives (TP-07, TP-55, TP-56)."""
     _check_appended(joined, node, env, binding)
     kind = joined.right_value.type
     if not kind.is_numeric and kind.name not in ("date", "timestamp", "timestamptz"):
@@ -187,9 +187,7 @@ def _asof(joined: AsofJoin, node: exp.Join, env: Environment, binding: Binding) 
 
 
 def _check_appended(joined: Join | AsofJoin, node: exp.Join, env: Environment, binding: Binding) -> None:
-    """Proton's refusal of sides that take rows back, but for keyed streams on the right, of which every version
-    counts.
-    """
+    """Proton's refusal of sides that delete rows, except keyed streams on the right, of which every version counts."""
     kind = f"{joined.kind} {node.method.lower()}"
     for side, shown in ((joined.left, "left"), (joined.right, "right")):
         kept = isinstance(side, Scan) and binding.catalog.relations[side.relation_id].mode in (
@@ -212,7 +210,7 @@ def _check_appended(joined: Join | AsofJoin, node: exp.Join, env: Environment, b
 
 
 def _check_direct(joined: Join, node: exp.Join, env: Environment, binding: Binding) -> None:
-    """A direct join looks rows of a mutable stream up by its primary key, an index, or the beginning of one (TP-50 to
+    """A direct join looks up rows of a mutable stream by a prefix of its primary key or of an index (TP-50 to
     TP-54).
     """
     place = place_of(node.this)
@@ -249,7 +247,7 @@ def _check_direct(joined: Join, node: exp.Join, env: Environment, binding: Bindi
 
 
 def _column(scalar: Scalar) -> str | None:
-    """The column that a key is, under casts."""
+    """The column that a key reads, without casts."""
     node = scalar.expression.unnest()
     while isinstance(node, exp.Cast):
         node = node.this.unnest()

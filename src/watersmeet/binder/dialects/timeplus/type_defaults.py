@@ -1,8 +1,9 @@
-"""Defaults of types instead of NULL, as Proton has it: in columns that an outer join could not fill, in aggregates of
+"""Defaults of types instead of NULL, as in Proton: in columns that an outer join could not fill, and in aggregates of
 nothing.
 
-Of joins: `SETTINGS join_use_nulls = 0`; the default here is NULL, as Timeplus' document says (ruling D-003-08). Of
-aggregates: ClickHouse, unless `SETTINGS aggregate_functions_null_for_empty = 1`. A nullable column's default is NULL.
+For joins: `SETTINGS join_use_nulls = 0`; the default here is NULL, as Timeplus' document says (ruling D-003-08). For
+aggregates: as in ClickHouse, unless `SETTINGS aggregate_functions_null_for_empty = 1`. The default of a nullable column
+is NULL.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ def filled(value: Value) -> Value:
 
 
 def of_nothing(value: Value, function: str, argument: exp.Expression, scope: Scope) -> Value:
-    """The value of an aggregate function that, where it has no values, is the default of its type: 0, NaN of an
-    average, an empty array.
+    """The value of an aggregate function that returns the default of its type for no values: 0, NaN for an average, an
+    empty array.
 
-    An argument that reads a nullable column of the scope makes it NULL instead; an array leaves NULLs out.
+    If its argument reads a nullable column of the scope, it returns NULL; arrays leave NULLs out.
     """
     if not value.nullable or (function != "array_agg" and _reads_null(argument, scope)):
         return value
@@ -57,9 +58,9 @@ def of_nothing(value: Value, function: str, argument: exp.Expression, scope: Sco
 
 
 def _reads_null(argument: exp.Expression, scope: Scope) -> bool:
-    """True if an expression is of a nullable type in ClickHouse: it reads something that may be NULL.
+    """True if an expression is of a nullable type in ClickHouse, because it reads something that may be NULL.
 
-    What it makes of it can't fail there.
+    What it makes of that can't fail there.
     """
     columns = [c for t in scope.tables for c in (*t.columns, *t.hidden)] + list(scope.visible)
     known = {_key(c): c.value.nullable for c in columns}
@@ -74,7 +75,7 @@ def _reads_null(argument: exp.Expression, scope: Scope) -> bool:
 def with_type_defaults(
     joined: tuple[Relation, Scope], left: Scope, right: Scope, binding: Binding
 ) -> tuple[Relation, Scope]:
-    """The join whose missing columns have the defaults of their types; left, right: the scopes of its sides."""
+    """The join, with the defaults of their types in missing columns. left, right: the scopes of its sides."""
     relation, scope = joined
     never = {_key(c) for side in (left, right) for t in side.tables for c in t.columns if not c.value.nullable}
     columns = [c for t in scope.tables for c in t.columns] + list(scope.visible)

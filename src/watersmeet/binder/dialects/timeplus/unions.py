@@ -11,7 +11,7 @@ from watersmeet.places import own_place
 
 
 def check_said(node: exp.SetOperation, env: Environment) -> None:
-    """SYNTAX_ERROR with Proton's text for a UNION that has to say ALL or DISTINCT and does not."""
+    """SYNTAX_ERROR with Proton's text for a UNION without ALL or DISTINCT that needs one."""
     union = node.find(PlainUnion)
     if union is not None:
         raise error(

@@ -1,8 +1,7 @@
-"""LEFT JOIN of keyed streams whose rows show NULLs until they have met a partner, and not again: `SETTINGS
-join_restore_nulls = 0`.
+"""LEFT JOIN of keyed streams whose rows show NULLs only until their first partner: `SETTINGS join_restore_nulls = 0`.
 
-Proton's behaviour: when the last partner of a left row goes it takes the pair back and gives nothing. The default is
-the standard's, where the row shows NULLs again.
+In Proton, when the last partner of a left row is deleted, the pair is deleted and nothing takes its place. The default
+follows the standard: the row shows NULLs again.
 """
 
 from __future__ import annotations
@@ -17,9 +16,10 @@ from watersmeet.types import BIGINT, BOOLEAN
 
 
 def without_restored_nulls(joined: Join, binding: Binding) -> Relation:
-    """The pairs of `joined`, a LEFT JOIN, and the left rows that never were in one, with NULLs.
+    """The pairs of `joined`, a LEFT JOIN, and, with NULLs, the left rows that were never in a pair.
 
-    What a row has met is remembered as long as the view lives. A pair that comes and goes within an epoch was none.
+    Whether a row has had a partner is remembered as long as the view exists. A pair inserted and deleted within one
+    epoch does not count.
     """
     pairs = replace(joined, kind="inner")
     marks = (
