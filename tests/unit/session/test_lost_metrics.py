@@ -6,6 +6,7 @@ import pytest
 
 import watersmeet
 from watersmeet.runtime import committer
+from watersmeet.store.manifests import Metrics
 
 MAKE = """
 CREATE TABLE keys (k int PRIMARY KEY, name varchar);
@@ -46,14 +47,14 @@ def story(path):
 
 def test_nothing_depends_on_figures(tmp_path, monkeypatch):
     usual = story(tmp_path / "usual")
-    monkeypatch.setattr(committer, "_metrics", lambda *arguments: {})
+    monkeypatch.setattr(committer, "_metrics", lambda *arguments: Metrics())
     assert story(tmp_path / "lost") == usual
     assert usual[1] == {"seen": 4}
     assert len(usual[0][0]) == 5
 
 
 def test_a_view_over_its_limit_stays_stopped(tmp_path, monkeypatch):
-    monkeypatch.setattr(committer, "_metrics", lambda *arguments: {})
+    monkeypatch.setattr(committer, "_metrics", lambda *arguments: Metrics())
     with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
         cursor = connection.cursor()
         cursor.execute("CREATE TABLE l (k int, a int); CREATE TABLE r (k int, b int)")
