@@ -123,7 +123,12 @@ def kind_of(node: exp.Expression) -> type[exp.Expression]:
 def _plain_tree(node: exp.Expression) -> exp.Expression:
     tree: exp.Expression = node.copy()
     for part in reversed(list(tree.walk())):  # what stands inside first
-        made = exp.Var(this=part.args["text"]) if isinstance(part, Adapted) else plain(part)
+        if isinstance(part, Adapted):
+            made: exp.Expression = exp.Var(this=part.args["text"])
+        elif isinstance(part, ImpliedAlias):
+            made = part.this
+        else:
+            made = plain(part)
         if part is tree:
             tree = made
         elif made is not part:

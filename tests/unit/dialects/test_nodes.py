@@ -24,13 +24,13 @@ QUERIES = [
         "timeplus",
         "SELECT a + 1 FROM t JOIN u USING (k) UNION SELECT 1",
         [FirstName, ImpliedAlias, PlainUnion],
-        'SELECT "a" + 1 AS "a + 1" FROM "t" JOIN "u" USING ("k") UNION SELECT 1 AS "1"',
+        'SELECT "a" + 1 FROM "t" JOIN "u" USING ("k") UNION SELECT 1',
     ),
     (
         "lenses",
         "SELECT STREAM len(a.b), _key.c FROM t WHERE _value IS NULL",
         [Adapted, ColumnPath, ImpliedAlias],
-        'SELECT len(a.b), "_key"."c" AS "c" FROM "t" WHERE _value IS NULL',
+        'SELECT len(a.b), "_key"."c" FROM "t" WHERE _value IS NULL',
     ),
 ]
 

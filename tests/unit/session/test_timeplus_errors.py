@@ -154,3 +154,11 @@ def test_numbers_belong_to_the_dialect():
         connection.execute("SELECT * FROM nothing")
     assert refused.value.code is None
     assert "code" not in refused.value.to_json()
+
+
+def test_a_refused_expression_over_a_stream_is_shown_as_sql():
+    with watersmeet.connect(runtime="inprocess", dialect="timeplus") as connection:
+        connection.execute("CREATE STREAM a(i int)")
+        with pytest.raises(Error) as refused:
+            connection.execute("SELECT (SELECT max(i) FROM table(a)) GLOB 'x'")
+        assert refused.value.message == 'the expression (SELECT MAX("i") FROM "a") GLOB \'x\' is not supported'
