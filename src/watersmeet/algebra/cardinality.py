@@ -91,7 +91,7 @@ def _join(node: Join, fixed: _Ids) -> bool:
     if node.kind == "inner":
         fixed = _closure(parts, fixed, node.left.ids | node.right.ids)
     sides = [(node.left, node.right), (node.right, node.left)]
-    # An outer join has one row if its preserved side has one row and each of these one partner.
+    # An outer join has one row if its preserved side has one row, and that row has at most one partner.
     orders = {"inner": sides, "left": sides[:1], "right": sides[1:]}[node.kind]
     return any(
         is_single_row(first, fixed & first.ids)

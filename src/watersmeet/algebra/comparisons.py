@@ -21,5 +21,5 @@ MIRRORED: Final[dict[_Node, _Node]] = {
     exp.EQ: exp.EQ,
 }
 
-#: What is true of values that are not NULL where the comparison is false.
+#: The comparison that is true of non-NULL values when this one is false.
 NEGATED: Final[dict[_Node, _Node]] = {exp.LT: exp.GTE, exp.LTE: exp.GT, exp.GT: exp.LTE, exp.GTE: exp.LT}

@@ -11,7 +11,7 @@ from sqlglot import exp
 from watersmeet.algebra.oracle import ORACLE
 from watersmeet.units import DAY_US
 
-#: Types that hold times: what a watermark can be on.
+#: Types of times: a column with a watermark has one of them.
 TIME_TYPES: Final = ("timestamp", "timestamptz", "date")
 
 

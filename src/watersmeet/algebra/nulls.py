@@ -10,7 +10,7 @@ from watersmeet.algebra.scalars import Scalar
 
 _NONE: Final = frozenset[str]()
 
-#: Nodes that are NULL as soon as one of their operands is.
+#: Nodes that are NULL if any of their operands is.
 _STRICT: Final = (
     exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg, exp.Paren,
     exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Like, exp.ILike,

@@ -45,7 +45,7 @@ _SCALARS: Final[dict[str, SqlType]] = {
 }  # fmt: skip
 
 
-#: Types that an author of SQL knows by another name, as they are.
+#: DuckDB's types that SQL authors know by another name.
 _EXACT: Final[dict[str, SqlType | None]] = {
     **_SCALARS,
     "ubigint": SqlType("numeric", 38, 0), "hugeint": SqlType("numeric", 38, 0), "uhugeint": SqlType("numeric", 38, 0),

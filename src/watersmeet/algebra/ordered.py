@@ -11,7 +11,7 @@ from watersmeet.algebra.base import Column, Partitioned, PassThrough
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.types import SqlType
 
-#: Window functions that read rows before a row and its peers only, and those that read others whatever their frame is.
+#: Window functions that read only earlier rows and peers, and those that read later rows whatever their frame is.
 _BACK: Final = ("row_number", "rank", "dense_rank")
 _AHEAD: Final = ("ntile", "percent_rank", "cume_dist")
 

@@ -9,7 +9,7 @@ from watersmeet.algebra.scalars import Scalar
 
 _NONE = frozenset[str]()
 
-#: Ids of columns that are NULL together, for each way in which rows may lack partners.
+#: For each way in which rows may lack partners, the ids of the columns that are then NULL together.
 Paddings = frozenset[frozenset[str]]
 
 

@@ -44,7 +44,7 @@ def of_join(node: Join) -> tuple[Retention | None, Retention | None]:
         )
         return left_kept, right_kept
     left, right = _Side(watermarks(node.left), bounds), _Side(watermarks(node.right), [b.mirrored for b in bounds])
-    # Until when a row may be revised that comes out alone: as long as one of the pairs that decide about it may come.
+    # A row that was output alone may be revised as long as a pair that counts as its match may still come.
     lefts, rights = left, right
     if node.partners is not None:
         decided = [
@@ -110,7 +110,7 @@ def of_order(node: Window) -> tuple[Scalar, Watermark, int] | None:
     mark = of_scalar(key.value, watermarks(node.input))
     if not mark:
         return None
-    # The last rows still change with those that come, and then all their values are asked for again.
+    # The last rows still change with new rows, and then all their values are read again.
     distances = [c.number if c.function == "lead" else -c.number for c in node.calls]
     return key.value, mark, max(1, max(0, *distances) - min(0, *distances))
 

@@ -25,7 +25,7 @@ from watersmeet.units import DAY_US
 _LESS: Final = (exp.LT, exp.LTE)
 _GREATER: Final = (exp.GT, exp.GTE)
 _INTEGERS: Final = (exp.DataType.Type.INT, exp.DataType.Type.BIGINT)
-#: What intervals are written with that have the same length for every row.
+#: Nodes that make up intervals with the same length for every row.
 _CONSTANT: Final = (
     exp.Literal,
     exp.Interval,
@@ -39,7 +39,7 @@ _CONSTANT: Final = (
     exp.Mul,
     exp.Div,
 )
-#: By target of a cast: the kinds whose value it keeps.
+#: The kinds whose value a cast keeps, by its target.
 _LOSSLESS: Final[dict[exp.DataType.Type, tuple[str, ...]]] = {
     exp.DataType.Type.TIMESTAMP: ("time", "date"), exp.DataType.Type.TIMESTAMPNTZ: ("time", "date"),
     exp.DataType.Type.TIMESTAMPTZ: ("time", "date"), exp.DataType.Type.DATE: ("date",),

@@ -75,7 +75,7 @@ UNITS_US: Final = {
     **{unit: (units.UNITS_US[unit], 0) for unit in ("second", "minute", "hour", "day")},
     "week": (units.UNITS_US["week"], 4 * units.DAY_US),
 }
-#: The same of those that have no one length, in months.
+#: The same for units without a fixed length, in months.
 UNITS_MONTHS: Final = {"month": 1, "quarter": 3, "year": 12, "decade": 120}
 
 

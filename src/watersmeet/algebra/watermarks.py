@@ -40,7 +40,7 @@ from watersmeet.algebra.timewindows import floor_of, least_of, months_floor_of
 from watersmeet.algebra.trees import transform_up
 from watersmeet.watermarks import Term, Watermark, both, by_months, floored, shifted
 
-#: The time after all others.
+#: The time later than all others.
 INFINITY: Final = exp.cast(exp.Literal.string("infinity"), exp.DataType.Type.TIMESTAMP)
 
 #: By id of the column.
@@ -159,7 +159,7 @@ def _(node: Join, left: Watermarks, right: Watermarks) -> Watermarks:
     bounds = time_bounds(node)
     found: dict[str, Watermark] = {}
     if node.kind == "inner":
-        # What stands still pairs with rows when they come.
+        # A side that never changes pairs with a row when the row arrives.
         found = {**(left if stands_still(node.right) else {}), **(right if stands_still(node.left) else {})}
     elif node.kind in ("left", "semi", "anti") and (stands_still(node.right) or (node.arrival and node.kind != "left")):
         found = dict(left)
@@ -198,7 +198,7 @@ def _rising(node: exp.Expression, below: Watermarks) -> Watermark:
         exp.DType.TIMESTAMPNTZ,
         exp.DType.TIMESTAMPTZ,
     ):
-        # From a date or between the two: the same moment, as everything is computed in UTC.
+        # A cast from a date, or between the two types, keeps the moment, because everything is computed in UTC.
         return _rising(node.this, below)
     if isinstance(node, (exp.Add, exp.Sub)):
         return _moved(node, below)

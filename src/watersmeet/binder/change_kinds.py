@@ -17,7 +17,7 @@ from watersmeet.algebra.relations import (
     Window,
 )
 
-#: Rows only come; rows come and go; the content stands still.
+#: Rows are only inserted; rows are inserted and deleted; the content never changes.
 ChangeKind = Literal["append", "changelog", "static"]
 
 

@@ -25,7 +25,7 @@ class Emission:
 
 @dataclass(frozen=True)
 class Place:
-    """An output column that no relation has: `columns` columns stand before it, or after it if `from_end`."""
+    """An output column that no relation has: `number` columns stand before it, or after it if `from_end`."""
 
     kind: Literal["delta", "version"]
     name: str

@@ -1,7 +1,7 @@
-"""Functions of SQL: calls become the body of the function, before the query around them is bound.
+"""SQL functions: calls are replaced by the body of the function before the enclosing query is bound.
 
-RisingWave, "SQL UDFs". So views and bounded queries know nothing of them, and a view keeps the bodies that it was made
-with.
+RisingWave, "SQL UDFs". Views and bounded queries therefore know nothing of functions, and a view keeps the bodies that
+it was created with.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from watersmeet.expressions.sqlfunctions import Argument, Inlined, returned
 from watersmeet.expressions.values import Value
 from watersmeet.places import set_place
 
-#: Functions that call each other twice grow fast: no statement may become larger than so many nodes.
+#: A limit on the nodes of a statement: functions that call others twice grow fast.
 _MOST_NODES: Final = 10_000
 _LISTS: Final = (exp.Distinct, exp.Order, exp.Star)
 
 
 def inlined(tree: exp.Expression, catalog: Catalog, dialect: str, text: str) -> tuple[exp.Expression, tuple[str, ...]]:
-    """The tree with the bodies of functions in place of their calls, and the ids of those that it calls.
+    """The tree with function bodies in place of calls, and the ids of the functions called.
 
-    Only functions of its dialect can be called. The tree given is not changed. UNDEFINED_FUNCTION,
+    Only functions of the same dialect can be called. The given tree is not changed. UNDEFINED_FUNCTION,
     FEATURE_NOT_SUPPORTED.
     """
     if not any(f.dialect == dialect for f in catalog.functions.values()):
@@ -67,7 +67,7 @@ def inlined(tree: exp.Expression, catalog: Catalog, dialect: str, text: str) -> 
 
 
 def can_be_called(name: str, dialect: str) -> bool:
-    """Whether a name in front of parentheses is a call: not the words that the grammar reads as something else."""
+    """Whether a name in front of parentheses is a call, rather than a word that the grammar reads as something else."""
     language = language_named(dialect)
     text = f"SELECT {quoted(name)}(1)"
     try:
@@ -78,7 +78,8 @@ def can_be_called(name: str, dialect: str) -> bool:
 
 
 def checked_body(function: SqlFunction, catalog: Catalog) -> SqlFunction:
-    """The function with the ids of those that its body calls, if the body can be bound and gives the function's type.
+    """The function with the ids of the functions that its body calls, if the body can be bound and has the function's
+    type.
 
     Errors of the binder, at places in the body; FEATURE_NOT_SUPPORTED for one that calls itself.
     """
@@ -98,7 +99,7 @@ def checked_body(function: SqlFunction, catalog: Catalog) -> SqlFunction:
 
 
 class _Body(Context):
-    """The body of a function by itself: its columns are the parameters."""
+    """The body of a function by itself, with the parameters as columns."""
 
     volatile_allowed = True
 
@@ -115,7 +116,7 @@ class _Body(Context):
 
 
 def _called(call: exp.Expression, catalog: Catalog, dialect: str) -> SqlFunction | None:
-    """The function that a call means, whatever its arguments are."""
+    """The function that a call refers to, whatever its arguments are."""
     if isinstance(call.parent, exp.Table):
         return None
     schema = _schema(call, catalog)
@@ -130,7 +131,7 @@ def _name(call: exp.Expression) -> str:
 
 
 def _schema(call: exp.Expression, catalog: Catalog) -> str | None:
-    """The schema in front of a call; None if there is none, "" for something else."""
+    """The schema in front of a call; None without one, "" for something else."""
     if not isinstance(call.parent, exp.Dot) or call.parent.expression is not call:
         return None
     front = call.parent.this
@@ -138,7 +139,7 @@ def _schema(call: exp.Expression, catalog: Catalog) -> str | None:
 
 
 def _fits(call: exp.Expression, function: SqlFunction, text: str) -> bool:
-    """Whether a call has as many arguments as the function; if not, it may be of another one of that name."""
+    """Whether a call has as many arguments as the function. If not, it may refer to another one of that name."""
     if len(call.expressions) == len(function.parameters) and not any(isinstance(a, _LISTS) for a in call.expressions):
         return True
     try:
@@ -156,7 +157,7 @@ def _fits(call: exp.Expression, function: SqlFunction, text: str) -> bool:
 
 
 def _expanded(call: exp.Expression, function: SqlFunction, catalog: Catalog) -> exp.Expression:
-    """The body with the arguments of a call. All of it stands where the call does."""
+    """The body with the arguments of a call. All of it gets the place of the call."""
     body, _ = inlined(
         _body_of(function.body, function.dialect), catalog.seen_in(function), function.dialect, function.body
     )
@@ -185,7 +186,7 @@ def _argument(node: exp.Expression, place: int, function: SqlFunction) -> exp.Ex
 
 
 def _parameter(column: exp.Expression, function: SqlFunction) -> int | None:
-    """The number of the parameter, from 0, that a column of a body is: by name, `function.name` or `$1`."""
+    """The number (from 0) of the parameter that a column of a body refers to: by name, `function.name` or `$1`."""
     table = column.args.get("table")
     if column.args.get("db") is not None or (table is not None and name_of(table) != function.name):
         return None
@@ -197,7 +198,7 @@ def _parameter(column: exp.Expression, function: SqlFunction) -> int | None:
 
 @lru_cache(maxsize=256)
 def _body_of(body: str, dialect: str) -> exp.Expression:
-    """The expression of a function's body, in which the parameter `$1` is the column "$1". Not to be changed.
+    """The expression of a function's body, with the parameter `$1` as the column "$1". It must not be changed.
 
     Its places are in `body`. SYNTAX_ERROR, FEATURE_NOT_SUPPORTED for more than `SELECT expression`.
     """

@@ -1,4 +1,4 @@
-"""`*`, `t.*` and `* EXCEPT (…)` in a select list: the columns that they stand for."""
+"""`*`, `t.*` and `* EXCEPT (…)` in a select list, and the columns that they stand for."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def star_of(node: exp.Expression) -> exp.Star | None:
 
 
 def expanded(star: exp.Star, node: exp.Expression, scope: Scope, text: str, rules: DialectRules) -> list[ScopeColumn]:
-    """The columns of the item `node`, which is `star` or has it behind a relation.
+    """The columns of the item `node`, which is `star`, or a relation with `star`.
 
-    UNDEFINED_RELATION, SYNTAX_ERROR, those of `DialectRules.starred`.
+    UNDEFINED_RELATION, SYNTAX_ERROR, errors of `DialectRules.starred`.
     """
     check_arguments(star, frozenset({"except_", "except"}), text, "*")
     if isinstance(node, exp.Column):

@@ -1,8 +1,7 @@
-"""TUMBLE and HOP in FROM: a relation's rows with the windows that they are in.
+"""TUMBLE and HOP in FROM: a relation's rows with the windows that contain them.
 
 RisingWave, "Joins", "Window joins"; RW-29 to RW-33, RA-10, RA-12, D-000-02; RisingWave, "Time window functions". A row
-whose time is NULL is in no window: TUMBLE gives it NULL as `window_start` and `window_end`, HOP does not give it at
-all.
+whose time is NULL is in no window: TUMBLE outputs it with NULL as `window_start` and `window_end`, HOP drops it.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _CALL: Final = frozenset({"this", "alias", "joins"})
 _WORKAROUND: Final = "Consider using an intermediate CTE or view as workaround."
 _TIMES: Final = ("timestamp with time zone", "timestamp", "date")
 
-#: By the SQL of the column that holds a window's start or end.
+#: By the SQL of the column with a window's start or end.
 Windowed = Mapping[str, TimeWindow]
 
 
@@ -51,13 +50,13 @@ class WindowCall:
 
     @property
     def place(self) -> exp.Expression:
-        """Where the call stands."""
+        """The place of the call."""
         call: exp.Expression = self.node.this
         return call
 
     @property
     def alias(self) -> tuple[str, tuple[str, ...]]:
-        """What its columns are read under: the alias, or the name of the relation; and the columns' aliases."""
+        """The qualifier of its columns (the alias, or the name of the relation), and the columns' aliases."""
         alias, names = alias_of(self.node)
         return alias or name_of(self.place.expressions[0].this), names
 
@@ -186,7 +185,7 @@ class WindowCall:
 
 
 def window_call(node: exp.Expression) -> WindowCall | None:
-    """The call that an item of FROM is; None if it is something else."""
+    """The call if an item of FROM is one, else None."""
     if isinstance(node, exp.Table) and isinstance(node.this, exp.Anonymous):
         name = node.this.name.lower()
         if name in ("tumble", "hop"):
@@ -250,7 +249,7 @@ def check_condition(condition: exp.Expression, scope: Scope, windowed: Windowed,
 
 
 def _found(node: exp.Expression, scope: Scope) -> tuple[int, Value] | None:
-    """The item of FROM and the value of a column that is written out; None for anything else."""
+    """The item of FROM and the value of a qualified column; None for anything else."""
     while isinstance(node, exp.Paren):
         node = node.this
     if not isinstance(node, exp.Column):

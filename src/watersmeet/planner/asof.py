@@ -22,7 +22,7 @@ from watersmeet.types import BIGINT, Field
 from watersmeet.watermarks import Watermark
 
 _Ids = frozenset[str]
-#: The id of the value that is compared, of either side.
+#: The id of the compared value, on either side.
 _VALUE: Final = "$value"
 
 
@@ -39,7 +39,7 @@ class AsofLowering(Arranging):
         """The stream of `node` with at least the columns `needed`."""
         pairs = [one_type(k) for k in node.keys]
         reads = needed if node.residual is None else needed | node.residual.columns
-        # What is decided when it comes is not kept.
+        # Rows decided on arrival are not kept.
         keep = unarranged if node.arrival else _keeping(of_asof(node, grows=False)[0], newest=False)
         left = self._input(
             node.left, reads, [k.left for k in pairs], keep=keep, movable=False, more={_VALUE: node.left_value}

@@ -16,7 +16,7 @@ from watersmeet.planner.lowering import Lowering, Producer
 from watersmeet.planner.sharing import Sharing
 from watersmeet.types import BIGINT, Field
 
-#: For each materialised view and connector table that the circuit holds: its operators, the Sink last.
+#: For each materialized view and connector table in the circuit: its operators, the Sink last.
 Producers = Mapping[str, Sequence[Operator]]
 
 
@@ -71,7 +71,7 @@ def compile_connector_table(relation: CatalogRelation, buckets: int) -> tuple[Op
 
 def _sink(builder: Builder, top: Operator, relation: CatalogRelation) -> Operator:
     distribution = builder.placement.distribution(top.id)
-    # Nobody relies on where the rows are that lie anywhere, or by a key that is gone (`Lowering`).
+    # No operator relies on the place of rows that may be anywhere, or by a key that is no longer a column (`Lowering`).
     keys = key_columns(distribution) if distribution is not None and all(distribution) else None
     return builder.add(Sink((top.id,), relation.columns, top.append_only, relation.id, keys))
 

@@ -60,7 +60,7 @@ class FirstNotNull:
         return FirstNotNull(places[self.first], places[self.second])
 
 
-#: A column by its position, or what follows from columns.
+#: A column by its position, or a value computed from columns.
 Value = int | FirstNotNull | Expression
 
 
@@ -173,7 +173,7 @@ class Placement:
             if known is None:
                 return None
             columns = [o.column if o.input == side else None for o in op.output]
-            # Where the first input's key stands for those of the others, it says where their rows are, too.
+            # If the first input's key stands for the keys of others, it says where their rows are as well.
             members = translated(_promoted(known, keys, [False] * len(keys)), columns)
             assert members is not None
             found = members if found is None else tuple(a | b for a, b in zip(found, members, strict=True))

@@ -22,7 +22,7 @@ from watersmeet.planner.names import Names
 from watersmeet.planner.physical import PhysicalPrinter
 from watersmeet.planner.plan_tree import PlanTree, plan_diagram
 
-#: Of the JSON form; raised when a field goes away or changes its meaning.
+#: The version of the JSON form, raised when a field is removed or changes its meaning.
 JSON_VERSION: Final = 1
 
 

@@ -28,7 +28,7 @@ from watersmeet.planner.physical import distribution_text, listed
 from watersmeet.planner.texts import columns_of
 from watersmeet.planner.times import interval_text
 
-#: How the rows that a time filter keeps compare with its bound, by the filter's comparison.
+#: By the comparison of a time filter, how the rows that it keeps compare with its bound.
 _WAITS: Final = {"<": ">=", "<=": ">", ">": ">", ">=": ">="}
 
 

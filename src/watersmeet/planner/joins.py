@@ -23,9 +23,9 @@ from watersmeet.planner.streams import Stream, at, emit, emit_exactly, identity
 from watersmeet.planner.texts import index_of, position, sql
 
 _Ids = frozenset[str]
-#: Ids of columns that only say where a row goes.
+#: Ids of columns that only determine where a row is sent.
 _SCATTER: Final = "$scatter"
-#: Kinds of join above which a filter on columns of the left (right) input is the same as below it.
+#: Kinds of join for which a filter on columns of the left (right) input is equivalent above and below it.
 _LEFT_STAYS: Final = ("inner", "left", "semi", "anti")
 _RIGHT_STAYS: Final = ("inner", "right")
 _HINT: Final = (
@@ -51,7 +51,7 @@ class JoinLowering(Arranging):
         reads = needed | (node.residual.columns if node.residual is not None else _Ids())
         kept = of_join(node)
         reads |= {k.time.column for k in kept if k is not None and k.key is None and k.time.column is not None}
-        # A full join shows rows of both sides without partners: a filter can't move out of them.
+        # A full join outputs rows of both sides without partners: a filter can't be moved above it.
         movable = node.kind != "full"
         inputs = (
             self._input(node.left, reads, [k.left for k in pairs], keep=keeping(kept[0]), movable=movable),

@@ -39,7 +39,7 @@ class PartneredLowering(JoinLowering):
         left, right, order = self._both(node, inputs, [k.null_safe for k in pairs])
         pairs = [pairs[i] for i in order]
         wanted = [c for c in node.columns if c.id in needed] or [node.columns[0]]
-        # The pairs come last: of several joins the last one says what a view keeps of its left and right inputs.
+        # The pairs come last, because the last join says what a view keeps of its left and right inputs.
         parts = (
             [self._alone(node.partners[0], node, pairs, left, right, wanted)] if node.kind in ("left", "full") else []
         )

@@ -25,10 +25,9 @@ from watersmeet.algebra.trees import Rule
 
 __all__ = ["RULES", "JoinOrder", "rewrite", "rewriting"]
 
-#: The order is part of the plan: no other rule knows dependent joins; conditions reach the joins before these are
-#: ordered, and the ordered joins take them once more; what compares with the clock becomes nodes where it came to rest;
-#: columns are pruned when everything else has its place. Only
-#: then it is known who reads what, and where rows have to be.
+#: The order matters. Dependent joins come first, as no other rule knows them. Conditions are pushed to the joins before
+#: these are ordered, and again afterwards. Comparisons with the clock become nodes where they have ended up. Columns
+#: are pruned when everything is in place. Only then is it known who reads what, and where rows have to be.
 RULES: Final[tuple[Rule, ...]] = (
     unnest,
     fold_constants,

@@ -85,7 +85,7 @@ def _(node: Project, parts: list[Scalar], rejected: _Ids) -> Relation:
     kept = [p for p in parts if is_volatile(p) or p.columns & volatile]
     mapping = {i: e.expression for i, e in exprs.items()}
     pushed = [p.substitute(mapping) for p in parts if p not in kept]
-    # In a dependent join's input, parts may also read columns from around it.
+    # In an input of a dependent join, parts may also read columns of the enclosing query.
     below = [strict_columns(mapping[i]) for i in (rejected | _rejections(parts)) & mapping.keys()]
     return filtered(replace(node, input=_push(node.input, _split(pushed), _NONE.union(*below))), kept)
 

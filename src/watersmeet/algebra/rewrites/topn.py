@@ -21,7 +21,7 @@ from watersmeet.algebra.relations import Filter, Project, Relation, TopN, Window
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.algebra.trees import empty, filtered, with_inputs
 
-#: Functions whose value follows from the rows before it in the order, so that rows behind it may go.
+#: Functions whose value depends only on earlier rows in the order, so that later rows can be dropped.
 _FROM_ABOVE: Final = ("row_number", "rank", "dense_rank")
 
 

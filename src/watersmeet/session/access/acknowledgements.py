@@ -13,7 +13,7 @@ from typing import Final
 
 from watersmeet.store.positions import Position, Positions
 
-#: Without rows the position is saved once it is so many commits ahead, so that those are not kept.
+#: Without rows, the position is saved once it is this many commits ahead, so that these need not be kept.
 _SAVED_COMMITS: Final = 256
 
 

@@ -153,7 +153,7 @@ def with_dependents(
             *(d for r in writing for d in session.catalog.dependents(r.id)),
         ]
         above = list({r.id: r for r in above if r.id not in ids}.values())
-        # An index goes with its table, as it serves nothing else.
+        # An index is removed with its table, as it serves nothing else.
         ids |= {r.id for r in above if isinstance(r, Index)}
         above = [r for r in above if not isinstance(r, Index)]
         if above and not cascade:

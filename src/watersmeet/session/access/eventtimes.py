@@ -17,7 +17,7 @@ from watersmeet.errors import Error, error
 from watersmeet.session.access.context import error_at
 from watersmeet.units import DAY_US
 
-#: WITH options that are about event time and not the connector's.
+#: WITH options about event time, which the connector doesn't get.
 _AHEAD: Final = "watermark_max_ahead"
 _IDLE: Final = "watermark_idle_timeout"
 OPTIONS: Final = (_AHEAD, _IDLE)

@@ -26,7 +26,7 @@ from watersmeet.session.access.context import Session
 from watersmeet.store.merging import quoted
 from watersmeet.types import NUMERIC, Field, Schema, SqlType, arrow_schema
 
-#: The name under which rows of our own are lent to DuckDB.
+#: The name under which Watersmeet's own rows are lent to DuckDB.
 _LENT: Final = "_watersmeet_rows"
 
 _INCOMING = "_watersmeet_incoming"

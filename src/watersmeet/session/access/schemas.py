@@ -12,7 +12,7 @@ from watersmeet.errors import did_you_mean
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.session.access.result import Result
 
-#: In `search_path` the schema that is called as the user is: there is none here.
+#: The entry of `search_path` that stands for a schema with the user's name. There is none here.
 USER_SCHEMA: Final = "$user"
 
 

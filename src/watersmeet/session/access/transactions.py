@@ -126,7 +126,7 @@ def rollback(session: Session) -> None:
             database.content.clear_overlay(transaction.changes)
         for query in list(transaction.running):
             query.close()
-        # An error of the disk may come when the log has taken the transaction: then it is done.
+        # A disk error may occur after the log has accepted the transaction; then it is committed.
         known = database.catalog.relations
         made = {i for i in transaction.definitions.made if i in known and known[i].staged}
         if made:

@@ -116,7 +116,7 @@ def _json(text: str) -> Any:
     try:
         return json.loads(text)
     except RecursionError:
-        # Beyond what a column takes: made by an expression, or read with little of Python's stack left.
+        # Deeper than a column may store: computed by an expression, or read with little of Python's stack left.
         raise error(
             "JSON_TOO_DEEP",
             "a value of type jsonb nests more deeply than Python can read",

@@ -12,14 +12,14 @@ from watersmeet.dialects.registry import dialect_variables, language_named
 from watersmeet.dialects.variables import Variable
 from watersmeet.errors import did_you_mean, error
 
-#: The variable that says which SQL is spoken.
+#: The variable with the SQL dialect.
 DIALECT: Final = "dialect"
 
 _TRUE: Final = ("true", "t", "on", "yes", "1")
 _FALSE: Final = ("false", "f", "off", "no", "0")
 
 
-#: Those that all dialects share.
+#: Variables of all dialects.
 _SHARED: Final = (
     Variable("application_name", "text", "", "Name of the program, for the reader of a log.", effect=True),
     Variable(DIALECT, "text", DEFAULT_DIALECT, "SQL that is spoken: " + ", ".join(DIALECTS) + ".", effect=True),
@@ -48,7 +48,7 @@ def variables() -> dict[str, Variable]:
     return {v.name: v for v in sorted((*_SHARED, *dialect_variables()), key=lambda v: v.name)}
 
 
-#: Other spellings. `rw_` before any name is understood too.
+#: Other spellings. The prefix `rw_` is accepted for any name.
 ALIASES: Final = {"time zone": "timezone", "time_zone": "timezone"}
 
 

@@ -108,7 +108,7 @@ def upserted(session: Session, relation: Relation, incoming: pa.Table) -> Change
         return _signed(session, relation, fresh)
     old = rows_with_keys(session, relation, fresh)
     if replaced.num_rows and isinstance(relation, Stream):
-        # Of a stream every version counts for joins that ask for them: it came, and went.
+        # Joins may read every version of a stream's row: each was inserted, and deleted.
         return replacement(pa.concat_tables([old, replaced]), incoming)
     return replacement(old, fresh) if old.num_rows else Change(fresh)
 

@@ -37,7 +37,7 @@ else:
 Runtime = Literal["spark", "inprocess"]
 
 _PERMISSIONS: Final = ("private", "umask")
-#: What starts a query that runs, by its statement.
+#: The function that starts a running query, by its statement.
 _STARTING: Final[dict[type[Statement], str]] = {
     Recover: "subscriptions.recover",
     Select: "select.start",
@@ -133,7 +133,7 @@ class Connection:
         self._session = session
         self._lock = lock("connection")
         self._closed = False
-        # A connection that is forgotten, or open when Python ends, is closed all the same.
+        # A connection is closed even if it is garbage-collected, or open when Python exits.
         self._finalizer = weakref.finalize(self, session.database.close)
 
     @property

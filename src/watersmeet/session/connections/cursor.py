@@ -16,10 +16,10 @@ from watersmeet.session.access.result import Result, Running
 from watersmeet.session.access.values import python_rows
 from watersmeet.types import SqlType
 
-#: Rows that are turned into Python values at once.
+#: How many rows are converted to Python values at a time.
 _CHUNK_ROWS = 8192
 
-#: A query with EMIT PERIODIC gives rows as time passes, without a commit: it is asked so often.
+#: How often a query is asked for rows. With EMIT PERIODIC it gives rows as time passes, without a commit.
 _WAIT_S = 0.1
 
 Row = tuple[Any, ...]

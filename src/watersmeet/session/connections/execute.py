@@ -134,7 +134,7 @@ def _run(session: Session, statement: st.Statement, lock: threading.RLock) -> Re
     if isinstance(statement, st.Flush):
         locked = nullcontext()
     with locked:
-        # A statement that makes something takes its time: what other threads begin meanwhile is not its transaction.
+        # Creating a relation takes time; a transaction that another thread begins meanwhile is not this one.
         own = replace(session) if makes and session.transaction is None else session
         try:
             with session.database.log.explaining():

@@ -31,10 +31,10 @@ from watersmeet.types import BIGINT, Field, Schema, arrow_schema
 Diff = npt.NDArray[np.int64]
 
 
-#: While a query waits for its next rows, it looks so often whether there is a commit.
+#: How often a query that waits for rows checks for a new commit.
 _LOOK_S: Final = 0.01
 
-#: The column that tells a row that came (1) from one that went (-1); ruling D-003-09.
+#: The column that is 1 for inserted and -1 for deleted rows; ruling D-003-09.
 DELTA: Final = Field(DELTA_COLUMN, BIGINT, nullable=False)
 
 

@@ -27,7 +27,7 @@ from watersmeet.session.access.words import is_called, used_instead
 from watersmeet.sources.connectors import check_connector
 from watersmeet.types import SqlType
 
-#: What rows have in a column that was added after them and can't be NULL, by its type: the types' defaults, as text.
+#: The values of existing rows in an added column that can't be NULL, by type: the types' defaults, as text.
 _FILLS: Final = {
     "boolean": "false",
     "varchar": "",
@@ -35,7 +35,7 @@ _FILLS: Final = {
     "timestamp": "1970-01-01 00:00:00",
     "jsonb": "{}",
 }
-#: Items of a list of columns that are none.
+#: Items of a column list other than columns.
 _NO_COLUMNS: Final = ("PRIMARY", "PRIMARY KEY", "WATERMARK", "INDEX", "CONSTRAINT")
 
 
@@ -120,7 +120,7 @@ def _add_column(session: Session, statement: AddColumn, relation: Relation) -> N
         ranges=relation.ranges | ({} if statement.range is None else {column.name: statement.range}),
         digits=relation.digits | ({} if statement.digits is None else {column.name: statement.digits}),
         fills=relation.fills | ({} if fill is None else {column.name: fill}),
-        # Data may call another column so, which was renamed.
+        # In the data, another column may have that name, which was renamed since.
         stored=relation.stored | ({column.name: _free(column.name, stored)} if column.name in stored else {}),
         sql=_with_column(relation, statement.definition),
     )

@@ -22,7 +22,7 @@ from watersmeet.session.access.rows import omitted
 from watersmeet.session.statements.dml import insert_rows, insert_targets, writable
 from watersmeet.types import VARCHAR, Field, SqlType, arrow_schema
 
-#: Python types whose values Arrow takes into a column just as SQL would.
+#: Python types whose values Arrow converts just as SQL would.
 _PLAIN: Final[dict[str, tuple[type, ...]]] = {
     "boolean": (bool,),
     "smallint": (int,),

@@ -178,7 +178,7 @@ def update(session: Session, statement: Update) -> Result:
         result = _result("UPDATE", session, relation, statement.alias, statement.returning, new, statement)
         if {t.column.name for t in targets} & set(relation.primary_key):
             new = last_of_each_key(session, relation, new)
-            # A row that already has one of the new keys gives way, as it does for INSERT.
+            # A row that already has one of the new keys is replaced, as with INSERT.
             taken = rows_with_keys(session, relation, new)
             old = pa.concat_tables([old, rows_without(session, relation, taken, old)])
         apply(session, relation, replacement(old, new))

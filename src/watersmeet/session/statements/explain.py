@@ -20,7 +20,7 @@ _TITLE: Final = "QUERY PLAN"
 
 _DUCKDB_FORMATS: Final[dict[st.ExplainFormat, str]] = {"text": "text", "json": "json", "dot": "graphviz"}
 
-#: What EXPLAIN of a script really does, so that later statements find what they name.
+#: Statements that EXPLAIN of a script really runs, so that later statements find what they name.
 _MADE: Final = (st.Create, st.CreateSchema, st.Drop, st.DropFunction, st.DropSchema, st.SetVariable)
 
 

@@ -13,7 +13,7 @@ from watersmeet.session.access.result import Result
 
 Handler = Callable[[Session, Any], Result]
 
-#: By module and function: what a session never runs is not imported.
+#: By module and function, so that modules that a session never runs are not imported.
 HANDLERS: Final[dict[type[st.Statement], str]] = {
     st.Begin: "transactions.begin_statement",
     st.Commit: "transactions.commit_statement",
@@ -56,14 +56,14 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
     st.Update: "dml.update",
 }
 
-#: What binds the views that statements make.
+#: The functions that bind the views that statements create.
 _BINDERS: Final[dict[type[st.Statement], str]] = {
     st.CreateMaterializedView: "views.bind_view",
     st.CreateProcessor: "topics.bind_processor",
     st.CreatePump: "views.bind_view",
 }
 
-#: These wait for views, with other threads' statements going on; they exclude each other.
+#: Statements that wait for views while other threads run statements. Only one of them runs at a time.
 DEFINING: Final = (
     st.Alter,
     st.AlterPump,

@@ -12,7 +12,7 @@ from watersmeet.session.access.result import Result, text_result
 from watersmeet.session.access.schemas import USER_SCHEMA, set_schema
 from watersmeet.session.access.variables import variables
 
-#: What SHOW shows beside variables, for hints.
+#: What SHOW accepts beside variables, for hints.
 SHOWN: Final = (
     "dead letters",
     "errors",

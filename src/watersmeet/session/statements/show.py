@@ -36,15 +36,15 @@ from watersmeet.sources.dead_letters import read_dead_letters
 from watersmeet.store.retention import changed_bytes
 from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, TIMESTAMP, VARCHAR, Field, Schema
 
-#: Lists that RisingWave has and that are always empty here.
+#: RisingWave's lists that are always empty here.
 _EMPTY: Final = ("sinks", "connections", "subscriptions", "secrets", "internal tables")
 
-#: Lists of files in the status of a source, and what is wrong with each of them.
+#: Lists of files in the status of a source, and what is wrong with their files.
 _FILE_PROBLEMS: Final = {
     "replaced": "the file was replaced under its name, its new content is not read",
     "history_lost": "the file was read once, and is no longer there for a view that was made later",
 }
-#: Counters in the status of a source that are errors.
+#: Counters of errors in the status of a source.
 _SOURCE_ERRORS: Final = ("dead", "replaced_files", "history_lost_files", "unreadable_files")
 
 _JOBS: Final[Schema] = (

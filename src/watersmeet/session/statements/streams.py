@@ -23,7 +23,7 @@ from watersmeet.session.access.definitions import add, check_columns, may_create
 from watersmeet.session.access.eventtimes import event_time
 from watersmeet.session.access.result import Result
 
-#: Far ahead of all times: every row moves the clock of an ordered stream.
+#: Later than all times, as every row moves the clock of an ordered stream.
 _EVER_US: Final = 1 << 62
 
 

@@ -21,7 +21,7 @@ from watersmeet.session.services.running import RunningQuery, ShownQuery
 from watersmeet.session.statements.select import start
 from watersmeet.store.retention import KEPT_BYTES, KEPT_COMMITS
 
-#: Proton's numbers of the errors of RECOVER FROM: an id that it does not know, and one that runs.
+#: Proton's numbers for errors of RECOVER FROM: an unknown id, and one that is running.
 _NOT_FOUND: Final = 2003
 _RUNS: Final = 216
 

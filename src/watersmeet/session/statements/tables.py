@@ -35,7 +35,7 @@ Made = TypeVar("Made", bound=Input)
 
 def create_table(session: Session, statement: CreateTable) -> Result:
     """CREATE TABLE, with or without a connector, or AS a query."""
-    # What is replaced may be read by the query that replaces it.
+    # The query may read the relation that it replaces.
     query = bounded(session, statement.query, statement.text) if statement.query and statement.replaces else None
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE TABLE")

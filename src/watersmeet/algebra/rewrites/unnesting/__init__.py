@@ -24,7 +24,7 @@ def _unnested(node: Relation, names: Names) -> Relation:
     if not isinstance(node, Apply):
         return node
     if node.right.free & node.left.ids:
-        # conditions that drop null-extended rows make inner joins, which conditions on the domain can pass
+        # conditions that reject NULLs make inner joins, which conditions on the domain can pass
         node = with_inputs(node, [node.left, push_filters(node.right)])
         assert isinstance(node, Apply)
     return Joining(node, names).joined()

@@ -60,7 +60,7 @@ from watersmeet.algebra.trees import filtered, read, with_inputs
 from watersmeet.errors import Span, error
 from watersmeet.types import INTEGER
 
-#: Aggregate functions that give 0 for no row; the others give NULL.
+#: Aggregate functions that return 0 for no rows; all others return NULL.
 ZERO_IF_EMPTY: Final = frozenset({"count"})
 
 Mapped = Mapping[str, Scalar]

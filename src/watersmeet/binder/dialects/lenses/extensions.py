@@ -1,4 +1,4 @@
-"""What Lenses knows of relations and queries over records beyond SQL."""
+"""What Lenses knows about relations and queries over records, beyond SQL."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from watersmeet.binder.binding import Bound, BoundQuery
 from watersmeet.binder.scope import Extension, Scope
 from watersmeet.expressions.values import Value
 
-#: How the records of a topic are read: each for itself, or the last of each key.
+#: How the records of a topic are read: all of them, or the last one of each key.
 RecordKind = Literal["stream", "table"]
 
 
 @dataclass(frozen=True)
 class RecordLayout:
-    """How records are kept. key_format: None for a key that is computed.
+    """How records are stored.
 
-    partitions: None for what comes from no topic.
+    key_format: None for a computed key. partitions: None if they come from no topic.
     """
 
     key_format: str | None = None
     partitions: int | None = None
 
 
-#: Of what is no topic's.
+#: The layout of records that come from no topic.
 PLAIN: Final = RecordLayout()
 
 
 @dataclass(frozen=True)
 class RecordMetadata(Extension):
-    """Of a scope: what its records have beside the columns. key: None where there is none."""
+    """What the records of a scope have beside the columns. key: None without a key."""
 
     nature: RecordKind
     key: Value | None
@@ -40,14 +40,14 @@ class RecordMetadata(Extension):
 
 @dataclass(frozen=True)
 class QueryRecords(Extension):
-    """Of a query: the records that it gives. Its last columns (`beside`) are their metadata."""
+    """The records that a query gives. Its last columns (`beside`) are their metadata."""
 
     nature: RecordKind
     layout: RecordLayout
 
 
 def metadata_in(scope: Scope) -> RecordMetadata | None:
-    """The metadata of the records of a scope; None if it has none."""
+    """The metadata of the records in a scope, or None."""
     return scope.extension if isinstance(scope.extension, RecordMetadata) else None
 
 

@@ -1,4 +1,4 @@
-"""What a query over records gives beside what it selects: the records' key and time.
+"""What a query over records adds to its select list: the records' key and time.
 
 Lenses, "Joins": "Matching expression (ON)", "ON expressions and key change" (LS-35, LS-46).
 """
@@ -38,10 +38,10 @@ def metadata_of(columns: Sequence[ScopeColumn], nature: RecordKind, layout: Reco
 def scope_of_records(
     tree: Relation, item: NamedItem, kind: RecordKind, layout: RecordLayout, env: Environment
 ) -> Scope:
-    """The scope of records. INVALID_NAME for a field that gets the name of a facet.
+    """The scope of records. INVALID_NAME for a field with the name of record metadata.
 
-    The item's names are of the first columns; the key and the time can be read by their own names, too, and stay what
-    they are.
+    The item's names are those of the first columns. The key and the time can be read by their own names too, and are
+    not renamed.
     """
     own = scope_columns(tree.columns)
     for column, name in zip(own, item.names, strict=False):
@@ -59,7 +59,7 @@ def scope_of_records(
 
 
 def layout_of(items: Sequence[Item], scope: Scope, *, groups: bool) -> RecordLayout:
-    """How the records of a query are kept: as those it reads, but a key that it computes has no format of its own
+    """How the records of a query are stored: like those it reads, but a computed key has no format of its own
     (LS-35).
     """
     metadata = metadata_in(scope)
@@ -74,11 +74,9 @@ def layout_of(items: Sequence[Item], scope: Scope, *, groups: bool) -> RecordLay
 
 
 def starred(columns: Sequence[ScopeColumn], node: exp.Expression, text: str) -> list[ScopeColumn]:
-    """What `*` means: the value's fields (LS-46).
+    """The meaning of `*`: the fields of the value (LS-46).
 
-    AMBIGUOUS_COLUMN where two sources have one of the same name (D-004-11).
-
-    UNDEFINED_COLUMN where there are none.
+    AMBIGUOUS_COLUMN if two sources have a field of the same name (D-004-11); UNDEFINED_COLUMN if there are no fields.
     """
     fields = [c for c in columns if c.name not in HIDDEN]
     if not fields:
@@ -103,9 +101,9 @@ def starred(columns: Sequence[ScopeColumn], node: exp.Expression, text: str) -> 
 
 
 def with_metadata(items: Sequence[Item], scope: Scope, ctx: Context, group: exp.Group | None) -> list[Item]:
-    """What is selected, then `_key` and `@time` of the records, unless they are selected.
+    """The select list, then `_key` and `@time` of the records, unless the list has them.
 
-    group: of an aggregate, whose records have what they are grouped by as their key; aliases are spelled out in it.
+    group: of an aggregate, whose records have what they are grouped by as their key. Its aliases are expanded.
     """
     metadata = metadata_in(scope)
     assert metadata is not None
@@ -131,8 +129,8 @@ def with_metadata(items: Sequence[Item], scope: Scope, ctx: Context, group: exp.
 
 
 def _check_names(items: Sequence[Item], ctx: Context) -> None:
-    """INVALID_NAME for a field with the name of a facet or of a topic's own column, DATATYPE_MISMATCH for a time that
-    is none.
+    """INVALID_NAME for a field with the name of record metadata or of a topic's own column, DATATYPE_MISMATCH for a
+    time of another type.
     """
     for value, name, node in items:
         if name in RESERVED:
@@ -155,9 +153,9 @@ def _check_names(items: Sequence[Item], ctx: Context) -> None:
 
 
 def _grouped(node: exp.Expression, position: int, items: Sequence[Item], ctx: Context) -> tuple[str, Value]:
-    """A key of GROUP BY, its number `position`: its name and its value above the groups.
+    """A key of GROUP BY, its number `position`: its name, and its value above the groups.
 
-    A number stands for an item of the select list.
+    A number refers to an item of the select list.
     """
     node = node.unnest()
     if isinstance(node, exp.Literal) and not node.is_string:
@@ -167,7 +165,7 @@ def _grouped(node: exp.Expression, position: int, items: Sequence[Item], ctx: Co
 
 
 def by_key(node: exp.Select, scope: Scope, text: str) -> exp.Group:
-    """GROUP BY of a query with aggregates that has none: records are grouped by their key."""
+    """The GROUP BY of a query with aggregates but without GROUP BY: records are grouped by their key."""
     metadata = metadata_in(scope)
     assert metadata is not None
     if metadata.key is None:
@@ -182,7 +180,9 @@ def by_key(node: exp.Select, scope: Scope, text: str) -> exp.Group:
 
 
 def check_decided(parts: Sequence[exp.Expression], ctx: Context) -> None:
-    """FEATURE_NOT_SUPPORTED for a condition on a stream that time changes: its records are not taken back."""
+    """FEATURE_NOT_SUPPORTED for a condition on a stream whose result changes with time: records of a stream are never
+    deleted.
+    """
     for part in parts:
         if mentions_time(bind_value(part, ctx).finish()):
             raise ctx.error(

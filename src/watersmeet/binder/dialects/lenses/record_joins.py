@@ -30,7 +30,7 @@ from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import Error, error
 from watersmeet.expressions.values import Value, of_scalar
 
-#: By the natures of the left and the right side: kinds of joins, whether WITHIN is needed, what the result is.
+#: By the kinds of the left and right side: the joins allowed, whether WITHIN is needed, and the kind of the result.
 _MATRIX: Final[dict[tuple[RecordKind, RecordKind], tuple[tuple[str, ...], bool, RecordKind]]] = {
     ("stream", "stream"): (("INNER", "LEFT", "RIGHT", "FULL"), True, "stream"),
     ("table", "table"): (("INNER", "LEFT", "RIGHT", "FULL"), False, "table"),
@@ -40,9 +40,9 @@ _MATRIX: Final[dict[tuple[RecordKind, RecordKind], tuple[tuple[str, ...], bool, 
 
 
 def record_join(clause: JoinClause) -> Sourced:
-    """`left JOIN right` with what their records are.
+    """`left JOIN right`, with the key, time and kind of its records.
 
-    LENSES_JOIN conditions of the compatibility table, with their places.
+    The error conditions of the compatibility table, with their places.
     """
     left, right, node, env, binding = clause.left, clause.right, clause.node, clause.env, clause.binding
     check_aliases(left[1], right[1], node, env)
@@ -128,7 +128,7 @@ def _refused(condition: str, message: str, node: exp.Expression, env: Environmen
 
 
 def _conditioned(node: exp.Join, left: Scope, right: Scope, env: Environment, binding: Binding) -> exp.Join:
-    """The join with its condition as it is read; one that only filters the sources stays a join by their keys
+    """The join with its condition resolved. A condition that only filters the sources leaves a join by their keys
     (D-004-10).
     """
     made: exp.Join = node.copy()
@@ -145,7 +145,8 @@ def _named(scope: Scope, name: str) -> exp.Column:
 
 
 def _once(scope: Scope, width: int, node: exp.Join, kind: JoinKind) -> tuple[ScopeColumn, ...]:
-    """What can be read without its source: a field once that ON equates with one of the same name (D-004-11).
+    """The columns that can be read unqualified. A field that ON equates with one of the same name is there once
+    (D-004-11).
 
     width: of the left side.
     """
@@ -166,14 +167,14 @@ def _once(scope: Scope, width: int, node: exp.Join, kind: JoinKind) -> tuple[Sco
 
 
 def _is_field(node: exp.Expression, scope: Scope) -> bool:
-    """True for a field of a source, not for a field of a field."""
+    """True for a field of a source, but not for a field of a field."""
     return isinstance(node, exp.Column) and (
         node.args.get("table") is None or scope.table(*scope.qualifier(node)) is not None
     )
 
 
 def _looked_up(joined: Join, *, turned: bool) -> Relation:
-    """A stream's records look up a table; later records of the table bring those out that found nothing (LS-24,
+    """A stream's records look up a table. Those that find nothing are output with later records of the table (LS-24,
     LS-26).
     """
     sides = (joined.right, joined.left) if turned else (joined.left, joined.right)
@@ -185,10 +186,11 @@ def _looked_up(joined: Join, *, turned: bool) -> Relation:
 
 
 def _key(joined: Join, one: RecordMetadata, other: RecordMetadata) -> Scalar:
-    """The key of the result: by `_key` alone the common one, else an object of what ON equates (LS-35).
+    """The key of the result: the common key for a join by `_key` alone, else an object of the values that ON equates
+    (LS-35).
 
-    Where two tables meet, with both keys: a result for each pair of them (D-004-05). Also by `_key`, if records of one
-    key may come out of an OUTER JOIN that do not meet.
+    If two tables are joined, it has both keys, so that each pair has its own result (D-004-05). The same holds for a
+    join by `_key` if an OUTER JOIN may output records of one key without a partner.
     """
     equated = [_merged(joined.kind, k.left, k.right) for k in joined.keys]
     if _by_key(joined, one, other):
@@ -203,7 +205,7 @@ def _key(joined: Join, one: RecordMetadata, other: RecordMetadata) -> Scalar:
 
 
 def _by_key(joined: Join, one: RecordMetadata, other: RecordMetadata) -> bool:
-    """Whether the join is by the keys of its sources alone, so that they are the keys of the result."""
+    """Whether the join is by the keys of its sources alone, which then are the keys of the result."""
     if one.nature == other.nature == "table" and joined.kind == "full" and joined.residual is not None:
         return False
     keys = [v.finish().column for v in (one.key, other.key) if v is not None]
@@ -231,7 +233,7 @@ def _merged(kind: JoinKind, left: Scalar, right: Scalar) -> Scalar:
 
 
 def _time(joined: Join, one: RecordMetadata, other: RecordMetadata) -> Scalar:
-    """The time of the result: the stream's, where it looks up a table, else the later one, as in Kafka Streams."""
+    """The time of the result: the stream's if it looks up a table, else the later one, as in Kafka Streams."""
     if one.nature != other.nature:
         return (one if one.nature == "stream" else other).time.finish()
     left, right = one.time.finish(), other.time.finish()

@@ -1,8 +1,8 @@
-"""Topics as streams of records or as tables, and what a query over records gives beside what it selects: their key and
-their time.
+"""Topics as streams of records or as tables, and the key and time that a query over records adds to its select list.
 
 Lenses, "Joins": "Join types", "Matching expression (ON)", "ON expressions and key change" (LS-10, LS-35, LS-46). A
-stream has every record that has a value; a table the last record of each key, unless its value is NULL (a tombstone).
+stream has every record that has a value. A table has the last record of each key, unless its value is NULL (a
+tombstone).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from watersmeet.types import BOOLEAN, TIMESTAMP, SqlType
 
 #: Columns that `*` leaves out.
 HIDDEN: Final = (KEY_COLUMN, RECORD_TIME, TOMBSTONE, RECORD_NUMBER)
-#: Names that no field of a record can have: the columns of a topic that nobody writes, and metadata that is no column.
+#: Names that no field of a record can have: a topic's columns that nobody writes, and metadata that is no column.
 RESERVED: Final = (TOMBSTONE, RECORD_NUMBER, VALUE_FACET, META_FACET)
 
 
@@ -60,7 +60,7 @@ def bind_records(
 
 
 def _newest(scan: Scan, relation: CatalogRelation, by_name: dict[str, Column], binding: Binding) -> Relation:
-    """The last record of each key: by arrival, or as the processor that writes the topic numbers them."""
+    """The last record of each key: by arrival, or by the numbers that the topic's processor gives its records."""
     keys = key_parts(read(by_name[KEY_COLUMN]))
     if isinstance(relation, Table):
         found = newest(scan, keys, binding)
@@ -112,7 +112,7 @@ def _relation(
 
 
 def packed(fields: Sequence[tuple[str, Value]], *, always: bool = False) -> Scalar:
-    """One value as it is, several (or any, `always`) as an object of them."""
+    """A single value as it is; several values (or any with `always`) as an object."""
     scalars = [(n, v.finish()) for n, v in fields]
     if len(scalars) == 1 and not always:
         return scalars[0][1]

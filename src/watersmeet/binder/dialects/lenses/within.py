@@ -40,7 +40,7 @@ from watersmeet.watermarks import Watermark, both, shifted
 
 Sourced = tuple[Relation, Scope]
 
-#: How late a record may be if the join does not say it.
+#: The default grace period: how late a record may be.
 GRACE_US: Final = DAY_US
 
 

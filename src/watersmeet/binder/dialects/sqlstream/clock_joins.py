@@ -66,7 +66,7 @@ def clock_join(
     columns, exprs = [*tree.columns, rowtime], [*map(read, tree.columns), Scalar(moment, TIMESTAMP, nullable=False)]
     held = rowtime
     if tree.kind in _OUTER:
-        # Moments are whole microseconds: t < clock says t + 1 <= clock.
+        # Times are whole microseconds, so t < clock means t + 1 <= clock.
         held = binding.new_column("released", TIMESTAMP, nullable=False)
         alone = exp.Or(this=_is_null(one.time), expression=_is_null(other.time))
         later = exp.Add(this=exp.paren(moment.copy()), expression=interval_of(1))
@@ -75,7 +75,7 @@ def clock_join(
             Scalar(exp.Case(ifs=[exp.If(this=alone, true=later)], default=moment.copy()), TIMESTAMP, nullable=False)
         )
     timed = Project(tree, tuple(columns), tuple(exprs))
-    # By rows the content of the current moment may still change: what has come out of it stays.
+    # With ROWS, the content of the current moment may still change; rows already output stay.
     final = not any(isinstance(s.window, RowsWindow) for s in (one, other))
     found = TimeFilter(timed, held.id, "<=", clock, final=final, stays=not final, promised=(rowtime.id,))
     return found, replace(scope, stream=StreamInput(ScopeColumn(ROWTIME, value_of(rowtime))))

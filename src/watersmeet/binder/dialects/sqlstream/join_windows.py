@@ -53,11 +53,11 @@ class UnitWindow:
 
 JoinWindow = RangeWindow | RowsWindow | UnitWindow
 
-#: What a stream without OVER has: RANGE CURRENT ROW (SS-26).
+#: The window of a stream without OVER: RANGE CURRENT ROW (SS-26).
 CURRENT: Final = RangeWindow()
 
 
-#: More rows than a stream is asked to keep by their number.
+#: The greatest number of rows that a ROWS bound may have.
 _MOST_ROWS: Final = 1 << 31
 
 

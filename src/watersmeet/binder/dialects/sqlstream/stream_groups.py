@@ -131,7 +131,7 @@ def _moment(
     window = binding.collected.windowed.get(value.expression.sql())
     if window is not None:
         is_end = value.expression.sql() in binding.collected.window_ends
-        # a window that is not complete ends at least a slide after all that are
+        # a window that is not complete ends at least one slide after all complete ones
         own = shifted(mark, (0 if is_end else window.size_us) - window.slide_us)
         ends = key.copy() if is_end else exp.Add(this=key.copy(), expression=interval_of(window.size_us))
         return ends, "<=", _slower(clock, own, floored(clock, window.slide_us, window.offset_us))

@@ -92,7 +92,7 @@ def _comparison(bound: _Bound, part: exp.Expression) -> exp.Expression:
 
 
 def _is_range(bounds: list[_Bound], part: exp.Expression, text: str, settings: Mapping[str, str]) -> bool:
-    """Whether they bound one difference on both sides, so that it has to be possible for it to be 0."""
+    """Whether the bounds limit one difference on both sides. Then the range must contain 0: SYNTAX_ERROR."""
     if len({(sql_of(b.one), sql_of(b.other)) for b in bounds}) > 1:
         return False
     lower = [b.seconds for b in bounds if b.kind in (exp.GT, exp.GTE)]

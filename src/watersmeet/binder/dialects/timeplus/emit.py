@@ -13,11 +13,11 @@ from watersmeet.catalog import DELTA_COLUMN
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import error
 
-#: The setting that names a query that runs.
+#: The setting with the id of a running query.
 _QUERY_ID: Final = "query_id"
 
 _VERSION: Final = "emit_version"
-#: As the grammar leaves a call of it.
+#: The form in which the grammar leaves a call of it.
 _CALLED: Final = "$emit_version"
 
 

@@ -16,7 +16,7 @@ from watersmeet.binder.settings import JOIN_ROWS_SETTING
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import did_you_mean, error
 
-#: What a query may say as well, and changes no result here.
+#: Settings that a query may have and that change no result here.
 _TUNING: Final = frozenset(
     {
         "checkpoint_interval",
@@ -36,9 +36,9 @@ _TUNING: Final = frozenset(
         "query_id",
     }
 )
-#: Algorithms of which the answer does not hang on the name.
+#: Algorithms whose choice makes no difference to the result.
 _HASHED: Final = ("hash", "parallel_hash", "hybrid", "full_sorting_merge", "auto")
-#: What the settings may say now. None: a whole number above 0.
+#: The values that settings may have. None: a whole number above 0.
 _VALUES: Final[dict[str, tuple[str, ...] | None]] = {
     "join_algorithm": ("default", "direct", *_HASHED),
     "join_use_nulls": ("0", "1"),
@@ -53,7 +53,7 @@ _VALUES: Final[dict[str, tuple[str, ...] | None]] = {
     "union_default_mode": ("ALL", "DISTINCT"),
     "query_mode": ("streaming", "table"),
 }
-#: Of which 0 is a value, too.
+#: Settings for which 0 is also a value.
 _ZERO: Final = (JOIN_ROWS_SETTING,)
 
 

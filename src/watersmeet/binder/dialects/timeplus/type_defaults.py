@@ -22,7 +22,7 @@ from watersmeet.expressions.signatures import fill
 from watersmeet.expressions.values import Value, duckdb_cast
 from watersmeet.types import DOUBLE
 
-#: Aggregate functions that are no number of nothing.
+#: Aggregate functions that return no number for no values.
 _OF_NUMBERS: Final = (
     "avg",
     "stddev_pop",
