@@ -3,7 +3,7 @@
 | tier | random tests |
 |---|---|
 | `fast` | one seed of each law, few examples |
-| `test` | some seeds and a sixth of the examples; `make test-more` runs the seeds that are marked slow |
+| `test` | some seeds and a sixth of the examples; `make test-more` runs half of those that are marked slow |
 | `thorough` | all seeds and examples, and as many fresh seeds again |
 
 Fresh seeds begin at WATERSMEET_FRESH, which the header of the run shows. WATERSMEET_SEEDS=from-to, with one module,
@@ -39,15 +39,18 @@ def some(all_of_them: Sequence[int]) -> Sequence[int]:
     return all_of_them if THOROUGH else all_of_them[:1] if FAST else all_of_them[::6]
 
 
-def mostly_slow(seeds: Sequence[object], quick: int) -> list[object]:
-    """For parametrize: the first `quick` as they are, the others as slow tests. Whole numbers are taken for seeds."""
+def mostly_slow(cases: Sequence[object], quick: int) -> list[object]:
+    """For parametrize: the first `quick` cases as they are, the others as slow tests.
+
+    Whole numbers are taken for seeds: half of those that are slow run in the thorough tier alone, with fresh ones.
+    """
     given = os.environ.get("WATERSMEET_SEEDS")
     if given:
         first, last = given.split("-")
         return list(range(int(first), int(last)))
     if FAST:
         quick = min(quick, 1)
-    fresh: list[object] = []
-    if THOROUGH and all(isinstance(seed, int) for seed in seeds):
-        fresh = list(range(FRESH, FRESH + len(seeds)))
-    return [*seeds[:quick], *[pytest.param(seed, marks=pytest.mark.slow) for seed in (*seeds[quick:], *fresh)]]
+    slow = list(cases[quick:])
+    if all(isinstance(case, int) for case in cases):
+        slow = [*slow, *range(FRESH, FRESH + len(cases))] if THOROUGH else slow[: (len(slow) + 1) // 2]
+    return [*cases[:quick], *[pytest.param(case, marks=pytest.mark.slow) for case in slow]]
