@@ -1,4 +1,4 @@
-"""Nodes of the algebra for window functions and for the first rows of an order, and sort keys."""
+"""Nodes of the algebra for window functions and for the first rows of an order."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, Literal, Self
 
+from watersmeet.algebra.aggregatecalls import AggregateCall
 from watersmeet.algebra.base import Column, Partitioned, PassThrough
 from watersmeet.algebra.scalars import Scalar
+from watersmeet.algebra.sortkeys import SortKey
 from watersmeet.types import SqlType
 
 #: Window functions that read only earlier rows and peers, and those that read later rows whatever their frame is.
@@ -17,21 +19,11 @@ _AHEAD: Final = ("ntile", "percent_rank", "cume_dist")
 
 
 @dataclass(frozen=True, slots=True)
-class SortKey:
-    """One key of an order; PostgreSQL's default for `nulls_first` is `descending`."""
-
-    value: Scalar
-    descending: bool = False
-    nulls_first: bool = False
-
-    def changed(self, change: Callable[[Scalar], Scalar]) -> SortKey:
-        """The key with another expression."""
-        return replace(self, value=change(self.value))
-
-
-@dataclass(frozen=True, slots=True)
 class WindowFrame:
-    """The rows around a row, as in `circuit.operators.Frame`, but with expressions for value, low and high."""
+    """The rows around a row, as in `circuit.operators.Frame`, but with expressions for value, low and high.
+
+    before, after: in queries that end, how far the frame reaches where that is a value, or no constant.
+    """
 
     mode: Literal["rows", "range", "groups"]
     start: int | None
@@ -40,11 +32,13 @@ class WindowFrame:
     value: Scalar | None = None
     low: Scalar | None = None
     high: Scalar | None = None
+    before: Scalar | None = None
+    after: Scalar | None = None
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
         """The expressions of its bounds."""
-        return tuple(s for s in (self.value, self.low, self.high) if s is not None)
+        return tuple(s for s in (self.value, self.low, self.high, self.before, self.after) if s is not None)
 
     def changed(self, change: Callable[[Scalar], Scalar]) -> WindowFrame:
         """The frame with another expression for each of its own."""
@@ -54,7 +48,11 @@ class WindowFrame:
 
 @dataclass(frozen=True, slots=True)
 class WindowCall:
-    """`function(arguments) FILTER (WHERE filter) OVER (ORDER BY order frame)`, as in `circuit.operators.WindowSpec`."""
+    """`function(arguments) FILTER (WHERE filter) OVER (ORDER BY order frame)`, as in `circuit.operators.WindowSpec`.
+
+    In queries that end alone: varying, what stands in the place of `number` where it is no constant; aggregate, the
+    call of an aggregate function as a whole.
+    """
 
     function: str
     arguments: tuple[Scalar, ...]
@@ -63,12 +61,15 @@ class WindowCall:
     order: tuple[SortKey, ...]
     frame: WindowFrame
     type: SqlType
+    varying: Scalar | None = None
+    aggregate: AggregateCall | None = None
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
         """All expressions in it."""
-        condition = () if self.filter is None else (self.filter,)
-        return (*self.arguments, *condition, *(k.value for k in self.order), *self.frame.scalars)
+        own = tuple(s for s in (self.filter, self.varying) if s is not None)
+        inner = () if self.aggregate is None else self.aggregate.scalars
+        return (*self.arguments, *own, *inner, *(k.value for k in self.order), *self.frame.scalars)
 
     def changed(self, change: Callable[[Scalar], Scalar]) -> WindowCall:
         """The call with another expression for each of its own."""

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Final, Literal, Self
 
+from watersmeet.algebra.aggregatecalls import AggregateCall as AggregateCall
+from watersmeet.algebra.aggregatecalls import AggregateFunction as AggregateFunction
 from watersmeet.algebra.base import Binary as Binary
 from watersmeet.algebra.base import Column as Column
 from watersmeet.algebra.base import KeyedJoin as KeyedJoin
@@ -27,13 +29,12 @@ from watersmeet.algebra.changes import LateRowFilter as LateRowFilter
 from watersmeet.algebra.changes import Records as Records
 from watersmeet.algebra.changes import Repartition as Repartition
 from watersmeet.algebra.comparisons import Comparison as Comparison
-from watersmeet.algebra.ordered import SortKey as SortKey
 from watersmeet.algebra.ordered import TopN as TopN
 from watersmeet.algebra.ordered import Window as Window
 from watersmeet.algebra.ordered import WindowCall as WindowCall
 from watersmeet.algebra.ordered import WindowFrame as WindowFrame
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.types import SqlType
+from watersmeet.algebra.sortkeys import SortKey as SortKey
 from watersmeet.watermarks import Watermark
 
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
@@ -174,7 +175,7 @@ class Join(KeyedJoin):
         return self.inputs if self.kind in ("inner", "semi") else None
 
 
-ApplyKind = Literal["inner", "left", "semi", "anti", "mark"]
+ApplyKind = Literal["inner", "left", "semi", "anti", "mark", "scalar", "array"]
 
 
 @dataclass(frozen=True)
@@ -187,6 +188,8 @@ class Apply(Binary):
     null_aware (anti, mark): SQL's rule for IN. If no row is equal but a comparison was NULL, the result is NULL; anti
     passes only rows for which it is false.
     arrival: `right` is evaluated when the left row arrives, and later changes in it have no effect.
+    scalar, array, in queries that end only: the left columns and `mark`, which is the one value that `right` gives
+    (NULL without a row, an error if there are several), or the array of all of them.
     """
 
     revises: ClassVar[str] = "a subquery revises rows"
@@ -197,7 +200,7 @@ class Apply(Binary):
     arrival: bool = False
 
     def __post_init__(self) -> None:
-        assert (self.mark is not None) == (self.kind == "mark")
+        assert (self.mark is not None) == (self.kind in ("mark", "scalar", "array"))
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:
@@ -403,64 +406,6 @@ class AsofJoin(KeyedJoin):
     @property
     def grows_with(self) -> tuple[Relation, ...] | None:
         return (self.left,) if self.arrival else None
-
-
-AggregateFunction = Literal[
-    "count",
-    "sum",
-    "avg",
-    "min",
-    "max",
-    "bool_and",
-    "bool_or",
-    "var_pop",
-    "var_samp",
-    "stddev_pop",
-    "stddev_samp",
-    "array_agg",
-    "string_agg",
-    "jsonb_agg",
-    "jsonb_object_agg",
-    "first_value",
-    "last_value",
-    "mode",
-    "percentile_cont",
-    "percentile_disc",
-    "bit_and",
-    "bit_or",
-    "bit_xor",
-]
-
-
-@dataclass(frozen=True, slots=True)
-class AggregateCall:
-    """`function(argument, extra … ORDER BY order) FILTER (WHERE filter)`; count(*) has the argument None.
-
-    order: of ORDER BY in the call, or of WITHIN GROUP.
-    extra: the value of jsonb_object_agg, or the delimiter of string_agg if it is not the `constant`.
-    constant: the delimiter of string_agg, or the fraction of percentile_cont and percentile_disc.
-    """
-
-    function: AggregateFunction
-    argument: Scalar | None
-    filter: Scalar | None
-    distinct: bool
-    type: SqlType
-    extra: tuple[Scalar, ...] = ()
-    order: tuple[SortKey, ...] = ()
-    constant: str | float | None = None
-
-    @property
-    def scalars(self) -> tuple[Scalar, ...]:
-        """All expressions that it reads."""
-        found = (self.argument, *self.extra, *(key.value for key in self.order), self.filter)
-        return tuple(s for s in found if s is not None)
-
-    def changed(self, change: Callable[[Scalar], Scalar]) -> AggregateCall:
-        """The call with another expression for each."""
-        argument, condition = (None if s is None else change(s) for s in (self.argument, self.filter))
-        order = tuple(replace(key, value=change(key.value)) for key in self.order)
-        return replace(self, argument=argument, filter=condition, extra=tuple(map(change, self.extra)), order=order)
 
 
 @dataclass(frozen=True)

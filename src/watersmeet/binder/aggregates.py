@@ -43,7 +43,7 @@ class Grouping(Context):
         binding: Binding,
         clause: str,
     ) -> None:
-        super().__init__(below.text, clause)
+        super().__init__(below.text, clause, bounded=below.bounded)
         self.below = below
         self.binding = binding
         self.keys = tuple(Scalar(bare(k.expression), k.type, k.nullable) for k in keys)

@@ -49,7 +49,8 @@ class Collected:
     notices: for the user. limits: what settings say that a join may keep, of all queries inside. most_join_rows: what
     they say that a join may make, None if they say nothing. delayed: windows of streams without a watermark reckon with
     the delay of `closing_us` already. windowed: the columns that TUMBLE and HOP give, by their SQL. window_ends: those
-    that hold the end of a window. named: the CTEs that were bound because something names them.
+    that hold the end of a window. named: the CTEs that something names; in queries that end, what they gave. read: ids
+    of the stored relations and sources that are read, below views too.
     """
 
     next_id: int = 1
@@ -59,7 +60,8 @@ class Collected:
     delayed: bool = False
     windowed: dict[str, TimeWindow] = field(default_factory=dict)
     window_ends: set[str] = field(default_factory=set)
-    named: set[Cte] = field(default_factory=set)
+    named: dict[Cte, Bound | None] = field(default_factory=dict)
+    read: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -137,11 +139,16 @@ class Environment:
 
 @dataclass(frozen=True, eq=False)
 class Cte:
-    """A common table expression: bound anew wherever it is named. Equal to itself alone."""
+    """A common table expression: bound anew wherever it is named in a view. Equal to itself alone.
+
+    recursive: whether the query reads what has its own name. round: inside of such a query, its name and its columns.
+    """
 
     query: exp.Expression
     names: tuple[str, ...]
     environment: Environment
+    recursive: bool = False
+    round: tuple[str, tuple[Column, ...]] | None = None
 
 
 def read(column: Column) -> Scalar:
@@ -187,4 +194,16 @@ def check_alias_list(names: Sequence[str], width: int, what: str, text: str, spa
             f"{what} has {width} columns available but {len(names)} columns specified",
             sql=text,
             span=span,
+        )
+
+
+def check_width(word: str, left: int, right: int, span: Span | None, text: str) -> None:
+    """SYNTAX_ERROR if the sides of a set operation do not have the same number of columns."""
+    if left != right:
+        raise error(
+            "SYNTAX_ERROR",
+            f"each {word} query must have the same number of columns",
+            sql=text,
+            span=span,
+            detail=f"They have {left} and {right}.",
         )

@@ -140,7 +140,7 @@ class Chain:
                     f"table function {name} does not exist",
                     sql=self.env.text,
                     span=place_of(node),
-                    hint=did_you_mean(name, ["generate_series", "unnest"]),
+                    hint=did_you_mean(name, ["generate_series", "unnest", *sorted(self.binding.rules.readers)]),
                 )
             found.append(set_function(name, [bind_value(a, ctx) for a in arguments], list(arguments), node, ctx))
         return found

@@ -41,14 +41,17 @@ def names_itself(query: exp.Expression, name: str) -> bool:
     return any(isinstance(t.this, exp.Identifier) and name_of(t.this) == name for t in query.find_all(exp.Table))
 
 
-def with_ctes(query: exp.Expression, env: Environment) -> Environment:
-    """The environment inside a query: with the CTEs of its own WITH."""
+def with_ctes(query: exp.Expression, env: Environment, *, bounded: bool) -> Environment:
+    """The environment inside a query: with the CTEs of its own WITH. bounded: whether it ends, so that they may be
+    recursive.
+    """
     clause = query.args.get("with_")
     if clause is None:
         return env
     ctes = dict(env.ctes)
     for name, names, node in named_queries(clause, env.text):
-        if clause.args.get("recursive") and names_itself(node, name):
+        recursive = bool(clause.args.get("recursive")) and names_itself(node, name)
+        if recursive and not bounded:
             raise not_supported(
                 "WITH RECURSIVE in a view",
                 clause,
@@ -56,7 +59,8 @@ def with_ctes(query: exp.Expression, env: Environment) -> Environment:
                 hint="A query can be recursive, also over a view: SELECT it there. In a view write the steps "
                 "as joins, with UNION ALL between them.",
             )
-        ctes[name] = Cte(node, names, Environment(env.text, dict(ctes), env.outer))
+        recursive = recursive and isinstance(node, exp.Union)
+        ctes[name] = Cte(node, names, Environment(env.text, dict(ctes), env.outer), recursive)
     return Environment(env.text, ctes, env.outer)
 
 

@@ -37,7 +37,9 @@ class Limits:
 
 
 def limits_of(node: exp.Expression, ctx: Context) -> Limits | None:
-    """What LIMIT, OFFSET and FETCH of a query say; None if it has none of them. They have to be constants."""
+    """What LIMIT, OFFSET and FETCH of a query say; None if it has none of them, nor an order that counts. They have to
+    be constants.
+    """
     limit, offset = node.args.get("limit"), node.args.get("offset")
     with_ties, count = False, None
     if isinstance(limit, exp.Fetch):
@@ -51,12 +53,13 @@ def limits_of(node: exp.Expression, ctx: Context) -> Limits | None:
     elif limit is not None and limit.expression.name.upper() != "ALL":
         count = _count(limit.expression, "LIMIT", ctx)
     skipped = 0 if offset is None else _count(offset.expression, "OFFSET", ctx) or 0
-    return None if count is None and not skipped else Limits(count, skipped, with_ties)
+    ordered = ctx.bounded and node.args.get("order") is not None  # all rows, in this order
+    return None if count is None and not skipped and not ordered else Limits(count, skipped, with_ties)
 
 
 def _count(node: exp.Expression, where: str, ctx: Context) -> int | None:
     """The number that LIMIT or OFFSET gives; None for NULL."""
-    place = Context(ctx.text, where)
+    place = Context(ctx.text, where, bounded=ctx.bounded)
     value = bind_value(node, place)
     if value.unknown:
         value = cast(value, BIGINT, place, node)
@@ -89,7 +92,7 @@ def output_position(node: exp.Expression, names: Sequence[str | None], clause: s
 
 def sort_key(node: exp.Expression, value: Value, ctx: Context) -> SortKey:
     """The key of one item of ORDER BY; NULLs are larger than all values unless it says otherwise."""
-    if value.type.name in _UNORDERED:
+    if value.type.name in _UNORDERED and not ctx.bounded:
         raise ctx.not_supported(f"ORDER BY of a value of type {value.type.sql}", node)
     descending = bool(node.args.get("desc"))
     nulls_first = node.args.get("nulls_first")
@@ -105,7 +108,7 @@ def ordered_items(node: exp.Expression) -> list[Any]:
 
 def ended(bound: Bound, node: exp.Expression, env: Environment, binding: Binding) -> Bound:
     """A set operation, VALUES or query in parentheses with what follows it, which sees its output columns only."""
-    ctx = Context(env.text, "ORDER BY")
+    ctx = Context(env.text, "ORDER BY", bounded=binding.rules.bounded)
     items = ordered_items(node)
     keys = [sort_key(o, _of_output(o.this, bound.outputs, ctx), ctx) for o in items]
     limits = limits_of(node, ctx)

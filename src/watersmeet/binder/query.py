@@ -88,7 +88,7 @@ def bind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
 
 
 def _among_names(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
-    env = with_ctes(node, env)
+    env = with_ctes(node, env, bounded=binding.rules.bounded)
     found = _of_kind(node, env, binding)
     check_unnamed(node, env, binding, bind)
     return found

@@ -6,7 +6,8 @@ is known: rows of a join have none.
 
 from __future__ import annotations
 
-from watersmeet.algebra.relations import Relation, SortKey
+from watersmeet.algebra.relations import Filter, Project, Relation, Scan, SortKey, Unnest
+from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.binding import read
 from watersmeet.binder.change_kinds import change_kind
 from watersmeet.binder.newest import arrivals
@@ -32,12 +33,12 @@ class StreamOrder(RowOrder):
         return self._keys
 
     def _found(self) -> tuple[SortKey, ...] | None:
-        stream = self._scope.stream
         time: tuple[SortKey, ...] = ()
         if self._binding.rules.semantics.row_order == "rowtime":
-            if stream is None:
+            rowtime = self._rowtime()
+            if rowtime is None:
                 return None
-            time = (SortKey(stream.rowtime.value.finish()),)
+            time = (SortKey(rowtime),)
         found = (
             arrivals(self.relation, self._binding, unnested=True) if change_kind(self.relation) == "append" else None
         )
@@ -45,3 +46,14 @@ class StreamOrder(RowOrder):
             return time or None
         self.relation, age = found
         return (*time, *(SortKey(read(c), descending=True) for c in age))
+
+    def _rowtime(self) -> Scalar | None:
+        """The time of each row: of a stream, or in a query that ends that of what is stored of it."""
+        stream = self._scope.stream
+        if stream is not None or not self._binding.rules.bounded:
+            return None if stream is None else stream.rowtime.value.finish()
+        node = self.relation
+        while isinstance(node, (Filter, Project, Unnest)):
+            node = node.input
+        times = {i for i, _ in node.watermarks} if isinstance(node, Scan) else set()
+        return next((read(c) for c in self.relation.columns if c.id in times), None)

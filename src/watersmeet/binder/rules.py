@@ -98,10 +98,24 @@ class Binding:
         self.collected.next_id += 1
         return column
 
+    def new_name(self) -> str:
+        """A name that no relation has, and no other query."""
+        shown = {r.shown for r in self.catalog.relations.values()}
+        while True:
+            name = f"~{self.collected.next_id}"
+            self.collected.next_id += 1
+            if name not in shown:
+                return name
+
     def notice(self, text: str) -> None:
         """Tells the user something that is no error; each text once."""
         if text not in self.collected.notices:
             self.collected.notices.append(text)
+
+    def read(self, relation_id: str) -> None:
+        """Notes that the query reads what this relation has."""
+        if relation_id not in self.collected.read:
+            self.collected.read.append(relation_id)
 
     def depend(self, relation_id: str) -> None:
         """Notes that the query names this relation of the catalog."""
@@ -184,8 +198,12 @@ class DialectRules:
     """Plain SQL. Errors that a hook raises have their place in the text of its environment."""
 
     language: Language
-    #: What a query of a view is called in errors.
+    #: What a query is called in errors.
     query_called: ClassVar[str] = "a view"
+    #: Whether queries end: they read what is stored now, and may do what no view can follow.
+    bounded: ClassVar[bool] = False
+    #: The functions that read files.
+    readers: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def name(self) -> str:
@@ -335,20 +353,6 @@ class DialectRules:
     def check_join(self, node: exp.Join, text: str) -> None:
         """Raises for a kind of join that the dialect does not have, also in queries that end."""
 
-    def join_condition(
-        self,
-        node: exp.Join,
-        left: Scope,
-        right: Scope,
-        text: str,
-        settings: Mapping[str, str],
-    ) -> exp.Join:
-        """The join with a condition of plain SQL, also in queries that end.
-
-        Law: the tree that is given is not changed.
-        """
-        return node
-
     def join(self, clause: JoinClause, plain: Callable[[JoinClause], Sourced]) -> Sourced:
         """What a JOIN gives.
 
@@ -356,12 +360,12 @@ class DialectRules:
         """
         return plain(clause)
 
-    def unmatched(self, value: Value, settings: Mapping[str, str]) -> Value:
-        """A column of the side that an outer join may lack, in a query that ends.
+    def bounded_join(self, clause: JoinClause, plain: Callable[[JoinClause], Sourced]) -> Sourced:
+        """What a JOIN gives in a query that ends.
 
-        Law: it has a value for every row.
+        Law: that of `join`.
         """
-        return Value(value.expression, value.type, nullable=True)
+        return plain(clause)
 
     # -- SELECT -------------------------------------------------------------------------------------------------
 

@@ -78,7 +78,7 @@ class Scope:
     merged is in it once, first. outer: the scope around a subquery. from_inside: what one of its
     columns is to a subquery in it, if not itself (above a GROUP BY). extension: what the dialect adds to it.
     stream: the rowtime of all together, in a dialect with rowtimes; None for what is no stream. order: that of the
-    rows of all together, in a dialect that goes by it.
+    rows of all together, in a dialect that goes by it. bounded: of the scope around a query that ends.
     """
 
     tables: tuple[ScopeTable, ...] = ()
@@ -88,6 +88,12 @@ class Scope:
     extension: Extension | None = None
     stream: StreamInput | None = None
     order: RowOrder | None = None
+    bounded: bool = False
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it is of a query that ends."""
+        return self.bounded or (self.outer is not None and self.outer.is_bounded)
 
     @cached_property
     def ids(self) -> frozenset[str]:
@@ -255,7 +261,7 @@ class ScopeContext(Context):
     """An expression that reads the columns of a scope; with `subqueries` it may have some."""
 
     def __init__(self, text: str, scope: Scope, clause: str, subqueries: SubqueryValues | None = None) -> None:
-        super().__init__(text, clause)
+        super().__init__(text, clause, bounded=scope.is_bounded)
         self.scope = scope
         self.subqueries = subqueries
 

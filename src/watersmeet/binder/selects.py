@@ -107,7 +107,8 @@ class Selecting:
 
     def _call(self, node: exp.Expression) -> TableCall | None:
         """The set-returning functions that an item of FROM is."""
-        return None if window_call(node) is not None else table_call(node)
+        found = None if window_call(node) is not None else table_call(node)
+        return None if found is not None and found.calls[0][0] in self.rules.readers else found
 
     def _check_join(self, node: exp.Join) -> None:
         check_arguments(node, _JOIN | own_parts(node), self.env.text, "a join")
@@ -300,7 +301,7 @@ class Selecting:
         sets: list[tuple[int, ...]] = []
         found: list[list[tuple[Value, str | None]]] = [[]]
         if group is not None:
-            check_arguments(group, frozenset({"expressions"}), self.env.text, "GROUP BY")
+            self._check_group(group)
             found = sets_of(group, lambda node: self._group_item(node, below, scope), below)
         for items in found:
             places = []
@@ -316,6 +317,13 @@ class Selecting:
         if distinct_sets:
             sets = list({frozenset(chosen): chosen for chosen in reversed(sets)}.values())
         return Grouping(below, keys, names, sets, self.binding, "SELECT")
+
+    def _check_group(self, group: exp.Group) -> None:
+        for word in ("rollup", "cube"):
+            for part in group.args.get(word) or ():
+                hint = f"Write GROUP BY {word.upper()} (…)."
+                raise not_supported(f"WITH {word.upper()} behind GROUP BY", part, self.env, hint=hint)
+        check_arguments(group, frozenset({"expressions"}), self.env.text, "GROUP BY")
 
     def _group_item(self, node: exp.Expression, below: ScopeContext, scope: Scope) -> list[tuple[Value, str | None]]:
         while isinstance(node, exp.Paren):

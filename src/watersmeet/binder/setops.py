@@ -17,10 +17,11 @@ from sqlglot import exp
 from watersmeet.algebra.coercion import is_exact
 from watersmeet.algebra.relations import Aggregate, AggregateCall, Column, Filter, Project, Relation, Repeat, Union
 from watersmeet.algebra.scalars import Scalar, column_ref
-from watersmeet.binder.binding import Bound, Environment, Output, distinct, read, value_of
+from watersmeet.binder.binding import Bound, Environment, Output, check_width, distinct, read, value_of
 from watersmeet.binder.rules import Binding, BindQuery
 from watersmeet.binder.sources import QUERY_PARTS, check_arguments
 from watersmeet.dialects.nodes import kind_of
+from watersmeet.dialects.queries import place_of
 from watersmeet.expressions.casts import coerce
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.values import Value, call, common_type, duckdb_cast, number
@@ -115,13 +116,7 @@ class _Binder:
         ctx = Context(self.env.text, kind)
         width = len(left.leaves[0].outputs)
         other = len(right.leaves[0].outputs)
-        if other != width:
-            raise ctx.error(
-                "SYNTAX_ERROR",
-                f"each {kind} query must have the same number of columns",
-                right.places[0],
-                detail=f"They have {width} and {other}.",
-            )
+        check_width(kind, width, other, place_of(right.places[0]), ctx.text)
         places = (*left.places, *right.places)
         kinds = [_kind([leaf.outputs[i] for leaf in (*left.leaves, *right.leaves)], ctx, places) for i in range(width)]
         left, right = (self._settled(t, kind, kinds, once=once) for t in (left, right))

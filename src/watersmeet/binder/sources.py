@@ -9,9 +9,11 @@ from typing import Any, Final
 from sqlglot import exp
 
 from watersmeet.algebra.relations import Cut, Project, Relation, Scan, Values
+from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.binding import Bound, Environment, Output, Part, check_alias_list, read
 from watersmeet.binder.dictionaries import with_cache
 from watersmeet.binder.lookups import check_clause, check_relation, is_looked_up, versions, wants_versions
+from watersmeet.binder.named import named_rows
 from watersmeet.binder.rules import Binding, BindQuery, NamedItem, Sourced
 from watersmeet.binder.scope import Scope, ScopeContext
 from watersmeet.binder.sqlfunctions import inlined
@@ -20,7 +22,7 @@ from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.dialects.nodes import own_parts
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.dialects.registry import language_named
-from watersmeet.dialects.schemas import near_relations, relation_in_from
+from watersmeet.dialects.schemas import near_relations, relation_in_from, with_current_names
 from watersmeet.dialects.script import read_script
 from watersmeet.dialects.statements import CreateView
 from watersmeet.errors import Error, error
@@ -28,6 +30,8 @@ from watersmeet.expressions.casts import unify
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.parts import words_of
 from watersmeet.expressions.scalars import bind_value
+from watersmeet.expressions.values import Value, common_type
+from watersmeet.types import VARCHAR, SqlType
 
 
 def not_supported(feature: str, node: exp.Expression, env: Environment, *, hint: str | None = None) -> Error:
@@ -166,6 +170,7 @@ def scan(relation: CatalogRelation, binding: Binding) -> Scan:
     if isinstance(relation, Index):
         relation = binding.catalog.relations[relation.depends_on[0]]
         binding.depend(relation.id)
+    binding.read(relation.id)
     outputs = tuple(binding.new_column(f.name, f.type, f.nullable) for f in relation.columns)
     by_name = {c.name: c.id for c in outputs}
     key = tuple(by_name[k] for k in relation.primary_key)
@@ -187,7 +192,10 @@ def _inline(view: CatalogRelation, binding: Binding, bind: BindQuery) -> Relatio
     rules = binding.rules_of(view.dialect)
     inner = replace(binding, rules=rules, catalog=binding.catalog.seen_by(view), depends_on=[])
     query, _ = inlined(statement.query, inner.catalog, view.dialect, statement.text)
-    bound = bind(query, Environment(statement.text), inner)
+    if rules.bounded:
+        query = with_current_names(query, inner.catalog, rules.semantics)
+    outer = Scope(bounded=True) if rules.bounded else None
+    bound = bind(query, Environment(statement.text, outer=outer), inner)
     rules.check_query(statement.query, bound.relation, statement.text)
     names = tuple(f.name for f in view.columns)
     if tuple(c.name for c in bound.relation.columns) == names:
@@ -214,8 +222,8 @@ def _bind_cte(
     bind: BindQuery,
 ) -> Sourced:
     cte = env.ctes[name]
-    binding.collected.named.add(cte)
-    bound = bind(cte.query, cte.environment, binding)
+    bound = named_rows(cte, name, binding, bind) if binding.rules.bounded else bind(cte.query, cte.environment, binding)
+    binding.collected.named.setdefault(cte)
     check_alias_list(cte.names, bound.width, f'table "{name}"', env.text, place_of(node))
     item = NamedItem(alias, (*names, *cte.names[len(names) :]), f'table "{alias}"', node)
     return bound.relation, binding.rules.item_scope(bound.relation, item, env, bound)
@@ -242,10 +250,22 @@ def bind_values(node: exp.Values, env: Environment, binding: Binding) -> Bound:
     for i in range(width):
         places = [row[i] for row in rows]
         values = [bind_value(p, ctx) for p in places]
-        settled, kind = unify(values, places, ctx, "VALUES")
-        scalars = [v.finish() for v in settled]
+        scalars, kind = _cells(values, places, ctx, cast_whole=binding.rules.bounded and len(rows) > 1)
         columns.append(scalars)
         column = binding.new_column(f"column{i + 1}", kind, any(s.nullable for s in scalars))
         outputs.append(Output(column, unknown=all(v.unknown for v in values)))
     tree = Values(tuple(zip(*columns, strict=True)), tuple(o.column for o in outputs))
     return Bound(tree, tuple(outputs))
+
+
+def _cells(
+    values: list[Value], places: list[exp.Expression], ctx: Context, *, cast_whole: bool
+) -> tuple[list[Scalar], SqlType]:
+    """A column of VALUES and its type. cast_whole: literals may stay bare, because the column is cast as a whole."""
+    kinds = {v.type for v in values if not v.unknown}
+    if cast_whole and all(v.is_null or v.is_number_literal or (v.unknown and not kinds) for v in values):
+        kind = common_type(list(kinds)) if kinds else VARCHAR
+        assert kind is not None, "numbers have a common type"
+        return [Scalar(v.expression, kind, v.nullable) for v in values], kind
+    settled, kind = unify(values, places, ctx, "VALUES")
+    return [v.finish() for v in settled], kind

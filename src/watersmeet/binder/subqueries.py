@@ -29,7 +29,7 @@ from watersmeet.expressions.context import Context
 from watersmeet.expressions.operators import comparable, compare
 from watersmeet.expressions.scalars import bind_condition, bind_value
 from watersmeet.expressions.values import Value, wrap
-from watersmeet.types import BIGINT, BOOLEAN
+from watersmeet.types import BIGINT, BOOLEAN, SqlType
 
 _NEGATED: Final[dict[type[exp.Expression], type[exp.Expression]]] = {**NEGATED, exp.EQ: exp.NEQ, exp.NEQ: exp.EQ}
 
@@ -78,6 +78,13 @@ def has_subquery(node: exp.Expression) -> bool:
 
 def _is_query(node: exp.Expression) -> bool:
     return isinstance(node.unnest() if isinstance(node, (exp.Paren, exp.Subquery)) else node, exp.Query)
+
+
+def _array_of_rows(node: exp.Expression) -> exp.Expression | None:
+    """The query of `ARRAY (SELECT …)`."""
+    named = isinstance(node, exp.Array) or (isinstance(node, exp.Anonymous) and str(node.this).lower() == "array")
+    found = named and len(node.expressions) == 1 and isinstance(node.expressions[0], exp.Query)
+    return node.expressions[0] if found else None
 
 
 def _query(node: exp.Expression) -> exp.Expression:
@@ -190,6 +197,8 @@ class Subqueries:
 
     def value(self, node: exp.Expression, ctx: Context) -> Value | None:
         """The value of an expression that is a subquery, else None."""
+        if self._binding.rules.bounded and (rows := _array_of_rows(node)) is not None:
+            return self._single(rows, rows, ctx, "array")
         if not isinstance(node, (exp.Subquery, exp.Exists, exp.In, exp.Binary)):
             return None
         if isinstance(node, exp.Binary) and not (
@@ -215,6 +224,8 @@ class Subqueries:
         return self._quantified(node, ctx, true_only=true_only)
 
     def _scalar(self, node: exp.Expression, ctx: Context) -> Value:
+        if self._binding.rules.bounded:
+            return self._single(node, node, ctx, "scalar")
         right = self._bound(node)
         if len(right.columns) != 1:
             raise ctx.error("SYNTAX_ERROR", "subquery must return only one column", node)
@@ -228,6 +239,19 @@ class Subqueries:
         self._pending.append(partial(Apply, right=right, kind="left", span=place_of(node), arrival=self._arrival))
         (column,) = right.columns
         return Value(value_of(column).expression, column.type)
+
+    def _single(
+        self, query: exp.Expression, node: exp.Expression, ctx: Context, kind: Literal["scalar", "array"]
+    ) -> Value:
+        """In a query that ends: the one value of the rows of a subquery, or the array of all of them."""
+        right = self._bound(query)
+        if len(right.columns) != 1:
+            raise ctx.error("SYNTAX_ERROR", "subquery must return only one column", node)
+        (column,) = right.columns
+        given = column.type if kind == "scalar" else SqlType("array", element=column.type)
+        found = self._binding.new_column(column.name, given, nullable=kind == "scalar")
+        self._pending.append(partial(Apply, right=right, kind=kind, mark=found, span=place_of(node)))
+        return value_of(found)
 
     def _mark(self, predicate: Predicate, ctx: Context, *, true_only: bool) -> Value:
         right, pairs = self._matched(predicate, ctx)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import duckdb
@@ -41,6 +41,7 @@ _RANKS: Final = {
 }
 _VALUES: Final = ("first_value", "last_value", "nth_value")
 _NEIGHBOURS: Final = ("lag", "lead")
+_LEAST: Final = {"ntile": 1, "nth_value": 1}
 _FROM_START: Final = WindowFrame("rows", None, 0)
 
 _NO_PARTITION: Final = (
@@ -141,7 +142,7 @@ class Windows:
         if not order:
             order = as_they_came(node, definition.spec, ctx)
         parts = list(node.expressions)
-        if any(isinstance(p, exp.Distinct) for p in parts):
+        if any(isinstance(p, exp.Distinct) for p in parts) and not ctx.bounded:
             raise ctx.not_supported("DISTINCT in a window function", node)
         if name in _RANKS or name in _NEIGHBOURS or name in (*_VALUES, "ntile"):
             if condition is not None:
@@ -174,18 +175,21 @@ class Windows:
             )
         if name in _RANKS:
             return WindowCall(name, (), 0, None, order, _FROM_START, _RANKS[name])
+        place = {"ntile": 0, "first_value": None, "last_value": None}.get(name, 1)
+        given = parts[place] if place is not None and len(parts) > place else None
+        varying = None if given is None else _varying(given, ctx)
+        number = 1 if given is None or varying is not None else _number(given, name, ctx, least=_LEAST.get(name))
         if name == "ntile":
-            return WindowCall(name, (), _number(parts[0], name, ctx, least=1), None, order, _FROM_START, INTEGER)
+            return WindowCall(name, (), number, None, order, _FROM_START, INTEGER, varying)
         values = [bind_value(parts[0], ctx)]
         if name in _NEIGHBOURS:
-            number = _number(parts[1], name, ctx) if len(parts) > 1 else 1
             if len(parts) > 2:
                 values.append(bind_value(parts[2], ctx))
             settled, kind = unify(values, [parts[0], *parts[2:]], ctx, name.upper())
-            return WindowCall(name, tuple(v.finish() for v in settled), number, None, order, _FROM_START, kind)
+            return WindowCall(name, tuple(v.finish() for v in settled), number, None, order, _FROM_START, kind, varying)
         value = cast(values[0], VARCHAR, ctx, node) if values[0].unknown else values[0]
-        number = _number(parts[1], name, ctx, least=1) if name == "nth_value" else 0
-        return WindowCall(name, (value.finish(),), number, None, order, _frame(definition, ctx), value.type)
+        number = 0 if given is None else number
+        return WindowCall(name, (value.finish(),), number, None, order, _frame(definition, ctx), value.type, varying)
 
     def _aggregate(
         self,
@@ -204,6 +208,9 @@ class Windows:
                 node,
             )
         found = bind_call(call, lambda _: ctx)
+        if ctx.bounded:
+            whole = replace(found, filter=condition)
+            return WindowCall(found.function, (), 0, None, order, _frame(definition, ctx), found.type, aggregate=whole)
         if found.order or found.extra or found.constant is not None or found.function in COLLECTED:
             raise ctx.not_supported(f"{name} as a window function", node)
         arguments = () if found.argument is None else (found.argument,)
@@ -240,6 +247,13 @@ def _number(node: exp.Expression, name: str, ctx: Context, *, least: int | None 
     if least is not None and number < least:
         raise ctx.error("INVALID_VALUE", f"argument of {name} must be greater than zero", node)
     return int(number)
+
+
+def _varying(node: exp.Expression, ctx: Context) -> Scalar | None:
+    """A number that is no constant, which only queries that end may have."""
+    if not ctx.bounded or node.find(exp.Column) is None:
+        return None
+    return cast(bind_value(node, ctx), BIGINT, ctx, node).finish()
 
 
 def _constant(value: Value, node: exp.Expression, ctx: Context) -> Any:
@@ -302,7 +316,10 @@ def _frame(definition: Definition, ctx: Context) -> WindowFrame:
         return _range(definition, start, end, left_out, spec, ctx)
     if mode == "range" and not definition.order:
         return WindowFrame("range", None, None, left_out)
-    return WindowFrame(mode, _distance(start, "starting", ctx), _distance(end, "ending", ctx), left_out)
+    before, after = (None if b.distance is None else _varying(b.distance, ctx) for b in (start, end))
+    first = start.side if before is not None else _distance(start, "starting", ctx)
+    last = end.side if after is not None else _distance(end, "ending", ctx)
+    return WindowFrame(mode, first, last, left_out, before=before, after=after)
 
 
 def _distance(bound: _Bound, which: str, ctx: Context) -> int | None:
@@ -340,6 +357,10 @@ def _range(
     value, *bounds = [v.finish() for v in settled]
     low = bounds.pop(0) if start.distance is not None else None
     high = bounds.pop(0) if end.distance is not None else None
+    if ctx.bounded:
+        before, after = (None if b.distance is None else bind_value(b.distance, ctx).finish() for b in (start, end))
+        first, last = (None if b.unbounded else b.side for b in (start, end))
+        return WindowFrame("range", first, last, exclude, before=before, after=after)
     return WindowFrame("range", None if start.unbounded else 0, None if end.unbounded else 0, exclude, value, low, high)
 
 

@@ -12,6 +12,7 @@ from sqlglot import exp
 from watersmeet.algebra.relations import AggregateCall, AggregateFunction, SortKey
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.errors import Error
+from watersmeet.expressions.calls import by_duckdb
 from watersmeet.expressions.casts import cast, coerce, text_of
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.functions import function, is_aggregate
@@ -148,11 +149,16 @@ def bind_call(call: Written, place: Callable[[str], Context]) -> AggregateCall:
     ctx = place("the argument of an aggregate function")
     check_over(call.name, call.node, ctx)
     name = _SAME.get(call.name, call.name)
-    if name not in get_args(AggregateFunction):
+    known = name in get_args(AggregateFunction)
+    if name == "jsonb_object_agg" and ctx.bounded:
+        raise ctx.not_supported("jsonb_object_agg in a query", call.node, hint="A materialized view can have it.")
+    if not known and not ctx.bounded:
         raise ctx.not_supported(f"the aggregate function {name} in a view", call.node)
     condition = None
     if call.filter is not None:
         condition = bind_condition(call.filter, place("FILTER"), "FILTER").finish()
+    if not known:
+        return _Binder(call, typed("AggregateFunction", name), condition, ctx).by_duckdb()
     return _Binder(call, typed("AggregateFunction", name), condition, ctx).bound()
 
 
@@ -162,6 +168,17 @@ class _Binder:
     name: AggregateFunction
     filter: Scalar | None
     ctx: Context
+
+    def by_duckdb(self) -> AggregateCall:
+        """A function that only DuckDB knows, typed by DuckDB."""
+        call, ctx = self.call, self.ctx
+        if call.within:
+            raise ctx.not_supported(f"{call.name} WITHIN GROUP", call.node)
+        values = [bind_value(n, ctx) for n in call.arguments]
+        kind = by_duckdb(call.name, call.name, values, call.node, ctx).type
+        scalars = tuple(v.finish() for v in values)
+        first = scalars[0] if scalars else None
+        return AggregateCall(self.name, first, self.filter, call.distinct, kind, scalars[1:], self._order())
 
     def bound(self) -> AggregateCall:
         call, name = self.call, self.name

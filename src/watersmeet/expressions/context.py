@@ -9,7 +9,7 @@ import duckdb
 from sqlglot import exp
 
 from watersmeet.algebra.oracle import ORACLE, Oracle
-from watersmeet.algebra.ordered import SortKey
+from watersmeet.algebra.sortkeys import SortKey
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import Error, error
 from watersmeet.expressions.values import Value
@@ -63,9 +63,10 @@ UNORDERED: Final = RowOrder()
 class Context:
     """Base of all places where an expression can stand. Subclasses say what a column is.
 
-    text: the SQL text that the tree's places are in. volatile_allowed: False in views, whose
-    content must follow from their input alone. sets: takes set-returning functions; None where they can't stand.
-    windowing: the same for window functions. row_order: that of the rows of this place; None where a dialect has none.
+    text: the SQL text that the tree's places are in. bounded: whether it is in a query that ends. volatile_allowed:
+    False in views, whose content must follow from their input alone. sets: takes set-returning functions; None where
+    they can't stand. windowing: the same for window functions. row_order: that of the rows of this place; None where a
+    dialect has none.
     """
 
     oracle: Oracle = ORACLE
@@ -77,9 +78,11 @@ class Context:
     def row_order(self) -> RowOrder | None:
         return None
 
-    def __init__(self, text: str, clause: str = "this place") -> None:
+    def __init__(self, text: str, clause: str = "this place", *, bounded: bool = False) -> None:
         self.text = text
         self.clause = clause
+        self.bounded = bounded
+        self.volatile_allowed = self.volatile_allowed or bounded
 
     def column(self, node: exp.Column) -> Value:
         """The value of a column reference; UNDEFINED_COLUMN or AMBIGUOUS_COLUMN."""

@@ -9,8 +9,8 @@ import duckdb
 import pytest
 from tests.unit.binder.helpers import Content, catalog_of, refusal
 
-from watersmeet.batch import map_duckdb_error, to_duckdb
 from watersmeet.dialects import parse
+from watersmeet.unparsing import map_duckdb_error, to_duckdb
 
 CATALOG = catalog_of("""
     CREATE TABLE a (id int PRIMARY KEY, k int, x varchar, n numeric); CREATE TABLE b (id int, k int, y varchar,
@@ -171,7 +171,7 @@ def test_it_tells_which_content_is_read():
 def test_relations_may_have_other_names_in_duckdb():
     sql = "SELECT id FROM ai"
     assert to_duckdb(parse(sql)[0].query, CATALOG, sql, relation_name=lambda r: f"r!{r.id}").sql == (
-        'SELECT "~2"."id" AS "id" FROM "r!t1" AS "~2"'
+        'SELECT "#1" AS "id" FROM "r!t1" AS "~#1"("#1", "#2", "#3", "#4")'
     )
 
 

@@ -8,7 +8,6 @@ import duckdb
 from tests.algebra_to_sql import to_sql
 
 from watersmeet.algebra.relations import Aggregate, Expand, Filter, Join, Project, Scan, Values
-from watersmeet.batch import to_duckdb
 from watersmeet.binder import bind_query
 from watersmeet.catalog import Catalog, Index
 from watersmeet.dialects import parse
@@ -20,6 +19,7 @@ from watersmeet.dialects.statements import (
     CreateView,
 )
 from watersmeet.errors import Error
+from watersmeet.unparsing import to_duckdb
 
 
 def catalog_of(script: str) -> Catalog:

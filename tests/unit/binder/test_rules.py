@@ -19,7 +19,7 @@ from watersmeet.dialects.registry import language_named
 
 BINDER = Path(watersmeet.binder.__file__).parent
 #: Where the text of a query comes in, with the name of its dialect.
-ENTRIES = ("emission.py", "query.py")
+ENTRIES = ("bounded.py", "emission.py", "query.py")
 NAMES = (*DIALECTS, "proton", "ksqldb")
 SCRIPT = """
 CREATE TABLE orders (id int, customer int, rowtime timestamp, WATERMARK FOR rowtime AS rowtime) APPEND ONLY;

@@ -8,8 +8,8 @@ from decimal import Decimal
 import pytest
 from tests.unit.binder.helpers import Content, bound, catalog_of, refusal
 
-from watersmeet.batch import to_duckdb
 from watersmeet.dialects import parse
+from watersmeet.unparsing import to_duckdb
 
 SCHEMA = """CREATE TABLE q (i int, s smallint, b bigint, n numeric, m numeric(10,2), r real, f double precision,
         t varchar,

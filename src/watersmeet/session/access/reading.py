@@ -13,7 +13,6 @@ import numpy.typing as npt
 import pyarrow as pa
 from sqlglot import exp
 
-from watersmeet.batch import map_duckdb_error, to_duckdb
 from watersmeet.binder.timewindows import window_call
 from watersmeet.catalog import Catalog, MaterializedView, Relation, View
 from watersmeet.dialects.nodes import MarkedSelect, MarkedTable
@@ -25,6 +24,7 @@ from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.session.access.context import Session
 from watersmeet.store.merging import quoted
 from watersmeet.types import NUMERIC, Field, Schema, SqlType, arrow_schema
+from watersmeet.unparsing import map_duckdb_error, to_duckdb
 
 #: The name under which Watersmeet's own rows are lent to DuckDB.
 _LENT: Final = "_watersmeet_rows"

@@ -98,7 +98,9 @@ class Joining:
             return self._with_mark(relation, value)
         if node.kind == "anti" and node.null_aware:
             return self._not_in()
-        return self._existence(self.left, lifted.relation, node.kind, [*lifted.conditions, *self._equal()])
+        return self._existence(
+            self.left, lifted.relation, "semi" if node.kind == "semi" else "anti", [*lifted.conditions, *self._equal()]
+        )
 
     def _equal(self) -> list[Scalar]:
         return [equals(a, b) for a, b in self.pairs]

@@ -18,7 +18,7 @@ from watersmeet.binder.dialects.timeplus.emit import with_emit, with_id, with_pl
 from watersmeet.binder.dialects.timeplus.range_joins import with_ranges
 from watersmeet.binder.dialects.timeplus.settings import fills_aggregates, with_settings, within
 from watersmeet.binder.dialects.timeplus.strictness import check_kind, strict_join
-from watersmeet.binder.dialects.timeplus.type_defaults import filled, of_nothing, with_type_defaults
+from watersmeet.binder.dialects.timeplus.type_defaults import of_nothing, with_type_defaults
 from watersmeet.binder.dialects.timeplus.unions import check_said
 from watersmeet.binder.emission_request import Emission, Request
 from watersmeet.binder.joins import join
@@ -100,26 +100,27 @@ class TimeplusRules(DialectRules):
     def check_join(self, node: exp.Join, text: str) -> None:
         check_kind(node, text)
 
-    def join_condition(
-        self, node: exp.Join, left: Scope, right: Scope, text: str, settings: Mapping[str, str]
-    ) -> exp.Join:
-        return with_ranges(node, left, right, text, settings)
-
     def join(self, clause: JoinClause, plain: Callable[[JoinClause], Sourced]) -> Sourced:
-        left, right, env, binding = clause.left[1], clause.right[1], clause.env, clause.binding
-        clause = replace(clause, node=with_ranges(clause.node, left, right, env.text, binding.settings))
-        relation, scope = join(clause)
-        relation = strict_join(relation, clause.node, env, binding)
-        if is_looked_up(clause.node.this):
-            relation = looking_up(relation, clause.node, left, env, binding)
-        if binding.settings.get("join_use_nulls") == "0":
-            return with_type_defaults((relation, scope), left, right, binding)
-        return relation, scope
+        def strict(relation: Relation, node: exp.Join) -> Relation:
+            relation = strict_join(relation, node, clause.env, clause.binding)
+            if is_looked_up(node.this):
+                relation = looking_up(relation, node, clause.left[1], clause.env, clause.binding)
+            return relation
 
-    def unmatched(self, value: Value, settings: Mapping[str, str]) -> Value:
-        if settings.get("join_use_nulls") == "0" and not value.nullable:
-            return filled(value)
-        return super().unmatched(value, settings)
+        return self._joined(clause, strict)
+
+    def bounded_join(self, clause: JoinClause, plain: Callable[[JoinClause], Sourced]) -> Sourced:
+        return self._joined(clause, lambda relation, _: relation)
+
+    def _joined(self, clause: JoinClause, strict: Callable[[Relation, exp.Join], Relation]) -> Sourced:
+        """The join by what ON says of ranges, as `strict` has it, with what `join_use_nulls` asks for."""
+        left, right, settings = clause.left[1], clause.right[1], clause.binding.settings
+        clause = replace(clause, node=with_ranges(clause.node, left, right, clause.env.text, settings))
+        relation, scope = join(clause)
+        relation = strict(relation, clause.node)
+        if settings.get("join_use_nulls") == "0":
+            return with_type_defaults((relation, scope), left, right, clause.binding)
+        return relation, scope
 
     def select_list(
         self, items: Sequence[Item], node: exp.Select, relation: Relation, scope: Scope, ctx: Context

@@ -32,7 +32,7 @@ _OUT_OF_RANGE: Final = (
 )
 _NO_NUMBER: Final = re.compile(r"^Could not convert string '(?P<value>.*)' to (?P<type>[\w(), ]+)$", re.DOTALL)
 _TYPE_NAME: Final = re.compile(r"\bINT(?:16|32|64)\b|\bDECIMAL(?=\()")
-_SOURCE_COLUMN: Final = re.compile(r"!?\s*when casting from source column \w+$")
+_SOURCE_COLUMN: Final = re.compile(r"!?\s*when casting from source column \S+$")
 _TYPES: Final = {
     "BLOB": "bytea",
     "BOOL": "boolean",

@@ -1,0 +1,69 @@
+"""Nodes of the algebra that only queries which end have: what WITH names, recursion, files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from watersmeet.algebra.base import Column, Relation
+
+
+@dataclass(frozen=True)
+class Named(Relation):
+    """The rows of a query that has a name, under new ids. It is evaluated once, however often it is read.
+
+    name: the same of no other query. definition: None inside of the recursion that has the name: the rows of its last
+    round.
+    """
+
+    name: str
+    definition: Relation | None
+    outputs: tuple[Column, ...]
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        return () if self.definition is None else (self.definition,)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.outputs
+
+
+@dataclass(frozen=True)
+class Recursion(Relation):
+    """The rows of `anchor`, then what `step` makes of them, then what it makes of these, until it makes none.
+
+    `step` reads the rows of the last round as `Named` of `name`. distinct: rows that came before do not come again.
+    """
+
+    anchor: Relation
+    step: Relation
+    name: str
+    distinct: bool
+    outputs: tuple[Column, ...]
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        return (self.anchor, self.step)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.outputs
+
+
+@dataclass(frozen=True)
+class FileScan(Relation):
+    """The rows of files: what DuckDB's reader `call` gives. source_names: its own name of each output."""
+
+    call: exp.Expression
+    outputs: tuple[Column, ...]
+    source_names: tuple[str, ...]
+
+    @property
+    def inputs(self) -> tuple[Relation, ...]:
+        return ()
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.outputs

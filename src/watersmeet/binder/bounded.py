@@ -1,0 +1,166 @@
+"""Queries that end: what stored relations hold now. They mean what views mean, and may do more.
+
+`BoundedRules` are the rules by which the binder reads them; what they may do beside is decided where `rules.bounded` is
+asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from sqlglot import exp
+
+from watersmeet.binder.binding import Bound, Environment, Part
+from watersmeet.binder.dialects.registry import rules_of
+from watersmeet.binder.files import READERS, bind_files
+from watersmeet.binder.joins import join
+from watersmeet.binder.lookups import is_looked_up
+from watersmeet.binder.query import bind
+from watersmeet.binder.rules import Binding, DialectRules, JoinClause, NamedItem, Sourced
+from watersmeet.binder.scope import Scope, ScopeColumn
+from watersmeet.binder.sources import check_arguments, view_statement
+from watersmeet.binder.sqlfunctions import inlined
+from watersmeet.catalog import Catalog, Index, View
+from watersmeet.catalog import Relation as CatalogRelation
+from watersmeet.dialectnames import DEFAULT_DIALECT
+from watersmeet.dialects.depth import depth_checked
+from watersmeet.dialects.nodes import MarkedTable
+from watersmeet.dialects.queries import is_marked, place_of
+from watersmeet.dialects.schemas import with_current_names
+from watersmeet.errors import error
+from watersmeet.expressions.setfunctions import table_call
+from watersmeet.expressions.values import Value
+
+
+@dataclass(frozen=True)
+class BoundedQuery:
+    """A query that ends, with its meaning.
+
+    bound: its columns have the user's names, which may repeat. read: ids of the relations whose content it reads, below
+    views too; named: of those that the query itself names. functions: ids of the functions of SQL that it calls.
+    """
+
+    bound: Bound
+    read: tuple[str, ...]
+    named: tuple[str, ...]
+    functions: tuple[str, ...]
+
+
+def bind_bounded(
+    query: exp.Expression, catalog: Catalog, text: str, dialect: str = DEFAULT_DIALECT, *, files: bool = True
+) -> BoundedQuery:
+    """The meaning of a query that ends. files: whether it may read files. Raises the errors of `bind_query`."""
+
+    def rules(name: str) -> DialectRules:
+        own = rules_of(name)
+        return BoundedRules(own.language, own, files)
+
+    binding = Binding(catalog, rules(dialect), rules)
+    with depth_checked(text):
+        query, functions = inlined(query, catalog, dialect, text)
+        query = with_current_names(query, catalog, binding.rules.semantics)
+        bound = bind(query, Environment(text, outer=Scope(bounded=True)), binding)
+    return BoundedQuery(bound, tuple(binding.collected.read), tuple(binding.depends_on), functions)
+
+
+@dataclass(frozen=True)
+class BoundedRules(DialectRules):
+    """Of the rules of a dialect those that hold for queries that end, too; else plain SQL over what is stored."""
+
+    own: DialectRules
+    files: bool = True
+    query_called: ClassVar[str] = "a query"
+    bounded: ClassVar[bool] = True
+    readers: ClassVar[frozenset[str]] = READERS
+
+    def settings(self, node: exp.Expression, text: str) -> tuple[exp.Expression, Mapping[str, str]]:
+        return self.own.settings(node, text)
+
+    def within(self, settings: Mapping[str, str], binding: Binding) -> Binding:
+        return replace(binding, settings={**binding.settings, **settings})
+
+    def check_select(self, node: exp.Select, text: str) -> None:
+        self.own.check_ending(node, text)
+
+    def item(
+        self,
+        node: exp.Expression,
+        select: exp.Select,
+        env: Environment,
+        binding: Binding,
+        plain: Callable[[], Sourced],
+    ) -> Sourced:
+        self.own.check_ending(node, env.text)
+        if isinstance(node, MarkedTable):
+            parts = frozenset(node.args) - node.own_parts | node.stored_parts
+            check_arguments(node, parts, env.text, "FROM")
+        if is_looked_up(node):
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "do not support temporal join for batch queries",
+                sql=env.text,
+                span=place_of(node),
+                hint="Please use temporal join in streaming queries.",
+            )
+        call = table_call(node)
+        if call is not None and call.calls[0][0] in READERS:
+            return bind_files(call, node, env, binding, allowed=self.files)
+        return plain()
+
+    def relation(
+        self,
+        relation: CatalogRelation,
+        item: NamedItem,
+        env: Environment,
+        binding: Binding,
+        plain: Callable[[Part | None], Sourced],
+    ) -> Sourced:
+        """What is stored of it."""
+        if isinstance(relation, View) and is_marked(view_statement(relation).query):
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f'view "{relation.name}" can\'t be read by a query that ends',
+                sql=env.text,
+                span=place_of(item.node),
+                detail="It is a SELECT STREAM, which runs until it is stopped.",
+                hint="Write SELECT STREAM, or read a materialized view of it.",
+            )
+        if not isinstance(relation, (View, Index)) and not relation.is_stored:
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f'{relation.family} "{relation.name}" can\'t be read by a query',
+                sql=env.text,
+                span=place_of(item.node),
+                hint="Create a materialized view over it and read that.",
+            )
+        return plain("all")
+
+    def check_join(self, node: exp.Join, text: str) -> None:
+        if node.method.upper() == "ASOF":
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "do not support asof join for batch queries",
+                sql=text,
+                span=place_of(node.this),
+                hint="Use an ASOF join in a materialized view.",
+            )
+        self.own.check_ending(node, text)
+        self.own.check_join(node, text)
+
+    def join(self, clause: JoinClause, plain: Callable[[JoinClause], Sourced]) -> Sourced:
+        return self.own.bounded_join(clause, join)
+
+    def starred(self, columns: Sequence[ScopeColumn], node: exp.Expression, text: str) -> Sequence[ScopeColumn]:
+        return self.own.starred(columns, node, text)
+
+    def of_nothing(
+        self,
+        value: Value,
+        function: str,
+        argument: exp.Expression,
+        scope: Scope,
+        settings: Mapping[str, str],
+    ) -> Value:
+        return self.own.of_nothing(value, function, argument, scope, settings)

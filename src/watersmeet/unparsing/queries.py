@@ -1,0 +1,38 @@
+"""Bounded queries: from a parsed query to SQL of DuckDB over the current content."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlglot import exp
+
+from watersmeet.binder.bounded import bind_bounded
+from watersmeet.catalog import Catalog, Relation
+from watersmeet.dialectnames import DEFAULT_DIALECT
+from watersmeet.dialects.depth import depth_checked
+from watersmeet.dialects.statements import QuerySql
+from watersmeet.types import Field
+from watersmeet.unparsing.relations import Writer
+
+
+def to_duckdb(
+    query: exp.Expression,
+    catalog: Catalog,
+    text: str,
+    dialect: str = DEFAULT_DIALECT,
+    *,
+    relation_name: Callable[[Relation], str] = lambda r: r.shown,
+    files: bool = True,
+) -> QuerySql:
+    """DuckDB SQL of a bounded query.
+
+    text: the text that the places in `query` are in. relation_name: the DuckDB relation that holds the content of
+    a table or materialized view; its columns are called as the relation's are. files: whether it may read files. The
+    result's columns have the names (maybe repeated) and types of `columns`. Raises the errors of `bind_query`.
+    """
+    found = bind_bounded(query, catalog, text, dialect, files=files)
+    columns = tuple(Field(o.column.name, o.column.type, o.column.nullable) for o in found.bound.outputs)
+    with depth_checked(text):
+        writer = Writer(lambda i: relation_name(catalog.relations[i]))
+        sql = writer.query(found.bound.relation, [c.name for c in columns])
+    return QuerySql(sql, columns, found.read, found.named, found.functions)

@@ -1,0 +1,273 @@
+"""Each node of the algebra as SQL of DuckDB. Columns are called by their ids, which are unique in a tree, so that an
+expression reads the same wherever it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import singledispatchmethod
+
+from sqlglot import exp
+
+from watersmeet.algebra.bounded import FileScan, Named, Recursion
+from watersmeet.algebra.relations import (
+    Aggregate,
+    Apply,
+    Arrivals,
+    Column,
+    Expand,
+    Filter,
+    Join,
+    Project,
+    Relation,
+    Repeat,
+    Scan,
+    TopN,
+    Union,
+    Unnest,
+    Values,
+    Window,
+)
+from watersmeet.algebra.rewrites.keys import as_predicate
+from watersmeet.algebra.scalars import Scalar, conjuncts
+from watersmeet.algebra.trees import walk
+from watersmeet.store.tables import ARRIVAL, arrival_view
+from watersmeet.unparsing.aggregates import aggregate
+from watersmeet.unparsing.selects import Select
+from watersmeet.unparsing.texts import alias, as_column, cast, order_by, quoted, sql
+from watersmeet.unparsing.windows import window
+
+
+@dataclass
+class Writer:
+    """Writes one query. relation_name: the DuckDB relation that holds the content of a relation (id).
+
+    named: the queries that are read by a name, which stand in front of all others.
+    """
+
+    relation_name: Callable[[str], str]
+    named: dict[str, str] = field(default_factory=dict)
+
+    def query(self, tree: Relation, names: Sequence[str]) -> str:
+        """The rows of `tree`, its columns under these names."""
+        found = self.select(tree)
+        if any(n.startswith("#") for n in names):  # which could be taken for ids
+            found = found.around().listed(_picked(tree.columns, names))
+        elif isinstance(tree, Project):
+            found = replace(found, items=tuple(_called(sql(x), n) for x, n in zip(tree.exprs, names, strict=True)))
+        else:
+            found = found.listed(_picked(tree.columns, names))
+        heads = [f"{n} AS ({text})" for n, text in self.named.items()]
+        return f"WITH {', '.join(heads)} {found.text}" if heads else found.text
+
+    def text(self, tree: Relation) -> str:
+        """A query whose columns are exactly those of `tree`, by their ids."""
+        found = self.select(tree)
+        return (found if found.items is not None and not found.more else found.listed(_ids(tree.columns))).text
+
+    @singledispatchmethod
+    def select(self, node: Relation) -> Select:
+        """The rows of `node`, its columns called by their ids."""
+        raise AssertionError(type(node).__name__)
+
+    # -- what is stored ---------------------------------------------------------------------------------------------
+
+    @select.register
+    def _(self, node: Scan) -> Select:
+        return Select(_table(self.relation_name(node.relation_id), node.columns))
+
+    @select.register
+    def _(self, node: Arrivals) -> Select:
+        view = arrival_view(self.relation_name(node.scan.relation_id))
+        epoch, sequence = node.age
+        ages = (as_column("0", epoch), as_column(f"-{quoted(ARRIVAL)}", sequence))
+        return Select(_table(view, node.scan.columns), (*_ids(node.scan.columns), *ages)).around()
+
+    @select.register
+    def _(self, node: FileScan) -> Select:
+        items = (as_column(cast(quoted(n), c.type), c) for n, c in zip(node.source_names, node.outputs, strict=True))
+        return Select(node.call.sql(dialect="duckdb"), tuple(items))
+
+    @select.register
+    def _(self, node: Values) -> Select:
+        if len(node.rows) == 1:
+            return Select("", tuple(as_column(sql(s), c) for s, c in zip(node.rows[0], node.outputs, strict=True)))
+        inner = [f"v{i}" for i in range(len(node.outputs))]
+        rows = ", ".join(f"({', '.join(map(sql, row))})" for row in node.rows)
+        items = (as_column(cast(n, c.type), c) for n, c in zip(inner, node.outputs, strict=True))
+        return Select(f"(VALUES {rows}) AS v({', '.join(inner)})", tuple(items))
+
+    # -- names ------------------------------------------------------------------------------------------------------
+
+    @select.register
+    def _(self, node: Named) -> Select:
+        if node.definition is None:
+            return Select(_table(node.name, node.columns))
+        if node.definition.free or _rounds(node.definition):
+            return Select(f"({self.text(node.definition)}) AS {alias(node.columns)}")
+        name = quoted(node.name)
+        if name not in self.named:
+            self.named[name] = self.text(node.definition)
+        return Select(_table(node.name, node.columns))
+
+    @select.register
+    def _(self, node: Recursion) -> Select:
+        union = "UNION" if node.distinct else "UNION ALL"
+        head = f"{quoted(node.name)}({', '.join(_ids(node.columns))})"
+        rows = f"({self.text(node.anchor)}) {union} ({self.text(node.step)})"
+        return Select(f"(WITH RECURSIVE {head} AS ({rows}) SELECT * FROM {quoted(node.name)})")
+
+    # -- rows one by one --------------------------------------------------------------------------------------------
+
+    @select.register
+    def _(self, node: Filter) -> Select:
+        return self.select(node.input).filtered(*(_part(p) for p in conjuncts(node.predicate)))
+
+    @select.register
+    def _(self, node: Project) -> Select:
+        below = self.select(node.input)
+        if not below.source and not node.reads & node.input.ids:
+            below = Select("")  # the row of a query without FROM
+        return below.listed([as_column(sql(x), c) for x, c in zip(node.exprs, node.outputs, strict=True)])
+
+    @select.register
+    def _(self, node: Repeat) -> Select:
+        below = self.select(node.input).beside([f'unnest(range({sql(node.times)})) AS "~"'])
+        return below.around().listed(_ids(node.columns))
+
+    @select.register
+    def _(self, node: Expand) -> Select:
+        flag = node.made[-1]
+        keys = []
+        for i, (key, column) in enumerate(zip(node.keys, node.made, strict=False)):
+            chosen = ", ".join(str(n) for n, s in enumerate(node.sets) if i in s) or "NULL"
+            keys.append(as_column(f"CASE WHEN {quoted(flag.id)} IN ({chosen}) THEN {sql(key)} END", column))
+        numbers = ", ".join(f"({n})" for n in range(len(node.sets)))
+        source = f"{self.select(node.input).item} CROSS JOIN (VALUES {numbers}) AS {alias([flag])}"
+        return Select(source, (*_ids(node.input.columns), *keys, quoted(flag.id))).around()
+
+    @select.register
+    def _(self, node: Unnest) -> Select:
+        rows = [f"unnest({sql(a)})" for a in node.arrays]
+        if node.ordinality is not None:
+            lengths = ", ".join(f"len({sql(a)})" for a in node.arrays)
+            rows.append(f"unnest(generate_series(1, greatest({lengths}, 0)))")
+        items = [as_column(r, c) for r, c in zip(rows, node.made, strict=True)]
+        below = self.select(node.input)
+        if not node.outer:
+            return below.beside(items).around()
+        right = f"(SELECT {', '.join(items)})"
+        if node.condition is not None:
+            right = f"(SELECT * FROM {right} WHERE {sql(node.condition)})"
+        return Select(f"{below.item} LEFT JOIN LATERAL {right} ON TRUE")
+
+    # -- several inputs ---------------------------------------------------------------------------------------------
+
+    @select.register
+    def _(self, node: Join) -> Select:
+        assert not node.arrival
+        assert node.partners is None
+        left, right = self.select(node.left), self.select(node.right)
+        parts = [*(sql(as_predicate(k)) for k in node.keys), *(_part(p) for p in conjuncts(node.residual))]
+        other = f"({right.item})" if " JOIN " in right.item and not right.item.startswith("(") else right.item
+        if node.kind == "inner" and not parts:
+            return Select(f"{left.item} CROSS JOIN {other}")
+        return Select(f"{left.item} {node.kind.upper()} JOIN {other} ON {' AND '.join(parts) or 'TRUE'}")
+
+    @select.register
+    def _(self, node: Apply) -> Select:
+        left = self.select(node.left)
+        if node.kind in ("inner", "left"):
+            return Select(f"{left.item} {node.kind.upper()} JOIN LATERAL ({self.text(node.right)}) ON TRUE")
+        if node.mark is not None:
+            return left.beside([as_column(self._value(node), node.mark)])
+        truth = self._truth(node)
+        return left.filtered(f"NOT {truth}" if node.kind == "anti" else truth)
+
+    def _value(self, node: Apply) -> str:
+        """Of a subquery that is a column."""
+        if node.kind == "mark":
+            return self._truth(node)
+        return f"{'array' if node.kind == 'array' else ''}({self.text(node.right)})"
+
+    def _truth(self, node: Apply) -> str:
+        """Whether a row has some partner."""
+        if not node.pairs:
+            return f"EXISTS ({self.select(node.right).text})"
+        lefts, rights = ([sql(s) for s in side] for side in zip(*((k.left, k.right) for k in node.pairs), strict=True))
+        left = f"({', '.join(lefts)})"
+        if rights == list(_ids(node.right.columns)):
+            found = f"({left} IN ({self.text(node.right)}))"
+        else:
+            found = f"({left} IN ({self.select(node.right).bare.listed(rights).text}))"
+        # where only the truth counts, DuckDB makes a semi join of a bare IN
+        return found if node.null_aware or node.kind == "semi" else f"coalesce({found}, FALSE)"
+
+    @select.register
+    def _(self, node: Union) -> Select:
+        parts = " UNION ALL ".join(f"({self.text(p)})" for p in node.parts)
+        return Select(f"({parts}) AS {alias(node.columns)}")
+
+    # -- groups and orders ------------------------------------------------------------------------------------------
+
+    @select.register
+    def _(self, node: Aggregate) -> Select:
+        below = self.select(node.input).bare
+        values = [*map(sql, node.keys), *map(aggregate, node.calls)]
+        items = tuple(as_column(v, c) for v, c in zip(values, node.outputs, strict=True))
+        if not node.calls:
+            return replace(below, items=items, distinct="DISTINCT ")
+        numbers = ", ".join(str(i + 1) for i in range(len(node.keys)))
+        return replace(below, items=items, group=f"GROUP BY {numbers}" if numbers else "")
+
+    @select.register
+    def _(self, node: Window) -> Select:
+        partition = [sql(p) for p in node.partition]
+        items = [as_column(window(call, partition), c) for call, c in zip(node.calls, node.outputs, strict=True)]
+        return self.select(node.input).beside(items)
+
+    @select.register
+    def _(self, node: TopN) -> Select:
+        below = self.select(node.input).bare
+        order = order_by(node.order)
+        if not node.partition and not node.with_ties:
+            ends = [order, *([] if node.limit is None else [f"LIMIT {node.limit}"])]
+            ends += [f"OFFSET {node.offset}"] if node.offset else []
+            return replace(below, tail=" ".join(e for e in ends if e))
+        partition = ", ".join(map(sql, node.partition))
+        if node.limit == 1 and not node.offset and not node.with_ties:
+            return replace(below, distinct=f"DISTINCT ON ({partition}) ", tail=order)
+        over = " ".join(p for p in (f"PARTITION BY {partition}" if partition else "", order) if p)
+        number = f"{'rank' if node.with_ties else 'row_number'}() OVER ({over})"
+        parts = [f"row_number() OVER ({over}) > {node.offset}"] if node.offset else []
+        parts += [] if node.limit is None else [f"{number} <= {node.offset + node.limit}"]
+        return replace(below, qualify=f"QUALIFY {' AND '.join(parts) or 'TRUE'}", tail=order)
+
+
+def _ids(columns: Sequence[Column]) -> tuple[str, ...]:
+    return tuple(quoted(c.id) for c in columns)
+
+
+def _picked(columns: Sequence[Column], names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(_called(quoted(c.id), n) for c, n in zip(columns, names, strict=True))
+
+
+def _called(text: str, name: str) -> str:
+    return f"{text} AS {quoted(name)}"
+
+
+def _table(name: str, columns: Sequence[Column]) -> str:
+    return f"{quoted(name)} AS {alias(columns)}"
+
+
+def _part(scalar: Scalar) -> str:
+    """A condition beside others."""
+    text = sql(scalar)
+    return f"({text})" if isinstance(scalar.expression, (exp.Or, exp.Case, exp.Not)) else text
+
+
+def _rounds(tree: Relation) -> bool:
+    """Whether it reads the rounds of a recursion that is around it."""
+    made = {n.name for n in walk(tree) if isinstance(n, Recursion)}
+    return any(isinstance(n, Named) and n.definition is None and n.name not in made for n in walk(tree))

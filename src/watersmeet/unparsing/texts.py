@@ -1,0 +1,55 @@
+"""Parts of SQL of DuckDB: names, expressions, orders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlglot import exp
+
+from watersmeet.algebra.relations import Column, SortKey
+from watersmeet.algebra.scalars import Scalar
+from watersmeet.store.merging import quoted as quoted
+from watersmeet.types import SqlType
+
+
+def sql(scalar: Scalar) -> str:
+    """The text of an expression."""
+    node = scalar.expression
+    if isinstance(node, exp.Literal):
+        return text_literal(node.this) if node.is_string else str(node.this)
+    if isinstance(node, exp.Null):
+        return "NULL"
+    return quoted(node.name) if isinstance(node, exp.Column) else str(node.sql(dialect="duckdb", copy=False))
+
+
+def cast(text: str, kind: SqlType) -> str:
+    """`CAST(text AS kind)`."""
+    return f"CAST({text} AS {kind.duckdb})"
+
+
+def text_literal(text: str) -> str:
+    """The text in quotes."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def as_column(text: str, column: Column) -> str:
+    """The item of a select list that is `column`."""
+    name = quoted(column.id)
+    return text if text == name else f"{text} AS {name}"
+
+
+def alias(columns: Sequence[Column]) -> str:
+    """The alias of an item of FROM, with the names of its columns."""
+    return f"{quoted('~' + columns[0].id)}({', '.join(quoted(c.id) for c in columns)})"
+
+
+def order_by(keys: Sequence[SortKey]) -> str:
+    """`ORDER BY …`; nothing without keys."""
+    return f"ORDER BY {', '.join(map(sort_key, keys))}" if keys else ""
+
+
+def sort_key(key: SortKey) -> str:
+    """One key of an order. A constant is no position of the select list."""
+    text = sql(key.value) if key.value.columns else f"({sql(key.value)})"
+    direction = " DESC" if key.descending else ""
+    return f"{text}{direction} NULLS {'FIRST' if key.nulls_first else 'LAST'}"
