@@ -31,11 +31,10 @@ from watersmeet.algebra.relations import (
 )
 from watersmeet.algebra.rewrites.keys import as_predicate
 from watersmeet.algebra.scalars import Scalar, conjuncts
-from watersmeet.algebra.trees import walk
 from watersmeet.store.tables import ARRIVAL, arrival_view
 from watersmeet.unparsing.aggregates import aggregate
 from watersmeet.unparsing.selects import Select
-from watersmeet.unparsing.texts import alias, as_column, cast, order_by, quoted, sql
+from watersmeet.unparsing.texts import alias, as_column, cast, key_text, order_by, quoted, sql
 from watersmeet.unparsing.windows import window
 
 
@@ -48,6 +47,7 @@ class Writer:
 
     relation_name: Callable[[str], str]
     named: dict[str, str] = field(default_factory=dict)
+    _read: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def query(self, tree: Relation, names: Sequence[str]) -> str:
         """The rows of `tree`, its columns under these names."""
@@ -58,7 +58,7 @@ class Writer:
             found = replace(found, items=tuple(_called(sql(x), n) for x, n in zip(tree.exprs, names, strict=True)))
         else:
             found = found.listed(_picked(tree.columns, names))
-        heads = [f"{n} AS ({text})" for n, text in self.named.items()]
+        heads = [f"{quoted(n)} AS ({text})" for n, text in self.named.items()]
         return f"WITH {', '.join(heads)} {found.text}" if heads else found.text
 
     def text(self, tree: Relation) -> str:
@@ -104,12 +104,22 @@ class Writer:
     def _(self, node: Named) -> Select:
         if node.definition is None:
             return Select(_table(node.name, node.columns))
-        if node.definition.free or _rounds(node.definition):
-            return Select(f"({self.text(node.definition)}) AS {alias(node.columns)}")
-        name = quoted(node.name)
-        if name not in self.named:
-            self.named[name] = self.text(node.definition)
+        if node.name not in self.named and (node.definition.free or self._rounds(node.definition)):
+            return Select(f"({self.text(node.definition)}) AS {alias(node.columns)}")  # it has to stay where it is
+        if node.name not in self.named:
+            self.named[node.name] = self.text(node.definition)
         return Select(_table(node.name, node.columns))
+
+    def _rounds(self, tree: Relation) -> frozenset[str]:
+        """The recursions around a tree of which it reads the rounds."""
+        if isinstance(tree, Named) and tree.definition is None:
+            return frozenset([tree.name])
+        if isinstance(tree, Named) and tree.name in self._read:
+            return self._read[tree.name]
+        found = frozenset[str]().union(*map(self._rounds, tree.inputs))
+        if isinstance(tree, Named):
+            self._read[tree.name] = found
+        return found - {tree.name} if isinstance(tree, Recursion) else found
 
     @select.register
     def _(self, node: Recursion) -> Select:
@@ -129,7 +139,11 @@ class Writer:
         below = self.select(node.input)
         if not below.source and not node.reads & node.input.ids:
             below = Select("")  # the row of a query without FROM
-        return below.listed([as_column(sql(x), c) for x, c in zip(node.exprs, node.outputs, strict=True)])
+        texts = [sql(x) for x in node.exprs]
+        found = below.listed([as_column(t, c) for t, c in zip(texts, node.outputs, strict=True)])
+        if isinstance(node.input, TopN) and not node.input.partition and found.tail:
+            found = replace(found, tail=_ending(node.input, texts))
+        return found
 
     @select.register
     def _(self, node: Repeat) -> Select:
@@ -230,12 +244,10 @@ class Writer:
     @select.register
     def _(self, node: TopN) -> Select:
         below = self.select(node.input).bare
-        order = order_by(node.order)
         if not node.partition and not node.with_ties:
-            ends = [order, *([] if node.limit is None else [f"LIMIT {node.limit}"])]
-            ends += [f"OFFSET {node.offset}"] if node.offset else []
-            return replace(below, tail=" ".join(e for e in ends if e))
-        partition = ", ".join(map(sql, node.partition))
+            return replace(below, tail=_ending(node))
+        order = order_by(node.order)
+        partition = ", ".join(map(key_text, node.partition))
         if node.limit == 1 and not node.offset and not node.with_ties:
             return replace(below, distinct=f"DISTINCT ON ({partition}) ", tail=order)
         over = " ".join(p for p in (f"PARTITION BY {partition}" if partition else "", order) if p)
@@ -243,6 +255,12 @@ class Writer:
         parts = [f"row_number() OVER ({over}) > {node.offset}"] if node.offset else []
         parts += [] if node.limit is None else [f"{number} <= {node.offset + node.limit}"]
         return replace(below, qualify=f"QUALIFY {' AND '.join(parts) or 'TRUE'}", tail=order)
+
+
+def _ending(node: TopN, items: Sequence[str] = ()) -> str:
+    """ORDER BY, LIMIT and OFFSET. What stands in `items`, too, is meant by its place: it is evaluated once."""
+    ends = [order_by(node.order, items), "" if node.limit is None else f"LIMIT {node.limit}"]
+    return " ".join(e for e in (*ends, f"OFFSET {node.offset}" if node.offset else "") if e)
 
 
 def _ids(columns: Sequence[Column]) -> tuple[str, ...]:
@@ -265,9 +283,3 @@ def _part(scalar: Scalar) -> str:
     """A condition beside others."""
     text = sql(scalar)
     return f"({text})" if isinstance(scalar.expression, (exp.Or, exp.Case, exp.Not)) else text
-
-
-def _rounds(tree: Relation) -> bool:
-    """Whether it reads the rounds of a recursion that is around it."""
-    made = {n.name for n in walk(tree) if isinstance(n, Recursion)}
-    return any(isinstance(n, Named) and n.definition is None and n.name not in made for n in walk(tree))

@@ -43,13 +43,19 @@ def alias(columns: Sequence[Column]) -> str:
     return f"{quoted('~' + columns[0].id)}({', '.join(quoted(c.id) for c in columns)})"
 
 
-def order_by(keys: Sequence[SortKey]) -> str:
-    """`ORDER BY …`; nothing without keys."""
-    return f"ORDER BY {', '.join(map(sort_key, keys))}" if keys else ""
+def order_by(keys: Sequence[SortKey], items: Sequence[str] = ()) -> str:
+    """`ORDER BY …`; nothing without keys. items: of the select list, whose places may stand for them."""
+    return f"ORDER BY {', '.join(sort_key(k, items) for k in keys)}" if keys else ""
 
 
-def sort_key(key: SortKey) -> str:
-    """One key of an order. A constant is no position of the select list."""
-    text = sql(key.value) if key.value.columns else f"({sql(key.value)})"
-    direction = " DESC" if key.descending else ""
-    return f"{text}{direction} NULLS {'FIRST' if key.nulls_first else 'LAST'}"
+def sort_key(key: SortKey, items: Sequence[str] = ()) -> str:
+    """One key of an order."""
+    text = key_text(key.value)
+    place = items.index(text) + 1 if text in items else text
+    return f"{place}{' DESC' if key.descending else ''} NULLS {'FIRST' if key.nulls_first else 'LAST'}"
+
+
+def key_text(scalar: Scalar) -> str:
+    """The text of what rows are ordered or told apart by; a constant is not read as a place of the select list."""
+    constant = isinstance(scalar.expression, (exp.Literal, exp.Neg))
+    return cast(sql(scalar), scalar.type) if constant else sql(scalar)

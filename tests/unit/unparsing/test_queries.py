@@ -115,6 +115,34 @@ def translated(sql):
             ),
             [(1, 1, 1), (2, 2, 1), (3, 3, 1), (4, 5, 2)],
         ),
+        # windows that no view can have
+        ("SELECT id, lag(id, k / 10) OVER (ORDER BY id) FROM a ORDER BY id", [(1, None), (2, None), (3, None), (4, 3)]),
+        ("SELECT id, nth_value(id, id) OVER (ORDER BY id) FROM a ORDER BY id LIMIT 2", [(1, 1), (2, 2)]),
+        ("SELECT id, count(DISTINCT k) OVER () FROM a ORDER BY id LIMIT 1", [(1, 2)]),
+        (
+            "SELECT id, array_agg(x) OVER (ORDER BY id DESC) FROM a ORDER BY id",
+            [(1, ["z", None, "y", "x"]), (2, ["z", None, "y"]), (3, ["z", None]), (4, ["z"])],
+        ),
+        (
+            "SELECT id, sum(id) OVER (ORDER BY k RANGE BETWEEN 5 PRECEDING AND 5 FOLLOWING) FROM a ORDER BY id",
+            [(1, 5), (2, 2), (3, 3), (4, 5)],
+        ),
+        (
+            "SELECT id, sum(id) OVER (ORDER BY id ROWS BETWEEN id - 1 PRECEDING AND CURRENT ROW) FROM a ORDER BY id",
+            [(1, 1), (2, 3), (3, 6), (4, 10)],
+        ),
+        ("SELECT id, arg_min(x, n) OVER (ORDER BY id) FROM a ORDER BY id DESC LIMIT 1", [(4, "z")]),
+        ("SELECT median(id), arg_max(x, id), count_if(k > 10) FROM a", [(2.5, "z", 1)]),
+        # subqueries of both sides of an outer join
+        (
+            "SELECT a.id, b.id FROM a LEFT JOIN b ON a.id = b.id AND b.k IN (SELECT k FROM a c WHERE k = a.k) ORDER BY 1",
+            [(1, 1), (2, None), (3, None), (4, None)],
+        ),
+        # a constant is no place of the select list
+        ("SELECT id FROM a ORDER BY -1, id DESC LIMIT 2", [(4,), (3,)]),
+        ("SELECT count(*) FROM (SELECT DISTINCT ON ('p') id FROM a) AS q", [(1,)]),
+        # names that look like those of the writer
+        ('SELECT k AS "#1", id AS "#2" FROM a ORDER BY id LIMIT 1', [(10, 1)]),
         # WITH, VALUES, functions in FROM
         (
             "WITH q (z) AS (SELECT id FROM a), r AS (SELECT max(z) AS w FROM q) SELECT q.z FROM q JOIN r ON z = w",
@@ -122,6 +150,21 @@ def translated(sql):
         ),
         ("WITH RECURSIVE t (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 5) SELECT sum(n) FROM t", [(15,)]),
         ("VALUES (1, 'a'), (2, NULL)", [(1, "a"), (2, None)]),
+        (
+            "WITH q AS (SELECT random() r) SELECT count(DISTINCT r) FROM (SELECT r FROM q UNION ALL SELECT r FROM q) s",
+            [(1,)],
+        ),
+        (
+            "SELECT (WITH q AS (SELECT a.id + 1 AS z) SELECT max(q.z + r.z) FROM q, q AS r) FROM a ORDER BY 1",
+            [(4,), (6,), (8,), (10,)],
+        ),
+        (
+            (
+                "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL (WITH u AS (SELECT n + 1 AS m FROM t) SELECT u.m FROM u, "
+                "u AS w WHERE u.m < 4)) SELECT x.n, y.n FROM t AS x JOIN t AS y USING (n) ORDER BY 1"
+            ),
+            [(1, 1), (2, 2), (3, 3)],
+        ),
         ("SELECT * FROM (VALUES (1, 2)) AS q (p)", [(1, 2)]),
         (
             "SELECT g, h FROM generate_series(1, 2) AS g, generate_series(1, g) AS h ORDER BY 1, 2",
@@ -142,6 +185,24 @@ def translated(sql):
 def test_rows(content, sql, rows):
     """RA-01"""
     assert content.rows(translated(sql).sql) == rows
+
+
+def test_a_volatile_key_is_evaluated_once(content):
+    rows = content.rows(translated("SELECT random() AS r FROM generate_series(1, 50) ORDER BY r").sql)
+    assert rows == sorted(rows)
+
+
+def test_a_name_of_with_costs_the_same_however_often_it_is_read(content):
+    steps = [f"q{i} AS (SELECT x.id FROM q{i - 1} AS x JOIN q{i - 1} AS y USING (id))" for i in range(1, 30)]
+    sql = f"WITH q0 AS (SELECT id FROM a), {', '.join(steps)} SELECT count(*) FROM q29"
+    found = translated(sql).sql
+    assert found.count('FROM "a"') == 1
+    assert content.rows(found) == [(4,)]
+
+
+def test_long_unions_are_flat(content):
+    sql = " UNION ALL ".join(["SELECT id FROM a"] * 500)
+    assert len(content.rows(translated(sql).sql)) == 2000
 
 
 def test_columns_have_the_dialects_names_and_types(content):
