@@ -106,7 +106,8 @@ def _of_kind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
         return ended(found, node, env, binding)
     if isinstance(node, exp.Values):
         return ended(bind_values(node, env, binding), node, env, binding)
-    raise not_supported(f"{kind_of(node).__name__.upper()} as a query of a view", node, env)
+    whose = "" if binding.rules.bounded else " of a view"
+    raise not_supported(f"{kind_of(node).__name__.upper()} as a query{whose}", node, env)
 
 
 def _names(outputs: Sequence[Output], column_names: Sequence[str], text: str, *, needs_names: bool) -> list[str]:

@@ -137,7 +137,7 @@ class Selecting:
             return bound.relation, single(alias, scope_columns(bound.relation.columns, names))
         if isinstance(node, exp.Lateral):
             return self._lateral(node, left)
-        raise not_supported(f"{kind_of(node).__name__.upper()} in FROM of a view", node, self.env)
+        raise not_supported(f"{kind_of(node).__name__.upper()} in FROM of {self.rules.query_called}", node, self.env)
 
     def _asked_for_rows(self) -> bool:
         """Whether the query is a subquery that rows of a stream ask when they come: not groups, which come and go until

@@ -91,7 +91,7 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
     """A name in FROM: a CTE or a relation of the catalog."""
     check_arguments(node, _TABLE | own_parts(node), env.text, "FROM")
     if not isinstance(node.this, exp.Identifier):
-        raise not_supported(f"{node.this.key.upper()} in FROM of a view", node, env)
+        raise not_supported(f"{node.this.key.upper()} in FROM of {binding.rules.query_called}", node, env)
     if is_looked_up(node):
         check_clause(node, env)
     name = name_of(node.this)

@@ -19,7 +19,9 @@ def sql(scalar: Scalar) -> str:
         return text_literal(node.this) if node.is_string else str(node.this)
     if isinstance(node, exp.Null):
         return "NULL"
-    return quoted(node.name) if isinstance(node, exp.Column) else str(node.sql(dialect="duckdb", copy=False))
+    if isinstance(node, exp.Column):
+        return quoted(node.name)
+    return str(node.sql(dialect="duckdb", copy=False))  # a bound expression has nothing that sqlglot would rewrite
 
 
 def cast(text: str, kind: SqlType) -> str:

@@ -135,7 +135,7 @@ def translated(sql):
         ("SELECT median(id), arg_max(x, id), count_if(k > 10) FROM a", [(2.5, "z", 1)]),
         # subqueries of both sides of an outer join
         (
-            "SELECT a.id, b.id FROM a LEFT JOIN b ON a.id = b.id AND b.k IN (SELECT k FROM a c WHERE k = a.k) ORDER BY 1",
+            "SELECT a.id, b.id FROM a LEFT JOIN b ON a.id = b.id AND b.k IN (SELECT k FROM m WHERE k = a.k) ORDER BY 1",
             [(1, 1), (2, None), (3, None), (4, None)],
         ),
         # a constant is no place of the select list
