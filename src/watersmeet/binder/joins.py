@@ -171,12 +171,13 @@ def _refreshed(scope: Scope, relation: Relation) -> Scope:
 
     def update(column: ScopeColumn) -> ScopeColumn:
         value = column.value
-        reads = {c.name for c in value.expression.find_all(exp.Column)}
-        plain = isinstance(value.expression, exp.Column)
-        now = bool(reads & nullable) if plain else value.nullable or bool(reads & nullable)
-        if isinstance(value.expression, exp.Coalesce):
-            now = reads <= nullable
-        return ScopeColumn(column.name, Value(value.expression, value.type, now))
+        if isinstance(value.expression, exp.Column):
+            now = value.expression.name in nullable
+        else:
+            reads = {c.name for c in value.expression.find_all(exp.Column)}
+            merged = isinstance(value.expression, exp.Coalesce)
+            now = reads <= nullable if merged else value.nullable or bool(reads & nullable)
+        return column if now == value.nullable else ScopeColumn(column.name, replace(value, nullable=now))
 
     tables = tuple(
         replace(t, columns=tuple(map(update, t.columns)), hidden=tuple(map(update, t.hidden))) for t in scope.tables
