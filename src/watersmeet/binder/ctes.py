@@ -8,6 +8,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from watersmeet.binder.binding import Cte, Environment, check_alias_list
+from watersmeet.binder.named import named_rows
 from watersmeet.binder.rules import Binding, BindQuery
 from watersmeet.binder.sources import alias_of, not_supported
 from watersmeet.dialects.queries import name_of, place_of
@@ -75,5 +76,5 @@ def check_unnamed(query: exp.Expression, env: Environment, binding: Binding, bin
         name, names = alias_of(node)
         cte = env.ctes[name or ""]
         if cte not in binding.collected.named:
-            bound = bind(cte.query, cte.environment, replace(binding, fills=[]))
+            bound = named_rows(str(name), cte, replace(binding, fills=[]), bind)
             check_alias_list(names, bound.width, f'table "{name}"', env.text, place_of(node))

@@ -1,7 +1,10 @@
-"""What WITH names in queries that end: evaluated once, however often it is read, and maybe recursive."""
+"""The rows of what WITH names. In a view they are bound anew wherever the name is; in a query that ends they are
+evaluated once, and may be recursive.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sqlglot import exp
@@ -12,38 +15,47 @@ from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.binding import Bound, Cte, Environment, Output, check_width, value_of
 from watersmeet.binder.rules import Binding, BindQuery
 from watersmeet.dialects.queries import place_of
+from watersmeet.errors import error
+from watersmeet.expressions.parts import words_of
 from watersmeet.expressions.values import duckdb_cast
 
 
-def named_rows(cte: Cte, name: str, binding: Binding, bind: BindQuery) -> Bound:
-    """The rows of a query of WITH, under ids of their own."""
+def named_rows(name: str, cte: Cte, binding: Binding, bind: BindQuery) -> Bound:
+    """The rows of the query that `name` stands for, under ids of their own."""
+    if not binding.rules.bounded:
+        binding.collected.named.setdefault(cte)
+        return bind(cte.query, cte.environment, binding)
     if cte.round is not None:
-        return _read(cte.round[0], Bound(Named(cte.round[0], None, cte.round[1]), _outputs(cte.round[1])), binding)
+        called, columns = cte.round
+        return _read(Named(called, None, columns), [Output(c) for c in columns], binding)
     found = binding.collected.named.get(cte)
     if found is None:
-        made = _recursion(cte, name, binding, bind) if cte.recursive else bind(cte.query, cte.environment, binding)
-        called = binding.new_name()
-        found = Bound(Named(called, made.relation, made.relation.columns), made.outputs)
-        binding.collected.named[cte] = found
+        found = _recursion(name, cte, binding, bind) if cte.recursive else bind(cte.query, cte.environment, binding)
+        made = Named(binding.new_name(), found.relation, found.relation.columns)
+        binding.collected.named[cte] = found = replace(found, relation=made)
     assert isinstance(found.relation, Named)
-    return _read(found.relation.name, found, binding)
+    return _read(found.relation, found.outputs, binding)
 
 
-def _read(name: str, found: Bound, binding: Binding) -> Bound:
-    assert isinstance(found.relation, Named)
-    columns = tuple(binding.new_column(c.name, c.type, c.nullable) for c in found.relation.columns)
-    outputs = tuple(replace(o, column=c) for o, c in zip(found.outputs, columns, strict=True))
-    return Bound(Named(name, found.relation.definition, columns), outputs)
+def _read(named: Named, outputs: Sequence[Output], binding: Binding) -> Bound:
+    columns = tuple(binding.new_column(c.name, c.type, c.nullable) for c in named.columns)
+    found = (replace(o, column=c) for o, c in zip(outputs, columns, strict=True))
+    return Bound(replace(named, outputs=columns), tuple(found))
 
 
-def _outputs(columns: tuple[Column, ...]) -> tuple[Output, ...]:
-    return tuple(Output(c) for c in columns)
-
-
-def _recursion(cte: Cte, name: str, binding: Binding, bind: BindQuery) -> Bound:
+def _recursion(name: str, cte: Cte, binding: Binding, bind: BindQuery) -> Bound:
     """`anchor UNION [ALL] step`: the step sees the columns of the anchor."""
     node, env = cte.query, cte.environment
     assert isinstance(node, exp.Union)
+    for part in ("with_", "order", "limit", "offset"):
+        if node.args.get(part):
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f"{words_of(part)} of a recursive query is not supported",
+                sql=env.text,
+                span=place_of(node.args[part]),
+                hint="Write it in the query that reads the recursive one.",
+            )
     anchor = bind(node.this, env, binding)
     columns = tuple(binding.new_column(c.name, c.type, nullable=True) for c in anchor.relation.columns)
     called = binding.new_name()

@@ -222,8 +222,7 @@ def _bind_cte(
     bind: BindQuery,
 ) -> Sourced:
     cte = env.ctes[name]
-    bound = named_rows(cte, name, binding, bind) if binding.rules.bounded else bind(cte.query, cte.environment, binding)
-    binding.collected.named.setdefault(cte)
+    bound = named_rows(name, cte, binding, bind)
     check_alias_list(cte.names, bound.width, f'table "{name}"', env.text, place_of(node))
     item = NamedItem(alias, (*names, *cte.names[len(names) :]), f'table "{alias}"', node)
     return bound.relation, binding.rules.item_scope(bound.relation, item, env, bound)

@@ -149,6 +149,7 @@ def translated(sql):
             [(4,)],
         ),
         ("WITH RECURSIVE t (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t WHERE n < 5) SELECT sum(n) FROM t", [(15,)]),
+        ("WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t WHERE n < 3) SELECT 7 AS x", [(7,)]),
         ("VALUES (1, 'a'), (2, NULL)", [(1, "a"), (2, None)]),
         (
             "WITH q AS (SELECT random() r) SELECT count(DISTINCT r) FROM (SELECT r FROM q UNION ALL SELECT r FROM q) s",
@@ -371,6 +372,10 @@ def test_refused(sql, error):
         ("SELECT k FROM a UNION BY NAME SELECT k FROM a", "BY NAME in a query is not supported"),
         ("SELECT k FROM a TABLESAMPLE SYSTEM (5)", "TABLESAMPLE in FROM is not supported"),
         ("SELECT k FROM a FOR UPDATE", "FOR UPDATE or FOR SHARE in a query is not supported"),
+        (
+            "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t LIMIT 3) SELECT n FROM t",
+            "LIMIT of a recursive query is not supported",
+        ),
     ],
 )
 def test_parts_are_named_in_sql(sql, message):
