@@ -46,7 +46,7 @@ def asof_join(
             sql=env.text,
             span=place,
             detail="Expected LEFT after ASOF. RIGHT or FULL are not supported.",
-            hint="Use ASOF JOIN or ASOF LEFT JOIN, with the sides exchanged if need be.",
+            hint="Use ASOF JOIN or ASOF LEFT JOIN; exchange the sides if necessary.",
         )
     condition = node.args.get("on")
     if condition is None:
@@ -128,7 +128,7 @@ class _Sides:
                 "ASOF_WITHOUT_INEQUALITY",
                 "AsOf join requires exactly 1 inequality condition",
                 part,
-                detail="Beside equalities and that one, a condition may read one side only.",
+                detail="Besides equalities and that comparison, a condition may read one side only.",
                 hint=_HINT,
             )
 
@@ -143,7 +143,7 @@ class _Sides:
                 "ASOF_WITHOUT_INEQUALITY",
                 "AsOf join requires exactly 1 inequality condition",
                 part,
-                detail="This is a second one: what is nearest by both is not defined.",
+                detail="This is a second one: the nearest row by both is undefined.",
                 hint=_HINT,
             )
         kind = common_type([a.type, b.type])

@@ -87,7 +87,7 @@ def _as_said(query: BoundQuery, said: Emission, text: str, *, into: bool) -> Bou
             f"{words} in a materialized view with INTO is not supported",
             sql=text,
             span=said.span,
-            detail="What the view gives is written as soon as its inputs give it.",
+            detail="A view writes its rows as soon as its inputs change.",
         )
     told = f"{words}: without effect in a view, which shows what its inputs give as soon as they give it."
     return replace(query, notices=(*query.notices, told))
@@ -106,7 +106,7 @@ def check_request(request: Request, tree: Relation, text: str) -> None:
             "Not implemented for emit changelog from non-changelog join results",
             sql=text,
             span=request.emission.span,
-            hint="The join only gives rows: leave EMIT CHANGELOG out.",
+            hint="The join never deletes rows: leave EMIT CHANGELOG out.",
         )
     place = next((p for p in request.places if p.kind == "delta"), None)
     if place is not None and request.emission.mode != "changelog":
@@ -115,8 +115,8 @@ def check_request(request: Request, tree: Relation, text: str) -> None:
             f'column "{DELTA_COLUMN}" does not exist',
             sql=text,
             span=place.span,
-            detail="The query never takes a row back.",
-            hint="EMIT CHANGELOG gives the column to every query.",
+            detail="The query never deletes a row.",
+            hint="With EMIT CHANGELOG every query has the column.",
         )
 
 

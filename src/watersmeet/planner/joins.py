@@ -218,7 +218,7 @@ def _nested_loop(node: Join) -> Error:
         "streaming nested-loop join",
         hint=_HINT,
         span=node.span,
-        detail="The join has no equality between its two sides, so every row would meet every other.",
+        detail="The join has no equality between its two sides, so every row would be compared with every other.",
     )
 
 

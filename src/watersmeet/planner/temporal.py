@@ -46,7 +46,7 @@ class TemporalLowering(Arranging):
         if memo and node.waits:
             raise error(
                 "TEMPORAL_KIND",
-                "rows that wait for their first match must only come, and rows of the left side go again",
+                "rows can wait for their first match only if none is deleted, and the left side deletes rows",
                 span=node.span,
                 hint="Write an inner join, or a left side that only grows.",
             )

@@ -94,7 +94,7 @@ def install_remaining(session: Session, gone: set[str]) -> None:
     try:
         _take_out(session, gone, stored=True)
     except Error as err:
-        session.notice(f"the views go on with the plan that they had: {err.message}")
+        session.notice(f"the views keep their old plan: {err.message}")
 
 
 def _take_out(session: Session, gone: set[str], *, stored: bool) -> None:

@@ -23,7 +23,7 @@ def check_replaceable(statement: st.Create, existing: Relation) -> None:
         statement.name_span,
         "CATALOG_TYPE_MISMATCH",
         f"{existing.reader} can't be replaced by {one(made)}",
-        hint=f"Drop the {existing.role} first, in one transaction if nobody is to miss it.",
+        hint=f"Drop the {existing.role} first; do both in one transaction so that nobody misses it.",
     )
 
 
@@ -61,9 +61,9 @@ def check_view(session: Session, statement: st.CreateView, old: Relation, new: R
             statement,
             statement.name_span,
             "DEPENDENT_OBJECTS",
-            f"cannot replace {old.title} because other objects depend on what it was",
+            f"cannot replace {old.title} because other objects depend on the present one",
             detail=sentence(f"{r.reader} was filled through it" for r in filled),
-            hint="Drop these first, and make them again, in one transaction if nobody is to miss them.",
+            hint="Drop these first and create them again; do both in one transaction so that nobody misses them.",
         )
 
 

@@ -124,7 +124,7 @@ def _checked(variable: Variable, value: str) -> str:
             raise error(
                 "INVALID_PARAMETER",
                 f'{variable.name} can\'t be "{value}"',
-                hint="It is an interval above zero of fixed length, such as '10s'.",
+                hint="Set a positive interval of fixed length, such as '10s'.",
             )
         return value
     if variable.kind == "integer":

@@ -147,7 +147,7 @@ def taken_back(session: Session, relation: Relation, written: pa.Table) -> Chang
             "INVALID_VALUE",
             f'stream "{relation.shown}" has no row that one with {DELTA_COLUMN} = -1 takes back',
             detail=f"That is so of {lacking} of {int(np.count_nonzero(~comes))} such rows; nothing was written.",
-            hint="It takes back a row that is equal in all columns.",
+            hint="A row with this sign deletes one that is equal in all columns.",
         )
     stored = np.arange(len(comes)) < old.num_rows
     gone, fresh = stored & ~left, ~stored & left & comes

@@ -95,8 +95,8 @@ def _check_order(session: Session, bound: Bound) -> None:
             "FEATURE_NOT_SUPPORTED",
             f"a query that begins in the transaction that has written {session.catalog.relations[min(written)].title} "
             "is not supported",
-            detail="It would count the rows that the transaction wrote before it.",
-            hint="COMMIT before it; in a script that is one transaction, FLUSH.",
+            detail="The query would count rows that the transaction wrote before it began.",
+            hint="COMMIT before the query; in a script that is one transaction, FLUSH.",
         )
 
 
@@ -245,7 +245,7 @@ def _optional_rows(statement: CreateMaterializedView, otherwise: int) -> int:
             statement.span,
             "INVALID_PARAMETER",
             f'option {JOIN_ROWS_SETTING} can\'t be "{value}"',
-            hint="It is a whole number; 0 is any number of rows.",
+            hint="Write a whole number; 0 means no limit.",
         )
     return int(value)
 

@@ -111,7 +111,7 @@ def _add_column(session: Session, statement: AddColumn, relation: Relation) -> N
             span,
             "FEATURE_NOT_SUPPORTED",
             "ADD COLUMN of a column that can't be NULL is not supported",
-            detail="The rows that are there have no value for it.",
+            detail="Existing rows have no value for it.",
         )
     made: Input = replace(
         relation,

@@ -197,7 +197,7 @@ def writable(session: Session, name: Name, statement: Statement, what: str, *, c
             name.span,
             "READ_ONLY_RELATION",
             f'can\'t {what} topic "{relation.shown}"',
-            detail="A processor writes it, or has written it.",
+            detail="Only its processor writes it.",
         )
     if not isinstance(relation, Table):
         raise error_at(
@@ -227,7 +227,7 @@ def writable(session: Session, name: Name, statement: Statement, what: str, *, c
             name.span,
             "READ_ONLY_RELATION",
             f"can't {what} {relation.title}: its records stay as they are",
-            hint="Insert a record with the same key: as a table the topic has the last one.",
+            hint="Insert a record with the same key: read as a table, the topic shows the last one.",
         )
     if changing and relation.append_only:
         raise error_at(

@@ -41,7 +41,7 @@ def explain_statement(session: Session, statement: st.Explain) -> Result:
             inner.span,
             "FEATURE_NOT_SUPPORTED",
             "EXPLAIN of this statement is not supported",
-            hint="EXPLAIN CREATE MATERIALIZED VIEW … and EXPLAIN SELECT … are.",
+            hint="Use EXPLAIN CREATE MATERIALIZED VIEW … or EXPLAIN SELECT ….",
         )
     return lines_result("EXPLAIN", _TITLE, lines)
 

@@ -239,7 +239,7 @@ def _layout(session: Session, statement: CreateDictionary) -> Dictionary:
             layout.span,
             "FEATURE_NOT_SUPPORTED",
             f"layout {layout.name.upper()} of a dictionary is not supported",
-            hint="Layouts that find values by the whole key are.",
+            hint="Use a layout that looks up the whole key.",
         )
     if name not in known:
         raise error_at(

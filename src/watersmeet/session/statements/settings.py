@@ -40,7 +40,7 @@ def set_variable(session: Session, statement: SetVariable) -> Result:
         raise _of_processor(session, statement, err) from None
     if not variable.effect:
         session.notice(
-            f"{variable.name} has no effect: Watersmeet chooses by itself what it controls in {variable.system}"
+            f"{variable.name} has no effect: Watersmeet itself decides what it controls in {variable.system}"
         )
     if variable.name == "search_path" and statement.value is not None:
         _tell_missing(session)
@@ -60,7 +60,7 @@ def _of_processor(session: Session, statement: SetVariable, failure: Error) -> E
             statement.span,
             "FEATURE_NOT_SUPPORTED",
             f"setting {statement.name} is not supported",
-            hint="Of the settings of processors, some of defaults.topic are: SHOW ALL lists them.",
+            hint="Some processor settings of defaults.topic are supported: SHOW ALL lists them.",
         )
     failure.sql, failure.span = statement.text, statement.span
     return failure

@@ -49,7 +49,7 @@ def _declared(statement: CreateStream) -> dict[str, str]:
                 statement,
                 place_of(node),
                 "FEATURE_NOT_SUPPORTED",
-                "DEFAULT of anything but a constant, or now() of a time, is not supported",
+                "DEFAULT with anything but a constant, or now() for a time, is not supported",
             )
         ctx = Context(statement.text, "DEFAULT")
         value = cast(bind_value(node, ctx), types[name], ctx, node).finish().expression

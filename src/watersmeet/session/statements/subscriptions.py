@@ -83,7 +83,7 @@ def recover(session: Session, statement: Recover) -> RunningQuery:
             statement.id.span,
             "SUBSCRIPTION_LOST",
             f'subscription "{name}" can\'t go on: what came since it was read is no longer kept',
-            detail=f"{KEPT_COMMITS} commits and {KEPT_BYTES >> 20} MB of changes are kept for one that nobody reads.",
+            detail=f"{KEPT_COMMITS} commits and {KEPT_BYTES >> 20} MB of changes are kept without a reader.",
             hint=f"UNSUBSCRIBE TO '{name}', and subscribe again.",
         )
     made = parse(relation.sql, relation.dialect)[-1]

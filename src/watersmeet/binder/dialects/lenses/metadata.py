@@ -189,7 +189,7 @@ def check_decided(parts: Sequence[exp.Expression], ctx: Context) -> None:
                 "FEATURE_NOT_SUPPORTED",
                 "now() in a condition on a stream is not supported",
                 part,
-                detail="What came of a record would have to go as time passes.",
+                detail="Results would have to be deleted as time passes, and records of a stream never are.",
                 hint="Read the records by SELECT TABLE.",
             )
 

@@ -34,7 +34,7 @@ def check_keys(left: Scope, right: Scope, node: exp.Join, env: Environment) -> R
                 f"key formats differ: {names[0]} has {shown[0]}, {names[1]} has {shown[1]}",
                 sql=env.text,
                 span=place_of(node.this),
-                detail="Sources are joined by keys of one format, also where ON compares values.",
+                detail="Sources are joined by keys in one format, even if ON compares values.",
                 hint=f"Write one of them again: INSERT INTO topic STORE KEY AS {formats[0]} VALUE AS AVRO SELECT TABLE "
                 f"CAST(_key AS {types[0]}) AS _key, … FROM {names[1]}.",
             )

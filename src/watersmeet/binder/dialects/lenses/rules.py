@@ -105,7 +105,7 @@ class LensesRules(DialectRules):
                 f"{windowed.function.upper()} over records",
                 windowed.place,
                 env,
-                hint="Group by a time that is cut: date_trunc('minute', _meta.timestamp).",
+                hint="Group by a truncated time: date_trunc('minute', _meta.timestamp).",
             )
         return plain()
 

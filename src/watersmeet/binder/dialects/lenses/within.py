@@ -70,7 +70,7 @@ def grace_of(node: exp.Join, env: Environment) -> int | None:
             "a join has two different grace periods",
             sql=env.text,
             span=place_of(periods[-1]),
-            hint="Write GRACE PERIOD once, behind WITHIN.",
+            hint="Write GRACE PERIOD once, after WITHIN.",
         )
     if None in lengths:
         raise error("INVALID_PARAMETER", "GRACE PERIOD is too long", sql=env.text, span=place_of(periods[0]))

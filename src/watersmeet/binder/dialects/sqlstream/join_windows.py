@@ -139,7 +139,7 @@ def _number(value: exp.Expression | str | None, side: str | None, node: exp.Wind
         return 0
     if not isinstance(value, exp.Expression):
         raise ctx.not_supported(
-            f"{value} in a window of a join", node, hint="Write a number of rows: what is kept has to end somewhere."
+            f"{value} in a window of a join", node, hint="Write a number of rows, so that the rows to keep are limited."
         )
     _check_side(value, side, ctx)
     if not isinstance(value, exp.Literal) or not value.is_int or int(value.name) > _MOST_ROWS:
@@ -154,9 +154,7 @@ def _check_side(value: exp.Expression, side: str | None, ctx: Context) -> None:
     if side is None:
         raise ctx.error("SYNTAX_ERROR", "PRECEDING was expected in a window of a join", value)
     if side.upper() != "PRECEDING":
-        raise ctx.not_supported(
-            f"{side.upper()} in a window of a join", value, detail="Rows that are to come are in no window."
-        )
+        raise ctx.not_supported(f"{side.upper()} in a window of a join", value, detail="A window has no future rows.")
 
 
 def _range(node: exp.Window, spec: exp.Expression, ctx: Context) -> RangeWindow:
@@ -185,7 +183,7 @@ def _bound(
         return 0, None
     if not isinstance(value, exp.Expression):
         raise ctx.not_supported(
-            f"{value} in a window of a join", node, hint="Write an interval: what is kept has to end somewhere."
+            f"{value} in a window of a join", node, hint="Write an interval, so that the rows to keep are limited."
         )
     _check_side(value, side, ctx)
     interval = bind_value(value, ctx).finish()

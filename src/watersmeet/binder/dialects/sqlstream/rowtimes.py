@@ -99,7 +99,7 @@ def check_marked(query: exp.Expression, tree: Relation, text: str) -> None:
             "a view of streams without STREAM is not supported",
             sql=text,
             span=place_of(query),
-            detail="Without STREAM a query reads what is stored once.",
+            detail="Without STREAM a query reads the stored rows once.",
             hint="Write SELECT STREAM.",
         )
 
@@ -128,7 +128,7 @@ def with_rowtime(
                 "a ROWTIME must rise",
                 sql=text,
                 span=place_of(node),
-                detail="It is not known that later rows have no lower value here.",
+                detail="Later rows may have lower values in this column.",
                 hint="A TIMESTAMP column of a stream can be the ROWTIME, as it is, and the rowtime of the query, also "
                 "rounded down by FLOOR(… TO HOUR).",
             )

@@ -96,7 +96,7 @@ class SqlstreamRules(DialectRules):
                 "a window of a join in a query that ends is not supported",
                 sql=text,
                 span=place_of(window),
-                detail="What is stored is joined as a whole.",
+                detail="Stored rows are joined as a whole.",
                 hint="Write SELECT STREAM, or leave OVER out.",
             )
 
@@ -109,7 +109,7 @@ class SqlstreamRules(DialectRules):
                 "ASOF JOIN of a stream is not supported",
                 sql=clause.env.text,
                 span=place_of(node.this),
-                hint="Windows say which rows meet: JOIN … OVER (RANGE INTERVAL '1' MINUTE PRECEDING) AS x ON ….",
+                hint="Windows decide which rows join: JOIN … OVER (RANGE INTERVAL '1' MINUTE PRECEDING) AS x ON ….",
             )
         streams = left.stream is not None and right.stream is not None
         return (clock_join if streams else stream_table_join)(

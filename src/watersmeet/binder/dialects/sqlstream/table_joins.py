@@ -67,7 +67,7 @@ def stream_table_join(
             "FOR SYSTEM_TIME AS OF a time of the stream is not supported",
             sql=env.text,
             span=place_of(node.this),
-            detail="A row would have to be taken back when a version comes later.",
+            detail="A row would have to be deleted when a version arrives later.",
             hint="FOR SYSTEM_TIME AS OF PROCTIME() follows the table.",
         )
     if left.stream is not None and isinstance(node.this, exp.Lateral):
@@ -110,7 +110,7 @@ def _joined(
             "an outer join of a stream and a table can't preserve the table",
             sql=env.text,
             span=place,
-            detail="It never ends, so that no row of the table is known to meet nothing.",
+            detail="The stream never ends, so it is never known that a row of the table has no match.",
             hint=_KEPT_HINT,
         )
     kind: Literal["inner", "left"] = "left" if stream_stays else "inner"

@@ -125,7 +125,7 @@ def check_lengths(
             f"Range join requires {wrong}",
             sql=text,
             span=span,
-            detail="The range goes as far back as ahead, and is not empty." if both_ways else None,
+            detail="The range must go as far back as ahead, and must not be empty." if both_ways else None,
         )
     most = settings.get("max_join_range")
     if most is not None and greatest - least > int(most):

@@ -87,6 +87,6 @@ def check_key(joined: Join, relation: CatalogRelation, node: exp.Join, env: Envi
             sql=env.text,
             span=place_of(node.this),
             detail="Its key is (" + ", ".join(relation.primary_key) + ").",
-            hint="A direct join asks a dictionary for the exact key: compare all of its columns by =.",
+            hint="A direct join looks up the exact key of a dictionary: compare all of its columns with =.",
         )
     return found

@@ -100,7 +100,7 @@ def strict_join(joined: Relation, node: exp.Join, env: Environment, binding: Bin
         return _looked_up(joined, node, env, binding)
     if sides == ("append", "append") and not isinstance(node, RangeJoin):
         binding.notice(
-            "A join of two append streams keeps all rows of both: it is for exploration. Add a range such as "
+            "A join of two append streams keeps all rows of both, which is for exploration only. Add a range such as "
             "date_diff_within(2m), "
             "or join with a mutable stream."
         )
@@ -154,10 +154,10 @@ def _latest(joined: Join, node: exp.Join, env: Environment, binding: Binding) ->
         raise error(
             "FEATURE_NOT_SUPPORTED",
             "Streaming join doesn't support predicates in JOIN ON clause. Use WHERE predicate instead",
-            detail="A LATEST JOIN compares by = alone.",
+            detail="A LATEST JOIN compares with = only.",
             sql=env.text,
             span=place,
-            hint="In WHERE it says what is shown of the row that came last.",
+            hint="In WHERE, it filters the row that arrived last.",
         )
     found = newest(joined.right, [k.right for k in joined.keys], binding)
     if found is None:
