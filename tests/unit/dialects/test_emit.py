@@ -25,4 +25,4 @@ def test_lengths(length, length_us):
     rest, clause = cut_emit(sqlglot.tokenize(sql, read=WatersmeetTimeplus), sql)
     assert [t.text for t in rest] == ["SELECT", "i", "FROM", "s"]
     assert clause is not None
-    assert [e.name for e in clause.expressions] == ["periodic", str(length_us)]
+    assert (clause.mode, clause.length_us) == ("periodic", length_us)

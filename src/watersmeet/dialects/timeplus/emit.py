@@ -9,10 +9,10 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.dialects.options import not_supported
+from watersmeet.dialects.timeplus.nodes import EmitClause
 from watersmeet.dialects.tokens import span_of, syntax_error
 from watersmeet.places import set_place
 from watersmeet.units import ABBREVIATED, UNITS_US, unit_us
@@ -22,8 +22,8 @@ _LENGTH: Final = re.compile(r"(\d+)(ms|s|m|h|d|w)\Z")
 _FIRST: Final = ("STREAM", "CHANGELOG", "CHANGES", "PERIODIC", "ON", "AFTER", "TIMEOUT", "LAST", "PER")
 
 
-def cut_emit(tokens: Sequence[Token], text: str) -> tuple[list[Token], exp.Expression | None]:
-    """The tokens without the clause, and the clause: `mode`, microseconds (0: none).
+def cut_emit(tokens: Sequence[Token], text: str) -> tuple[list[Token], EmitClause | None]:
+    """The tokens without the clause, and the clause.
 
     SYNTAX_ERROR, FEATURE_NOT_SUPPORTED.
     """
@@ -52,14 +52,14 @@ class _Clause:
         self.text = text
         self.index = 1
 
-    def read(self) -> exp.Expression:
+    def read(self) -> EmitClause:
         mode, length_us = self._mode()
         if self.index < len(self.tokens):
             rest = self.tokens[self.index]
             if rest.text.upper() in ("AND", "TIMEOUT", "LAST", "REPEAT"):
                 raise self._lacking()
             raise syntax_error(self.text, rest)
-        made = exp.Tuple(expressions=[exp.Literal.string(mode), exp.Literal.number(length_us)])
+        made = EmitClause(mode=mode, length_us=length_us)
         set_place(made, span_of(self.tokens))
         return made
 

@@ -9,6 +9,22 @@ from sqlglot import exp
 from watersmeet.dialects.nodes import MarkedTable
 
 
+class EmitClause(exp.Expression):  # type: ignore[misc]
+    """EMIT, as the part `emit` of a whole query: when its output comes."""
+
+    arg_types: ClassVar[dict[str, Any]] = {"mode": True, "length_us": True}
+
+    @property
+    def mode(self) -> str:
+        """What its words say: stream, changelog, updates, periodic, window close."""
+        return str(self.args["mode"])
+
+    @property
+    def length_us(self) -> int:
+        """The length that they give, in microseconds; 0 without."""
+        return int(self.args["length_us"])
+
+
 class PlainUnion(exp.Union):  # type: ignore[misc]
     """A UNION that says neither ALL nor DISTINCT. Its own place is that of its word."""
 

@@ -11,6 +11,7 @@ from sqlglot import exp
 from watersmeet.binder.emission_request import Emission, EmitMode, Place
 from watersmeet.catalog import DELTA_COLUMN
 from watersmeet.dialects.queries import place_of
+from watersmeet.dialects.timeplus.nodes import EmitClause
 from watersmeet.errors import error
 
 #: The setting with the id of a running query.
@@ -24,12 +25,11 @@ _CALLED: Final = "$emit_version"
 def with_emit(query: exp.Expression) -> tuple[exp.Expression, Emission | None]:
     """The query without its EMIT clause, and the clause."""
     clause = query.args.get("emit")
-    if clause is None:
+    if not isinstance(clause, EmitClause):
         return query, None
     query = query.copy()
     query.set("emit", None)
-    mode, length = clause.expressions
-    return query, Emission(cast("EmitMode", mode.name), int(length.name), place_of(clause))
+    return query, Emission(cast("EmitMode", clause.mode), clause.length_us, place_of(clause))
 
 
 def with_id(query: exp.Expression) -> tuple[exp.Expression, str | None]:
