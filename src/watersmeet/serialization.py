@@ -9,9 +9,9 @@ class with `to_json` and `from_json` of its own has that form, wherever it is a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any, Final, TypeVar, get_type_hints
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, ClassVar, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from cattrs import Converter
 from cattrs.errors import CattrsError, StructureHandlerNotFoundError
@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 _KIND: Final = "kind"
 _PLAIN: Final = (str, int, float, bool)
+#: The classes below each base.
+_KINDS: Final[dict[type, Mapping[str, type]]] = {}
 _CONVERTER: Final = Converter(omit_if_default=True, forbid_extra_keys=True, detailed_validation=False)
 configure_union_passthrough(str | int | float | bool | None, _CONVERTER)
 
@@ -41,12 +43,40 @@ def from_json(kind: type[T], value: Any) -> T:
         raise ValueError(f"not the JSON form of {kind.__name__}: {cause}") from cause
 
 
+def prepare(*, read: Iterable[type] = (), written: Iterable[type] = ()) -> None:
+    """Makes now what reads and writes values of classes, and of all that are part of these.
+
+    Otherwise the first value of a class pays for that: a millisecond each.
+    """
+    for cls in _parts(read):
+        _CONVERTER.get_structure_hook(cls)
+    for cls in _parts(written):
+        _CONVERTER.get_unstructure_hook(cls)
+
+
+def _parts(kinds_of_values: Iterable[Any]) -> list[Any]:
+    """All types of which values of these consist."""
+    found: dict[Any, None] = {}
+    pending = list(kinds_of_values)
+    while pending:
+        kind = pending.pop()
+        if kind in found or get_origin(kind) is Literal:
+            continue
+        has_fields = is_dataclass(kind) or _is_named_tuple(kind)
+        if has_fields or get_origin(kind) not in (None, ClassVar):
+            found[kind] = None
+        pending += [*(get_type_hints(kind).values() if has_fields else ()), *get_args(kind)]
+        pending += _KINDS.get(kind, {}).values()
+    return list(found)
+
+
 def kinds(base: type, classes: Mapping[str, type], *, by: str = _KIND) -> None:
     """Objects of `classes` carry their name as `kind`, by which they are read where a `base` is asked for.
 
     classes: may grow later; each has its name as class variable `by`. Where a class between `base` and these is asked
     for, only those below it are read.
     """
+    _KINDS[base] = classes
 
     def is_one(cls: Any) -> bool:
         return isinstance(cls, type) and classes.get(getattr(cls, by, "")) is cls
@@ -120,3 +150,55 @@ def _named_tuple_reader(cls: Any) -> Any:
 
 _CONVERTER.register_unstructure_hook_factory(_is_named_tuple, _named_tuple_writer)
 _CONVERTER.register_structure_hook_factory(_is_named_tuple, _named_tuple_reader)
+
+
+# The library has writers and readers of containers, too: with each new one it forgets all that it has made.
+
+
+def _is_mapping(cls: Any) -> bool:
+    return cls is dict or get_origin(cls) in (dict, Mapping)
+
+
+def _is_sequence(cls: Any) -> bool:
+    return cls in (list, tuple) or get_origin(cls) in (list, tuple)
+
+
+def _parts_of(cls: Any) -> Any:
+    """The type of the values of a mapping, of the elements of a sequence; Any if they have several or none is said."""
+    arguments = {a for a in get_args(cls)[_is_mapping(cls) :] if a is not ...}
+    return arguments.pop() if len(arguments) == 1 else Any
+
+
+def _mapping_writer(cls: Any) -> Any:
+    kind = _parts_of(cls)
+    write = _CONVERTER.get_unstructure_hook(kind)
+    return dict if kind in _PLAIN else lambda value: {key: write(part) for key, part in value.items()}
+
+
+def _sequence_writer(cls: Any) -> Any:
+    if get_args(cls) and all(a in (*_PLAIN, ...) for a in get_args(cls)):
+        return list
+    write = _CONVERTER.get_unstructure_hook(_parts_of(cls))
+    return lambda value: [write(part) for part in value]
+
+
+def _mapping_reader(cls: Any) -> Any:
+    kind = _parts_of(cls)
+    read = _CONVERTER.get_structure_hook(kind)
+    return lambda value, _: {key: read(part, kind) for key, part in value.items()}
+
+
+def _is_tuple(cls: Any) -> bool:
+    return get_origin(cls) is tuple and ... in get_args(cls)
+
+
+def _tuple_reader(cls: Any) -> Any:
+    kind = _parts_of(cls)
+    read = _CONVERTER.get_structure_hook(kind)
+    return lambda value, _: tuple([read(part, kind) for part in value])
+
+
+_CONVERTER.register_unstructure_hook_factory(_is_mapping, _mapping_writer)
+_CONVERTER.register_unstructure_hook_factory(_is_sequence, _sequence_writer)
+_CONVERTER.register_structure_hook_factory(_is_mapping, _mapping_reader)
+_CONVERTER.register_structure_hook_factory(_is_tuple, _tuple_reader)

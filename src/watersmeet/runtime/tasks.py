@@ -14,6 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from watersmeet import serialization
 from watersmeet.blobs import BlobRef
 from watersmeet.catalog import MOST_JOIN_ROWS
 from watersmeet.circuit.circuit import Circuit
@@ -43,6 +44,11 @@ _BLOB_ROWS: Final = 1 << 18
 _MAPPED_BYTES: Final = 16 << 30
 #: And only those that were read in so many epochs: what left the state is not to stay in memory.
 _MAPPED_EPOCHS: Final = 32
+
+
+def prepare() -> None:
+    """Makes what reads jobs and circuits and writes receipts, for all workers that are forked from this process."""
+    serialization.prepare(read=(Job, Circuit), written=(Circuit, Receipt))
 
 
 @dataclass(frozen=True)

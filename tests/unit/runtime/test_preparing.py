@@ -1,0 +1,44 @@
+"""What reads jobs and writes receipts is made before workers are forked."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from tests.unit.runtime.test_planning import an_intent
+from tests.unit.test_serialization import OPERATORS
+
+from watersmeet.circuit.circuit import Circuit
+from watersmeet.runtime.tasks import Job
+from watersmeet.serialization import to_json
+
+CODE = """
+import json, sys
+from unittest import mock
+
+from watersmeet.blobs import BlobRef
+from watersmeet.circuit.circuit import Circuit
+from watersmeet.runtime.receipts import Receipt, SourceCounts
+from watersmeet.runtime.tasks import Job, prepare
+from watersmeet.serialization import from_json
+from watersmeet.store.manifests import OperatorCounts, RelationChange
+
+job, circuit = json.load(sys.stdin)
+prepare()
+with mock.patch("builtins.compile", side_effect=AssertionError("something is generated")):
+    from_json(Job, job)
+    print(from_json(Circuit, circuit).fingerprint)
+    counts = SourceCounts(3, 5, first_dead={"line": 1})
+    change = RelationChange((BlobRef("a.pack", 64, 10, 1),), 1, 0)
+    Receipt(0, 1, "a.pack", {"t1": change}, {"o": OperatorCounts(1)}, {"s1": counts}, {"o": 7}, ("b",)).to_bytes()
+"""
+
+
+def test_nothing_is_generated_for_the_first_job():
+    job = Job("/x", True, an_intent(), {"0/1": "a.pack"}, {"t1": 3}, 1)
+    circuit = Circuit(1, tuple(OPERATORS), {"a": 0})
+    values = json.dumps([to_json(job), to_json(circuit)])
+    done = subprocess.run([sys.executable, "-c", CODE], input=values, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == circuit.fingerprint
