@@ -1,4 +1,4 @@
-"""GROUP BY, aggregate functions, and which columns may be read above them."""
+"""GROUP BY, aggregate functions, and which columns can be read above them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def bare(expression: exp.Expression) -> exp.Expression:
 
 
 class Grouping(Context):
-    """Expressions above a GROUP BY: group keys and aggregate calls, which are collected on the way.
+    """Expressions above a GROUP BY. Group keys and aggregate calls are collected on the way.
 
-    `below` binds what stands inside of aggregate functions. sets: the grouping sets, as positions in `keys`.
+    `below` binds the arguments of aggregate functions. sets: the grouping sets, as positions in `keys`.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Grouping(Context):
         return None if self.below.row_order is None else UNORDERED
 
     def tree(self, relation: Relation) -> Aggregate:
-        """The node that computes all keys and the calls that were met so far."""
+        """The node that computes all keys and the calls collected so far."""
         if not self.keys and not self.calls:
             self._add(AggregateCall("count", None, None, distinct=False, type=BIGINT), "count", nullable=False)
         if self.flags:
@@ -77,7 +77,7 @@ class Grouping(Context):
         return self.grouped(value, shown, node) if self.below.scope.gives(value) else value
 
     def grouped(self, value: Value, shown: str, node: exp.Expression) -> Value:
-        """The group key that `value` (of the rows below) is; COLUMN_NOT_GROUPED if it is none."""
+        """The group key that equals `value` (over the rows below); COLUMN_NOT_GROUPED if there is none."""
         found = self._key(value)
         if found is not None:
             return found
@@ -145,8 +145,8 @@ class Grouping(Context):
         )
 
     def _may_have_none(self, call: AggregateCall) -> bool:
-        """True if a group may be without values of a call: the one of all rows, one whose rows are filtered; a
-        deviation takes two.
+        """True if a group may have no values for a call: the group of all rows, filtered calls, or deviations, which
+        need two values.
         """
         return (
             call.filter is not None

@@ -1,4 +1,4 @@
-"""What binding a query finds on its way, and what comes of it."""
+"""What binding a query collects on its way, and its result."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class NewColumns(Protocol):
     """Makes columns of a query."""
 
     def new_column(self, name: str, kind: SqlType, nullable: bool) -> Column:
-        """A column with an id of its own."""
+        """A column with a new id."""
         ...
 
 
 @dataclass(frozen=True)
 class Fill:
-    """What a query's look-ups find in the source that the cache of a dictionary (id) lacks: `tree`, with the
+    """The rows that a query's look-ups find in the source and the cache of a dictionary (id) lacks: `tree`, with the
     dictionary's columns in order.
     """
 
@@ -44,13 +44,16 @@ Part = Literal["all", "new", "new of streams", "before"]
 
 @dataclass
 class Collected:
-    """What binding a query finds on its way.
+    """What binding a query collects on its way.
 
-    notices: for the user. limits: what settings say that a join may keep, of all queries inside. most_join_rows: what
-    they say that a join may make, None if they say nothing. delayed: windows of streams without a watermark reckon with
-    the delay of `closing_us` already. windowed: the columns that TUMBLE and HOP give, by their SQL. window_ends: those
-    that hold the end of a window. named: the CTEs that something names; in queries that end, what they gave. read: ids
-    of the stored relations and sources that are read, below views too.
+    notices: for the user.
+    limits: the settings on how much a join may keep, of all nested queries.
+    most_join_rows: the setting on how many rows a join may make, or None.
+    delayed: windows of streams without a watermark already include the delay of `closing_us`.
+    windowed: the columns of TUMBLE and HOP, by their SQL.
+    window_ends: those with the end of a window.
+    named: the CTEs that something names; in queries that end, their results.
+    read: ids of the stored relations and sources that are read, also below views.
     """
 
     next_id: int = 1
@@ -68,8 +71,9 @@ class Collected:
 class Output:
     """An output column of a bound query.
 
-    named: False if the name is only `?column?`. unknown: a bare literal, which takes the type that a set
-    operation wants. hidden: not in the select list: the rowtime of a query over streams.
+    named: False if the name is only `?column?`.
+    unknown: a bare literal, which takes the type that a set operation needs.
+    hidden: not in the select list: the rowtime of a query over streams.
     """
 
     column: Column
@@ -92,7 +96,7 @@ class Bound:
 
     @property
     def width(self) -> int:
-        """How many columns it has, without those beside its select list."""
+        """The number of its columns, without those added to its select list."""
         return len(self.outputs) - (0 if self.extension is None else self.extension.beside)
 
 
@@ -100,13 +104,15 @@ class Bound:
 class BoundQuery:
     """A query with its meaning.
 
-    tree: its columns are `columns` in order. hidden: the first of them is not in the select list: it is the rowtime.
-    rowtime: of a query over streams, the name of the column by which its rows rise. notices: what the user should know,
-    no errors.
+    tree: its columns are `columns` in order.
+    hidden: the first column is not in the select list: it is the rowtime.
+    rowtime: for a query over streams, the name of the column by which its rows rise.
+    notices: for the user; no errors.
     depends_on: ids of the catalog relations that the query names, views among them.
-    max_buffered_bytes: how much each join of the view may keep, None: as much as there is. most_join_rows: how many
-    rows each may make in one epoch, None if the query does not say. fills, delayed: as in
-    `rules.Binding`. extension: as in `Bound`. functions: ids of the functions of SQL that the query calls.
+    max_buffered_bytes: how much each join of the view may keep; None: no limit.
+    most_join_rows: how many rows each join may make in one epoch; None if the query doesn't say.
+    fills, delayed: as in `rules.Binding`. extension: as in `Bound`.
+    functions: ids of the SQL functions that the query calls.
     """
 
     tree: Relation
@@ -124,13 +130,13 @@ class BoundQuery:
 
     @property
     def width(self) -> int:
-        """How many columns it has, without those beside its select list."""
+        """The number of its columns, without those added to its select list."""
         return len(self.columns) - (0 if self.extension is None else self.extension.beside)
 
 
 @dataclass(frozen=True)
 class Environment:
-    """Where a query stands: the text of its tree, the CTEs in sight, the scope around it."""
+    """Where a query stands: the text of its tree, the visible CTEs, the enclosing scope."""
 
     text: str
     ctes: dict[str, Cte] = field(default_factory=dict)
@@ -139,9 +145,9 @@ class Environment:
 
 @dataclass(frozen=True, eq=False)
 class Cte:
-    """A common table expression: bound anew wherever it is named in a view. Equal to itself alone.
+    """A common table expression. In a view it is bound again wherever it is named. Equal only to itself.
 
-    recursive: whether the query reads what has its own name. round: inside of such a query, its name and its columns.
+    recursive: whether the query reads its own name. round: inside such a query, its name and its columns.
     """
 
     query: exp.Expression
@@ -162,13 +168,13 @@ def value_of(column: Column) -> Value:
 
 
 def scope_columns(columns: Sequence[Column], names: Sequence[str] = ()) -> list[ScopeColumn]:
-    """The columns of a relation as a scope sees them; `names` replace the first of their names."""
+    """The columns of a relation for a scope; `names` replace the first names."""
     shown = [*names, *[c.name for c in columns[len(names) :]]]
     return [ScopeColumn(n, value_of(c)) for n, c in zip(shown, columns, strict=True)]
 
 
 def filtered(relation: Relation, parts: list[Scalar]) -> Relation:
-    """`relation` under a filter of all parts; itself for none."""
+    """`relation` under a filter of all parts; the relation itself if there are none."""
     predicate = conjunction(parts)
     return relation if predicate is None else Filter(relation, predicate)
 

@@ -1,7 +1,7 @@
-"""Queries that end: what stored relations hold now. They mean what views mean, and may do more.
+"""Queries that end: they read what relations hold now. They mean the same as views, and may do more.
 
-`BoundedRules` are the rules by which the binder reads them; what they may do beside is decided where `rules.bounded` is
-asked.
+`BoundedRules` are the rules by which the binder reads them. What else they may do is decided where `rules.bounded` is
+tested.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ from watersmeet.expressions.values import Value
 class BoundedQuery:
     """A query that ends, with its meaning.
 
-    bound: its columns have the user's names, which may repeat. read: ids of the relations whose content it reads, below
-    views too; named: of those that the query itself names. functions: ids of the functions of SQL that it calls.
+    bound: its columns have the user's names, which may repeat.
+    read: ids of the relations whose content it reads, also below views.
+    named: ids of the relations that it names itself.
+    functions: ids of the SQL functions that it calls.
     """
 
     bound: Bound
@@ -67,7 +69,7 @@ def bind_bounded(
 
 @dataclass(frozen=True)
 class BoundedRules(DialectRules):
-    """Of the rules of a dialect those that hold for queries that end, too; else plain SQL over what is stored."""
+    """The rules of a dialect that also hold for queries that end; otherwise plain SQL over stored rows."""
 
     own: DialectRules
     files: bool = True
@@ -117,7 +119,7 @@ class BoundedRules(DialectRules):
         binding: Binding,
         plain: Callable[[Part | None], Sourced],
     ) -> Sourced:
-        """What is stored of it."""
+        """The stored rows of the relation."""
         if isinstance(relation, View) and is_marked(view_statement(relation).query):
             raise error(
                 "FEATURE_NOT_SUPPORTED",

@@ -1,6 +1,4 @@
-"""The items of a FROM clause while they are joined from left to right; table functions read what stands left of
-them.
-"""
+"""The items of a FROM clause while they are joined from left to right. Table functions read the items to their left."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ from watersmeet.types import BIGINT, INTEGER
 
 
 class SetFunctions:
-    """Set-returning functions of a select list: all walked side by side (RisingWave's ProjectSet)."""
+    """The set-returning functions of a select list, walked in parallel (RisingWave's ProjectSet)."""
 
     def __init__(self, env: Environment, binding: Binding) -> None:
         self.env = env
@@ -38,7 +36,7 @@ class SetFunctions:
         self.elements: list[Column] = []
 
     def add(self, name: str, array: Value, node: exp.Expression) -> Value:
-        """The value in each row of a function with the rows `array`."""
+        """Adds a function whose rows are `array`. Returns its value in each row."""
         scalar, kind = array.finish(), array.type.element
         assert kind is not None
         if scalar.columns & {c.id for c in self.elements}:
@@ -54,14 +52,14 @@ class SetFunctions:
         return value_of(self.elements[-1])
 
     def tree(self, relation: Relation) -> Relation:
-        """`relation` with the functions' columns; itself if there are none."""
+        """`relation` with the functions' columns; the relation itself if there are none."""
         return Unnest(relation, tuple(self.arrays), tuple(self.elements)) if self.arrays else relation
 
 
 class Chain:
-    """`first JOIN …, second JOIN …`: JOIN binds closer than the comma.
+    """`first JOIN …, second JOIN …`: JOIN binds tighter than the comma.
 
-    A table function that reads columns becomes an Unnest on the item that has them, so that it never needs a join.
+    A table function that reads columns becomes an Unnest on the item with these columns, so that it never needs a join.
     """
 
     def __init__(self, env: Environment, binding: Binding, subqueries: Callable[[Scope], Subqueries]) -> None:
@@ -103,7 +101,7 @@ class Chain:
 
     @property
     def left(self) -> Scope:
-        """What can be read to the right of all items."""
+        """The scope of what can be read to the right of all items."""
         extension = self._written[0].extension if len(self._written) == 1 else None
         return Scope(
             tuple(t for s in self._written for t in s.tables),
@@ -113,7 +111,7 @@ class Chain:
         )
 
     def result(self) -> Sourced:
-        """All items joined. Joins by commas change no column, so that the written order of columns can stay."""
+        """All items joined. Joins by commas change no column, so the written column order is kept."""
         self._merge()
         relation, scope = self._items[0]
         return relation, replace(self.left, stream=scope.stream)
@@ -146,7 +144,7 @@ class Chain:
         return found
 
     def _constant(self, call: TableCall) -> Sourced:
-        """A function that reads nothing: a relation of its own."""
+        """A function that reads no columns: a relation of its own."""
         column = self.binding.new_column("dummy", INTEGER, nullable=False)
         one = Values(((Scalar(exp.Literal.number(0), INTEGER, nullable=False),),), (column,))
         arrays = self._arrays(call, Scope(outer=self.env.outer))
@@ -184,7 +182,9 @@ class Chain:
         self._written[-1] = both
 
     def _attach(self, call: TableCall, arrays: Sequence[Value], reads: frozenset[str]) -> None:
-        """`…, f(t.a)`: on the item that has the columns; items are joined only if no single one has them."""
+        """`…, f(t.a)`: attaches the function to the item with the columns. Items are joined only if no single item has
+        them all.
+        """
         if not any(reads <= relation.ids for relation, _ in self._items):
             self._merge()
         at = next(i for i, (relation, _) in enumerate(self._items) if reads <= relation.ids)

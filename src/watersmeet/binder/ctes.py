@@ -1,4 +1,4 @@
-"""WITH: the queries that it names, for views and for queries that end."""
+"""WITH and the queries that it names, for views and for queries that end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from watersmeet.errors import error
 def named_queries(clause: exp.Expression, text: str) -> Iterator[tuple[str, tuple[str, ...], exp.Expression]]:
     """The queries of a WITH in order: name, column list, tree.
 
-    DUPLICATE_OBJECT; FEATURE_NOT_SUPPORTED for what is no query.
+    DUPLICATE_OBJECT; FEATURE_NOT_SUPPORTED for anything but a query.
     """
     own: set[str] = set()
     for node in clause.expressions:
@@ -38,13 +38,13 @@ def named_queries(clause: exp.Expression, text: str) -> Iterator[tuple[str, tupl
 
 
 def names_itself(query: exp.Expression, name: str) -> bool:
-    """True if a query of WITH reads what has its own name."""
+    """True if a query of WITH reads its own name."""
     return any(isinstance(t.this, exp.Identifier) and name_of(t.this) == name for t in query.find_all(exp.Table))
 
 
 def with_ctes(query: exp.Expression, env: Environment, *, bounded: bool) -> Environment:
-    """The environment inside a query: with the CTEs of its own WITH. bounded: whether it ends, so that they may be
-    recursive.
+    """The environment inside a query, with the CTEs of its own WITH. bounded: whether the query ends, so that they may
+    be recursive.
     """
     clause = query.args.get("with_")
     if clause is None:
@@ -66,10 +66,9 @@ def with_ctes(query: exp.Expression, env: Environment, *, bounded: bool) -> Envi
 
 
 def check_unnamed(query: exp.Expression, env: Environment, binding: Binding, bind: BindQuery) -> None:
-    """The errors of what WITH defines and the query, which was bound in `env`, does not name; it depends on what that
-    reads, too.
+    """Raises the errors in CTEs that the query, bound in `env`, does not name. It depends on what they read, too.
 
-    Last ones first: they may name others.
+    The last ones come first: they may name others.
     """
     clause = query.args.get("with_")
     for node in [] if clause is None else reversed(clause.expressions):

@@ -1,4 +1,4 @@
-"""Files as items of FROM in queries that end: DuckDB's readers, with their named arguments."""
+"""Files as items of FROM, in queries that end: DuckDB's readers with their named arguments."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FILES: Final = Oracle(external_access=True)
 
 
 def files_refused(what: str, *, sql: str | None = None, span: Span | None = None) -> Error:
-    """FILES_NOT_ALLOWED for what reads files of the machine."""
+    """FILES_NOT_ALLOWED for an item that reads files of this machine."""
     return error(
         "FILES_NOT_ALLOWED",
         f"{what} is not possible on a connection that may not read files",

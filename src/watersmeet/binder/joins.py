@@ -1,4 +1,4 @@
-"""JOIN: conditions become keys and a residual, USING and NATURAL merge columns."""
+"""JOIN: conditions become keys and a residual; USING and NATURAL merge columns."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _KINDS: Final[dict[str, JoinKind]] = {"": "inner", "LEFT": "left", "RIGHT": "rig
 
 
 def join(clause: JoinClause) -> Sourced:
-    """`left JOIN right`; without a condition an inner join without keys."""
+    """`left JOIN right`; without a condition, an inner join without keys."""
     left, right, node, env, subqueries = clause.left, clause.right, clause.node, clause.env, clause.subqueries
     check_aliases(left[1], right[1], node, env)
     if node.method.upper() == "ASOF":
@@ -95,7 +95,7 @@ class _On:
         return ScopeContext(self.env.text, self.scope, "JOIN/ON", subqueries), subqueries
 
     def dependent(self, parts: Sequence[exp.Expression]) -> Relation:
-        """A LATERAL join: its condition may stand inside of the right side, because that may read the left one."""
+        """A LATERAL join. Its condition may move into the right side, because that may read the left side."""
         ctx, subqueries = self._context()
         kind: Literal["inner", "left"] = "left" if self.kind == "left" else "inner"
         if kind == "inner":
@@ -105,7 +105,7 @@ class _On:
         return Apply(self.left, right, kind, span=place_of(self.node))
 
     def joined(self, parts: Sequence[exp.Expression]) -> Relation:
-        """A join whose sides do not depend on each other. Subqueries are evaluated on the side that they read."""
+        """A join whose sides are independent. Subqueries are evaluated on the side that they read."""
         plain = [p for p in parts if not has_subquery(p)]
         others = [p for p in parts if has_subquery(p)]
         if others and self.kind == "inner":
@@ -149,7 +149,7 @@ def _is_literal_true(node: exp.Expression) -> bool:
 
 
 def check_aliases(left: Scope, right: Scope, node: exp.Join, env: Environment) -> None:
-    """DUPLICATE_OBJECT if both sides have an item of one name."""
+    """DUPLICATE_OBJECT if an item of each side has the same name."""
     clash = left.clash(right)
     if clash is not None:
         raise error(
@@ -166,7 +166,7 @@ def _both(left: Scope, right: Scope, outer: Scope | None) -> Scope:
 
 
 def _refreshed(scope: Scope, relation: Relation) -> Scope:
-    """The scope with the nullability that an outer join gives to the columns."""
+    """The scope with the nullability that an outer join gives its columns."""
     nullable = {c.id for c in relation.columns if c.nullable}
 
     def update(column: ScopeColumn) -> ScopeColumn:
@@ -230,7 +230,7 @@ def _common_column(
 
 
 def _merged(kind: JoinKind, a: Value, b: Value, ctx: Context, node: exp.Expression) -> Value:
-    """What a USING column stands for: the left side's, for RIGHT the right one's, for FULL the non-NULL one."""
+    """The value of a USING column: the left side's; for RIGHT the right side's; for FULL the one that is not NULL."""
     if kind == "full":
         shared = common_type([a.type, b.type])
         assert shared is not None
@@ -242,7 +242,7 @@ def _merged(kind: JoinKind, a: Value, b: Value, ctx: Context, node: exp.Expressi
 def split(
     parts: Sequence[exp.Expression], left: Relation, right: Relation, ctx: Context
 ) -> tuple[list[KeyPair], list[Scalar]]:
-    """The parts of a join's condition as keys (equalities between the sides) and the rest."""
+    """The parts of a join condition as keys (equalities between the sides) and the rest."""
     keys: list[KeyPair] = []
     residual: list[Scalar] = []
     for part in parts:

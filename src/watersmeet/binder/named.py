@@ -1,5 +1,5 @@
-"""The rows of what WITH names. In a view they are bound anew wherever the name is; in a query that ends they are
-evaluated once, and may be recursive.
+"""The rows of CTEs. In a view they are bound again wherever they are named; in a query that ends they are evaluated
+once, and may be recursive.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from watersmeet.expressions.values import duckdb_cast
 
 
 def named_rows(name: str, cte: Cte, binding: Binding, bind: BindQuery) -> Bound:
-    """The rows of the query that `name` stands for, under ids of their own."""
+    """The rows of the query that `name` refers to, with new ids."""
     if not binding.rules.bounded:
         binding.collected.named.setdefault(cte)
         return bind(cte.query, cte.environment, binding)
@@ -44,7 +44,7 @@ def _read(named: Named, outputs: Sequence[Output], binding: Binding) -> Bound:
 
 
 def _recursion(name: str, cte: Cte, binding: Binding, bind: BindQuery) -> Bound:
-    """`anchor UNION [ALL] step`: the step sees the columns of the anchor."""
+    """`anchor UNION [ALL] step`: the step reads the columns of the anchor."""
     node, env = cte.query, cte.environment
     assert isinstance(node, exp.Union)
     for part in ("with_", "order", "limit", "offset"):
@@ -69,7 +69,7 @@ def _recursion(name: str, cte: Cte, binding: Binding, bind: BindQuery) -> Bound:
 
 
 def _converted(step: Relation, columns: tuple[Column, ...], binding: Binding) -> Relation:
-    """The rows of a step with the types of the anchor."""
+    """The rows of a step, with the types of the anchor."""
     if all(s.type == c.type for s, c in zip(step.columns, columns, strict=True)):
         return step
     outputs = tuple(binding.new_column(c.name, c.type, nullable=True) for c in columns)

@@ -1,4 +1,4 @@
-"""How a query ends: ORDER BY, LIMIT, OFFSET, FETCH FIRST and DISTINCT ON, which make a top-N of it.
+"""ORDER BY, LIMIT, OFFSET, FETCH FIRST and DISTINCT ON, which make a top-N of a query.
 
 ORDER BY alone has no effect in a view.
 """
@@ -37,8 +37,8 @@ class Limits:
 
 
 def limits_of(node: exp.Expression, ctx: Context) -> Limits | None:
-    """What LIMIT, OFFSET and FETCH of a query say; None if it has none of them, nor an order that counts. They have to
-    be constants.
+    """LIMIT, OFFSET and FETCH of a query, which must be constants; None if it has none of them, nor an order that
+    counts.
     """
     limit, offset = node.args.get("limit"), node.args.get("offset")
     with_ties, count = False, None
@@ -58,7 +58,7 @@ def limits_of(node: exp.Expression, ctx: Context) -> Limits | None:
 
 
 def _count(node: exp.Expression, where: str, ctx: Context) -> int | None:
-    """The number that LIMIT or OFFSET gives; None for NULL."""
+    """The number in LIMIT or OFFSET; None for NULL."""
     place = Context(ctx.text, where, bounded=ctx.bounded)
     value = bind_value(node, place)
     if value.unknown:
@@ -77,7 +77,7 @@ def _count(node: exp.Expression, where: str, ctx: Context) -> int | None:
 
 
 def output_position(node: exp.Expression, names: Sequence[str | None], clause: str, ctx: Context) -> int | None:
-    """The output that an item of ORDER BY or DISTINCT ON means by its name or number; None if it is an expression."""
+    """The output that an item of ORDER BY or DISTINCT ON refers to by name or number; None if it is an expression."""
     if isinstance(node, exp.Literal) and not node.is_string:
         position = int(node.name) if node.name.isdecimal() else 0
         if not 1 <= position <= len(names):
@@ -91,7 +91,7 @@ def output_position(node: exp.Expression, names: Sequence[str | None], clause: s
 
 
 def sort_key(node: exp.Expression, value: Value, ctx: Context) -> SortKey:
-    """The key of one item of ORDER BY; NULLs are larger than all values unless it says otherwise."""
+    """The key of one item of ORDER BY. NULLs sort as larger than all values, unless the item says otherwise."""
     if value.type.name in _UNORDERED and not ctx.bounded:
         raise ctx.not_supported(f"ORDER BY of a value of type {value.type.sql}", node)
     descending = bool(node.args.get("desc"))
@@ -107,7 +107,7 @@ def ordered_items(node: exp.Expression) -> list[Any]:
 
 
 def ended(bound: Bound, node: exp.Expression, env: Environment, binding: Binding) -> Bound:
-    """A set operation, VALUES or query in parentheses with what follows it, which sees its output columns only."""
+    """A set operation, VALUES or query in parentheses with what follows it, which sees only its output columns."""
     ctx = Context(env.text, "ORDER BY", bounded=binding.rules.bounded)
     items = ordered_items(node)
     keys = [sort_key(o, _of_output(o.this, bound.outputs, ctx), ctx) for o in items]
@@ -119,13 +119,13 @@ def ended(bound: Bound, node: exp.Expression, env: Environment, binding: Binding
 
 
 def note_order(items: Sequence[exp.Expression], binding: Binding) -> None:
-    """Tells the user that ORDER BY alone changes nothing."""
+    """Notes for the user that ORDER BY alone has no effect."""
     if items:
         binding.notice(_NO_EFFECT)
 
 
 def limited(relation: Relation, keys: Sequence[SortKey], limits: Limits) -> Relation:
-    """The rows of `relation` that LIMIT and OFFSET leave."""
+    """The rows of `relation` within LIMIT and OFFSET."""
     return TopN(relation, (), tuple(keys), limits.limit, limits.offset, limits.with_ties)
 
 
@@ -155,18 +155,18 @@ class OrderLimit:
     limits: Limits | None
 
     def below(self, relation: Relation) -> Relation:
-        """`relation`, which the select list will read, with only the rows that come out."""
+        """`relation`, which the select list will read, with only the rows that are output."""
         if self.on is not None:
             relation = TopN(relation, self.on, self.keys[self._matching() :], 1)
         return relation if self.limits is None else limited(relation, self.keys, self.limits)
 
     def _matching(self) -> int:
-        """How many of the first keys are those of DISTINCT ON: all of its rows have them in common."""
+        """How many of the first keys are in DISTINCT ON, so that its rows are equal in them."""
         on = [s.expression for s in self.on or ()]
         return next((i for i, k in enumerate(self.keys) if k.value.expression not in on), len(self.keys))
 
     def check(self, ctx: Context) -> None:
-        """Raises SYNTAX_ERROR if ORDER BY does not begin with what DISTINCT ON names."""
+        """SYNTAX_ERROR if ORDER BY does not begin with the expressions of DISTINCT ON."""
         count = len({s.expression for s in self.on or ()})
         if (
             self.on is not None
@@ -180,7 +180,7 @@ class OrderLimit:
             )
 
     def above(self, relation: Relation, items: Sequence[Item], ctx: Context) -> Relation:
-        """`relation`, the distinct rows of the select list, with only those that LIMIT leaves."""
+        """`relation`, the distinct rows of the select list, with only those within LIMIT."""
         keys = []
         for key, place in zip(self.keys, ordered_items(self.node), strict=True):
             same = [i for i, (v, _, _) in enumerate(items) if v.finish().expression == key.value.expression]

@@ -1,4 +1,4 @@
-"""Queries: dispatch to SELECT, set operations and VALUES, and what may follow them."""
+"""Queries: dispatches to SELECT, set operations and VALUES, and binds what may follow them."""
 
 from __future__ import annotations
 
@@ -43,9 +43,12 @@ def bind_query(
 ) -> BoundQuery:
     """The meaning of a view's query.
 
-    text: the text that the places in `query` are in. column_names: of CREATE VIEW v (…).
-    moment, closing_us: see `Binding`. needs_names: False if unnamed output columns may stay `?column?` and names may
-    repeat. Raises UNDEFINED_*, AMBIGUOUS_COLUMN, DATATYPE_MISMATCH, COLUMN_NOT_GROUPED, EXPRESSION_WITHOUT_NAME,
+    text: the text that places in `query` refer to.
+    column_names: those of CREATE VIEW v (…).
+    moment, closing_us: see `Binding`.
+    needs_names: False if unnamed output columns may stay `?column?` and names may repeat.
+
+    Raises UNDEFINED_*, AMBIGUOUS_COLUMN, DATATYPE_MISMATCH, COLUMN_NOT_GROUPED, EXPRESSION_WITHOUT_NAME,
     DUPLICATE_COLUMN, FEATURE_NOT_SUPPORTED and SYNTAX_ERROR, all with a place.
     """
     rules = rules_of(dialect)
@@ -80,7 +83,7 @@ def bind_query(
 
 
 def bind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
-    """A query of any form, with its settings, which are of the queries inside of it, too."""
+    """A query of any form, with its settings, which also hold in nested queries."""
     node, own = binding.rules.settings(node, env.text)
     if own:
         binding = binding.rules.within(own, binding)

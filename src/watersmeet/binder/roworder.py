@@ -1,7 +1,7 @@
-"""The order in which rows came, for functions that go by it: first_value, last_value, lag and their kin.
+"""The order of rows for functions that depend on it: first_value, last_value, lag and others.
 
-A dialect says what it is (`Semantics.row_order`): the order of arrival; or ROWTIME, and of equal ones arrival, where it
-is known: rows of a join have none.
+A dialect defines it (`Semantics.row_order`): by arrival, or by ROWTIME with ties by arrival if that is known (rows of a
+join have none).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from watersmeet.expressions.context import RowOrder
 
 
 class StreamOrder(RowOrder):
-    """Of the rows of `relation`, which is read with what orders them once a function asks for it."""
+    """The row order of `relation`. The columns that order it are read only if a function needs them."""
 
     def __init__(self, relation: Relation, scope: Scope, binding: Binding) -> None:
         self.relation = relation
@@ -48,7 +48,7 @@ class StreamOrder(RowOrder):
         return (*time, *(SortKey(read(c), descending=True) for c in age))
 
     def _rowtime(self) -> Scalar | None:
-        """The time of each row: of a stream, or in a query that ends that of what is stored of it."""
+        """The time of each row of a stream; in a query that ends, of its stored rows."""
         stream = self._scope.stream
         if stream is not None or not self._binding.rules.bounded:
             return None if stream is None else stream.rowtime.value.finish()

@@ -1,9 +1,10 @@
-"""What a dialect may add to the meaning of queries: one hook for each clause, with the law that it keeps.
+"""What a dialect may add to the meaning of queries: one hook for each clause, and the law that the hook must keep.
 
-`DialectRules` is plain SQL, which may be all of a dialect. Another one is a subclass that overrides the hooks of the
-clauses in which it differs; the binder asks the rules of the dialect whose text it binds, and never for a name. A
-hook that gets `plain` may ask it for the meaning in plain SQL. A view that another dialect made is bound by the rules
-of that one. `Binding` is how a query is read: by whose rules, and over which catalog.
+`DialectRules` is plain SQL, which may be all that a dialect needs. Another dialect is a subclass that overrides the
+hooks of the clauses in which it differs. The binder asks the rules of the dialect whose text it binds, and never
+compares dialect names. A hook that gets `plain` may call it for the meaning in plain SQL. A view created in another
+dialect is bound by the rules of that dialect. `Binding` says how a query is read: by whose rules, and over which
+catalog.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ Sourced = tuple[Relation, Scope]
 
 @dataclass(frozen=True)
 class RecordsKept:
-    """How a topic keeps records. compacted: of each key the last one counts. key_format: None for a computed key."""
+    """How a topic keeps records. compacted: only the last record of each key counts. key_format: None for a computed
+    key.
+    """
 
     compacted: bool
     key_format: str | None
@@ -60,8 +63,10 @@ def _as_it_is(bound: Bound) -> Bound:
 
 @dataclass(frozen=True)
 class Reading:
-    """How a query reads its inputs. part: which of their rows count. still: what is no stream is read as it was when
-    the query started, and stands still.
+    """How a query reads its inputs.
+
+    part: which of their rows count. still: relations other than streams are read as of the start of the query, and
+    never change.
     """
 
     part: Part = "all"
@@ -70,14 +75,18 @@ class Reading:
 
 @dataclass(frozen=True)
 class Binding:
-    """How a query is read, and where to put what is found. A query inside of another may have a binding of its own.
+    """How a query is read, and where to note what is found on the way. A nested query may have a binding of its own.
 
-    rules: of the dialect whose text is bound. rules_of: those of others, by name. moment: of the start of the query:
-    the newest commit that it follows. part: which rows of the relations count: all, of append-only ones those that come
-    after the moment, or those that were there before. still: what is no stream is read as it was at that moment, and
-    stands still. settings: of the query. closing_us: rows come out once their windows are over for so long (None: as
-    they come). depends_on: ids of the relations of the catalog that the query names. fills: what it finds that caches
-    of dictionaries lack.
+    rules: those of the dialect whose text is bound.
+    rules_of: those of other dialects, by name.
+    moment: the start of the query: the newest commit that it follows.
+    part: which rows of relations count: all of them; for append-only relations, those inserted after the moment; or
+    those that existed at it.
+    still: relations other than streams are read as of that moment, and never change.
+    settings: of the query.
+    closing_us: how long after the end of their windows rows are output (None: as they arrive).
+    depends_on: ids of the catalog relations that the query names.
+    fills: rows that look-ups find and the caches of dictionaries lack.
     """
 
     catalog: Catalog
@@ -93,13 +102,13 @@ class Binding:
     collected: Collected = field(default_factory=Collected)
 
     def new_column(self, name: str, kind: SqlType, nullable: bool) -> Column:
-        """A column with an id of its own."""
+        """A column with a new id."""
         column = Column(f"#{self.collected.next_id}", name, kind, nullable)
         self.collected.next_id += 1
         return column
 
     def new_name(self) -> str:
-        """A name that no relation has, and no other query."""
+        """A name that no relation and no other query has."""
         shown = {r.shown for r in self.catalog.relations.values()}
         while True:
             name = f"~{self.collected.next_id}"
@@ -108,12 +117,12 @@ class Binding:
                 return name
 
     def notice(self, text: str) -> None:
-        """Tells the user something that is no error; each text once."""
+        """Adds a notice for the user; each text once."""
         if text not in self.collected.notices:
             self.collected.notices.append(text)
 
     def read(self, relation_id: str) -> None:
-        """Notes that the query reads what this relation has."""
+        """Notes that the query reads the content of this relation."""
         if relation_id not in self.collected.read:
             self.collected.read.append(relation_id)
 
@@ -129,9 +138,9 @@ BindQuery = Callable[[exp.Expression, Environment, Binding], Bound]
 
 @dataclass(frozen=True)
 class NamedItem:
-    """How an item of FROM is called.
+    """How an item of FROM is named.
 
-    names: of its alias' list of columns. shown: the item in errors. schema: of a relation without alias.
+    names: the column list of its alias. shown: the item in errors. schema: that of a relation without alias.
     """
 
     alias: str | None
@@ -145,11 +154,11 @@ class JoinSubqueries(SubqueryValues, Protocol):
     """The subqueries of a join's condition."""
 
     def reads(self) -> frozenset[str]:
-        """The ids of the columns around them that those read which `applied` has not taken yet."""
+        """The ids of the enclosing columns read by subqueries that `applied` has not added yet."""
         ...
 
     def applied(self, relation: Relation) -> Relation:
-        """`relation` with the columns of those that were bound since the last time."""
+        """`relation` with the columns of the subqueries bound since the last call."""
         ...
 
     def filtered(self, relation: Relation, parts: Sequence[exp.Expression], ctx: Context, clause: str) -> Relation:
@@ -159,7 +168,7 @@ class JoinSubqueries(SubqueryValues, Protocol):
 
 @dataclass(frozen=True)
 class JoinClause:
-    """A JOIN and its sides. subqueries: those of a condition over a scope."""
+    """A JOIN and its sides. subqueries: the subqueries of a condition over a scope."""
 
     left: Sourced
     right: Sourced
@@ -171,8 +180,11 @@ class JoinClause:
 
 @dataclass(frozen=True)
 class Groups:
-    """A SELECT that groups. node: as its select list is bound. hidden: the first item of that is not in the list that
-    was written. finish: what becomes of the bound query.
+    """A SELECT that groups.
+
+    node: the SELECT whose select list is bound.
+    hidden: whether the first item of that list is not in the list as written.
+    finish: turns the bound query into the final one.
     """
 
     node: exp.Select
@@ -182,9 +194,12 @@ class Groups:
 
 @dataclass(frozen=True)
 class SelectList:
-    """A bound select list. hidden: as in `Groups`. ordered: rows come in the order that ORDER BY may ask for.
+    """A bound select list.
 
-    beside: how many of the last items are not what is selected. finish: what becomes of the bound query.
+    hidden: as in `Groups`.
+    ordered: rows come in the order that ORDER BY may ask for.
+    beside: how many of the last items are additions to the list.
+    finish: turns the bound query into the final one.
     """
 
     items: Sequence[Item]
@@ -218,44 +233,44 @@ class DialectRules:
     # -- a query as a whole -------------------------------------------------------------------------------------
 
     def reading(self, query: exp.Expression) -> Reading:
-        """How the outermost query reads its inputs, also those of views that other dialects made.
+        """How the outermost query reads its inputs, including those of views created in other dialects.
 
-        Law: it hangs on the query's own words alone.
+        Law: it depends on the query's own text alone.
         """
         return Reading()
 
     def settings(self, node: exp.Expression, text: str) -> tuple[exp.Expression, Mapping[str, str]]:
-        """The query without what it says of how it is run, and that, by name.
+        """The query without its clauses about how to run it, and these settings by name.
 
-        Law: the tree that is given is not changed; what comes back has no part that only this hook reads.
+        Law: the given tree is not changed; the result has no part that only this hook reads.
         """
         return node, {}
 
     def within(self, settings: Mapping[str, str], binding: Binding) -> Binding:
-        """The binding inside of a query with such settings, which are not empty.
+        """The binding inside a query with these settings, which are not empty.
 
-        Law: settings hold in the queries inside, unless these say otherwise.
+        Law: settings also hold in nested queries, unless these have their own.
         """
         raise NotImplementedError(f"{self.name} has no settings: {sorted(settings)}, {binding.part}")
 
     def emission(self, query: exp.Expression) -> tuple[exp.Expression, Emission | None]:
-        """The query without its words on when its output comes, and these; None where it has none.
+        """The query without its clause about when it outputs rows, and that clause or None.
 
-        Law: the tree that is given is not changed.
+        Law: the given tree is not changed.
         """
         return query, None
 
     def request(self, query: exp.Expression, text: str) -> Request:
-        """A SELECT that runs until it is stopped, and what it says of its output.
+        """A SELECT that runs until it is stopped, and what it says about its output.
 
-        Law: the query that comes back gives the rows of which the output is told.
+        Law: the query in the result gives the rows that this output is about.
         """
         query, emission = self.emission(query)
         query, limit, offset = with_limit(query)
         return Request(query, emission or Emission(), limit, offset)
 
     def told(self, query: BoundQuery, asked: exp.Expression, text: str) -> Relation:
-        """The rows that a query which runs gives whoever reads it. asked: as it was written.
+        """The rows that a running query gives its reader. asked: the query as written.
 
         Law: they begin with the query's columns.
         """
@@ -264,34 +279,34 @@ class DialectRules:
     def records_kept(self, query: BoundQuery) -> RecordsKept | None:
         """How a topic keeps the records of a query; None if the query reads no records.
 
-        Law: what the topic keeps so, read as a topic, is what the query reads as.
+        Law: records kept so, when the topic is read, are records of the query's own kind.
         """
         return None
 
     def records_of(self, query: BoundQuery) -> Relation:
         """The records that a processor writes to its topic: the changes of its query.
 
-        Law: what they make of the topic, read as it is kept, is the query's result.
+        Law: the topic, read as its records are kept, has the query's result.
         """
         raise NotImplementedError(f"{self.name} has no processors: {query.columns}")
 
     def described(self, relation: CatalogRelation, plain: Callable[[], list[Described]]) -> list[Described]:
-        """What DESCRIBE shows of a relation: its columns, then what else there is to say of it.
+        """What DESCRIBE shows of a relation: its columns, then its other properties.
 
-        Law: what SELECT can name comes under that name.
+        Law: every column that SELECT can name appears under that name.
         """
         return plain()
 
     def check_query(self, query: exp.Expression, tree: Relation, text: str) -> None:
-        """Raises for a whole query, or that of a view, whose parts have a meaning and which as a whole has none.
+        """Raises an error for a whole query, or a view's query, that has no meaning although its parts have one.
 
         Law: it changes nothing.
         """
 
     def rowtime(self, tree: Relation) -> str | None:
-        """The name of the column by which the rows of a whole query rise; None if none does.
+        """The name of the column by which the rows of a whole query rise; None if there is none.
 
-        Law: no row comes after one with a greater value there.
+        Law: no row comes after one with a greater value in that column.
         """
         return None
 
@@ -305,9 +320,9 @@ class DialectRules:
         binding: Binding,
         plain: Callable[[], Sourced],
     ) -> Sourced:
-        """An item of FROM, without joins that hang on it. select: the SELECT around it.
+        """An item of FROM, without the joins attached to it. select: the enclosing SELECT.
 
-        Law: what its scope offers, the relation has.
+        Law: the relation has every column that the scope offers.
         """
         return plain()
 
@@ -319,31 +334,31 @@ class DialectRules:
         binding: Binding,
         plain: Callable[[Part | None], Sourced],
     ) -> Sourced:
-        """The rows of a relation of the catalog, as an item of FROM. plain: with the part of it that counts, None for
-        what the query reads of all.
+        """The rows of a catalog relation, as an item of FROM. plain: binds it, given which rows count; None: those that
+        the query reads of every relation.
 
-        Law: after every epoch it is what the words at its name make of the relation's content.
+        Law: after every epoch they are what the clauses at the relation's name make of its content.
         """
         return plain(None)
 
     def item_scope(self, tree: Relation, item: NamedItem, env: Environment, bound: Bound | None = None) -> Scope:
-        """What can be read of an item of FROM. bound: of a query, what it gives.
+        """The columns of an item of FROM that can be read. bound: the result of a query as the item.
 
-        Law: each visible column has one name, and the item's list of names replaces the first of them. SYNTAX_ERROR
-        for a list that is too long.
+        Law: each visible column has one name, and the item's list of names replaces the first ones. SYNTAX_ERROR for a
+        list that is too long.
         """
         check_alias_list(item.names, len(tree.columns), item.shown, env.text, place_of(item.node))
         return single(item.alias, scope_columns(tree.columns, item.names), item.schema)
 
     def time_columns(self, relation: CatalogRelation) -> Mapping[str, Watermark]:
-        """The columns of a relation whose watermarks hold for queries, with these.
+        """The columns of a relation whose watermarks queries may use, with these watermarks.
 
-        Law: no row comes later with a lower value that counts.
+        Law: no later row that counts has a lower value.
         """
         return {} if relation.topic is not None else relation.time_columns  # records may be late
 
     def check_ending(self, node: exp.Expression, text: str) -> None:
-        """Raises for what a query that ends can't have: a SELECT, an item of FROM, a join.
+        """Raises an error for clauses that a query that ends can't have: in a SELECT, an item of FROM, or a join.
 
         Law: it changes nothing.
         """
@@ -351,17 +366,17 @@ class DialectRules:
     # -- joins --------------------------------------------------------------------------------------------------
 
     def check_join(self, node: exp.Join, text: str) -> None:
-        """Raises for a kind of join that the dialect does not have, also in queries that end."""
+        """Raises an error for a kind of join that the dialect lacks, also in queries that end."""
 
     def join(self, clause: JoinClause, plain: Callable[[JoinClause], Sourced]) -> Sourced:
-        """What a JOIN gives.
+        """The result of a JOIN.
 
-        Law: every column of both sides stays in the relation, under the ids that its scope has.
+        Law: the relation has every column of both sides, under the ids in its scope.
         """
         return plain(clause)
 
     def bounded_join(self, clause: JoinClause, plain: Callable[[JoinClause], Sourced]) -> Sourced:
-        """What a JOIN gives in a query that ends.
+        """The result of a JOIN in a query that ends.
 
         Law: that of `join`.
         """
@@ -370,7 +385,7 @@ class DialectRules:
     # -- SELECT -------------------------------------------------------------------------------------------------
 
     def check_select(self, node: exp.Select, text: str) -> None:
-        """Raises for what a SELECT of a view can't have, before any of it is bound."""
+        """Raises an error for clauses that a SELECT of a view can't have, before any of it is bound."""
 
     def select(
         self,
@@ -380,9 +395,9 @@ class DialectRules:
         env: Environment,
         binding: Binding,
     ) -> tuple[exp.Select, Relation]:
-        """A SELECT over the rows that WHERE left, and these, before the select list and GROUP BY are bound.
+        """A SELECT and the rows that pass WHERE, before the select list and GROUP BY are bound.
 
-        Law: the tree that is given is not changed; the scope stays true of the relation.
+        Law: the given tree is not changed; the scope still matches the relation.
         """
         return node, relation
 
@@ -394,9 +409,9 @@ class DialectRules:
         env: Environment,
         binding: Binding,
     ) -> Groups:
-        """A SELECT that groups, or has aggregate functions, over the rows that WHERE left.
+        """A SELECT with groups or aggregate functions, over the rows that pass WHERE.
 
-        Law: what it says of the end of groups holds for every row: none changes a group that has come out as final.
+        Law: no row changes a group that was output as final.
         """
         return Groups(node)
 
@@ -408,16 +423,16 @@ class DialectRules:
         scope: Scope,
         ctx: Context,
     ) -> SelectList:
-        """The select list with its stars expanded. relation, scope: of the rows below groups. ctx: above these.
+        """The select list with its stars expanded. relation, scope: of the rows below groups. ctx: above groups.
 
-        Law: what was written stays together and in order.
+        Law: the items as written stay together and in order.
         """
         return SelectList(items)
 
     def starred(self, columns: Sequence[ScopeColumn], node: exp.Expression, text: str) -> Sequence[ScopeColumn]:
-        """What `*` means of all columns that can be read, also in queries that end.
+        """The columns that `*` stands for, of all columns that can be read; also in queries that end.
 
-        Law: it leaves columns out, and gives none another name.
+        Law: it may leave columns out, but renames none.
         """
         return columns
 
@@ -431,7 +446,7 @@ class DialectRules:
     ) -> Value:
         """The value of an aggregate function that may get no rows, also in queries that end. scope: of the rows below.
 
-        Law: where there are rows it is the value that is given.
+        Law: if there are rows, it is the given value.
         """
         return value
 
@@ -447,6 +462,6 @@ class DialectRules:
     ) -> Bound:
         """UNION, INTERSECT, EXCEPT. bind: binds a query.
 
-        Law: it has the columns of its left side.
+        Law: the result has the columns of the left side.
         """
         return plain(node, env, binding, bind)

@@ -1,4 +1,4 @@
-"""Names: which columns can be read at a place, and under which names."""
+"""Scopes: which columns can be read at a place, and by which names."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ class ScopeTable:
     """An item of FROM under its alias (None: it has none, so its columns can't be qualified).
 
     hidden: columns that `*` leaves out.
-
-    schema: of a relation without alias, so that its columns are `schema.relation.column`, too.
+    schema: that of a relation without alias, so that its columns can also be written `schema.relation.column`.
     """
 
     alias: str | None
@@ -51,7 +50,7 @@ class ScopeTable:
 
 @dataclass(frozen=True, slots=True)
 class StreamInput:
-    """What makes relations streams in dialects with ROWTIME: the time of each row, in the order of which they come.
+    """What makes a relation a stream in dialects with ROWTIME: the time of each row, by which the rows are ordered.
 
     window: which rows take part in a join with another stream; None: those of the current rowtime.
     """
@@ -62,7 +61,7 @@ class StreamInput:
 
 @dataclass(frozen=True)
 class Extension:
-    """What a dialect alone knows of a scope or a query, in a class of its own. General modules hand it on.
+    """What only a dialect knows about a scope or a query, in a class of its own. General modules just pass it on.
 
     beside: how many of a query's last columns are not in its select list.
     """
@@ -72,13 +71,16 @@ class Extension:
 
 @dataclass(frozen=True)
 class Scope:
-    """What FROM offers.
+    """The columns that FROM offers.
 
-    tables: for `alias.column` and `alias.*`. visible: for `column` and `*`; a column that USING
-    merged is in it once, first. outer: the scope around a subquery. from_inside: what one of its
-    columns is to a subquery in it, if not itself (above a GROUP BY). extension: what the dialect adds to it.
-    stream: the rowtime of all together, in a dialect with rowtimes; None for what is no stream. order: that of the
-    rows of all together, in a dialect that goes by it. bounded: of the scope around a query that ends.
+    tables: for `alias.column` and `alias.*`.
+    visible: for `column` and `*`. A column merged by USING is in it once, first.
+    outer: the scope around a subquery.
+    from_inside: the value that a column has in a subquery, if it is another one (above a GROUP BY).
+    extension: what the dialect adds.
+    stream: the rowtime of all items together, in a dialect with rowtimes; None unless they are a stream.
+    order: the row order of all items together, in a dialect that uses it.
+    bounded: whether the enclosing query ends.
     """
 
     tables: tuple[ScopeTable, ...] = ()
@@ -92,22 +94,22 @@ class Scope:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether it is of a query that ends."""
+        """Whether it belongs to a query that ends."""
         return self.bounded or (self.outer is not None and self.outer.is_bounded)
 
     @cached_property
     def ids(self) -> frozenset[str]:
-        """The ids of the columns that can be read, without those of the scopes around it."""
+        """The ids of the columns that can be read, without those of enclosing scopes."""
         columns = [*self.visible, *self._rowtime, *[c for t in self.tables for c in (*t.columns, *t.hidden)]]
         return frozenset().union(*[columns_of(c.value) for c in columns])
 
     @property
     def ids_around(self) -> frozenset[str]:
-        """The ids of the columns that only the scopes around this one give."""
+        """The ids of the columns that only enclosing scopes have."""
         return frozenset() if self.outer is None else self.outer.ids | self.outer.ids_around
 
     def gives(self, value: Value) -> bool:
-        """True if the value reads a column of this scope, and not only of those around it."""
+        """True if the value reads a column of this scope, and not only of enclosing ones."""
         return bool(columns_of(value) & self.ids)
 
     def resolve(self, node: exp.Column, ctx: Context) -> Value:
@@ -120,7 +122,7 @@ class Scope:
         raise self._unknown(node, ctx)
 
     def _nested(self, node: exp.Column, ctx: Context) -> Value | None:
-        """`source.field.field` and `field.field`, in grammars that write fields of fields so; None if it is none."""
+        """The value of `source.field.field` or `field.field`, in grammars with this notation; None if it isn't one."""
         parts = node.parts
         for n in range(len(parts) - 1, 0, -1):
             column = exp.column(*[p.copy() for p in reversed(parts[:n])])
@@ -157,12 +159,12 @@ class Scope:
 
     @staticmethod
     def qualifier(node: exp.Column) -> tuple[str, ...]:
-        """What stands in front of a column: a relation, or a schema and a relation."""
+        """The qualifier of a column: a relation, or a schema and a relation."""
         table, schema = name_of(node.args["table"]), node.args.get("db")
         return (table,) if schema is None else (comparable_schema(name_of(schema)), table)
 
     def _seen(self, node: exp.Column, ctx: Context) -> Value | None:
-        """What a subquery finds in this scope."""
+        """The value that a subquery finds in this scope."""
         found = self._find(node, ctx)
         if found is None or self.from_inside is None or not self.gives(found):
             return found
@@ -210,7 +212,7 @@ class Scope:
         return names + (self.outer._names() if self.outer else [])
 
     def aliases(self, parts: int) -> list[str]:
-        """What can stand in front of a column, in so many parts."""
+        """The possible qualifiers of a column with that many parts."""
         names = [
             t.alias if parts == 1 else f"{t.schema}.{t.alias}"
             for t in self.tables
@@ -219,11 +221,11 @@ class Scope:
         return names + (self.outer.aliases(parts) if self.outer else [])
 
     def table(self, *qualifier: str) -> ScopeTable | None:
-        """The item of FROM with this alias, or of this schema and name."""
+        """The item of FROM with this alias, or with this schema and name."""
         return next((t for t in self.tables if t.is_called(qualifier)), None)
 
     def clash(self, other: Scope) -> str | None:
-        """An alias that an item of both has; not the name of two relations in different schemas."""
+        """An alias that both scopes have, other than the name of two relations in different schemas."""
         for table in other.tables:
             for mine in self.tables:
                 schemas = {mine.schema, table.schema}
@@ -235,13 +237,13 @@ class Scope:
 def single(
     alias: str | None, columns: Sequence[ScopeColumn], schema: str | None = None, stream: StreamInput | None = None
 ) -> Scope:
-    """The scope of one item of FROM. schema: of a relation without alias."""
+    """The scope of a single item of FROM. schema: that of a relation without alias."""
     hidden = () if stream is None else (stream.rowtime,)
     return Scope((ScopeTable(alias, tuple(columns), hidden, schema),), tuple(columns), stream=stream)
 
 
 def named(columns: Sequence[ScopeColumn], identifier: exp.Expression) -> list[ScopeColumn]:
-    """The columns of that name; where there are none, of a name without quotes those that differ in case alone."""
+    """The columns of that name. If there are none and the name is unquoted, those that differ in case only."""
     name = name_of(identifier)
     found = [c for c in columns if c.name == name]
     if not found and is_folded(identifier):
@@ -250,7 +252,7 @@ def named(columns: Sequence[ScopeColumn], identifier: exp.Expression) -> list[Sc
 
 
 class SubqueryValues(Protocol):
-    """What knows the subqueries of a clause."""
+    """Knows the values of a clause's subqueries."""
 
     def value(self, node: exp.Expression, ctx: Context, /) -> Value | None:
         """The value of an expression that is a subquery, else None."""
@@ -258,7 +260,7 @@ class SubqueryValues(Protocol):
 
 
 class ScopeContext(Context):
-    """An expression that reads the columns of a scope; with `subqueries` it may have some."""
+    """The context of expressions that read the columns of a scope; with `subqueries` they may have some."""
 
     def __init__(self, text: str, scope: Scope, clause: str, subqueries: SubqueryValues | None = None) -> None:
         super().__init__(text, clause, bounded=scope.is_bounded)
@@ -279,7 +281,7 @@ class ScopeContext(Context):
 def qualified_items(
     items: Sequence[tuple[Value, str | None, exp.Expression]], scope: Scope
 ) -> list[tuple[Value, str | None, exp.Expression]]:
-    """The items of a select list, of which a later one of the same name has its relation in front."""
+    """The items of a select list; later items with an earlier name get their relation in front."""
     owners = {i: t.alias for t in scope.tables if t.alias for c in (*t.columns, *t.hidden) for i in columns_of(c.value)}
     seen: set[str | None] = set()
     named: list[tuple[Value, str | None, exp.Expression]] = []
@@ -297,7 +299,7 @@ def _is_named(node: exp.Expression) -> bool:
 
 
 def unaliased_name(node: exp.Expression, place: int, semantics: Semantics) -> str | None:
-    """The name of a select item without alias, at a place in the list counted from 0; None if it has none."""
+    """The name of a select item without alias, at an index (from 0) of the list; None if it has none."""
     if semantics.unnamed == "numbered" and not isinstance(node, exp.Column):
         return f"EXPR${place}"
     if semantics.unnamed == "text" and not isinstance(node, (exp.Column, Inlined)):
@@ -354,7 +356,7 @@ def item_name(node: exp.Expression) -> str | None:
 
 
 def unknown_source(alias: str, node: exp.Expression) -> str:
-    """The message for what stands in front of a column and is no item of FROM, in the words of the node's grammar."""
+    """The message for a qualifier that is no item of FROM, in the words of the node's grammar."""
     if isinstance(node, ColumnPath):
         return f'unknown source "{alias}"'
     return f'missing FROM-clause entry for table "{alias}"'

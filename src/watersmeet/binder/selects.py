@@ -71,7 +71,7 @@ class Selecting:
         return self.selected(rows, scope)
 
     def _subqueries(self, scope: Scope) -> Subqueries:
-        """Those of a clause whose columns are those of `scope`."""
+        """The subqueries of a clause over the columns of `scope`."""
         return Subqueries(self.env, self.binding, self.bind, scope)
 
     def _check(self) -> None:
@@ -83,7 +83,7 @@ class Selecting:
     # -- FROM ---------------------------------------------------------------------------------------------------
 
     def source(self) -> Sourced:
-        """FROM with its joins; one row without columns that can be read if there is none."""
+        """FROM with its joins; without FROM, one row without columns that can be read."""
         clause = self.node.args.get("from_")
         if clause is None:
             column = self.binding.new_column("dummy", INTEGER, nullable=False)
@@ -106,7 +106,7 @@ class Selecting:
         return chain
 
     def _call(self, node: exp.Expression) -> TableCall | None:
-        """The set-returning functions that an item of FROM is."""
+        """The set-returning functions of an item of FROM."""
         found = None if window_call(node) is not None else table_call(node)
         return None if found is not None and found.calls[0][0] in self.rules.readers else found
 
@@ -114,7 +114,7 @@ class Selecting:
         check_arguments(node, _JOIN | own_parts(node), self.env.text, "a join")
 
     def _item(self, node: exp.Expression, left: Scope | None = None) -> Sourced:
-        """An item of FROM with the joins that hang on it. left: what stands to its left, for LATERAL."""
+        """An item of FROM with the joins attached to it. left: the items to its left, for LATERAL."""
         alone = self.rules.item(node, self.node, self.env, self.binding, lambda: self._alone(node, left))
         return self._nested(alone, node)
 
@@ -140,8 +140,8 @@ class Selecting:
         raise not_supported(f"{kind_of(node).__name__.upper()} in FROM of {self.rules.query_called}", node, self.env)
 
     def _asked_for_rows(self) -> bool:
-        """Whether the query is a subquery that rows of a stream ask when they come: not groups, which come and go until
-        they are closed.
+        """Whether the query is a subquery evaluated when rows of a stream arrive: not for groups, which change until
+        they close.
         """
         around = self.env.outer
         while around is not None and around.stream is None:
@@ -191,7 +191,7 @@ class Selecting:
     # -- the select list ----------------------------------------------------------------------------------------
 
     def selected(self, rows: StreamOrder, scope: Scope) -> Bound:
-        """GROUP BY, HAVING, the select list and DISTINCT over what WHERE left."""
+        """GROUP BY, HAVING, the select list and DISTINCT over the rows that pass WHERE."""
         subqueries = self._subqueries(scope)
         below = ScopeContext(self.env.text, scope, "SELECT", subqueries)
         windows = Windows(self.node.args.get("windows") or (), below, self.binding)
@@ -219,7 +219,7 @@ class Selecting:
     def _listed(
         self, ctx: Context, relation: Relation, scope: Scope, windows: Windows
     ) -> tuple[SelectList, OrderLimit]:
-        """The select list and what ends the query, which may call window functions. relation: below groups."""
+        """The select list, and ORDER BY and LIMIT, which may call window functions. relation: below groups."""
         ctx.windowing = windows
         listed = self.rules.select_list(self.items(ctx, scope), self.node, relation, scope, ctx)
         order_limit = order_limit_of(self.node, listed.items, ctx)
@@ -229,7 +229,7 @@ class Selecting:
     def _grouped(
         self, rows: StreamOrder, below: ScopeContext, windows: Windows
     ) -> tuple[Relation, SelectList, OrderLimit]:
-        """The groups that HAVING leaves, and the select list over them."""
+        """The groups that pass HAVING, and the select list over them."""
         having = self.node.args.get("having")
         ctx = self._grouping(self.node.args.get("group"), below, below.scope)
         inside = replace(below.scope, from_inside=ctx.grouped)
@@ -245,7 +245,7 @@ class Selecting:
         return in_items.applied(having_parts(grouped)), listed, order_limit
 
     def items(self, ctx: Context, scope: Scope) -> list[Item]:
-        """The select list with stars expanded: value, name (None: it has none), place."""
+        """The select list with stars expanded: value, name (None: without name), place."""
         found: list[Item] = []
         for node in self.node.expressions:
             star = star_of(node)
@@ -336,7 +336,7 @@ class Selecting:
         return [(bind_value(aliased(node, self.node.expressions, scope) or node, inside), item_name(node))]
 
     def _select_item(self, node: exp.Literal, ctx: ScopeContext, scope: Scope) -> tuple[Value, str | None]:
-        """GROUP BY 1: the first item of the select list."""
+        """The item that a number in GROUP BY refers to, counted from 1."""
         position = int(node.name) if node.name.isdecimal() else 0
         items: list[exp.Expression | Value] = []
         names: list[str | None] = []

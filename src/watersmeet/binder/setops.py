@@ -1,7 +1,7 @@
 """UNION, INTERSECT and EXCEPT, each also with ALL.
 
-A tree of set operations is one aggregate, unless a conversion between them could make rows equal: it counts each row by
-the inputs in which it is, and these counts decide how often the row comes out (SQL:2023, 7.17, general rules 3).
+A tree of set operations is one aggregate, unless a conversion between them could make rows equal. It counts each row by
+the inputs that have it, and these counts decide how often the row is output (SQL:2023, 7.17, general rules 3).
 
     (a EXCEPT b) INTERSECT ALL c   ->   Repeat(least(na > 0 AND NOT nb > 0, nc), Aggregate(na, nb, nc, Union(a, b, c)))
 """
@@ -36,7 +36,7 @@ _KINDS: Final[dict[type[exp.SetOperation], Kind]] = {
 
 @dataclass(frozen=True)
 class _Counted:
-    """The rows of all leaves that have this tag."""
+    """The rows of all leaves with this tag."""
 
     tag: int
 
@@ -50,7 +50,9 @@ class _Once:
 
 @dataclass(frozen=True)
 class _Combined:
-    """UNION ALL, INTERSECT ALL or EXCEPT ALL; EXCEPT without ALL if `once` (INTERSECT is `_Once` of its ALL form)."""
+    """UNION ALL, INTERSECT ALL or EXCEPT ALL; with `once`, EXCEPT without ALL (INTERSECT is `_Once` of
+    INTERSECT ALL).
+    """
 
     kind: Kind
     left: _Shape
@@ -63,7 +65,7 @@ _Shape = _Counted | _Once | _Combined
 
 @dataclass(frozen=True)
 class _Tree:
-    """A tree of set operations: its leaves, the tag of each, and what becomes of the counts by tag."""
+    """A tree of set operations: its leaves, the tag of each, and how the counts by tag are combined."""
 
     leaves: tuple[Bound, ...]
     places: tuple[exp.Expression, ...]
@@ -72,13 +74,13 @@ class _Tree:
 
     @property
     def is_union(self) -> bool:
-        """True if there is nothing but UNION [ALL] in it, so that its rows may be converted before or after."""
+        """True if it is UNION [ALL] only, so that its rows may be converted before or after it."""
         return isinstance(self.shape, _Counted) or (
             isinstance(self.shape, _Once) and isinstance(self.shape.of, _Counted)
         )
 
     def keeps(self, kinds: Sequence[SqlType]) -> bool:
-        """True if rows of the leaves that differ also differ as `kinds`."""
+        """True if different rows of the leaves are still different as `kinds`."""
         return all(is_exact(o.column.type, k) for leaf in self.leaves for o, k in zip(leaf.outputs, kinds, strict=True))
 
 
@@ -94,7 +96,7 @@ class _Binder:
     bind: BindQuery
 
     def tree(self, node: exp.Expression) -> _Tree:
-        """The set operations from `node` down; what is no set operation, or has a clause of its own, is a leaf."""
+        """The set operations from `node` down. Anything else, or a query with clauses of its own, is a leaf."""
         spine: list[exp.SetOperation] = []
         while isinstance(node, exp.SetOperation) and (not spine or _is_bare(node)):
             check_arguments(node, QUERY_PARTS, self.env.text, "a query")
@@ -132,7 +134,7 @@ class _Binder:
         return _Tree((*left.leaves, *right.leaves), (*left.places, *right.places), tags, shape)
 
     def _settled(self, tree: _Tree, kind: Kind, kinds: Sequence[SqlType], *, once: bool) -> _Tree:
-        """`tree` as part of a larger tree: a leaf, unless its rows can be counted together with the others'."""
+        """`tree` as part of a larger tree: a leaf, unless its rows can be counted together with the others."""
         if isinstance(tree.shape, _Counted):  # rows are counted as they are: nothing to be lost by a conversion
             return tree
         if kind == "UNION" and not once:  # UNION ALL has no state that could take the part's
@@ -145,7 +147,7 @@ class _Binder:
         return _Tree((self.bound(tree),), tree.places[:1], (0,), _Counted(0))
 
     def bound(self, tree: _Tree) -> Bound:
-        """The relation that a tree gives."""
+        """The relation of a tree."""
         if len(tree.leaves) == 1:
             return tree.leaves[0]
         ctx = Context(self.env.text, "a set operation")
@@ -173,7 +175,7 @@ class _Binder:
         return Bound(made, outputs)
 
     def _counted(self, tree: _Tree, parts: Sequence[Relation], columns: tuple[Column, ...]) -> Relation:
-        """Counts each row by tag; the counts say how often it comes out."""
+        """Counts each row by tag. The counts decide how often it is output."""
         new = self.binding.new_column
         tags = sorted(set(tree.tags))
         marks = tuple(new(f"in_{t}", BOOLEAN, nullable=False) for t in tags)
@@ -200,7 +202,7 @@ def _is_bare(node: exp.SetOperation) -> bool:
 
 
 def _unwrapped(node: exp.Expression) -> exp.Expression:
-    """The query inside of parentheses that have nothing but it."""
+    """The query inside parentheses that contain nothing else."""
     while isinstance(node, (exp.Subquery, exp.Paren)) and not any(v for k, v in node.args.items() if k != "this"):
         node = node.this
     return node
@@ -215,7 +217,7 @@ def _shifted(shape: _Shape, by: int) -> _Shape:
 
 
 def _is_once(shape: _Shape) -> bool:
-    """True if no row comes out twice."""
+    """True if no row is output twice."""
     if isinstance(shape, _Combined):
         if shape.kind == "UNION":
             return False
@@ -224,7 +226,7 @@ def _is_once(shape: _Shape) -> bool:
 
 
 def _present(shape: _Shape, counts: dict[int, Column]) -> exp.Expression:
-    """Whether a row comes out at all."""
+    """Whether a row is output at all."""
     if isinstance(shape, _Counted):
         return exp.GT(this=column_ref(counts[shape.tag].id), expression=number(0))
     if isinstance(shape, _Once):
@@ -239,7 +241,7 @@ def _present(shape: _Shape, counts: dict[int, Column]) -> exp.Expression:
 
 
 def _times(shape: _Shape, counts: dict[int, Column]) -> exp.Expression:
-    """How often a row comes out."""
+    """How often a row is output."""
     if isinstance(shape, _Counted):
         return column_ref(counts[shape.tag].id)
     if isinstance(shape, _Once) or shape.once:

@@ -60,7 +60,7 @@ SELECT_PARTS: Final = frozenset(
 
 
 def check_arguments(node: exp.Expression, known: frozenset[str], text: str, what: str) -> None:
-    """FEATURE_NOT_SUPPORTED for parts of a node that nobody reads: nothing is dropped in silence."""
+    """FEATURE_NOT_SUPPORTED for parts of a node that nobody reads, so that nothing is ignored silently."""
     for name, part in node.args.items():
         if part and name not in known:
             first = part[0] if isinstance(part, list) else part
@@ -109,7 +109,7 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
 
 
 def _rows(relation: CatalogRelation, item: NamedItem, env: Environment, binding: Binding, bind: BindQuery) -> Sourced:
-    """The rows of a relation of which the part counts that `binding` says."""
+    """The rows of a relation that count according to `binding`."""
     node = item.node
     if is_looked_up(node):
         check_relation(relation, node, env)
@@ -126,9 +126,9 @@ def _rows(relation: CatalogRelation, item: NamedItem, env: Environment, binding:
 
 
 def catalog_relation(node: exp.Table, catalog: Catalog, text: str, ctes: Iterable[str]) -> CatalogRelation:
-    """The relation that a name in FROM stands for, with or without a schema; UNDEFINED_RELATION.
+    """The relation that a name in FROM refers to, with or without a schema; UNDEFINED_RELATION.
 
-    ctes: names that are near, too.
+    ctes: further names for the hint.
     """
     found = relation_in_from(node, catalog)
     if found is None:
@@ -146,7 +146,7 @@ def catalog_relation(node: exp.Table, catalog: Catalog, text: str, ctes: Iterabl
 
 
 def _part(relation: CatalogRelation, binding: Binding) -> Part:
-    """Which rows of a relation count: an external table stands still (TP-18), a dictionary follows its source
+    """Which rows of a relation count: an external table never changes (TP-18), a dictionary follows its source
     (TP-19).
     """
     if relation.dictionary is not None:
@@ -157,7 +157,7 @@ def _part(relation: CatalogRelation, binding: Binding) -> Part:
 def _cut(tree: Scan, node: exp.Table, binding: Binding) -> Relation:
     """The part of a relation that counts.
 
-    What is no stream beside streams stands still, unless the query says that it follows it.
+    Beside streams, other relations never change, unless the query says that it follows them.
     """
     if binding.part == "before" or (binding.still and not tree.watermarks and not is_looked_up(node)):
         return Cut(tree, "before", binding.moment)
@@ -166,7 +166,7 @@ def _cut(tree: Scan, node: exp.Table, binding: Binding) -> Relation:
 
 
 def scan(relation: CatalogRelation, binding: Binding) -> Scan:
-    """The scan of a stored relation or source; of an index, of its table."""
+    """The scan of a stored relation or source; for an index, of its table."""
     if isinstance(relation, Index):
         relation = binding.catalog.relations[relation.depends_on[0]]
         binding.depend(relation.id)
@@ -187,7 +187,7 @@ def scan(relation: CatalogRelation, binding: Binding) -> Scan:
 
 
 def _inline(view: CatalogRelation, binding: Binding, bind: BindQuery) -> Relation:
-    """The tree of a view's own query, its columns under the view's names."""
+    """The tree of a view's own query, its columns with the view's names."""
     statement = view_statement(view)
     rules = binding.rules_of(view.dialect)
     inner = replace(binding, rules=rules, catalog=binding.catalog.seen_by(view), depends_on=[])
@@ -205,7 +205,7 @@ def _inline(view: CatalogRelation, binding: Binding, bind: BindQuery) -> Relatio
 
 
 def view_statement(view: CatalogRelation) -> CreateView:
-    """The parsed statement that made a view, in the dialect that it was made in."""
+    """The parsed statement that created a view, in the dialect that it was created in."""
     text = view.view_text
     statement = read_script(text, language_named(view.dialect))[0]
     assert isinstance(statement, CreateView), f"{view.name} is stored as {view.sql}"
@@ -229,7 +229,7 @@ def _bind_cte(
 
 
 def bind_derived(node: exp.Subquery | exp.Lateral, env: Environment, binding: Binding, bind: BindQuery) -> Sourced:
-    """`(SELECT …) alias`; env: without its neighbours unless it is LATERAL."""
+    """`(SELECT …) alias`. env: without its neighbours, unless it is LATERAL."""
     bound = bind(node.this, env, binding)
     alias, names = alias_of(node)
     item = NamedItem(alias, names, f'table "{alias}"', node)

@@ -1,9 +1,8 @@
 """Subqueries in expressions: scalar, EXISTS, IN, ANY, ALL. Each becomes a dependent join, which the algebra unnests.
 
-A condition that is nothing but EXISTS or IN filters by a semi or anti join; elsewhere a subquery is a
-column that a dependent join adds: the one value of a scalar subquery, the truth of EXISTS or IN.
-NOT IN follows the SQL standard: x NOT IN S is not true if x is NULL (unless S is empty) or if S has a
-NULL. See docs/SEMANTICS for how that differs from RisingWave.
+A condition that is just EXISTS or IN becomes a semi or anti join. Elsewhere a dependent join adds a column: the value
+of a scalar subquery, or the truth of EXISTS or IN. NOT IN follows the SQL standard: x NOT IN S is not true if x is NULL
+(unless S is empty) or if S has a NULL. See docs/SEMANTICS for how that differs from RisingWave.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class Predicate:
 
 
 def recognised(node: exp.Expression) -> Predicate | None:
-    """The EXISTS or IN, maybe negated, that a condition is; None if it is none."""
+    """The EXISTS or IN that a condition consists of, possibly negated; None if it is something else."""
     negated = False
     inner = node
     while isinstance(inner, (exp.Paren, exp.Not)):
@@ -72,7 +71,7 @@ def recognised(node: exp.Expression) -> Predicate | None:
 
 
 def has_subquery(node: exp.Expression) -> bool:
-    """True if a subquery stands somewhere in the expression."""
+    """True if the expression contains a subquery."""
     return node.find(exp.Subquery, exp.Exists, exp.Query) is not None
 
 
@@ -94,7 +93,7 @@ def _query(node: exp.Expression) -> exp.Expression:
 
 
 def _without_limit(query: exp.Expression) -> exp.Expression:
-    """The query of EXISTS without a LIMIT above 0, which changes nothing there."""
+    """The query of EXISTS without a LIMIT above 0, which makes no difference there."""
     limit = query.args.get("limit")
     number = limit.expression if isinstance(limit, exp.Limit) else None
     if not isinstance(number, exp.Literal) or not number.name.isdecimal() or int(number.name) == 0:
@@ -111,7 +110,7 @@ def _items(node: exp.Expression) -> tuple[exp.Expression, ...]:
 
 
 def _counts_only_if_true(node: exp.Expression) -> bool:
-    """True if the condition `node` may be false instead of NULL: it stands under AND and OR only."""
+    """True if the condition `node` may be false instead of NULL: there are only AND and OR above it."""
     while isinstance(node.parent, (exp.And, exp.Or, exp.Paren)):
         node = node.parent
     return (
@@ -137,14 +136,14 @@ class Subqueries:
         self._known: dict[tuple[exp.Expression, bool], Value] = {}
 
     def applied(self, relation: Relation) -> Relation:
-        """`relation` with the columns of the subqueries that were bound since the last time."""
+        """`relation` with the columns of the subqueries bound since the last call."""
         for pending in self._pending:
             relation = pending(relation)
         self._pending = []
         return relation
 
     def reads(self) -> frozenset[str]:
-        """The ids of the columns around them that the subqueries to be applied read."""
+        """The ids of the enclosing columns that the subqueries not applied yet read."""
         found = frozenset[str]()
         for pending in self._pending:
             pairs = pending.keywords.get("pairs", ())
@@ -154,11 +153,11 @@ class Subqueries:
     # -- conditions ---------------------------------------------------------------------------------------------
 
     def filtered(self, relation: Relation, parts: Sequence[exp.Expression], ctx: Context, clause: str) -> Relation:
-        """The rows of `relation` for which all parts are true; those without subqueries are tested first."""
+        """The rows of `relation` for which all parts are true. Parts without subqueries are tested first."""
         return self.bound(parts, ctx, clause)(relation)
 
     def bound(self, parts: Sequence[exp.Expression], ctx: Context, clause: str) -> Callable[[Relation], Relation]:
-        """What filters a relation by all parts, bound now."""
+        """Binds all parts now. The result filters a relation by them."""
         plain = [s for p in parts if not has_subquery(p) for s in conjuncts(bind_condition(p, ctx, clause).finish())]
         others = []
         for part in parts:
@@ -178,7 +177,7 @@ class Subqueries:
         return apply
 
     def _pass(self, predicate: Predicate, ctx: Context) -> None:
-        """Notes the semi or anti join that passes the rows for which a condition is true."""
+        """Notes the semi or anti join for a condition."""
         right, pairs = self._matched(predicate, ctx)
         kind: Literal["semi", "anti"] = "anti" if predicate.negated else "semi"
         self._pending.append(
@@ -243,7 +242,7 @@ class Subqueries:
     def _single(
         self, query: exp.Expression, node: exp.Expression, ctx: Context, kind: Literal["scalar", "array"]
     ) -> Value:
-        """In a query that ends: the one value of the rows of a subquery, or the array of all of them."""
+        """In a query that ends: the single value of a subquery, or the array of all its rows."""
         right = self._bound(query)
         if len(right.columns) != 1:
             raise ctx.error("SYNTAX_ERROR", "subquery must return only one column", node)
@@ -288,8 +287,8 @@ class Subqueries:
         return key_of(equality, *comparable(equality, left, value_of(column), ctx), ctx)
 
     def _quantified(self, node: exp.Binary, ctx: Context, *, true_only: bool) -> Value:
-        """`x op ANY (…)` by the least or greatest value of the subquery; `x op ALL (…)` is NOT (x negated op ANY
-        (…)).
+        """`x op ANY (…)` by the least or greatest value of the subquery; `x op ALL (…)` is NOT (x negated op
+        ANY (…)).
         """
         is_all = isinstance(node.expression, exp.All)
         kind = _NEGATED.get(type(node)) if is_all else type(node)

@@ -53,7 +53,7 @@ _NO_PARTITION: Final = (
 
 @dataclass(frozen=True)
 class Definition:
-    """What stands in the parentheses of OVER."""
+    """The content of the parentheses after OVER."""
 
     partition: tuple[exp.Expression, ...]
     order: tuple[Any, ...]
@@ -72,7 +72,7 @@ class Definitions:
             self._named[name] = self.of(node, ctx)
 
     def of(self, node: exp.Window, ctx: Context) -> Definition:
-        """What OVER says, with what it takes from the window that it names."""
+        """The definition in OVER, with what it inherits from the window that it names."""
         order = node.args.get("order")
         found = Definition(
             tuple(node.args.get("partition_by") or ()),
@@ -103,7 +103,7 @@ class Windows:
         self._found: dict[tuple[Scalar, ...], dict[WindowCall, Column]] = {}
 
     def add(self, node: exp.Window, ctx: Context) -> Value:
-        """The value of a window function, of which `ctx` binds the parts; they call no further one."""
+        """The value of a window function. `ctx` binds its parts, which contain no further window functions."""
         windows, sets, clause = ctx.windowing, ctx.sets, ctx.clause
         ctx.windowing, ctx.sets, ctx.clause = None, None, "a window function"
         try:
@@ -218,7 +218,7 @@ class Windows:
 
 
 def as_they_came(node: exp.Expression, spec: exp.Expression | None, ctx: Context) -> tuple[SortKey, ...]:
-    """The order of the rows where the function `node` goes by it and OVER says none. spec: its frame."""
+    """The row order that the function `node` uses if OVER has none. spec: its frame."""
     rows, call = ctx.row_order, written(node)
     name = "" if call is None else call.name
     if rows is None:
@@ -250,7 +250,7 @@ def _number(node: exp.Expression, name: str, ctx: Context, *, least: int | None 
 
 
 def _varying(node: exp.Expression, ctx: Context) -> Scalar | None:
-    """A number that is no constant, which only queries that end may have."""
+    """A number that is not constant, which only queries that end may have."""
     if not ctx.bounded or node.find(exp.Column) is None:
         return None
     return cast(bind_value(node, ctx), BIGINT, ctx, node).finish()
@@ -265,8 +265,8 @@ def _constant(value: Value, node: exp.Expression, ctx: Context) -> Any:
 
 @dataclass(frozen=True)
 class _Bound:
-    """A bound of a frame: None for UNBOUNDED, 0 for CURRENT ROW, else an expression, before (-1) or after (1) the
-    row.
+    """A bound of a frame: None for UNBOUNDED, 0 for CURRENT ROW, else an expression, before (-1) or after (1)
+    the row.
     """
 
     side: int
@@ -336,7 +336,7 @@ def _distance(bound: _Bound, which: str, ctx: Context) -> int | None:
 def _range(
     definition: Definition, start: _Bound, end: _Bound, exclude: str, spec: exp.Expression, ctx: Context
 ) -> WindowFrame:
-    """RANGE with offsets: the bounds are values to which the sort key is compared."""
+    """RANGE with offsets: the bounds are values that the sort key is compared with."""
     if len(definition.order) != 1:
         raise ctx.error(
             "SYNTAX_ERROR", "RANGE with offset PRECEDING/FOLLOWING requires exactly one ORDER BY column", spec

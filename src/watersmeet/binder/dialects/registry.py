@@ -1,4 +1,4 @@
-"""The rules of each dialect, by its name. One without rules of its own has plain SQL."""
+"""The rules of each dialect by name. A dialect without rules of its own has plain SQL."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _RULES: Final[dict[str, type[DialectRules]]] = {
 
 
 def register(language: Language, rules: type[DialectRules]) -> None:
-    """Adds a dialect: its grammar, statements and defaults, and what its queries mean.
+    """Adds a dialect: its grammar, statements and defaults, and the meaning of its queries.
 
-    INVALID_PARAMETER for a name that another one has.
+    INVALID_PARAMETER for a name that is taken.
     """
     languages.register(language)
     _RULES[language.name] = rules
 
 
 def rules_of(dialect: str) -> DialectRules:
-    """What queries of a dialect mean; INVALID_PARAMETER for an unknown name."""
+    """The rules of a dialect; INVALID_PARAMETER for an unknown name."""
     return _RULES.get(dialect, DialectRules)(language_named(dialect))

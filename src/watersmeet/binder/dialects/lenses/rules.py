@@ -1,4 +1,4 @@
-"""What Lenses adds to plain SQL: queries over records, which have a key and a time beside what is selected.
+"""What Lenses adds to plain SQL: queries over records, which have a key and a time beside the select list.
 
 Lenses, "Joins"; LS-01 to LS-46.
 """
@@ -67,7 +67,7 @@ class LensesRules(DialectRules):
     query_called: ClassVar[str] = "a query over records"
 
     def told(self, query: BoundQuery, asked: exp.Expression, text: str) -> Relation:
-        """Of a table its changes, as its topic would have them."""
+        """For a table, its changes as its topic would have them."""
         records = records_in(query)
         if records is None or records.nature != "table":
             return query.tree
@@ -117,7 +117,7 @@ class LensesRules(DialectRules):
         binding: Binding,
         plain: Callable[[Part | None], Sourced],
     ) -> Sourced:
-        """As a stream or as a table, as the SELECT says (LS-04)."""
+        """Reads it as a stream or as a table, as the SELECT says (LS-04)."""
         node = item.node
         if isinstance(relation, View):
             raise not_supported("a view in FROM", node, env, hint="Make a materialized view of it.")
@@ -137,11 +137,11 @@ class LensesRules(DialectRules):
         return scope_of_records(tree, item, records.nature, records.layout, env)
 
     def time_columns(self, relation: CatalogRelation) -> Mapping[str, Watermark]:
-        """Also of topics: joins of records reckon with late ones."""
+        """Also those of topics: joins of records use their watermarks to find late records."""
         return relation.time_columns
 
     def check_ending(self, node: exp.Expression, text: str) -> None:
-        """Only a query that runs follows records."""
+        """Refuses clauses over records: only a running query follows records."""
         within = lengths_of(node) if isinstance(node, exp.Join) else []
         if within:
             raise error(
@@ -172,7 +172,7 @@ class LensesRules(DialectRules):
     def select(
         self, node: exp.Select, relation: Relation, scope: Scope, env: Environment, binding: Binding
     ) -> tuple[exp.Select, Relation]:
-        """Time decides nothing of a stream. Aggregates without GROUP BY are by the records' key."""
+        """Refuses conditions on streams that time changes. Aggregates without GROUP BY group by the records' key."""
         metadata = metadata_in(scope)
         if metadata is None:
             return node, relation
@@ -189,7 +189,7 @@ class LensesRules(DialectRules):
     def select_list(
         self, items: Sequence[Item], node: exp.Select, relation: Relation, scope: Scope, ctx: Context
     ) -> SelectList:
-        """With the records' key and time behind it."""
+        """Adds the records' key and time at the end."""
         metadata = metadata_in(scope)
         if metadata is None:
             return SelectList(items)

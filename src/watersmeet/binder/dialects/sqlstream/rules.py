@@ -1,5 +1,5 @@
-"""What SQLstream adds to plain SQL: what has a watermark is a stream, whose rows and queries have a ROWTIME that `*`
-leaves out; streams are joined over windows, by their clocks.
+"""What SQLstream adds to plain SQL: relations with a watermark are streams. Their rows, and queries over them, have a
+ROWTIME, which `*` leaves out. Streams are joined over windows, by their clocks.
 
 SQLstream, "JOIN clause"; rulings D-001-16, D-001-21.
 """
@@ -52,12 +52,12 @@ from watersmeet.expressions.context import Context
 
 @dataclass(frozen=True)
 class SqlstreamRules(DialectRules):
-    """Streams with a ROWTIME. fronted: queries over them have it in front also where they select it."""
+    """Streams with a ROWTIME. fronted: queries over them have it in front even if they select it."""
 
     fronted: bool = False
 
     def reading(self, query: exp.Expression) -> Reading:
-        """Of streams the rows that come after the start; SELECT STREAM reads what is no stream as it was then."""
+        """Streams: the rows that arrive after the start. SELECT STREAM reads other relations as of its start."""
         return Reading("new of streams", still=is_marked(query))
 
     def check_query(self, query: exp.Expression, tree: Relation, text: str) -> None:
@@ -76,7 +76,7 @@ class SqlstreamRules(DialectRules):
         binding: Binding,
         plain: Callable[[], Sourced],
     ) -> Sourced:
-        """With the window that is written behind it."""
+        """An item with the window written after it."""
         window = window_of(node)
         if window is not None and window_call(node) is not None:
             raise not_supported("OVER in a time window function", window, env)
@@ -85,7 +85,7 @@ class SqlstreamRules(DialectRules):
         return relation, with_definition(scope, named_windows(select.args.get("windows") or (), env), env)
 
     def item_scope(self, tree: Relation, item: NamedItem, env: Environment, bound: Bound | None = None) -> Scope:
-        """The rowtime can be read, and is not among what `*` means."""
+        """The rowtime can be read, but `*` leaves it out."""
         return item_scope(tree, item, env)
 
     def check_ending(self, node: exp.Expression, text: str) -> None:
@@ -119,7 +119,7 @@ class SqlstreamRules(DialectRules):
     def select(
         self, node: exp.Select, relation: Relation, scope: Scope, env: Environment, binding: Binding
     ) -> tuple[exp.Select, Relation]:
-        """DISTINCT of a stream groups; a column that is called ROWTIME becomes it."""
+        """DISTINCT over a stream groups. A column named ROWTIME becomes the rowtime."""
         if scope.stream is None:
             if isinstance(node, StreamSelect):
                 raise error(
@@ -143,7 +143,7 @@ class SqlstreamRules(DialectRules):
         return node, relation
 
     def groups(self, node: exp.Select, relation: Relation, scope: Scope, env: Environment, binding: Binding) -> Groups:
-        """A group of a stream comes out once, when it is complete."""
+        """A group of a stream is output once, when it is complete."""
         if scope.stream is None:
             return Groups(node)
         how = closing(node, relation, scope, env, binding, fronted=self.fronted)
@@ -152,7 +152,7 @@ class SqlstreamRules(DialectRules):
     def select_list(
         self, items: Sequence[Item], node: exp.Select, relation: Relation, scope: Scope, ctx: Context
     ) -> SelectList:
-        """Over a stream, with the rowtime in front unless it is selected."""
+        """Over a stream, adds the rowtime in front unless it is selected."""
         if scope.stream is None or isinstance(ctx, Grouping):
             return SelectList(items, ordered=scope.stream is not None)
         found, hidden = with_rowtime(items, relation, scope, ctx.text, fronted=self.fronted)

@@ -1,4 +1,4 @@
-"""What Timeplus adds to plain SQL: what the sides of a join are says what it does; `table()` and `changelog()` of a
+"""What Timeplus adds to plain SQL: the kinds of the two sides decide what a join does; `table()` and `changelog()` of a
 stream; ranges of times; defaults of types in place of NULL; settings.
 
 Timeplus, "Multi-JOINs and ASOF JOINs"; rulings D-003-06, D-003-14 and D-003-17.
@@ -41,10 +41,10 @@ from watersmeet.expressions.values import Value
 
 
 class TimeplusRules(DialectRules):
-    """Streams of several modes, and how they meet."""
+    """Streams of several modes, and their joins."""
 
     def reading(self, query: exp.Expression) -> Reading:
-        """What comes after the start; `seek_to` and a condition on `_tp_time` say otherwise."""
+        """Rows that arrive after the start, unless `seek_to` or a condition on `_tp_time` says otherwise."""
         return Reading("new")
 
     def settings(self, node: exp.Expression, text: str) -> tuple[exp.Expression, Mapping[str, str]]:
@@ -57,7 +57,7 @@ class TimeplusRules(DialectRules):
         return with_emit(query)
 
     def request(self, query: exp.Expression, text: str) -> Request:
-        """With the setting that names it, and with columns that no stream has."""
+        """Also the setting with the query's id, and output columns that no stream has."""
         query, query_id = with_id(query)
         found = super().request(query, text)
         query, places = with_places(found.query, text)
@@ -82,8 +82,8 @@ class TimeplusRules(DialectRules):
         binding: Binding,
         plain: Callable[[Part | None], Sourced],
     ) -> Sourced:
-        """`table(stream)` is what is stored, `changelog(stream, key)` its last row of each key; a stream of which
-        WHERE asks for a time begins there.
+        """`table(stream)`: the stored rows. `changelog(stream, key)`: the last row of each key. A stream whose time
+        WHERE bounds begins at that time.
         """
         node = item.node
         part: Part | None = None
@@ -113,7 +113,9 @@ class TimeplusRules(DialectRules):
         return self._joined(clause, lambda relation, _: relation)
 
     def _joined(self, clause: JoinClause, strict: Callable[[Relation, exp.Join], Relation]) -> Sourced:
-        """The join by what ON says of ranges, as `strict` has it, with what `join_use_nulls` asks for."""
+        """The join with the ranges in ON, by the rules of `strict`, and with the defaults that `join_use_nulls` asks
+        for.
+        """
         left, right, settings = clause.left[1], clause.right[1], clause.binding.settings
         clause = replace(clause, node=with_ranges(clause.node, left, right, clause.env.text, settings))
         relation, scope = join(clause)
