@@ -42,8 +42,18 @@ class WindowFrame:
 
     def changed(self, change: Callable[[Scalar], Scalar]) -> WindowFrame:
         """The frame with another expression for each of its own."""
-        value, low, high = (None if s is None else change(s) for s in (self.value, self.low, self.high))
-        return replace(self, value=value, low=low, high=high)
+
+        def other(scalar: Scalar | None) -> Scalar | None:
+            return None if scalar is None else change(scalar)
+
+        return replace(
+            self,
+            value=other(self.value),
+            low=other(self.low),
+            high=other(self.high),
+            before=other(self.before),
+            after=other(self.after),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +89,8 @@ class WindowCall:
             filter=None if self.filter is None else change(self.filter),
             order=tuple(k.changed(change) for k in self.order),
             frame=self.frame.changed(change),
+            varying=None if self.varying is None else change(self.varying),
+            aggregate=None if self.aggregate is None else self.aggregate.changed(change),
         )
 
     @property

@@ -142,9 +142,10 @@ class Windows:
         if not order:
             order = as_they_came(node, definition.spec, ctx)
         parts = list(node.expressions)
-        if any(isinstance(p, exp.Distinct) for p in parts) and not ctx.bounded:
+        ranked = name in _RANKS or name in _NEIGHBOURS or name in (*_VALUES, "ntile")
+        if any(isinstance(p, exp.Distinct) for p in parts) and (ranked or not ctx.bounded):
             raise ctx.not_supported("DISTINCT in a window function", node)
-        if name in _RANKS or name in _NEIGHBOURS or name in (*_VALUES, "ntile"):
+        if ranked:
             if condition is not None:
                 raise ctx.not_supported("FILTER for a window function that is no aggregate", node)
             return self._ranked(name, parts, node, order, definition, ctx)

@@ -141,7 +141,7 @@ class Writer:
             below = Select("")  # the row of a query without FROM
         texts = [sql(x) for x in node.exprs]
         found = below.listed([as_column(t, c) for t, c in zip(texts, node.outputs, strict=True)])
-        if isinstance(node.input, TopN) and not node.input.partition and found.tail:
+        if isinstance(node.input, TopN) and _is_ending(node.input):
             found = replace(found, tail=_ending(node.input, texts))
         return found
 
@@ -244,7 +244,7 @@ class Writer:
     @select.register
     def _(self, node: TopN) -> Select:
         below = self.select(node.input).bare
-        if not node.partition and not node.with_ties:
+        if _is_ending(node):
             return replace(below, tail=_ending(node))
         order = order_by(node.order)
         partition = ", ".join(map(key_text, node.partition))
@@ -255,6 +255,11 @@ class Writer:
         parts = [f"row_number() OVER ({over}) > {node.offset}"] if node.offset else []
         parts += [] if node.limit is None else [f"{number} <= {node.offset + node.limit}"]
         return replace(below, qualify=f"QUALIFY {' AND '.join(parts) or 'TRUE'}", tail=order)
+
+
+def _is_ending(node: TopN) -> bool:
+    """Whether it is ORDER BY, LIMIT and OFFSET alone."""
+    return not node.partition and not node.with_ties
 
 
 def _ending(node: TopN, items: Sequence[str] = ()) -> str:

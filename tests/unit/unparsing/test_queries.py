@@ -45,6 +45,8 @@ def translated(sql):
         ("SELECT id AS z FROM a ORDER BY id % 2, z", [(2,), (4,), (1,), (3,)]),
         ("SELECT id FROM a ORDER BY id FETCH FIRST 2 ROWS ONLY", [(1,), (2,)]),
         ("SELECT x FROM a ORDER BY lower(x) LIMIT 1", [("x",)]),
+        ("SELECT k, id FROM a ORDER BY k FETCH FIRST 1 ROWS WITH TIES", [(10, 1), (10, 4)]),
+        ("SELECT id FROM a ORDER BY id LIMIT ALL OFFSET 3", [(4,)]),
         ("SELECT DISTINCT k FROM a ORDER BY k", [(10,), (20,), (None,)]),
         ("SELECT DISTINCT ON (k) k, id FROM a ORDER BY k, id DESC", [(10, 4), (20, 2), (None, 3)]),
         (
@@ -283,6 +285,22 @@ def test_files(content, tmp_path):
             (
                 "error[SYNTAX_ERROR] 42601: ORDER BY position 2 is not in select list\n"
                 "LINE 1: SELECT id FROM a ORDER BY 2\n                                  ^"
+            ),
+        ),
+        (
+            "SELECT DISTINCT k FROM a ORDER BY id",
+            (
+                "error[SYNTAX_ERROR] 42601: for SELECT DISTINCT, ORDER BY expressions must appear in select list\n"
+                "LINE 1: SELECT DISTINCT k FROM a ORDER BY id\n"
+                "                                          ^^"
+            ),
+        ),
+        (
+            "SELECT first_value(DISTINCT k) OVER () FROM a",
+            (
+                "error[FEATURE_NOT_SUPPORTED] 0A000: DISTINCT in a window function is not supported\n"
+                "LINE 1: SELECT first_value(DISTINCT k) OVER () FROM a\n"
+                "               ^^^^^^^^^^^^^^^^^^^^^^^"
             ),
         ),
         (
