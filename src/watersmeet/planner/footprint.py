@@ -87,7 +87,7 @@ class Footprint:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """The same as a JSON value."""
+        """The same as a JSON value. By hand: EXPLAIN gives it to programs, with all keys."""
         return asdict(self)
 
 

@@ -57,7 +57,7 @@ class PlanTree:
         return self.name.endswith("Join")
 
     def to_json(self) -> dict[str, Any]:
-        """The same as a JSON value."""
+        """The same as a JSON value. By hand: EXPLAIN gives it to programs, with all keys."""
         return {
             "name": self.name,
             "flags": list(self.flags),
