@@ -269,7 +269,7 @@ class DialectRules:
         query, limit, offset = with_limit(query)
         return Request(query, emission or Emission(), limit, offset)
 
-    def told(self, query: BoundQuery, asked: exp.Expression, text: str) -> Relation:
+    def running_output(self, query: BoundQuery, asked: exp.Expression, text: str) -> Relation:
         """The rows that a running query gives its reader. asked: the query as written.
 
         Law: they begin with the query's columns.

@@ -35,12 +35,13 @@ _MANY_SLICES: Final = 2
 
 @dataclass(frozen=True)
 class MostRows:
-    """How many rows a join makes at most in one epoch and bucket; 0 is any number.
+    """How many rows a join may make in one epoch; 0 is any number.
 
-    told: if all buckets together may make more than that, it tells of which key it makes most.
+    reported: if all buckets together may make more, the join reports the key for which it makes the most rows.
+    made: in one bucket.
     """
 
-    told: int
+    reported: int
     made: int
 
 
@@ -174,7 +175,7 @@ def run_stage(
         except Exception as e:
             e.add_note(tally.note)
             raise
-        if tally.counters.made_rows * circuit.buckets > ctx.most_rows.get(op.id, _ANY_NUMBER).told > 0:
+        if tally.counters.made_rows * circuit.buckets > ctx.most_rows.get(op.id, _ANY_NUMBER).reported > 0:
             # If all buckets together make more, there is one for which this is true.
             result.hottest[op.id] = HottestKey(tally.counters.hottest_rows, tally.counters.hottest_key())
         out = tally.going(out)

@@ -30,7 +30,7 @@ class Session:
     running: queries that run until they are stopped.
     stopping: threads that are stopping such queries.
     acknowledgements: of the subscriptions that were read, by relation id.
-    told_failures: ids of the views whose failure FLUSH has already reported.
+    reported_failures: ids of the views whose failure FLUSH has already reported.
     """
 
     database: OpenDatabase
@@ -41,7 +41,7 @@ class Session:
     running: weakref.WeakSet[Stoppable] = field(default_factory=weakref.WeakSet)
     stopping: weakref.WeakSet[threading.Thread] = field(default_factory=weakref.WeakSet)
     acknowledgements: dict[str, Acknowledgements] = field(default_factory=dict)
-    told_failures: set[str] = field(default_factory=set)
+    reported_failures: set[str] = field(default_factory=set)
     _thread: threading.local = field(default_factory=threading.local)
 
     @property

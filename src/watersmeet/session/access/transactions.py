@@ -34,8 +34,8 @@ def _flush(session: Session) -> None:
     session.database.flush()
     for relation_id, failure in session.database.log.progress().failed.items():
         view = session.catalog.relations.get(relation_id)
-        if view is not None and relation_id not in session.told_failures:
-            session.told_failures.add(relation_id)
+        if view is not None and relation_id not in session.reported_failures:
+            session.reported_failures.add(relation_id)
             stopped = "" if failure["condition"] == "VIEW_FAILED" else f"{view.reader} was stopped: "
             session.notice(stopped + failure["message"])
     problem = session.database.unwritten.first()

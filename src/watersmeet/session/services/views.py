@@ -168,7 +168,7 @@ def bind_running(
 ) -> Bound:
     """What a running query gives, as a view `name` that no statement can name.
 
-    log: show its output as its dialect shows changes. Errors of `DialectRules.told`.
+    log: show its output as its dialect shows changes. Errors of `DialectRules.running_output`.
     """
     text = statement.text
     bound = _current(
@@ -185,7 +185,7 @@ def bind_running(
     check_request(request, bound.tree, text)
     bound = with_emission(bound, request.emission, text)
     session.notices.extend(bound.notices)
-    whole = rules_of(session.dialect).told(bound, request.query, text) if log else bound.tree
+    whole = rules_of(session.dialect).running_output(bound, request.query, text) if log else bound.tree
     tree = exactly(whole, whole.columns[: bound.width])
     relation = Query(
         session.catalog.new_id(Query),

@@ -66,7 +66,7 @@ class LensesRules(DialectRules):
 
     query_called: ClassVar[str] = "a query over records"
 
-    def told(self, query: BoundQuery, asked: exp.Expression, text: str) -> Relation:
+    def running_output(self, query: BoundQuery, asked: exp.Expression, text: str) -> Relation:
         """For a table, its changes as its topic would have them."""
         records = records_in(query)
         if records is None or records.nature != "table":
