@@ -73,7 +73,7 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
                 f'a field can\'t be called "{column.name}"',
                 sql=cursor.text,
                 span=places[i].span,
-                hint="Names of record metadata begin with it: _key, _value, _meta.",
+                hint="Names that begin so are for record metadata: _key, _value, _meta.",
             )
     if not any(c.name == KEY_COLUMN for c in columns):
         if key_format not in _KEY_TYPES:
