@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
+from watersmeet.binder.context.rules import DialectRules, JoinClause, Reading, Sourced
 from watersmeet.binder.dialects.registry import register
-from watersmeet.binder.rules import DialectRules, JoinClause, Reading, Sourced
 from watersmeet.dialects.nodes import MarkedSelect, plain, retyped
 from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.registry import Language

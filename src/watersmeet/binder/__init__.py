@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watersmeet.binder.binding import BoundQuery
+from watersmeet.binder.context.binding import BoundQuery
 from watersmeet.binder.emission import bind_view, check_request, closing_us, request_of, with_emission
 from watersmeet.binder.query import bind_query
 

@@ -12,15 +12,15 @@ from typing import ClassVar
 
 from sqlglot import exp
 
-from watersmeet.binder.binding import Bound, Environment, Part
+from watersmeet.binder.clauses.files import READERS, bind_files
+from watersmeet.binder.clauses.joins import join
+from watersmeet.binder.clauses.lookups import is_looked_up
+from watersmeet.binder.clauses.sources import check_arguments, view_statement
+from watersmeet.binder.context.binding import Bound, Environment, Part
+from watersmeet.binder.context.rules import Binding, DialectRules, JoinClause, NamedItem, Sourced
+from watersmeet.binder.context.scope import Scope, ScopeColumn
 from watersmeet.binder.dialects.registry import rules_of
-from watersmeet.binder.files import READERS, bind_files
-from watersmeet.binder.joins import join
-from watersmeet.binder.lookups import is_looked_up
 from watersmeet.binder.query import bind
-from watersmeet.binder.rules import Binding, DialectRules, JoinClause, NamedItem, Sourced
-from watersmeet.binder.scope import Scope, ScopeColumn
-from watersmeet.binder.sources import check_arguments, view_statement
 from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.catalog import Catalog, Index, View
 from watersmeet.catalog import Relation as CatalogRelation

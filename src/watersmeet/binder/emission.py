@@ -31,10 +31,10 @@ from watersmeet.algebra.rewrites.unnesting import unnest
 from watersmeet.algebra.scalars import Scalar, column_ref
 from watersmeet.algebra.trees import read, walk, with_inputs
 from watersmeet.algebra.watermarks import of_scalar, watermarks
-from watersmeet.binder.binding import BoundQuery
-from watersmeet.binder.change_kinds import change_kind
+from watersmeet.binder.context.binding import BoundQuery
+from watersmeet.binder.context.change_kinds import change_kind
+from watersmeet.binder.context.emission_request import Emission, Request
 from watersmeet.binder.dialects.registry import rules_of
-from watersmeet.binder.emission_request import Emission, Request
 from watersmeet.binder.query import bind_query
 from watersmeet.catalog import DELTA_COLUMN, Catalog
 from watersmeet.dialects.statements import CreateMaterializedView

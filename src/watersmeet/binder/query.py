@@ -8,19 +8,19 @@ from dataclasses import replace
 from sqlglot import exp
 
 from watersmeet.algebra.relations import Project, Relation
-from watersmeet.binder.binding import Bound, BoundQuery, Environment, Output, read
-from watersmeet.binder.ctes import check_unnamed, with_ctes
-from watersmeet.binder.dialects.registry import rules_of
-from watersmeet.binder.order_limit import ended
-from watersmeet.binder.rules import Binding
-from watersmeet.binder.selects import Selecting
-from watersmeet.binder.setops import bind_set_operation
-from watersmeet.binder.sources import (
+from watersmeet.binder.clauses.ctes import check_unnamed, with_ctes
+from watersmeet.binder.clauses.order_limit import ended
+from watersmeet.binder.clauses.sources import (
     QUERY_PARTS,
     bind_values,
     check_arguments,
     not_supported,
 )
+from watersmeet.binder.context.binding import Bound, BoundQuery, Environment, Output, read
+from watersmeet.binder.context.rules import Binding
+from watersmeet.binder.dialects.registry import rules_of
+from watersmeet.binder.queries.selects import Selecting
+from watersmeet.binder.queries.setops import bind_set_operation
 from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.catalog import Catalog
 from watersmeet.dialectnames import DEFAULT_DIALECT

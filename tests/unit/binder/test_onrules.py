@@ -6,11 +6,11 @@ import pytest
 from sqlglot import exp
 
 from watersmeet.algebra.scalars import column_ref
-from watersmeet.binder.binding import Environment
+from watersmeet.binder.context.binding import Environment
+from watersmeet.binder.context.rules import Binding
+from watersmeet.binder.context.scope import ScopeColumn, single
 from watersmeet.binder.dialects.lenses.on_conditions import check_on
 from watersmeet.binder.dialects.registry import rules_of
-from watersmeet.binder.rules import Binding
-from watersmeet.binder.scope import ScopeColumn, single
 from watersmeet.catalog import Catalog
 from watersmeet.dialects import language_named
 from watersmeet.dialects.queries import read_tree

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from watersmeet.binder.context.rules import DialectRules
 from watersmeet.binder.dialects.lenses.rules import LensesRules
 from watersmeet.binder.dialects.sqlstream.rules import SqlstreamRules
 from watersmeet.binder.dialects.timeplus.rules import TimeplusRules
-from watersmeet.binder.rules import DialectRules
 from watersmeet.dialects import registry as languages
 from watersmeet.dialects.registry import Language, language_named
 

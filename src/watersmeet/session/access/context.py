@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from watersmeet.binder.files import files_refused
+from watersmeet.binder.clauses.files import files_refused
 from watersmeet.catalog import Catalog, Relation, SqlFunction
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.transaction import Stoppable, Transaction

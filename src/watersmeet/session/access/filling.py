@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from watersmeet.algebra.relations import Relation as Tree
-from watersmeet.binder.binding import Fill
+from watersmeet.binder.context.binding import Fill
 from watersmeet.catalog import MaterializedView, Relation
 from watersmeet.circuit.operators import Operator
 from watersmeet.errors import Error

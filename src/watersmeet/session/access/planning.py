@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from watersmeet.algebra.rewrites import JoinOrder
-from watersmeet.binder.settings import JOIN_ROWS_SETTING
+from watersmeet.binder.context.settings import JOIN_ROWS_SETTING
 from watersmeet.session.access.variables import Variables
 
 

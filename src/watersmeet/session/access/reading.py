@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from sqlglot import exp
 
-from watersmeet.binder.timewindows import window_call
+from watersmeet.binder.clauses.timewindows import window_call
 from watersmeet.catalog import Catalog, MaterializedView, Relation, View
 from watersmeet.dialects.nodes import MarkedSelect, MarkedTable
 from watersmeet.dialects.queries import is_marked, name_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from watersmeet.algebra.durations import timeout_us
-from watersmeet.binder.settings import JOIN_ROWS_SETTING
+from watersmeet.binder.context.settings import JOIN_ROWS_SETTING
 from watersmeet.catalog import MOST_JOIN_ROWS
 from watersmeet.dialectnames import DEFAULT_DIALECT, DIALECTS
 from watersmeet.dialects.registry import dialect_variables, language_named

@@ -15,10 +15,10 @@ from watersmeet.algebra.trees import exactly, walk
 from watersmeet.algebra.watermarks import Watermarks, watermarks
 from watersmeet.binder import BoundQuery, bind_query, check_request, closing_us, with_emission
 from watersmeet.binder import bind_view as bind_view_query
-from watersmeet.binder.binding import Fill
+from watersmeet.binder.context.binding import Fill
+from watersmeet.binder.context.emission_request import Request
+from watersmeet.binder.context.settings import JOIN_ROWS_SETTING
 from watersmeet.binder.dialects.registry import rules_of
-from watersmeet.binder.emission_request import Request
-from watersmeet.binder.settings import JOIN_ROWS_SETTING
 from watersmeet.catalog import CacheFill, MaterializedView, Query, Relation, Source
 from watersmeet.circuit import operators
 from watersmeet.dialects.statements import CreateMaterializedView, Select, Subscribe

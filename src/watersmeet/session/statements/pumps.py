@@ -14,7 +14,7 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.binder import bind_query
-from watersmeet.binder.sources import view_statement
+from watersmeet.binder.clauses.sources import view_statement
 from watersmeet.catalog import ROWTIME, Pump, Relation, StoppedPump, turned_into
 from watersmeet.dialects.schemas import quoted, schema_meant
 from watersmeet.dialects.statements import AlterPump, CreatePump

@@ -19,7 +19,8 @@ from watersmeet.session.access.result import Result, rows_result, text_result
 from watersmeet.store.positions import Emitted, Position
 
 if TYPE_CHECKING:
-    from watersmeet.binder import emission, emission_request
+    from watersmeet.binder import emission
+    from watersmeet.binder.context import emission_request
     from watersmeet.session.services import changes, refreshing, running, views
 else:
     emission = lazy_import("watersmeet.binder.emission")

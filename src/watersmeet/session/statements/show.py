@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from watersmeet.binder.context.rules import Described
 from watersmeet.binder.dialects.registry import rules_of
-from watersmeet.binder.rules import Described
 from watersmeet.catalog import (
     COMMON_SCHEMA,
     SHOWN,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from watersmeet.algebra.relations import Column, Project, Records, Relation, Scan
 from watersmeet.algebra.trees import exactly, read, walk
-from watersmeet.binder.binding import BoundQuery
+from watersmeet.binder.context.binding import BoundQuery
 from watersmeet.binder.dialects.lenses.change_times import changes_of
 from watersmeet.binder.dialects.lenses.extensions import records_in
 from watersmeet.binder.dialects.lenses.records import key_parts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
-from watersmeet.binder.rules import Described
+from watersmeet.binder.context.rules import Described
 from watersmeet.catalog import KEY_COLUMN, META_FACET, RECORD_NUMBER, RECORD_TIME, TOMBSTONE, Relation, Topic
 from watersmeet.dialects.lenses.ddl import IDLE_TIMEOUT
 

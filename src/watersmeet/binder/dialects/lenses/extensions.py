@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from watersmeet.binder.binding import Bound, BoundQuery
-from watersmeet.binder.scope import Extension, Scope
+from watersmeet.binder.context.binding import Bound, BoundQuery
+from watersmeet.binder.context.scope import Extension, Scope
 from watersmeet.expressions.values import Value
 
 #: How the records of a topic are read: all of them, or the last one of each key.

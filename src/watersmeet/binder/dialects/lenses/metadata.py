@@ -12,12 +12,12 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Relation
 from watersmeet.algebra.times import mentions_time
-from watersmeet.binder.aggregates import Grouping
-from watersmeet.binder.binding import Environment, Item, scope_columns
+from watersmeet.binder.clauses.aggregates import Grouping
+from watersmeet.binder.context.binding import Environment, Item, scope_columns
+from watersmeet.binder.context.rules import NamedItem
+from watersmeet.binder.context.scope import Scope, ScopeColumn, single
 from watersmeet.binder.dialects.lenses.extensions import RecordKind, RecordLayout, RecordMetadata, metadata_in
 from watersmeet.binder.dialects.lenses.records import HIDDEN, RESERVED, packed
-from watersmeet.binder.rules import NamedItem
-from watersmeet.binder.scope import Scope, ScopeColumn, single
 from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
 from watersmeet.dialects.lenses.nodes import RecordSelect
 from watersmeet.dialects.queries import place_of

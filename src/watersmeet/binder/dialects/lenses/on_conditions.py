@@ -13,9 +13,9 @@ from functools import reduce
 
 from sqlglot import exp
 
-from watersmeet.binder.binding import Environment
-from watersmeet.binder.rules import Binding
-from watersmeet.binder.scope import Scope, ScopeContext
+from watersmeet.binder.context.binding import Environment
+from watersmeet.binder.context.rules import Binding
+from watersmeet.binder.context.scope import Scope, ScopeContext
 from watersmeet.dialects.nodes import text_of
 from watersmeet.errors import Error
 from watersmeet.expressions.scalars import bind_value

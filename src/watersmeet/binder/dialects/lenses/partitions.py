@@ -9,9 +9,9 @@ from __future__ import annotations
 from sqlglot import exp
 
 from watersmeet.algebra.relations import Relation, Repartition
-from watersmeet.binder.binding import Environment
+from watersmeet.binder.context.binding import Environment
+from watersmeet.binder.context.scope import Scope
 from watersmeet.binder.dialects.lenses.extensions import RecordLayout, RecordMetadata, metadata_in
-from watersmeet.binder.scope import Scope
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import error
 

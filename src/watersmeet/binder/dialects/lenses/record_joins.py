@@ -13,17 +13,17 @@ from sqlglot import exp
 from watersmeet.algebra.durations import duration_us
 from watersmeet.algebra.relations import Column, Join, JoinKind, Project, Relation, TemporalJoin
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.binder.binding import Environment, read, value_of
+from watersmeet.binder.clauses.joins import check_aliases, join
+from watersmeet.binder.context.binding import Environment, read, value_of
+from watersmeet.binder.context.keys import condition_parts
+from watersmeet.binder.context.rules import Binding, JoinClause, Sourced
+from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext
 from watersmeet.binder.dialects.lenses.extensions import RecordKind, RecordMetadata, metadata_in
 from watersmeet.binder.dialects.lenses.metadata import check_decided
 from watersmeet.binder.dialects.lenses.on_conditions import check_on
 from watersmeet.binder.dialects.lenses.partitions import check_keys, copartitioned
 from watersmeet.binder.dialects.lenses.records import packed
 from watersmeet.binder.dialects.lenses.within import Within, grace_of, length_of, time_of, windowed
-from watersmeet.binder.joins import check_aliases, join
-from watersmeet.binder.keys import condition_parts
-from watersmeet.binder.rules import Binding, JoinClause, Sourced
-from watersmeet.binder.scope import Scope, ScopeColumn, ScopeContext
 from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
 from watersmeet.dialects.lenses.nodes import lengths_of
 from watersmeet.dialects.queries import name_of, place_of

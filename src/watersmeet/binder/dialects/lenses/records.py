@@ -16,10 +16,10 @@ from sqlglot import exp
 from watersmeet.algebra.relations import Arrivals, Column, Filter, Project, Relation, Scan, SortKey, TopN
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.trees import exactly
-from watersmeet.binder.binding import read, value_of
+from watersmeet.binder.clauses.newest import new_age, newest
+from watersmeet.binder.context.binding import read, value_of
+from watersmeet.binder.context.rules import Binding
 from watersmeet.binder.dialects.lenses.extensions import RecordKind
-from watersmeet.binder.newest import new_age, newest
-from watersmeet.binder.rules import Binding
 from watersmeet.catalog import KEY_COLUMN, META_FACET, RECORD_NUMBER, RECORD_TIME, TOMBSTONE, VALUE_FACET, Table
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.errors import Span, error

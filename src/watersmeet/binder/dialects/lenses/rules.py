@@ -12,8 +12,24 @@ from typing import ClassVar
 from sqlglot import exp
 
 from watersmeet.algebra.relations import Relation
-from watersmeet.binder.aggregates import Grouping
-from watersmeet.binder.binding import Bound, BoundQuery, Environment, Item, Part, check_alias_list
+from watersmeet.binder.clauses.aggregates import Grouping
+from watersmeet.binder.clauses.groupkeys import spelled_out
+from watersmeet.binder.clauses.sources import not_supported, scan
+from watersmeet.binder.clauses.timewindows import window_call
+from watersmeet.binder.context.binding import Bound, BoundQuery, Environment, Item, Part, check_alias_list
+from watersmeet.binder.context.keys import condition_parts
+from watersmeet.binder.context.rules import (
+    Binding,
+    BindQuery,
+    Described,
+    DialectRules,
+    JoinClause,
+    NamedItem,
+    RecordsKept,
+    SelectList,
+    Sourced,
+)
+from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext
 from watersmeet.binder.dialects.lenses.changelog import records_of
 from watersmeet.binder.dialects.lenses.describing import described
 from watersmeet.binder.dialects.lenses.extensions import (
@@ -35,22 +51,6 @@ from watersmeet.binder.dialects.lenses.metadata import (
 )
 from watersmeet.binder.dialects.lenses.record_joins import record_join
 from watersmeet.binder.dialects.lenses.records import HIDDEN, bind_records
-from watersmeet.binder.groupkeys import spelled_out
-from watersmeet.binder.keys import condition_parts
-from watersmeet.binder.rules import (
-    Binding,
-    BindQuery,
-    Described,
-    DialectRules,
-    JoinClause,
-    NamedItem,
-    RecordsKept,
-    SelectList,
-    Sourced,
-)
-from watersmeet.binder.scope import Scope, ScopeColumn, ScopeContext
-from watersmeet.binder.sources import not_supported, scan
-from watersmeet.binder.timewindows import window_call
 from watersmeet.catalog import KEY_COLUMN, View
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.dialects.lenses.nodes import RecordSelect, RecordTable, lengths_of

@@ -25,10 +25,10 @@ from watersmeet.algebra.relations import Column, Join, LateRowFilter, Project, R
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.watermarks import clocks
 from watersmeet.algebra.watermarks import of_scalar as mark_of
-from watersmeet.binder.binding import Environment, read
+from watersmeet.binder.context.binding import Environment, read
+from watersmeet.binder.context.rules import Binding
+from watersmeet.binder.context.scope import Scope
 from watersmeet.binder.dialects.lenses.extensions import RecordMetadata, metadata_in
-from watersmeet.binder.rules import Binding
-from watersmeet.binder.scope import Scope
 from watersmeet.catalog import RECORD_TIME
 from watersmeet.dialects.lenses.nodes import WithinJoin, lengths_of
 from watersmeet.dialects.nodes import plain

@@ -21,11 +21,11 @@ from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.algebra.timewindows import interval_of
 from watersmeet.algebra.trees import read
 from watersmeet.algebra.watermarks import of_scalar, watermarks
-from watersmeet.binder.binding import Environment, value_of
+from watersmeet.binder.context.binding import Environment, value_of
+from watersmeet.binder.context.rules import Binding
+from watersmeet.binder.context.scope import Scope, ScopeColumn, StreamInput
 from watersmeet.binder.dialects.sqlstream.join_windows import CURRENT, RangeWindow, RowsWindow, UnitWindow, join_window
 from watersmeet.binder.dialects.sqlstream.row_lifetimes import Framed, framed, moved, timestamp
-from watersmeet.binder.rules import Binding
-from watersmeet.binder.scope import Scope, ScopeColumn, StreamInput
 from watersmeet.catalog import ROWTIME
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import error

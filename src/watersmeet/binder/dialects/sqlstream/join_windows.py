@@ -14,8 +14,8 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.algebra.durations import has_months, lengths_us
-from watersmeet.binder.binding import Environment
-from watersmeet.binder.scope import Scope, ScopeContext
+from watersmeet.binder.context.binding import Environment
+from watersmeet.binder.context.scope import Scope, ScopeContext
 from watersmeet.catalog import ROWTIME
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import error

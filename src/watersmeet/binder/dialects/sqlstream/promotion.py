@@ -13,10 +13,10 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Filter, LateRowFilter, Project, Relation
 from watersmeet.algebra.watermarks import of_scalar, watermarks
-from watersmeet.binder.late_rows import clock_of
-from watersmeet.binder.newest import arrivals
-from watersmeet.binder.rules import Binding
-from watersmeet.binder.scope import ScopeContext
+from watersmeet.binder.clauses.late_rows import clock_of
+from watersmeet.binder.clauses.newest import arrivals
+from watersmeet.binder.context.rules import Binding
+from watersmeet.binder.context.scope import ScopeContext
 from watersmeet.catalog import ROWTIME
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.types import TIMESTAMP

@@ -19,9 +19,9 @@ from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.timewindows import interval_of
 from watersmeet.algebra.trees import read
 from watersmeet.algebra.watermarks import INFINITY
+from watersmeet.binder.clauses.newest import arrivals
+from watersmeet.binder.context.rules import Binding
 from watersmeet.binder.dialects.sqlstream.join_windows import JoinWindow, RangeWindow, RowsWindow
-from watersmeet.binder.newest import arrivals
-from watersmeet.binder.rules import Binding
 from watersmeet.expressions.rounding import after, floor
 from watersmeet.types import TIMESTAMP
 

@@ -15,11 +15,11 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Column, Relation, TimeFilter
 from watersmeet.algebra.watermarks import of_scalar, watermarks
-from watersmeet.binder.binding import Bound, Environment, Item, check_alias_list, scope_columns, value_of
-from watersmeet.binder.order_limit import ordered_items
-from watersmeet.binder.rules import Binding, BindQuery, NamedItem
-from watersmeet.binder.scope import Scope, ScopeColumn, StreamInput, single
-from watersmeet.binder.sources import not_supported
+from watersmeet.binder.clauses.order_limit import ordered_items
+from watersmeet.binder.clauses.sources import not_supported
+from watersmeet.binder.context.binding import Bound, Environment, Item, check_alias_list, scope_columns, value_of
+from watersmeet.binder.context.rules import Binding, BindQuery, NamedItem
+from watersmeet.binder.context.scope import Scope, ScopeColumn, StreamInput, single
 from watersmeet.dialects.queries import is_marked, place_of
 from watersmeet.dialects.sqlstream.nodes import window_of
 from watersmeet.errors import error

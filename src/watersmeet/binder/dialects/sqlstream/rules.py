@@ -12,8 +12,23 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from watersmeet.algebra.relations import AsofJoin, Relation
-from watersmeet.binder.aggregates import Grouping
-from watersmeet.binder.binding import Bound, Environment, Item
+from watersmeet.binder.clauses.aggregates import Grouping
+from watersmeet.binder.clauses.joins import join
+from watersmeet.binder.clauses.sources import not_supported
+from watersmeet.binder.clauses.timewindows import window_call
+from watersmeet.binder.context.binding import Bound, Environment, Item
+from watersmeet.binder.context.rules import (
+    Binding,
+    BindQuery,
+    DialectRules,
+    Groups,
+    JoinClause,
+    NamedItem,
+    Reading,
+    SelectList,
+    Sourced,
+)
+from watersmeet.binder.context.scope import Scope, ScopeContext, qualified_items
 from watersmeet.binder.dialects.sqlstream.clock_joins import clock_join
 from watersmeet.binder.dialects.sqlstream.join_windows import named_windows, with_definition
 from watersmeet.binder.dialects.sqlstream.promotion import with_promoted
@@ -28,21 +43,6 @@ from watersmeet.binder.dialects.sqlstream.rowtimes import (
 )
 from watersmeet.binder.dialects.sqlstream.stream_groups import closed, closing, grouped_distinct
 from watersmeet.binder.dialects.sqlstream.table_joins import check_equalities, stream_table_join
-from watersmeet.binder.joins import join
-from watersmeet.binder.rules import (
-    Binding,
-    BindQuery,
-    DialectRules,
-    Groups,
-    JoinClause,
-    NamedItem,
-    Reading,
-    SelectList,
-    Sourced,
-)
-from watersmeet.binder.scope import Scope, ScopeContext, qualified_items
-from watersmeet.binder.sources import not_supported
-from watersmeet.binder.timewindows import window_call
 from watersmeet.dialects.queries import is_marked, place_of
 from watersmeet.dialects.sqlstream.nodes import StreamSelect, window_of
 from watersmeet.errors import error

@@ -17,11 +17,11 @@ from watersmeet.algebra.relations import Relation, TimeFilter
 from watersmeet.algebra.timewindows import floor_of, interval_of, months_floor_of
 from watersmeet.algebra.trees import exactly
 from watersmeet.algebra.watermarks import of_scalar, watermarks
-from watersmeet.binder.binding import Bound, Environment
-from watersmeet.binder.groupkeys import spelled_out
-from watersmeet.binder.rules import Binding
-from watersmeet.binder.scope import Scope, ScopeContext
-from watersmeet.binder.stars import star_of
+from watersmeet.binder.clauses.groupkeys import spelled_out
+from watersmeet.binder.clauses.stars import star_of
+from watersmeet.binder.context.binding import Bound, Environment
+from watersmeet.binder.context.rules import Binding
+from watersmeet.binder.context.scope import Scope, ScopeContext
 from watersmeet.catalog import ROWTIME
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import error

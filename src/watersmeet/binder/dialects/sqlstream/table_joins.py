@@ -30,12 +30,12 @@ from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.scalars import Scalar, null_of
 from watersmeet.algebra.trees import transform_up, walk
 from watersmeet.algebra.watermarks import watermarks
-from watersmeet.binder.binding import Environment, read, value_of
+from watersmeet.binder.clauses.lookups import is_looked_up, looking_up, wants_versions
+from watersmeet.binder.context.binding import Environment, read, value_of
+from watersmeet.binder.context.rules import Binding
+from watersmeet.binder.context.scope import Scope, ScopeColumn, StreamInput
 from watersmeet.binder.dialects.sqlstream.join_windows import UnitWindow, join_window
 from watersmeet.binder.dialects.sqlstream.row_lifetimes import timestamp
-from watersmeet.binder.lookups import is_looked_up, looking_up, wants_versions
-from watersmeet.binder.rules import Binding
-from watersmeet.binder.scope import Scope, ScopeColumn, StreamInput
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.rounding import Unit, after, floor

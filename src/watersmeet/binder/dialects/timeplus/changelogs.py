@@ -8,10 +8,10 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Relation, Scan
 from watersmeet.algebra.trees import exactly
-from watersmeet.binder.binding import Environment, read
-from watersmeet.binder.newest import newest
-from watersmeet.binder.rules import Binding
-from watersmeet.binder.sources import not_supported
+from watersmeet.binder.clauses.newest import newest
+from watersmeet.binder.clauses.sources import not_supported
+from watersmeet.binder.context.binding import Environment, read
+from watersmeet.binder.context.rules import Binding
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.dialects.timeplus.nodes import StreamTable
 from watersmeet.errors import did_you_mean, error

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from watersmeet.binder.keys import condition_parts
+from watersmeet.binder.context.keys import condition_parts
 from watersmeet.dialects.nodes import retyped, sql_of
 from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.timeplus.nodes import RangeJoin

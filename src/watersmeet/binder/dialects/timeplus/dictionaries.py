@@ -16,8 +16,8 @@ from watersmeet.algebra.relations import Join, KeyPair, TemporalJoin, Union
 from watersmeet.algebra.rewrites.keys import as_predicate
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.algebra.trees import exactly
-from watersmeet.binder.binding import Environment, Fill, read
-from watersmeet.binder.rules import Binding
+from watersmeet.binder.context.binding import Environment, Fill, read
+from watersmeet.binder.context.rules import Binding
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.dialects.nodes import MarkedTable
 from watersmeet.dialects.queries import name_of, place_of

@@ -8,7 +8,7 @@ from typing import Final, Literal, cast
 
 from sqlglot import exp
 
-from watersmeet.binder.emission_request import Emission, EmitMode, Place
+from watersmeet.binder.context.emission_request import Emission, EmitMode, Place
 from watersmeet.catalog import DELTA_COLUMN
 from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.timeplus.nodes import EmitClause

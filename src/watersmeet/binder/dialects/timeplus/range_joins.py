@@ -12,8 +12,8 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.algebra.durations import duration_us
+from watersmeet.binder.context.scope import Scope
 from watersmeet.binder.dialects.timeplus.date_differences import check_lengths, with_differences
-from watersmeet.binder.scope import Scope
 from watersmeet.catalog import TIME_COLUMN
 from watersmeet.dialects.nodes import retyped
 from watersmeet.dialects.queries import place_of

@@ -12,18 +12,11 @@ from dataclasses import replace
 from sqlglot import exp
 
 from watersmeet.algebra.relations import Relation
-from watersmeet.binder.binding import Bound, Environment, Item, Part
-from watersmeet.binder.dialects.timeplus.changelogs import changelog, check_functions
-from watersmeet.binder.dialects.timeplus.emit import with_emit, with_id, with_places
-from watersmeet.binder.dialects.timeplus.range_joins import with_ranges
-from watersmeet.binder.dialects.timeplus.settings import fills_aggregates, with_settings, within
-from watersmeet.binder.dialects.timeplus.strictness import check_kind, strict_join
-from watersmeet.binder.dialects.timeplus.type_defaults import of_nothing, with_type_defaults
-from watersmeet.binder.dialects.timeplus.unions import check_said
-from watersmeet.binder.emission_request import Emission, Request
-from watersmeet.binder.joins import join
-from watersmeet.binder.lookups import is_looked_up, looking_up
-from watersmeet.binder.rules import (
+from watersmeet.binder.clauses.joins import join
+from watersmeet.binder.clauses.lookups import is_looked_up, looking_up
+from watersmeet.binder.context.binding import Bound, Environment, Item, Part
+from watersmeet.binder.context.emission_request import Emission, Request
+from watersmeet.binder.context.rules import (
     Binding,
     BindQuery,
     DialectRules,
@@ -33,7 +26,14 @@ from watersmeet.binder.rules import (
     SelectList,
     Sourced,
 )
-from watersmeet.binder.scope import Scope, qualified_items
+from watersmeet.binder.context.scope import Scope, qualified_items
+from watersmeet.binder.dialects.timeplus.changelogs import changelog, check_functions
+from watersmeet.binder.dialects.timeplus.emit import with_emit, with_id, with_places
+from watersmeet.binder.dialects.timeplus.range_joins import with_ranges
+from watersmeet.binder.dialects.timeplus.settings import fills_aggregates, with_settings, within
+from watersmeet.binder.dialects.timeplus.strictness import check_kind, strict_join
+from watersmeet.binder.dialects.timeplus.type_defaults import of_nothing, with_type_defaults
+from watersmeet.binder.dialects.timeplus.unions import check_said
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.dialects.timeplus.nodes import StreamTable
 from watersmeet.expressions.context import Context

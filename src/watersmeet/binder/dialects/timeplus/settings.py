@@ -11,8 +11,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.binder.rules import Binding
-from watersmeet.binder.settings import JOIN_ROWS_SETTING
+from watersmeet.binder.context.rules import Binding
+from watersmeet.binder.context.settings import JOIN_ROWS_SETTING
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import did_you_mean, error
 

@@ -23,13 +23,13 @@ from watersmeet.algebra.relations import (
     TemporalJoin,
 )
 from watersmeet.algebra.scalars import Scalar, conjuncts, disjuncts
-from watersmeet.binder.binding import Environment
-from watersmeet.binder.change_kinds import change_kind
+from watersmeet.binder.clauses.late_rows import without_late_rows
+from watersmeet.binder.clauses.newest import newest
+from watersmeet.binder.context.binding import Environment
+from watersmeet.binder.context.change_kinds import change_kind
+from watersmeet.binder.context.rules import Binding
 from watersmeet.binder.dialects.timeplus.dictionaries import by_key, check_key, dictionary_of, look_up
 from watersmeet.binder.dialects.timeplus.unrestored_nulls import without_restored_nulls
-from watersmeet.binder.late_rows import without_late_rows
-from watersmeet.binder.newest import newest
-from watersmeet.binder.rules import Binding
 from watersmeet.catalog import Index
 from watersmeet.dialects.nodes import CommaJoin
 from watersmeet.dialects.queries import place_of

@@ -14,9 +14,9 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Column, Project, Relation
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.binder.binding import value_of
-from watersmeet.binder.rules import Binding
-from watersmeet.binder.scope import Scope, ScopeColumn, ScopeTable
+from watersmeet.binder.context.binding import value_of
+from watersmeet.binder.context.rules import Binding
+from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeTable
 from watersmeet.dialects.typedefaults import type_default
 from watersmeet.expressions.signatures import fill
 from watersmeet.expressions.values import Value, duckdb_cast

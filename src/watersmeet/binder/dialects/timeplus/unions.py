@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from watersmeet.binder.binding import Environment
+from watersmeet.binder.context.binding import Environment
 from watersmeet.dialects.timeplus.nodes import PlainUnion
 from watersmeet.errors import error
 from watersmeet.places import own_place

@@ -11,7 +11,7 @@ from dataclasses import replace
 from watersmeet.algebra.relations import Aggregate, Join, KeyPair, Project, Records, Relation, Union
 from watersmeet.algebra.scalars import null_of
 from watersmeet.algebra.trees import read
-from watersmeet.binder.rules import Binding
+from watersmeet.binder.context.rules import Binding
 from watersmeet.types import BIGINT, BOOLEAN
 
 

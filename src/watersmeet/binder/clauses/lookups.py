@@ -14,10 +14,10 @@ from watersmeet.algebra.durations import TIME_TYPES
 from watersmeet.algebra.relations import AsofJoin, Column, Join, KeyPair, Relation, Scan, TemporalJoin, Versions
 from watersmeet.algebra.rewrites.keys import as_predicate
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
-from watersmeet.binder.binding import Environment, read
-from watersmeet.binder.joins import join
-from watersmeet.binder.rules import Binding, JoinClause, Sourced
-from watersmeet.binder.scope import Scope, ScopeContext
+from watersmeet.binder.clauses.joins import join
+from watersmeet.binder.context.binding import Environment, read
+from watersmeet.binder.context.rules import Binding, JoinClause, Sourced
+from watersmeet.binder.context.scope import Scope, ScopeContext
 from watersmeet.catalog import ARRIVAL, Index, MaterializedView, Source, Table, View, one
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.dialects.queries import name_of, place_of

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from watersmeet.algebra.relations import Arrivals, Column, Cut, Filter, Project, Relation, Scan, SortKey, TopN, Unnest
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.binder.binding import read
-from watersmeet.binder.rules import Binding
+from watersmeet.binder.context.binding import read
+from watersmeet.binder.context.rules import Binding
 from watersmeet.catalog import Input
 from watersmeet.types import BIGINT
 

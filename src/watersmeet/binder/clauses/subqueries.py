@@ -18,10 +18,10 @@ from watersmeet.algebra.cardinality import is_single_row
 from watersmeet.algebra.comparisons import NEGATED
 from watersmeet.algebra.relations import Aggregate, AggregateCall, AggregateFunction, Apply, Column, KeyPair, Relation
 from watersmeet.algebra.scalars import conjuncts
-from watersmeet.binder.binding import Environment, filtered, value_of
-from watersmeet.binder.keys import key_of
-from watersmeet.binder.rules import Binding, BindQuery
-from watersmeet.binder.scope import Scope
+from watersmeet.binder.context.binding import Environment, filtered, value_of
+from watersmeet.binder.context.keys import key_of
+from watersmeet.binder.context.rules import Binding, BindQuery
+from watersmeet.binder.context.scope import Scope
 from watersmeet.dialects.queries import place_of
 from watersmeet.expressions.aggregatecalls import UNORDERED
 from watersmeet.expressions.context import Context

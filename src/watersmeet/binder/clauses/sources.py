@@ -10,12 +10,12 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Cut, Project, Relation, Scan, Values
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.binder.binding import Bound, Environment, Output, Part, check_alias_list, read
-from watersmeet.binder.dictionaries import with_cache
-from watersmeet.binder.lookups import check_clause, check_relation, is_looked_up, versions, wants_versions
-from watersmeet.binder.named import named_rows
-from watersmeet.binder.rules import Binding, BindQuery, NamedItem, Sourced
-from watersmeet.binder.scope import Scope, ScopeContext
+from watersmeet.binder.clauses.dictionaries import with_cache
+from watersmeet.binder.clauses.lookups import check_clause, check_relation, is_looked_up, versions, wants_versions
+from watersmeet.binder.clauses.named import named_rows
+from watersmeet.binder.context.binding import Bound, Environment, Output, Part, check_alias_list, read
+from watersmeet.binder.context.rules import Binding, BindQuery, NamedItem, Sourced
+from watersmeet.binder.context.scope import Scope, ScopeContext
 from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.catalog import Catalog, Index, View
 from watersmeet.catalog import Relation as CatalogRelation

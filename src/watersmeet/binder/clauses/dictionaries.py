@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from watersmeet.algebra.relations import Join, KeyPair, Relation, Union
 from watersmeet.algebra.trees import exactly
-from watersmeet.binder.binding import read
-from watersmeet.binder.rules import Binding
+from watersmeet.binder.context.binding import read
+from watersmeet.binder.context.rules import Binding
 from watersmeet.catalog import Relation as CatalogRelation
 
 

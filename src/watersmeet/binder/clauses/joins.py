@@ -10,12 +10,12 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Apply, Join, JoinKind, KeyPair, Relation
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
-from watersmeet.binder.asof import asof_join
-from watersmeet.binder.binding import Environment
-from watersmeet.binder.keys import condition_parts, equality_key, key_of
-from watersmeet.binder.rules import JoinClause, JoinSubqueries, Sourced
-from watersmeet.binder.scope import Scope, ScopeColumn, ScopeContext, named
-from watersmeet.binder.subqueries import has_subquery
+from watersmeet.binder.clauses.asof import asof_join
+from watersmeet.binder.clauses.subqueries import has_subquery
+from watersmeet.binder.context.binding import Environment
+from watersmeet.binder.context.keys import condition_parts, equality_key, key_of
+from watersmeet.binder.context.rules import JoinClause, JoinSubqueries, Sourced
+from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext, named
 from watersmeet.dialects.nodes import FirstName
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import did_you_mean, error

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from watersmeet.binder.binding import Cte, Environment, check_alias_list
-from watersmeet.binder.named import named_rows
-from watersmeet.binder.rules import Binding, BindQuery
-from watersmeet.binder.sources import alias_of, not_supported
+from watersmeet.binder.clauses.named import named_rows
+from watersmeet.binder.clauses.sources import alias_of, not_supported
+from watersmeet.binder.context.binding import Cte, Environment, check_alias_list
+from watersmeet.binder.context.rules import Binding, BindQuery
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import error
 

@@ -9,9 +9,9 @@ from sqlglot import exp
 
 from watersmeet.algebra.bounded import FileScan
 from watersmeet.algebra.oracle import Oracle
-from watersmeet.binder.binding import Environment, check_alias_list, scope_columns
-from watersmeet.binder.rules import Binding, Sourced
-from watersmeet.binder.scope import Scope, ScopeContext, single
+from watersmeet.binder.context.binding import Environment, check_alias_list, scope_columns
+from watersmeet.binder.context.rules import Binding, Sourced
+from watersmeet.binder.context.scope import Scope, ScopeContext, single
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.context import Context, first_line

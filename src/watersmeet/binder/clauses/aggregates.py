@@ -8,10 +8,10 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Aggregate, AggregateCall, Column, Relation
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.binder.binding import value_of
-from watersmeet.binder.groupingsets import expanded, grouping
-from watersmeet.binder.rules import Binding
-from watersmeet.binder.scope import ScopeContext, SubqueryValues
+from watersmeet.binder.clauses.groupingsets import expanded, grouping
+from watersmeet.binder.context.binding import value_of
+from watersmeet.binder.context.rules import Binding
+from watersmeet.binder.context.scope import ScopeContext, SubqueryValues
 from watersmeet.dialects.queries import name_of
 from watersmeet.errors import Error
 from watersmeet.expressions.aggregatecalls import aggregate_name, bind_call, written

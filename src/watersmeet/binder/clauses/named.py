@@ -12,8 +12,8 @@ from sqlglot import exp
 from watersmeet.algebra.bounded import Named, Recursion
 from watersmeet.algebra.relations import Column, Project, Relation
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.binder.binding import Bound, Cte, Environment, Output, check_width, value_of
-from watersmeet.binder.rules import Binding, BindQuery
+from watersmeet.binder.context.binding import Bound, Cte, Environment, Output, check_width, value_of
+from watersmeet.binder.context.rules import Binding, BindQuery
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import error
 from watersmeet.expressions.parts import words_of

@@ -14,8 +14,8 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Relation, SortKey, TopN
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.binder.binding import Bound, Environment, Item, Output, value_of
-from watersmeet.binder.rules import Binding
+from watersmeet.binder.context.binding import Bound, Environment, Item, Output, value_of
+from watersmeet.binder.context.rules import Binding
 from watersmeet.dialects.queries import name_of
 from watersmeet.expressions.casts import cast
 from watersmeet.expressions.context import Context, first_line

@@ -18,9 +18,9 @@ from watersmeet.algebra.relations import (
     WindowFrame,
 )
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.binder.binding import value_of
-from watersmeet.binder.order_limit import sort_key
-from watersmeet.binder.rules import Binding
+from watersmeet.binder.clauses.order_limit import sort_key
+from watersmeet.binder.context.binding import value_of
+from watersmeet.binder.context.rules import Binding
 from watersmeet.circuit.operators import COLLECTED
 from watersmeet.dialects.nodes import sql_of
 from watersmeet.dialects.queries import name_of

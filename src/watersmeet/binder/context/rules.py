@@ -16,7 +16,7 @@ from typing import ClassVar, Protocol
 from sqlglot import exp
 
 from watersmeet.algebra.relations import Column, Relation
-from watersmeet.binder.binding import (
+from watersmeet.binder.context.binding import (
     Bound,
     BoundQuery,
     Collected,
@@ -27,8 +27,8 @@ from watersmeet.binder.binding import (
     check_alias_list,
     scope_columns,
 )
-from watersmeet.binder.emission_request import Emission, Request, with_limit
-from watersmeet.binder.scope import Scope, ScopeColumn, SubqueryValues, single
+from watersmeet.binder.context.emission_request import Emission, Request, with_limit
+from watersmeet.binder.context.scope import Scope, ScopeColumn, SubqueryValues, single
 from watersmeet.catalog import Catalog
 from watersmeet.catalog import Relation as CatalogRelation
 from watersmeet.dialects.queries import place_of

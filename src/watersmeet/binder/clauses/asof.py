@@ -12,9 +12,9 @@ from sqlglot import exp
 from watersmeet.algebra.comparisons import MIRRORED_SIGNS, SIGNS, Comparison
 from watersmeet.algebra.relations import AsofJoin, KeyPair, Relation, Scan
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.binder.binding import Environment, filtered
-from watersmeet.binder.keys import condition_parts, equality_key
-from watersmeet.binder.scope import Scope, ScopeContext
+from watersmeet.binder.context.binding import Environment, filtered
+from watersmeet.binder.context.keys import condition_parts, equality_key
+from watersmeet.binder.context.scope import Scope, ScopeContext
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import error
 from watersmeet.expressions.casts import coerce

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from watersmeet.algebra.relations import Filter, Project, Relation, Scan, SortKey, Unnest
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.binder.binding import read
-from watersmeet.binder.change_kinds import change_kind
-from watersmeet.binder.newest import arrivals
-from watersmeet.binder.rules import Binding
-from watersmeet.binder.scope import Scope
+from watersmeet.binder.clauses.newest import arrivals
+from watersmeet.binder.context.binding import read
+from watersmeet.binder.context.change_kinds import change_kind
+from watersmeet.binder.context.rules import Binding
+from watersmeet.binder.context.scope import Scope
 from watersmeet.expressions.context import RowOrder
 
 

@@ -16,12 +16,12 @@ from watersmeet.algebra.durations import duration_us
 from watersmeet.algebra.relations import Project, Relation, Unnest
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.timewindows import TimeWindow
-from watersmeet.binder.binding import Environment, check_alias_list, read, value_of
-from watersmeet.binder.keys import condition_parts
-from watersmeet.binder.late_rows import without_closed
-from watersmeet.binder.rules import Binding, BindQuery, NamedItem, Sourced
-from watersmeet.binder.scope import Scope, ScopeContext
-from watersmeet.binder.sources import alias_of, bind_table, check_arguments
+from watersmeet.binder.clauses.late_rows import without_closed
+from watersmeet.binder.clauses.sources import alias_of, bind_table, check_arguments
+from watersmeet.binder.context.binding import Environment, check_alias_list, read, value_of
+from watersmeet.binder.context.keys import condition_parts
+from watersmeet.binder.context.rules import Binding, BindQuery, NamedItem, Sourced
+from watersmeet.binder.context.scope import Scope, ScopeContext
 from watersmeet.dialects.nodes import own_parts
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.errors import Error

@@ -10,18 +10,14 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Column, Project, Relation, Values
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.binder.aggregates import Grouping
-from watersmeet.binder.binding import Bound, Environment, Item, Output, distinct, scope_columns
-from watersmeet.binder.chains import Chain, SetFunctions
-from watersmeet.binder.groupingsets import sets_of
-from watersmeet.binder.groupkeys import aliased
-from watersmeet.binder.keys import condition_parts
-from watersmeet.binder.lookups import dangling, is_looked_up
-from watersmeet.binder.order_limit import OrderLimit, note_order, order_limit_of, ordered_items
-from watersmeet.binder.roworder import StreamOrder
-from watersmeet.binder.rules import Binding, BindQuery, Groups, SelectList, Sourced
-from watersmeet.binder.scope import Scope, ScopeColumn, ScopeContext, item_name, single, unaliased_name
-from watersmeet.binder.sources import (
+from watersmeet.binder.clauses.aggregates import Grouping
+from watersmeet.binder.clauses.chains import Chain, SetFunctions
+from watersmeet.binder.clauses.groupingsets import sets_of
+from watersmeet.binder.clauses.groupkeys import aliased
+from watersmeet.binder.clauses.lookups import dangling, is_looked_up
+from watersmeet.binder.clauses.order_limit import OrderLimit, note_order, order_limit_of, ordered_items
+from watersmeet.binder.clauses.roworder import StreamOrder
+from watersmeet.binder.clauses.sources import (
     SELECT_PARTS,
     alias_of,
     bind_derived,
@@ -30,10 +26,14 @@ from watersmeet.binder.sources import (
     check_arguments,
     not_supported,
 )
-from watersmeet.binder.stars import expanded, star_of
-from watersmeet.binder.subqueries import Subqueries
-from watersmeet.binder.timewindows import bind_window_call, check_condition, window_call
-from watersmeet.binder.windows import Windows
+from watersmeet.binder.clauses.stars import expanded, star_of
+from watersmeet.binder.clauses.subqueries import Subqueries
+from watersmeet.binder.clauses.timewindows import bind_window_call, check_condition, window_call
+from watersmeet.binder.clauses.windows import Windows
+from watersmeet.binder.context.binding import Bound, Environment, Item, Output, distinct, scope_columns
+from watersmeet.binder.context.keys import condition_parts
+from watersmeet.binder.context.rules import Binding, BindQuery, Groups, SelectList, Sourced
+from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext, item_name, single, unaliased_name
 from watersmeet.dialects.nodes import kind_of, own_parts
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.expressions.aggregatecalls import has_aggregate

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from watersmeet.binder.scope import Scope
-from watersmeet.binder.stars import star_of
+from watersmeet.binder.clauses.stars import star_of
+from watersmeet.binder.context.scope import Scope
 from watersmeet.dialects.queries import name_of
 
 

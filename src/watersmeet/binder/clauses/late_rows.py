@@ -17,7 +17,7 @@ from watersmeet.algebra.relations import Column, Cut, Filter, Join, LateRowFilte
 from watersmeet.algebra.timebounds import time_bounds
 from watersmeet.algebra.timewindows import TimeWindow
 from watersmeet.algebra.watermarks import watermarks
-from watersmeet.binder.rules import Binding
+from watersmeet.binder.context.rules import Binding
 from watersmeet.watermarks import Term, Watermark, both, floored, shifted
 
 

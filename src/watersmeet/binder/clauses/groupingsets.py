@@ -11,8 +11,8 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Aggregate, AggregateCall, Column, Expand, Project, Relation, Union, Values
 from watersmeet.algebra.scalars import Scalar, conjunction
-from watersmeet.binder.binding import read
-from watersmeet.binder.rules import Binding
+from watersmeet.binder.context.binding import read
+from watersmeet.binder.context.rules import Binding
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.values import Value, duckdb_cast, number
 from watersmeet.types import BOOLEAN, INTEGER

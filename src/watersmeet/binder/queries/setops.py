@@ -17,9 +17,9 @@ from sqlglot import exp
 from watersmeet.algebra.coercion import is_exact
 from watersmeet.algebra.relations import Aggregate, AggregateCall, Column, Filter, Project, Relation, Repeat, Union
 from watersmeet.algebra.scalars import Scalar, column_ref
-from watersmeet.binder.binding import Bound, Environment, Output, check_width, distinct, read, value_of
-from watersmeet.binder.rules import Binding, BindQuery
-from watersmeet.binder.sources import QUERY_PARTS, check_arguments
+from watersmeet.binder.clauses.sources import QUERY_PARTS, check_arguments
+from watersmeet.binder.context.binding import Bound, Environment, Output, check_width, distinct, read, value_of
+from watersmeet.binder.context.rules import Binding, BindQuery
 from watersmeet.dialects.nodes import kind_of
 from watersmeet.dialects.queries import place_of
 from watersmeet.expressions.casts import coerce

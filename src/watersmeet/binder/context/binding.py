@@ -11,7 +11,7 @@ from sqlglot import exp
 from watersmeet.algebra.relations import Aggregate, Column, Filter, Project, Relation
 from watersmeet.algebra.scalars import Scalar, column_ref, conjunction
 from watersmeet.algebra.timewindows import TimeWindow
-from watersmeet.binder.scope import Extension, Scope, ScopeColumn
+from watersmeet.binder.context.scope import Extension, Scope, ScopeColumn
 from watersmeet.errors import Span, error
 from watersmeet.expressions.values import Value
 from watersmeet.types import INTEGER, Schema, SqlType

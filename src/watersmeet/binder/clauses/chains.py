@@ -9,13 +9,13 @@ from sqlglot import exp
 
 from watersmeet.algebra.relations import Column, Relation, Unnest, Values
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
-from watersmeet.binder.binding import Environment, check_alias_list, filtered, value_of
-from watersmeet.binder.joins import check_aliases
-from watersmeet.binder.lookups import plain_join
-from watersmeet.binder.rules import Binding, JoinClause, Sourced
-from watersmeet.binder.scope import Scope, ScopeColumn, ScopeContext, single
-from watersmeet.binder.subqueries import Subqueries
-from watersmeet.binder.timewindows import check_join
+from watersmeet.binder.clauses.joins import check_aliases
+from watersmeet.binder.clauses.lookups import plain_join
+from watersmeet.binder.clauses.subqueries import Subqueries
+from watersmeet.binder.clauses.timewindows import check_join
+from watersmeet.binder.context.binding import Environment, check_alias_list, filtered, value_of
+from watersmeet.binder.context.rules import Binding, JoinClause, Sourced
+from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext, single
 from watersmeet.dialects.nodes import CommaJoin
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import did_you_mean, error

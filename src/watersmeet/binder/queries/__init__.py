@@ -1,0 +1,1 @@
+"""Whole queries: SELECT and set operations."""
