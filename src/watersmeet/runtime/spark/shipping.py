@@ -8,9 +8,7 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
-import watersmeet
-
-PACKAGE: Final = Path(watersmeet.__file__).parent
+PACKAGE: Final = Path(__file__).parents[2]
 ZIP_NAME: Final = "watersmeet_package.zip"
 DAEMON: Final = "watersmeet.runtime.spark.daemon"
 
