@@ -92,7 +92,7 @@ def _relation(
         if not isinstance(relation, Table) or relation.connector:
             raise error(
                 "FEATURE_NOT_SUPPORTED",
-                f'{relation.family} "{relation.name}" deletes rows: it is no stream',
+                f'{relation.family} "{relation.name}" takes rows back: it is no stream',
                 sql=text,
                 span=span,
                 hint="Read it by SELECT TABLE.",

@@ -100,7 +100,7 @@ def strict_join(joined: Relation, node: exp.Join, env: Environment, binding: Bin
         return _looked_up(joined, node, env, binding)
     if sides == ("append", "append") and not isinstance(node, RangeJoin):
         binding.notice(
-            "A join of two append streams keeps all rows of both, which is for exploration only. Add a range such as "
+            "A join of two append streams keeps all rows of both: it is for exploration. Add a range such as "
             "date_diff_within(2m), "
             "or join with a mutable stream."
         )
