@@ -3,7 +3,7 @@
 | tier | random tests |
 |---|---|
 | `fast` | one seed of each law, few examples |
-| `test` | some seeds and a sixth of the examples; `make test-more` runs half of those that are marked slow |
+| `test` | some seeds, a sixth of the examples; `make test-more` half of the slow seeds and the first of blocks |
 | `thorough` | all seeds and examples, and as many fresh seeds again |
 
 Fresh seeds begin at WATERSMEET_FRESH, which the header of the run shows. WATERSMEET_SEEDS=from-to, with one module,
@@ -37,6 +37,11 @@ def examples(many: int, *suppressed: HealthCheck) -> settings:
 def some(all_of_them: Sequence[int]) -> Sequence[int]:
     """All in the thorough tier, every sixth usually, else the first."""
     return all_of_them if THOROUGH else all_of_them[:1] if FAST else all_of_them[::6]
+
+
+def blocks(all_of_them: Sequence[int]) -> Sequence[int]:
+    """For parametrize, of slow tests that run a block of seeds each: all in the thorough tier, the first usually."""
+    return all_of_them if THOROUGH else all_of_them[:1]
 
 
 def mostly_slow(cases: Sequence[object], quick: int) -> list[object]:

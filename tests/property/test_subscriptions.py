@@ -9,7 +9,7 @@ import random
 import pytest
 
 import watersmeet
-from tests.thorough import mostly_slow
+from tests.thorough import blocks, mostly_slow
 from watersmeet.testing.harness import Harness
 
 START_US = 1_704_103_200_000_000
@@ -116,7 +116,7 @@ def test_a_reader_that_is_interrupted_gets_the_rows_of_one_that_is_not(tmp_path,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("seed", blocks(range(1, 5)))
 def test_of_any_query(tmp_path, seed):
     for kind in EMISSIONS:
         check(tmp_path / kind.replace(" ", "_"), kind, seed)
