@@ -12,7 +12,7 @@ from functools import singledispatch
 
 from tests.circuit_to_sql import aggregate, over, topn_where
 from tests.moments import EPOCHS, START, at_start, bound_sql, changes, nearest, table, versions
-from watersmeet.algebra.relations import (
+from watersmeet.algebra.nodes import (
     Aggregate,
     Apply,
     Arrivals,
@@ -23,9 +23,9 @@ from watersmeet.algebra.relations import (
     Filter,
     Join,
     LateRowFilter,
+    Node,
     Project,
     Records,
-    Relation,
     Repartition,
     Repeat,
     Scan,
@@ -41,7 +41,7 @@ from watersmeet.algebra.relations import (
 from watersmeet.algebra.rewrites.keys import as_predicate
 
 
-def to_sql(tree: Relation) -> str:
+def to_sql(tree: Node) -> str:
     """A query whose columns are the ids of the tree's columns, in order."""
     return f"SELECT {_columns(tree)} FROM {_from(tree)}"
 
@@ -51,7 +51,7 @@ def _columns(node):
 
 
 @singledispatch
-def _from(node: Relation) -> str:
+def _from(node: Node) -> str:
     raise AssertionError(type(node).__name__)
 
 
@@ -207,7 +207,7 @@ def _partnered(node: Join, left: str, right: str, on: str) -> str:
     return "(" + " UNION ALL ".join(parts) + ")"
 
 
-def _decided(node: Relation, left: Relation, met: Callable[[str], str]) -> str:
+def _decided(node: Node, left: Node, met: Callable[[str], str]) -> str:
     """What was there at the start, and what the rows of `left` that are new meet now: `met` of a text with these."""
     started = at_start(node)
     if started == node:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import singledispatch
 
-from watersmeet.algebra.relations import Cut, Relation, Scan, TimeFilter
+from watersmeet.algebra.nodes import Cut, Node, Scan, TimeFilter
 from watersmeet.algebra.trees import empty, with_inputs
 from watersmeet.watermarks import NOW, Term, value
 
@@ -29,25 +29,25 @@ EPOCHS = {START: 1, "main": 2}
 
 
 @singledispatch
-def at_start(node: Relation) -> Relation:
+def at_start(node: Node) -> Node:
     """The tree over the tables as they were when the query started."""
     return with_inputs(node, [at_start(i) for i in node.inputs])
 
 
 @at_start.register
-def _(node: Scan) -> Relation:
+def _(node: Scan) -> Node:
     return (
         node if node.relation_id.startswith(f"{START}.") else replace(node, relation_id=f"{START}.{node.relation_id}")
     )
 
 
 @at_start.register
-def _(node: Cut) -> Relation:
+def _(node: Cut) -> Node:
     return at_start(node.input) if node.keeps == "before" else empty(node.columns)
 
 
 @at_start.register
-def _(node: TimeFilter) -> Relation:
+def _(node: TimeFilter) -> Node:
     def then(term: Term) -> Term:
         return term if term.source.startswith(f"{START}.") else Term(f"{START}.{term.source}", term.steps)
 

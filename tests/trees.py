@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp, parse_one
 
-from watersmeet.algebra.relations import (
+from watersmeet.algebra.nodes import (
     Aggregate,
     AggregateCall,
     Arrivals,
@@ -33,8 +33,7 @@ from watersmeet.algebra.relations import (
 )
 from watersmeet.algebra.scalars import Scalar, column_ref
 from watersmeet.algebra.trees import exactly, read
-from watersmeet.catalog import Catalog, MaterializedView, Stream, Table
-from watersmeet.catalog import Relation as CatalogRelation
+from watersmeet.catalog import Catalog, MaterializedView, Relation, Stream, Table
 from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, Field, SqlType
 from watersmeet.watermarks import NOW, Step, Term, Watermark
 
@@ -279,7 +278,7 @@ def values(rows, prefix="v") -> Values:
     )
 
 
-def relation(name, columns="k int, x int, y int", kind=Table, key=(), **more) -> CatalogRelation:
+def relation(name, columns="k int, x int, y int", kind=Table, key=(), **more) -> Relation:
     fields = tuple(Field(c.split()[0], TYPES[c.split()[1]]) for c in columns.split(", "))
     made = Stream if "mode" in more else kind
     return made(more.pop("id", name), name, fields, primary_key=key, **more)
@@ -289,6 +288,6 @@ def catalog_of(*relations) -> Catalog:
     return Catalog(relations={r.id: r for r in relations})
 
 
-def sink_of(tree, name="v") -> CatalogRelation:
+def sink_of(tree, name="v") -> Relation:
     """A materialised view with the columns of `tree`."""
     return MaterializedView(name, name, tuple(Field(f"o{i}", c.type, c.nullable) for i, c in enumerate(tree.columns)))

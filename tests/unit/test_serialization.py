@@ -13,13 +13,13 @@ from watersmeet.circuit.operators import (
     Aggregate,
     AggregateSpec,
     ArrivalJoin,
-    Frame,
     Join,
     Operator,
     Scan,
     SortKey,
     TimeFilter,
     Window,
+    WindowFrame,
     WindowSpec,
 )
 from watersmeet.serialization import from_json, to_json
@@ -44,7 +44,9 @@ OPERATORS = [
             AggregateSpec("percentile_cont", 1, 0, False, (), (), 0.5),
         ),
     ),
-    Window(("i",), SCHEMA, False, (0,), (WindowSpec("lag", (1,), 2, None, (SortKey(0),), Frame("rows", -2, None)),)),
+    Window(
+        ("i",), SCHEMA, False, (0,), (WindowSpec("lag", (1,), 2, None, (SortKey(0),), WindowFrame("rows", -2, None)),)
+    ),
 ]
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from watersmeet.algebra.nodes import Arrivals, Cut, Filter, Node, Project, Unnest
 from watersmeet.algebra.ordered import Window
-from watersmeet.algebra.relations import Arrivals, Cut, Filter, Project, Relation, Unnest
 
 
-def arrivals_below(node: Relation, *, unnested: bool = False) -> Arrivals | None:
+def arrivals_below(node: Node, *, unnested: bool = False) -> Arrivals | None:
     """The `Arrivals` that the rows of `node` come from, if there are only cuts, filters and projects in between.
 
     unnested: allow `Unnest` in between; the rows that it makes of one row arrive together.

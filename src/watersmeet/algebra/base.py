@@ -37,7 +37,7 @@ class KeyPair:
 _NONE: Final = frozenset[str]()
 
 
-class Relation:
+class Node:
     """Base of all nodes. Rewrites and analyses ask a node for the traits below instead of listing classes.
 
     A default is always safe: it allows nothing that not every node allows.
@@ -56,7 +56,7 @@ class Relation:
         return "rows may be taken back"
 
     @property
-    def inputs(self) -> tuple[Relation, ...]:
+    def inputs(self) -> tuple[Node, ...]:
         """The nodes that this one reads."""
         raise NotImplementedError
 
@@ -81,7 +81,7 @@ class Relation:
         return _NONE.union(*[s.columns for s in self.scalars])
 
     @property
-    def preserved(self) -> tuple[Relation, ...]:
+    def preserved(self) -> tuple[Node, ...]:
         """The inputs of which every row of the node has exactly one row, with its columns unchanged."""
         return ()
 
@@ -91,7 +91,7 @@ class Relation:
         return False
 
     @property
-    def grows_with(self) -> tuple[Relation, ...] | None:
+    def grows_with(self) -> tuple[Node, ...] | None:
         """The inputs that must not delete rows for the node to delete none; None: it may delete rows in any case."""
         return self.inputs if self.grows else None
 
@@ -115,7 +115,7 @@ class Relation:
         """For each input, the values by which its rows have to be in one place; empty if rows may be anywhere."""
         return ()
 
-    def over(self, inputs: Sequence[Relation]) -> Self:
+    def over(self, inputs: Sequence[Node]) -> Self:
         """The node over other inputs."""
         assert not inputs
         return self
@@ -133,13 +133,13 @@ class Relation:
 
 
 @dataclass(frozen=True)
-class Unary(Relation):
+class Unary(Node):
     """A node with one input. Unless it says otherwise, each row has the columns of one row of the input."""
 
-    input: Relation
+    input: Node
 
     @property
-    def inputs(self) -> tuple[Relation, ...]:
+    def inputs(self) -> tuple[Node, ...]:
         return (self.input,)
 
     @property
@@ -147,10 +147,10 @@ class Unary(Relation):
         return self.input.columns
 
     @property
-    def preserved(self) -> tuple[Relation, ...]:
+    def preserved(self) -> tuple[Node, ...]:
         return (self.input,)
 
-    def over(self, inputs: Sequence[Relation]) -> Self:
+    def over(self, inputs: Sequence[Node]) -> Self:
         (below,) = inputs
         return replace(self, input=below)
 
@@ -192,7 +192,7 @@ class Partitioned(Unary):
 
 
 @dataclass(frozen=True)
-class Binary(Relation):
+class Binary(Node):
     """A node with a left and a right input, which pairs rows of both.
 
     kind: inner: the pairs. left, right, full: also rows of that side (of either side) without a pair, with NULLs in the
@@ -202,13 +202,13 @@ class Binary(Relation):
     """
 
     called: ClassVar[str] = "a join"
-    left: Relation
-    right: Relation
+    left: Node
+    right: Node
     kind: str
     span: Span | None = field(default=None, compare=False, kw_only=True)
 
     @property
-    def inputs(self) -> tuple[Relation, ...]:
+    def inputs(self) -> tuple[Node, ...]:
         return (self.left, self.right)
 
     @property
@@ -227,7 +227,7 @@ class Binary(Relation):
         return self.kind in ("inner", "right")
 
     @property
-    def preserved(self) -> tuple[Relation, ...]:
+    def preserved(self) -> tuple[Node, ...]:
         return (self.left,) * self.keeps_left + (self.right,) * self.keeps_right
 
     @property
@@ -239,7 +239,7 @@ class Binary(Relation):
         left = _padded(self.left.columns, not self.keeps_left)
         return left + _padded(self.right.columns, not self.keeps_right) if self.gives_right else left
 
-    def over(self, inputs: Sequence[Relation]) -> Self:
+    def over(self, inputs: Sequence[Node]) -> Self:
         left, right = inputs
         return replace(self, left=left, right=right)
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from watersmeet.algebra.base import Column, Relation
+from watersmeet.algebra.base import Column, Node
 
 
 @dataclass(frozen=True)
-class Named(Relation):
+class Named(Node):
     """The rows of a query that has a name, under new ids. It is evaluated once, however often it is read.
 
     name: the same of no other query. definition: None inside of the recursion that has the name: the rows of its last
@@ -18,11 +18,11 @@ class Named(Relation):
     """
 
     name: str
-    definition: Relation | None
+    definition: Node | None
     outputs: tuple[Column, ...]
 
     @property
-    def inputs(self) -> tuple[Relation, ...]:
+    def inputs(self) -> tuple[Node, ...]:
         return () if self.definition is None else (self.definition,)
 
     @property
@@ -31,20 +31,20 @@ class Named(Relation):
 
 
 @dataclass(frozen=True)
-class Recursion(Relation):
+class Recursion(Node):
     """The rows of `anchor`, then what `step` makes of them, then what it makes of these, until it makes none.
 
     `step` reads the rows of the last round as `Named` of `name`. distinct: rows that came before do not come again.
     """
 
-    anchor: Relation
-    step: Relation
+    anchor: Node
+    step: Node
     name: str
     distinct: bool
     outputs: tuple[Column, ...]
 
     @property
-    def inputs(self) -> tuple[Relation, ...]:
+    def inputs(self) -> tuple[Node, ...]:
         return (self.anchor, self.step)
 
     @property
@@ -53,7 +53,7 @@ class Recursion(Relation):
 
 
 @dataclass(frozen=True)
-class FileScan(Relation):
+class FileScan(Node):
     """The rows of files: what DuckDB's reader `call` gives. source_names: its own name of each output."""
 
     call: exp.Expression
@@ -61,7 +61,7 @@ class FileScan(Relation):
     source_names: tuple[str, ...]
 
     @property
-    def inputs(self) -> tuple[Relation, ...]:
+    def inputs(self) -> tuple[Node, ...]:
         return ()
 
     @property

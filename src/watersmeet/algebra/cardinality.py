@@ -7,15 +7,15 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import (
+from watersmeet.algebra.nodes import (
     Aggregate,
     Apply,
     Column,
     Filter,
     Join,
     KeyPair,
+    Node,
     Project,
-    Relation,
     Scan,
     TopN,
     Values,
@@ -27,7 +27,7 @@ _Ids = frozenset[str]
 _NONE: Final = _Ids()
 
 
-def is_single_row(node: Relation, fixed: _Ids = frozenset()) -> bool:
+def is_single_row(node: Node, fixed: _Ids = frozenset()) -> bool:
     """True if the node has at most one row, whatever its inputs contain.
 
     fixed: columns of the node that have a single value in the rows in question. A column of an enclosing query has one
@@ -62,7 +62,7 @@ def is_single_row(node: Relation, fixed: _Ids = frozenset()) -> bool:
     return False
 
 
-def constants(node: Relation) -> _Ids:
+def constants(node: Node) -> _Ids:
     """The columns that have the same value in all rows, because they equal a constant or a column of an enclosing
     query.
     """
@@ -79,7 +79,7 @@ def constants(node: Relation) -> _Ids:
     return known
 
 
-def _passed(outputs: Sequence[Column], exprs: Sequence[Scalar], below: Relation) -> _Ids:
+def _passed(outputs: Sequence[Column], exprs: Sequence[Scalar], below: Node) -> _Ids:
     known = constants(below)
     return frozenset(c.id for c, e in zip(outputs, exprs, strict=False) if e.columns & below.ids <= known)
 

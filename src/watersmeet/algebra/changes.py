@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Literal, Self
 
-from watersmeet.algebra.base import Column, PassThrough, Relation, Unary
+from watersmeet.algebra.base import Column, Node, PassThrough, Unary
 from watersmeet.watermarks import Watermark
 
 
@@ -77,11 +77,11 @@ class Records(Unary):
     clock: Watermark = ()
 
     @property
-    def preserved(self) -> tuple[Relation, ...]:
+    def preserved(self) -> tuple[Node, ...]:
         return ()
 
     @property
-    def grows_with(self) -> tuple[Relation, ...]:
+    def grows_with(self) -> tuple[Node, ...]:
         return ()
 
     @property
@@ -116,14 +116,14 @@ class Cause:
     partners: how many of `match`, none of them NULL, have to match for a row that lacks this side.
     """
 
-    changes: Relation | None
+    changes: Node | None
     match: tuple[str, ...]
     time: str | None
     partners: int = 0
 
 
 @dataclass(frozen=True)
-class Changes(Relation):
+class Changes(Node):
     """The rows that are inserted into and deleted from the input. None is ever deleted. See
     `circuit.operators.Changes`.
 
@@ -132,22 +132,22 @@ class Changes(Relation):
     whole: keep all columns of the input, because another reader of it has exactly these.
     """
 
-    input: Relation
+    input: Node
     causes: tuple[Cause, ...]
     made: tuple[Column, Column]
     whole: bool = False
 
     @property
-    def inputs(self) -> tuple[Relation, ...]:
+    def inputs(self) -> tuple[Node, ...]:
         return (self.input, *(c.changes for c in self.causes if c.changes is not None))
 
-    def over(self, inputs: Sequence[Relation]) -> Self:
+    def over(self, inputs: Sequence[Node]) -> Self:
         rest = iter(inputs[1:])
         causes = tuple(c if c.changes is None else replace(c, changes=next(rest)) for c in self.causes)
         return replace(self, input=inputs[0], causes=causes)
 
     @property
-    def grows_with(self) -> tuple[Relation, ...]:
+    def grows_with(self) -> tuple[Node, ...]:
         return ()
 
     @property

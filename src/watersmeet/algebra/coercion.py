@@ -7,8 +7,8 @@ from typing import Final
 
 from sqlglot import exp
 
+from watersmeet.algebra.nodes import Column
 from watersmeet.algebra.oracle import ORACLE
-from watersmeet.algebra.relations import Column
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.types import DEFAULT_PRECISION, DEFAULT_SCALE, DOUBLE, SqlType
 

@@ -20,7 +20,7 @@ _AHEAD: Final = ("ntile", "percent_rank", "cume_dist")
 
 @dataclass(frozen=True, slots=True)
 class WindowFrame:
-    """The rows around a row, as in `circuit.operators.Frame`, but with expressions for value, low and high.
+    """The rows around a row, as in `circuit.operators.WindowFrame`, but with expressions for value, low and high.
 
     before, after: in queries that end, how far the frame reaches where that is a value, or no constant.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from watersmeet.algebra.relations import Aggregate, Binary, Column, Project, Relation, Union, Unnest
+from watersmeet.algebra.nodes import Aggregate, Binary, Column, Node, Project, Union, Unnest
 from watersmeet.algebra.scalars import Scalar
 
 _NONE = frozenset[str]()
@@ -13,7 +13,7 @@ _NONE = frozenset[str]()
 Paddings = frozenset[frozenset[str]]
 
 
-def paddings(node: Relation) -> Paddings:
+def paddings(node: Node) -> Paddings:
     """The columns of `node` that are NULL together in rows without partners, for each way of lacking partners.
 
     Only the largest sets: what is NULL when some partners are missing is also NULL when more are missing.

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from watersmeet.algebra.relations import Aggregate, AsofJoin, Join, Partitioned, Relation, Window
+from watersmeet.algebra.nodes import Aggregate, AsofJoin, Join, Node, Partitioned, Window
 from watersmeet.algebra.revisions import stands_still
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.algebra.timebounds import TimeBound, time_bounds
@@ -57,7 +57,7 @@ def of_join(node: Join) -> tuple[Retention | None, Retention | None]:
     )
 
 
-def _unmet(side: Relation) -> Retention | None:
+def _unmet(side: Node) -> Retention | None:
     """For rows that are joined with a side that never changes: they have met it once a watermark has passed them."""
     marks = watermarks(side)
     return next((Retention(read(c), marks[c.id]) for c in side.columns if c.id in marks), None)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from watersmeet.algebra.arriving import is_by_arrival
-from watersmeet.algebra.relations import Apply, Cut, Join, Relation, Scan, TimeFilter, Values, Window
+from watersmeet.algebra.nodes import Apply, Cut, Join, Node, Scan, TimeFilter, Values, Window
 
 
-def revision(node: Relation) -> str | None:
+def revision(node: Node) -> str | None:
     """Why `node` may delete rows, as the beginning of a sentence; None if it never does."""
     if isinstance(node, Scan):
         return None if node.append_only else f'"{node.relation_name}" is not append-only'
@@ -18,7 +18,7 @@ def revision(node: Relation) -> str | None:
     return next((found for found in map(revision, decisive) if found is not None), None)
 
 
-def stands_still(node: Relation) -> bool:
+def stands_still(node: Node) -> bool:
     """True if the content never changes after the start of the query."""
     if isinstance(node, Cut) and node.keeps == "before":
         return True
@@ -27,7 +27,7 @@ def stands_still(node: Relation) -> bool:
     return isinstance(node, Values) if not node.inputs else all(map(stands_still, node.inputs))
 
 
-def comes_later(node: Relation) -> bool:
+def comes_later(node: Node) -> bool:
     """True if `node` is empty at the start of the query and gets its first row later."""
     if isinstance(node, Cut):
         return node.keeps == "after"

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from watersmeet.algebra.relations import Column, Filter, Project, Relation, Scan, Values
+from watersmeet.algebra.nodes import Column, Filter, Node, Project, Scan, Values
 from watersmeet.algebra.scalars import Scalar, column_ref, conjunction
 
-Rule = Callable[[Relation], Relation]
+Rule = Callable[[Node], Node]
 
 
-def with_inputs(node: Relation, inputs: Sequence[Relation]) -> Relation:
+def with_inputs(node: Node, inputs: Sequence[Node]) -> Node:
     """`node` over other inputs; the node itself if they are the same objects."""
     if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
         return node
     return node.over(inputs)
 
 
-def transform_up(node: Relation, rule: Rule) -> Relation:
+def transform_up(node: Node, rule: Rule) -> Node:
     """The tree with `rule` applied to every node, inputs first."""
     return rule(with_inputs(node, [transform_up(i, rule) for i in node.inputs]))
 
 
-def walk(node: Relation) -> Iterator[Relation]:
+def walk(node: Node) -> Iterator[Node]:
     """All nodes, a node before its inputs."""
     yield node
     for i in node.inputs:
@@ -34,14 +34,14 @@ def read(column: Column) -> Scalar:
     return Scalar(column_ref(column.id), column.type, column.nullable)
 
 
-def exactly(node: Relation, columns: Sequence[Column]) -> Relation:
+def exactly(node: Node, columns: Sequence[Column]) -> Node:
     """`node` cut down to `columns` in this order: a Project unless they are its columns already."""
     if [c.id for c in node.columns] == [c.id for c in columns]:
         return node
     return Project(node, tuple(columns), tuple(read(c) for c in columns))
 
 
-def filtered(node: Relation, parts: Sequence[Scalar]) -> Relation:
+def filtered(node: Node, parts: Sequence[Scalar]) -> Node:
     """`node` under a Filter of all `parts`, each once; no Filter for none."""
     predicate = conjunction(list(dict.fromkeys(parts)))
     return node if predicate is None else Filter(node, predicate)
@@ -52,11 +52,11 @@ def empty(columns: Sequence[Column]) -> Values:
     return Values((), tuple(columns))
 
 
-def is_empty(node: Relation) -> bool:
+def is_empty(node: Node) -> bool:
     """True if the node is known to have no rows whatever the inputs are."""
     return isinstance(node, Values) and not node.rows
 
 
-def is_constant(node: Relation) -> bool:
+def is_constant(node: Node) -> bool:
     """True if the node's rows do not depend on any relation of the catalog."""
     return not any(isinstance(n, Scan) for n in walk(node))

@@ -15,16 +15,15 @@ from sqlglot import exp
 
 from watersmeet.algebra.arriving import is_by_arrival
 from watersmeet.algebra.durations import TIME_TYPES, duration_us, months_of
-from watersmeet.algebra.ordered import WindowCall
-from watersmeet.algebra.relations import (
+from watersmeet.algebra.nodes import (
     Aggregate,
     Apply,
     AsofJoin,
     Join,
     LateRowFilter,
+    Node,
     Project,
     Records,
-    Relation,
     Scan,
     TemporalJoin,
     TimeFilter,
@@ -33,6 +32,7 @@ from watersmeet.algebra.relations import (
     Versions,
     Window,
 )
+from watersmeet.algebra.ordered import WindowCall
 from watersmeet.algebra.revisions import asked_on_arrival, stands_still
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.timebounds import time_bounds
@@ -47,7 +47,7 @@ INFINITY: Final = exp.cast(exp.Literal.string("infinity"), exp.DataType.Type.TIM
 Watermarks = Mapping[str, Watermark]
 
 
-def watermarks(node: Relation) -> Watermarks:
+def watermarks(node: Node) -> Watermarks:
     """The watermarks of the columns of `node` that have one."""
     below = [watermarks(i) for i in node.inputs]
     held = node.held
@@ -55,7 +55,7 @@ def watermarks(node: Relation) -> Watermarks:
 
 
 @singledispatch
-def _own(node: Relation, *below: Watermarks) -> Watermarks:  # noqa: ARG001 - the signature of all
+def _own(node: Node, *below: Watermarks) -> Watermarks:  # noqa: ARG001 - the signature of all
     """The watermarks that `node` has beside those that it holds, computed from the watermarks of its inputs."""
     return {}
 
@@ -129,12 +129,12 @@ def _(node: Union, *below: Watermarks) -> Watermarks:
     )
 
 
-def clocks(node: Relation) -> Watermarks:
+def clocks(node: Node) -> Watermarks:
     """How far times have come. Unlike watermarks this promises nothing: late rows, and rows that waited in a temporal
     join, may come out with any older time.
     """
 
-    def unpromised(part: Relation) -> Relation:
+    def unpromised(part: Node) -> Node:
         if isinstance(part, TemporalJoin):
             return replace(part, waits=False)
         return part.input if isinstance(part, LateRowFilter) and not part.clock else part

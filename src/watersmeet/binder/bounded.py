@@ -22,8 +22,7 @@ from watersmeet.binder.context.scope import Scope, ScopeColumn
 from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.binder.query import bind
 from watersmeet.binder.sqlfunctions import inlined
-from watersmeet.catalog import Catalog, Index, View
-from watersmeet.catalog import Relation as CatalogRelation
+from watersmeet.catalog import Catalog, Index, Relation, View
 from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.dialects.depth import depth_checked
 from watersmeet.dialects.nodes import MarkedTable
@@ -113,7 +112,7 @@ class BoundedRules(DialectRules):
 
     def relation(
         self,
-        relation: CatalogRelation,
+        relation: Relation,
         item: NamedItem,
         env: Environment,
         binding: Binding,

@@ -12,19 +12,19 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from watersmeet.algebra.padding import paddings
-from watersmeet.algebra.relations import (
+from watersmeet.algebra.nodes import (
     Aggregate,
     AsofJoin,
     Column,
     Filter,
     Join,
     KeyedJoin,
+    Node,
     Project,
-    Relation,
     Scan,
     TimeFilter,
 )
+from watersmeet.algebra.padding import paddings
 from watersmeet.algebra.revisions import revision
 from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.rewrites.unnesting import unnest
@@ -93,7 +93,7 @@ def _as_said(query: BoundQuery, said: Emission, text: str, *, into: bool) -> Bou
     return replace(query, notices=(*query.notices, told))
 
 
-def check_request(request: Request, tree: Relation, text: str) -> None:
+def check_request(request: Request, tree: Node, text: str) -> None:
     """Refuses signs for a query that never deletes a row.
 
     UNDEFINED_COLUMN, FEATURE_NOT_SUPPORTED.
@@ -140,7 +140,7 @@ def on_window_close(query: BoundQuery, delay_us: int = 0) -> BoundQuery:
     """The query's rows once the first column with a watermark is below it. The watermark is that of sources delayed by
     the given delay.
     """
-    tree: Relation
+    tree: Node
     groups = _groups(query.tree)
     if groups is not None:
         _check_groups(groups)
@@ -173,7 +173,7 @@ def on_window_close(query: BoundQuery, delay_us: int = 0) -> BoundQuery:
     return replace(query, tree=tree, notices=notices)
 
 
-def _read_times(tree: Relation) -> str:
+def _read_times(tree: Node) -> str:
     """What happens to the watermarks that the query reads; empty if it reads none."""
     times = {
         f'"{s.relation_name}.{c.name}"': None
@@ -192,7 +192,7 @@ def _read_times(tree: Relation) -> str:
     )
 
 
-def _once_past(tree: Relation, timed: Sequence[Column], rewritten: Relation, delay_us: int) -> Relation:
+def _once_past(tree: Node, timed: Sequence[Column], rewritten: Node, delay_us: int) -> Node:
     """The rows of `tree` once the first of the columns `timed` is below its watermark. rewritten: the same rows.
 
     If an outer join may have put NULL into that column, the first column without such NULLs counts. If all have them
@@ -219,7 +219,7 @@ def _once_past(tree: Relation, timed: Sequence[Column], rewritten: Relation, del
     return Project(past, tree.columns, tuple(read(c) for c in tree.columns))
 
 
-def _without_time(tree: Relation, timed: Sequence[Column]) -> Error:
+def _without_time(tree: Node, timed: Sequence[Column]) -> Error:
     """The error for a query whose rows without a partner have no time. Its hint names columns to use."""
     word, node = "Select", tree
     while isinstance(node, (Aggregate, Filter, Project)):
@@ -244,7 +244,7 @@ def _listed(columns: Sequence[Column]) -> str:
     return " and ".join(f'"{c.name}"' for c in columns)
 
 
-def _origin(node: Relation, column: str) -> str:
+def _origin(node: Node, column: str) -> str:
     """The name of the relation that a column of `node` comes from, or the column's own name."""
     while node.inputs:
         if isinstance(node, Project):
@@ -268,14 +268,14 @@ def _on_arrival(query: BoundQuery) -> BoundQuery:
     return replace(query, tree=tree)
 
 
-def _on_arrival_below(node: Relation) -> Relation:
+def _on_arrival_below(node: Node) -> Node:
     """The tree with its joins decided on arrival, except those whose rows are final when the clock lets them out."""
     if isinstance(node, TimeFilter) and node.final:
         return node
     return _decided(with_inputs(node, [_on_arrival_below(i) for i in node.inputs]))
 
 
-def _decided(node: Relation) -> Relation:
+def _decided(node: Node) -> Node:
     """A join that decides on arrival which rows have no partner. The pairs of an inner join are never deleted
     anyway.
     """
@@ -299,7 +299,7 @@ def _decided(node: Relation) -> Relation:
     return node
 
 
-def _groups(node: Relation) -> Aggregate | None:
+def _groups(node: Node) -> Aggregate | None:
     """The aggregate whose groups are the rows of `node`."""
     while isinstance(node, (Project, Filter)):
         node = node.input
@@ -331,7 +331,7 @@ def _check_groups(groups: Aggregate) -> None:
         )
 
 
-def _below(node: Relation, groups: Aggregate, delay_us: int) -> Relation:
+def _below(node: Node, groups: Aggregate, delay_us: int) -> Node:
     """`node` over those of its `groups` that are final."""
     if node is groups:
         rewritten = rewrite(groups)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Project, Relation
+from watersmeet.algebra.nodes import Node, Project
 from watersmeet.binder.clauses.ctes import check_unnamed, with_ctes
 from watersmeet.binder.clauses.order_limit import ended
 from watersmeet.binder.clauses.sources import (
@@ -16,7 +16,7 @@ from watersmeet.binder.clauses.sources import (
     check_arguments,
     not_supported,
 )
-from watersmeet.binder.context.binding import Bound, BoundQuery, Environment, Output, read
+from watersmeet.binder.context.binding import Bound, BoundQuery, Environment, OutputColumn, read
 from watersmeet.binder.context.rules import Binding
 from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.binder.queries.selects import Selecting
@@ -113,7 +113,7 @@ def _of_kind(node: exp.Expression, env: Environment, binding: Binding) -> Bound:
     raise not_supported(f"{kind_of(node).__name__.upper()} as a query{whose}", node, env)
 
 
-def _names(outputs: Sequence[Output], column_names: Sequence[str], text: str, *, needs_names: bool) -> list[str]:
+def _names(outputs: Sequence[OutputColumn], column_names: Sequence[str], text: str, *, needs_names: bool) -> list[str]:
     if len(column_names) > len(outputs):
         raise error(
             "SYNTAX_ERROR",
@@ -150,7 +150,7 @@ def _ordinal(number: int) -> str:
     return f"{number}" + {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
 
 
-def _named(tree: Relation, names: Sequence[str]) -> Relation:
+def _named(tree: Node, names: Sequence[str]) -> Node:
     columns = tree.columns
     if [c.name for c in columns] == list(names):
         return tree

@@ -587,7 +587,7 @@ class TopN(PassThrough):
 
 
 @dataclass(frozen=True)
-class Frame:
+class WindowFrame:
     """The rows of a key that a window function sees from a row, from `start` to `end`, both included.
 
     start, end: rows, groups of peers or nothing else (`range`) before (below 0) or after the row; None: unbounded;
@@ -622,7 +622,7 @@ class WindowSpec:
     number: int
     filter: int | None
     order: tuple[SortKey, ...]
-    frame: Frame
+    frame: WindowFrame
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from watersmeet.algebra.relations import Relation as Tree
+from watersmeet.algebra.nodes import Node
 from watersmeet.algebra.trees import exactly
 from watersmeet.binder import BoundQuery, bind_query, bind_view, closing_us, with_emission
 from watersmeet.binder.dialects.registry import rules_of
@@ -28,7 +28,7 @@ def plans_made_anew(catalog: Catalog, buckets: int) -> dict[str, Sequence[Operat
     return producers
 
 
-def _tree(relation: Relation, catalog: Catalog) -> Tree:
+def _tree(relation: Relation, catalog: Catalog) -> Node:
     """What a view, or the processor of a topic, was made of."""
     if relation.owner:
         work = [r.id for r in catalog.relations.values() if r.owner == relation.owner]

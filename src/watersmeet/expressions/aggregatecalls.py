@@ -9,7 +9,7 @@ from typing import cast as typed
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import AggregateCall, AggregateFunction, SortKey
+from watersmeet.algebra.nodes import AggregateCall, AggregateFunction, SortKey
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.errors import Error
 from watersmeet.expressions.calls import by_duckdb

@@ -24,7 +24,7 @@ from watersmeet.frames.matches import AsofMatch, LatestMatch, asof, latest
 from watersmeet.frames.placing import bucket_keys
 from watersmeet.frames.processor import CHANGES, FIGURES, PIECE, Buckets
 from watersmeet.frames.schemas import result_schema, sql_type
-from watersmeet.frames.shapes import JoinShape, Output
+from watersmeet.frames.shapes import JoinShape, ResultColumn
 from watersmeet.frames.static import LookUp, static_rows
 from watersmeet.frames.tasks import Decoder, Encoder
 from watersmeet.runtime.spark.shipping import make_zip
@@ -178,7 +178,7 @@ def _schema(shape: JoinShape, left: DataFrame, right: DataFrame, diff: str) -> t
     """The result's schema."""
     sides = (left.schema.fields, right.schema.fields)
 
-    def kind(output: Output) -> t.DataType:
+    def kind(output: ResultColumn) -> t.DataType:
         first = output.columns[0]
         if not output.window:
             return sides[first.input][first.column].dataType

@@ -12,7 +12,7 @@ from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.frames.circuits import waiting
 from watersmeet.frames.durations import duration_us
 from watersmeet.frames.matches import AsofMatch, LatestMatch
-from watersmeet.frames.shapes import SIDES, Emit, JoinShape, Nearest, Newest, Output, Side, Tolerance, Within
+from watersmeet.frames.shapes import SIDES, Emit, JoinShape, Nearest, Newest, ResultColumn, Side, Tolerance, Within
 from watersmeet.frames.tolerances import has_distance, tolerance_of
 from watersmeet.types import Field, Schema
 
@@ -305,7 +305,7 @@ class _Builder:
         result: Emit = emit
         return result
 
-    def _outputs(self, keys: list[tuple[int, int]], window_us: int | None) -> tuple[Output, ...]:
+    def _outputs(self, keys: list[tuple[int, int]], window_us: int | None) -> tuple[ResultColumn, ...]:
         """The columns of the result: left, right without what is merged, the window.
 
         A right column whose name the left side has gets the suffix. DUPLICATE_COLUMN if names still meet.
@@ -315,20 +315,20 @@ class _Builder:
         both = self._how not in ("semi", "anti")
         partner = {mine: theirs for theirs, mine in merged.items()} if both and self._how in ("right", "full") else {}
         found = [
-            Output(f.name, (InputColumn(0, i), *([InputColumn(1, partner[i])] if i in partner else [])))
+            ResultColumn(f.name, (InputColumn(0, i), *([InputColumn(1, partner[i])] if i in partner else [])))
             for i, f in enumerate(left)
         ]
         if both:
             taken = {f.name.lower() for f in left}
             found += [
-                Output(f.name + (self._options.suffix if f.name.lower() in taken else ""), (InputColumn(1, i),))
+                ResultColumn(f.name + (self._options.suffix if f.name.lower() in taken else ""), (InputColumn(1, i),))
                 for i, f in enumerate(right)
                 if i not in merged
             ]
         if window_us is not None:
             starts = (InputColumn(0, len(left)), InputColumn(1, len(right)))  # behind the columns that are given
             either = self._how in ("right", "full")
-            found.append(Output("window", starts if either else starts[:1], window=True))
+            found.append(ResultColumn("window", starts if either else starts[:1], window=True))
         names = [o.name.lower() for o in found] + [self._options.diff.lower()]
         twice = next((n for i, n in enumerate(names) if n in names[:i]), None)
         if twice is not None:

@@ -82,7 +82,7 @@ class Within:
 
 
 @dataclass(frozen=True)
-class Output:
+class ResultColumn:
     """A column of the result: the first value that is not NULL of these columns of both sides.
 
     window: a struct of start and end, from the start of a window.
@@ -102,7 +102,7 @@ class JoinShape:
     how: JoinKind
     emit: Emit
     buckets: int
-    outputs: tuple[Output, ...]
+    outputs: tuple[ResultColumn, ...]
     match: Nearest | Newest | None = None
     within: Within | None = None
     window_us: int | None = None

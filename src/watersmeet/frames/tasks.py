@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from watersmeet.errors import error
 from watersmeet.frames.pieces import AHEAD_US, Cutter, Piece, time_us
 from watersmeet.frames.schemas import arrow_columns, batch_of
-from watersmeet.frames.shapes import JoinShape, Output
+from watersmeet.frames.shapes import JoinShape, ResultColumn
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.runs.delta import Delta, Diffs
 from watersmeet.kernel.runs.frames import decode
@@ -82,7 +82,7 @@ class Decoder:
             arrays.append(pa.array(delta.diff).cast(pa.int32()))
         return batch_of(arrays, self.schema)
 
-    def _column(self, output: Output, delta: Delta) -> pa.Array:
+    def _column(self, output: ResultColumn, delta: Delta) -> pa.Array:
         found = [col.flat(delta.columns.column(self.shape.columns.index(c))) for c in output.columns]
         values = found[0] if len(found) == 1 else pc.coalesce(*found)
         return _windows(values, self.shape.window_us or 0) if output.window else values

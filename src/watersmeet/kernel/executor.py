@@ -16,7 +16,7 @@ from watersmeet.errors import error
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.metrics import Counters, OperatorMetrics
-from watersmeet.kernel.operators import PIECEWISE, STATEFUL, STEPS, TAKE_SLICES, UNPROMPTED, Output
+from watersmeet.kernel.operators import PIECEWISE, STATEFUL, STEPS, TAKE_SLICES, UNPROMPTED, OperatorOutput
 from watersmeet.kernel.operators.arrange import replay
 from watersmeet.kernel.runs.amplification import TooManyRowsError
 from watersmeet.kernel.runs.arranged import Arranged
@@ -96,9 +96,9 @@ class _Inputs:
     """Outputs of operators that are still to be read in this stage; each goes when its last reader has it."""
 
     readers: dict[str, int]
-    held: dict[str, Output] = field(default_factory=dict)
+    held: dict[str, OperatorOutput] = field(default_factory=dict)
 
-    def put(self, operator_id: str, output: Output) -> None:
+    def put(self, operator_id: str, output: OperatorOutput) -> None:
         if self.readers.get(operator_id):
             self.held[operator_id] = output
 
@@ -139,7 +139,7 @@ def run_stage(
     for op in operators:
         tally = tallies[op.id] = _Tally(f"in operator {op.id}, stage {stage}, bucket {bucket}, epoch {ctx.epoch}")
         given = [tally.coming(inputs.get(circuit.by_id[i])) for i in op.inputs]
-        out: Output
+        out: OperatorOutput
         try:
             if isinstance(op, Scan):
                 out = _read(op, sources)
@@ -244,7 +244,7 @@ def _has_rows(changes: Any) -> bool:
     return isinstance(changes, Sliced) or changes.num_rows > 0
 
 
-def _stepped(op: Operator, given: Sequence[Any], state: State, ctx: StepContext) -> Output:
+def _stepped(op: Operator, given: Sequence[Any], state: State, ctx: StepContext) -> OperatorOutput:
     """One step of an operator. What works on each row alone does so slice by slice, when the slices are read."""
     step = STEPS[op.kind]
     if op.kind in TAKE_SLICES or not any(isinstance(g, Sliced) for g in given):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from watersmeet.algebra.relations import AsofJoin, Relation, Scan, TopN, Versions
+from watersmeet.algebra.nodes import AsofJoin, Node, Scan, TopN, Versions
 from watersmeet.algebra.retention import of_asof
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.circuit import operators
@@ -30,7 +30,7 @@ class AsofLowering(Arranging):
     """Lowers ASOF joins of the view `view` into the builder."""
 
     def __init__(
-        self, builder: Builder, sharing: Sharing, lower_input: Callable[[Relation, frozenset[str]], Stream], view: str
+        self, builder: Builder, sharing: Sharing, lower_input: Callable[[Node, frozenset[str]], Stream], view: str
     ) -> None:
         super().__init__(builder, sharing, lower_input)
         self.view = view

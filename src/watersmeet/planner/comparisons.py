@@ -8,7 +8,7 @@ from typing import Final
 from watersmeet.algebra.cardinality import is_single_row
 from watersmeet.algebra.coercion import cast, common_type, part_of
 from watersmeet.algebra.comparisons import MIRRORED_SIGNS, SIGNS, Comparison
-from watersmeet.algebra.relations import Join, Relation
+from watersmeet.algebra.nodes import Join, Node
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.types import BOOLEAN
 
@@ -37,7 +37,7 @@ def comparisons(node: Join, needed: frozenset[str]) -> list[Compared] | None:
     return known if len(known) == len(found) else None
 
 
-def _compared(part: Scalar, left: Relation, right: Relation) -> Compared | None:
+def _compared(part: Scalar, left: Node, right: Node) -> Compared | None:
     node = part.expression
     sign = SIGNS.get(type(node))
     if sign is None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from watersmeet.algebra.relations import Relation
+from watersmeet.algebra.nodes import Node
 from watersmeet.algebra.rewrites import JoinOrder, rewrite
-from watersmeet.catalog import Catalog
-from watersmeet.catalog import Relation as CatalogRelation
+from watersmeet.catalog import Catalog, Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import Operator, Scan, Sink, Upsert
 from watersmeet.planner.builder import Builder
@@ -21,8 +20,8 @@ Producers = Mapping[str, Sequence[Operator]]
 
 
 def compile_view(
-    tree: Relation,
-    sink: CatalogRelation,
+    tree: Node,
+    sink: Relation,
     producers: Producers,
     buckets: int,
     join_order: JoinOrder = "bushy",
@@ -53,7 +52,7 @@ def compile_view(
     return builder.closure(_sink(builder, top, sink))
 
 
-def compile_connector_table(relation: CatalogRelation, buckets: int) -> tuple[Operator, ...]:
+def compile_connector_table(relation: Relation, buckets: int) -> tuple[Operator, ...]:
     """The operators of a table that a connector feeds: its raw rows, or the last row of each key if it has a key."""
     builder = Builder(buckets)
     names = tuple(c.name for c in relation.columns)
@@ -69,7 +68,7 @@ def compile_connector_table(relation: CatalogRelation, buckets: int) -> tuple[Op
     return builder.closure(_sink(builder, top, relation))
 
 
-def _sink(builder: Builder, top: Operator, relation: CatalogRelation) -> Operator:
+def _sink(builder: Builder, top: Operator, relation: Relation) -> Operator:
     distribution = builder.placement.distribution(top.id)
     # No operator relies on the place of rows that may be anywhere, or by a key that is no longer a column (`Lowering`).
     keys = key_columns(distribution) if distribution is not None and all(distribution) else None

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from watersmeet.algebra.relations import Relation
-from watersmeet.algebra.relations import Scan as TreeScan
+from watersmeet.algebra.nodes import Node
+from watersmeet.algebra.nodes import Scan as TreeScan
 from watersmeet.algebra.rewrites import JoinOrder, rewrite, rewriting
 from watersmeet.algebra.trees import walk
-from watersmeet.catalog import MOST_JOIN_ROWS, Catalog
-from watersmeet.catalog import Relation as CatalogRelation
+from watersmeet.catalog import MOST_JOIN_ROWS, Catalog, Relation
 from watersmeet.circuit.operators import Operator, Scan
 from watersmeet.drawing import to_dot
 from watersmeet.planner.compiler import Producers, assemble, compile_view
@@ -43,8 +42,8 @@ class ExplainOptions:
 
 
 def explain(
-    tree: Relation,
-    sink: CatalogRelation,
+    tree: Node,
+    sink: Relation,
     catalog: Catalog,
     producers: Producers,
     buckets: int,
@@ -108,7 +107,7 @@ def explain(
     return traced + plan.lines() + (["", *below] if below else [])
 
 
-def trace(tree: Relation, join_order: JoinOrder) -> list[tuple[str, PlanTree]]:
+def trace(tree: Node, join_order: JoinOrder) -> list[tuple[str, PlanTree]]:
     """The tree as it was bound, and after each rewrite that changes its plan."""
     found = [("Begin", logical_tree(tree))]
     for name, changed in rewriting(tree, join_order):
@@ -118,14 +117,14 @@ def trace(tree: Relation, join_order: JoinOrder) -> list[tuple[str, PlanTree]]:
     return found
 
 
-def logical_plan(tree: Relation, join_order: JoinOrder = "bushy") -> PlanTree:
+def logical_plan(tree: Node, join_order: JoinOrder = "bushy") -> PlanTree:
     """The rewritten tree of a query."""
     return logical_tree(rewrite(tree, join_order))
 
 
 def physical_plan(
-    tree: Relation,
-    sink: CatalogRelation,
+    tree: Node,
+    sink: Relation,
     catalog: Catalog,
     producers: Producers,
     buckets: int,
@@ -142,7 +141,7 @@ def physical_plan(
     return PhysicalPrinter(by_id, names, verbose=verbose, timed=sink.watermarks).tree(ops[-1])
 
 
-def _named(tree: Relation, producers: Producers) -> Producers:
+def _named(tree: Node, producers: Producers) -> Producers:
     """The producers of the relations that the tree reads itself. Another view with the same plan is none of its
     leaves.
     """
@@ -160,7 +159,7 @@ def _keepers(catalog: Catalog, producers: Producers) -> dict[str, tuple[str, ...
     return found
 
 
-def leaves(operators: Mapping[str, Operator], catalog: Catalog, producers: Producers) -> dict[str, CatalogRelation]:
+def leaves(operators: Mapping[str, Operator], catalog: Catalog, producers: Producers) -> dict[str, Relation]:
     """The operators that are the content of a relation, by id. A Scan is shown as the relation that it scans."""
     found = {}
     for relation_id, ops in producers.items():

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from watersmeet.algebra.cardinality import is_single_row
-from watersmeet.algebra.relations import Join, JoinKind, KeyPair
+from watersmeet.algebra.nodes import Join, JoinKind, KeyPair
 from watersmeet.algebra.retention import Retention, of_join
 from watersmeet.algebra.scalars import Scalar, conjunction
 from watersmeet.algebra.trees import is_constant

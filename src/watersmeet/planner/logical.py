@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import singledispatch
 from typing import Final
 
-from watersmeet.algebra.relations import (
+from watersmeet.algebra.nodes import (
     Aggregate,
     AggregateCall,
     Apply,
@@ -18,9 +18,9 @@ from watersmeet.algebra.relations import (
     Filter,
     Join,
     LateRowFilter,
+    Node,
     Project,
     Records,
-    Relation,
     Repartition,
     Repeat,
     Scan,
@@ -53,7 +53,7 @@ _APPLY_TYPES: Final = {
 }
 
 
-def logical_tree(tree: Relation) -> PlanTree:
+def logical_tree(tree: Node) -> PlanTree:
     """The plan of a tree of the algebra."""
     return _print(tree, {})
 
@@ -68,7 +68,7 @@ def _emission(node: AsofJoin | Join) -> tuple[tuple[str, str], ...]:
 
 
 @singledispatch
-def _print(node: Relation, names: _Names) -> PlanTree:  # noqa: ARG001 - the default is for no known node
+def _print(node: Node, names: _Names) -> PlanTree:  # noqa: ARG001 - the default is for no known node
     """The plan of `node`. Adds the names of its columns to `names`."""
     raise AssertionError(type(node).__name__)
 

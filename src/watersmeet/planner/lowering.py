@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.arriving import arrivals_below
 from watersmeet.algebra.coercion import cast
-from watersmeet.algebra.relations import (
+from watersmeet.algebra.nodes import (
     Aggregate,
     AggregateCall,
     Arrivals,
@@ -22,10 +22,10 @@ from watersmeet.algebra.relations import (
     Filter,
     Join,
     LateRowFilter,
+    Node,
     PassThrough,
     Project,
     Records,
-    Relation,
     Repartition,
     Repeat,
     Scan,
@@ -86,7 +86,7 @@ class Lowering:
         self.producers = producers
 
     @singledispatchmethod
-    def lower(self, node: Relation, needed: _Ids) -> Stream:  # noqa: ARG002 - the default is for no known node
+    def lower(self, node: Node, needed: _Ids) -> Stream:  # noqa: ARG002 - the default is for no known node
         """The stream of `node` with at least the columns `needed`."""
         raise AssertionError(type(node).__name__)
 
@@ -285,7 +285,7 @@ class Lowering:
             ],
         )
 
-    def _cause(self, node: Relation, types: Sequence[SqlType]) -> Operator:
+    def _cause(self, node: Node, types: Sequence[SqlType]) -> Operator:
         """All columns of `node`, the first ones converted to `types`."""
         below = self.lower(node, node.ids)
         kinds = [*types, *(c.type for c in node.columns[len(types) :])]
@@ -373,7 +373,7 @@ class Lowering:
         made = self.builder.add(operators.Upsert((op.id,), schema, append_only=False, keys=keys))
         return of_operator(made, [(c, i) for i, c in enumerate(columns)])
 
-    def _written(self, node: Relation, columns: Sequence[Column]) -> Operator:
+    def _written(self, node: Node, columns: Sequence[Column]) -> Operator:
         """These columns of the written rows, and last a number that is greater for rows that came later in an epoch."""
         if isinstance(node, Arrivals):
             names = dict(zip((c.id for c in node.scan.outputs), node.scan.source_names, strict=True))
@@ -521,7 +521,7 @@ class Lowering:
         here = distribution == () if not keys else matching(distribution, keys) is not None
         return op if here else self.builder.exchange(op, spread or keys)
 
-    def top(self, tree: Relation, columns: Iterable[tuple[Column, Field]]) -> Operator:
+    def top(self, tree: Node, columns: Iterable[tuple[Column, Field]]) -> Operator:
         """The operator with exactly `columns`, each in the type of its field."""
         wanted = list(columns)
         stream = self.lower(tree, frozenset(c.id for c, _ in wanted))

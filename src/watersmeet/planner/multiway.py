@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Join, Relation
+from watersmeet.algebra.nodes import Join, Node
 from watersmeet.algebra.retention import of_join
 from watersmeet.algebra.scalars import Scalar, conjunction
 from watersmeet.circuit import operators
@@ -34,13 +34,13 @@ class Cluster:
     conditions: what else must hold.
     """
 
-    inputs: tuple[Relation, ...]
+    inputs: tuple[Node, ...]
     keys: tuple[tuple[Scalar, ...], ...]
     conditions: tuple[Scalar, ...]
     spread: tuple[int, ...]
 
 
-def cluster_of(node: Relation) -> Cluster | None:
+def cluster_of(node: Node) -> Cluster | None:
     """The largest cluster with `node` at the top; None if it is no inner join by keys that can be part of one."""
     if not isinstance(node, Join) or node.kind != "inner" or node.broadcast or not node.keys:
         return None

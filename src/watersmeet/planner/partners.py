@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from watersmeet.algebra.relations import Column, Join, KeyPair
+from watersmeet.algebra.nodes import Column, Join, KeyPair
 from watersmeet.algebra.retention import of_join
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts, null_of
 from watersmeet.circuit import operators

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Protocol
 
-from watersmeet.algebra.relations import KeyPair, Relation
+from watersmeet.algebra.nodes import KeyPair, Node
 from watersmeet.algebra.rewrites.keys import paired
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.circuit.operators import Operator
@@ -55,14 +55,14 @@ class Arranging:
     inputs.
     """
 
-    def __init__(self, builder: Builder, sharing: Sharing, lower_input: Callable[[Relation, _Ids], Stream]) -> None:
+    def __init__(self, builder: Builder, sharing: Sharing, lower_input: Callable[[Node, _Ids], Stream]) -> None:
         self.builder = builder
         self.sharing = sharing
         self.lower_input = lower_input
 
     def _input(
         self,
-        node: Relation,
+        node: Node,
         reads: _Ids,
         keys: Sequence[Scalar],
         *,

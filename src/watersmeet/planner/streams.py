@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from watersmeet.algebra.coercion import cast
-from watersmeet.algebra.relations import Column
+from watersmeet.algebra.nodes import Column
 from watersmeet.algebra.scalars import Scalar, conjunction
 from watersmeet.circuit.operators import Map, Operator
 from watersmeet.planner.builder import Builder, positional

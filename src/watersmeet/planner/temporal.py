@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from watersmeet.algebra.cardinality import is_single_row
-from watersmeet.algebra.relations import Relation, TemporalJoin
+from watersmeet.algebra.nodes import Node, TemporalJoin
 from watersmeet.circuit import operators
 from watersmeet.circuit.operators import InputColumn
 from watersmeet.errors import error
@@ -28,7 +28,7 @@ class TemporalLowering(Arranging):
     """Lowers temporal joins of the view `view` into the builder."""
 
     def __init__(
-        self, builder: Builder, sharing: Sharing, lower_input: Callable[[Relation, _Ids], Stream], view: str
+        self, builder: Builder, sharing: Sharing, lower_input: Callable[[Node, _Ids], Stream], view: str
     ) -> None:
         super().__init__(builder, sharing, lower_input)
         self.view = view

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from watersmeet.algebra.arriving import is_by_arrival, lagging
-from watersmeet.algebra.relations import Relation, SortKey, TopN, Window, WindowCall
+from watersmeet.algebra.nodes import Node, SortKey, TopN, Window, WindowCall
 from watersmeet.algebra.retention import of_order, of_partition
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.circuit import operators
@@ -16,7 +16,7 @@ from watersmeet.planner.streams import Stream, emit, identity, of_operator
 from watersmeet.watermarks import Watermark
 
 _Ids = frozenset[str]
-LowerInput = Callable[[Relation, _Ids], Stream]
+LowerInput = Callable[[Node, _Ids], Stream]
 Grouped = Callable[[Operator, tuple[int, ...]], Operator]
 
 #: Functions that are never NULL.
@@ -118,7 +118,7 @@ class WindowLowering:
         )
         return of_operator(made, [(c, below.columns[c.id]) for c in node.columns if c.id in below.columns])
 
-    def _input(self, node: Relation, needed: _Ids, scalars: Sequence[Scalar]) -> _Input:
+    def _input(self, node: Node, needed: _Ids, scalars: Sequence[Scalar]) -> _Input:
         stream = self.lower_input(node, needed.union(*[s.columns for s in scalars]))
         resolved = {id(s): stream.resolve(s) for s in scalars}
         op, positions = emit(self.builder, stream, [stream.values[i] for i in sorted(needed)] + list(resolved.values()))
@@ -144,5 +144,5 @@ def _spec(call: WindowCall, below: _Input) -> operators.WindowSpec:
         call.number,
         None if call.filter is None else below.at(call.filter),
         below.order(call.order),
-        operators.Frame(frame.mode, frame.start, frame.end, frame.exclude, value, low, high),
+        operators.WindowFrame(frame.mode, frame.start, frame.end, frame.exclude, value, low, high),
     )

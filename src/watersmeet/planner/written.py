@@ -5,7 +5,7 @@ written.
 from __future__ import annotations
 
 from watersmeet.algebra.arriving import arrivals_below
-from watersmeet.algebra.relations import AsofJoin, Cut, Filter, Project, Relation, TopN
+from watersmeet.algebra.nodes import AsofJoin, Cut, Filter, Node, Project, TopN
 from watersmeet.algebra.retention import of_partition
 
 _Ids = frozenset[str]
@@ -47,7 +47,7 @@ def kept_versions(join: AsofJoin) -> TopN | None:
     return top if by_value and by_ties and set(top.partition) == {k.right for k in join.keys} else None
 
 
-def _is_cut(node: Relation) -> bool:
+def _is_cut(node: Node) -> bool:
     while isinstance(node, (Filter, Project)):
         node = node.input
     return isinstance(node, Cut)

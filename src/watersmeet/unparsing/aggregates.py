@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from watersmeet.algebra.relations import AggregateCall
+from watersmeet.algebra.nodes import AggregateCall
 from watersmeet.types import BIGINT, NUMERIC, VARCHAR
 from watersmeet.unparsing.texts import cast, order_by, sort_key, sql, text_literal
 

@@ -11,7 +11,7 @@ from functools import singledispatchmethod
 from sqlglot import exp
 
 from watersmeet.algebra.bounded import FileScan, Named, Recursion
-from watersmeet.algebra.relations import (
+from watersmeet.algebra.nodes import (
     Aggregate,
     Apply,
     Arrivals,
@@ -19,8 +19,8 @@ from watersmeet.algebra.relations import (
     Expand,
     Filter,
     Join,
+    Node,
     Project,
-    Relation,
     Repeat,
     Scan,
     TopN,
@@ -49,7 +49,7 @@ class Writer:
     named: dict[str, str] = field(default_factory=dict)
     _read: dict[str, frozenset[str]] = field(default_factory=dict)
 
-    def query(self, tree: Relation, names: Sequence[str]) -> str:
+    def query(self, tree: Node, names: Sequence[str]) -> str:
         """The rows of `tree`, its columns under these names."""
         found = self.select(tree)
         if any(n.startswith("#") for n in names):  # which could be taken for ids
@@ -61,13 +61,13 @@ class Writer:
         heads = [f"{quoted(n)} AS ({text})" for n, text in self.named.items()]
         return f"WITH {', '.join(heads)} {found.text}" if heads else found.text
 
-    def text(self, tree: Relation) -> str:
+    def text(self, tree: Node) -> str:
         """A query whose columns are exactly those of `tree`, by their ids."""
         found = self.select(tree)
         return (found if found.items is not None and not found.more else found.listed(_ids(tree.columns))).text
 
     @singledispatchmethod
-    def select(self, node: Relation) -> Select:
+    def select(self, node: Node) -> Select:
         """The rows of `node`, its columns called by their ids."""
         raise AssertionError(type(node).__name__)
 
@@ -110,7 +110,7 @@ class Writer:
             self.named[node.name] = self.text(node.definition)
         return Select(_table(node.name, node.columns))
 
-    def _rounds(self, tree: Relation) -> frozenset[str]:
+    def _rounds(self, tree: Node) -> frozenset[str]:
         """The recursions around a tree of which it reads the rounds."""
         if isinstance(tree, Named) and tree.definition is None:
             return frozenset([tree.name])

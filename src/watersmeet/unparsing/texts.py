@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Column, SortKey
+from watersmeet.algebra.nodes import Column, SortKey
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.store.merging import quoted as quoted
 from watersmeet.types import SqlType

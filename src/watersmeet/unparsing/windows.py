@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from watersmeet.algebra.relations import WindowCall, WindowFrame
+from watersmeet.algebra.nodes import WindowCall, WindowFrame
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.unparsing.aggregates import aggregate
 from watersmeet.unparsing.texts import cast, order_by, sql

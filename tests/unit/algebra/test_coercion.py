@@ -6,7 +6,7 @@ import pytest
 from tests.trees import e
 
 from watersmeet.algebra.coercion import cast, common_type, is_exact, part_of
-from watersmeet.algebra.relations import Column
+from watersmeet.algebra.nodes import Column
 from watersmeet.types import (
     BIGINT,
     BYTEA,

@@ -12,7 +12,7 @@ import pytest
 from tests.algebra_to_sql import to_sql
 from tests.trees import group, join, project, scan, where
 
-from watersmeet.algebra.relations import Join, Scan
+from watersmeet.algebra.nodes import Join, Scan
 from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.rewrites.joinorder import connect_joins, ordered
 from watersmeet.algebra.trees import walk

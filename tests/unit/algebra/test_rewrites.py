@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.trees import group, join, project, scan, topn, union, values, where, window
 
-from watersmeet.algebra.relations import Aggregate, Filter, Join, Project, Scan, TemporalJoin, Values
+from watersmeet.algebra.nodes import Aggregate, Filter, Join, Project, Scan, TemporalJoin, Values
 from watersmeet.algebra.rewrites import (
     connect_joins,
     factor_disjunctions,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.thorough import examples
 from tests.trees import e, p
 
-from watersmeet.algebra.relations import Column, Join, KeyPair, Scan
+from watersmeet.algebra.nodes import Column, Join, KeyPair, Scan
 from watersmeet.algebra.timebounds import time_bounds
 from watersmeet.types import DATE, INTEGER, INTERVAL, TIMESTAMP, TIMESTAMPTZ
 

@@ -7,7 +7,7 @@ from collections import Counter
 import duckdb
 from tests.algebra_to_sql import to_sql
 
-from watersmeet.algebra.relations import Aggregate, Expand, Filter, Join, Project, Scan, Values
+from watersmeet.algebra.nodes import Aggregate, Expand, Filter, Join, Project, Scan, Values
 from watersmeet.binder import bind_query
 from watersmeet.catalog import Catalog, Index
 from watersmeet.dialects import parse

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.algebra.relations import Join, TimeFilter
+from watersmeet.algebra.nodes import Join, TimeFilter
 from watersmeet.algebra.retention import of_join
 from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.trees import walk

@@ -15,7 +15,7 @@ from tests.nested import SCRIPT, TABLES, Nested, outer_join_below, rows
 from tests.thorough import blocks, mostly_slow
 from tests.unit.binder.helpers import Content, bound, catalog_of, multiset
 
-from watersmeet.algebra.relations import Apply
+from watersmeet.algebra.nodes import Apply
 from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.rewrites.unnesting import unnest
 from watersmeet.algebra.trees import walk

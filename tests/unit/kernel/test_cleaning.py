@@ -20,7 +20,7 @@ from tests.thorough import examples
 from tests.trees import e, p
 from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of
 
-from watersmeet.algebra import relations
+from watersmeet.algebra import nodes
 from watersmeet.algebra.retention import of_aggregate, of_join
 from watersmeet.algebra.watermarks import watermarks
 from watersmeet.circuit.operators import Aggregate, AggregateSpec, Arrange, Join, Operator, SortKey
@@ -158,10 +158,10 @@ class History:
         self.kind, self.equal, self.parts, self.lo, self.hi = case
         self.rng = rng
         sides = [
-            relations.Scan(
+            nodes.Scan(
                 n,
                 n,
-                tuple(relations.Column(f"{n}.{c}", c, f.type) for c, f in zip("ktv", SCHEMA, strict=True)),
+                tuple(nodes.Column(f"{n}.{c}", c, f.type) for c, f in zip("ktv", SCHEMA, strict=True)),
                 ("k", "t", "v"),
                 True,
                 watermarks=((f"{n}.t", (Term(n),)),),
@@ -169,11 +169,11 @@ class History:
             for n in "lr"
         ]
         keys = [
-            relations.KeyPair(e(f"l.{c}", t), e(f"r.{c}", t))
+            nodes.KeyPair(e(f"l.{c}", t), e(f"r.{c}", t))
             for c, t in [("k", INTEGER), ("t", TIMESTAMP)][: 1 + self.equal]
         ]
         text = " AND ".join(self.parts)
-        tree = relations.Join(*sides, self.kind, tuple(keys), p(text) if text else None)
+        tree = nodes.Join(*sides, self.kind, tuple(keys), p(text) if text else None)
         self.marks = watermarks(tree)
         places = {f"{n}.{c}": f"{n}{i}" for n in "lr" for i, c in enumerate("ktv")}
         for name, place in places.items():
@@ -340,24 +340,24 @@ def test_what_is_kept(kind, lo, hi, left, right):
 
 def test_bounds_on_different_columns_clean_an_inner_join():
     """A session from s to e, and what happens in it."""
-    left = relations.Scan(
+    left = nodes.Scan(
         "l",
         "l",
-        tuple(relations.Column(f"l.{c}", c, TIMESTAMP) for c in "kse"),
+        tuple(nodes.Column(f"l.{c}", c, TIMESTAMP) for c in "kse"),
         ("k", "s", "e"),
         True,
         watermarks=(("l.s", (Term("l"),)), ("l.e", (Term("e"),))),
     )
-    right = relations.Scan(
+    right = nodes.Scan(
         "r",
         "r",
-        tuple(relations.Column(f"r.{c}", c, TIMESTAMP) for c in "kt"),
+        tuple(nodes.Column(f"r.{c}", c, TIMESTAMP) for c in "kt"),
         ("k", "t"),
         True,
         watermarks=(("r.t", (Term("r"),)),),
     )
-    keys = (relations.KeyPair(e("l.k", TIMESTAMP), e("r.k", TIMESTAMP)),)
-    tree = relations.Join(left, right, "inner", keys, p("r.t >= l.s AND r.t < l.e"))
+    keys = (nodes.KeyPair(e("l.k", TIMESTAMP), e("r.k", TIMESTAMP)),)
+    tree = nodes.Join(left, right, "inner", keys, p("r.t >= l.s AND r.t < l.e"))
     one, other = of_join(tree)
     assert one.time.column == "l.e"
     assert one.bound == (Term("r"),)
@@ -416,18 +416,16 @@ def test_groups_behind_the_watermark_are_forgotten(seed):
 
 
 def test_which_group_key_has_a_watermark():
-    scan = relations.Scan(
+    scan = nodes.Scan(
         "l",
         "l",
-        (relations.Column("l.k", "k", INTEGER), relations.Column("l.t", "t", TIMESTAMP)),
+        (nodes.Column("l.k", "k", INTEGER), nodes.Column("l.t", "t", TIMESTAMP)),
         ("k", "t"),
         True,
         watermarks=(("l.t", (Term("l"),)),),
     )
     keys = (e("l.k"), e("l.t + INTERVAL '1 second'", TIMESTAMP))
-    node = relations.Aggregate(
-        scan, keys, (), tuple(relations.Column(f"g{i}", f"g{i}", k.type) for i, k in enumerate(keys))
-    )
+    node = nodes.Aggregate(scan, keys, (), tuple(nodes.Column(f"g{i}", f"g{i}", k.type) for i, k in enumerate(keys)))
     number, mark = of_aggregate(node)
     assert number == 1
     assert value(mark, {"l": 5}) == 5 + SECOND

@@ -17,7 +17,7 @@ from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of,
 from tests.unit.kernel.test_aggregate import AVG_TYPE, SUM_TYPE, as_bytes, call, canonical, value_of
 from tests.unit.kernel.test_topn import back, compared
 
-from watersmeet.circuit.operators import DEVIATIONS, Arrange, Frame, SortKey, Window, WindowSpec
+from watersmeet.circuit.operators import DEVIATIONS, Arrange, SortKey, Window, WindowFrame, WindowSpec
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import arrange as arrange_module
@@ -39,8 +39,8 @@ ROWS = st.builds(
 )
 UP, DOWN, NONE = (SortKey(1),), (SortKey(1, True, True),), ()
 TWO = (SortKey(3, False, True), SortKey(1))
-WHOLE = Frame("range", None, None)
-RUNNING = Frame("range", None, 0)
+WHOLE = WindowFrame("range", None, None)
+RUNNING = WindowFrame("range", None, 0)
 
 
 def spec(function, *arguments, number=0, condition=None, order=UP, frame=RUNNING):
@@ -51,17 +51,17 @@ BOUNDS = [None, -2, -1, 0, 1, 3]
 EXCLUDES = ["none", "current row", "group", "ties"]
 FRAMES = st.one_of(
     st.builds(
-        Frame,
+        WindowFrame,
         st.sampled_from(["rows", "groups"]),
         st.sampled_from(BOUNDS),
         st.sampled_from(BOUNDS),
         st.sampled_from(EXCLUDES),
     ),
     st.builds(
-        Frame, st.just("range"), st.sampled_from([None, 0]), st.sampled_from([None, 0]), st.sampled_from(EXCLUDES)
+        WindowFrame, st.just("range"), st.sampled_from([None, 0]), st.sampled_from([None, 0]), st.sampled_from(EXCLUDES)
     ),
     st.builds(
-        Frame,
+        WindowFrame,
         st.just("range"),
         st.just(0),
         st.sampled_from([0, None]),
@@ -71,7 +71,7 @@ FRAMES = st.one_of(
         st.sampled_from([None, 6]),
     ),
     st.builds(
-        Frame,
+        WindowFrame,
         st.just("range"),
         st.sampled_from([0, None]),
         st.just(0),
@@ -340,7 +340,7 @@ def test_only_what_changes_comes_out():
 
 
 def test_a_sum_of_a_frame_is_exact_whatever_lies_beside_it():
-    history = History(window_of((0,), spec("sum", 2, frame=Frame("rows", -1, 0))))
+    history = History(window_of((0,), spec("sum", 2, frame=WindowFrame("rows", -1, 0))))
     values = [1e300, 0.1, 0.2, -1e300, 0.3]
     history.epoch([(("a", i, x, 0, None, i, i), 1) for i, x in enumerate(values)])
     sums = [r[-1] for r in sorted(history.content)]

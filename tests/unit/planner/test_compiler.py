@@ -10,7 +10,7 @@ from tests.algebra_to_sql import to_sql
 from tests.circuit_to_sql import run
 from tests.trees import e, group, join, project, relation, scan, sink_of, union, values, where
 
-from watersmeet.algebra.relations import Column, Join, KeyPair, Project
+from watersmeet.algebra.nodes import Column, Join, KeyPair, Project
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.circuit.operators import Aggregate, Map, Scan, Sink, Upsert
 from watersmeet.errors import Error, Span

@@ -16,8 +16,7 @@ from tests.trees import e, group, join, p, pairs_of, scan, sink_of, values, wher
 from watersmeet.algebra import bounded
 from watersmeet.algebra.bounded import Named, Recursion
 from watersmeet.algebra.cardinality import constants, is_single_row
-from watersmeet.algebra.padding import paddings
-from watersmeet.algebra.relations import (
+from watersmeet.algebra.nodes import (
     Aggregate,
     Apply,
     Binary,
@@ -26,16 +25,17 @@ from watersmeet.algebra.relations import (
     Filter,
     Join,
     KeyedJoin,
+    Node,
     Partitioned,
     PassThrough,
     Project,
-    Relation,
     Unary,
     Versions,
     Window,
     WindowCall,
     WindowFrame,
 )
+from watersmeet.algebra.padding import paddings
 from watersmeet.algebra.retention import of_partition
 from watersmeet.algebra.revisions import comes_later, revision
 from watersmeet.algebra.rewrites import rewrite
@@ -380,22 +380,22 @@ def own(cls):
 
 def test_every_node_is_shown_and_lowered_and_its_meaning_is_written_down():
     lower = Lowering.__dict__["lower"].dispatcher
-    nodes = [c for c in own(Relation) if c.__module__ != bounded.__name__]
+    nodes = [c for c in own(Node) if c.__module__ != bounded.__name__]
     assert {Project, Aggregate, Join} < set(nodes)
     assert not {Unary, PassThrough, Partitioned, Binary, KeyedJoin} & set(nodes)
     for cls in nodes:
-        assert logical._print.dispatch(cls) is not logical._print.dispatch(Relation), cls
-        assert algebra_to_sql._from.dispatch(cls) is not algebra_to_sql._from.dispatch(Relation), cls
+        assert logical._print.dispatch(cls) is not logical._print.dispatch(Node), cls
+        assert algebra_to_sql._from.dispatch(cls) is not algebra_to_sql._from.dispatch(Node), cls
         if cls not in (Apply, Versions):  # one is gone after `unnest`, the other a part of the ASOF join above it
-            assert lower.dispatch(cls) is not lower.dispatch(Relation), cls
+            assert lower.dispatch(cls) is not lower.dispatch(Node), cls
 
 
 def test_every_node_of_queries_that_end_is_written():
     select = Writer.__dict__["select"].dispatcher
-    nodes = [c for c in own(Relation) if c.__module__ == bounded.__name__]
+    nodes = [c for c in own(Node) if c.__module__ == bounded.__name__]
     assert {Named, Recursion} < set(nodes)
     for cls in [*nodes, Project, Aggregate, Join, Apply, Window]:
-        assert select.dispatch(cls) is not select.dispatch(Relation), cls
+        assert select.dispatch(cls) is not select.dispatch(Node), cls
 
 
 def test_every_kind_of_operator_has_its_code_and_its_meaning_is_written_down():

@@ -39,7 +39,7 @@ from tests.trees import (
     window,
 )
 
-from watersmeet.algebra.relations import Column, Cut, Project, Repartition, TimeFilter, TopN, Union
+from watersmeet.algebra.nodes import Column, Cut, Project, Repartition, TimeFilter, TopN, Union
 from watersmeet.algebra.rewrites import RULES, rewrite
 from watersmeet.algebra.trees import exactly, read
 from watersmeet.algebra.watermarks import watermarks

@@ -10,7 +10,7 @@ from tests import reference
 from tests.unit.runtime import trees
 from tests.unit.runtime.kit import Kit
 
-from watersmeet.algebra.relations import KeyPair, Project, TemporalJoin
+from watersmeet.algebra.nodes import KeyPair, Project, TemporalJoin
 from watersmeet.errors import Error
 from watersmeet.types import BIGINT, VARCHAR
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from watersmeet.algebra.relations import Aggregate, AggregateCall, Column, Join, KeyPair, Project, Scan
+from watersmeet.algebra.nodes import Aggregate, AggregateCall, Column, Join, KeyPair, Project, Scan
 from watersmeet.algebra.scalars import Scalar, column_ref
 from watersmeet.types import BIGINT, NUMERIC
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from watersmeet.algebra.relations import Relation
+from watersmeet.algebra.nodes import Node
 from watersmeet.algebra.rewrites.antijoins import make_anti_joins
 from watersmeet.algebra.rewrites.disjunctions import factor_disjunctions
 from watersmeet.algebra.rewrites.folding import fold_constants, fold_filters, fold_projects
@@ -48,14 +48,14 @@ RULES: Final[tuple[Rule, ...]] = (
 )
 
 
-def rewrite(tree: Relation, join_order: JoinOrder = "bushy") -> Relation:
+def rewrite(tree: Node, join_order: JoinOrder = "bushy") -> Node:
     """The tree after all `RULES`: the same result from less work. join_order: the shape of its trees of joins."""
     for _, changed in rewriting(tree, join_order):
         tree = changed
     return tree
 
 
-def rewriting(tree: Relation, join_order: JoinOrder = "bushy") -> Iterator[tuple[str, Relation]]:
+def rewriting(tree: Node, join_order: JoinOrder = "bushy") -> Iterator[tuple[str, Node]]:
     """The tree after each of the `RULES`, with the name of the rule."""
     for rule in RULES:
         tree = ordered(tree, join_order) if rule is connect_joins else rule(tree)

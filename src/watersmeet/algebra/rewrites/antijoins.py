@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from watersmeet.algebra.nodes import Filter, Join, Node, Project
 from watersmeet.algebra.nulls import strict_columns
-from watersmeet.algebra.relations import Filter, Join, Project, Relation
 from watersmeet.algebra.scalars import Scalar, conjuncts, null_of
 from watersmeet.algebra.trees import filtered, read, transform_up
 
 
-def make_anti_joins(tree: Relation) -> Relation:
+def make_anti_joins(tree: Node) -> Node:
     """NULL tests of a column that every match has make an anti join, which keeps and sends less.
 
     Filter(b.k IS NULL, a LEFT JOIN b ON a.k = b.k)   ->   Project(a.*, NULL …, a ANTI JOIN b ON a.k = b.k)
@@ -18,7 +18,7 @@ def make_anti_joins(tree: Relation) -> Relation:
     return transform_up(tree, _anti)
 
 
-def _anti(node: Relation) -> Relation:
+def _anti(node: Node) -> Node:
     if not (
         isinstance(node, Filter)
         and isinstance(node.input, Join)

@@ -17,13 +17,13 @@ from dataclasses import replace
 from sqlglot import exp
 
 from watersmeet.algebra.coercion import is_exact, part_of
-from watersmeet.algebra.relations import Column, Filter, Join, Relation
+from watersmeet.algebra.nodes import Column, Filter, Join, Node
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts, disjuncts
 from watersmeet.algebra.trees import filtered, transform_up
 from watersmeet.types import BOOLEAN
 
 
-def factor_disjunctions(tree: Relation) -> Relation:
+def factor_disjunctions(tree: Node) -> Node:
     """The tree with the common conjuncts of every OR in front of it."""
     return transform_up(tree, _factored)
 
@@ -37,7 +37,7 @@ def implied(part: Scalar, ids: frozenset[str]) -> Scalar | None:
     return _either(local) if all(local) else None
 
 
-def _factored(node: Relation) -> Relation:
+def _factored(node: Node) -> Node:
     if isinstance(node, Filter):
         parts = conjuncts(node.predicate)
         found = [null_safe(f, node.columns) for p in parts for f in factors(p)]

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import (
+from watersmeet.algebra.nodes import (
     Aggregate,
     Filter,
     Join,
+    Node,
     Project,
-    Relation,
     TopN,
     Unary,
     Union,
@@ -22,7 +22,7 @@ from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts, null_of
 from watersmeet.algebra.trees import empty, filtered, is_empty, read, transform_up
 
 
-def fold_constants(tree: Relation) -> Relation:
+def fold_constants(tree: Node) -> Node:
     """Removes conditions that are always true. One that is never true leaves a relation without rows.
 
     Filter(TRUE AND x > 1, t)  ->  Filter(x > 1, t)
@@ -32,12 +32,12 @@ def fold_constants(tree: Relation) -> Relation:
     return transform_up(tree, _without_constants)
 
 
-def fold_filters(tree: Relation) -> Relation:
+def fold_filters(tree: Node) -> Node:
     """Neighbouring filters become one: Filter(p, Filter(q, t)) -> Filter(q AND p, t)."""
     return transform_up(tree, _one_filter)
 
 
-def fold_projects(tree: Relation) -> Relation:
+def fold_projects(tree: Node) -> Node:
     """Neighbouring projects become one, unless an expression would be computed more often than before.
 
     Project(y + 1, Project(x * 2 AS y, t))  ->  Project((x * 2) + 1, t)
@@ -61,7 +61,7 @@ def truth(part: Scalar) -> bool | None:
     return None
 
 
-def _without_constants(node: Relation) -> Relation:
+def _without_constants(node: Node) -> Node:
     if isinstance(node, Filter):
         parts = conjuncts(node.predicate)
         if is_empty(node.input) or any(truth(p) is False for p in parts):
@@ -79,7 +79,7 @@ def _without_constants(node: Relation) -> Relation:
     return node
 
 
-def _shorter(node: Union) -> Relation:
+def _shorter(node: Union) -> Node:
     parts = [p for p in node.parts if not is_empty(p)]
     if not parts:
         return empty(node.columns)
@@ -88,7 +88,7 @@ def _shorter(node: Union) -> Relation:
     return Union(tuple(parts), node.outputs)
 
 
-def _join(node: Join) -> Relation:
+def _join(node: Join) -> Node:
     parts = conjuncts(node.residual)
     never = any(truth(p) is False for p in parts)
     left_gone, right_gone = is_empty(node.left) or (never and node.kind == "right"), is_empty(node.right) or never
@@ -104,18 +104,18 @@ def _join(node: Join) -> Relation:
     return node if len(open_parts) == len(parts) else replace(node, residual=conjunction(open_parts))
 
 
-def _extended(node: Join, kept: Relation) -> Relation:
+def _extended(node: Join, kept: Node) -> Node:
     exprs = [read(c) if c.id in kept.ids else null_of(c.type) for c in node.columns]
     return Project(kept, node.columns, tuple(exprs))
 
 
-def _one_filter(node: Relation) -> Relation:
+def _one_filter(node: Node) -> Node:
     if isinstance(node, Filter) and isinstance(node.input, Filter):
         return filtered(node.input.input, conjuncts(node.input.predicate) + conjuncts(node.predicate))
     return node
 
 
-def _one_project(node: Relation) -> Relation:
+def _one_project(node: Node) -> Node:
     if not isinstance(node, Project):
         return node
     if [e.column for e in node.exprs] == [c.id for c in node.input.columns] == [c.id for c in node.outputs]:

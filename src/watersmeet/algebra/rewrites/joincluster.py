@@ -9,7 +9,7 @@ from typing import Literal
 from sqlglot import exp
 
 from watersmeet.algebra.cardinality import is_single_row
-from watersmeet.algebra.relations import Join, Project, Relation
+from watersmeet.algebra.nodes import Join, Node, Project
 from watersmeet.algebra.rewrites.joingraph import JoinGraph, Mask, text_of
 from watersmeet.algebra.rewrites.jointrees import JoinPlan, JoinTrees
 from watersmeet.algebra.rewrites.keys import as_predicate, key_pair
@@ -28,7 +28,7 @@ class Placed:
     sharding: for each key of the last exchange, the texts that have its value; None if unknown.
     """
 
-    relation: Relation
+    relation: Node
     stage: int = 0
     height: int = 0
     exchanges: int = 0
@@ -49,7 +49,7 @@ class _Part:
     """
 
     inputs: Mask
-    relation: Relation
+    relation: Node
     plan: JoinPlan | None = None
     scattered: bool = False
 
@@ -60,9 +60,7 @@ class Cluster:
     order: a function that orders an input, given the texts by which the graph would like it to be spread.
     """
 
-    def __init__(
-        self, node: Relation, graph: JoinGraph, wish: _Texts, order: Callable[[Relation, _Texts], Placed]
-    ) -> None:
+    def __init__(self, node: Node, graph: JoinGraph, wish: _Texts, order: Callable[[Node, _Texts], Placed]) -> None:
         self._node = node
         self._graph = graph
         columns = [graph.values.get(c.id, read(c)) for c in node.columns]
@@ -219,13 +217,13 @@ class Cluster:
                 return one, other
         return next((p for p in pairs if not set(p) & single), pairs[0])
 
-    def _shown(self, relation: Relation) -> Relation:
+    def _shown(self, relation: Node) -> Node:
         columns = self._node.columns
         if all(s.column == c.id for s, c in zip(self._columns, columns, strict=True)):
             return exactly(relation, columns)
         return Project(relation, columns, tuple(self._columns))
 
-    def _placed(self, relation: Relation, part: _Part) -> Placed:
+    def _placed(self, relation: Node, part: _Part) -> Placed:
         plan, count = part.plan, len(self._inputs)
         if plan is None:
             return Placed(relation, count, count, 2 * count)

@@ -15,7 +15,7 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.algebra.coercion import part_of
-from watersmeet.algebra.relations import Filter, Join, JoinKind, KeyPair, Project, Relation
+from watersmeet.algebra.nodes import Filter, Join, JoinKind, KeyPair, Node, Project
 from watersmeet.algebra.rewrites.keys import as_predicate, key_pair, paired
 from watersmeet.algebra.rewrites.pushdown import is_volatile
 from watersmeet.algebra.scalars import Scalar, conjuncts
@@ -36,7 +36,7 @@ class Attachment:
     residual: Scalar | None
     span: Span | None
 
-    def join(self, left: Relation, right: Relation) -> Join:
+    def join(self, left: Node, right: Node) -> Join:
         """The join of `left`, which has all columns that the condition reads, and `right`."""
         return Join(left, right, self.kind, self.keys, self.residual, span=self.span)
 
@@ -51,7 +51,7 @@ class Input:
     classes: the equalities that have a member here.
     """
 
-    relation: Relation
+    relation: Node
     attached: Attachment | None = None
     requires: Mask = 0
     keys: Mask = 0
@@ -89,7 +89,7 @@ class JoinGraph:
     has_gap, span: whether there is a join without a key, and its place.
     """
 
-    def __init__(self, tree: Relation, *, move_outer: bool) -> None:
+    def __init__(self, tree: Node, *, move_outer: bool) -> None:
         self.inputs: list[Input] = []
         self.has_gap = False
         self.span: Span | None = None
@@ -115,7 +115,7 @@ class JoinGraph:
             found |= 1 << self._owner[column]
         return found
 
-    def _collect(self, node: Relation, *, outer: bool) -> dict[str, Scalar]:
+    def _collect(self, node: Node, *, outer: bool) -> dict[str, Scalar]:
         """Takes `node` apart. Returns its columns in terms of the inputs' columns, where they have another id.
 
         outer: the join at the top of `node` may be a LEFT, semi or anti join.
@@ -297,7 +297,7 @@ def joins_freely(node: Join, *, move_outer: bool) -> bool:
     )
 
 
-def is_transparent(node: Relation, *, move_outer: bool) -> bool:
+def is_transparent(node: Node, *, move_outer: bool) -> bool:
     """True if `node`, or what is directly below it, is a join that belongs to the graph of the node above."""
     while not isinstance(node, Join):
         if not isinstance(node, (Filter, Project)) or (isinstance(node, Filter) and is_volatile(node.predicate)):

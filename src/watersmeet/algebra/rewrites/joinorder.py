@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from watersmeet.algebra.relations import Aggregate, Filter, Join, Project, Relation, Scan, Union
+from watersmeet.algebra.nodes import Aggregate, Filter, Join, Node, Project, Scan, Union
 from watersmeet.algebra.rewrites.joincluster import Cluster, JoinOrder, Placed
 from watersmeet.algebra.rewrites.joingraph import JoinGraph, is_transparent, text_of
 from watersmeet.algebra.trees import read, with_inputs
@@ -26,12 +26,12 @@ __all__ = ["JoinOrder", "connect_joins", "ordered"]
 _Texts = frozenset[str]
 
 
-def connect_joins(tree: Relation) -> Relation:
+def connect_joins(tree: Node) -> Node:
     """The tree with its joins in the best order, bushy."""
     return ordered(tree, "bushy")
 
 
-def ordered(tree: Relation, order: JoinOrder) -> Relation:
+def ordered(tree: Node, order: JoinOrder) -> Node:
     """The tree with its joins in an order of the given shape; `written` reorders only joins without a key."""
     return _Ordering(order).order(tree, _Texts()).relation
 
@@ -43,14 +43,14 @@ class _Ordering:
         self._order = order
         self._known: dict[tuple[int, _Texts], Placed] = {}
 
-    def order(self, node: Relation, wish: _Texts) -> Placed:
+    def order(self, node: Node, wish: _Texts) -> Placed:
         """`node` with its joins in order. wish: a reader would like the rows to be spread by some of these texts."""
         key = (id(node), wish)
         if key not in self._known:
             self._known[key] = self._ordered(node, wish)
         return self._known[key]
 
-    def _ordered(self, node: Relation, wish: _Texts) -> Placed:
+    def _ordered(self, node: Node, wish: _Texts) -> Placed:
         if is_transparent(node, move_outer=True) and self._may_reorder(node):
             return self._joins(node, wish)
         if isinstance(node, Filter):
@@ -66,7 +66,7 @@ class _Ordering:
             return Placed(node, fast_inputs=int(node.append_only))
         return self._parts(node, wish)
 
-    def _parts(self, node: Relation, wish: _Texts) -> Placed:
+    def _parts(self, node: Node, wish: _Texts) -> Placed:
         parts = []
         for part in node.inputs:
             own = zip(part.columns, node.columns, strict=False) if isinstance(node, Union) else ()
@@ -115,16 +115,16 @@ class _Ordering:
             left.fast + right.fast + fast_inputs,
         )
 
-    def _may_reorder(self, node: Relation) -> bool:
+    def _may_reorder(self, node: Node) -> bool:
         return self._order != "written" or JoinGraph(node, move_outer=False).has_gap
 
-    def _joins(self, node: Relation, wish: _Texts) -> Placed:
+    def _joins(self, node: Node, wish: _Texts) -> Placed:
         """The better of two trees: one that keeps outer joins in place, and one that moves them."""
         kept = self._cluster(node, wish, move_outer=False)
         moved = None if self._order == "written" else self._cluster(node, wish, move_outer=True)
         return moved if moved is not None and _cost(moved, wish) < _cost(kept, wish) else kept
 
-    def _cluster(self, node: Relation, wish: _Texts, *, move_outer: bool) -> Placed:
+    def _cluster(self, node: Node, wish: _Texts, *, move_outer: bool) -> Placed:
         return Cluster(node, JoinGraph(node, move_outer=move_outer), wish, self.order).tree(self._order)
 
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 from sqlglot import exp
 
 from watersmeet.algebra.coercion import cast, common_type, is_exact, part_of
-from watersmeet.algebra.relations import Aggregate, Join, KeyPair, Project, Relation
+from watersmeet.algebra.nodes import Aggregate, Join, KeyPair, Node, Project
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.trees import read, transform_up
 from watersmeet.types import BOOLEAN
 
 
-def key_pair(predicate: Scalar, left: Relation, right: Relation) -> KeyPair | None:
+def key_pair(predicate: Scalar, left: Node, right: Node) -> KeyPair | None:
     """The predicate as a key of a join of `left` and `right`, both sides in one type; None if it can't be one."""
     node = predicate.expression
     if not isinstance(node, (exp.EQ, exp.NullSafeEQ)):
@@ -49,12 +49,12 @@ def as_predicate(pair: KeyPair) -> Scalar:
     return Scalar(kind(this=sides[0], expression=sides[1]), BOOLEAN)
 
 
-def remove_duplicate_keys(tree: Relation) -> Relation:
+def remove_duplicate_keys(tree: Node) -> Node:
     """Keeps each key of a join or aggregate once: `GROUP BY a, a` groups by `a` and outputs it twice."""
     return transform_up(tree, _without_duplicates)
 
 
-def _without_duplicates(node: Relation) -> Relation:
+def _without_duplicates(node: Node) -> Node:
     if isinstance(node, Join) and len(set(node.keys)) < len(node.keys):
         return replace(node, keys=tuple(dict.fromkeys(node.keys)))
     if isinstance(node, Aggregate) and len(set(node.keys)) < len(node.keys):

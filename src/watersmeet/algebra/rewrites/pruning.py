@@ -7,15 +7,15 @@ from dataclasses import replace
 from functools import singledispatch
 from typing import Final
 
-from watersmeet.algebra.relations import (
+from watersmeet.algebra.nodes import (
     Aggregate,
     Arrivals,
     Binary,
     Changes,
     Column,
+    Node,
     Project,
     Records,
-    Relation,
     Scan,
     TimeFilter,
     Unary,
@@ -43,7 +43,7 @@ _NARROW: Final = (
 )
 
 
-def prune_columns(tree: Relation) -> Relation:
+def prune_columns(tree: Node) -> Node:
     """The tree with only the columns that its root needs; the root's columns stay.
 
     Project(x, Join(a(k, x, y), b(k, z)))   ->   Project(x, Join(a(k, x), b(k)))
@@ -61,12 +61,12 @@ def _kept(columns: Sequence[Column], needed: _Ids) -> list[int]:
 
 
 @singledispatch
-def _prune(node: Relation, needed: _Ids) -> Relation:  # noqa: ARG001 - the default is for no known node
+def _prune(node: Node, needed: _Ids) -> Node:  # noqa: ARG001 - the default is for no known node
     raise AssertionError(type(node).__name__)
 
 
 @_prune.register
-def _(node: Scan, needed: _Ids) -> Relation:
+def _(node: Scan, needed: _Ids) -> Node:
     kept = _kept(node.outputs, needed)
     outputs = tuple(node.outputs[i] for i in kept)
     ids = {c.id for c in outputs}
@@ -79,13 +79,13 @@ def _(node: Scan, needed: _Ids) -> Relation:
 
 
 @_prune.register
-def _(node: Values, needed: _Ids) -> Relation:
+def _(node: Values, needed: _Ids) -> Node:
     kept = _kept(node.outputs, needed)
     return Values(tuple(tuple(row[i] for i in kept) for row in node.rows), tuple(node.outputs[i] for i in kept))
 
 
 @_prune.register
-def _(node: Project, needed: _Ids) -> Relation:
+def _(node: Project, needed: _Ids) -> Node:
     kept = _kept(node.outputs, needed)
     exprs = tuple(node.exprs[i] for i in kept)
     below = frozenset[str]().union(*[e.columns for e in exprs])
@@ -93,12 +93,12 @@ def _(node: Project, needed: _Ids) -> Relation:
 
 
 @_prune.register
-def _(node: Versions, needed: _Ids) -> Relation:  # noqa: ARG001 - all views share the versions of a table, with all columns
+def _(node: Versions, needed: _Ids) -> Node:  # noqa: ARG001 - all views share the versions of a table, with all columns
     return node
 
 
 @_prune.register
-def _(node: Aggregate, needed: _Ids) -> Relation:
+def _(node: Aggregate, needed: _Ids) -> Node:
     groups = len(node.keys)
     kept = [i for i in range(len(node.calls)) if node.outputs[groups + i].id in needed]
     if not kept and not groups:
@@ -111,7 +111,7 @@ def _(node: Aggregate, needed: _Ids) -> Relation:
 
 
 @_prune.register
-def _(node: Unnest, needed: _Ids) -> Relation:
+def _(node: Unnest, needed: _Ids) -> Node:
     below = (needed | node.reads) & node.input.ids
     number = node.ordinality
     if number is not None and number.id not in needed and not (node.condition and number.id in node.condition.columns):
@@ -120,7 +120,7 @@ def _(node: Unnest, needed: _Ids) -> Relation:
 
 
 @_prune.register
-def _(node: Union, needed: _Ids) -> Relation:
+def _(node: Union, needed: _Ids) -> Node:
     kept = _kept(node.outputs, needed)
     parts = []
     for part in node.parts:
@@ -130,7 +130,7 @@ def _(node: Union, needed: _Ids) -> Relation:
 
 
 @_prune.register
-def _(node: Window, needed: _Ids) -> Relation:
+def _(node: Window, needed: _Ids) -> Node:
     kept = [i for i, c in enumerate(node.outputs) if c.id in needed]
     if not kept:
         return _prune(node.input, needed)
@@ -140,37 +140,37 @@ def _(node: Window, needed: _Ids) -> Relation:
 
 
 @_prune.register
-def _(node: Arrivals, needed: _Ids) -> Relation:
+def _(node: Arrivals, needed: _Ids) -> Node:
     scan = _prune(node.scan, needed)
     assert isinstance(scan, Scan)
     return replace(node, scan=scan)
 
 
 @_prune.register
-def _(node: Unary, needed: _Ids) -> Relation:
+def _(node: Unary, needed: _Ids) -> Node:
     return node.over([_prune(node.input, (needed & node.input.ids) | node.reads)])
 
 
 @_prune.register
-def _(node: Binary, needed: _Ids) -> Relation:
+def _(node: Binary, needed: _Ids) -> Node:
     reads = needed | node.reads
     return node.over([_prune(i, reads & i.ids) for i in node.inputs])
 
 
 @_prune.register
-def _(node: Records, needed: _Ids) -> Relation:  # noqa: ARG001 - whether a record is a change depends on all of it
+def _(node: Records, needed: _Ids) -> Node:  # noqa: ARG001 - whether a record is a change depends on all of it
     return replace(node, input=exactly(_prune(node.input, node.input.ids), node.input.columns))
 
 
 @_prune.register
-def _(node: Changes, needed: _Ids) -> Relation:
+def _(node: Changes, needed: _Ids) -> Node:
     """Causes read the same columns of the sides of a join as the join itself, so that these are kept only once."""
     wanted = node.input.ids if node.whole else (needed & node.input.ids) | node.reads
     below = _prune(node.input, wanted)
     slim = (below, *(_prune(i, i.ids) for i in node.inputs[1:]))
     read = frozenset(c.id for tree in slim for n in walk(tree) for c in n.columns)
 
-    def whole(part: Relation) -> Relation:
+    def whole(part: Node) -> Node:
         if not isinstance(part, Changes) or not part.alone:
             return part
         return replace(part, input=exactly(part.input, [c for c in part.input.columns if c.id in read]), whole=True)
@@ -180,6 +180,6 @@ def _(node: Changes, needed: _Ids) -> Relation:
 
 
 @_prune.register
-def _(node: TimeFilter, needed: _Ids) -> Relation:
+def _(node: TimeFilter, needed: _Ids) -> Node:
     below = _prune(node.input, needed | node.reads)
     return replace(node, input=below, same=tuple(i for i in node.same if i in below.ids))

@@ -20,8 +20,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.algebra.nulls import rejected_columns, strict_columns
-from watersmeet.algebra.relations import (
+from watersmeet.algebra.nodes import (
     Aggregate,
     AsofJoin,
     Changes,
@@ -30,12 +29,13 @@ from watersmeet.algebra.relations import (
     Join,
     JoinKind,
     KeyPair,
+    Node,
     Project,
-    Relation,
     TemporalJoin,
     Union,
     Unnest,
 )
+from watersmeet.algebra.nulls import rejected_columns, strict_columns
 from watersmeet.algebra.rewrites.disjunctions import implied
 from watersmeet.algebra.rewrites.keys import key_pair
 from watersmeet.algebra.scalars import Scalar, column_ref, conjunction, conjuncts
@@ -47,7 +47,7 @@ _NONE: Final = frozenset[str]()
 _VOLATILE: Final = frozenset({"RANDOM", "GEN_RANDOM_UUID", "UUID", "NEXTVAL"})
 
 
-def push_filters(tree: Relation) -> Relation:
+def push_filters(tree: Node) -> Node:
     """The tree with every conjunct of its filters and join conditions at the lowest legal place."""
     return _push(tree, [], _NONE)
 
@@ -65,7 +65,7 @@ def _rejections(parts: list[Scalar]) -> _Ids:
 
 
 @singledispatch
-def _push(node: Relation, parts: list[Scalar], rejected: _Ids) -> Relation:
+def _push(node: Node, parts: list[Scalar], rejected: _Ids) -> Node:
     """By default, conditions on `filterable` columns go to the first input and all others stay above the node."""
     pushed = [p for p in parts if p.columns and p.columns <= node.filterable and not is_volatile(p)]
     below = node.rejected | ((rejected | _rejections(parts)) & node.filterable)
@@ -74,12 +74,12 @@ def _push(node: Relation, parts: list[Scalar], rejected: _Ids) -> Relation:
 
 
 @_push.register
-def _(node: Filter, parts: list[Scalar], rejected: _Ids) -> Relation:
+def _(node: Filter, parts: list[Scalar], rejected: _Ids) -> Node:
     return _push(node.input, conjuncts(node.predicate) + parts, rejected)
 
 
 @_push.register
-def _(node: Project, parts: list[Scalar], rejected: _Ids) -> Relation:
+def _(node: Project, parts: list[Scalar], rejected: _Ids) -> Node:
     exprs = {c.id: e for c, e in zip(node.outputs, node.exprs, strict=True)}
     volatile = {i for i, e in exprs.items() if is_volatile(e)}
     kept = [p for p in parts if is_volatile(p) or p.columns & volatile]
@@ -91,7 +91,7 @@ def _(node: Project, parts: list[Scalar], rejected: _Ids) -> Relation:
 
 
 @_push.register
-def _(node: Union, parts: list[Scalar], rejected: _Ids) -> Relation:
+def _(node: Union, parts: list[Scalar], rejected: _Ids) -> Node:
     inputs = []
     for part in node.parts:
         ids = {out.id: own.id for out, own in zip(node.outputs, part.columns, strict=True)}
@@ -103,7 +103,7 @@ def _(node: Union, parts: list[Scalar], rejected: _Ids) -> Relation:
 
 
 @_push.register
-def _(node: AsofJoin, parts: list[Scalar], rejected: _Ids) -> Relation:
+def _(node: AsofJoin, parts: list[Scalar], rejected: _Ids) -> Node:
     """Conditions on left rows go below. Conditions on right rows must not: they would make other rows the nearest."""
     dropped = rejected | _rejections(parts)
     kind = "inner" if dropped & node.right.ids else node.kind
@@ -116,7 +116,7 @@ def _(node: AsofJoin, parts: list[Scalar], rejected: _Ids) -> Relation:
 
 
 @_push.register
-def _(node: TemporalJoin, parts: list[Scalar], rejected: _Ids) -> Relation:
+def _(node: TemporalJoin, parts: list[Scalar], rejected: _Ids) -> Node:
     """Conditions on left rows go below. In an inner join the other conditions become part of the look-up.
 
     Comparisons with the clock stay above: below, they would delete rows, and the join would have to remember them. If
@@ -178,7 +178,7 @@ def _gated(keys: list[KeyPair], part: Scalar) -> list[KeyPair]:
 
 
 @_push.register
-def _(node: Changes, parts: list[Scalar], rejected: _Ids) -> Relation:
+def _(node: Changes, parts: list[Scalar], rejected: _Ids) -> Node:
     """Conditions on changed rows hold for the rows too, unless the removed rows would give others their times."""
     may = frozenset(node.matched) if node.alone else node.input.ids
     pushed = [p for p in parts if p.columns and p.columns <= may and not is_volatile(p)]
@@ -188,14 +188,14 @@ def _(node: Changes, parts: list[Scalar], rejected: _Ids) -> Relation:
 
 
 @_push.register
-def _(node: Cut, parts: list[Scalar], rejected: _Ids) -> Relation:
+def _(node: Cut, parts: list[Scalar], rejected: _Ids) -> Node:
     """Comparisons with the clock stay above: they keep rows, and a cut of history has none to keep."""
     timed = [p for p in parts if mentions_time(p)]
     return filtered(replace(node, input=_push(node.input, [p for p in parts if p not in timed], rejected)), timed)
 
 
 @_push.register
-def _(node: Unnest, parts: list[Scalar], rejected: _Ids) -> Relation:
+def _(node: Unnest, parts: list[Scalar], rejected: _Ids) -> Node:
     """Conditions on input columns go below. One that rejects NULL elements makes LEFT JOIN LATERAL an inner join."""
     dropped = rejected | _rejections(parts)
     made = frozenset(c.id for c in node.made)
@@ -211,7 +211,7 @@ def _(node: Unnest, parts: list[Scalar], rejected: _Ids) -> Relation:
 
 
 @_push.register
-def _(node: Aggregate, parts: list[Scalar], rejected: _Ids) -> Relation:
+def _(node: Aggregate, parts: list[Scalar], rejected: _Ids) -> Node:
     keys = {c.id: k.expression for c, k in zip(node.outputs, node.keys, strict=False)}
     pushed = [p for p in parts if p.columns and p.columns <= keys.keys() and not is_volatile(p)]
     below = [strict_columns(keys[i]) for i in (rejected | _rejections(parts)) & keys.keys()]
@@ -234,7 +234,7 @@ class _Places:
 
 
 @_push.register
-def _(node: Join, parts: list[Scalar], rejected: _Ids) -> Relation:
+def _(node: Join, parts: list[Scalar], rejected: _Ids) -> Node:
     dropped = rejected | _rejections(parts)
     kind = _reduced(node.kind, left=bool(dropped & node.left.ids), right=bool(dropped & node.right.ids))
     partners = None if kind == "inner" else node.partners

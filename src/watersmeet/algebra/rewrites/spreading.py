@@ -14,16 +14,16 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from watersmeet.algebra.cardinality import is_single_row
-from watersmeet.algebra.relations import (
+from watersmeet.algebra.nodes import (
     Aggregate,
     Changes,
     Column,
     Join,
+    Node,
     Partitioned,
     PassThrough,
     Project,
     Records,
-    Relation,
     TimeFilter,
     Union,
 )
@@ -34,12 +34,12 @@ from watersmeet.algebra.trees import read, with_inputs
 _Scalars = tuple[Scalar, ...]
 
 
-def spread_for_readers(tree: Relation) -> Relation:
+def spread_for_readers(tree: Node) -> Node:
     """The tree with the `spread` of its joins and groups chosen for their readers."""
     return _spread(tree, ())
 
 
-def _spread(node: Relation, wish: _Scalars) -> Relation:
+def _spread(node: Node, wish: _Scalars) -> Node:
     """`node` for a reader that needs rows in one place if they agree on `wish` (over its columns), or on part of it."""
     if isinstance(node, TimeFilter):
         return replace(node, input=_spread(node.input, wish), scatter=wish)
@@ -71,7 +71,7 @@ def _spread(node: Relation, wish: _Scalars) -> Relation:
     return with_inputs(node, [_spread(i, ()) for i in node.inputs])
 
 
-def _changes(node: Changes) -> Relation:
+def _changes(node: Changes) -> Node:
     by_id = {c.id: read(c) for c in node.input.columns}
     causes = node.inputs[1:]
     width = len(node.matched)
@@ -111,7 +111,7 @@ def _copying(node: Join, wish: _Scalars) -> Join:
     return replace(node, left=left, right=right, scatter=own)
 
 
-def _groups(node: Relation) -> frozenset[str]:
+def _groups(node: Node) -> frozenset[str]:
     """The texts by which the rows of `node` are grouped, if they are. Others would need a further exchange."""
     if isinstance(node, Partitioned):
         return frozenset(map(text_of, node.partition))

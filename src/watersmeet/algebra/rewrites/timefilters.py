@@ -16,14 +16,14 @@ from itertools import count
 from sqlglot import exp
 
 from watersmeet.algebra.comparisons import NEGATED, SIGNS
-from watersmeet.algebra.relations import Column, Filter, Project, Relation, TimeFilter, Union
+from watersmeet.algebra.nodes import Column, Filter, Node, Project, TimeFilter, Union
 from watersmeet.algebra.scalars import Scalar, conjuncts, disjuncts
 from watersmeet.algebra.times import left_in_join, mentions_time, not_a_filter, place, term_of
 from watersmeet.algebra.trees import exactly, filtered, read, transform_up, walk
 from watersmeet.types import BOOLEAN
 
 
-def time_filters(tree: Relation) -> Relation:
+def time_filters(tree: Node) -> Node:
     """The tree with a TimeFilter for each comparison with now().
 
     TIME_FILTER if a comparison is not in a filter of this form.
@@ -42,7 +42,7 @@ def time_filters(tree: Relation) -> Relation:
     return made
 
 
-def _timed(node: Relation, ids: Iterator[str]) -> Relation:
+def _timed(node: Node, ids: Iterator[str]) -> Node:
     if not isinstance(node, Filter):
         return node
     parts = [_positive(p) for p in conjuncts(node.predicate)]
@@ -70,7 +70,7 @@ def _takes_back(part: Scalar) -> bool:
     return isinstance(part.expression, (exp.GT, exp.GTE))
 
 
-def _one(below: Relation, part: Scalar, ids: Iterator[str]) -> Relation:
+def _one(below: Node, part: Scalar, ids: Iterator[str]) -> Node:
     """The rows of `below` whose comparison with the clock holds. It may add a column."""
     node = part.expression
     comparison = SIGNS.get(type(node))
@@ -87,7 +87,7 @@ def _one(below: Relation, part: Scalar, ids: Iterator[str]) -> Relation:
     return TimeFilter(below, column.id, comparison, (term,))
 
 
-def _either(below: Relation, part: Scalar, ids: Iterator[str]) -> Relation:
+def _either(below: Node, part: Scalar, ids: Iterator[str]) -> Node:
     """The rows for which one of the branches holds.
 
     Only one branch may compare with the clock; its rows are those that no other branch lets through.

@@ -17,7 +17,7 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.algebra.comparisons import MIRRORED
-from watersmeet.algebra.relations import Filter, Project, Relation, TopN, Window, WindowCall
+from watersmeet.algebra.nodes import Filter, Node, Project, TopN, Window, WindowCall
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.algebra.trees import empty, filtered, with_inputs
 
@@ -25,13 +25,13 @@ from watersmeet.algebra.trees import empty, filtered, with_inputs
 _FROM_ABOVE: Final = ("row_number", "rank", "dense_rank")
 
 
-def recognise_topn(tree: Relation) -> Relation:
+def recognise_topn(tree: Node) -> Node:
     """The tree with a TopN wherever a condition bounds the row_number or rank of a window from above."""
     node = _recognised(tree)
     return with_inputs(node, [recognise_topn(i) for i in node.inputs])
 
 
-def _recognised(node: Relation) -> Relation:
+def _recognised(node: Node) -> Node:
     if isinstance(node, Project) and isinstance(node.input, Filter):
         made = _without_number(node, node.input)
         return node if made is None else made
@@ -107,7 +107,7 @@ def _topn(window: Window, call: WindowCall, limit: int | None, offset: int = 0) 
     return TopN(window.input, window.partition, call.order, limit, offset, call.function == "rank")
 
 
-def _without_number(node: Project, condition: Filter) -> Relation | None:
+def _without_number(node: Project, condition: Filter) -> Node | None:
     """The TopN alone, if nothing else reads the number; None if the pattern is another one."""
     window = condition.input
     if not isinstance(window, Window) or len(window.calls) != 1 or _number_of(window) is None:
@@ -124,7 +124,7 @@ def _without_number(node: Project, condition: Filter) -> Relation | None:
     return replace(node, input=filtered(_topn(window, call, limit, found.low), found.rest))
 
 
-def _with_number(node: Filter) -> Relation:
+def _with_number(node: Filter) -> Node:
     window = node.input
     at = _number_of(window) if isinstance(window, Window) else None
     if not isinstance(window, Window) or at is None:

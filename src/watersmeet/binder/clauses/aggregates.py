@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Aggregate, AggregateCall, Column, Relation
+from watersmeet.algebra.nodes import Aggregate, AggregateCall, Column, Node
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.clauses.groupingsets import expanded, grouping
 from watersmeet.binder.context.binding import value_of
@@ -61,7 +61,7 @@ class Grouping(Context):
     def row_order(self) -> RowOrder | None:
         return None if self.below.row_order is None else UNORDERED
 
-    def tree(self, relation: Relation) -> Aggregate:
+    def tree(self, relation: Node) -> Aggregate:
         """The node that computes all keys and the calls collected so far."""
         if not self.keys and not self.calls:
             self._add(AggregateCall("count", None, None, distinct=False, type=BIGINT), "count", nullable=False)

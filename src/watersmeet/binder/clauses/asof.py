@@ -10,7 +10,7 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.algebra.comparisons import MIRRORED_SIGNS, SIGNS, Comparison
-from watersmeet.algebra.relations import AsofJoin, KeyPair, Relation, Scan
+from watersmeet.algebra.nodes import AsofJoin, KeyPair, Node, Scan
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.context.binding import Environment, filtered
 from watersmeet.binder.context.keys import condition_parts, equality_key
@@ -23,7 +23,7 @@ from watersmeet.expressions.operators import compare
 from watersmeet.expressions.scalars import bind_condition, bind_value
 from watersmeet.expressions.values import Value, columns_of, common_type
 
-Sourced = tuple[Relation, Scope]
+Sourced = tuple[Node, Scope]
 
 _UNORDERED: Final = ("array", "struct", "jsonb")
 _HINT: Final = "Write ON a.key = b.key AND a.time >= b.time."
@@ -94,7 +94,7 @@ def asof_join(
 class _Sides:
     """The parts of the condition by their role."""
 
-    def __init__(self, left: Relation, right: Relation, ctx: ScopeContext) -> None:
+    def __init__(self, left: Node, right: Node, ctx: ScopeContext) -> None:
         self.left = left
         self.right = right
         self.ctx = ctx

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Column, Relation, Unnest, Values
+from watersmeet.algebra.nodes import Column, Node, Unnest, Values
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.binder.clauses.joins import check_aliases
 from watersmeet.binder.clauses.lookups import plain_join
@@ -51,7 +51,7 @@ class SetFunctions:
         self.elements.append(self.binding.new_column(name, kind, nullable=True))
         return value_of(self.elements[-1])
 
-    def tree(self, relation: Relation) -> Relation:
+    def tree(self, relation: Node) -> Node:
         """`relation` with the functions' columns; the relation itself if there are none."""
         return Unnest(relation, tuple(self.arrays), tuple(self.elements)) if self.arrays else relation
 
@@ -205,7 +205,7 @@ class Chain:
         )
         self._written.append(made)
 
-    def _joined(self, unnested: Unnest, scope: Scope, node: exp.Join) -> Relation:
+    def _joined(self, unnested: Unnest, scope: Scope, node: exp.Join) -> Node:
         condition = node.args.get("on")
         parts = (
             []
@@ -229,7 +229,7 @@ class Chain:
         """The ids of the columns of all items."""
         return frozenset[str]().union(*[relation.ids for relation, _ in self._items])
 
-    def _unnested(self, relation: Relation, call: TableCall, arrays: Sequence[Value]) -> Unnest:
+    def _unnested(self, relation: Node, call: TableCall, arrays: Sequence[Value]) -> Unnest:
         kinds = [a.type.element for a in arrays]
         elements = tuple(
             self.binding.new_column(name, kind, nullable=True)

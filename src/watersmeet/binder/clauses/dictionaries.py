@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from watersmeet.algebra.relations import Join, KeyPair, Relation, Union
+from watersmeet.algebra.nodes import Join, KeyPair, Node, Union
 from watersmeet.algebra.trees import exactly
 from watersmeet.binder.context.binding import read
 from watersmeet.binder.context.rules import Binding
-from watersmeet.catalog import Relation as CatalogRelation
+from watersmeet.catalog import Relation
 
 
-def with_cache(
-    source: Relation, relation: CatalogRelation, binding: Binding, scan: Callable[[CatalogRelation], Relation]
-) -> Relation:
+def with_cache(source: Node, relation: Relation, binding: Binding, scan: Callable[[Relation], Node]) -> Node:
     """The content of a dictionary: its cache stream, and the rows of `source` whose keys the cache lacks."""
     dictionary = relation.dictionary
     assert dictionary is not None

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Aggregate, AggregateCall, Column, Expand, Project, Relation, Union, Values
+from watersmeet.algebra.nodes import Aggregate, AggregateCall, Column, Expand, Node, Project, Union, Values
 from watersmeet.algebra.scalars import Scalar, conjunction
 from watersmeet.binder.context.binding import read
 from watersmeet.binder.context.rules import Binding
@@ -57,7 +57,7 @@ def _too_many(node: exp.Expression, ctx: Context) -> Exception:
 
 
 def expanded(
-    relation: Relation,
+    relation: Node,
     keys: Sequence[Scalar],
     sets: Sequence[tuple[int, ...]],
     calls: Sequence[AggregateCall],
@@ -70,7 +70,7 @@ def expanded(
     """
     new = binding.new_column
     made = (*(new("key", k.type, nullable=True) for k in keys), new("flag", INTEGER, nullable=False))
-    tree: Relation = Expand(relation, tuple(keys), tuple(sets), made)
+    tree: Node = Expand(relation, tuple(keys), tuple(sets), made)
     empty = [i for i, chosen in enumerate(sets) if not chosen]
     if not empty:
         return Aggregate(tree, tuple(map(read, made)), tuple(calls), outputs)

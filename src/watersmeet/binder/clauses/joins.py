@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Apply, Join, JoinKind, KeyPair, Relation
+from watersmeet.algebra.nodes import Apply, Join, JoinKind, KeyPair, Node
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.binder.clauses.asof import asof_join
 from watersmeet.binder.clauses.subqueries import has_subquery
@@ -74,8 +74,8 @@ class _On:
 
     def __init__(
         self,
-        left: Relation,
-        right: Relation,
+        left: Node,
+        right: Node,
         kind: JoinKind,
         scope: Scope,
         node: exp.Join,
@@ -94,7 +94,7 @@ class _On:
         subqueries = self.subqueries(self.scope)
         return ScopeContext(self.env.text, self.scope, "JOIN/ON", subqueries), subqueries
 
-    def dependent(self, parts: Sequence[exp.Expression]) -> Relation:
+    def dependent(self, parts: Sequence[exp.Expression]) -> Node:
         """A LATERAL join. Its condition may move into the right side, because that may read the left side."""
         ctx, subqueries = self._context()
         kind: Literal["inner", "left"] = "left" if self.kind == "left" else "inner"
@@ -104,7 +104,7 @@ class _On:
         right = subqueries.filtered(self.right, [p for p in parts if not _is_literal_true(p)], ctx, "JOIN/ON")
         return Apply(self.left, right, kind, span=place_of(self.node))
 
-    def joined(self, parts: Sequence[exp.Expression]) -> Relation:
+    def joined(self, parts: Sequence[exp.Expression]) -> Node:
         """A join whose sides are independent. Subqueries are evaluated on the side that they read."""
         plain = [p for p in parts if not has_subquery(p)]
         others = [p for p in parts if has_subquery(p)]
@@ -125,13 +125,13 @@ class _On:
             residual += conjuncts(value.finish())
         return self._plain(plain, residual)
 
-    def _plain(self, parts: Sequence[exp.Expression], more: Sequence[Scalar]) -> Relation:
+    def _plain(self, parts: Sequence[exp.Expression], more: Sequence[Scalar]) -> Node:
         keys, residual = split(parts, self.left, self.right, self._context()[0])
         return Join(
             self.left, self.right, self.kind, tuple(keys), conjunction([*residual, *more]), span=place_of(self.node)
         )
 
-    def _of_both_sides(self, parts: Sequence[exp.Expression], part: exp.Expression) -> Relation:
+    def _of_both_sides(self, parts: Sequence[exp.Expression], part: exp.Expression) -> Node:
         if self.kind == "full":
             raise error(
                 "FEATURE_NOT_SUPPORTED",
@@ -165,7 +165,7 @@ def _both(left: Scope, right: Scope, outer: Scope | None) -> Scope:
     return Scope(left.tables + right.tables, left.visible + right.visible, outer)
 
 
-def _refreshed(scope: Scope, relation: Relation) -> Scope:
+def _refreshed(scope: Scope, relation: Node) -> Scope:
     """The scope with the nullability that an outer join gives its columns."""
     nullable = {c.id for c in relation.columns if c.nullable}
 
@@ -186,13 +186,13 @@ def _refreshed(scope: Scope, relation: Relation) -> Scope:
 
 
 def _using(
-    left: tuple[Relation, Scope],
-    right: tuple[Relation, Scope],
+    left: tuple[Node, Scope],
+    right: tuple[Node, Scope],
     kind: JoinKind,
     names: Sequence[exp.Expression],
     node: exp.Join,
     env: Environment,
-) -> tuple[Relation, Scope]:
+) -> tuple[Node, Scope]:
     ctx = Context(env.text, "USING")
     places = list(node.args.get("using") or []) or [node] * len(names)
     keys, merged, taken = [], [], []
@@ -239,9 +239,7 @@ def _merged(kind: JoinKind, a: Value, b: Value, ctx: Context, node: exp.Expressi
     return b if kind == "right" else a
 
 
-def split(
-    parts: Sequence[exp.Expression], left: Relation, right: Relation, ctx: Context
-) -> tuple[list[KeyPair], list[Scalar]]:
+def split(parts: Sequence[exp.Expression], left: Node, right: Node, ctx: Context) -> tuple[list[KeyPair], list[Scalar]]:
     """The parts of a join condition as keys (equalities between the sides) and the rest."""
     keys: list[KeyPair] = []
     residual: list[Scalar] = []

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from watersmeet.algebra.relations import Column, Cut, Filter, Join, LateRowFilter, Project, Relation, Scan
+from watersmeet.algebra.nodes import Column, Cut, Filter, Join, LateRowFilter, Node, Project, Scan
 from watersmeet.algebra.timebounds import time_bounds
 from watersmeet.algebra.timewindows import TimeWindow
 from watersmeet.algebra.watermarks import watermarks
@@ -42,9 +42,7 @@ def without_late_rows(joined: Join, binding: Binding) -> Join:
     return joined
 
 
-def without_closed(
-    rows: Relation, start: Column, relation: Relation, time: str, window: TimeWindow, binding: Binding
-) -> Relation:
+def without_closed(rows: Node, start: Column, relation: Node, time: str, window: TimeWindow, binding: Binding) -> Node:
     """The rows of a stream with the starts of their windows, without rows whose window had closed before they arrived.
 
     relation: the stream.
@@ -62,12 +60,12 @@ def without_closed(
     return LateRowFilter(rows, start.id, late, *clock)
 
 
-def _mark(side: Relation, column: str, clock: tuple[str, str, str] | None) -> Watermark:
+def _mark(side: Node, column: str, clock: tuple[str, str, str] | None) -> Watermark:
     """The greatest time of a side so far, or the watermark that it already has."""
     return watermarks(side).get(column, ()) if clock is None else (Term(clock[2]),)
 
 
-def clock_of(side: Relation, column: str, binding: Binding) -> tuple[str, str, str] | None:
+def clock_of(side: Node, column: str, binding: Binding) -> tuple[str, str, str] | None:
     """The relation, the column and the name of the number by which the times of a side are followed; None if they can't
     be followed or have a watermark.
     """
@@ -91,5 +89,5 @@ def clock_of(side: Relation, column: str, binding: Binding) -> tuple[str, str, s
     return relation.id, name, f"{relation.id}.{name}@{binding.moment}"
 
 
-def _late_row_filter(side: Relation, column: str, clock: tuple[str, str, str] | None, late: Watermark) -> Relation:
+def _late_row_filter(side: Node, column: str, clock: tuple[str, str, str] | None, late: Watermark) -> Node:
     return side if clock is None else LateRowFilter(side, column, late, *clock)

@@ -11,15 +11,14 @@ from typing import Final, Literal
 from sqlglot import exp
 
 from watersmeet.algebra.durations import TIME_TYPES
-from watersmeet.algebra.relations import AsofJoin, Column, Join, KeyPair, Relation, Scan, TemporalJoin, Versions
+from watersmeet.algebra.nodes import AsofJoin, Column, Join, KeyPair, Node, Scan, TemporalJoin, Versions
 from watersmeet.algebra.rewrites.keys import as_predicate
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.binder.clauses.joins import join
 from watersmeet.binder.context.binding import Environment, read
 from watersmeet.binder.context.rules import Binding, JoinClause, Sourced
 from watersmeet.binder.context.scope import Scope, ScopeContext
-from watersmeet.catalog import ARRIVAL, Index, MaterializedView, Source, Table, View, one
-from watersmeet.catalog import Relation as CatalogRelation
+from watersmeet.catalog import ARRIVAL, Index, MaterializedView, Relation, Source, Table, View, one
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.dialects.schemas import relation_in_from
 from watersmeet.errors import error
@@ -76,7 +75,7 @@ def check_clause(node: exp.Table, env: Environment) -> None:
         )
 
 
-def check_relation(relation: CatalogRelation, node: exp.Table, env: Environment) -> None:
+def check_relation(relation: Relation, node: exp.Table, env: Environment) -> None:
     """TEMPORAL_RIGHT_SIDE for relations that can't be looked up: sources and plain views."""
     if isinstance(relation, (Source, View)):
         raise error(
@@ -141,7 +140,7 @@ def dangling(node: exp.Expression, env: Environment) -> Exception:
 
 
 def looking_up(
-    joined: Relation, node: exp.Join, left: Scope, env: Environment, binding: Binding
+    joined: Node, node: exp.Join, left: Scope, env: Environment, binding: Binding
 ) -> TemporalJoin | AsofJoin:
     """The regular join `joined`, whose right side has the clause, as a temporal join.
 

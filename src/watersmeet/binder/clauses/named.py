@@ -10,9 +10,9 @@ from dataclasses import replace
 from sqlglot import exp
 
 from watersmeet.algebra.bounded import Named, Recursion
-from watersmeet.algebra.relations import Column, Project, Relation
+from watersmeet.algebra.nodes import Column, Node, Project
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.binder.context.binding import Bound, Cte, Environment, Output, check_width, value_of
+from watersmeet.binder.context.binding import Bound, Cte, Environment, OutputColumn, check_width, value_of
 from watersmeet.binder.context.rules import Binding, BindQuery
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import error
@@ -27,7 +27,7 @@ def named_rows(name: str, cte: Cte, binding: Binding, bind: BindQuery) -> Bound:
         return bind(cte.query, cte.environment, binding)
     if cte.round is not None:
         called, columns = cte.round
-        return _read(Named(called, None, columns), [Output(c) for c in columns], binding)
+        return _read(Named(called, None, columns), [OutputColumn(c) for c in columns], binding)
     found = binding.collected.named.get(cte)
     if found is None:
         found = _recursion(name, cte, binding, bind) if cte.recursive else bind(cte.query, cte.environment, binding)
@@ -37,7 +37,7 @@ def named_rows(name: str, cte: Cte, binding: Binding, bind: BindQuery) -> Bound:
     return _read(found.relation, found.outputs, binding)
 
 
-def _read(named: Named, outputs: Sequence[Output], binding: Binding) -> Bound:
+def _read(named: Named, outputs: Sequence[OutputColumn], binding: Binding) -> Bound:
     columns = tuple(binding.new_column(c.name, c.type, c.nullable) for c in named.columns)
     found = (replace(o, column=c) for o, c in zip(outputs, columns, strict=True))
     return Bound(replace(named, outputs=columns), tuple(found))
@@ -68,7 +68,7 @@ def _recursion(name: str, cte: Cte, binding: Binding, bind: BindQuery) -> Bound:
     return Bound(made, tuple(replace(o, column=c) for o, c in zip(anchor.outputs, columns, strict=True)))
 
 
-def _converted(step: Relation, columns: tuple[Column, ...], binding: Binding) -> Relation:
+def _converted(step: Node, columns: tuple[Column, ...], binding: Binding) -> Node:
     """The rows of a step, with the types of the anchor."""
     if all(s.type == c.type for s, c in zip(step.columns, columns, strict=True)):
         return step

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from watersmeet.algebra.relations import Arrivals, Column, Cut, Filter, Project, Relation, Scan, SortKey, TopN, Unnest
+from watersmeet.algebra.nodes import Arrivals, Column, Cut, Filter, Node, Project, Scan, SortKey, TopN, Unnest
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.context.binding import read
 from watersmeet.binder.context.rules import Binding
@@ -18,8 +18,8 @@ from watersmeet.types import BIGINT
 
 
 def newest(
-    node: Relation, keys: Sequence[Scalar], binding: Binding, *, limit: int = 1, value: Scalar | None = None
-) -> tuple[Relation, tuple[Column, Column]] | None:
+    node: Node, keys: Sequence[Scalar], binding: Binding, *, limit: int = 1, value: Scalar | None = None
+) -> tuple[Node, tuple[Column, Column]] | None:
     """For each of `keys`, the `limit` rows of `node` that arrived last, or have the greatest `value` (ties: the
     newest).
 
@@ -41,9 +41,7 @@ def new_age(binding: Binding) -> tuple[Column, Column]:
     return (binding.new_column("_epoch", BIGINT, nullable=False), binding.new_column("_seq", BIGINT, nullable=False))
 
 
-def arrivals(
-    node: Relation, binding: Binding, *, unnested: bool = False
-) -> tuple[Relation, tuple[Column, Column]] | None:
+def arrivals(node: Node, binding: Binding, *, unnested: bool = False) -> tuple[Node, tuple[Column, Column]] | None:
     """The rows of `node` as they were written, with the two columns that order them, the newest first; None if the
     order is unknown.
 

@@ -12,9 +12,9 @@ from typing import Any, Final
 import duckdb
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Relation, SortKey, TopN
+from watersmeet.algebra.nodes import Node, SortKey, TopN
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.binder.context.binding import Bound, Environment, Item, Output, value_of
+from watersmeet.binder.context.binding import Bound, Environment, Item, OutputColumn, value_of
 from watersmeet.binder.context.rules import Binding
 from watersmeet.dialects.queries import name_of
 from watersmeet.expressions.casts import cast
@@ -124,12 +124,12 @@ def note_order(items: Sequence[exp.Expression], binding: Binding) -> None:
         binding.notice(_NO_EFFECT)
 
 
-def limited(relation: Relation, keys: Sequence[SortKey], limits: Limits) -> Relation:
+def limited(relation: Node, keys: Sequence[SortKey], limits: Limits) -> Node:
     """The rows of `relation` within LIMIT and OFFSET."""
     return TopN(relation, (), tuple(keys), limits.limit, limits.offset, limits.with_ties)
 
 
-def _of_output(node: exp.Expression, outputs: Sequence[Output], ctx: Context) -> Value:
+def _of_output(node: exp.Expression, outputs: Sequence[OutputColumn], ctx: Context) -> Value:
     position = output_position(node, [o.column.name for o in outputs], "ORDER BY", ctx)
     if position is not None:
         return value_of(outputs[position].column)
@@ -154,7 +154,7 @@ class OrderLimit:
     on: tuple[Scalar, ...] | None
     limits: Limits | None
 
-    def below(self, relation: Relation) -> Relation:
+    def below(self, relation: Node) -> Node:
         """`relation`, which the select list will read, with only the rows that are output."""
         if self.on is not None:
             relation = TopN(relation, self.on, self.keys[self._matching() :], 1)
@@ -179,7 +179,7 @@ class OrderLimit:
                 ordered_items(self.node)[0],
             )
 
-    def above(self, relation: Relation, items: Sequence[Item], ctx: Context) -> Relation:
+    def above(self, relation: Node, items: Sequence[Item], ctx: Context) -> Node:
         """`relation`, the distinct rows of the select list, with only those within LIMIT."""
         keys = []
         for key, place in zip(self.keys, ordered_items(self.node), strict=True):

@@ -6,7 +6,7 @@ join have none).
 
 from __future__ import annotations
 
-from watersmeet.algebra.relations import Filter, Project, Relation, Scan, SortKey, Unnest
+from watersmeet.algebra.nodes import Filter, Node, Project, Scan, SortKey, Unnest
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.clauses.newest import arrivals
 from watersmeet.binder.context.binding import read
@@ -19,7 +19,7 @@ from watersmeet.expressions.context import RowOrder
 class StreamOrder(RowOrder):
     """The row order of `relation`. The columns that order it are read only if a function needs them."""
 
-    def __init__(self, relation: Relation, scope: Scope, binding: Binding) -> None:
+    def __init__(self, relation: Node, scope: Scope, binding: Binding) -> None:
         self.relation = relation
         self._scope = scope
         self._binding = binding

@@ -8,17 +8,16 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Cut, Project, Relation, Scan, Values
+from watersmeet.algebra.nodes import Cut, Node, Project, Scan, Values
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.clauses.dictionaries import with_cache
 from watersmeet.binder.clauses.lookups import check_clause, check_relation, is_looked_up, versions, wants_versions
 from watersmeet.binder.clauses.named import named_rows
-from watersmeet.binder.context.binding import Bound, Environment, Output, Part, check_alias_list, read
+from watersmeet.binder.context.binding import Bound, Environment, OutputColumn, Part, check_alias_list, read
 from watersmeet.binder.context.rules import Binding, BindQuery, NamedItem, Sourced
 from watersmeet.binder.context.scope import Scope, ScopeContext
 from watersmeet.binder.sqlfunctions import inlined
-from watersmeet.catalog import Catalog, Index, View
-from watersmeet.catalog import Relation as CatalogRelation
+from watersmeet.catalog import Catalog, Index, Relation, View
 from watersmeet.dialects.nodes import own_parts
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.dialects.registry import language_named
@@ -108,7 +107,7 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
     return binding.rules.relation(relation, item, env, binding, plain)
 
 
-def _rows(relation: CatalogRelation, item: NamedItem, env: Environment, binding: Binding, bind: BindQuery) -> Sourced:
+def _rows(relation: Relation, item: NamedItem, env: Environment, binding: Binding, bind: BindQuery) -> Sourced:
     """The rows of a relation that count according to `binding`."""
     node = item.node
     if is_looked_up(node):
@@ -125,7 +124,7 @@ def _rows(relation: CatalogRelation, item: NamedItem, env: Environment, binding:
     return tree, shown
 
 
-def catalog_relation(node: exp.Table, catalog: Catalog, text: str, ctes: Iterable[str]) -> CatalogRelation:
+def catalog_relation(node: exp.Table, catalog: Catalog, text: str, ctes: Iterable[str]) -> Relation:
     """The relation that a name in FROM refers to, with or without a schema; UNDEFINED_RELATION.
 
     ctes: further names for the hint.
@@ -145,7 +144,7 @@ def catalog_relation(node: exp.Table, catalog: Catalog, text: str, ctes: Iterabl
     return found
 
 
-def _part(relation: CatalogRelation, binding: Binding) -> Part:
+def _part(relation: Relation, binding: Binding) -> Part:
     """Which rows of a relation count: an external table never changes (TP-18), a dictionary follows its source
     (TP-19).
     """
@@ -154,7 +153,7 @@ def _part(relation: CatalogRelation, binding: Binding) -> Part:
     return "before" if relation.is_external else binding.part
 
 
-def _cut(tree: Scan, node: exp.Table, binding: Binding) -> Relation:
+def _cut(tree: Scan, node: exp.Table, binding: Binding) -> Node:
     """The part of a relation that counts.
 
     Beside streams, other relations never change, unless the query says that it follows them.
@@ -165,7 +164,7 @@ def _cut(tree: Scan, node: exp.Table, binding: Binding) -> Relation:
     return Cut(tree, "after", binding.moment) if only_new and tree.append_only else tree
 
 
-def scan(relation: CatalogRelation, binding: Binding) -> Scan:
+def scan(relation: Relation, binding: Binding) -> Scan:
     """The scan of a stored relation or source; for an index, of its table."""
     if isinstance(relation, Index):
         relation = binding.catalog.relations[relation.depends_on[0]]
@@ -186,7 +185,7 @@ def scan(relation: CatalogRelation, binding: Binding) -> Scan:
     )
 
 
-def _inline(view: CatalogRelation, binding: Binding, bind: BindQuery) -> Relation:
+def _inline(view: Relation, binding: Binding, bind: BindQuery) -> Node:
     """The tree of a view's own query, its columns with the view's names."""
     statement = view_statement(view)
     rules = binding.rules_of(view.dialect)
@@ -204,7 +203,7 @@ def _inline(view: CatalogRelation, binding: Binding, bind: BindQuery) -> Relatio
     return Project(bound.relation, outputs, tuple(read(c) for c in bound.relation.columns))
 
 
-def view_statement(view: CatalogRelation) -> CreateView:
+def view_statement(view: Relation) -> CreateView:
     """The parsed statement that created a view, in the dialect that it was created in."""
     text = view.view_text
     statement = read_script(text, language_named(view.dialect))[0]
@@ -252,7 +251,7 @@ def bind_values(node: exp.Values, env: Environment, binding: Binding) -> Bound:
         scalars, kind = _cells(values, places, ctx, cast_whole=binding.rules.bounded and len(rows) > 1)
         columns.append(scalars)
         column = binding.new_column(f"column{i + 1}", kind, any(s.nullable for s in scalars))
-        outputs.append(Output(column, unknown=all(v.unknown for v in values)))
+        outputs.append(OutputColumn(column, unknown=all(v.unknown for v in values)))
     tree = Values(tuple(zip(*columns, strict=True)), tuple(o.column for o in outputs))
     return Bound(tree, tuple(outputs))
 

@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.cardinality import is_single_row
 from watersmeet.algebra.comparisons import NEGATED
-from watersmeet.algebra.relations import Aggregate, AggregateCall, AggregateFunction, Apply, Column, KeyPair, Relation
+from watersmeet.algebra.nodes import Aggregate, AggregateCall, AggregateFunction, Apply, Column, KeyPair, Node
 from watersmeet.algebra.scalars import conjuncts
 from watersmeet.binder.context.binding import Environment, filtered, value_of
 from watersmeet.binder.context.keys import key_of
@@ -135,7 +135,7 @@ class Subqueries:
         self._pending: list[partial[Apply]] = []
         self._known: dict[tuple[exp.Expression, bool], Value] = {}
 
-    def applied(self, relation: Relation) -> Relation:
+    def applied(self, relation: Node) -> Node:
         """`relation` with the columns of the subqueries bound since the last call."""
         for pending in self._pending:
             relation = pending(relation)
@@ -152,11 +152,11 @@ class Subqueries:
 
     # -- conditions ---------------------------------------------------------------------------------------------
 
-    def filtered(self, relation: Relation, parts: Sequence[exp.Expression], ctx: Context, clause: str) -> Relation:
+    def filtered(self, relation: Node, parts: Sequence[exp.Expression], ctx: Context, clause: str) -> Node:
         """The rows of `relation` for which all parts are true. Parts without subqueries are tested first."""
         return self.bound(parts, ctx, clause)(relation)
 
-    def bound(self, parts: Sequence[exp.Expression], ctx: Context, clause: str) -> Callable[[Relation], Relation]:
+    def bound(self, parts: Sequence[exp.Expression], ctx: Context, clause: str) -> Callable[[Node], Node]:
         """Binds all parts now. The result filters a relation by them."""
         plain = [s for p in parts if not has_subquery(p) for s in conjuncts(bind_condition(p, ctx, clause).finish())]
         others = []
@@ -168,7 +168,7 @@ class Subqueries:
                 others += conjuncts(bind_condition(part, ctx, clause).finish())
         pending, self._pending = self._pending, []
 
-        def apply(relation: Relation) -> Relation:
+        def apply(relation: Node) -> Node:
             relation = filtered(relation, plain)
             for join in pending:
                 relation = join(relation)
@@ -271,7 +271,7 @@ class Subqueries:
         value = value_of(mark)
         return Value(exp.Not(this=value.expression), BOOLEAN, null_aware) if predicate.negated else value
 
-    def _matched(self, predicate: Predicate, ctx: Context) -> tuple[Relation, tuple[KeyPair, ...]]:
+    def _matched(self, predicate: Predicate, ctx: Context) -> tuple[Node, tuple[KeyPair, ...]]:
         """The subquery and its comparisons with the left side."""
         lefts = [bind_value(i, ctx) for i in predicate.items]
         right = self._bound(predicate.query)
@@ -328,5 +328,5 @@ class Subqueries:
         )
         return Value(exp.Not(this=exp.paren(result)) if is_all else exp.paren(result), BOOLEAN)
 
-    def _bound(self, query: exp.Expression) -> Relation:
+    def _bound(self, query: exp.Expression) -> Node:
         return self._bind(query, self._env, self._binding).relation

@@ -13,7 +13,7 @@ from typing import Final, Literal
 from sqlglot import exp
 
 from watersmeet.algebra.durations import duration_us
-from watersmeet.algebra.relations import Project, Relation, Unnest
+from watersmeet.algebra.nodes import Node, Project, Unnest
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.timewindows import TimeWindow
 from watersmeet.binder.clauses.late_rows import without_closed
@@ -205,7 +205,7 @@ def bind_window_call(call: WindowCall, env: Environment, binding: Binding, bind:
     scalar = time.finish()
     if window.function == "tumble":
         first = Scalar(window.last_start(scalar.expression, time.type), time.type, start.nullable)
-        made: Relation = Project(relation, (*relation.columns, start), (*passed, first))
+        made: Node = Project(relation, (*relation.columns, start), (*passed, first))
     else:
         array = Scalar(window.starts(scalar.expression, time.type), SqlType("array", element=time.type), time.nullable)
         made = Unnest(relation, (array,), (start,))

@@ -9,9 +9,9 @@ from typing import Any, Final, Literal
 import duckdb
 from sqlglot import exp
 
-from watersmeet.algebra.relations import (
+from watersmeet.algebra.nodes import (
     Column,
-    Relation,
+    Node,
     SortKey,
     Window,
     WindowCall,
@@ -122,7 +122,7 @@ class Windows:
             )
         return value_of(calls[call])
 
-    def tree(self, relation: Relation) -> Relation:
+    def tree(self, relation: Node) -> Node:
         """`relation` with the columns of all functions that were added."""
         for partition, calls in self._found.items():
             relation = Window(relation, partition, tuple(calls), tuple(calls.values()))

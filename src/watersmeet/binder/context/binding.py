@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Aggregate, Column, Filter, Project, Relation
+from watersmeet.algebra.nodes import Aggregate, Column, Filter, Node, Project
 from watersmeet.algebra.scalars import Scalar, column_ref, conjunction
 from watersmeet.algebra.timewindows import TimeWindow
 from watersmeet.binder.context.scope import Extension, Scope, ScopeColumn
@@ -35,7 +35,7 @@ class Fill:
     """
 
     dictionary: str
-    tree: Relation
+    tree: Node
 
 
 #: Which rows of relations count; see `Reading`; `before`: those that were there at the start.
@@ -68,7 +68,7 @@ class Collected:
 
 
 @dataclass(frozen=True)
-class Output:
+class OutputColumn:
     """An output column of a bound query.
 
     named: False if the name is only `?column?`.
@@ -90,8 +90,8 @@ class Bound:
     extension: what its dialect adds to it.
     """
 
-    relation: Relation
-    outputs: tuple[Output, ...]
+    relation: Node
+    outputs: tuple[OutputColumn, ...]
     extension: Extension | None = None
 
     @property
@@ -115,7 +115,7 @@ class BoundQuery:
     functions: ids of the SQL functions that the query calls.
     """
 
-    tree: Relation
+    tree: Node
     columns: Schema
     notices: tuple[str, ...]
     depends_on: tuple[str, ...]
@@ -173,20 +173,20 @@ def scope_columns(columns: Sequence[Column], names: Sequence[str] = ()) -> list[
     return [ScopeColumn(n, value_of(c)) for n, c in zip(shown, columns, strict=True)]
 
 
-def filtered(relation: Relation, parts: list[Scalar]) -> Relation:
+def filtered(relation: Node, parts: list[Scalar]) -> Node:
     """`relation` under a filter of all parts; the relation itself if there are none."""
     predicate = conjunction(parts)
     return relation if predicate is None else Filter(relation, predicate)
 
 
-def one_row(relation: Relation, binding: NewColumns) -> Relation:
+def one_row(relation: Node, binding: NewColumns) -> Node:
     """One row if `relation` has any, else none."""
     mark = binding.new_column("exists", INTEGER, nullable=False)
     marked = Project(relation, (mark,), (Scalar(exp.Literal.number(1), INTEGER, nullable=False),))
     return distinct(marked, binding)
 
 
-def distinct(relation: Relation, binding: NewColumns) -> Relation:
+def distinct(relation: Node, binding: NewColumns) -> Node:
     """Each row of `relation` once."""
     outputs = tuple(binding.new_column(c.name, c.type, c.nullable) for c in relation.columns)
     return Aggregate(relation, tuple(read(c) for c in relation.columns), (), outputs)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 from watersmeet.algebra.arriving import is_by_arrival
-from watersmeet.algebra.relations import (
+from watersmeet.algebra.nodes import (
     Arrivals,
     AsofJoin,
     Cut,
     Join,
-    Relation,
+    Node,
     Scan,
     TemporalJoin,
     Values,
@@ -21,7 +21,7 @@ from watersmeet.algebra.relations import (
 ChangeKind = Literal["append", "changelog", "static"]
 
 
-def change_kind(node: Relation) -> ChangeKind:
+def change_kind(node: Node) -> ChangeKind:
     """What happens to the rows of a relation."""
     if isinstance(node, Cut):
         return "static" if node.keeps == "before" else change_kind(node.input)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import KeyPair, Relation
+from watersmeet.algebra.nodes import KeyPair, Node
 from watersmeet.expressions.casts import coerce
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.values import Value, columns_of, common_type
@@ -33,9 +33,7 @@ def condition_parts(condition: exp.Expression) -> list[exp.Expression]:
     return parts
 
 
-def equality_key(
-    node: exp.Expression, a: Value, b: Value, left: Relation, right: Relation, ctx: Context
-) -> KeyPair | None:
+def equality_key(node: exp.Expression, a: Value, b: Value, left: Node, right: Node, ctx: Context) -> KeyPair | None:
     """The key of an equality, if one side reads only `left` and the other only `right`."""
     reads_a, reads_b = columns_of(a), columns_of(b)
     if not reads_a or not reads_b:

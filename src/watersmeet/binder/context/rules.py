@@ -15,7 +15,7 @@ from typing import ClassVar, Protocol
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Column, Relation
+from watersmeet.algebra.nodes import Column, Node
 from watersmeet.binder.context.binding import (
     Bound,
     BoundQuery,
@@ -29,8 +29,7 @@ from watersmeet.binder.context.binding import (
 )
 from watersmeet.binder.context.emission_request import Emission, Request, with_limit
 from watersmeet.binder.context.scope import Scope, ScopeColumn, SubqueryValues, single
-from watersmeet.catalog import Catalog
-from watersmeet.catalog import Relation as CatalogRelation
+from watersmeet.catalog import Catalog, Relation
 from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.registry import Language
 from watersmeet.dialects.semantics import Semantics
@@ -40,7 +39,7 @@ from watersmeet.types import SqlType
 from watersmeet.watermarks import Watermark
 
 #: A relation and what can be read of it.
-Sourced = tuple[Relation, Scope]
+Sourced = tuple[Node, Scope]
 
 
 @dataclass(frozen=True)
@@ -157,11 +156,11 @@ class JoinSubqueries(SubqueryValues, Protocol):
         """The ids of the enclosing columns read by subqueries that `applied` has not added yet."""
         ...
 
-    def applied(self, relation: Relation) -> Relation:
+    def applied(self, relation: Node) -> Node:
         """`relation` with the columns of the subqueries bound since the last call."""
         ...
 
-    def filtered(self, relation: Relation, parts: Sequence[exp.Expression], ctx: Context, clause: str) -> Relation:
+    def filtered(self, relation: Node, parts: Sequence[exp.Expression], ctx: Context, clause: str) -> Node:
         """The rows of `relation` for which all parts are true."""
         ...
 
@@ -269,7 +268,7 @@ class DialectRules:
         query, limit, offset = with_limit(query)
         return Request(query, emission or Emission(), limit, offset)
 
-    def running_output(self, query: BoundQuery, asked: exp.Expression, text: str) -> Relation:
+    def running_output(self, query: BoundQuery, asked: exp.Expression, text: str) -> Node:
         """The rows that a running query gives its reader. asked: the query as written.
 
         Law: they begin with the query's columns.
@@ -283,27 +282,27 @@ class DialectRules:
         """
         return None
 
-    def records_of(self, query: BoundQuery) -> Relation:
+    def records_of(self, query: BoundQuery) -> Node:
         """The records that a processor writes to its topic: the changes of its query.
 
         Law: the topic, read as its records are kept, has the query's result.
         """
         raise NotImplementedError(f"{self.name} has no processors: {query.columns}")
 
-    def described(self, relation: CatalogRelation, plain: Callable[[], list[Described]]) -> list[Described]:
+    def described(self, relation: Relation, plain: Callable[[], list[Described]]) -> list[Described]:
         """What DESCRIBE shows of a relation: its columns, then its other properties.
 
         Law: every column that SELECT can name appears under that name.
         """
         return plain()
 
-    def check_query(self, query: exp.Expression, tree: Relation, text: str) -> None:
+    def check_query(self, query: exp.Expression, tree: Node, text: str) -> None:
         """Raises an error for a whole query, or a view's query, that has no meaning although its parts have one.
 
         Law: it changes nothing.
         """
 
-    def rowtime(self, tree: Relation) -> str | None:
+    def rowtime(self, tree: Node) -> str | None:
         """The name of the column by which the rows of a whole query rise; None if there is none.
 
         Law: no row comes after one with a greater value in that column.
@@ -328,7 +327,7 @@ class DialectRules:
 
     def relation(
         self,
-        relation: CatalogRelation,
+        relation: Relation,
         item: NamedItem,
         env: Environment,
         binding: Binding,
@@ -341,7 +340,7 @@ class DialectRules:
         """
         return plain(None)
 
-    def item_scope(self, tree: Relation, item: NamedItem, env: Environment, bound: Bound | None = None) -> Scope:
+    def item_scope(self, tree: Node, item: NamedItem, env: Environment, bound: Bound | None = None) -> Scope:
         """The columns of an item of FROM that can be read. bound: the result of a query as the item.
 
         Law: each visible column has one name, and the item's list of names replaces the first ones. SYNTAX_ERROR for a
@@ -350,7 +349,7 @@ class DialectRules:
         check_alias_list(item.names, len(tree.columns), item.shown, env.text, place_of(item.node))
         return single(item.alias, scope_columns(tree.columns, item.names), item.schema)
 
-    def time_columns(self, relation: CatalogRelation) -> Mapping[str, Watermark]:
+    def time_columns(self, relation: Relation) -> Mapping[str, Watermark]:
         """The columns of a relation whose watermarks queries may use, with these watermarks.
 
         Law: no later row that counts has a lower value.
@@ -390,11 +389,11 @@ class DialectRules:
     def select(
         self,
         node: exp.Select,
-        relation: Relation,
+        relation: Node,
         scope: Scope,
         env: Environment,
         binding: Binding,
-    ) -> tuple[exp.Select, Relation]:
+    ) -> tuple[exp.Select, Node]:
         """A SELECT and the rows that pass WHERE, before the select list and GROUP BY are bound.
 
         Law: the given tree is not changed; the scope still matches the relation.
@@ -404,7 +403,7 @@ class DialectRules:
     def groups(
         self,
         node: exp.Select,
-        relation: Relation,
+        relation: Node,
         scope: Scope,
         env: Environment,
         binding: Binding,
@@ -419,7 +418,7 @@ class DialectRules:
         self,
         items: Sequence[Item],
         node: exp.Select,
-        relation: Relation,
+        relation: Node,
         scope: Scope,
         ctx: Context,
     ) -> SelectList:

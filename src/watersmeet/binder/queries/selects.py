@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Column, Project, Relation, Values
+from watersmeet.algebra.nodes import Column, Node, Project, Values
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.clauses.aggregates import Grouping
 from watersmeet.binder.clauses.chains import Chain, SetFunctions
@@ -30,7 +30,7 @@ from watersmeet.binder.clauses.stars import expanded, star_of
 from watersmeet.binder.clauses.subqueries import Subqueries
 from watersmeet.binder.clauses.timewindows import bind_window_call, check_condition, window_call
 from watersmeet.binder.clauses.windows import Windows
-from watersmeet.binder.context.binding import Bound, Environment, Item, Output, distinct, scope_columns
+from watersmeet.binder.context.binding import Bound, Environment, Item, OutputColumn, distinct, scope_columns
 from watersmeet.binder.context.keys import condition_parts
 from watersmeet.binder.context.rules import Binding, BindQuery, Groups, SelectList, Sourced
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext, item_name, single, unaliased_name
@@ -178,7 +178,7 @@ class Selecting:
 
     # -- WHERE --------------------------------------------------------------------------------------------------
 
-    def where(self, relation: Relation, scope: Scope) -> Relation:
+    def where(self, relation: Node, scope: Scope) -> Node:
         """The filtered relation."""
         clause = self.node.args.get("where")
         if clause is None:
@@ -216,9 +216,7 @@ class Selecting:
             found = Bound(*self._project(order_limit.below(relation), listed.items))
         return groups.finish(listed.finish(found))
 
-    def _listed(
-        self, ctx: Context, relation: Relation, scope: Scope, windows: Windows
-    ) -> tuple[SelectList, OrderLimit]:
+    def _listed(self, ctx: Context, relation: Node, scope: Scope, windows: Windows) -> tuple[SelectList, OrderLimit]:
         """The select list, and ORDER BY and LIMIT, which may call window functions. relation: below groups."""
         ctx.windowing = windows
         listed = self.rules.select_list(self.items(ctx, scope), self.node, relation, scope, ctx)
@@ -226,9 +224,7 @@ class Selecting:
         ctx.windowing = None
         return listed, order_limit
 
-    def _grouped(
-        self, rows: StreamOrder, below: ScopeContext, windows: Windows
-    ) -> tuple[Relation, SelectList, OrderLimit]:
+    def _grouped(self, rows: StreamOrder, below: ScopeContext, windows: Windows) -> tuple[Node, SelectList, OrderLimit]:
         """The groups that pass HAVING, and the select list over them."""
         having = self.node.args.get("having")
         ctx = self._grouping(self.node.args.get("group"), below, below.scope)
@@ -266,10 +262,10 @@ class Selecting:
             ctx.sets = None
         return found
 
-    def _project(self, relation: Relation, items: Sequence[Item]) -> tuple[Relation, tuple[Output, ...]]:
+    def _project(self, relation: Node, items: Sequence[Item]) -> tuple[Node, tuple[OutputColumn, ...]]:
         used: set[str] = set()
         columns: list[Column] = []
-        outputs: list[Output] = []
+        outputs: list[OutputColumn] = []
         exprs: list[Scalar] = []
         for value, name, node in items:
             scalar = value.finish()
@@ -282,15 +278,17 @@ class Selecting:
             columns.append(column)
             exprs.append(scalar)
             outputs.append(
-                Output(column, name is not None, value.unknown, place_of(node), hidden=self.hidden and not outputs)
+                OutputColumn(
+                    column, name is not None, value.unknown, place_of(node), hidden=self.hidden and not outputs
+                )
             )
         if isinstance(relation, Values) and len(relation.rows) == 1 and self.node.args.get("from_") is None:
             return Values((tuple(exprs),), tuple(columns)), tuple(outputs)
         return Project(relation, tuple(columns), tuple(exprs)), tuple(outputs)
 
-    def _distinct(self, relation: Relation, outputs: tuple[Output, ...]) -> tuple[Relation, tuple[Output, ...]]:
+    def _distinct(self, relation: Node, outputs: tuple[OutputColumn, ...]) -> tuple[Node, tuple[OutputColumn, ...]]:
         relation = distinct(relation, self.binding)
-        renamed = [Output(c, o.named, o.unknown, o.span) for c, o in zip(relation.columns, outputs, strict=True)]
+        renamed = [OutputColumn(c, o.named, o.unknown, o.span) for c, o in zip(relation.columns, outputs, strict=True)]
         return relation, tuple(renamed)
 
     # -- GROUP BY -----------------------------------------------------------------------------------------------

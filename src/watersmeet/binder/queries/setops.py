@@ -15,10 +15,10 @@ from typing import Final, Literal
 from sqlglot import exp
 
 from watersmeet.algebra.coercion import is_exact
-from watersmeet.algebra.relations import Aggregate, AggregateCall, Column, Filter, Project, Relation, Repeat, Union
+from watersmeet.algebra.nodes import Aggregate, AggregateCall, Column, Filter, Node, Project, Repeat, Union
 from watersmeet.algebra.scalars import Scalar, column_ref
 from watersmeet.binder.clauses.sources import QUERY_PARTS, check_arguments
-from watersmeet.binder.context.binding import Bound, Environment, Output, check_width, distinct, read, value_of
+from watersmeet.binder.context.binding import Bound, Environment, OutputColumn, check_width, distinct, read, value_of
 from watersmeet.binder.context.rules import Binding, BindQuery
 from watersmeet.dialects.nodes import kind_of
 from watersmeet.dialects.queries import place_of
@@ -163,18 +163,18 @@ class _Binder:
             for leaf, place in zip(tree.leaves, tree.places, strict=True)
         ]
         if tree.is_union:
-            made: Relation = Union(tuple(parts), columns)
+            made: Node = Union(tuple(parts), columns)
             if isinstance(tree.shape, _Once):
                 made = distinct(made, self.binding)
         else:
             made = self._counted(tree, parts, columns)
         outputs = tuple(
-            Output(c, o.named, all(leaf.outputs[i].unknown for leaf in tree.leaves), o.span)
+            OutputColumn(c, o.named, all(leaf.outputs[i].unknown for leaf in tree.leaves), o.span)
             for i, (c, o) in enumerate(zip(made.columns, first.outputs, strict=True))
         )
         return Bound(made, outputs)
 
-    def _counted(self, tree: _Tree, parts: Sequence[Relation], columns: tuple[Column, ...]) -> Relation:
+    def _counted(self, tree: _Tree, parts: Sequence[Node], columns: tuple[Column, ...]) -> Node:
         """Counts each row by tag. The counts decide how often it is output."""
         new = self.binding.new_column
         tags = sorted(set(tree.tags))
@@ -190,7 +190,7 @@ class _Binder:
         counts = {t: new("count", BIGINT, nullable=False) for t in tags}
         grouped = Aggregate(together, tuple(map(read, columns)), calls, (*keys, *counts.values()))
         present = Scalar(_present(tree.shape, counts), BOOLEAN, nullable=False)
-        found: Relation = Filter(grouped, present)
+        found: Node = Filter(grouped, present)
         if not _is_once(tree.shape):
             times = duckdb_cast(_times(tree.shape, counts), BIGINT)
             found = Repeat(found, Scalar(times, BIGINT, nullable=False))
@@ -254,7 +254,7 @@ def _times(shape: _Shape, counts: dict[int, Column]) -> exp.Expression:
     return call("greatest", exp.Paren(this=exp.Sub(this=left, expression=right)), number(0))
 
 
-def _kind(outputs: Sequence[Output], ctx: Context, places: Sequence[exp.Expression]) -> SqlType:
+def _kind(outputs: Sequence[OutputColumn], ctx: Context, places: Sequence[exp.Expression]) -> SqlType:
     known = [o.column.type for o in outputs if not o.unknown]
     if not known:
         return outputs[0].column.type
@@ -270,9 +270,7 @@ def _kind(outputs: Sequence[Output], ctx: Context, places: Sequence[exp.Expressi
     return kind
 
 
-def _converted(
-    part: Bound, kinds: Sequence[SqlType], ctx: Context, place: exp.Expression, binding: Binding
-) -> Relation:
+def _converted(part: Bound, kinds: Sequence[SqlType], ctx: Context, place: exp.Expression, binding: Binding) -> Node:
     """A part with its columns cast to the types of the whole."""
     if all(o.column.type == k for o, k in zip(part.outputs, kinds, strict=True)):
         return part.relation

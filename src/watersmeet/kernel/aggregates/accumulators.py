@@ -57,7 +57,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Layout:
+class Accumulators:
     """All accumulators. The first one counts the rows of the group."""
 
     parts: tuple[Part, ...]
@@ -82,7 +82,7 @@ def feed_of(call: AggregateSpec) -> Feed:
 
 
 @lru_cache(maxsize=256)
-def layout(op: Aggregate, schema: Schema) -> Layout:
+def accumulators_of(op: Aggregate, schema: Schema) -> Accumulators:
     """The accumulators of `op` over an input of `schema`.
 
     Raises Error FEATURE_NOT_SUPPORTED for an unknown function or an argument it does not take.
@@ -112,7 +112,7 @@ def layout(op: Aggregate, schema: Schema) -> Layout:
     for (kind_name, feed), types in wanted.items():
         parts.append(Part(kind_name, feed, start, types))
         start += len(types)
-    return Layout(tuple(parts))
+    return Accumulators(tuple(parts))
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from watersmeet.circuit.operators import DEVIATIONS, AggregateSpec
 from watersmeet.errors import error
-from watersmeet.kernel.aggregates.accumulators import Layout, feed_of
+from watersmeet.kernel.aggregates.accumulators import Accumulators, feed_of
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays import deviation, exact_sum, wide
 
@@ -18,7 +18,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def result(
-    call: AggregateSpec, plan: Layout, state: Sequence[pa.Array], argument: pa.DataType | None, kind: pa.DataType
+    call: AggregateSpec, plan: Accumulators, state: Sequence[pa.Array], argument: pa.DataType | None, kind: pa.DataType
 ) -> tuple[pa.Array, col.Mask]:
     """The call's values as `kind`, one per row of the accumulators `state`; and where they are too large (NULL then).
 
@@ -58,7 +58,7 @@ def result(
 
 def _deviation(
     call: AggregateSpec,
-    plan: Layout,
+    plan: Accumulators,
     state: Sequence[pa.Array],
     argument: pa.DataType,
     kind: pa.DataType,

@@ -37,9 +37,9 @@ from watersmeet.kernel.runs.sliced import Sliced
 from watersmeet.kernel.runs.state import State
 
 #: What operators hand on: joins read arrangements, all others read changes, which may be too many to be held at once.
-Output = Delta | Arranged | Sliced
+OperatorOutput = Delta | Arranged | Sliced
 
-Step = Callable[[Any, Sequence[Any], State, StepContext], Output]
+Step = Callable[[Any, Sequence[Any], State, StepContext], OperatorOutput]
 
 #: By kind. Scans, exchanges and sinks are the executor's.
 STEPS: Final[dict[str, Step]] = {

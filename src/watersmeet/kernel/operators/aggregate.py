@@ -18,7 +18,7 @@ import pyarrow as pa
 from watersmeet import watermarks
 from watersmeet.circuit.operators import Aggregate, AggregateSpec
 from watersmeet.kernel.aggregates import extremes
-from watersmeet.kernel.aggregates.accumulators import Layout, add, layout
+from watersmeet.kernel.aggregates.accumulators import Accumulators, accumulators_of, add
 from watersmeet.kernel.aggregates.collected import Sides, collect
 from watersmeet.kernel.aggregates.feeds import Feeder
 from watersmeet.kernel.aggregates.results import result
@@ -64,7 +64,7 @@ def _changed(op: Aggregate, delta: Delta, state: State, ctx: StepContext) -> Del
     only_row = not op.keys and bool(op.calls)
     if delta.num_rows == 0 and not (only_row and ctx.initial and ctx.bucket == 0):
         return _nothing(op)
-    plan = layout(op, ctx.schemas[0])
+    plan = accumulators_of(op, ctx.schemas[0])
     keys = [key_form(delta.columns.column(i)) for i in op.keys]
     groups = group(keys, hash_columns(keys, delta.num_rows))
     if not groups.count:  # the one group exists without rows too
@@ -90,7 +90,7 @@ def _nothing(op: Aggregate) -> Delta:
     return Delta.empty(arrow_schema(op.schema, positional=True))
 
 
-def _before(plan: Layout, found: list[pa.Array] | None, num_keys: int, count: int) -> list[pa.Array]:
+def _before(plan: Accumulators, found: list[pa.Array] | None, num_keys: int, count: int) -> list[pa.Array]:
     """The accumulators before the epoch; 0 and NULL for new groups."""
     columns: list[pa.Array] = []
     for part in plan.parts:
@@ -103,7 +103,7 @@ def _before(plan: Layout, found: list[pa.Array] | None, num_keys: int, count: in
     return columns
 
 
-def _after(plan: Layout, before: list[pa.Array], feeder: Feeder, *, append_only: bool) -> list[pa.Array]:
+def _after(plan: Accumulators, before: list[pa.Array], feeder: Feeder, *, append_only: bool) -> list[pa.Array]:
     """The accumulators after the epoch."""
     after = list(before)
     for feed in plan.feeds():
@@ -124,7 +124,7 @@ def _after(plan: Layout, before: list[pa.Array], feeder: Feeder, *, append_only:
 def _remember(
     trace: Trace,
     groups: Groups,
-    plan: Layout,
+    plan: Accumulators,
     before: list[pa.Array],
     after: list[pa.Array],
     known: col.Mask,
@@ -149,7 +149,7 @@ def _remember(
 
 def _changes(
     op: Aggregate,
-    plan: Layout,
+    plan: Accumulators,
     ctx: StepContext,
     groups: Groups,
     old: _Side,

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.circuit.operators import Frame, SortKey
+from watersmeet.circuit.operators import SortKey, WindowFrame
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.ordering import order_keys
 from watersmeet.kernel.runs.groups import Ints
@@ -59,7 +59,7 @@ def _stretches(starts: Ints, count: int) -> Stretch:
     return np.repeat(starts, lengths), np.repeat(starts + lengths, lengths)
 
 
-def frame_of(frame: Frame, places: Places, arrays: Sequence[pa.Array], order: Sequence[SortKey]) -> list[Stretch]:
+def frame_of(frame: WindowFrame, places: Places, arrays: Sequence[pa.Array], order: Sequence[SortKey]) -> list[Stretch]:
     """The frame of each place as disjoint stretches in ascending order; each may be empty.
 
     arrays: the columns of the rows at the places.
@@ -80,7 +80,7 @@ def frame_of(frame: Frame, places: Places, arrays: Sequence[pa.Array], order: Se
     return [before, (here, np.where(inside, here + 1, here)), after]
 
 
-def _ends(frame: Frame, places: Places, arrays: Sequence[pa.Array], order: Sequence[SortKey]) -> Stretch:
+def _ends(frame: WindowFrame, places: Places, arrays: Sequence[pa.Array], order: Sequence[SortKey]) -> Stretch:
     first, last = places.bounds
     if frame.mode == "rows":
         low = first if frame.start is None else places.here + frame.start

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from watersmeet.circuit.operators import Aggregate, AggregateSpec
 from watersmeet.errors import error
-from watersmeet.kernel.aggregates.accumulators import Part, layout
+from watersmeet.kernel.aggregates.accumulators import Part, accumulators_of
 from watersmeet.kernel.aggregates.results import result
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays import deviation, exact_sum, wide
@@ -35,7 +35,7 @@ def framed(
     arrays, schema: of the rows in the order of the window.
     """
     (call,) = op.calls
-    plan = layout(op, schema)
+    plan = accumulators_of(op, schema)
     count = len(arrays[0])
     weights = np.ones(count, np.bool_)
     if call.filter is not None:

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from watersmeet.algebra.relations import Relation as Tree
+from watersmeet.algebra.nodes import Node
 from watersmeet.binder.context.binding import Fill
 from watersmeet.catalog import MaterializedView, Relation
 from watersmeet.circuit.operators import Operator
@@ -22,7 +22,7 @@ class Bound:
     rowtime, hidden: see `BoundQuery`.
     """
 
-    tree: Tree
+    tree: Node
     relation: MaterializedView
     rowtime: str | None = None
     hidden: bool = False

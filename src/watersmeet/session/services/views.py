@@ -8,8 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
-from watersmeet.algebra.relations import Arrivals, Cut, LateRowFilter, Scan
-from watersmeet.algebra.relations import Relation as Tree
+from watersmeet.algebra.nodes import Arrivals, Cut, LateRowFilter, Node, Scan
 from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.trees import exactly, walk
 from watersmeet.algebra.watermarks import Watermarks, watermarks
@@ -250,7 +249,7 @@ def _optional_rows(statement: CreateMaterializedView, otherwise: int) -> int:
     return int(value)
 
 
-def watermarks_of(tree: Tree, of: Callable[[Tree], Watermarks] = watermarks) -> dict[str, Watermark]:
+def watermarks_of(tree: Node, of: Callable[[Node], Watermarks] = watermarks) -> dict[str, Watermark]:
     """The watermarks of the columns by name, as the plan stores them."""
     if not any((isinstance(n, Scan) and n.watermarks) or isinstance(n, LateRowFilter) for n in walk(tree)):
         return {}

@@ -11,7 +11,7 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.algebra.durations import timeout_us
-from watersmeet.algebra.relations import Column, Project
+from watersmeet.algebra.nodes import Column, Project
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.trees import read
 from watersmeet.algebra.watermarks import clocks

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from watersmeet.algebra.relations import Apply, Relation
+from watersmeet.algebra.nodes import Apply, Node
 from watersmeet.algebra.rewrites.pushdown import push_filters
 from watersmeet.algebra.rewrites.unnesting.joining import Joining
 from watersmeet.algebra.rewrites.unnesting.lifted import Names
 from watersmeet.algebra.trees import with_inputs
 
 
-def unnest(tree: Relation) -> Relation:
+def unnest(tree: Node) -> Node:
     """The tree without dependent joins, the innermost first.
 
     Filter(a.x > m, Apply(left, a, Aggregate([], max(b.y) AS m, Filter(b.k = a.k, b))))
@@ -18,7 +18,7 @@ def unnest(tree: Relation) -> Relation:
     return _unnested(tree, Names(tree))
 
 
-def _unnested(node: Relation, names: Names) -> Relation:
+def _unnested(node: Node, names: Names) -> Node:
     inputs = [_unnested(i, names) for i in node.inputs]
     node = with_inputs(node, inputs)
     if not isinstance(node, Apply):

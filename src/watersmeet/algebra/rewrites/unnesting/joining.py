@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import (
+from watersmeet.algebra.nodes import (
     Aggregate,
     AggregateCall,
     Apply,
     Column,
     Join,
     JoinKind,
+    Node,
     Project,
-    Relation,
     TemporalJoin,
     Values,
 )
@@ -51,7 +51,7 @@ class Keyed:
     mapping: the right side's substitutes for columns of the left side, for expressions over both.
     """
 
-    right: Relation
+    right: Node
     equalities: tuple[Equality, ...]
     pure: tuple[Scalar, ...]
     mapping: Mapping[str, Scalar]
@@ -85,7 +85,7 @@ class Joining:
         self.lifted = self.lifting.lift(node.right)
         self.pairs = [(k.left, self.lifted.resolve(k.right)) for k in node.pairs]
 
-    def joined(self) -> Relation:
+    def joined(self) -> Node:
         """The tree in place of the dependent join."""
         node, lifted = self.node, self.lifted
         if node.kind in ("inner", "left"):
@@ -105,14 +105,14 @@ class Joining:
     def _equal(self) -> list[Scalar]:
         return [equals(a, b) for a, b in self.pairs]
 
-    def _with_mark(self, relation: Relation, value: Scalar) -> Relation:
+    def _with_mark(self, relation: Node, value: Scalar) -> Node:
         assert self.node.mark is not None
         columns = self.left.columns
         return Project(relation, (*columns, self.node.mark), (*[read(c) for c in columns], value))
 
     # -- LATERAL and scalar subqueries --------------------------------------------------------------------------
 
-    def _lateral(self) -> Relation:
+    def _lateral(self) -> Node:
         node, lifted = self.node, self.lifted
         if is_one_constant_row(lifted.relation) and (node.kind == "inner" or not lifted.conditions):
             row = lifted.relation
@@ -128,7 +128,7 @@ class Joining:
         marked, found = self._marked(lifted.relation)
         return self._outputs(self._join(self.left, marked, "left", lifted.conditions), lifted, found)
 
-    def _outputs(self, joined: Relation, lifted: Lifted, found: Column | None) -> Relation:
+    def _outputs(self, joined: Node, lifted: Lifted, found: Column | None) -> Node:
         """The columns of both sides; deferred ones are NULL where `found` is NULL."""
         if not lifted.deferred:
             return exactly(joined, self.node.columns)
@@ -140,7 +140,7 @@ class Joining:
             exprs.append(value)
         return Project(joined, self.node.columns, tuple(exprs))
 
-    def _of_one_row(self) -> Relation:
+    def _of_one_row(self) -> Node:
         """A predicate over exactly one row for each left row."""
         node = self.node
         joined = self._join(self.left, self.lifted.relation, "left", self.lifted.conditions)
@@ -158,8 +158,8 @@ class Joining:
     # -- semi and anti joins ------------------------------------------------------------------------------------
 
     def _join(
-        self, left: Relation, right: Relation, kind: JoinKind, parts: Iterable[Scalar], *, broadcast: bool = False
-    ) -> Relation:
+        self, left: Node, right: Node, kind: JoinKind, parts: Iterable[Scalar], *, broadcast: bool = False
+    ) -> Node:
         """A join of the left side.
 
         A row is not kept for later if its right side is evaluated on arrival or never changes.
@@ -181,7 +181,7 @@ class Joining:
             arrival=arrival,
         )
 
-    def _existence(self, left: Relation, right: Relation, kind: JoinKind, parts: Sequence[Scalar]) -> Relation:
+    def _existence(self, left: Node, right: Node, kind: JoinKind, parts: Sequence[Scalar]) -> Node:
         """The rows of `left` for which some row of `right`, or none, meets all parts.
 
         If no part links the sides, a single row decides.
@@ -191,9 +191,7 @@ class Joining:
             return self._join(left, one_row(right, self.names), kind, linking, broadcast=True)
         return self._by_extreme(left, right, kind, linking) or self._join(left, right, kind, linking)
 
-    def _by_extreme(
-        self, left: Relation, right: Relation, kind: JoinKind, linking: Sequence[Scalar]
-    ) -> Relation | None:
+    def _by_extreme(self, left: Node, right: Node, kind: JoinKind, linking: Sequence[Scalar]) -> Node | None:
         """Some y of `right` is above x if the greatest is. So one row decides if only an inequality links the sides."""
         found = [(p, inequality(p, right)) for p in linking if p.columns & right.ids]
         if len(found) != 1 or found[0][1] is None:
@@ -211,7 +209,7 @@ class Joining:
             tests = [Scalar(exp.Not(this=known), BOOLEAN, nullable=False)]
         return exactly(filtered(joined, tests), left.columns)
 
-    def _not_in(self) -> Relation:
+    def _not_in(self) -> Node:
         """NOT IN: no row is equal, and no comparison is NULL."""
         lifted = self.lifted
         unsure = [(a, b) for a, b in self.pairs if a.nullable or b.nullable]
@@ -252,12 +250,12 @@ class Joining:
 
     # -- marks --------------------------------------------------------------------------------------------------
 
-    def _two_valued(self) -> tuple[Relation, Scalar]:
+    def _two_valued(self) -> tuple[Node, Scalar]:
         parts = [*self.lifted.conditions, *self._equal()]
         relation, found = self._found(self.left, self.lifted, parts)
         return relation, is_not_null(read(found))
 
-    def _three_valued(self) -> tuple[Relation, Scalar]:
+    def _three_valued(self) -> tuple[Node, Scalar]:
         lifted = self.lifted
         unsure = [(a, b) for a, b in self.pairs if a.nullable or b.nullable]
         relation, value = self._two_valued()
@@ -273,7 +271,7 @@ class Joining:
             relation, unknown = self._unknown(relation, left, right)
         return relation, case([(value, exp.true()), (unknown, exp.null())], exp.false(), BOOLEAN)
 
-    def _found(self, left: Relation, lifted: Lifted, parts: Sequence[Scalar]) -> tuple[Relation, Column]:
+    def _found(self, left: Node, lifted: Lifted, parts: Sequence[Scalar]) -> tuple[Node, Column]:
         """`left` with a column that is not NULL if some row of the lifted relation meets all parts."""
         keyed = self._keyed(lifted, parts)
         if keyed.keys:
@@ -284,7 +282,7 @@ class Joining:
             found = right.columns[0]
         return self._join(left, right, "left", keyed.over(outputs)), found
 
-    def _unknown(self, left: Relation, one: Scalar, other: Scalar) -> tuple[Relation, Scalar]:
+    def _unknown(self, left: Node, one: Scalar, other: Scalar) -> tuple[Node, Scalar]:
         """`left`, and whether the comparison of `one` with `other` is NULL for a row that meets the conditions."""
         keyed = self._keyed(self.lifted, self.lifted.conditions, [other])
         other = other.substitute({i: s.expression for i, s in keyed.mapping.items()})
@@ -319,13 +317,13 @@ class Joining:
     def _key_columns(self, keyed: Keyed) -> tuple[Column, ...]:
         return tuple(self.names.new("key", k.type, k.nullable) for k in keyed.keys)
 
-    def _marked(self, right: Relation) -> tuple[Relation, Column]:
+    def _marked(self, right: Node) -> tuple[Node, Column]:
         """`right` with a column that is TRUE."""
         found = self.names.new("found", BOOLEAN, nullable=False)
         return Project(right, (*right.columns, found), (*[read(c) for c in right.columns], _TRUE)), found
 
 
-def _own_parts(left: Relation, right: Relation, parts: Sequence[Scalar]) -> tuple[Relation, list[Scalar]]:
+def _own_parts(left: Node, right: Node, parts: Sequence[Scalar]) -> tuple[Node, list[Scalar]]:
     """`right` filtered by the parts that read only it, and the other parts."""
     own = [p for p in parts if p.columns & right.ids and not p.columns & left.ids]
     return filtered(right, own), [p for p in parts if p not in own]

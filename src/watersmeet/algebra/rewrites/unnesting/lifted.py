@@ -10,7 +10,7 @@ from typing import Literal
 from sqlglot import exp
 
 from watersmeet.algebra.coercion import cast, part_of
-from watersmeet.algebra.relations import Aggregate, Binary, Column, Filter, Project, Relation, Values
+from watersmeet.algebra.nodes import Aggregate, Binary, Column, Filter, Node, Project, Values
 from watersmeet.algebra.scalars import Scalar, column_ref
 from watersmeet.algebra.trees import read, walk
 from watersmeet.types import BOOLEAN, INTEGER, SqlType
@@ -29,7 +29,7 @@ class Lifted:
     one row never meets them.
     """
 
-    relation: Relation
+    relation: Node
     conditions: tuple[Scalar, ...] = ()
     deferred: Mapping[str, tuple[Column, Scalar]] = field(default_factory=dict)
     total: bool = False
@@ -48,7 +48,7 @@ class Lifted:
 class Names:
     """Makes columns with ids that the tree does not use."""
 
-    def __init__(self, tree: Relation) -> None:
+    def __init__(self, tree: Node) -> None:
         used = [c.id for node in walk(tree) for c in node.columns]
         self._next = count(max((int(i[1:]) for i in used if i[0] == "#" and i[1:].isdecimal()), default=0) + 1)
 
@@ -57,14 +57,14 @@ class Names:
         return Column(f"#{next(self._next)}", name, kind, nullable)
 
 
-def distinct(node: Relation, columns: Iterable[Column], names: Names) -> Aggregate:
+def distinct(node: Node, columns: Iterable[Column], names: Names) -> Aggregate:
     """The distinct values of some columns, under new ids."""
     wanted = tuple(columns)
     outputs = tuple(names.new(c.name, c.type, c.nullable) for c in wanted)
     return Aggregate(node, tuple(read(c) for c in wanted), (), outputs)
 
 
-def one_row(node: Relation, names: Names) -> Relation:
+def one_row(node: Node, names: Names) -> Node:
     """One row if `node` has any, else none."""
     mark = names.new("exists", INTEGER, nullable=False)
     return distinct(Project(node, (mark,), (Scalar(exp.Literal.number(1), INTEGER, nullable=False),)), [mark], names)
@@ -109,7 +109,7 @@ class Equality:
     null_safe: bool
 
 
-def equality(condition: Scalar, relation: Relation) -> Equality | None:
+def equality(condition: Scalar, relation: Node) -> Equality | None:
     """The condition as an equality of a value of `relation` with one of the domain; None if it isn't one."""
     node = condition.expression
     if not isinstance(node, (exp.EQ, exp.NullSafeEQ)):
@@ -123,7 +123,7 @@ def equality(condition: Scalar, relation: Relation) -> Equality | None:
     return None
 
 
-def inequality(condition: Scalar, relation: Relation) -> tuple[Literal["min", "max"], Scalar] | None:
+def inequality(condition: Scalar, relation: Node) -> tuple[Literal["min", "max"], Scalar] | None:
     """The value of `relation` that a condition compares with one of the domain, and whether the least or greatest value
     decides.
     """
@@ -148,12 +148,12 @@ def outer_column(found: Equality) -> str | None:
     return found.outer.name if isinstance(found.outer, exp.Column) else None
 
 
-def is_one_constant_row(node: Relation) -> bool:
+def is_one_constant_row(node: Node) -> bool:
     """True for SELECT without FROM."""
     return isinstance(node, Values) and len(node.rows) == 1
 
 
-def source_of(left: Relation, ids: Ids) -> Relation:
+def source_of(left: Node, ids: Ids) -> Node:
     """The smallest part of `left` with at least all combinations of values that `left` has in the columns `ids`."""
     if isinstance(left, Project):
         passed = {c.id for c, e in zip(left.outputs, left.exprs, strict=True) if e.column == c.id}

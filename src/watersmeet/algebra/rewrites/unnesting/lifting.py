@@ -23,8 +23,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.cardinality import is_single_row
 from watersmeet.algebra.coercion import cast
-from watersmeet.algebra.nulls import rejected_columns
-from watersmeet.algebra.relations import (
+from watersmeet.algebra.nodes import (
     Aggregate,
     AsofJoin,
     Binary,
@@ -33,14 +32,15 @@ from watersmeet.algebra.relations import (
     Join,
     JoinKind,
     KeyPair,
+    Node,
     Partitioned,
     Project,
-    Relation,
     TopN,
     Unary,
     Union,
     Values,
 )
+from watersmeet.algebra.nulls import rejected_columns
 from watersmeet.algebra.rewrites.unnesting.lifted import (
     Equality,
     Ids,
@@ -70,13 +70,13 @@ _NONE: Final = Ids()
 class Lifting:
     """Lifts the right side of one dependent join out of the scope of its `left` side."""
 
-    def __init__(self, left: Relation, names: Names, span: Span | None) -> None:
+    def __init__(self, left: Node, names: Names, span: Span | None) -> None:
         self.left = left
         self.domain_ids = left.ids
         self.names = names
         self.span = span
 
-    def lift(self, node: Relation) -> Lifted:
+    def lift(self, node: Node) -> Lifted:
         """`node` free of the left side's columns."""
         return self._lift(node) if node.free & self.domain_ids else Lifted(node)
 
@@ -85,7 +85,7 @@ class Lifting:
         return Ids().union(*[s.columns for s in scalars]) & self.domain_ids
 
     @singledispatchmethod
-    def _lift(self, node: Relation) -> Lifted:
+    def _lift(self, node: Node) -> Lifted:
         raise AssertionError(type(node).__name__)
 
     @_lift.register
@@ -99,7 +99,7 @@ class Lifting:
 
     # -- the domain ---------------------------------------------------------------------------------------------
 
-    def domain(self, ids: Ids) -> tuple[Relation, dict[str, Column]]:
+    def domain(self, ids: Ids) -> tuple[Node, dict[str, Column]]:
         """The distinct values of some columns of the left side, and their new columns."""
         source = source_of(self.left, ids)
         wanted = [c for c in source.columns if c.id in ids]
@@ -126,7 +126,7 @@ class Lifting:
             row = below.relation
             assert isinstance(row, Values)
             outputs = domain.columns + row.outputs
-            relation: Relation = Project(domain, outputs, tuple(read(c) for c in domain.columns) + row.rows[0])
+            relation: Node = Project(domain, outputs, tuple(read(c) for c in domain.columns) + row.rows[0])
             relation = filtered(relation, conditions)
         else:
             kind: JoinKind = "left" if below.total else "inner"
@@ -150,7 +150,7 @@ class Lifting:
                 bound.setdefault(column, found)
         return bound
 
-    def _computed(self, relation: Relation, below: Lifted, mapping: Mapped) -> Relation:
+    def _computed(self, relation: Node, below: Lifted, mapping: Mapped) -> Node:
         if not below.deferred:
             return relation
         made = [(c, cast(_mapped(s, mapping), c.type)) for c, s in below.deferred.values()]
@@ -321,7 +321,7 @@ class Lifting:
         )
         return replace(left, relation=made)
 
-    def _below_outer_join(self, node: Filter) -> Relation:
+    def _below_outer_join(self, node: Filter) -> Node:
         """Conditions on the domain and the preserved side of an outer join go below the join, whose own condition may
         need what they equate.
         """
@@ -446,6 +446,6 @@ def _mapped_aggregate(node: Aggregate, mapping: Mapped) -> Aggregate:
     return Aggregate(node.input, tuple(_mapped(k, mapping) for k in node.keys), calls, node.outputs)
 
 
-def _name(scalar: Scalar, relation: Relation) -> str:
+def _name(scalar: Scalar, relation: Node) -> str:
     names = {c.id: c.name for c in relation.columns}
     return names.get(scalar.column or "", "key")

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import (
+from watersmeet.algebra.nodes import (
     Aggregate,
     Cause,
     Changes,
     Column,
     Filter,
     Join,
+    Node,
     Project,
-    Relation,
     Repartition,
     TopN,
 )
@@ -40,13 +40,13 @@ class Changed:
     time: the id of the node's own time; None if it has none, or one for each side.
     """
 
-    rows: Relation
+    rows: Node
     went: Column
     at: Column
     time: str | None
 
 
-def changes_of(tree: Relation) -> Changed:
+def changes_of(tree: Node) -> Changed:
     """The inserted and deleted rows of `tree`, a query over tables with a column `@time`."""
     return _Following().of(tree)
 
@@ -55,7 +55,7 @@ class _Following:
     def __init__(self) -> None:
         self._made = 0
 
-    def of(self, node: Relation) -> Changed:
+    def of(self, node: Node) -> Changed:
         """The changes of a node. Most follow row by row from those of the input; those of joins and groups from what
         they read.
         """
@@ -91,7 +91,7 @@ class _Following:
         rows = Project(below.rows, (*node.outputs, went, made), (*node.exprs, read(below.went), at))
         return Changed(rows, went, made, None if time is None else time.id)
 
-    def _by_itself(self, node: Relation) -> Changed:
+    def _by_itself(self, node: Node) -> Changed:
         """A row is deleted because another row with its record key replaces it."""
         time = _named(node, RECORD_TIME)
         rows, match = self._with(node, _key_of(node) or [read(c) for c in node.columns])
@@ -119,7 +119,7 @@ class _Following:
             causes.append(Cause(told, (*matched, *keys), side.time.id, len(matched)))
         return self._changes(rows, causes)
 
-    def _side(self, node: Join, one: Relation) -> _Side:
+    def _side(self, node: Join, one: Node) -> _Side:
         own = conjunction([p for p in conjuncts(node.residual) if p.columns and p.columns <= one.ids])
         equated = [k.left if one is node.left else k.right for k in node.keys]
         if own is not None:
@@ -147,15 +147,15 @@ class _Following:
         told = self._told(below, node.keys)
         return self._changes(node, [Cause(told, tuple(c.id for c in outputs), times[0] if times else None)])
 
-    def _told(self, changed: Changed, match: Sequence[Scalar]) -> Relation:
+    def _told(self, changed: Changed, match: Sequence[Scalar]) -> Node:
         columns = [self._column("match", s.type) for s in match]
         return Project(changed.rows, (*columns, self._column("at", TIMESTAMP)), (*match, read(changed.at)))
 
-    def _changes(self, rows: Relation, causes: Sequence[Cause]) -> Changed:
+    def _changes(self, rows: Node, causes: Sequence[Cause]) -> Changed:
         made = (self._column("went", BOOLEAN), self._column("at", TIMESTAMP))
         return Changed(Changes(rows, tuple(causes), made), *made, causes[0].time if len(causes) == 1 else None)
 
-    def _with(self, node: Relation, scalars: Sequence[Scalar]) -> tuple[Relation, tuple[str, ...]]:
+    def _with(self, node: Node, scalars: Sequence[Scalar]) -> tuple[Node, tuple[str, ...]]:
         """The node with the scalars among its columns, and their ids."""
         added = {i: self._column("match", s.type) for i, s in enumerate(scalars) if s.column is None}
         ids = tuple(added[i].id if i in added else str(s.column) for i, s in enumerate(scalars))
@@ -179,7 +179,7 @@ class _Side:
     time: Column
 
 
-def _is_followed(node: Relation) -> bool:
+def _is_followed(node: Node) -> bool:
     """True if the changes of the node follow row by row: it has a time, or is made of something that has one.
 
     The newest records are followed as they are read, without the columns that order them, which nothing else reads.
@@ -191,12 +191,12 @@ def _is_followed(node: Relation) -> bool:
     return isinstance(node, (Filter, Project)) and _is_followed(node.input)
 
 
-def _named(node: Relation, name: str) -> Column | None:
+def _named(node: Node, name: str) -> Column | None:
     """The records' own column of that name. The columns of a join's sides come before it."""
     return next((c for c in reversed(node.columns) if c.name == name), None)
 
 
-def _key_of(node: Relation) -> Sequence[Scalar]:
+def _key_of(node: Node) -> Sequence[Scalar]:
     """The parts of the record key; none if there is no key."""
     key = _named(node, KEY_COLUMN)
     return [] if key is None else key_parts(read(key))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watersmeet.algebra.relations import Column, Project, Records, Relation, Scan
+from watersmeet.algebra.nodes import Column, Node, Project, Records, Scan
 from watersmeet.algebra.trees import exactly, read, walk
 from watersmeet.binder.context.binding import BoundQuery
 from watersmeet.binder.dialects.lenses.change_times import changes_of
@@ -13,7 +13,7 @@ from watersmeet.types import BIGINT, BOOLEAN
 from watersmeet.watermarks import Watermark, both
 
 
-def records_of(query: BoundQuery) -> Relation:
+def records_of(query: BoundQuery) -> Node:
     """The changes of a query as records. For a table: by key, a value or, if the row is deleted, a tombstone."""
     tree = query.tree
     metadata = {c.name: c for c in tree.columns if c.name in (KEY_COLUMN, RECORD_TIME)}
@@ -38,7 +38,7 @@ def records_of(query: BoundQuery) -> Relation:
     return exactly(records, [c for c in records.columns if c not in columns])
 
 
-def _clock(tree: Relation) -> Watermark:
+def _clock(tree: Node) -> Watermark:
     """How far the times of changes have come: as far as those of all topics read. None if one of them has no clock."""
     times = [[w for _, w in node.watermarks] for node in walk(tree) if isinstance(node, Scan)]
     return both(*[w[0] if w else () for w in times])

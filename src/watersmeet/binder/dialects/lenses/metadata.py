@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Relation
+from watersmeet.algebra.nodes import Node
 from watersmeet.algebra.times import mentions_time
 from watersmeet.binder.clauses.aggregates import Grouping
 from watersmeet.binder.context.binding import Environment, Item, scope_columns
@@ -35,9 +35,7 @@ def metadata_of(columns: Sequence[ScopeColumn], nature: RecordKind, layout: Reco
     return RecordMetadata(nature, by_name.get(KEY_COLUMN), by_name[RECORD_TIME], layout)
 
 
-def scope_of_records(
-    tree: Relation, item: NamedItem, kind: RecordKind, layout: RecordLayout, env: Environment
-) -> Scope:
+def scope_of_records(tree: Node, item: NamedItem, kind: RecordKind, layout: RecordLayout, env: Environment) -> Scope:
     """The scope of records. INVALID_NAME for a field with the name of record metadata.
 
     The item's names are those of the first columns. The key and the time can be read by their own names too, and are

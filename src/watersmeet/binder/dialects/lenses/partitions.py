@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Relation, Repartition
+from watersmeet.algebra.nodes import Node, Repartition
 from watersmeet.binder.context.binding import Environment
 from watersmeet.binder.context.scope import Scope
 from watersmeet.binder.dialects.lenses.extensions import RecordLayout, RecordMetadata, metadata_in
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import error
 
-Sourced = tuple[Relation, Scope]
+Sourced = tuple[Node, Scope]
 
 
 def check_keys(left: Scope, right: Scope, node: exp.Join, env: Environment) -> RecordLayout:

@@ -11,7 +11,7 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.algebra.durations import duration_us
-from watersmeet.algebra.relations import Column, Join, JoinKind, Project, Relation, TemporalJoin
+from watersmeet.algebra.nodes import Column, Join, JoinKind, Node, Project, TemporalJoin
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.clauses.joins import check_aliases, join
 from watersmeet.binder.context.binding import Environment, read, value_of
@@ -67,13 +67,13 @@ def record_join(clause: JoinClause) -> Sourced:
     left, right = sides if within is None else within.without_late_rows()
     relation, scope = join(replace(clause, left=left, right=right, node=node))
     assert isinstance(relation, Join)
-    joined: Relation = relation
+    joined: Node = relation
     if one.nature != other.nature:
         joined = _looked_up(relation, turned=one.nature == "table")
     key, time = _key(relation, one, other), _time(relation, one, other)
     key_column = binding.new_column(KEY_COLUMN, key.type, key.nullable)
     time_column = binding.new_column(RECORD_TIME, time.type, time.nullable)
-    made: Relation = Project(
+    made: Node = Project(
         joined, (*relation.columns, key_column, time_column), (*map(read, relation.columns), key, time)
     )
     if within is not None:
@@ -173,7 +173,7 @@ def _is_field(node: exp.Expression, scope: Scope) -> bool:
     )
 
 
-def _looked_up(joined: Join, *, turned: bool) -> Relation:
+def _looked_up(joined: Join, *, turned: bool) -> Node:
     """A stream's records look up a table. Those that find nothing are output with later records of the table (LS-24,
     LS-26).
     """

@@ -13,15 +13,23 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Arrivals, Column, Filter, Project, Relation, Scan, SortKey, TopN
+from watersmeet.algebra.nodes import Arrivals, Column, Filter, Node, Project, Scan, SortKey, TopN
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.trees import exactly
 from watersmeet.binder.clauses.newest import new_age, newest
 from watersmeet.binder.context.binding import read, value_of
 from watersmeet.binder.context.rules import Binding
 from watersmeet.binder.dialects.lenses.extensions import RecordKind
-from watersmeet.catalog import KEY_COLUMN, META_FACET, RECORD_NUMBER, RECORD_TIME, TOMBSTONE, VALUE_FACET, Table
-from watersmeet.catalog import Relation as CatalogRelation
+from watersmeet.catalog import (
+    KEY_COLUMN,
+    META_FACET,
+    RECORD_NUMBER,
+    RECORD_TIME,
+    TOMBSTONE,
+    VALUE_FACET,
+    Relation,
+    Table,
+)
 from watersmeet.errors import Span, error
 from watersmeet.expressions.values import Value, call, duckdb_cast
 from watersmeet.types import BOOLEAN, TIMESTAMP, SqlType
@@ -33,13 +41,13 @@ RESERVED: Final = (TOMBSTONE, RECORD_NUMBER, VALUE_FACET, META_FACET)
 
 
 def bind_records(
-    scan: Scan, relation: CatalogRelation, nature: RecordKind, binding: Binding, text: str, span: Span | None
-) -> Relation:
+    scan: Scan, relation: Relation, nature: RecordKind, binding: Binding, text: str, span: Span | None
+) -> Node:
     """The records of a relation: its fields, then `_key` (where it has one) and `@time`."""
     if relation.topic is None:
         return _relation(scan, relation, nature, binding, text, span)
     by_name = {c.name: c for c in scan.columns}
-    rows: Relation = scan
+    rows: Node = scan
     if nature == "table" and KEY_COLUMN not in by_name:
         raise error(
             "FEATURE_NOT_SUPPORTED",
@@ -59,7 +67,7 @@ def bind_records(
     return Project(rows, outputs, tuple(read(c) for c in kept))
 
 
-def _newest(scan: Scan, relation: CatalogRelation, by_name: dict[str, Column], binding: Binding) -> Relation:
+def _newest(scan: Scan, relation: Relation, by_name: dict[str, Column], binding: Binding) -> Node:
     """The last record of each key: by arrival, or by the numbers that the topic's processor gives its records."""
     keys = key_parts(read(by_name[KEY_COLUMN]))
     if isinstance(relation, Table):
@@ -84,10 +92,10 @@ def key_parts(key: Scalar) -> list[Scalar]:
 
 
 def _relation(
-    scan: Scan, relation: CatalogRelation, nature: RecordKind, binding: Binding, text: str, span: Span | None
-) -> Relation:
+    scan: Scan, relation: Relation, nature: RecordKind, binding: Binding, text: str, span: Span | None
+) -> Node:
     """A relation of another dialect: its rows are records, its primary key is their key."""
-    rows: Relation = scan
+    rows: Node = scan
     if nature == "stream" and not scan.append_only:
         if not isinstance(relation, Table) or relation.connector:
             raise error(

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Relation
+from watersmeet.algebra.nodes import Node
 from watersmeet.binder.clauses.aggregates import Grouping
 from watersmeet.binder.clauses.groupkeys import spelled_out
 from watersmeet.binder.clauses.sources import not_supported, scan
@@ -51,8 +51,7 @@ from watersmeet.binder.dialects.lenses.metadata import (
 )
 from watersmeet.binder.dialects.lenses.record_joins import record_join
 from watersmeet.binder.dialects.lenses.records import HIDDEN, bind_records
-from watersmeet.catalog import KEY_COLUMN, View
-from watersmeet.catalog import Relation as CatalogRelation
+from watersmeet.catalog import KEY_COLUMN, Relation, View
 from watersmeet.dialects.lenses.nodes import RecordSelect, RecordTable, lengths_of
 from watersmeet.dialects.queries import place_of
 from watersmeet.errors import error
@@ -66,7 +65,7 @@ class LensesRules(DialectRules):
 
     query_called: ClassVar[str] = "a query over records"
 
-    def running_output(self, query: BoundQuery, asked: exp.Expression, text: str) -> Relation:
+    def running_output(self, query: BoundQuery, asked: exp.Expression, text: str) -> Node:
         """For a table, its changes as its topic would have them."""
         records = records_in(query)
         if records is None or records.nature != "table":
@@ -85,10 +84,10 @@ class LensesRules(DialectRules):
         records = records_in(query)
         return None if records is None else RecordsKept(records.nature == "table", records.layout.key_format)
 
-    def records_of(self, query: BoundQuery) -> Relation:
+    def records_of(self, query: BoundQuery) -> Node:
         return records_of(query)
 
-    def described(self, relation: CatalogRelation, plain: Callable[[], list[Described]]) -> list[Described]:
+    def described(self, relation: Relation, plain: Callable[[], list[Described]]) -> list[Described]:
         return plain() if relation.topic is None else described(relation, relation.topic)
 
     def item(
@@ -111,7 +110,7 @@ class LensesRules(DialectRules):
 
     def relation(
         self,
-        relation: CatalogRelation,
+        relation: Relation,
         item: NamedItem,
         env: Environment,
         binding: Binding,
@@ -129,14 +128,14 @@ class LensesRules(DialectRules):
         layout = PLAIN if topic is None else RecordLayout(topic.key_format, topic.partitions)
         return tree, scope_of_records(tree, item, kind, layout, env)
 
-    def item_scope(self, tree: Relation, item: NamedItem, env: Environment, bound: Bound | None = None) -> Scope:
+    def item_scope(self, tree: Node, item: NamedItem, env: Environment, bound: Bound | None = None) -> Scope:
         records = None if bound is None else records_in(bound)
         if bound is None or records is None:
             return super().item_scope(tree, item, env, bound)
         check_alias_list(item.names, bound.width, item.shown, env.text, place_of(item.node))
         return scope_of_records(tree, item, records.nature, records.layout, env)
 
-    def time_columns(self, relation: CatalogRelation) -> Mapping[str, Watermark]:
+    def time_columns(self, relation: Relation) -> Mapping[str, Watermark]:
         """Also those of topics: joins of records use their watermarks to find late records."""
         return relation.time_columns
 
@@ -170,8 +169,8 @@ class LensesRules(DialectRules):
         check_select(node, text)
 
     def select(
-        self, node: exp.Select, relation: Relation, scope: Scope, env: Environment, binding: Binding
-    ) -> tuple[exp.Select, Relation]:
+        self, node: exp.Select, relation: Node, scope: Scope, env: Environment, binding: Binding
+    ) -> tuple[exp.Select, Node]:
         """Refuses conditions on streams that time changes. Aggregates without GROUP BY group by the records' key."""
         metadata = metadata_in(scope)
         if metadata is None:
@@ -187,7 +186,7 @@ class LensesRules(DialectRules):
         return node, relation
 
     def select_list(
-        self, items: Sequence[Item], node: exp.Select, relation: Relation, scope: Scope, ctx: Context
+        self, items: Sequence[Item], node: exp.Select, relation: Node, scope: Scope, ctx: Context
     ) -> SelectList:
         """Adds the records' key and time at the end."""
         metadata = metadata_in(scope)

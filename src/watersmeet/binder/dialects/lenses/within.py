@@ -21,7 +21,7 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.algebra.durations import duration_us
-from watersmeet.algebra.relations import Column, Join, LateRowFilter, Project, Relation, TimeFilter, Union
+from watersmeet.algebra.nodes import Column, Join, LateRowFilter, Node, Project, TimeFilter, Union
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.watermarks import clocks
 from watersmeet.algebra.watermarks import of_scalar as mark_of
@@ -38,7 +38,7 @@ from watersmeet.expressions.values import duckdb_cast
 from watersmeet.units import DAY_US
 from watersmeet.watermarks import Watermark, both, shifted
 
-Sourced = tuple[Relation, Scope]
+Sourced = tuple[Node, Scope]
 
 #: The default grace period: how late a record may be.
 GRACE_US: Final = DAY_US
@@ -116,7 +116,7 @@ class Within:
         )
         return left, right
 
-    def result(self, made: Relation, join: Join, node: exp.Join, env: Environment, binding: Binding) -> Relation:
+    def result(self, made: Node, join: Join, node: exp.Join, env: Environment, binding: Binding) -> Node:
         """The output of the join `made` (its columns, key and time), including rows known to have no partner."""
         kept = [i for i, kinds in enumerate((("left", "full"), ("right", "full"))) if join.kind in kinds]
         if not kept:
@@ -133,13 +133,13 @@ class Within:
         assert isinstance(made, Project)
         return Union((self._awaiting(made, binding), *(self._alone(i, made, binding) for i in kept)), made.columns)
 
-    def _split(self, number: int, *, late: bool) -> Relation:
+    def _split(self, number: int, *, late: bool) -> Node:
         """The late records of a side, or the others."""
         time = self._times[number].column
         assert time is not None, "the time of a source is one of its columns"
         return LateRowFilter(self._sides[number][0], time, shifted(self._clocks[number], -self._accepted_us), late=late)
 
-    def _awaiting(self, joined: Project, binding: Binding) -> Relation:
+    def _awaiting(self, joined: Project, binding: Binding) -> Node:
         """Pairs are output at once. A record without a partner is output, for good, when both clocks have passed its
         window and the time to wait (D-004-08).
         """
@@ -164,7 +164,7 @@ class Within:
         )
         return Project(held, joined.columns, tuple(map(read, joined.columns)))
 
-    def _alone(self, number: int, joined: Project, binding: Binding) -> Relation:
+    def _alone(self, number: int, joined: Project, binding: Binding) -> Node:
         """The late records of a side, at once, with NULLs for the other side."""
         lacking = {c.id: duckdb_cast(exp.null(), c.type) for c in self._sides[1 - number][0].columns}
         late = self._split(number, late=True)

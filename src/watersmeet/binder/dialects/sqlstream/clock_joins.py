@@ -16,7 +16,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Join, KeyPair, Project, Relation, TimeFilter
+from watersmeet.algebra.nodes import Join, KeyPair, Node, Project, TimeFilter
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.algebra.timewindows import interval_of
 from watersmeet.algebra.trees import read
@@ -36,8 +36,8 @@ _OUTER: Final = ("left", "right", "full")
 
 
 def clock_join(
-    joined: Relation, scope: Scope, left: Scope, right: Scope, node: exp.Join, env: Environment, binding: Binding
-) -> tuple[Relation, Scope]:
+    joined: Node, scope: Scope, left: Scope, right: Scope, node: exp.Join, env: Environment, binding: Binding
+) -> tuple[Node, Scope]:
     """The join of two streams: `joined`, a regular join with the scope `scope`, restricted to their windows and clocks.
 
     FEATURE_NOT_SUPPORTED for a condition that makes another kind of join.

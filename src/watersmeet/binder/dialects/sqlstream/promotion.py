@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Filter, LateRowFilter, Project, Relation
+from watersmeet.algebra.nodes import Filter, LateRowFilter, Node, Project
 from watersmeet.algebra.watermarks import of_scalar, watermarks
 from watersmeet.binder.clauses.late_rows import clock_of
 from watersmeet.binder.clauses.newest import arrivals
@@ -23,7 +23,7 @@ from watersmeet.types import TIMESTAMP
 from watersmeet.watermarks import Term
 
 
-def with_promoted(node: exp.Select, relation: Relation, ctx: ScopeContext, binding: Binding) -> Relation:
+def with_promoted(node: exp.Select, relation: Node, ctx: ScopeContext, binding: Binding) -> Node:
     """The relation below a SELECT over a stream, without late rows, so that the column that an item names ROWTIME
     rises.
 
@@ -38,7 +38,7 @@ def with_promoted(node: exp.Select, relation: Relation, ctx: ScopeContext, bindi
     return relation
 
 
-def _promoted(node: Relation, column: str, binding: Binding) -> Relation | None:
+def _promoted(node: Node, column: str, binding: Binding) -> Node | None:
     if isinstance(node, (Filter, Project)):
         if isinstance(node, Project):
             passed = next((e for c, e in zip(node.outputs, node.exprs, strict=True) if c.id == column), None)

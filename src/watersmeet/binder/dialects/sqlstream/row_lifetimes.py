@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from watersmeet.algebra.nodes import Column, Node, Project, SortKey, Window
 from watersmeet.algebra.ordered import WindowCall, WindowFrame
-from watersmeet.algebra.relations import Column, Project, Relation, SortKey, Window
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.timewindows import interval_of
 from watersmeet.algebra.trees import read
@@ -37,14 +37,14 @@ class Framed:
     leaves: the first moment after it has left; None: `window` is a RANGE that says how long it stays.
     """
 
-    relation: Relation
+    relation: Node
     time: Scalar
     window: JoinWindow
     enters: Scalar
     leaves: Scalar | None = None
 
 
-def framed(stream: Relation, time: Scalar, window: JoinWindow, binding: Binding) -> Framed:
+def framed(stream: Node, time: Scalar, window: JoinWindow, binding: Binding) -> Framed:
     """The stream `stream` with the rowtime `time` in `window`."""
     if isinstance(window, RangeWindow):
         return Framed(stream, time, window, Scalar(moved(time, window.end_us), TIMESTAMP, nullable=False))
@@ -61,7 +61,7 @@ def framed(stream: Relation, time: Scalar, window: JoinWindow, binding: Binding)
     return Framed(with_end, time, window, time, read(gone))
 
 
-def _by_rows(stream: Relation, time: Scalar, window: RowsWindow, binding: Binding) -> Framed:
+def _by_rows(stream: Node, time: Scalar, window: RowsWindow, binding: Binding) -> Framed:
     """By order of arrival. Rows of a join have none, so those with equal rowtimes are ordered by their values."""
     found = arrivals(stream, binding)
     rows, age = found if found is not None else (stream, ())

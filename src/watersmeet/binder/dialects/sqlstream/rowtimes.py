@@ -13,7 +13,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Column, Relation, TimeFilter
+from watersmeet.algebra.nodes import Column, Node, TimeFilter
 from watersmeet.algebra.watermarks import of_scalar, watermarks
 from watersmeet.binder.clauses.order_limit import ordered_items
 from watersmeet.binder.clauses.sources import not_supported
@@ -29,7 +29,7 @@ ROWTIME: Final = "ROWTIME"
 BindUnion = Callable[[exp.SetOperation, Environment, Binding, BindQuery], Bound]
 
 
-def item_scope(tree: Relation, item: NamedItem, env: Environment) -> Scope:
+def item_scope(tree: Node, item: NamedItem, env: Environment) -> Scope:
     """The scope of an item of FROM. A stream has its rowtime, which `*` leaves out."""
     rowtime = rowtime_of(tree)
     columns = [c for c in tree.columns if rowtime is None or c.id != rowtime.id or c.name.upper() != ROWTIME]
@@ -80,14 +80,14 @@ def over(scope: Scope, node: exp.Expression, env: Environment) -> Scope:
     return replace(scope, stream=replace(scope.stream, window=window))
 
 
-def rowtime_of(tree: Relation) -> Column | None:
+def rowtime_of(tree: Node) -> Column | None:
     """The rowtime of the rows of `tree`; None if it is no stream."""
     marks = watermarks(tree)
     timed = [c for c in tree.columns if c.id in marks]
     return next((c for c in timed if c.name.upper() == ROWTIME), timed[0] if timed else None)
 
 
-def check_marked(query: exp.Expression, tree: Relation, text: str) -> None:
+def check_marked(query: exp.Expression, tree: Node, text: str) -> None:
     """FEATURE_NOT_SUPPORTED for a view of streams without STREAM.
 
     Without STREAM a query reads stored rows, and joins of stored rows have no windows: the view would differ from the
@@ -105,7 +105,7 @@ def check_marked(query: exp.Expression, tree: Relation, text: str) -> None:
 
 
 def with_rowtime(
-    items: Sequence[Item], relation: Relation, scope: Scope, text: str, *, fronted: bool
+    items: Sequence[Item], relation: Node, scope: Scope, text: str, *, fronted: bool
 ) -> tuple[list[Item], bool]:
     """The select list of a query over streams with its rowtime, and whether the rowtime was added in front.
 

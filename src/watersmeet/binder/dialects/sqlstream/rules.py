@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import AsofJoin, Relation
+from watersmeet.algebra.nodes import AsofJoin, Node
 from watersmeet.binder.clauses.aggregates import Grouping
 from watersmeet.binder.clauses.joins import join
 from watersmeet.binder.clauses.sources import not_supported
@@ -60,11 +60,11 @@ class SqlstreamRules(DialectRules):
         """Streams: the rows that arrive after the start. SELECT STREAM reads other relations as of its start."""
         return Reading("new of streams", still=is_marked(query))
 
-    def check_query(self, query: exp.Expression, tree: Relation, text: str) -> None:
+    def check_query(self, query: exp.Expression, tree: Node, text: str) -> None:
         check_marked(query, tree, text)
         check_equalities(tree, text)
 
-    def rowtime(self, tree: Relation) -> str | None:
+    def rowtime(self, tree: Node) -> str | None:
         found = rowtime_of(tree)
         return None if found is None else found.name
 
@@ -84,7 +84,7 @@ class SqlstreamRules(DialectRules):
         scope = over(scope, node, env)
         return relation, with_definition(scope, named_windows(select.args.get("windows") or (), env), env)
 
-    def item_scope(self, tree: Relation, item: NamedItem, env: Environment, bound: Bound | None = None) -> Scope:
+    def item_scope(self, tree: Node, item: NamedItem, env: Environment, bound: Bound | None = None) -> Scope:
         """The rowtime can be read, but `*` leaves it out."""
         return item_scope(tree, item, env)
 
@@ -117,8 +117,8 @@ class SqlstreamRules(DialectRules):
         )
 
     def select(
-        self, node: exp.Select, relation: Relation, scope: Scope, env: Environment, binding: Binding
-    ) -> tuple[exp.Select, Relation]:
+        self, node: exp.Select, relation: Node, scope: Scope, env: Environment, binding: Binding
+    ) -> tuple[exp.Select, Node]:
         """DISTINCT over a stream groups. A column named ROWTIME becomes the rowtime."""
         if scope.stream is None:
             if isinstance(node, StreamSelect):
@@ -142,7 +142,7 @@ class SqlstreamRules(DialectRules):
         check_stream(node, scope, env)
         return node, relation
 
-    def groups(self, node: exp.Select, relation: Relation, scope: Scope, env: Environment, binding: Binding) -> Groups:
+    def groups(self, node: exp.Select, relation: Node, scope: Scope, env: Environment, binding: Binding) -> Groups:
         """A group of a stream is output once, when it is complete."""
         if scope.stream is None:
             return Groups(node)
@@ -150,7 +150,7 @@ class SqlstreamRules(DialectRules):
         return Groups(how.node, how.first and not how.promoted, lambda bound: closed(bound, how))
 
     def select_list(
-        self, items: Sequence[Item], node: exp.Select, relation: Relation, scope: Scope, ctx: Context
+        self, items: Sequence[Item], node: exp.Select, relation: Node, scope: Scope, ctx: Context
     ) -> SelectList:
         """Over a stream, adds the rowtime in front unless it is selected."""
         if scope.stream is None or isinstance(ctx, Grouping):

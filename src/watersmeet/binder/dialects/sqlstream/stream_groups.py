@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from watersmeet.algebra.comparisons import Comparison
-from watersmeet.algebra.relations import Relation, TimeFilter
+from watersmeet.algebra.nodes import Node, TimeFilter
 from watersmeet.algebra.timewindows import floor_of, interval_of, months_floor_of
 from watersmeet.algebra.trees import exactly
 from watersmeet.algebra.watermarks import of_scalar, watermarks
@@ -65,7 +65,7 @@ def grouped_distinct(node: exp.Select) -> exp.Select | None:
 
 
 def closing(
-    node: exp.Select, relation: Relation, scope: Scope, env: Environment, binding: Binding, *, fronted: bool
+    node: exp.Select, relation: Node, scope: Scope, env: Environment, binding: Binding, *, fronted: bool
 ) -> Closing:
     """How the groups of a SELECT over a stream close.
 
@@ -175,9 +175,7 @@ def closed(bound: Bound, how: Closing) -> Bound:
     outputs = bound.outputs
     place = 0 if how.first else next(i for i, o in enumerate(outputs) if o.column.name.upper() == ROWTIME)
     same = tuple(o.column.id for o in outputs[1:] if o.column.name.upper() == ROWTIME) if how.promoted else ()
-    tree: Relation = TimeFilter(
-        bound.relation, outputs[place].column.id, how.comparison, how.clock, final=True, same=same
-    )
+    tree: Node = TimeFilter(bound.relation, outputs[place].column.id, how.comparison, how.clock, final=True, same=same)
     if how.promoted:
         return Bound(exactly(tree, tree.columns[1:]), outputs[1:])
     return Bound(tree, outputs)

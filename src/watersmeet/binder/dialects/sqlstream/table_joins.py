@@ -14,14 +14,14 @@ from typing import Final, Literal
 from sqlglot import exp
 
 from watersmeet.algebra.cardinality import is_single_row
-from watersmeet.algebra.relations import (
+from watersmeet.algebra.nodes import (
     Aggregate,
     Apply,
     Column,
     Join,
     KeyPair,
+    Node,
     Project,
-    Relation,
     TemporalJoin,
     TimeFilter,
     Union,
@@ -52,8 +52,8 @@ _KEPT_HINT: Final = (
 
 
 def stream_table_join(
-    joined: Relation, scope: Scope, left: Scope, right: Scope, node: exp.Join, env: Environment, binding: Binding
-) -> tuple[Relation, Scope]:
+    joined: Node, scope: Scope, left: Scope, right: Scope, node: exp.Join, env: Environment, binding: Binding
+) -> tuple[Node, Scope]:
     """The regular join `joined` with its scope, with its meaning if one of the sides, or none, is a stream.
 
     JOIN_WITHOUT_EQUALITY, JOIN_KIND, FEATURE_NOT_SUPPORTED.
@@ -84,8 +84,8 @@ def stream_table_join(
 
 
 def _joined(
-    joined: Relation, time: ScopeColumn, unit: Unit | None, node: exp.Join, env: Environment, binding: Binding
-) -> tuple[Relation, ScopeColumn]:
+    joined: Node, time: ScopeColumn, unit: Unit | None, node: exp.Join, env: Environment, binding: Binding
+) -> tuple[Node, ScopeColumn]:
     """The join and its rowtime. unit: when the window of the stream empties; None if it doesn't."""
     place = place_of(node.this)
     if not isinstance(joined, Join):
@@ -121,7 +121,7 @@ def _joined(
     return relation, ScopeColumn(time.name, value_of(rowtime))
 
 
-def check_equalities(tree: Relation, text: str) -> None:
+def check_equalities(tree: Node, text: str) -> None:
     """JOIN_WITHOUT_EQUALITY for CROSS JOINs and commas for which WHERE has no equality either (SS-59).
 
     tree: of the whole query.
@@ -133,7 +133,7 @@ def check_equalities(tree: Relation, text: str) -> None:
         raise _no_equality(text, theta.span if isinstance(theta, TemporalJoin) else None)
 
 
-def _is_theta(node: Relation) -> bool:
+def _is_theta(node: Node) -> bool:
     return isinstance(node, TemporalJoin) and not node.keys and not is_single_row(node.right)
 
 
@@ -150,7 +150,7 @@ def _no_equality(text: str, span: Span | None) -> Error:
 
 def _with_the_rest(
     met: TemporalJoin, columns: tuple[Column, ...], rowtime: Column, unit: Unit, binding: Binding
-) -> tuple[Relation, Column]:
+) -> tuple[Node, Column]:
     """The matches of the stream and, for each `unit` in which it had rows, the rows of the table that matched none of
     them, at its end.
 

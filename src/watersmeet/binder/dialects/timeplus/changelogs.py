@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Relation, Scan
+from watersmeet.algebra.nodes import Node, Scan
 from watersmeet.algebra.trees import exactly
 from watersmeet.binder.clauses.newest import newest
 from watersmeet.binder.clauses.sources import not_supported
@@ -35,8 +35,8 @@ def check_functions(node: exp.Expression, env: Environment) -> None:
 
 
 def changelog(
-    tree: Relation, node: exp.Expression, places: Sequence[exp.Expression], env: Environment, binding: Binding
-) -> Relation:
+    tree: Node, node: exp.Expression, places: Sequence[exp.Expression], env: Environment, binding: Binding
+) -> Node:
     """The last row of each key, whose columns are named at `places`; a stream that deletes rows itself stays as
     it is.
     """

@@ -12,20 +12,20 @@ from typing import Literal
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Join, KeyPair, TemporalJoin, Union
+from watersmeet.algebra.nodes import Join, KeyPair, TemporalJoin, Union
 from watersmeet.algebra.rewrites.keys import as_predicate
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
 from watersmeet.algebra.trees import exactly
 from watersmeet.binder.context.binding import Environment, Fill, read
 from watersmeet.binder.context.rules import Binding
-from watersmeet.catalog import Relation as CatalogRelation
+from watersmeet.catalog import Relation
 from watersmeet.dialects.nodes import MarkedTable
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.dialects.schemas import relation_in_from
 from watersmeet.errors import error
 
 
-def dictionary_of(node: exp.Join, env: Environment, binding: Binding) -> CatalogRelation | None:
+def dictionary_of(node: exp.Join, env: Environment, binding: Binding) -> Relation | None:
     """The dictionary on the right side of a join."""
     table = node.this
     if (
@@ -41,7 +41,7 @@ def dictionary_of(node: exp.Join, env: Environment, binding: Binding) -> Catalog
     return relation if relation is not None and relation.dictionary is not None else None
 
 
-def by_key(joined: Join, relation: CatalogRelation) -> Join | None:
+def by_key(joined: Join, relation: Relation) -> Join | None:
     """The join with the dictionary's primary key as its keys and other equalities in its residual; None if part of the
     key is missing.
     """
@@ -60,7 +60,7 @@ def by_key(joined: Join, relation: CatalogRelation) -> Join | None:
     return replace(joined, keys=tuple(found[k] for k in relation.primary_key), residual=residual)
 
 
-def look_up(joined: Join, relation: CatalogRelation, kind: Literal["inner", "left"], binding: Binding) -> TemporalJoin:
+def look_up(joined: Join, relation: Relation, kind: Literal["inner", "left"], binding: Binding) -> TemporalJoin:
     """The look-up of a join `by_key` in a dictionary. Rows that its cache stream lacks are noted, to be written
     there.
     """
@@ -77,7 +77,7 @@ def look_up(joined: Join, relation: CatalogRelation, kind: Literal["inner", "lef
     )
 
 
-def check_key(joined: Join, relation: CatalogRelation, node: exp.Join, env: Environment) -> Join:
+def check_key(joined: Join, relation: Relation, node: exp.Join, env: Environment) -> Join:
     """Like `by_key`; DIRECT_KEY if part of the key is missing."""
     found = by_key(joined, relation)
     if found is None:

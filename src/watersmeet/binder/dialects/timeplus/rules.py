@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Relation
+from watersmeet.algebra.nodes import Node
 from watersmeet.binder.clauses.joins import join
 from watersmeet.binder.clauses.lookups import is_looked_up, looking_up
 from watersmeet.binder.context.binding import Bound, Environment, Item, Part
@@ -34,7 +34,7 @@ from watersmeet.binder.dialects.timeplus.settings import fills_aggregates, with_
 from watersmeet.binder.dialects.timeplus.strictness import check_kind, strict_join
 from watersmeet.binder.dialects.timeplus.type_defaults import of_nothing, with_type_defaults
 from watersmeet.binder.dialects.timeplus.unions import check_said
-from watersmeet.catalog import Relation as CatalogRelation
+from watersmeet.catalog import Relation
 from watersmeet.dialects.timeplus.nodes import StreamTable
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.values import Value
@@ -76,7 +76,7 @@ class TimeplusRules(DialectRules):
 
     def relation(
         self,
-        relation: CatalogRelation,
+        relation: Relation,
         item: NamedItem,
         env: Environment,
         binding: Binding,
@@ -101,7 +101,7 @@ class TimeplusRules(DialectRules):
         check_kind(node, text)
 
     def join(self, clause: JoinClause, plain: Callable[[JoinClause], Sourced]) -> Sourced:
-        def strict(relation: Relation, node: exp.Join) -> Relation:
+        def strict(relation: Node, node: exp.Join) -> Node:
             relation = strict_join(relation, node, clause.env, clause.binding)
             if is_looked_up(node.this):
                 relation = looking_up(relation, node, clause.left[1], clause.env, clause.binding)
@@ -112,7 +112,7 @@ class TimeplusRules(DialectRules):
     def bounded_join(self, clause: JoinClause, plain: Callable[[JoinClause], Sourced]) -> Sourced:
         return self._joined(clause, lambda relation, _: relation)
 
-    def _joined(self, clause: JoinClause, strict: Callable[[Relation, exp.Join], Relation]) -> Sourced:
+    def _joined(self, clause: JoinClause, strict: Callable[[Node, exp.Join], Node]) -> Sourced:
         """The join with the ranges in ON, by the rules of `strict`, and with the defaults that `join_use_nulls` asks
         for.
         """
@@ -125,7 +125,7 @@ class TimeplusRules(DialectRules):
         return relation, scope
 
     def select_list(
-        self, items: Sequence[Item], node: exp.Select, relation: Relation, scope: Scope, ctx: Context
+        self, items: Sequence[Item], node: exp.Select, relation: Node, scope: Scope, ctx: Context
     ) -> SelectList:
         return SelectList(qualified_items(items, scope))
 

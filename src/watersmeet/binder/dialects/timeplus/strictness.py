@@ -12,13 +12,13 @@ from typing import Final, Literal
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import (
+from watersmeet.algebra.nodes import (
     AsofJoin,
     Cut,
     Filter,
     Join,
+    Node,
     Project,
-    Relation,
     Scan,
     TemporalJoin,
 )
@@ -62,7 +62,7 @@ def check_kind(node: exp.Join, text: str) -> None:
         )
 
 
-def strict_join(joined: Relation, node: exp.Join, env: Environment, binding: Binding) -> Relation:
+def strict_join(joined: Node, node: exp.Join, env: Environment, binding: Binding) -> Node:
     """The meaning of the regular or ASOF join `joined`, by its strictness and the kinds of its sides.
 
     JOIN_KIND if it has none; DIRECT_KEY, DIRECT_RIGHT_SIDE, JOIN_WITHOUT_EQUALITY.
@@ -269,7 +269,7 @@ def _unsupported(joined: Join | AsofJoin, node: exp.Join, env: Environment, bind
     )
 
 
-def _shown(node: Relation, binding: Binding) -> str:
+def _shown(node: Node, binding: Binding) -> str:
     if isinstance(node, Cut) and node.keeps == "before":
         return "Static table"
     if isinstance(node, (Cut, Filter, Project)):

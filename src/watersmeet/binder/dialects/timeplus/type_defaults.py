@@ -12,7 +12,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.algebra.relations import Column, Project, Relation
+from watersmeet.algebra.nodes import Column, Node, Project
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.context.binding import value_of
 from watersmeet.binder.context.rules import Binding
@@ -72,9 +72,7 @@ def _reads_null(argument: exp.Expression, scope: Scope) -> bool:
     )
 
 
-def with_type_defaults(
-    joined: tuple[Relation, Scope], left: Scope, right: Scope, binding: Binding
-) -> tuple[Relation, Scope]:
+def with_type_defaults(joined: tuple[Node, Scope], left: Scope, right: Scope, binding: Binding) -> tuple[Node, Scope]:
     """The join, with the defaults of their types in missing columns. left, right: the scopes of its sides."""
     relation, scope = joined
     never = {_key(c) for side in (left, right) for t in side.tables for c in t.columns if not c.value.nullable}

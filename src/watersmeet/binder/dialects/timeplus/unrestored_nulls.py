@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from watersmeet.algebra.relations import Aggregate, Join, KeyPair, Project, Records, Relation, Union
+from watersmeet.algebra.nodes import Aggregate, Join, KeyPair, Node, Project, Records, Union
 from watersmeet.algebra.scalars import null_of
 from watersmeet.algebra.trees import read
 from watersmeet.binder.context.rules import Binding
 from watersmeet.types import BIGINT, BOOLEAN
 
 
-def without_restored_nulls(joined: Join, binding: Binding) -> Relation:
+def without_restored_nulls(joined: Join, binding: Binding) -> Node:
     """The pairs of `joined`, a LEFT JOIN, and, with NULLs, the left rows that were never in a pair.
 
     Whether a row has had a partner is remembered as long as the view exists. A pair inserted and deleted within one

@@ -18,9 +18,9 @@ from watersmeet.algebra.base import Binary as Binary
 from watersmeet.algebra.base import Column as Column
 from watersmeet.algebra.base import KeyedJoin as KeyedJoin
 from watersmeet.algebra.base import KeyPair as KeyPair
+from watersmeet.algebra.base import Node as Node
 from watersmeet.algebra.base import Partitioned as Partitioned
 from watersmeet.algebra.base import PassThrough as PassThrough
-from watersmeet.algebra.base import Relation as Relation
 from watersmeet.algebra.base import Unary as Unary
 from watersmeet.algebra.changes import Cause as Cause
 from watersmeet.algebra.changes import Changes as Changes
@@ -42,7 +42,7 @@ _KINDS: Final = {"left": "a LEFT JOIN", "right": "a RIGHT JOIN", "full": "a FULL
 
 
 @dataclass(frozen=True)
-class Scan(Relation):
+class Scan(Node):
     """The changes of a catalog relation.
 
     relation_id, relation_name: as in the catalog; the name is for EXPLAIN.
@@ -61,7 +61,7 @@ class Scan(Relation):
     watermarks: tuple[tuple[str, Watermark], ...] = ()
 
     @property
-    def inputs(self) -> tuple[Relation, ...]:
+    def inputs(self) -> tuple[Node, ...]:
         return ()
 
     @property
@@ -70,14 +70,14 @@ class Scan(Relation):
 
 
 @dataclass(frozen=True)
-class Values(Relation):
+class Values(Node):
     """Constant rows. Their scalars read no columns, except those of an enclosing query."""
 
     rows: tuple[tuple[Scalar, ...], ...]
     outputs: tuple[Column, ...]
 
     @property
-    def grows_with(self) -> tuple[Relation, ...]:
+    def grows_with(self) -> tuple[Node, ...]:
         return ()
 
     @property
@@ -85,7 +85,7 @@ class Values(Relation):
         return tuple(s for row in self.rows for s in row)
 
     @property
-    def inputs(self) -> tuple[Relation, ...]:
+    def inputs(self) -> tuple[Node, ...]:
         return ()
 
     @property
@@ -124,7 +124,7 @@ class Project(Unary):
         assert len(self.outputs) == len(self.exprs)
 
     @property
-    def preserved(self) -> tuple[Relation, ...]:
+    def preserved(self) -> tuple[Node, ...]:
         return ()
 
     @property
@@ -169,7 +169,7 @@ class Join(KeyedJoin):
         return f"{_KINDS[self.kind]} revises rows"
 
     @property
-    def grows_with(self) -> tuple[Relation, ...] | None:
+    def grows_with(self) -> tuple[Node, ...] | None:
         if self.arrival:
             return self.inputs if self.gives_right else (self.left,)
         return self.inputs if self.kind in ("inner", "semi") else None
@@ -246,7 +246,7 @@ class TemporalJoin(KeyedJoin):
         return super().reads.union(*(self.looked_up or ()))
 
     @property
-    def grows_with(self) -> tuple[Relation, ...]:
+    def grows_with(self) -> tuple[Node, ...]:
         return (self.left,)
 
     @property
@@ -287,7 +287,7 @@ class TimeFilter(PassThrough):
         assert self.bound
 
     @property
-    def grows_with(self) -> tuple[Relation, ...] | None:
+    def grows_with(self) -> tuple[Node, ...] | None:
         if self.final or self.stays:
             return ()
         return None if self.comparison[0] == ">" else self.inputs
@@ -306,7 +306,7 @@ class TimeFilter(PassThrough):
 
 
 @dataclass(frozen=True)
-class Versions(Relation):
+class Versions(Node):
     """The versions of a table's rows, each with its start: the right side of a temporal join at a time of the left
     side.
 
@@ -322,10 +322,10 @@ class Versions(Relation):
     made: tuple[Column, Column]
 
     @property
-    def inputs(self) -> tuple[Relation, ...]:
+    def inputs(self) -> tuple[Node, ...]:
         return (self.scan,)
 
-    def over(self, inputs: Sequence[Relation]) -> Self:
+    def over(self, inputs: Sequence[Node]) -> Self:
         (scan,) = inputs
         assert isinstance(scan, Scan)
         return replace(self, scan=scan)
@@ -336,7 +336,7 @@ class Versions(Relation):
 
 
 @dataclass(frozen=True)
-class Arrivals(Relation):
+class Arrivals(Node):
     """Each row that was written to a relation, as an event: replacing or deleting the row does not remove the event.
 
     scan: of a table or source.
@@ -351,10 +351,10 @@ class Arrivals(Relation):
     moment: int = 0
 
     @property
-    def inputs(self) -> tuple[Relation, ...]:
+    def inputs(self) -> tuple[Node, ...]:
         return (self.scan,)
 
-    def over(self, inputs: Sequence[Relation]) -> Self:
+    def over(self, inputs: Sequence[Node]) -> Self:
         (scan,) = inputs
         assert isinstance(scan, Scan)
         return replace(self, scan=scan)
@@ -404,7 +404,7 @@ class AsofJoin(KeyedJoin):
         return True
 
     @property
-    def grows_with(self) -> tuple[Relation, ...] | None:
+    def grows_with(self) -> tuple[Node, ...] | None:
         return (self.left,) if self.arrival else None
 
 
@@ -426,11 +426,11 @@ class Aggregate(Unary):
         assert len(self.outputs) == len(self.keys) + len(self.calls)
 
     @property
-    def preserved(self) -> tuple[Relation, ...]:
+    def preserved(self) -> tuple[Node, ...]:
         return ()
 
     @property
-    def grows_with(self) -> tuple[Relation, ...] | None:
+    def grows_with(self) -> tuple[Node, ...] | None:
         return None if self.calls else self.inputs
 
     @property
@@ -495,21 +495,21 @@ class Unnest(Unary):
 
 
 @dataclass(frozen=True)
-class Union(Relation):
+class Union(Node):
     """UNION ALL: column i of the output is column i of each input. UNION is an Aggregate above it."""
 
     grows: ClassVar[bool] = True
-    parts: tuple[Relation, ...]
+    parts: tuple[Node, ...]
     outputs: tuple[Column, ...]
 
     def __post_init__(self) -> None:
         assert all(len(p.columns) == len(self.outputs) for p in self.parts)
 
     @property
-    def inputs(self) -> tuple[Relation, ...]:
+    def inputs(self) -> tuple[Node, ...]:
         return self.parts
 
-    def over(self, inputs: Sequence[Relation]) -> Self:
+    def over(self, inputs: Sequence[Node]) -> Self:
         return replace(self, parts=tuple(inputs))
 
     @property
