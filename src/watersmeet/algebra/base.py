@@ -132,6 +132,20 @@ class Node:
         return own.union(*[i.free for i in self.inputs])
 
 
+class Leaf(Node):
+    """A node without inputs: it gives `outputs`."""
+
+    outputs: tuple[Column, ...]
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return ()
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return self.outputs
+
+
 @dataclass(frozen=True)
 class Unary(Node):
     """A node with one input. Unless it says otherwise, each row has the columns of one row of the input."""

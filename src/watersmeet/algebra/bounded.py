@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from watersmeet.algebra.base import Column, Node
+from watersmeet.algebra.base import Column, Leaf, Node
 
 
 @dataclass(frozen=True)
@@ -53,17 +53,9 @@ class Recursion(Node):
 
 
 @dataclass(frozen=True)
-class FileScan(Node):
+class FileScan(Leaf):
     """The rows of files: what DuckDB's reader `call` gives. source_names: its own name of each output."""
 
     call: exp.Expression
     outputs: tuple[Column, ...]
     source_names: tuple[str, ...]
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return ()
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        return self.outputs

@@ -18,6 +18,7 @@ from watersmeet.algebra.base import Binary as Binary
 from watersmeet.algebra.base import Column as Column
 from watersmeet.algebra.base import KeyedJoin as KeyedJoin
 from watersmeet.algebra.base import KeyPair as KeyPair
+from watersmeet.algebra.base import Leaf as Leaf
 from watersmeet.algebra.base import Node as Node
 from watersmeet.algebra.base import Partitioned as Partitioned
 from watersmeet.algebra.base import PassThrough as PassThrough
@@ -42,7 +43,7 @@ _KINDS: Final = {"left": "a LEFT JOIN", "right": "a RIGHT JOIN", "full": "a FULL
 
 
 @dataclass(frozen=True)
-class Scan(Node):
+class Scan(Leaf):
     """The changes of a catalog relation.
 
     relation_id, relation_name: as in the catalog; the name is for EXPLAIN.
@@ -60,17 +61,9 @@ class Scan(Node):
     key: tuple[str, ...] = ()
     watermarks: tuple[tuple[str, Watermark], ...] = ()
 
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return ()
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        return self.outputs
-
 
 @dataclass(frozen=True)
-class Values(Node):
+class Values(Leaf):
     """Constant rows. Their scalars read no columns, except those of an enclosing query."""
 
     rows: tuple[tuple[Scalar, ...], ...]
@@ -83,14 +76,6 @@ class Values(Node):
     @property
     def scalars(self) -> tuple[Scalar, ...]:
         return tuple(s for row in self.rows for s in row)
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return ()
-
-    @property
-    def columns(self) -> tuple[Column, ...]:
-        return self.outputs
 
 
 @dataclass(frozen=True)
@@ -306,7 +291,23 @@ class TimeFilter(PassThrough):
 
 
 @dataclass(frozen=True)
-class Versions(Node):
+class OfScan(Node):
+    """A node whose input is always a scan: it says how the stored rows of a relation are read."""
+
+    scan: Scan
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return (self.scan,)
+
+    def over(self, inputs: Sequence[Node]) -> Self:
+        (scan,) = inputs
+        assert isinstance(scan, Scan)
+        return replace(self, scan=scan)
+
+
+@dataclass(frozen=True)
+class Versions(OfScan):
     """The versions of a table's rows, each with its start: the right side of a temporal join at a time of the left
     side.
 
@@ -317,18 +318,8 @@ class Versions(Node):
     doesn't, the other columns are those of the deleted row.
     """
 
-    scan: Scan
     time: str
     made: tuple[Column, Column]
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.scan,)
-
-    def over(self, inputs: Sequence[Node]) -> Self:
-        (scan,) = inputs
-        assert isinstance(scan, Scan)
-        return replace(self, scan=scan)
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
@@ -336,7 +327,7 @@ class Versions(Node):
 
 
 @dataclass(frozen=True)
-class Arrivals(Node):
+class Arrivals(OfScan):
     """Each row that was written to a relation, as an event: replacing or deleting the row does not remove the event.
 
     scan: of a table or source.
@@ -346,18 +337,8 @@ class Arrivals(Node):
     """
 
     keeps_times: ClassVar[bool] = True
-    scan: Scan
     age: tuple[Column, Column]
     moment: int = 0
-
-    @property
-    def inputs(self) -> tuple[Node, ...]:
-        return (self.scan,)
-
-    def over(self, inputs: Sequence[Node]) -> Self:
-        (scan,) = inputs
-        assert isinstance(scan, Scan)
-        return replace(self, scan=scan)
 
     @cached_property
     def columns(self) -> tuple[Column, ...]:
