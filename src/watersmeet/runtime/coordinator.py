@@ -369,7 +369,8 @@ class Coordinator:
             )
 
     def _newest_transaction(self) -> int:
-        return max(self.inputs.frontier.transaction, self._db.log.newest_transaction())
+        log = self._db.log
+        return max(self.inputs.frontier.transaction, log.newest_transaction(log.head()))
 
     def _hold(self) -> None:
         """Keeps the clean-up from deleting commits that are still to be read."""
@@ -380,7 +381,7 @@ class Coordinator:
         log = self._db.log
         last, head = log.last_epoch(), log.head()
         needed = last.frontier.transaction if last and last.frontier else self.inputs.frontier.transaction
-        if log.newest_transaction() <= needed:
+        if log.newest_transaction(head) <= needed:
             needed = head  # None waits. Who reads files alone would otherwise keep all commits.
         if self.inputs.sources:
             needed = min(needed, self.inputs.saved_at)

@@ -45,7 +45,7 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
     """
     commit = db.log.last_epoch()
     head = db.log.head()
-    newest = db.log.newest_transaction()
+    newest = db.log.newest_transaction(head)
     status: dict[str, Any] = {
         "epoch": 0,
         "commit": 0,

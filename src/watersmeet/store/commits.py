@@ -179,9 +179,8 @@ class CommitLog:
         self._remember(commit, len(data))
         return commit
 
-    def newest_transaction(self) -> int:
-        """The number of the newest transaction; 0 if there is none."""
-        head = self.head()
+    def newest_transaction(self, head: int) -> int:
+        """The number of the newest transaction as of commit `head`; 0 if there is none."""
         return self.read(head).last_transaction if head else 0
 
     def transactions(self, after: int, upto: int) -> Iterator[Commit]:

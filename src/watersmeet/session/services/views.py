@@ -153,7 +153,7 @@ def moment(session: Session) -> int:
     head = log.head()
     if not head or any(r.connector or isinstance(r, Source) for r in session.catalog.relations.values()):
         return head
-    return log.newest_transaction()
+    return log.newest_transaction(head)
 
 
 def _current(session: Session, bind: Callable[[], BoundQuery]) -> BoundQuery:
