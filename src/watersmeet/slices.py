@@ -142,6 +142,20 @@ class RenamingSlice(SourceSlice):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MessageSlice(SourceSlice):
+    """The messages of a partition of a topic with offsets in [begin, end), as far as there are any: offsets have gaps.
+
+    All of them are committed: a reader of committed messages finds the same ones each time.
+    """
+
+    kind: ClassVar[str] = "messages"
+    topic: str
+    partition: int
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class EventSlice(SourceSlice):
     """Base: the events [begin, end) of a source that makes them. started_us: when the source began.
 

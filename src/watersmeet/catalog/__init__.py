@@ -26,6 +26,7 @@ from watersmeet.catalog.parts import (
     EventTime,
     External,
     Known,
+    MessageFormat,
     StreamMode,
     Topic,
 )
@@ -76,6 +77,7 @@ __all__ = [
     "Input",
     "Known",
     "MaterializedView",
+    "MessageFormat",
     "Processor",
     "Pump",
     "Query",

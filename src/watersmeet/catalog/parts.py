@@ -84,6 +84,33 @@ class Topic:
         return replace(self, required=tuple(names[c] for c in self.required if c in names))
 
 
+#: What one message of a topic says. plain: a row that is added. upsert: the newest row of its key, or, without a value,
+#: that the key is gone. debezium, debezium_mongo: a change of a row, with what it was before and is after.
+RowForm = Literal["plain", "upsert", "debezium", "debezium_mongo"]
+#: How the bytes of a key or a value are written.
+Encoding = Literal["json", "avro", "protobuf", "csv", "tsv", "xml", "bytes", "string", "int", "long"]
+#: What becomes of a field whose bytes its type can't take: it is NULL, it is the default of its type, or the message is
+#: set aside.
+BadField = Literal["null", "default", "dead letter"]
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFormat:
+    """How messages become rows, or rows messages.
+
+    encoding: of the value. key_encoding: of the key; None: the key is bytes that nobody decodes (source), or the key is
+    encoded like the value (sink). options: of the encodings, under RisingWave's names (`schema.registry`, `message`,
+    `delimiter`), lower case. many_rows: the value of one message may have several rows.
+    """
+
+    rows: RowForm = "plain"
+    encoding: Encoding = "json"
+    key_encoding: Encoding | None = None
+    options: dict[str, str] = field(default_factory=dict)
+    bad_field: BadField = "dead letter"
+    many_rows: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class External:
     """Where the content of an external table or dictionary is: outside of the database.

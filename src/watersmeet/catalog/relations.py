@@ -17,6 +17,7 @@ from watersmeet.catalog.parts import (
     EventTime,
     External,
     Known,
+    MessageFormat,
     StreamMode,
     Topic,
 )
@@ -94,6 +95,16 @@ class Relation:
     @property
     def connector(self) -> dict[str, str]:
         """The WITH options (lower-case names) of a source or a table that is fed by a connector."""
+        return {}
+
+    @property
+    def format(self) -> MessageFormat | None:
+        """How the messages of its connector become rows."""
+        return None
+
+    @property
+    def message_parts(self) -> dict[str, str]:
+        """By column, the part of a message of its connector that the column shows."""
         return {}
 
     @property

@@ -5,19 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from watersmeet.catalog.parts import RECORD_NUMBER, Dictionary, EventTime, External, StreamMode, Topic
+from watersmeet.catalog.parts import RECORD_NUMBER, Dictionary, EventTime, External, MessageFormat, StreamMode, Topic
 from watersmeet.catalog.relations import NAMES_COLUMNS, Relation
 from watersmeet.catalog.words import Words
 
 
 @dataclass(frozen=True, slots=True)
 class Input(Relation):
-    """What rows are written to: a table or a source."""
+    """What rows are written to: a table or a source.
+
+    format: how the messages of a connector become rows. message_parts: by column, the part of a message that it shows:
+    `key`, `partition`, `offset`, `timestamp`, `payload`, `headers`, `header:<name>`, `topic`.
+    """
 
     has_rows: ClassVar[bool] = True
     can_alter_columns: ClassVar[bool] = True
 
     connector: dict[str, str] = field(default_factory=dict, kw_only=True)
+    format: MessageFormat | None = field(default=None, kw_only=True)
+    message_parts: dict[str, str] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
     event_time: EventTime | None = field(default=None, kw_only=True, metadata=NAMES_COLUMNS)
     defaults: dict[str, str] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
