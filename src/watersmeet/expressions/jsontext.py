@@ -12,7 +12,7 @@ _TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[ \t\r\n]+|[{}\[\],]|[^"{}\[\], 
 def canonical(text: str) -> str:
     r"""Valid JSON in the form in which jsonb is kept: no white space, plain characters, of equal keys the last.
 
-    As `sources.jsonscan.canonical`, of one text. PostgreSQL 17, 8.14: jsonb keeps the last value of equal keys.
+    As `formats.jsonscan.canonical`, of one text. PostgreSQL 17, 8.14: jsonb keeps the last value of equal keys.
 
     >>> canonical('{"a": 1.50, "b": {"c": 1, "c": 2}, "\\u0061": [3]}')
     '{"b":{"c":2},"a":[3]}'

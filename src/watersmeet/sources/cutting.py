@@ -12,8 +12,8 @@ from typing import BinaryIO, Final
 
 import numpy as np
 
+from watersmeet.formats.csvscan import Dialect, RowIndex, scan_lines, scan_rows
 from watersmeet.slices import Aside, AsideSlice, FileSlice, FileVersion, RenamingSlice
-from watersmeet.sources.csvscan import Dialect, RowIndex, scan_lines, scan_rows
 from watersmeet.sources.fileoptions import FileOptions
 from watersmeet.sources.filestate import FileState, print_at
 from watersmeet.sources.listing import FileStat

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from watersmeet.catalog import External, Table
 from watersmeet.errors import did_you_mean, error
-from watersmeet.sources.convert import convert
+from watersmeet.formats.convert import convert
 from watersmeet.sources.files import FileSource
 from watersmeet.sources.listing import Listing
 from watersmeet.sources.options import refuse

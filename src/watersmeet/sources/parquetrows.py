@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from watersmeet.formats.convert import convert
+from watersmeet.formats.scalars import Converted, Mask
 from watersmeet.slices import FileSlice
 from watersmeet.sources.base import DeadLetterSink, SourceRows
-from watersmeet.sources.convert import convert
 from watersmeet.sources.parquetfooter import UNREADABLE, checked_footer
 from watersmeet.sources.rows import DamagedError, Problems, concat, gather, match_names, not_null_names, nothing
-from watersmeet.sources.scalars import Converted, Mask
 from watersmeet.types import Field, SqlType
 from watersmeet.units import DAY_US
 

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from watersmeet.formats.scalars import Converted, Mask
 from watersmeet.sources.base import DeadLetterSink, SourceRows
-from watersmeet.sources.scalars import Converted, Mask
 from watersmeet.types import Field
 
 Rows = npt.NDArray[np.int64]

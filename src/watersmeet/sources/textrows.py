@@ -14,14 +14,14 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from watersmeet.errors import Error
+from watersmeet.formats.convert import convert, json_objects
+from watersmeet.formats.csvscan import RowIndex
+from watersmeet.formats.scalars import Converted
 from watersmeet.sources.base import DeadLetterSink, SourceRows
-from watersmeet.sources.convert import convert, json_objects
-from watersmeet.sources.csvscan import RowIndex
 from watersmeet.sources.cutting import text_rows
 from watersmeet.sources.dead_letters import MAX_TEXT
 from watersmeet.sources.fileoptions import FileOptions
 from watersmeet.sources.rows import Problems, Rows, concat, gather, match_names, not_null_names
-from watersmeet.sources.scalars import Converted
 from watersmeet.types import Field
 
 _JSON_SPACE: Final = b" \t\r\n"

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.expressions.jsontext import canonical
-from watersmeet.sources.jsonscan import canonical as sources_form
+from watersmeet.formats.jsonscan import canonical as sources_form
 
 
 def document(source: random.Random, depth: int) -> str:

@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 from watersmeet.catalog import ARRIVAL, RECORD_TIME, TOMBSTONE, VALUE_FACET, Relation
 from watersmeet.dialects.statements import Statement
 from watersmeet.errors import Error, error
+from watersmeet.formats.jsonscan import canonical
 from watersmeet.kernel.arrays.times import microseconds
 from watersmeet.session.access.values import python_rows
-from watersmeet.sources.jsonscan import canonical
 from watersmeet.store.merging import quoted
 from watersmeet.types import Field, SqlType
 

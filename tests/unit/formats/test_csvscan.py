@@ -5,8 +5,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.thorough import examples
 
-from watersmeet.sources import csvscan
-from watersmeet.sources.csvscan import Dialect, scan_rows
+from watersmeet.formats import csvscan
+from watersmeet.formats.csvscan import Dialect, scan_rows
 
 COMMA = Dialect()
 

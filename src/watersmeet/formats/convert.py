@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.sources.jsonscan import (
+from watersmeet.formats.jsonscan import (
     Parts,
     canonical,
     elements,
@@ -21,7 +21,7 @@ from watersmeet.sources.jsonscan import (
     members,
     newest,
 )
-from watersmeet.sources.scalars import Converted, Mask, convert_scalars
+from watersmeet.formats.scalars import Converted, Mask, convert_scalars
 from watersmeet.types import JSON_MAX_DEPTH, SqlType, is_json_too_deep
 
 _BRACE, _BRACKET, _NULL = b"{"[0], b"["[0], b"n"[0]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.thorough import examples
 
 from watersmeet import types as t
-from watersmeet.sources import scalars
+from watersmeet.formats import scalars
 from watersmeet.types import SqlType
 
 NUMBER = st.one_of(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.thorough import examples
 
-from watersmeet.sources.jsonscan import canonical, elements, is_valid, members, newest
+from watersmeet.formats.jsonscan import canonical, elements, is_valid, members, newest
 
 
 class Pairs(list[Any]):
