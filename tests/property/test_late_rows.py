@@ -88,9 +88,9 @@ def test_views_with_late_rows_are_not_made_anew(tmp_path):
         assert cursor.execute("SELECT n FROM n").fetchall() == [(1,)]
         cursor.execute("CREATE MATERIALIZED VIEW late AS SELECT k, sum(k) AS n FROM e GROUP BY k")
         assert cursor.execute("SELECT n FROM late").fetchall() == [(2,)]
-    with pytest.raises(watersmeet.Error, match='views over "e" can\'t be made anew') as refused:
+    with pytest.raises(watersmeet.Error, match='views over "e" can\'t be rebuilt') as refused:
         watersmeet.connect(tmp_path, runtime="inprocess", parallelism=2, rebuild=True)
-    assert "1 of its rows came late" in str(refused.value)
+    assert "1 of its rows arrived late" in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def left_in_join(scalar: Scalar) -> Error:
         "condition, but it still reminded in on join's condition. Considering move it into WHERE clause?",
         span=place(scalar),
         hint=(
-            "In ON it may be said of either side of an inner join, and of the side of an outer join that is not "
+            "In ON it may refer to either side of an inner join, and to the side of an outer join that is not "
             "preserved."
         ),
     )

@@ -122,7 +122,7 @@ class BoundedRules(DialectRules):
         if isinstance(relation, View) and is_marked(view_statement(relation).query):
             raise error(
                 "FEATURE_NOT_SUPPORTED",
-                f'view "{relation.name}" can\'t be read by a query that ends',
+                f'view "{relation.name}" can\'t be read by a bounded query',
                 sql=env.text,
                 span=place_of(item.node),
                 detail="It is a SELECT STREAM, which runs until it is stopped.",

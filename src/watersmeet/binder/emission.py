@@ -150,8 +150,8 @@ def on_window_close(query: BoundQuery, delay_us: int = 0) -> BoundQuery:
     if timed and {t.source for t in shown[timed[0].id]} == {NOW}:
         raise error(
             "EMIT_NOT_POSSIBLE",
-            "EMIT ON WINDOW CLOSE is not possible: time takes rows back before they are final",
-            detail=f'What compares with now() bounds the column "{timed[0].name}".',
+            "EMIT ON WINDOW CLOSE is not possible: rows go as time passes, before they are final",
+            detail=f'The comparison with now() bounds the column "{timed[0].name}".',
             hint="Make a view without that condition, and another one over it that compares with now().",
         )
     notices = query.notices
@@ -232,7 +232,7 @@ def _without_time(tree: Node, timed: Sequence[Column]) -> Error:
     columns = f"column {_listed(timed)} is" if len(timed) == 1 else f"columns {_listed(timed)} are"
     return error(
         "EMIT_NOT_POSSIBLE",
-        "EMIT ON WINDOW CLOSE is not possible: rows without partner have no time",
+        "EMIT ON WINDOW CLOSE is not possible: rows without a partner have no time",
         detail=f"In rows to which an outer join adds NULLs the {columns} NULL, so these rows would never come out.",
         hint="Write JOIN: only rows with partners have a time here."
         if None in whole
@@ -262,7 +262,7 @@ def _on_arrival(query: BoundQuery) -> BoundQuery:
         raise error(
             "EMIT_NOT_POSSIBLE",
             f"EMIT ON ARRIVAL is not possible: {why}",
-            detail="What comes out on arrival is never revised.",
+            detail="Rows that come out on arrival are never revised.",
             hint="Make one view of the joins with EMIT ON ARRIVAL and another one over it, which follows it.",
         )
     return replace(query, tree=tree)
@@ -290,10 +290,7 @@ def _decided(node: Node) -> Node:
                 "EMIT_NOT_POSSIBLE",
                 f"a join can't be decided on arrival: {why}",
                 span=node.span,
-                detail=(
-                    "EMIT ON ARRIVAL needs inputs whose rows only come: sources, APPEND ONLY tables, and views "
-                    "over them."
-                ),
+                detail=("EMIT ON ARRIVAL needs append-only inputs: sources, APPEND ONLY tables, and views over them."),
                 hint="Use EMIT CHANGES, or FOR SYSTEM_TIME AS OF PROCTIME() for a table that is only looked up.",
             )
     return node

@@ -58,7 +58,7 @@ def inlined(tree: exp.Expression, catalog: Catalog, dialect: str, text: str) -> 
         if sum(1 for _ in made.walk()) > _MOST_NODES:
             raise error(
                 "FEATURE_NOT_SUPPORTED",
-                f"what function {function.shown} stands for is too large",
+                f"the expansion of function {function.shown} is too large",
                 sql=text,
                 span=place_of(made),
                 detail=f"With the functions that it calls it has more than {_MOST_NODES} parts.",
@@ -214,10 +214,10 @@ def _body_of(body: str, dialect: str) -> exp.Expression:
     if len(items) != 1 or others or isinstance(items[0], exp.Star):
         raise error(
             "FEATURE_NOT_SUPPORTED",
-            "a function that is more than SELECT and one expression is not supported",
+            "a function body other than SELECT with one expression is not supported",
             sql=body,
             span=place_of(tree),
-            hint="What reads relations is a view.",
+            hint="To read relations, create a view.",
         )
     found: exp.Expression = items[0].unalias()
     return found

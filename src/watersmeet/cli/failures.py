@@ -127,7 +127,7 @@ def read_scripts(paths: Iterable[Path]) -> list[Script]:
     for path in paths:
         files = sorted(path.glob("*.sql")) if path.is_dir() else [path]
         if not files:
-            raise error("INVALID_PARAMETER", f"{path} has no file *.sql")
+            raise error("INVALID_PARAMETER", f"{path} has no *.sql files")
         found += [Script(str(f), read_script(f)) for f in files]
     return found
 
@@ -137,9 +137,7 @@ def read_script(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as cause:
-        raise error(
-            "INVALID_PARAMETER", f"{path} is not a text in UTF-8", detail=f"Byte {cause.start} is wrong."
-        ) from cause
+        raise error("INVALID_PARAMETER", f"{path} is not UTF-8 text", detail=f"Byte {cause.start} is wrong.") from cause
     except OSError as cause:
         raise error("INVALID_PARAMETER", f"{path} can't be read: {cause.strerror}") from cause
 

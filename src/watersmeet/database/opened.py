@@ -101,7 +101,7 @@ class OpenDatabase:
         self.runtime = runtime
         self.files = files
         if not tick_seconds > 0:
-            raise error("INVALID_PARAMETER", f"tick_seconds can't be {tick_seconds}", hint="It is above 0.")
+            raise error("INVALID_PARAMETER", f"tick_seconds can't be {tick_seconds}", hint="It must be above 0.")
         self.clock = Clock(round(tick_seconds * 1e6))
         self.clocks: dict[str, int] = {}
         self.meter = Meter()

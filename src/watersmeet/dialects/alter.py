@@ -119,6 +119,6 @@ def _refused(cursor: Cursor, base: dict[str, Any], words: str) -> Statement:
             shown,
             cursor.text,
             span_of([*cursor.tokens[:1], word]),
-            hint="ADD COLUMN, RENAME COLUMN and RENAME TO exist.",
+            hint="ADD COLUMN, RENAME COLUMN and RENAME TO are supported.",
         ),
     )

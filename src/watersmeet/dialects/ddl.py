@@ -140,7 +140,7 @@ class Definition:
                         f'column "{name.name}" AS PROCTIME() can\'t be {kind.sql}',
                         sql=cursor.text,
                         span=name.span,
-                        hint="It is a timestamp with time zone, or a timestamp.",
+                        hint="It must be a timestamp with time zone, or a timestamp.",
                     )
                 self.arrivals.append(name.name)
             elif cursor.at("DEFAULT") or cursor.at("AS") or cursor.at("GENERATED"):
@@ -263,7 +263,7 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
     if word in lacking:
         place = span_of([cursor.tokens[0], token])
         return Refused(**base, error=not_supported(f"CREATE {word}", cursor.text, place))
-    raise cursor.error(hint="CREATE TABLE, SOURCE, VIEW, MATERIALIZED VIEW, INDEX and SCHEMA exist.")
+    raise cursor.error(hint="CREATE TABLE, SOURCE, VIEW, MATERIALIZED VIEW, INDEX and SCHEMA are supported.")
 
 
 def _if_not_exists(cursor: Cursor) -> bool:
@@ -340,7 +340,9 @@ def refused_create(
     for words in lacking:
         if cursor.at(*words):
             place = span_of(cursor.tokens[: cursor.index + len(words)])
-            refusal = not_supported(f"CREATE {' '.join(words)}", cursor.text, place, hint=f"CREATE {there} exist.")
+            refusal = not_supported(
+                f"CREATE {' '.join(words)}", cursor.text, place, hint=f"CREATE {there} are supported."
+            )
             return Refused(**base, error=refusal)
     return None
 
@@ -463,4 +465,4 @@ def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
     if token.text.upper() in _LACKING:
         place = span_of([cursor.tokens[0], token])
         return Refused(**base, error=not_supported(f"DROP {token.text.upper()}", cursor.text, place))
-    raise cursor.error(hint="DROP TABLE, SOURCE, VIEW, MATERIALIZED VIEW, INDEX and SCHEMA exist.")
+    raise cursor.error(hint="DROP TABLE, SOURCE, VIEW, MATERIALIZED VIEW, INDEX and SCHEMA are supported.")

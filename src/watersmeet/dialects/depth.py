@@ -18,5 +18,5 @@ def depth_checked(text: str) -> Iterator[None]:
             "FEATURE_NOT_SUPPORTED",
             "the statement is nested too deeply",
             sql=text,
-            hint="Cut long chains of operators or parentheses into several views or columns.",
+            hint="Split long chains of operators or parentheses into several views or columns.",
         ) from None

@@ -88,7 +88,7 @@ def read_script(
             shared[i] = _named(part, defined, parts)
     if defined and not (shared and max(shared) > defined[-1]):
         raise syntax_error(
-            text, None, end=parts[defined[-1]][-1].end + 1, hint="A query or INSERT INTO … SELECT has to follow."
+            text, None, end=parts[defined[-1]][-1].end + 1, hint="A query or INSERT INTO … SELECT must follow."
         )
     used = {d for found in shared.values() for d in found}
     for d in [d for d in defined if d not in used]:
@@ -302,7 +302,9 @@ def _read_create(cursor: Cursor, base: dict[str, Any], language: Language) -> St
     if not isinstance(created, (Create, CreateSchema)):
         return created
     if created.if_not_exists:
-        raise error("SYNTAX_ERROR", "CREATE OR REPLACE takes no IF NOT EXISTS", sql=cursor.text, span=place)
+        raise error(
+            "SYNTAX_ERROR", "CREATE OR REPLACE can't be combined with IF NOT EXISTS", sql=cursor.text, span=place
+        )
     return replace(created, replaces=True)
 
 

@@ -102,7 +102,7 @@ def _read_explain_option(cursor: Cursor, wanted: dict[str, Any]) -> None:
                 f"EXPLAIN (FORMAT {kind.upper()})",
                 cursor.text,
                 span_of(cursor.tokens[start : cursor.index]),
-                hint="FORMAT TEXT, JSON and DOT exist.",
+                hint="FORMAT TEXT, JSON and DOT are supported.",
             )
         wanted["format"] = kind
     else:

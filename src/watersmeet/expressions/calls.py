@@ -49,7 +49,7 @@ def refuse_volatile(name: str, node: exp.Expression, ctx: Context) -> None:
         f"{name}() is not supported in a view",
         node,
         hint=hint,
-        detail="The content of a view has to follow from the rows of its relations alone.",
+        detail="The content of a view must depend only on the rows of its relations.",
     )
 
 
@@ -66,7 +66,9 @@ def by_duckdb(name: str, target: str, arguments: Arguments, node: exp.Expression
     except duckdb.Error as err:
         raise ctx.error("INVALID_VALUE", first_line(err), node) from None
     if kind is None:
-        raise ctx.error("DATATYPE_MISMATCH", f"function {name} gives a {duckdb_name}, which is no SQL type here", node)
+        raise ctx.error(
+            "DATATYPE_MISMATCH", f"function {name} gives a {duckdb_name}, which is not a supported type", node
+        )
     if name in _RESULTS:
         return Value(duckdb_cast(expression, _RESULTS[name]), _RESULTS[name])
     return Value(expression, kind, exact=kind.duckdb.upper() == duckdb_name.upper())

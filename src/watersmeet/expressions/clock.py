@@ -198,7 +198,7 @@ class _Reader:
                 "FEATURE_NOT_SUPPORTED",
                 "an interval with months is not supported in a comparison with now()",
                 self._node,
-                detail="At the ends of months now() less a month would go back.",
+                detail="At the ends of months now() minus a month would go back.",
                 hint="Write it in days: INTERVAL '30 days'.",
             )
         return int(length_us)

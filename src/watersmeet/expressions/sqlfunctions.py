@@ -43,7 +43,7 @@ def returned(value: Value, kind: SqlType, ctx: Context, node: exp.Expression) ->
         "DATATYPE_MISMATCH",
         "return type mismatch detected",
         node,
-        detail=f"The body gives {value.type.sql}, the function {kind.sql}.",
+        detail=f"The body returns {value.type.sql}, the function {kind.sql}.",
     )
 
 

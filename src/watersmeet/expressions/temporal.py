@@ -23,7 +23,7 @@ Reader = Callable[[Any, Context, Bind], Value]
 def _interval(node: Any, ctx: Context, _bind: Bind) -> Value:
     unit = node.args.get("unit")
     if node.this is None or not node.this.is_string:
-        raise ctx.error("SYNTAX_ERROR", "an interval is written as a string", node, hint="INTERVAL '1' DAY.")
+        raise ctx.error("SYNTAX_ERROR", "an interval must be written as a string", node, hint="INTERVAL '1' DAY.")
     if isinstance(unit, exp.IntervalSpan):
         written = _spanned(node.this.name.strip(), f"{unit.this.name} TO {unit.expression.name}".upper(), node, ctx)
     else:

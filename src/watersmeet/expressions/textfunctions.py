@@ -180,7 +180,7 @@ def _encode(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expres
     if value.type != BYTEA:
         raise mismatch_of("encode", arguments, node, ctx, "It takes a bytea.")
     if kind not in templates:
-        raise ctx.not_supported(f"encode to {kind}", node, hint="hex and base64 are known.")
+        raise ctx.not_supported(f"encode to {kind}", node, hint="hex and base64 are supported.")
     return apply(templates[kind], [value], VARCHAR, ctx, node)
 
 
@@ -189,7 +189,7 @@ def _decode(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expres
     kind = constant_text(arguments[1], "decode", node, ctx).lower()
     functions = {"hex": "from_hex", "base64": "from_base64"}
     if kind not in functions:
-        raise ctx.not_supported(f"decode of {kind}", node, hint="hex and base64 are known.")
+        raise ctx.not_supported(f"decode of {kind}", node, hint="hex and base64 are supported.")
     return Value(call(functions[kind], cast(arguments[0], VARCHAR, ctx, node).expression), BYTEA)
 
 

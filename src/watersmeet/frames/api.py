@@ -85,7 +85,7 @@ def join(
     for a row that comes and -1 for one that goes. Raises Error; docs/DATAFRAMES.md has the rules.
     """
     if is_remote():
-        raise error("FEATURE_NOT_SUPPORTED", "joins of DataFrames of Spark Connect", hint="Use a classic SparkSession.")
+        raise error("FEATURE_NOT_SUPPORTED", "joins of Spark Connect DataFrames", hint="Use a classic SparkSession.")
     for frame, watermark, side in ((left, left_watermark, "left"), (right, right_watermark, "right")):
         check_side(frame, side)
         check_watermark(watermark, side)
@@ -205,7 +205,7 @@ def _check_session(spark: Any) -> None:
     if provider != _ROCKSDB:
         raise error(
             "STATE_STORE",
-            "the session keeps its state in another store than RocksDB",
+            "the session keeps its state in a state store other than RocksDB",
             detail="Spark's transformWithState, which runs the join, needs it.",
             hint=f'spark.conf.set("spark.sql.streaming.stateStore.providerClass", "{_ROCKSDB}")',
         )

@@ -16,14 +16,14 @@ def check_side(frame: Any, side: str) -> None:
     if origin.startswith("pyspark.sql.connect"):
         raise error(
             "FEATURE_NOT_SUPPORTED",
-            f"the {side} side is a DataFrame of Spark Connect",
+            f"the {side} side is a Spark Connect DataFrame",
             hint="Use a classic SparkSession: SparkSession.builder.master(…) without .remote(…).",
         )
     if not isinstance(frame, DataFrame):
         given = f"{origin.partition('.')[0]}.{kind.__name__}" if origin != "builtins" else kind.__name__
         raise error(
             "INVALID_PARAMETER",
-            f"the {side} side is a {given}, no DataFrame of Spark",
+            f"the {side} side is a {given}, not a Spark DataFrame",
             hint=f"{side} = spark.createDataFrame({side}), or spark.readStream for a stream.",
         )
     dotted = next((name for name in frame.columns if "." in name or "`" in name), None)
@@ -46,7 +46,7 @@ def check_watermark(watermark: Any, side: str) -> None:
     raise error(
         "INVALID_PARAMETER",
         f"{side}_watermark is {_shown(watermark)}",
-        hint=f'It is a pair of a column and a delay: {side}_watermark=("{column}", "10 seconds").',
+        hint=f'It must be a pair of a column and a delay: {side}_watermark=("{column}", "10 seconds").',
     )
 
 

@@ -142,7 +142,7 @@ def _plan(shape: JoinShape, bucket: int, store: Store) -> tuple[Circuit, bool]:
         raise error(
             "STATE_MISMATCH",
             "the checkpoint was written by another join",
-            detail="The columns, types, keys or options of the join are not what they were.",
+            detail="The columns, types, keys or options of the join have changed.",
             hint="Call join as before, or start the query with a new checkpoint.",
         )
     return from_json(Circuit, plan["circuit"]), False

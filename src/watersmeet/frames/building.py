@@ -84,12 +84,12 @@ class _Builder:
         self._options = options
         self._how: Any = _ALIASES.get(options.how, options.how)
         if self._how not in KINDS:
-            raise error("INVALID_PARAMETER", f"how={options.how!r}", hint=f"It is one of: {', '.join(KINDS)}.")
+            raise error("INVALID_PARAMETER", f"how={options.how!r}", hint=f"It must be one of: {', '.join(KINDS)}.")
 
     def build(self, buckets: int) -> JoinShape:
         """The shape."""
         if buckets < 1 or buckets >= 1 << 16:
-            raise error("INVALID_PARAMETER", f"buckets={buckets}", hint="It is a number from 1 to 65535.")
+            raise error("INVALID_PARAMETER", f"buckets={buckets}", hint="It must be a number from 1 to 65535.")
         static = self._static()
         match = self._match()
         times = self._times()
@@ -106,7 +106,7 @@ class _Builder:
                 raise error(
                     "INVALID_PARAMETER",
                     "the delay of a watermark can't be negative",
-                    detail="Then every row would be late as soon as it has come.",
+                    detail="Otherwise every row would be late as soon as it arrives.",
                     hint=f'{SIDES[index]}_watermark=("ts", "10 seconds")',
                 )
             sides.append(Side(schema, positions, times[index], delay_us, given.signed))
@@ -247,7 +247,7 @@ class _Builder:
         if low is not None and high is not None and low > high:
             raise error(
                 "INVALID_PARAMETER",
-                "within has a lower bound above its upper bound, which no pair meets",
+                "within has a lower bound above its upper bound, so no pair can match",
                 hint="within=(lower, upper): lower <= right time - left time <= upper.",
             )
         return Within(low, high)
@@ -294,12 +294,12 @@ class _Builder:
     def _emit(self, match: Nearest | Newest | None) -> Emit:
         emit: Any = self._options.emit or ("arrival" if isinstance(match, Newest) else "changes")
         if emit not in ("changes", "final", "arrival"):
-            raise error("INVALID_PARAMETER", f"emit={emit!r}", hint='It is "changes", "final" or "arrival".')
+            raise error("INVALID_PARAMETER", f"emit={emit!r}", hint='It must be "changes", "final" or "arrival".')
         if isinstance(match, Newest) and emit != "arrival":
             raise error(
                 "FEATURE_NOT_SUPPORTED",
                 f'emit="{emit}" with latest()',
-                detail="What is the newest row is decided when the left row comes.",
+                detail="The newest row is chosen when the left row arrives.",
                 hint='Leave it at "arrival".',
             )
         result: Emit = emit
@@ -396,7 +396,7 @@ def _static_problem(shape: JoinShape) -> Error | None:
         return error(
             "FEATURE_NOT_SUPPORTED",
             f"{kind} with a static {shape.static} side",
-            detail="Rows of the static side would wait for all that the stream may still bring.",
+            detail="Rows of the static side would have to wait for everything that the stream may still bring.",
             hint=f"With a static {shape.static} side how is one of: {', '.join(allowed)}.",
         )
     return None
@@ -420,7 +420,7 @@ def _emit_problem(shape: JoinShape) -> Error | None:
             return error(
                 "EMIT_NOT_POSSIBLE",
                 f'emit="final" with asof(…, direction="{direction}") and without a tolerance',
-                detail="A left row without partner could still find one, however much later.",
+                detail="A left row without a partner could still get one, however much later.",
                 hint="Give a tolerance.",
             )
         return error(
@@ -433,14 +433,14 @@ def _emit_problem(shape: JoinShape) -> Error | None:
         return error(
             "EMIT_NOT_POSSIBLE",
             f'emit="final" with how="{shape.how}" needs a bound between the times of both sides',
-            detail="Without one, a row without partner may find one at any time.",
+            detail="Without one, a row without a partner may get one at any time.",
             hint="Give within=… or window=….",
         )
     return error(
         "EMIT_NOT_POSSIBLE",
         f'emit="final" with how="{shape.how}": some rows never become final',
         detail=(
-            "A row without partner is final when the other side's watermark has passed all times that could meet it."
+            "A row without a partner is final when the other side's watermark has passed all times that could meet it."
         ),
         hint="Give both sides a watermark, and within=… a bound on that side.",
     )

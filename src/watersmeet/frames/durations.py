@@ -33,7 +33,7 @@ def _of_text(value: str, what: str) -> int:
     if found is None:
         raise error(
             "INVALID_PARAMETER",
-            f"{what} is {value!r}, which is no length of time",
-            hint='Use a timedelta or a text such as "1m" or "2 hours 30 seconds"; months have no fixed length.',
+            f"{what} is {value!r}, which is not a length of time",
+            hint='Use a timedelta or a string such as "1m" or "2 hours 30 seconds"; months have no fixed length.',
         )
     return found

@@ -62,7 +62,7 @@ def _check_name(name: Any) -> None:
     if not isinstance(name, str):
         raise error(
             "INVALID_PARAMETER",
-            f"asof has a {type(name).__name__} where the name of a column stands",
+            f"asof has a {type(name).__name__} in place of a column name",
             hint='Name the columns: asof("left_ts", "right_ts").',
         )
 

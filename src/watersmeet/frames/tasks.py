@@ -92,7 +92,9 @@ def differences(column: pa.ChunkedArray) -> Diffs:
     """The diffs of rows. INVALID_VALUE if one is NULL."""
     if column.null_count:
         raise error(
-            "INVALID_VALUE", "a row whose diff is NULL", hint="It is 1 for a row that comes and -1 for one that goes."
+            "INVALID_VALUE",
+            "a row whose diff is NULL",
+            hint="It must be 1 for a row that comes and -1 for one that goes.",
         )
     return np.array(col.flat(column).cast(pa.int64()))
 

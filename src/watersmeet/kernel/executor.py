@@ -35,7 +35,7 @@ _MANY_SLICES: Final = 2
 
 @dataclass(frozen=True)
 class MostRows:
-    """How many rows a join may make in one epoch; 0 is any number.
+    """How many rows a join may make in one epoch; 0 means no limit.
 
     reported: if all buckets together may make more, the join reports the key for which it makes the most rows.
     made: in one bucket.

@@ -175,7 +175,7 @@ class Coordinator:
         if self.backfill is not None:
             raise error("TRANSACTION_STATE", "a view is being filled", hint="Wait until it is ready, or drop it.")
         if self._stored is None:
-            raise error("INTERNAL_ERROR", "there is no state that could be made anew")
+            raise error("INTERNAL_ERROR", "there is no state to rebuild")
         circuit = circuit.without(self._failed)
         check_rebuild(circuit, self._db.log.progress(), self._db.catalog().relations)
         save_circuit(self._db.layout, circuit)

@@ -67,7 +67,7 @@ def fix_parallelism(layout: Layout, wanted: int | None, default: int) -> int:
     """
     if wanted is not None and not 1 <= wanted <= MAX_PARALLELISM:
         raise error(
-            "INVALID_PARAMETER", f"parallelism can't be {wanted}", hint=f"It is between 1 and {MAX_PARALLELISM}."
+            "INVALID_PARAMETER", f"parallelism can't be {wanted}", hint=f"It must be between 1 and {MAX_PARALLELISM}."
         )
     stored = stored_parallelism(layout)
     if stored is None:
@@ -78,9 +78,9 @@ def fix_parallelism(layout: Layout, wanted: int | None, default: int) -> int:
         raise error(
             "PARALLELISM_MISMATCH",
             f"the database has parallelism {stored}, not {wanted}",
-            detail="The state of its views is cut into that many buckets.",
+            detail="The state of its views is split into that many buckets.",
             hint=f"Connect with parallelism {stored} (or without), or with rebuild = True (watersmeet run "
-            "--rebuild) to make all state anew.",
+            "--rebuild) to rebuild all state.",
         )
     assert stored is not None
     return stored

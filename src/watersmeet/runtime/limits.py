@@ -198,8 +198,8 @@ def _keeps_too_much(view: Relation, left: int, right: int) -> Error:
         f"Streaming join's memory reaches max size: {view.max_buffered_bytes}, current total: {left + right}, "
         f"left total: {left}, right total: {right}",
         detail=f"{called[0].upper()}{called[1:]} was stopped. "
-        "Nothing of the epoch in which that happened was shown of it; the other views go on.",
-        hint="Give join_max_buffered_bytes a higher value behind SETTINGS, or bound what the join keeps, "
+        "It shows nothing of the epoch in which that happened; the other views go on.",
+        hint="Give join_max_buffered_bytes a higher value in SETTINGS, or bound what the join keeps, "
         "with date_diff_within or a stream that has a primary key.",
     )
 
@@ -230,10 +230,10 @@ def _makes_too_much(view: Relation, rows: int, hottest: tuple[int, str]) -> Erro
     return error(
         "AMPLIFICATION_LIMIT",
         f"a join would make {rows} rows in one epoch, more than max_join_amplification_rows = {view.most_join_rows}",
-        detail=f"{key}{called[0].upper()}{called[1:]} was stopped. Nothing of the epoch in which that happened was "
-        "shown of it; the other views go on.",
-        hint="Join by a key that fewer rows share, or make it anew with a higher max_join_amplification_rows (SET, or "
-        "an option of the view); 0 is any number.",
+        detail=f"{key}{called[0].upper()}{called[1:]} was stopped. It shows nothing of the epoch in which that "
+        "happened; the other views go on.",
+        hint="Join by a key that fewer rows share, or create it again with a higher max_join_amplification_rows "
+        "(SET, or an option of the view); 0 means no limit.",
     )
 
 

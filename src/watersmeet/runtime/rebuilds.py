@@ -25,7 +25,9 @@ class LateRowsError(OperationalError):
     """Rows were left out as late between the compilation of a view and its filling: it has to be compiled again."""
 
     def __init__(self) -> None:
-        super().__init__("STATE_MISMATCH", "rows came late while a view was made", hint="Create the view again.")
+        super().__init__(
+            "STATE_MISMATCH", "late rows arrived while a view was being created", hint="Create the view again."
+        )
 
 
 def check_shared(circuit: Circuit, live: frozenset[str], fill: Fill, progress: Progress) -> None:
@@ -55,23 +57,23 @@ def check_rebuild(circuit: Circuit, progress: Progress, known: Mapping[str, Rela
         what = "a temporal join" if isinstance(found, TemporalJoin) else "EMIT ON ARRIVAL"
         raise error(
             "FEATURE_NOT_SUPPORTED",
-            f"the state of a view with {what} can't be made anew",
-            detail="What its rows met when they came is nowhere but in the state and in the view's content.",
-            hint="Drop the view, rebuild, and create it again: its rows then meet what is there.",
+            f"the state of a view with {what} can't be rebuilt",
+            detail="What its rows matched when they arrived is stored only in the state and in the view's content.",
+            hint="Drop the view, rebuild, and create it again: its rows are then joined with what is there.",
         )
     if any(isinstance(o, Cut) for o in circuit.operators):
         raise error(
             "FEATURE_NOT_SUPPORTED",
-            "the state of a view that begins at a moment can't be made anew",
-            detail="Which rows its inputs had when it was made is nowhere but in the state.",
-            hint="Drop the view, rebuild, and create it again: it then begins anew.",
+            "the state of a view that begins at a moment can't be rebuilt",
+            detail="Which rows its inputs had when it was created is stored only in the state.",
+            hint="Drop the view, rebuild, and create it again: it then begins at that moment.",
         )
     if any(isinstance(o, Versions) for o in circuit.operators):
         raise error(
             "FEATURE_NOT_SUPPORTED",
-            "the state of a view that reads versions of a table can't be made anew",
-            detail="Which rows the table had before those that it has is nowhere but in the state.",
-            hint="Drop the view, rebuild, and create it again: it then knows the rows that are there.",
+            "the state of a view that reads versions of a table can't be rebuilt",
+            detail="Which rows the table had earlier is stored only in the state.",
+            hint="Drop the view, rebuild, and create it again: it then starts with the rows that are there.",
         )
     if any(
         isinstance(o, Records) and o.keys is None and not circuit.by_id[o.inputs[0]].append_only
@@ -79,8 +81,8 @@ def check_rebuild(circuit: Circuit, progress: Progress, known: Mapping[str, Rela
     ):
         raise error(
             "FEATURE_NOT_SUPPORTED",
-            "the state of a view with join_restore_nulls = 0 can't be made anew",
-            detail="Which rows once had a partner is nowhere but in the state.",
+            "the state of a view with join_restore_nulls = 0 can't be rebuilt",
+            detail="Which rows once had a partner is stored only in the state.",
             hint="Drop the view, rebuild, and create it again: rows without a partner then show NULLs.",
         )
     for sink in circuit.sinks:
@@ -89,10 +91,8 @@ def check_rebuild(circuit: Circuit, progress: Progress, known: Mapping[str, Rela
             name = known[sink.relation_id].reader if sink.relation_id in known else sink.relation_id
             raise error(
                 "FEATURE_NOT_SUPPORTED",
-                f"the state of {name} can't be made anew",
-                detail=(
-                    f"{late} of the rows that it joins came late, which left no trace; its inputs' history has them."
-                ),
+                f"the state of {name} can't be rebuilt",
+                detail=f"{late} of the rows that it joins arrived late: its state lacks them, their history has them.",
                 hint="Drop it, rebuild, and create it again: nothing is late for it then.",
             )
     for relation_id in sorted({s.relation_id for s in circuit.scans}):
@@ -100,16 +100,16 @@ def check_rebuild(circuit: Circuit, progress: Progress, known: Mapping[str, Rela
         if isinstance(relation, Source) and ARRIVAL in relation.defaults.values():
             raise error(
                 "FEATURE_NOT_SUPPORTED",
-                f'the state of views over "{relation.shown}" can\'t be made anew',
-                detail="When its rows came is nowhere but in the state and in the views' content.",
-                hint="Drop the views over it, rebuild, and create them again: its rows then come anew.",
+                f'the state of views over "{relation.shown}" can\'t be rebuilt',
+                detail="When its rows arrived is stored only in the state and in the views' content.",
+                hint="Drop the views over it, rebuild, and create them again: its rows then arrive again.",
             )
         late = progress.late.get(relation_id, 0)
         if late:
             name = known[relation_id].shown if relation_id in known else relation_id
             raise error(
                 "FEATURE_NOT_SUPPORTED",
-                f'the state of views over "{name}" can\'t be made anew',
-                detail=f"{late} of its rows came late: the views don't have them, but its history does.",
+                f'the state of views over "{name}" can\'t be rebuilt',
+                detail=f"{late} of its rows arrived late: the views don't have them, but its history does.",
                 hint="Drop the views over it, rebuild, and create them again: they then show these rows, too.",
             )

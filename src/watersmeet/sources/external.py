@@ -182,7 +182,7 @@ def file_connector(options: dict[str, str]) -> dict[str, str]:
     if said[0].lower() not in _FORMATS or len(said) > 1:
         refuse(
             f'format "{said[-1]}" of files is not supported',
-            hint="It is CSV, CSVWithNames, TSV, TSVWithNames, JSONEachRow or Parquet.",
+            hint="It must be CSV, CSVWithNames, TSV, TSVWithNames, JSONEachRow or Parquet.",
         )
     return {"connector": "file", **_FORMATS[said[0].lower()], **found}
 
@@ -191,5 +191,5 @@ def declared(reader: Reader, columns: Schema) -> tuple[Field, ...]:
     """The columns that were declared, or those that the reader knows. CONNECTOR_OPTION if there are none."""
     found = columns or reader.columns()
     if not found:
-        refuse("the columns have to be declared", hint="Write them behind the name: (id int, name string).")
+        refuse("the columns have to be declared", hint="Write them after the name: (id int, name string).")
     return tuple(found)

@@ -140,7 +140,7 @@ def _format(options: Options, name: str | None) -> Format:
         said = encode
     if said is not None:
         if said.lower() not in _FORMATS:
-            refuse(f'format "{said}" is not supported by connector file', hint="It is csv, json or parquet.")
+            refuse(f'format "{said}" is not supported by connector file', hint="It must be csv, json or parquet.")
         return _FORMATS[said.lower()]
     suffixes = Path((name or "").removesuffix(".gz")).suffix.lower().lstrip(".")
     if suffixes in _FORMATS:

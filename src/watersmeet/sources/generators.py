@@ -63,7 +63,7 @@ def duration_us(text: str, option: str) -> int:
     """Microseconds of `1h 30m`, `2 days` …; refuses anything else."""
     found = length_us(text)
     if found is None or set(text) & {"+", "-"}:
-        refuse(f'option {option} can\'t be "{text}"', hint="It is a duration such as 1h 30m, 2 days or 500ms.")
+        refuse(f'option {option} can\'t be "{text}"', hint="It must be a duration such as 1h 30m, 2 days or 500ms.")
     return found
 
 
@@ -131,7 +131,7 @@ class _FieldOptions:
         try:
             moment = dt.datetime.fromisoformat(text)
         except ValueError:
-            return refuse(f'option {self.name(option)} can\'t be "{text}"', hint="It is a time in ISO 8601.")
+            return refuse(f'option {self.name(option)} can\'t be "{text}"', hint="It must be a time in ISO 8601.")
         moment = moment.replace(tzinfo=moment.tzinfo or dt.UTC)
         return (moment - dt.datetime.fromtimestamp(0, dt.UTC)) // dt.timedelta(microseconds=1)
 
@@ -140,7 +140,7 @@ class _FieldOptions:
         try:
             return Decimal(default if text is None else text.strip())
         except InvalidOperation:
-            return refuse(f'option {self.name(option)} can\'t be "{text}"', hint="It is a number.")
+            return refuse(f'option {self.name(option)} can\'t be "{text}"', hint="It must be a number.")
 
     def finish(self) -> None:
         self._options.finish("datagen")
@@ -164,7 +164,7 @@ def _number(kind: SqlType, options: _FieldOptions) -> Generator:
         scaled = value.scaleb(scale)
         limit = 1 << (kind.arrow.bit_width - 1) if kind.is_integer else min(_INT64, 10**kind.arrow.precision)
         if scaled != int(scaled) or not -limit <= scaled < limit:
-            refuse(f"option {options.name(option)} can't be {value}", hint=f"It is a value of type {kind.sql}.")
+            refuse(f"option {options.name(option)} can't be {value}", hint=f"It must be a value of type {kind.sql}.")
     return _Whole(kind, int(low.scaleb(scale)), int(high.scaleb(scale)), scale, sequence, seed)
 
 
@@ -245,7 +245,9 @@ class _Time:
         self._max_past_us = options.duration_us("max_past", DAY_US)
         mode = options.text("max_past_mode") or "absolute"
         if mode not in ("absolute", "relative"):
-            refuse(f'option {options.name("max_past_mode")} can\'t be "{mode}"', hint="It is absolute or relative.")
+            refuse(
+                f'option {options.name("max_past_mode")} can\'t be "{mode}"', hint="It must be absolute or relative."
+            )
         self._relative = mode == "relative"
         self._base_us = options.moment_us("basetime")
 

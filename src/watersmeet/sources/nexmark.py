@@ -92,7 +92,8 @@ def check_columns(columns: Sequence[Field], chosen: str | None) -> None:
             )
         if column.type != wanted:
             refuse(
-                f'column "{column.name}" of connector nexmark can\'t be {column.type.sql}', hint=f"It is {wanted.sql}."
+                f'column "{column.name}" of connector nexmark can\'t be {column.type.sql}',
+                hint=f"It must be {wanted.sql}.",
             )
 
 

@@ -30,7 +30,7 @@ class Options:
         present = [n for n in names if n in self._given]
         self._taken.update(present)
         if len({self._given[n] for n in present}) > 1:
-            refuse(f"options {' and '.join(present)} say different things", detail="They mean the same option.")
+            refuse(f"options {' and '.join(present)} contradict each other", detail="They mean the same option.")
         return self._given[present[0]] if present else None
 
     def choice(self, *names: str, among: Iterable[str], default: str) -> str:
@@ -39,7 +39,7 @@ class Options:
         if value is None:
             return default
         if value.lower() not in among:
-            refuse(f'option {names[0]} can\'t be "{value}"', hint="It is one of " + ", ".join(sorted(among)) + ".")
+            refuse(f'option {names[0]} can\'t be "{value}"', hint="It must be one of " + ", ".join(sorted(among)) + ".")
         return value.lower()
 
     def flag(self, *names: str) -> bool | None:
@@ -51,7 +51,7 @@ class Options:
             return True
         if value.lower() in _FALSE:
             return False
-        return refuse(f'option {names[0]} can\'t be "{value}"', hint="It is true or false.")
+        return refuse(f'option {names[0]} can\'t be "{value}"', hint="It must be true or false.")
 
     def integer(
         self, *names: str, default: int | None = None, minimum: int | None = None, maximum: int | None = None
@@ -63,11 +63,11 @@ class Options:
         try:
             number = int(value)
         except ValueError:
-            return refuse(f'option {names[0]} can\'t be "{value}"', hint="It is a whole number.")
+            return refuse(f'option {names[0]} can\'t be "{value}"', hint="It must be a whole number.")
         if minimum is not None and number < minimum:
-            refuse(f"option {names[0]} can't be {number}", hint=f"It is {minimum} or more.")
+            refuse(f"option {names[0]} can't be {number}", hint=f"It must be {minimum} or more.")
         if maximum is not None and number > maximum:
-            refuse(f"option {names[0]} can't be {number}", hint=f"It is {maximum} or less.")
+            refuse(f"option {names[0]} can't be {number}", hint=f"It must be {maximum} or less.")
         return number
 
     def character(self, *names: str, default: str, empty: bool = False) -> str:
@@ -78,7 +78,7 @@ class Options:
         value = "\t" if value.lower() in ("\\t", "tab") else value
         if (not value and empty) or (len(value) == 1 and value.isascii() and value not in "\r\n"):
             return value
-        return refuse(f'option {names[0]} can\'t be "{value}"', hint="It is one ASCII character.")
+        return refuse(f'option {names[0]} can\'t be "{value}"', hint="It must be one ASCII character.")
 
     def under(self, prefix: str) -> dict[str, str]:
         """All options whose names start with `prefix`, without it."""

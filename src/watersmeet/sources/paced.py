@@ -92,7 +92,7 @@ class PacedSource:
                 raise error(
                     "DATABASE_DAMAGED",
                     f"slices {self._slices} to {piece.ordinal - 1} of source {self.relation_id} are missing",
-                    detail="Rows would be made twice or never.",
+                    detail="Rows would be generated twice or not at all.",
                 )
             self._slices += 1
             self._rows = piece.end

@@ -134,7 +134,7 @@ class SeenFiles:
                         raise error(
                             "DATABASE_DAMAGED",
                             f"slices {self.slices} to {piece.ordinal - 1} of source {piece.relation} are missing",
-                            detail="A slice would be read twice or never.",
+                            detail="A slice would be read twice or not at all.",
                         )
                     self._apply(piece)
         except sqlite3.Error as cause:

@@ -259,7 +259,7 @@ def test_meaning_with_nulls_and_without_rows(condition, inner):
                 "error[SCALAR_SUBQUERY_ROWS] 21000: Scalar subquery might produce more than one row.\n"
                 "LINE 1: SELECT id FROM c WHERE k > (SELECT cid FROM o)\n                                    "
                 "       ^^^^^^^^^^\n"
-                "hint: Aggregate without GROUP BY, or ask for a whole key with =."
+                "hint: Aggregate without GROUP BY, or compare a whole key with =."
             ),
         ),
         (
@@ -290,7 +290,7 @@ def test_refused(condition, error):
         ("(id, k) NOT IN (SELECT oid, cid FROM o)", "NOT IN of rows that can be NULL"),
         (
             "EXISTS (SELECT 1 FROM o HAVING max(c.k) > 1)",
-            "an aggregate function of columns of the query around it alone",
+            "an aggregate function of columns of an outer query alone",
         ),
         ("(id, k) = (SELECT oid, cid FROM o WHERE oid = 1)", "the expression (id, k)"),
         ("(k = 1) < ANY (SELECT amount > 1 FROM o)", "an ordered comparison with values of type boolean"),

@@ -250,14 +250,14 @@ def test_no_script_is_run_if_one_of_them_can_not_be_read(call, tmp_path):
     assert "b.sql:2:" in result.stderr
     assert not (tmp_path / "db").exists()
     (tmp_path / "empty").mkdir()
-    assert "empty has no file *.sql" in call("run", "empty", *INPROCESS).stderr
+    assert "empty has no *.sql files" in call("run", "empty", *INPROCESS).stderr
 
 
 def test_a_file_that_is_no_text(call, tmp_path):
     (tmp_path / "x.sql").write_bytes(b"SELECT '\xff'")
     result = call("run", "x.sql", *INPROCESS)
     assert result.exit_code == 1
-    assert "is not a text in UTF-8" in result.stderr
+    assert "is not UTF-8 text" in result.stderr
 
 
 @pytest.fixture

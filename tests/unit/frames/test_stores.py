@@ -93,5 +93,5 @@ def test_lengths_of_time():
         with pytest.raises(Error, match="too long"):
             duration_us(long, "x")
     for bad in ("1 month", "1mo", "5", "", "1 minute 3"):
-        with pytest.raises(Error, match="no length of time"):
+        with pytest.raises(Error, match="not a length of time"):
             duration_us(bad, "x")

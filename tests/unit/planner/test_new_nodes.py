@@ -305,7 +305,7 @@ def test_the_sides_of_a_new_join_are_spread_by_its_keys():
 
 def test_a_new_join_in_a_subquery_does_not_read_what_is_around_it():
     inner = near(where(scan("a"), "a.k = c.k"), scan("b"))
-    with pytest.raises(NotSupportedError, match="a near join that reads columns of the query around it"):
+    with pytest.raises(NotSupportedError, match="a near join that reads columns of an outer query"):
         unnest(Apply(scan("c"), inner, "inner"))
     tree = unnest(Apply(near(scan("a"), scan("b"), "left"), where(scan("c"), "c.k = a.y"), "inner"))
     assert not any(isinstance(n, Apply) for n in walk(tree))

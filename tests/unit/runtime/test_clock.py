@@ -66,7 +66,7 @@ def test_when_rows_came_is_not_made_anew(tmp_path):
         )
         rows = connection.execute("SELECT k FROM v").fetchall()
         assert len(rows) == 5
-    with pytest.raises(Error, match="When its rows came"):
+    with pytest.raises(Error, match="When its rows arrived"):
         watersmeet.connect(tmp_path / "db", runtime="inprocess", rebuild=True)
     with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
         assert connection.execute("SELECT k FROM v").fetchall() == rows

@@ -343,7 +343,7 @@ def test_views_that_look_up_are_not_made_anew_unless_they_were_stopped(tmp_path)
         )
         connection.execute(f"CREATE MATERIALIZED VIEW v AS {DIRECT}, join_max_buffered_bytes = 2000")
         orders(connection, ("o1", "p1"))
-    assert refused_rebuild(tmp_path / "db").message == "the state of a view with a temporal join can't be made anew"
+    assert refused_rebuild(tmp_path / "db").message == "the state of a view with a temporal join can't be rebuilt"
     with connect(tmp_path / "db", replace_connectors=True) as connection:
         products(connection, *((f"p{i}", f"name {i}") for i in range(500)))
         connection.execute("FLUSH")

@@ -73,7 +73,7 @@ def until(condition):
 def test_the_id_is_told(connection):
     cursor = connection.execute("SUBSCRIBE TO SELECT i FROM s")
     (name,) = shown(connection)
-    assert cursor.notices == (f"RECOVER FROM '{name}' goes on with this query, UNSUBSCRIBE TO ends it",)
+    assert cursor.notices == (f"RECOVER FROM '{name}' continues this query, UNSUBSCRIBE TO ends it",)
     assert cursor.statusmessage == "SUBSCRIBE"
 
 

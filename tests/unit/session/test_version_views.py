@@ -188,7 +188,7 @@ REFUSED = [
     (
         "DATATYPE_MISMATCH",
         "SELECT 1 AS x FROM orders o JOIN rates FOR SYSTEM_TIME AS OF o.id r ON o.k = r.k",
-        "type integer is no moment",
+        "type integer can.t be compared with version times",
     ),
     (
         "DATATYPE_MISMATCH",

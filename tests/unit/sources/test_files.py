@@ -383,7 +383,7 @@ def test_an_idle_source_seldom_looks_and_then_only_at_recent_files(
         ({"path": ".", "format": "csv", "max_rows_per_epoch": "0"}, "can't be 0"),
         ({"path": ".", "format": "csv", "csv__header": "maybe"}, "can't be"),
         ({"path": ".", "format": "csv", "csv__header": "true", "without_header": "true"}, "contradict"),
-        ({"path": ".", "posix_fs__root": "/", "format": "csv"}, "different things"),
+        ({"path": ".", "posix_fs__root": "/", "format": "csv"}, "contradict each other"),
     ],
 )
 def test_options_that_can_not_work_are_refused(options: dict[str, str], message: str) -> None:

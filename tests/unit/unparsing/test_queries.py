@@ -383,7 +383,7 @@ def test_refused(sql, error):
 @pytest.mark.parametrize(
     ("sql", "message"),
     [
-        ("SELECT k FROM a GROUP BY k WITH ROLLUP", "WITH ROLLUP behind GROUP BY is not supported"),
+        ("SELECT k FROM a GROUP BY k WITH ROLLUP", "WITH ROLLUP after GROUP BY is not supported"),
         ("SELECT k FROM a GROUP BY k WITH TOTALS", "WITH TOTALS in GROUP BY is not supported"),
         ("SELECT k FROM a GROUP BY ALL", "ALL in GROUP BY is not supported"),
         ("SELECT k FROM a FETCH FIRST 10 PERCENT ROWS ONLY", "FETCH … PERCENT is not supported"),

@@ -136,7 +136,7 @@ class Grouping(Context):
         bound = bind_call(call, self._inside)
         read = frozenset[str]().union(*(s.columns for s in bound.scalars))
         if read and read <= self.below.scope.ids_around:
-            raise self.not_supported("an aggregate function of columns of the query around it alone", node)
+            raise self.not_supported("an aggregate function of columns of an outer query alone", node)
         value = self._add(bound, call.name, nullable=bound.function != "count")
         if bound.argument is None or not self._may_have_none(bound):
             return value

@@ -151,7 +151,7 @@ class _Sides:
         if kind.name in _UNORDERED:
             raise self.ctx.error(
                 "DATATYPE_MISMATCH",
-                f"values of type {kind.sql} are never near each other",
+                f"values of type {kind.sql} have no distance from each other",
                 part,
                 hint="Compare numbers, strings, dates or times.",
             )

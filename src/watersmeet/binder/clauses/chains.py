@@ -155,7 +155,7 @@ class Chain:
         if node.side.upper() in ("RIGHT", "FULL"):
             raise error(
                 "SYNTAX_ERROR",
-                f"a function that reads columns can't stand right of {node.side.upper()} JOIN",
+                f"a function that reads columns can't be the right side of {node.side.upper()} JOIN",
                 sql=self.env.text,
                 span=place_of(call.calls[0][2]),
                 detail="The combining JOIN type must be INNER or LEFT for a LATERAL reference.",

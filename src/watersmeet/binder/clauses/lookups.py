@@ -61,7 +61,7 @@ def check_clause(node: exp.Table, env: Environment) -> None:
     if moment is not None and moment.find(exp.Column) is None:
         raise error(
             "FEATURE_NOT_SUPPORTED",
-            "FOR SYSTEM_TIME AS OF any moment but PROCTIME() or a time of the left side is not supported",
+            "FOR SYSTEM_TIME AS OF anything but PROCTIME() or a time of the left side is not supported",
             sql=env.text,
             span=place_of(node),
         )
@@ -105,7 +105,7 @@ def versions(scan: Scan, node: exp.Table, env: Environment, binding: Binding) ->
         detail = f"It is {one(named.family)}." if not isinstance(named, Table) else f"It has {' and '.join(lacking)}."
         raise error(
             "TEMPORAL_RIGHT_SIDE",
-            f'"{named.name}" has no versions that could be joined as of a time of the left side',
+            f'"{named.name}" has no versions to join as of a time of the left side',
             sql=env.text,
             span=place_of(node),
             detail=detail,
@@ -194,7 +194,7 @@ def _as_of(
     if common_type([value.type, since.type]) != since.type:
         raise ctx.error(
             "DATATYPE_MISMATCH",
-            f"a value of type {value.type.sql} is no moment for versions with times of type {since.type.sql}",
+            f"a value of type {value.type.sql} can't be compared with version times of type {since.type.sql}",
             moment,
             hint=f"Cast it to {since.type.sql}." if value.type.name in TIME_TYPES else None,
         )
@@ -228,7 +228,7 @@ def _check_key(pair: KeyPair | None, column: Column, right: Versions, node: exp.
     if pair is None:
         raise ctx.error(
             "TEMPORAL_KEY",
-            f'a join with the versions of "{name}" needs an equality with its whole primary key',
+            f'a join with the versions of "{name}" needs equalities with its whole primary key',
             node,
             detail=f'There is none with "{column.name}".',
             hint=_KEY_HINT,

@@ -233,7 +233,7 @@ class Subqueries:
                 "SCALAR_SUBQUERY_ROWS",
                 "Scalar subquery might produce more than one row.",
                 node,
-                hint="Aggregate without GROUP BY, or ask for a whole key with =.",
+                hint="Aggregate without GROUP BY, or compare a whole key with =.",
             )
         self._pending.append(partial(Apply, right=right, kind="left", span=place_of(node), arrival=self._arrival))
         (column,) = right.columns

@@ -147,7 +147,7 @@ class Windows:
             raise ctx.not_supported("DISTINCT in a window function", node)
         if ranked:
             if condition is not None:
-                raise ctx.not_supported("FILTER for a window function that is no aggregate", node)
+                raise ctx.not_supported("FILTER for a window function that is not an aggregate", node)
             return self._ranked(name, parts, node, order, definition, ctx)
         return self._aggregate(name, node, condition, order, definition, ctx)
 

@@ -320,7 +320,7 @@ class Selecting:
         for word in ("rollup", "cube"):
             for part in group.args.get(word) or ():
                 hint = f"Write GROUP BY {word.upper()} (…)."
-                raise not_supported(f"WITH {word.upper()} behind GROUP BY", part, self.env, hint=hint)
+                raise not_supported(f"WITH {word.upper()} after GROUP BY", part, self.env, hint=hint)
         check_arguments(group, frozenset({"expressions"}), self.env.text, "GROUP BY")
 
     def _group_item(self, node: exp.Expression, below: ScopeContext, scope: Scope) -> list[tuple[Value, str | None]]:

@@ -70,10 +70,10 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
         if column.name.startswith(("@", "_")) and column.name != KEY_COLUMN:
             raise error(
                 "INVALID_NAME",
-                f'a field can\'t be called "{column.name}"',
+                f'a field can\'t be named "{column.name}"',
                 sql=cursor.text,
                 span=places[i].span,
-                hint="Names that begin so are for record metadata: _key, _value, _meta.",
+                hint="Such names are reserved for record metadata: _key, _value, _meta.",
             )
     if not any(c.name == KEY_COLUMN for c in columns):
         if key_format not in _KEY_TYPES:
@@ -82,7 +82,7 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
                 f"the topic {name.name} needs a key",
                 sql=cursor.text,
                 span=name.span,
-                detail=f"{key_format} says nothing of its type.",
+                detail=f"{key_format} does not determine its type.",
                 hint="Declare it: _key int.",
             )
         columns = [Field(KEY_COLUMN, _KEY_TYPES[key_format], False), *columns]
@@ -217,7 +217,7 @@ def _timeout(value: str, cursor: Cursor, place: Span) -> int:
             f'{IDLE_TIMEOUT} can\'t be "{value}"',
             sql=cursor.text,
             span=place,
-            hint="It is an interval above zero of fixed length, such as '10s'.",
+            hint="It must be an interval above zero of fixed length, such as '10s'.",
         )
     return found
 
@@ -229,6 +229,6 @@ def _number(value: str, what: str, cursor: Cursor, place: Span) -> int:
             f'a topic can\'t have "{value}" {what}',
             sql=cursor.text,
             span=place,
-            hint="It is a whole number above 0.",
+            hint="It must be a whole number above 0.",
         )
     return int(value)

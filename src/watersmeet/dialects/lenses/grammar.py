@@ -160,7 +160,7 @@ def _adapt(tree: exp.Expression, sql: str) -> None:
         elif isinstance(node, exp.Insert) and node.args.get("with_"):
             raise error(
                 "SYNTAX_ERROR",
-                "INSERT can't stand behind WITH without a semicolon",
+                "INSERT can't follow WITH without a semicolon",
                 sql=sql,
                 span=place_of(node.this),
                 hint="Write WITH name AS (…); INSERT INTO topic SELECT ….",
@@ -229,7 +229,7 @@ def _read_facet(node: exp.Column, sql: str) -> None:
                 f"_meta.{node.name} is not supported",
                 sql=sql,
                 span=span,
-                hint="Records have no place in a partition here; _meta.timestamp is their time.",
+                hint="Records have no partition or offset here; _meta.timestamp is their time.",
             )
         raise error("UNDEFINED_COLUMN", f"_meta has no field {node.name}", sql=sql, span=span, hint="It has timestamp.")
     node.set("db", None)
@@ -248,7 +248,7 @@ def _read_value(node: exp.Column, sql: str) -> None:
             "_value as a whole is not supported",
             sql=sql,
             span=place_of(node),
-            hint="Select its fields, or all of them: *. Ask _value IS NULL for records without value.",
+            hint="Select its fields, or all of them: *. Use _value IS NULL to find records without a value.",
         )
     select = node.find_ancestor(exp.Select)
     adapt(asked, text_of(asked))

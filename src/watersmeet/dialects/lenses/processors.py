@@ -85,8 +85,8 @@ def _check_listed(cursor: Cursor) -> None:
         cursor.index += 1
     if cursor.at("SELECT", "STREAM") or cursor.at("SELECT", "TABLE"):
         raise not_supported(
-            "a list of fields in front of SELECT STREAM or TABLE",
+            "a list of fields before SELECT STREAM or TABLE",
             cursor.text,
             span_of(cursor.tokens[first : cursor.index]),
-            hint="Give the fields their names by AS; they are found by these.",
+            hint="Name the fields with AS; they are matched by name.",
         )

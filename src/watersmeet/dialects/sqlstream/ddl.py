@@ -135,10 +135,10 @@ def _read_pump(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statem
     if not is_marked(query):
         raise error(
             "SYNTAX_ERROR",
-            "a pump runs on: SELECT STREAM was expected",
+            "a pump runs until it is stopped: SELECT STREAM was expected",
             sql=cursor.text,
             span=place_of(query),
-            hint="INSERT INTO … SELECT without CREATE PUMP writes what is there once.",
+            hint="INSERT INTO … SELECT without CREATE PUMP writes the stored rows once.",
         )
     return CreatePump(
         **base,
@@ -172,7 +172,7 @@ def _read_stream(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Stat
         definition.refuse(
             "PRIMARY KEY of a stream",
             definition.key_span,
-            "Every row of a stream counts; CREATE TABLE keeps one of each key.",
+            "Every row of a stream counts; CREATE TABLE keeps one row for each key.",
         )
     for mark in definition.watermarks:
         definition.refuse("WATERMARK of a stream", mark.span, "The clock of a stream is the ROWTIME of its newest row.")

@@ -36,7 +36,7 @@ class _Writing:
         if self.left < 0:
             raise error(
                 "FEATURE_NOT_SUPPORTED",
-                "aliases of aliases that stand for so much are not supported",
+                "aliases that expand to such a large expression are not supported",
                 sql=self.text,
                 span=place_of(column),
             )
@@ -121,7 +121,7 @@ class _Select:
             if inner in around:
                 raise error(
                     "CYCLIC_ALIASES",
-                    f'the aliases "{inner}" and "{name}" stand for each other',
+                    f'the aliases "{inner}" and "{name}" refer to each other',
                     sql=self.writing.text,
                     span=place_of(column),
                     hint=f"A relation in front names the column: relation.{inner}.",

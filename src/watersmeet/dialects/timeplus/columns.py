@@ -26,7 +26,7 @@ def read_column(cursor: Cursor, earlier: Collection[str]) -> tuple[Field, Column
             "DUPLICATE_COLUMN", f'column "{name.name}" specified more than once', sql=cursor.text, span=name.span
         )
     if name.name == DELTA_COLUMN:
-        raise error("DUPLICATE_COLUMN", f'column "{DELTA_COLUMN}" is of the system', sql=cursor.text, span=name.span)
+        raise error("DUPLICATE_COLUMN", f'column "{DELTA_COLUMN}" is a system column', sql=cursor.text, span=name.span)
     kind = read_column_type(cursor)
     nullable = kind.nullable
     while not (cursor.done or cursor.at(",") or cursor.at(")") or cursor.at("DEFAULT")):

@@ -267,7 +267,7 @@ class _Stream:
         if given not in _MODES:
             raise error(
                 "INVALID_PARAMETER",
-                f'there is no mode "{given}" of streams',
+                f'there is no stream mode "{given}"',
                 sql=self.cursor.text,
                 span=self.mode_span,
                 hint=(
@@ -284,7 +284,7 @@ class _Stream:
             }
             raise error(
                 "INVALID_PARAMETER",
-                f'stream "{name.name}" of mode {mode} has a primary key',
+                f'stream "{name.name}" of mode {mode} can\'t have a primary key',
                 sql=self.cursor.text,
                 span=self.key[0].span,
                 hint=hints[mode],

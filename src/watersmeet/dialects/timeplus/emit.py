@@ -112,6 +112,6 @@ class _Clause:
             span_of(self.tokens),
             hint=(
                 "EMIT STREAM, CHANGELOG, PERIODIC 5s, ON UPDATE, and AFTER WINDOW CLOSE or WATERMARK [WITH DELAY "
-                "5s] exist."
+                "5s] are supported."
             ),
         )

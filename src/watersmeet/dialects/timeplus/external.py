@@ -174,7 +174,7 @@ def _lifetime(cursor: Cursor) -> int:
     if greatest is None or least > greatest:
         raise error(
             "INVALID_PARAMETER",
-            "LIFETIME has no greatest value, or one below the least",
+            "LIFETIME has no maximum, or one below its minimum",
             sql=cursor.text,
             span=span_of(cursor.tokens[end : end + 1]),
             hint="Write LIFETIME(MIN 1 MAX 10) or LIFETIME(10), in seconds.",

@@ -150,7 +150,7 @@ class Session:
         if self.database.read_only:
             raise error(
                 "READ_ONLY_SESSION",
-                f"{what} is not possible on a connection that only reads",
+                f"{what} is not possible on a read-only connection",
                 hint="Connect without read_only = True; one process at a time can write.",
             )
 

@@ -95,7 +95,7 @@ def _delay_us(statement: CreateRelation, mark: Watermark) -> int:
             mark,
             "INVALID_VALUE",
             "the delay of a watermark can't be negative",
-            detail="Then every row would be late as soon as it has come.",
+            detail="Otherwise every row would be late as soon as it arrives.",
             hint=_FORM,
         )
     return delay
@@ -115,7 +115,7 @@ def _option(statement: CreateRelation, name: str) -> int:
             statement.name_span,
             "CONNECTOR_OPTION",
             f'option {name} can\'t be "{text}"',
-            hint="It is an interval above zero of fixed length, such as '10 seconds'.",
+            hint="It must be an interval above zero of fixed length, such as '10 seconds'.",
         )
     return found
 

@@ -36,8 +36,8 @@ def in_order(session: Session, relation: Relation, rows: pa.Table) -> tuple[pa.T
     kept, rejected, last = _ordered(rows, relation.event_time.column, clock)
     if rejected:
         session.notice(
-            f'{rejected} row{"s" if rejected > 1 else ""} of "{relation.name}" rejected: before the rowtime '
-            f"of a row that came earlier"
+            f'{rejected} row{"s" if rejected > 1 else ""} of "{relation.name}" rejected: '
+            "a row with a later rowtime came before"
         )
     if transaction is not None:
         transaction.clocks[relation.id] = last

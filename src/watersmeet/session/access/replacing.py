@@ -45,15 +45,15 @@ def check_view(session: Session, statement: st.CreateView, old: Relation, new: R
                 "DATATYPE_MISMATCH",
                 f'{old.title} has the column "{before.name}" of type {before.type.sql}, the new one has '
                 f'"{now.name}" of type {now.type.sql} there',
-                hint="Columns may be added at the end only; else drop the view first.",
+                hint="Columns can only be added at the end. For other changes, drop the view first.",
             )
     if len(kept) < len(old.columns):
         raise error_at(
             statement,
             statement.name_span,
             "DATATYPE_MISMATCH",
-            f'{old.title} has the column "{old.columns[len(kept)].name}", the new one has not',
-            hint="Columns may be added at the end only; else drop the view first.",
+            f'{old.title} has the column "{old.columns[len(kept)].name}", the new one does not',
+            hint="Columns can only be added at the end. For other changes, drop the view first.",
         )
     filled = [r for r in catalog.dependents(old.id) if not isinstance(r, View) or isinstance(r, StoppedPump)]
     if filled and not is_same(old, new):
@@ -61,7 +61,7 @@ def check_view(session: Session, statement: st.CreateView, old: Relation, new: R
             statement,
             statement.name_span,
             "DEPENDENT_OBJECTS",
-            f"cannot replace {old.title} because other objects depend on the present one",
+            f"cannot replace {old.title} because other objects depend on it",
             detail=sentence(f"{r.reader} was filled through it" for r in filled),
             hint="Drop these first and create them again; do both in one transaction so that nobody misses them.",
         )

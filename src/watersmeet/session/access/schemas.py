@@ -22,7 +22,7 @@ def make_schema(session: Session, statement: CreateSchema) -> Result:
     word, name = session.semantics.schema_word, statement.name.name
     command = f"CREATE {word.upper()}"
     if "\0" in name or name == USER_SCHEMA:
-        raise error_at(statement, statement.name.span, "INVALID_NAME", f"a {word} can't be called so")
+        raise error_at(statement, statement.name.span, "INVALID_NAME", f"a {word} can't have this name")
     with session.database.guard:
         known = (*COMMON_NAMES, *session.catalog.schemas)
         same = next((s for s in known if s.lower() == name.lower()), None)

@@ -27,7 +27,7 @@ _SHARED: Final = (
         JOIN_ROWS_SETTING,
         "integer",
         str(MOST_JOIN_ROWS),
-        "Rows that each join of a new view may make in one epoch, or else the view fails; 0 is any number.",
+        "Rows that each join of a new view may make in one epoch, or else the view fails; 0 means no limit.",
         effect=True,
         least=0,
     ),

@@ -146,7 +146,7 @@ def taken_back(session: Session, relation: Relation, written: pa.Table) -> Chang
         raise error(
             "INVALID_VALUE",
             f'stream "{relation.shown}" has no row that one with {DELTA_COLUMN} = -1 takes back',
-            detail=f"That is so of {lacking} of {int(np.count_nonzero(~comes))} such rows; nothing was written.",
+            detail=f"This applies to {lacking} of {int(np.count_nonzero(~comes))} such rows; nothing was written.",
             hint="A row with this sign deletes one that is equal in all columns.",
         )
     stored = np.arange(len(comes)) < old.num_rows

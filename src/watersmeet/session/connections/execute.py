@@ -122,7 +122,7 @@ def execute_many(session: Session, text: str, rows: Sequence[Sequence[Any]], loc
 
 def _parsed(session: Session, text: str, parameters: Sequence[Any]) -> list[st.Statement]:
     if not isinstance(text, str):
-        raise error("INVALID_PARAMETER", f"a statement is a text, not {type(text).__name__}")
+        raise error("INVALID_PARAMETER", f"a statement must be a string, not {type(text).__name__}")
     if isinstance(parameters, (str, bytes)):
         raise error("INVALID_PARAMETER", "parameters must be a sequence of values, one for each question mark")
     return parse(text, session.dialect, parameters or ())

@@ -152,7 +152,7 @@ def _rename_column(session: Session, statement: RenameColumn, relation: Relation
             statement,
             old.span,
             "FEATURE_NOT_SUPPORTED",
-            f'RENAME of "{old.name}", which is of the system, is not supported',
+            f'RENAME of the system column "{old.name}" is not supported',
         )
     writing = [r for r in session.catalog.relations.values() if r.feeds == relation.id]
     if writing:

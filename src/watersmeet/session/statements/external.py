@@ -296,7 +296,11 @@ def _truth(statement: CreateDictionary, clause: Clause, name: str) -> bool:
     text = clause.options.get(name, "false").lower()
     if text not in _TRUTH:
         raise error_at(
-            statement, clause.span, "CONNECTOR_OPTION", f'option {name} can\'t be "{text}"', hint="It is true or false."
+            statement,
+            clause.span,
+            "CONNECTOR_OPTION",
+            f'option {name} can\'t be "{text}"',
+            hint="It must be true or false.",
         )
     return _TRUTH[text]
 

@@ -106,7 +106,7 @@ def _free_id(session: Session, request: emission_request.Request, text: str) -> 
             "DUPLICATE_OBJECT",
             f'a query with id "{wanted}" runs already' if wanted in runs else f'subscription "{wanted}" exists',
             sql=text,
-            hint=f"RECOVER FROM '{wanted}' goes on with it, UNSUBSCRIBE TO '{wanted}' ends it."
+            hint=f"RECOVER FROM '{wanted}' continues it, UNSUBSCRIBE TO '{wanted}' ends it."
             if wanted in kept
             else "Choose another query_id, or end that query: KILL QUERY.",
             code=216,

@@ -43,9 +43,7 @@ def create_function(session: Session, statement: CreateFunction) -> Result:
             hint="CREATE OR REPLACE FUNCTION replaces it.",
         )
     if not can_be_called(statement.name, session.dialect):
-        raise error_at(
-            statement, statement.name_span, "INVALID_NAME", f'a function can\'t be called "{statement.name}"'
-        )
+        raise error_at(statement, statement.name_span, "INVALID_NAME", f'a function can\'t be named "{statement.name}"')
     made = checked_body(
         SqlFunction(
             statement.name,

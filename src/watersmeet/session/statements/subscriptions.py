@@ -29,7 +29,7 @@ _RUNS: Final = 216
 def subscribe(session: Session, statement: Subscribe) -> Result:
     """SUBSCRIBE TO: starts a query that stays when its cursor is closed."""
     shown = ShownQuery(start_subscription(session, statement))
-    session.notice(f"RECOVER FROM '{shown.query.name}' goes on with this query, UNSUBSCRIBE TO ends it")
+    session.notice(f"RECOVER FROM '{shown.query.name}' continues this query, UNSUBSCRIBE TO ends it")
     return Result("SUBSCRIBE", shown.columns, running=shown)
 
 
@@ -71,7 +71,7 @@ def recover(session: Session, statement: Recover) -> RunningQuery:
             statement.id.span,
             "DUPLICATE_OBJECT",
             f'subscription "{name}" is being read',
-            hint=f"KILL QUERY '{name}' ends that; then RECOVER FROM goes on behind it.",
+            hint=f"KILL QUERY '{name}' ends that; then RECOVER FROM continues after the rows that were read.",
             code=_RUNS,
         )
     if (before := session.acknowledgements.pop(relation.id, None)) is not None:
@@ -82,7 +82,7 @@ def recover(session: Session, statement: Recover) -> RunningQuery:
             statement,
             statement.id.span,
             "SUBSCRIPTION_LOST",
-            f'subscription "{name}" can\'t go on: what came since it was read is no longer kept',
+            f'subscription "{name}" can\'t go on: the changes since it was last read are no longer kept',
             detail=f"{KEPT_COMMITS} commits and {KEPT_BYTES >> 20} MB of changes are kept without a reader.",
             hint=f"UNSUBSCRIBE TO '{name}', and subscribe again.",
         )

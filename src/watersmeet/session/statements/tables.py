@@ -99,7 +99,7 @@ def create_source(session: Session, statement: CreateSource) -> Result:
             statement,
             statement.name_span,
             "FEATURE_NOT_SUPPORTED",
-            "a source has no primary key",
+            "a source can't have a primary key",
             hint="CREATE TABLE … WITH (connector = …) keeps the last row of each key.",
         )
     add(

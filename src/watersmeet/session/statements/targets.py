@@ -36,7 +36,7 @@ def target_of(
             name.span,
             "FEATURE_NOT_SUPPORTED",
             f'a view INTO the stream "{stream.shown}", which it reads, is not supported',
-            detail="Each row that it writes would give another row.",
+            detail="Each row that it writes would produce another row.",
         )
     known = [c.name for c in stream.columns]
     targets = []

@@ -151,7 +151,7 @@ def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
             statement,
             statement.span,
             "FEATURE_NOT_SUPPORTED",
-            "a topic of a table without key is not supported",
+            "a topic of a table without a key is not supported",
             hint="Select one: expression AS _key.",
         )
     if statement.key_format is not None and not any(c.name == KEY_COLUMN for c in query.columns):

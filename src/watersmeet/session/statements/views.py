@@ -73,5 +73,5 @@ def _is_there(session: Session, statement: CreateMaterializedView) -> bool:
         return False
     if not is_same(existing, bind_view(session, statement).relation):
         return False
-    session.notice(f"{existing.title} is so already")
+    session.notice(f"{existing.title} already has this definition")
     return True

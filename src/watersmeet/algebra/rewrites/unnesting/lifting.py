@@ -92,9 +92,9 @@ class Lifting:
     def _(self, node: Binary) -> Lifted:
         raise error(
             "FEATURE_NOT_SUPPORTED",
-            f"{node.called} that reads columns of the query around it is not supported",
+            f"{node.called} that reads columns of an outer query is not supported",
             span=node.span,
-            hint="Join the two relations without them, and compare with them outside.",
+            hint="Join the two relations without these columns, and compare with them in the outer query.",
         )
 
     # -- the domain ---------------------------------------------------------------------------------------------

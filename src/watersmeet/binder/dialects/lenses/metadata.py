@@ -46,7 +46,7 @@ def scope_of_records(tree: Node, item: NamedItem, kind: RecordKind, layout: Reco
         if name != column.name and name in (*HIDDEN, *RESERVED):
             raise error(
                 "INVALID_NAME",
-                f'a list of names can\'t call field "{column.name}" "{name}"',
+                f'a list of names can\'t rename field "{column.name}" to "{name}"',
                 sql=env.text,
                 span=place_of(item.node),
                 hint="Select it by that name: expression AS _key sets the key.",
@@ -134,10 +134,10 @@ def _check_names(items: Sequence[Item], ctx: Context) -> None:
         if name in RESERVED:
             raise ctx.error(
                 "INVALID_NAME",
-                f'a field can\'t be called "{name}"',
+                f'a field can\'t be named "{name}"',
                 node,
                 hint=(
-                    f"Give it another name by AS. What a record has beside its fields can be selected as "
+                    f"Give it another name with AS. The key and the time of a record can be selected as "
                     f"{KEY_COLUMN} and {RECORD_TIME}."
                 ),
             )
@@ -169,7 +169,7 @@ def by_key(node: exp.Select, scope: Scope, text: str) -> exp.Group:
     if metadata.key is None:
         raise error(
             "COLUMN_NOT_GROUPED",
-            "records without key can't be grouped by it",
+            "records without a key can't be grouped by it",
             sql=text,
             span=place_of(node),
             hint="Add GROUP BY.",
@@ -198,7 +198,7 @@ def _join_and_group(place: exp.Expression, text: str) -> Error:
         "joining and grouping in one query is not supported",
         sql=text,
         span=place_of(place),
-        hint="Join in a query of WITH, and group by over that.",
+        hint="Join in a query of WITH, and group its result.",
     )
 
 
@@ -210,7 +210,7 @@ def check_select(node: exp.Select, text: str) -> None:
     if node.args.get("from_") is not None and not isinstance(node, RecordSelect) and node.parent is not None:
         raise error(
             "SYNTAX_ERROR",
-            "a query inside of one over records says STREAM or TABLE",
+            "a query inside a query over records must say STREAM or TABLE",
             sql=text,
             span=place_of(node),
             hint="Write SELECT STREAM or SELECT TABLE.",
@@ -222,7 +222,7 @@ def check_select(node: exp.Select, text: str) -> None:
             "a query joins two sources only",
             sql=text,
             span=place_of(joins[1]),
-            hint="Join the first two in a query of WITH, and that with the third one.",
+            hint="Join the first two in a query of WITH, and its result with the third one.",
         )
     group = node.args.get("group")
     grouped = group or next((e for e in node.expressions if has_aggregate(e, Context(text))), None)

@@ -53,7 +53,7 @@ def record_join(clause: JoinClause) -> Sourced:
             "a join with this item of FROM is not supported",
             sql=env.text,
             span=place_of(node),
-            hint="Topics and names of WITH can be joined.",
+            hint="Topics and queries of WITH can be joined.",
         )
     nature = _checked(node, one.nature, other.nature, env)
     if nature == "stream":

@@ -51,7 +51,7 @@ def bind_records(
     if nature == "table" and KEY_COLUMN not in by_name:
         raise error(
             "FEATURE_NOT_SUPPORTED",
-            f"the records of {relation.title} have no key: it is no table",
+            f"the records of {relation.title} have no key, so it can't be read as a table",
             sql=text,
             span=span,
             hint="Read it by SELECT STREAM.",
@@ -100,7 +100,7 @@ def _relation(
         if not isinstance(relation, Table) or relation.connector:
             raise error(
                 "FEATURE_NOT_SUPPORTED",
-                f'{relation.family} "{relation.name}" takes rows back: it is no stream',
+                f'{relation.family} "{relation.name}" deletes rows, so it can\'t be read as a stream',
                 sql=text,
                 span=span,
                 hint="Read it by SELECT TABLE.",

@@ -73,7 +73,7 @@ class LensesRules(DialectRules):
         if not any(c.name == KEY_COLUMN for c in query.columns):
             raise error(
                 "FEATURE_NOT_SUPPORTED",
-                "SELECT TABLE of records without key is not supported",
+                "SELECT TABLE of records without a key is not supported",
                 sql=text,
                 span=place_of(asked),
                 hint="Select one: expression AS _key.",
@@ -148,7 +148,7 @@ class LensesRules(DialectRules):
                 "WITHIN in a query without STREAM and TABLE is not supported",
                 sql=text,
                 span=place_of(within[0]),
-                hint="Say SELECT STREAM, or compare the times (_meta.timestamp) in ON.",
+                hint="Write SELECT STREAM, or compare the times (_meta.timestamp) in ON.",
             )
         if not isinstance(node, RecordSelect):
             return

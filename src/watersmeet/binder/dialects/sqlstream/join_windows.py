@@ -109,7 +109,10 @@ def join_window(node: exp.Window | None, env: Environment) -> JoinWindow:
     kind = "" if spec is None or spec.args.get("exclude") else spec.args.get("kind", "").upper()
     if kind not in ("RANGE", "ROWS"):
         raise ctx.error(
-            "SYNTAX_ERROR", "a window of a join is a RANGE or ROWS", node, hint="RANGE INTERVAL '1' MINUTE PRECEDING."
+            "SYNTAX_ERROR",
+            "a window of a join must be RANGE or ROWS",
+            node,
+            hint="RANGE INTERVAL '1' MINUTE PRECEDING.",
         )
     unit = unit_of(node, ctx, bind_value)
     if unit is not None:
@@ -144,7 +147,7 @@ def _number(value: exp.Expression | str | None, side: str | None, node: exp.Wind
     _check_side(value, side, ctx)
     if not isinstance(value, exp.Literal) or not value.is_int or int(value.name) > _MOST_ROWS:
         raise ctx.error(
-            "DATATYPE_MISMATCH", "the bound of a ROWS window is a whole number", value, hint="ROWS 5 PRECEDING."
+            "DATATYPE_MISMATCH", "the bound of a ROWS window must be a whole number", value, hint="ROWS 5 PRECEDING."
         )
     return int(value.name)
 
@@ -191,7 +194,7 @@ def _bound(
     if lengths is None or interval.type.name != "interval":
         raise ctx.error(
             "DATATYPE_MISMATCH",
-            "the bound of a RANGE window is a constant interval",
+            "the bound of a RANGE window must be a constant interval",
             value,
             hint="RANGE INTERVAL '1' MINUTE PRECEDING.",
         )

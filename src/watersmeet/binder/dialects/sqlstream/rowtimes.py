@@ -45,7 +45,7 @@ def check_stream(node: exp.Select, scope: Scope, env: Environment) -> None:
     if node.args.get("distinct"):
         raise not_supported("DISTINCT of a stream", node.args["distinct"], env)
     if scope.stream is not None and scope.stream.window is not None:
-        raise not_supported("a window over a stream that is joined with nothing", scope.stream.window, env)
+        raise not_supported("a window over a stream without a join", scope.stream.window, env)
     for called in [w for e in node.expressions for w in e.find_all(exp.Window)]:
         raise not_supported(
             "a window function over a stream",
@@ -74,7 +74,7 @@ def over(scope: Scope, node: exp.Expression, env: Environment) -> Scope:
             "a window over a table is not supported",
             sql=env.text,
             span=place_of(window),
-            detail="It is no stream: none of its columns has a watermark.",
+            detail="It is not a stream: none of its columns has a watermark.",
             hint="Leave OVER out.",
         )
     return replace(scope, stream=replace(scope.stream, window=window))
@@ -129,7 +129,7 @@ def with_rowtime(
                 sql=text,
                 span=place_of(node),
                 detail="Later rows may have lower values in this column.",
-                hint="A TIMESTAMP column of a stream can be the ROWTIME, as it is, and the rowtime of the query, also "
+                hint="Use a TIMESTAMP column of a stream unchanged, or the rowtime of the query, also "
                 "rounded down by FLOOR(… TO HOUR).",
             )
     rowtime = scope.stream.rowtime

@@ -93,7 +93,7 @@ class SqlstreamRules(DialectRules):
         if window is not None:
             raise error(
                 "FEATURE_NOT_SUPPORTED",
-                "a window of a join in a query that ends is not supported",
+                "a window of a join in a bounded query is not supported",
                 sql=text,
                 span=place_of(window),
                 detail="Stored rows are joined as a whole.",
@@ -124,7 +124,7 @@ class SqlstreamRules(DialectRules):
             if isinstance(node, StreamSelect):
                 raise error(
                     "FEATURE_NOT_SUPPORTED",
-                    "SELECT STREAM of what is no stream is not supported",
+                    "SELECT STREAM without a stream in FROM is not supported",
                     sql=env.text,
                     span=place_of(node.word),
                     detail="Nothing in FROM has a ROWTIME, and a table is not tailed as a stream.",

@@ -31,7 +31,9 @@ def check_functions(node: exp.Expression, env: Environment) -> None:
         )
     named = node.args.get("db") is None and name_of(node.this) in env.ctes
     if named and (node.is_stored or node.keys is not None):
-        raise not_supported("table() or changelog() of a name of WITH", node, env, hint="Write it inside of WITH.")
+        raise not_supported(
+            "table() or changelog() of a query of WITH", node, env, hint="Write it inside the query of WITH."
+        )
 
 
 def changelog(

@@ -63,7 +63,7 @@ def with_places(query: exp.Expression, text: str) -> tuple[exp.Expression, tuple
             "a select list without a column of a stream is not supported",
             sql=text,
             span=place_of(items[0]),
-            hint="Name a column beside it.",
+            hint="Select a column of a stream, too.",
         )
     places = []
     for i, item in enumerate(items):

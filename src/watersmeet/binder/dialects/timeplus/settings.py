@@ -89,7 +89,7 @@ def with_settings(query: exp.Expression, text: str) -> tuple[exp.Expression, Map
                 f'setting {name} can\'t be "{value}"',
                 sql=text,
                 span=place_of(node),
-                hint=("It is a whole number." if name in _ZERO else "Write a whole number above 0.")
+                hint=("It must be a whole number." if name in _ZERO else "Write a whole number above 0.")
                 if wanted is None
                 else "Choose one of " + ", ".join(wanted) + ".",
             )

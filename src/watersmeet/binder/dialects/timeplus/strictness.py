@@ -222,7 +222,7 @@ def _check_direct(joined: Join, node: exp.Join, env: Environment, binding: Bindi
             f"'{_shown(right, binding)}' can't be looked up by a direct join",
             sql=env.text,
             span=place,
-            hint="A mutable stream can, and a dictionary.",
+            hint="A mutable stream or a dictionary can.",
         )
     assert isinstance(right, Scan)
     names = {c.id: n for c, n in zip(right.outputs, right.source_names, strict=True)}

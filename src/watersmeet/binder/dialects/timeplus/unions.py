@@ -19,6 +19,6 @@ def check_said(node: exp.SetOperation, env: Environment) -> None:
             "Expected ALL or DISTINCT in SelectWithUnion query; because setting (union_default_mode) is empty",
             sql=env.text,
             span=own_place(union),
-            hint="Write UNION ALL or UNION DISTINCT, or SETTINGS union_default_mode = 'ALL' behind the query.",
+            hint="Write UNION ALL or UNION DISTINCT, or SETTINGS union_default_mode = 'ALL' after the query.",
             code=558,
         )
