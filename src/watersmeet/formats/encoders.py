@@ -1,0 +1,379 @@
+"""From the changes of a relation to messages.
+
+Law: what `encode` gives depends on the rows, their diffs and the time alone; the same portion gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.catalog import MessageFormat
+from watersmeet.catalog.parts import Encoding
+from watersmeet.errors import error
+from watersmeet.formats.base import Numbers
+from watersmeet.formats.valuetexts import JsonStyle
+from watersmeet.formats.writers import (
+    Writer,
+    bytes_writer,
+    concatenated,
+    csv_writer,
+    integer_writer,
+    json_writer,
+    spread,
+    string_writer,
+    tsv_writer,
+)
+from watersmeet.types import Schema, SqlType
+
+_TRUE: Final = ("true", "t", "1", "yes", "on")
+_FALSE: Final = ("false", "f", "0", "no", "off")
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Messages in their order. keys, values: binary; NULL for a message without one. headers: list<struct<key: string,
+    value: binary>>, None if no message has any.
+    """
+
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+    headers: pa.ListArray | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+class Encoder(Protocol):
+    """Changes of one relation to messages. Not thread-safe."""
+
+    def encode(self, rows: pa.Table, diff: Numbers, time_us: int) -> Encoded:
+        """The messages of a consolidated change. rows: columns by their names. diff: how often each came (+) or went.
+
+        time_us: of the commit, microseconds since 1970 (UTC). Raises OSError if it needs something that can't be had
+        for now, an `Error` for a row that can't ever be written.
+        """
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where messages go, as far as they name it: the topic, and what the rows are called here."""
+
+    topic: str = ""
+    database: str = ""
+    relation: str = ""
+
+
+def open_encoder(
+    columns: Schema,
+    key: tuple[str, ...],
+    format: MessageFormat,  # noqa: A002 - the word of SQL
+    destination: Destination,
+    *,
+    force_append_only: bool = False,
+    parts: Mapping[str, str] | None = None,
+) -> Encoder:
+    """The encoder of `format`.
+
+    key: names of the columns that are the key of messages; none: messages have no key, which only plain rows can do.
+    force_append_only: plain rows leave out what was deleted; without it a deletion is an error. parts: by column, the
+    part of a message that it is: key, header:<name>, or one that a broker gives (offset …), which is not written. Other
+    columns are the value.
+
+    CONNECTOR_OPTION for what can't be encoded so. LIBRARY_MISSING.
+    """
+    parts = parts or {}
+    written = tuple(c for c in columns if c.name not in parts)
+    own_keys = tuple(c for c in columns if parts.get(c.name) == "key")
+    keyed = own_keys or tuple(_column(columns, name) for name in key)
+    headers = {name.removeprefix("header:"): column for column, name in parts.items() if name.startswith("header:")}
+    if format.rows == "debezium":
+        if not keyed:
+            raise _needs_key("DEBEZIUM")
+        if format.encoding != "json":
+            raise error("FEATURE_NOT_SUPPORTED", f"FORMAT DEBEZIUM ENCODE {format.encoding.upper()} for a sink")
+        return _Debezium(written, keyed, format, destination)
+    keys = _key_writer(keyed, format, destination, is_own=bool(own_keys)) if keyed else None
+    values = open_writer(written, format.encoding, format.options, destination)
+    if format.rows == "upsert":
+        if keys is None:
+            raise _needs_key("UPSERT")
+        return _Upsert(keys, values, headers)
+    if format.rows == "plain":
+        return _Plain(keys, values, headers, force_append_only=force_append_only)
+    raise error("FEATURE_NOT_SUPPORTED", f"FORMAT {format.rows.upper()} for a sink")
+
+
+def open_writer(
+    columns: Schema, encoding: Encoding, options: Mapping[str, str], destination: Destination, *, part: str = "value"
+) -> Writer:
+    """The writer of values in `encoding`. part: value or key, which a schema registry keeps apart."""
+    if encoding == "json":
+        connected = flag(options, "schemas.enable", default=False)
+        writer = json_writer(columns, JsonStyle.of(options, date="days_from_epoch" if connected else "days_from_ce"))
+        if not connected:
+            return writer
+        schema = _connect_struct(columns, f"{destination.database}.{destination.relation}")
+        return _Wrapped(b'{"schema":' + _dumped(schema) + b',"payload":', writer)
+    if encoding == "csv":
+        return csv_writer(columns, options.get("delimiter", ","))
+    if encoding == "tsv":
+        return tsv_writer(columns)
+    if encoding == "string":
+        return string_writer(columns)
+    if encoding == "bytes":
+        return bytes_writer(columns)
+    if encoding in ("int", "long"):
+        return integer_writer(columns, 4 if encoding == "int" else 8)
+    del part
+    raise error("FEATURE_NOT_SUPPORTED", f"ENCODE {encoding.upper()} for a sink")
+
+
+def flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    """A Boolean option. CONNECTOR_OPTION if it is neither true nor false."""
+    asked = options.get(name, "").lower()
+    if not asked:
+        return default
+    if asked not in (*_TRUE, *_FALSE):
+        raise error("CONNECTOR_OPTION", f"{name} has to be true or false, not '{options[name]}'")
+    return asked in _TRUE
+
+
+def _column(columns: Schema, name: str) -> Any:
+    return next(c for c in columns if c.name == name)
+
+
+def _needs_key(form: str) -> Exception:
+    return error(
+        "CONNECTOR_OPTION",
+        f"FORMAT {form} needs a key",
+        hint="Name its columns: primary_key = 'a, b'.",
+    )
+
+
+def _key_writer(columns: Schema, format: MessageFormat, destination: Destination, *, is_own: bool) -> Writer:  # noqa: A002
+    """is_own: the key is a column of its own, which is written as it is unless the format says how."""
+    options = {n: v for n, v in format.options.items() if n != "schemas.enable" or format.key_encoding is None}
+    options |= {n.removeprefix("key."): v for n, v in format.options.items() if n.startswith("key.")}
+    encoding = format.key_encoding
+    if encoding is None:
+        encoding = ("bytes" if columns[0].type.name == "bytea" else "string") if is_own else format.encoding
+    return open_writer(columns, encoding, options, destination, part="key")
+
+
+class _Wrapped:
+    """JSON of Kafka Connect: the schema beside each value."""
+
+    def __init__(self, before: bytes, inner: Writer) -> None:
+        self._before = before
+        self._inner = inner
+
+    def write(self, rows: pa.Table) -> pa.BinaryArray:
+        return concatenated([self._before, self._inner.write(rows), b"}"])
+
+
+class _Plain:
+    """A message for each row that came, as often as it came."""
+
+    def __init__(
+        self, keys: Writer | None, values: Writer, headers: Mapping[str, str], *, force_append_only: bool
+    ) -> None:
+        self._keys, self._values, self._headers = keys, values, headers
+        self._force_append_only = force_append_only
+
+    def encode(self, rows: pa.Table, diff: Numbers, time_us: int) -> Encoded:
+        del time_us
+        came = diff > 0
+        if not self._force_append_only and not came.all():
+            raise error(
+                "INVALID_VALUE",
+                "a row was deleted, which a sink that only appends can't say",
+                hint="force_append_only = 'true' leaves deletions out; FORMAT UPSERT writes them.",
+            )
+        if not came.all() or (diff != 1).any():
+            rows = rows.take(pa.array(np.repeat(np.arange(len(diff)), np.maximum(diff, 0))))
+        keys = self._keys.write(rows) if self._keys else pa.nulls(len(rows), pa.binary())
+        return Encoded(keys, self._values.write(rows), _headers(rows, self._headers))
+
+
+@dataclass(frozen=True)
+class _Changed:
+    """What became of keys, in the order in which they first occur. first: the place of any row of each key. gone, came:
+    the place of its last row that went, or came; -1: none did.
+    """
+
+    first: npt.NDArray[np.int64]
+    gone: npt.NDArray[np.int64]
+    came: npt.NDArray[np.int64]
+
+
+def _changed(keys: pa.BinaryArray, diff: Numbers) -> _Changed:
+    """Keys are equal if their bytes are, which is how brokers compare them."""
+    coded = keys.dictionary_encode(null_encoding="encode")
+    codes = coded.indices.to_numpy(zero_copy_only=False)
+    found = []
+    for of in (np.arange(len(diff))[::-1], np.flatnonzero(diff < 0), np.flatnonzero(diff > 0)):
+        last = np.full(len(coded.dictionary), -1, np.int64)
+        last[codes[of]] = of
+        found.append(last)
+    return _Changed(*found)
+
+
+class _Upsert:
+    """A message for each key that changed: its new row, or none if it has no row any more."""
+
+    def __init__(self, keys: Writer, values: Writer, headers: Mapping[str, str]) -> None:
+        self._keys, self._values, self._headers = keys, values, headers
+
+    def encode(self, rows: pa.Table, diff: Numbers, time_us: int) -> Encoded:
+        del time_us
+        keys = self._keys.write(rows)
+        changed = _changed(keys, diff)
+        is_there = changed.came >= 0
+        if len(changed.first) == len(rows) and is_there.all():
+            return Encoded(keys, self._values.write(rows), _headers(rows, self._headers))
+        there = np.flatnonzero(is_there)
+        values = self._values.write(rows.take(pa.array(changed.came[there])))
+        places = pa.array(np.where(is_there, changed.came, changed.first))
+        headers = _headers(rows.take(places), self._headers)
+        return Encoded(keys.take(places), spread(values, there, len(is_there)), headers)
+
+
+class _Debezium:
+    """Debezium's envelopes in JSON: for each key that changed what it was and is; behind a deletion a tombstone."""
+
+    def __init__(self, columns: Schema, key: Schema, format: MessageFormat, destination: Destination) -> None:  # noqa: A002
+        options = format.options
+        style = JsonStyle.of(options, date="days_from_epoch")
+        self._values = json_writer(columns, style)
+        enabled = flag(options, "schemas.enable", default=True)
+        prefix = f"RisingWave.{destination.database}.{destination.relation}"
+        is_json = format.key_encoding in (None, "json")
+        self._keys = json_writer(key, style) if is_json else _key_writer(key, format, destination, is_own=False)
+        key_schema = _dumped(_connect_struct(key, f"{prefix}.Key"))
+        self._key_parts = (b'{"schema":' + key_schema + b',"payload":', b"}") if is_json and enabled else None
+        envelope = _dumped(_debezium_schema(columns, prefix))
+        self._before = b'{"schema":' + envelope + b',"payload":{"before":' if enabled else b'{"before":'
+        self._after = b"}}" if enabled else b"}"
+        self._source = {"db": destination.database, "table": destination.relation}
+
+    def encode(self, rows: pa.Table, diff: Numbers, time_us: int) -> Encoded:
+        keys = self._keys.write(rows)
+        changed = _changed(keys, diff)
+        texts = self._values.write(rows)
+        null = pa.scalar(b"null", pa.binary())
+        before = pc.fill_null(texts.take(_or_null(changed.gone)), null)
+        after = pc.fill_null(texts.take(_or_null(changed.came)), null)
+        names = np.where(changed.gone < 0, 0, np.where(changed.came < 0, 2, 1))
+        operations = pa.array([b"c", b"u", b"d"], pa.binary()).take(pa.array(names))
+        time_ms = time_us // 1000
+        source = _dumped({**self._source, "ts_ms": time_ms})
+        behind = b'","ts_ms":%d,"source":%b%b' % (time_ms, source, self._after)
+        values = concatenated([self._before, before, b',"after":', after, b',"op":"', operations, behind])
+        times = 1 + (names == 2)
+        place = np.repeat(np.arange(len(names)), times)
+        is_tombstone = np.zeros(len(place), bool)
+        is_tombstone[np.cumsum(times)[names == 2] - 1] = True
+        keys = keys.take(pa.array(changed.first[place]))
+        if self._key_parts:
+            keys = concatenated([self._key_parts[0], keys, self._key_parts[1]])
+        return Encoded(keys, values if not is_tombstone.any() else values.take(pa.array(place, mask=is_tombstone)))
+
+
+def _or_null(places: npt.NDArray[np.int64]) -> pa.Array:
+    return pa.array(places, mask=places < 0)
+
+
+def _headers(rows: pa.Table, columns: Mapping[str, str]) -> pa.ListArray | None:
+    """columns: by name of the header, the column with its value; a NULL is a message without that header."""
+    if not columns:
+        return None
+    values = [rows.column(c).combine_chunks().cast(pa.binary()) for c in columns.values()]
+    count = len(values)
+    flat = pa.concat_arrays(values).take(pa.array(np.arange(len(rows) * count).reshape(count, -1).T.ravel()))
+    names = pa.array(list(columns), pa.string()).take(pa.array(np.tile(np.arange(count), len(rows))))
+    valid = flat.is_valid().to_numpy(zero_copy_only=False)
+    ends = np.concatenate(([0], np.cumsum(valid)))[np.arange(len(rows) + 1) * count]
+    pairs = pa.StructArray.from_arrays([names, flat], ["key", "value"]).filter(pa.array(valid))
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pairs)
+
+
+# The schemas that Kafka Connect and Debezium put beside a value.
+
+#: By type: Connect's type, and what the value means.
+_CONNECT: Final[dict[str, tuple[str, str]]] = {
+    "boolean": ("boolean", ""),
+    "smallint": ("int16", ""),
+    "integer": ("int32", ""),
+    "bigint": ("int64", ""),
+    "real": ("float", ""),
+    "double precision": ("double", ""),
+    "numeric": ("string", ""),
+    "varchar": ("string", ""),
+    "bytea": ("bytes", ""),
+    "date": ("int32", "org.apache.kafka.connect.data.Date"),
+    "time": ("int64", "org.apache.kafka.connect.data.Time"),
+    "timestamp": ("int64", "org.apache.kafka.connect.data.Timestamp"),
+    "timestamptz": ("string", "io.debezium.time.ZonedTimestamp"),
+    "interval": ("string", "io.debezium.time.Interval"),
+    "jsonb": ("string", "io.debezium.data.Json"),
+}
+
+
+def _connect_type(kind: SqlType) -> dict[str, Any]:
+    if kind.element is not None:
+        return {"type": "array", "items": {**_connect_type(kind.element), "optional": True}}
+    if kind.name == "struct":
+        fields = [{"field": n, "optional": True, **_connect_type(t)} for n, t in kind.fields]
+        return {"type": "struct", "fields": fields}
+    name, meaning = _CONNECT[kind.name]
+    return {"type": name, **({"name": meaning} if meaning else {})}
+
+
+def _connect_fields(columns: Schema) -> list[dict[str, Any]]:
+    return [{"field": c.name, "optional": True, **_connect_type(c.type)} for c in columns]
+
+
+def _connect_struct(columns: Schema, name: str) -> dict[str, Any]:
+    return {"type": "struct", "fields": _connect_fields(columns), "optional": False, "name": name}
+
+
+def _debezium_schema(columns: Schema, prefix: str) -> dict[str, Any]:
+    def row(field: str) -> dict[str, Any]:
+        fields = _connect_fields(columns)
+        return {"type": "struct", "fields": fields, "optional": True, "name": f"{prefix}.Key", "field": field}
+
+    source = {
+        "type": "struct",
+        "fields": [
+            {"field": "db", "optional": False, "type": "string"},
+            {"field": "table", "optional": True, "type": "string"},
+            {"field": "ts_ms", "optional": False, "type": "int64"},
+        ],
+        "optional": False,
+        "name": f"{prefix}.Source",
+        "field": "source",
+    }
+    return {
+        "type": "struct",
+        "fields": [
+            row("before"),
+            row("after"),
+            source,
+            {"field": "op", "optional": False, "type": "string"},
+            {"field": "ts_ms", "optional": False, "type": "int64"},
+        ],
+        "optional": False,
+        "name": f"{prefix}.Envelope",
+    }
+
+
+def _dumped(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,0 +1,229 @@
+"""Values as text, in DuckDB's SQL: what JSON, CSV and plain text write for a value of each type.
+
+An expression here is SQL over one value, which it names any number of times, so callers pass the name of a column or of
+a parameter, never a computation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeVar, cast, get_args
+
+from watersmeet.errors import did_you_mean, error
+from watersmeet.types import Field, SqlType
+
+NumericForm = Literal["string", "number"]
+DateForm = Literal["days_from_ce", "days_from_epoch", "string"]
+TimeForm = Literal["milli", "string"]
+TimestampForm = Literal["milli", "string", "iso"]
+TimestamptzForm = Literal["utc_string", "utc_without_suffix", "micro", "milli"]
+JsonbForm = Literal["string", "dynamic"]
+
+_Form = TypeVar("_Form", bound=str)
+
+#: Days from 0000-12-31, the day 0 of "days from the common era", to 1970-01-01.
+_DAYS_TO_EPOCH: Final = 719163
+
+
+@dataclass(frozen=True, slots=True)
+class JsonStyle:
+    """What systems write differently in JSON. The defaults are RisingWave's ("Sink data to Kafka", "JSON encode").
+
+    numeric: with all digits, within quotes or bare. date: days from 0001-01-01, which is day 1, or from 1970-01-01, or
+    2023-11-11. time: milliseconds from midnight, or 18:30:09.453. timestamp: milliseconds from 1970-01-01, or
+    2023-11-11 18:30:09.453000; iso with a T between. timestamptz: 2023-11-11T18:30:09.453000Z, or 2023-11-11
+    18:30:09.453000, or a number. jsonb: its text within quotes, or as it is.
+
+    NaN and infinite numbers are null: JSON has no numbers for them. bytea is Base64, an interval ISO 8601 with all its
+    parts.
+    """
+
+    numeric: NumericForm = "string"
+    date: DateForm = "days_from_ce"
+    time: TimeForm = "milli"
+    timestamp: TimestampForm = "milli"
+    timestamptz: TimestamptzForm = "utc_string"
+    jsonb: JsonbForm = "string"
+
+    @staticmethod
+    def of(options: Mapping[str, str], *, date: DateForm = "days_from_ce") -> JsonStyle:
+        """The style that the options `….handling.mode` ask for. date: the default for dates.
+
+        CONNECTOR_OPTION for a mode that does not exist.
+        """
+        return JsonStyle(
+            numeric=_mode(options, "numeric", cast("tuple[NumericForm, ...]", get_args(NumericForm)), "string"),
+            date=_mode(options, "date", cast("tuple[DateForm, ...]", get_args(DateForm)), date),
+            time=_mode(options, "time", cast("tuple[TimeForm, ...]", get_args(TimeForm)), "milli"),
+            timestamp=_mode(options, "timestamp", cast("tuple[TimestampForm, ...]", get_args(TimestampForm)), "milli"),
+            timestamptz=_mode(
+                options, "timestamptz", cast("tuple[TimestamptzForm, ...]", get_args(TimestamptzForm)), "utc_string"
+            ),
+            jsonb=_mode(options, "jsonb", cast("tuple[JsonbForm, ...]", get_args(JsonbForm)), "string"),
+        )
+
+
+def _mode(options: Mapping[str, str], kind: str, modes: tuple[_Form, ...], default: _Form) -> _Form:
+    name = f"{kind}.handling.mode"
+    asked = options.get(name, default)
+    for mode in modes:
+        if mode == asked:
+            return mode
+    raise error(
+        "CONNECTOR_OPTION",
+        f"{name} can't be '{asked}'",
+        hint=did_you_mean(asked, modes) or f"It is one of {', '.join(modes)}.",
+    )
+
+
+#: Options of a `MessageFormat` that give the JSON of other systems. Timeplus, "JSONEachRow"; SQLstream, "Formatting
+#: JSON data"; Lenses, "Serialization formats".
+TIMEPLUS_JSON: Final[Mapping[str, str]] = {
+    "numeric.handling.mode": "number",
+    "date.handling.mode": "string",
+    "time.handling.mode": "string",
+    "timestamp.handling.mode": "string",
+    "timestamptz.handling.mode": "utc_without_suffix",
+}
+SQLSTREAM_JSON: Final[Mapping[str, str]] = TIMEPLUS_JSON
+LENSES_JSON: Final[Mapping[str, str]] = {
+    "numeric.handling.mode": "string",
+    "date.handling.mode": "days_from_epoch",
+    "timestamp.handling.mode": "milli",
+    "timestamptz.handling.mode": "milli",
+    "jsonb.handling.mode": "dynamic",
+}
+
+
+def literal(text: str) -> str:
+    """`text` as a string of SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def json_object(columns: Sequence[Field], names: Sequence[str], style: JsonStyle) -> str:
+    """A JSON object with a member for each column. names: what the SQL calls the columns."""
+    parts: list[str] = []
+    for i, (column, name) in enumerate(zip(columns, names, strict=True)):
+        parts += [literal(("," if i else "{") + _json_name(column.name) + ":"), json_value(name, column.type, style)]
+    return f"concat({', '.join(parts)}, '}}')" if parts else "'{}'"
+
+
+def json_value(value: str, kind: SqlType, style: JsonStyle, depth: int = 0) -> str:
+    """A value as JSON; NULL as `null`. depth: in how many arrays and structs it is."""
+    return f"coalesce({_json(value, kind, style, depth)}, 'null')"
+
+
+def _json_name(name: str) -> str:
+    return json.dumps(name, ensure_ascii=False)
+
+
+def _quoted(text: str) -> str:
+    """What never has a character that JSON escapes, within quotes; NULL if it is NULL."""
+    return f"'\"' || {text} || '\"'"
+
+
+def _json(value: str, kind: SqlType, style: JsonStyle, depth: int) -> str:
+    name = kind.name
+    if kind.is_float:
+        return f"CASE WHEN isfinite({value}) THEN CAST({value} AS VARCHAR) END"
+    if name == "numeric":
+        text = numeric_text(value, kind)
+        return _quoted(text) if style.numeric == "string" else text
+    if name == "varchar":
+        return f"CAST(to_json({value}) AS VARCHAR)"
+    if name == "jsonb":
+        return f"CAST(to_json(CAST({value} AS VARCHAR)) AS VARCHAR)" if style.jsonb == "string" else value
+    if name == "bytea":
+        return _quoted(f"to_base64({value})")
+    if name == "date":
+        if style.date == "string":
+            return _quoted(f"CAST({value} AS VARCHAR)")
+        days = f"datediff('day', DATE '1970-01-01', {value})"
+        return f"CAST({days}{f' + {_DAYS_TO_EPOCH}' if style.date == 'days_from_ce' else ''} AS VARCHAR)"
+    if name == "time":
+        text = f"CAST({value} AS VARCHAR)" if style.time == "string" else f"CAST(epoch_ms({value}) AS VARCHAR)"
+        return _quoted(text) if style.time == "string" else text
+    if name == "timestamp":
+        if style.timestamp == "milli":
+            return _milliseconds(value)
+        between = "T" if style.timestamp == "iso" else " "
+        return _quoted(f"strftime({value}, '%Y-%m-%d{between}%H:%M:%S.%f')")
+    if name == "timestamptz":
+        return _timestamptz(f"CAST({value} AS TIMESTAMP)", style)
+    if name == "interval":
+        return _quoted(interval_text(value))
+    if kind.element is not None:
+        element = f"e{depth}"
+        inner = json_value(element, kind.element, style, depth + 1)
+        elements = f"array_to_string(list_transform({value}, lambda {element}: {inner}), ',')"
+        return f"CASE WHEN {value} IS NOT NULL THEN concat('[', {elements}, ']') END"
+    if name == "struct":
+        parts: list[str] = []
+        for i, (field, of) in enumerate(kind.fields):
+            member = f"struct_extract({value}, {literal(field)})"
+            parts += [literal(("," if i else "{") + _json_name(field) + ":"), json_value(member, of, style, depth)]
+        return f"CASE WHEN {value} IS NOT NULL THEN concat({', '.join(parts)}, '}}') END"
+    return f"CAST({value} AS VARCHAR)"
+
+
+def _milliseconds(value: str) -> str:
+    """Whole milliseconds since 1970, rounded down: `epoch_ms` rounds to 0."""
+    return f"CAST(epoch_ms({value}) - CAST(epoch_us({value}) < epoch_ms({value}) * 1000 AS INTEGER) AS VARCHAR)"
+
+
+def _timestamptz(utc: str, style: JsonStyle) -> str:
+    if style.timestamptz == "milli":
+        return _milliseconds(utc)
+    if style.timestamptz == "micro":
+        return f"CAST(epoch_us({utc}) AS VARCHAR)"
+    form = "%Y-%m-%dT%H:%M:%S.%fZ" if style.timestamptz == "utc_string" else "%Y-%m-%d %H:%M:%S.%f"
+    return _quoted(f"strftime({utc}, '{form}')")
+
+
+def numeric_text(value: str, kind: SqlType) -> str:
+    """All digits; without a declared scale no zeros at the end."""
+    text = f"CAST({value} AS VARCHAR)"
+    return text if kind.precision is not None else f"rtrim(rtrim({text}, '0'), '.')"
+
+
+def interval_text(value: str) -> str:
+    """ISO 8601 with all parts: P1Y1M2DT0H0M1.5S. Each part has its own sign."""
+    micros = f"datepart('microsecond', {value})"
+    fraction = f"rtrim(lpad(CAST(abs({micros}) % 1000000 AS VARCHAR), 6, '0'), '0')"
+    parts = [
+        f"'P', datepart('year', {value}), 'Y', datepart('month', {value}), 'M', datepart('day', {value}), 'DT'",
+        f"datepart('hour', {value}), 'H', datepart('minute', {value}), 'M'",
+        f"CASE WHEN {micros} < 0 AND {micros} > -1000000 THEN '-' END, datepart('second', {value})",
+        f"CASE WHEN {micros} % 1000000 <> 0 THEN '.' || {fraction} END, 'S'",
+    ]
+    return f"CASE WHEN {value} IS NOT NULL THEN concat({', '.join(parts)}) END"
+
+
+def plain_text(value: str, kind: SqlType) -> str:
+    """The value as CSV, TSV and plain text have it, NULL for NULL: what decoders of text read as the same value.
+
+    Arrays, structs and jsonb are JSON, in which nothing is lost: numbers bare, times in microseconds.
+    """
+    name = kind.name
+    if kind.is_nested:
+        return _json(value, kind, EXACT_JSON, 0)
+    if kind.is_float:
+        special = f"CASE WHEN isnan({value}) THEN 'NaN' WHEN {value} > 0 THEN 'Infinity' ELSE '-Infinity' END"
+        return f"CASE WHEN isfinite({value}) THEN CAST({value} AS VARCHAR) WHEN {value} IS NOT NULL THEN {special} END"
+    if name == "numeric":
+        return numeric_text(value, kind)
+    if name == "bytea":
+        return f"'\\x' || lower(hex({value}))"
+    if name == "interval":
+        return interval_text(value)
+    if name == "timestamptz":
+        return f"CAST(CAST({value} AS TIMESTAMP) AS VARCHAR) || '+00:00'"
+    return f"CAST({value} AS VARCHAR)"
+
+
+#: JSON from which every value can be read again, whatever its type.
+EXACT_JSON: Final = JsonStyle(
+    numeric="number", date="string", time="string", timestamp="string", timestamptz="utc_string", jsonb="dynamic"
+)
