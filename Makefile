@@ -8,7 +8,7 @@ BACK := $(addprefix unit/,cli frames kernel runtime session store) nexmark tpch
 
 # The steps of `check` one after another with `make -j`, too: each takes all cores.
 .NOTPARALLEL:
-.PHONY: help setup demo flights test test-fast test-more thorough soak check lint format types contracts bench lock clean
+.PHONY: help setup demo flights kafka test test-fast test-more thorough soak check lint format types contracts bench lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -24,8 +24,11 @@ demo: setup ## flights of 2013 joined to planes, airlines and airports that chan
 flights: setup ## joins by time: delay against wind, arrivals and the next departures; draws delay-by-wind.png (about two minutes)
 	@$(BIN)/python examples/flights/delays.py $(ARGS)
 
+kafka: setup ## a Kafka broker on loopback until Ctrl-C; ARGS=--registry: a schema registry, too
+	@$(BIN)/python -m scripts.servers $(ARGS)
+
 test-fast: setup ## text tests, the front end, one seed of each law (a minute and a half)
-	@WATERSMEET_TIER=fast $(PYTEST) $(PARALLEL) -m "not spark and not slow" tests $(addprefix --ignore=tests/,$(BACK))
+	@WATERSMEET_TIER=fast $(PYTEST) $(PARALLEL) -m "not spark and not slow and not kafka" tests $(addprefix --ignore=tests/,$(BACK))
 
 test: setup ## what shows that everything works, Spark included (some thirteen minutes)
 	@$(PYTEST) $(PARALLEL) -m "not spark and not slow" tests

@@ -1,0 +1,118 @@
+"""A schema registry on loopback: Apicurio, which has the interface of Confluent's at /apis/ccompat/v7.
+
+It keeps Avro, JSON and Protobuf schemas in memory.
+"""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from scripts.servers.archives import Artifact, Bundle, fetch, java
+from scripts.servers.process import Process, ServerFailedError, free_ports
+
+APICURIO = Bundle(
+    "apicurio-registry-2.6.13",
+    (
+        Artifact(
+            *("io.apicurio", "apicurio-registry-app", "2.6.13.Final"),
+            type="tar.gz",
+            classifier="all",
+            with_dependencies=False,  # the archive has all
+        ),
+    ),
+    size_mb=142,
+)
+
+
+class Registry:
+    """A registry that answers. It runs until `stop`, or until its owner is gone."""
+
+    def __init__(self, port: int, process: Process | None = None) -> None:
+        self.port = port
+        self._process = process
+
+    @classmethod
+    def started(
+        cls,
+        folder: Path,
+        *,
+        owner: IO[bytes] | None = None,
+        remove_folder: bool = False,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> Registry:
+        """A new registry, whose log is in a new folder.
+
+        owner, remove_folder: see `Process`. Raises ServerUnavailableError if its archive can't be had,
+        ServerFailedError if it does not start.
+        """
+        (archive,) = fetch(APICURIO, say).iterdir()
+        say("starting the schema registry")
+        folder.mkdir(parents=True)
+        with tarfile.open(archive) as files:
+            files.extractall(folder, filter="data")
+        (runner,) = folder.glob("*-runner.jar")
+        for attempt in range(3):
+            (port,) = free_ports(1)
+            command = [
+                java(),
+                "-Xmx256m",
+                "-XX:+UseSerialGC",
+                "-XX:TieredStopAtLevel=1",
+                "-Dquarkus.http.host=127.0.0.1",
+            ]
+            command += [f"-Dquarkus.http.port={port}", "-jar", str(runner)]
+            process = Process(command, folder / "registry.log", owner, folder if remove_folder else None)
+            registry = cls(port, process)
+            try:
+                process.wait_until(registry.answers, "the schema registry")
+            except ServerFailedError as error:
+                # Somebody else took the port meanwhile.
+                if attempt == 2 or "already in use" not in str(error):
+                    raise
+            else:
+                return registry
+        raise AssertionError("the last try returns or raises")
+
+    @property
+    def url(self) -> str:
+        """Where clients of Confluent's registry find it."""
+        return f"http://127.0.0.1:{self.port}/apis/ccompat/v7"
+
+    def answers(self) -> bool:
+        try:
+            with urlopen(f"{self.url}/subjects", timeout=2) as answer:
+                return answer.status == 200
+        except (URLError, OSError):
+            return False
+
+    def stop(self) -> None:
+        """Ends it. Its schemas are gone with it."""
+        self._running().stop()
+        self._process = None
+
+    def pause(self) -> None:
+        """Lets it hang: connections stay open, and nothing answers until `resume`."""
+        self._running().pause()
+
+    def resume(self) -> None:
+        """Lets it go on after `pause`."""
+        self._running().resume()
+
+    def to_json(self) -> str:
+        """What another process needs to use it, for `from_json`."""
+        return str(self.port)
+
+    @classmethod
+    def from_json(cls, text: str) -> Registry:
+        """A registry of another process: it can be used, but not stopped."""
+        return cls(int(text))
+
+    def _running(self) -> Process:
+        if self._process is None:
+            raise RuntimeError("this registry does not run, or belongs to another process")
+        return self._process

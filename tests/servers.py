@@ -1,0 +1,158 @@
+"""Fixtures with real servers: one Kafka broker and one schema registry for the whole run, topics of each test's own.
+
+The first test that needs a server starts it, in whichever process of xdist it is. It ends with the run: with the
+process that pytest was started as, however that one ends. Where a server can't be had, the tests that need it are
+skipped, and the run says at its end how many.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from confluent_kafka import KafkaException
+from scripts.servers.archives import ServerUnavailableError, locked
+from scripts.servers.kafka import Broker
+from scripts.servers.registry import Registry
+
+UNAVAILABLE = "can't be had here: "
+FIXTURES = {"broker", "own_broker", "topic", "registry"}
+
+
+Started = TypeVar("Started", Broker, Registry)
+
+
+class SharedServers:
+    """The servers of a run, which all its processes share by a folder.
+
+    It has a FIFO that the process of the run alone holds open and nobody writes to: servers read from it, and so learn
+    that the run is over.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.owner = folder / "owner"
+
+    def get(self, kind: type[Started], name: str) -> Started:
+        """The server of that kind, which is started if no process has done so yet.
+
+        Raises ServerUnavailableError if it can't be had; then no other process tries again.
+        """
+        stored, unavailable = self.folder / f"{name}.json", self.folder / f"{name}.unavailable"
+        with locked(self.folder / f"{name}.lock"):
+            if unavailable.exists():
+                raise ServerUnavailableError(unavailable.read_text())
+            if not stored.exists():
+                try:
+                    with self.owner.open("rb", buffering=0) as owner:
+                        server = kind.started(self.folder / name, owner=owner, remove_folder=True)
+                except ServerUnavailableError as error:
+                    unavailable.write_text(str(error))
+                    raise
+                stored.write_text(server.to_json())
+            return kind.from_json(stored.read_text())
+
+    def wait_for_end(self) -> None:
+        """Waits until the servers are gone, once nobody holds the FIFO. They remove their folders last."""
+        end = time.monotonic() + 15
+        while any(path.with_suffix("").exists() for path in self.folder.glob("*.json")) and time.monotonic() < end:
+            time.sleep(0.05)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+_shared, _owned = pytest.StashKey[SharedServers](), pytest.StashKey[int]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    worker = getattr(config, "workerinput", None)
+    if worker is not None:
+        config.stash[_shared] = SharedServers(Path(worker["servers"]))
+        return
+    shared = config.stash[_shared] = SharedServers(Path(tempfile.mkdtemp(prefix="watersmeet-servers-")))
+    os.mkfifo(shared.owner)
+    config.stash[_owned] = os.open(
+        shared.owner, os.O_RDWR
+    )  # a FIFO that nobody reads yet can't be opened for writing alone
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["servers"] = str(node.config.stash[_shared].folder)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _owned in config.stash:
+        os.close(config.stash[_owned])
+        config.stash[_shared].wait_for_end()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if FIXTURES.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.kafka)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = [str(report.longrepr[2]) for report in terminalreporter.stats.get("skipped", ())]
+    counts = Counter(reason.removeprefix("Skipped: ") for reason in skipped if UNAVAILABLE in reason)
+    if counts:
+        terminalreporter.section("NOT TESTED HERE", sep="!", red=True, bold=True)
+        for reason, count in counts.items():
+            terminalreporter.line(f"{count} tests skipped: {reason}", red=True, bold=True)
+
+
+def _or_skip(start: Callable[[], Started], what: str) -> Started:
+    try:
+        return start()
+    except ServerUnavailableError as error:
+        pytest.skip(f"{what} {UNAVAILABLE}{error}")
+
+
+@pytest.fixture(scope="session")
+def broker(request: pytest.FixtureRequest) -> Broker:
+    """The broker of the run. Tests leave it running: what stops one uses `own_broker`."""
+    return _or_skip(lambda: request.config.stash[_shared].get(Broker, "kafka"), "a Kafka broker")
+
+
+@pytest.fixture(scope="session")
+def registry(request: pytest.FixtureRequest) -> Registry:
+    """The schema registry of the run. Tests use subjects of their own, as those of their topics are."""
+    return _or_skip(lambda: request.config.stash[_shared].get(Registry, "registry"), "a schema registry")
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[Broker]:
+    """A broker of this test alone, to be killed, stopped, paused and started again."""
+    own = _or_skip(lambda: Broker.started(tmp_path / "own-broker"), "a Kafka broker")
+    yield own
+    if own.is_running:
+        own.kill()
+
+
+@pytest.fixture
+def topic(broker: Broker) -> Iterator[Callable[..., str]]:
+    """Makes topics of names that no other test has: topic(partitions, cleanup_policy="compact", …) gives the name."""
+    made = []
+
+    def make(partitions: int = 1, **config: str | int) -> str:
+        name = f"t_{secrets.token_hex(6)}"
+        broker.create_topic(name, partitions, **config)
+        made.append(name)
+        return name
+
+    yield make
+    if made:
+        admin = broker.admin()
+        for deleted in admin.delete_topics(made).values():
+            with suppress(KafkaException):  # the test did
+                deleted.result(30)
