@@ -44,6 +44,8 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "DATABASE_FORMAT": Condition("0A000", "NotSupportedError"),
     "DATABASE_IN_USE": Condition("55006", "OperationalError"),
     "DATATYPE_MISMATCH": Condition("42804"),
+    "DELIVERY_LOST": Condition("55000", "OperationalError"),
+    "DELIVERY_MISMATCH": Condition("55000", "OperationalError"),
     "DEPENDENT_OBJECTS": Condition("2BP01"),
     "DIRECT_KEY": Condition("0A000", "NotSupportedError"),
     "DIRECT_RIGHT_SIDE": Condition("42809"),

@@ -33,6 +33,8 @@ RELATIONS = [
     c.Subscription("m6", "q", COLUMNS, hidden=True, subscribed_us=7),
     c.CacheFill("m5", "?m.d.0", COLUMNS, owner="m1", feeds="t2", hidden=True),
     c.Index("i1", "i", COLUMNS, index_columns=("a",), included=("at",), depends_on=("t1",)),
+    c.Sink("s2", "k", COLUMNS, delivers="m1", connector={"connector": "kafka"}, target_id="s1", generation=2),
+    c.SinkQuery("m7", "?k", COLUMNS, owner="s2", hidden=True),
 ]
 
 

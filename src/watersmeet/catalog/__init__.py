@@ -1,6 +1,7 @@
 """The catalog: what a database contains. Pure data, stored as JSON by `store.catalogs`.
 
-`relations` has what all relations have, `tables` and `views` a class for each kind, `words` what kinds are called.
+`relations` has what all relations have; `tables`, `views` and `sinks` a class for each kind, `words` what kinds are
+called.
 
 A relation has a `name` that the user sees and an `id` that is never used twice: data, state and commits are kept under
 the id, so a name that is dropped and created again starts empty.
@@ -31,6 +32,7 @@ from watersmeet.catalog.parts import (
     Topic,
 )
 from watersmeet.catalog.relations import Relation, turned_into
+from watersmeet.catalog.sinks import Sink, SinkQuery
 from watersmeet.catalog.tables import DictionaryTable, ExternalTable, Index, Input, Source, Stream, Table, TopicTable
 from watersmeet.catalog.views import (
     CacheFill,
@@ -82,6 +84,8 @@ __all__ = [
     "Pump",
     "Query",
     "Relation",
+    "Sink",
+    "SinkQuery",
     "Source",
     "SqlFunction",
     "StoppedPump",

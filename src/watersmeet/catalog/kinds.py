@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from watersmeet.catalog.relations import Relation
+from watersmeet.catalog.sinks import Sink, SinkQuery
 from watersmeet.catalog.tables import (
     DictionaryTable,
     ExternalTable,
@@ -47,6 +48,8 @@ KINDS: Final[tuple[type[Relation], ...]] = (
     Subscription,
     CacheFill,
     Index,
+    Sink,
+    SinkQuery,
 )
 kinds(Relation, {c.entry: c for c in KINDS}, by="entry")
 

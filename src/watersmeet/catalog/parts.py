@@ -84,8 +84,9 @@ class Topic:
         return replace(self, required=tuple(names[c] for c in self.required if c in names))
 
 
-#: What one message of a topic says. plain: a row that is added. upsert: the newest row of its key, or, without a value,
-#: that the key is gone. debezium, debezium_mongo: a change of a row, with what it was before and is after.
+#: What one message of a topic says, and in which form a sink delivers changes. plain: a row that is added. upsert: the
+#: newest row of its key, or, without a value, that the key is gone. debezium, debezium_mongo: a change of a row, with
+#: what it was before and is after.
 RowForm = Literal["plain", "upsert", "debezium", "debezium_mongo"]
 #: How the bytes of a key or a value are written.
 Encoding = Literal["json", "avro", "protobuf", "csv", "tsv", "xml", "bytes", "string", "int", "long"]

@@ -8,7 +8,17 @@ from typing import Literal
 #: What DROP and ALTER say. `any view`: VIEW where that is said of materialized ones, too; `topic`: TABLE where that is
 #: said of all that is read as a topic.
 DropWord = Literal[
-    "table", "source", "view", "materialized view", "index", "stream", "dictionary", "any view", "topic", "pump"
+    "table",
+    "source",
+    "view",
+    "materialized view",
+    "index",
+    "stream",
+    "dictionary",
+    "any view",
+    "topic",
+    "pump",
+    "sink",
 ]
 
 

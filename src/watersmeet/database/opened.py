@@ -28,6 +28,7 @@ from watersmeet.runtime.clock import Clock
 from watersmeet.runtime.database import Database, fix_parallelism, store_parallelism
 from watersmeet.runtime.engine import Engine
 from watersmeet.runtime.memory import Meter, give_back
+from watersmeet.sinks.deliveries import deliveries
 from watersmeet.store.catalogs import catalog_name, load_catalog, saving
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.compaction import Compactor
@@ -36,7 +37,7 @@ from watersmeet.store.filesystem import check_file_system
 from watersmeet.store.layout import FilePermissions, Layout
 from watersmeet.store.lock import WriterLock
 from watersmeet.store.packfiles import PackFiles
-from watersmeet.store.positions import Positions
+from watersmeet.store.positions import sink_positions, subscription_positions
 from watersmeet.store.retention import clean_at_start
 from watersmeet.store.sizes import RelationSizes
 from watersmeet.store.transactions import write_transaction
@@ -68,14 +69,21 @@ class Upkeep(Protocol):
         """There are new hidden views that feed streams."""
 
 
+class Deliveries(Protocol):
+    """What delivers sinks."""
+
+    def follow(self) -> None:
+        """The sinks of the catalog are others now: starts and ends what delivers them."""
+
+
 class OpenDatabase:
     """One database as this process has it open.
 
     guard: held for whatever reads and then changes the catalog or tables. ddl: held for the whole of a
     statement that changes the catalog, of which waiting for a view is the longest part; taken before guard. clocks: by
-    relation id, the times
-    of the newest rows of ordered streams to which this process wrote, in microseconds. unwritten: of views with INTO,
-    why their streams do not take what they give. positions: of the writer, how far subscriptions were read.
+    relation id, the times of the newest rows of ordered streams to which this process wrote, in microseconds.
+    unwritten: of views with INTO, why their streams do not take what they give. positions, sink_positions: of the
+    writer, how far subscriptions were read and sinks were delivered.
     """
 
     def __init__(
@@ -125,6 +133,7 @@ class OpenDatabase:
             self.outside = Outside(Problems(self.layout, "OUTSIDE.json", read_only=read_only))
             self.unwritten = Problems(self.layout, "UNWRITTEN.json", read_only=read_only)
             self.upkeep: Upkeep | None = None
+            self.deliveries: Deliveries | None = None
             self.sizes = RelationSizes(self.layout, self.log)
             opened.callback(self.sizes.close)
             self._engine: Engine | None = None
@@ -302,8 +311,11 @@ class OpenDatabase:
         else:
             self._resume()
         subscribed = [r.id for r in self._catalog.relations.values() if isinstance(r, Subscription)]
-        self.positions = Positions(self.layout, self.log, subscribed)
+        self.positions = subscription_positions(self.layout, self.log, subscribed)
         opened.callback(self.positions.close)
+        delivered = [d.id for d in deliveries(self._catalog)]
+        self.sink_positions = sink_positions(self.layout, self.log, delivered)
+        opened.callback(self.sink_positions.close)
         if self.runtime != "inprocess":
             self._compactor.start()
             opened.callback(self._compactor.stop)

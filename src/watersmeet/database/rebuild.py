@@ -9,7 +9,7 @@ from watersmeet.algebra.trees import exactly
 from watersmeet.binder import BoundQuery, bind_query, bind_view, closing_us, with_emission
 from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.binder.emission import request_of
-from watersmeet.catalog import Catalog, MaterializedView, Relation, Table
+from watersmeet.catalog import CacheFill, Catalog, MaterializedView, Relation, Table
 from watersmeet.circuit.operators import Operator
 from watersmeet.dialects import parse
 from watersmeet.dialects.statements import CreateMaterializedView, CreateProcessor, Subscribe
@@ -30,8 +30,8 @@ def plans_made_anew(catalog: Catalog, buckets: int) -> dict[str, Sequence[Operat
 
 def _tree(relation: Relation, catalog: Catalog) -> Node:
     """What a view, or the processor of a topic, was made of."""
-    if relation.owner:
-        work = [r.id for r in catalog.relations.values() if r.owner == relation.owner]
+    if isinstance(relation, CacheFill):
+        work = [r.id for r in catalog.relations.values() if isinstance(r, CacheFill) and r.owner == relation.owner]
         owner = catalog.relations[relation.owner]
         return _bound(owner, catalog.seen_by(owner)).fills[work.index(relation.id)].tree
     statement = parse(relation.sql, relation.dialect)[-1]

@@ -11,7 +11,7 @@ from typing import Any, Final
 from watersmeet.catalog import DropWord
 from watersmeet.dialects.options import not_supported
 from watersmeet.dialects.sqltypes import read_type
-from watersmeet.dialects.statements import AddColumn, Refused, RenameColumn, RenameRelation, Statement
+from watersmeet.dialects.statements import AddColumn, Refused, RenameColumn, RenameRelation, StartSink, Statement
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.types import Field
 
@@ -52,10 +52,22 @@ def read_alter(
     kinds: Collection[str] = ("TABLE", "SOURCE", "VIEW", "MATERIALIZED", "INDEX"),
 ) -> Statement:
     """ALTER …: the cursor stands behind ALTER. kinds: the first words of those that the dialect has."""
+    if cursor.take("SINK"):
+        return _read_sink(cursor, base)
     for words, kind in _KINDS.items():
         if words[0] in kinds and cursor.take(*words):
             return _altered(cursor, base, kind, " ".join(words), read_column)
     return _refused(cursor, base, "ALTER")
+
+
+def _read_sink(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """`ALTER SINK name START`."""
+    if_exists = cursor.take("IF", "EXISTS")
+    name = cursor.relation_name()
+    if not cursor.take("START"):
+        return _refused(cursor, base, "ALTER SINK …", "ALTER SINK name START is supported.")
+    cursor.end()
+    return StartSink(**base, name=name, if_exists=if_exists)
 
 
 def read_rename(cursor: Cursor, base: dict[str, Any]) -> Statement:
@@ -107,7 +119,12 @@ def _renamed(cursor: Cursor, base: dict[str, Any]) -> Statement:
     return RenameRelation(**base, new=new)
 
 
-def _refused(cursor: Cursor, base: dict[str, Any], words: str) -> Statement:
+def _refused(
+    cursor: Cursor,
+    base: dict[str, Any],
+    words: str,
+    hint: str = "ADD COLUMN, RENAME COLUMN and RENAME TO are supported.",
+) -> Statement:
     if cursor.done:
         raise cursor.error()
     word = cursor.tokens[cursor.index]
@@ -119,6 +136,6 @@ def _refused(cursor: Cursor, base: dict[str, Any], words: str) -> Statement:
             shown,
             cursor.text,
             span_of([*cursor.tokens[:1], word]),
-            hint="ADD COLUMN, RENAME COLUMN and RENAME TO are supported.",
+            hint=hint,
         ),
     )

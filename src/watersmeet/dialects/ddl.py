@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Literal
 
 from sqlglot.dialects.dialect import Dialect
+from sqlglot.tokens import Token
 
 from watersmeet.catalog import DropWord
 from watersmeet.dialects.options import not_supported, read_options
@@ -36,7 +37,7 @@ _EMITS: Final[dict[tuple[str, ...], Literal["changes", "window close", "arrival"
 }  # fmt: skip
 _KINDS: Final[dict[tuple[str, ...], DropWord]] = {
     ("TABLE",): "table", ("SOURCE",): "source", ("VIEW",): "view", ("MATERIALIZED", "VIEW"): "materialized view",
-    ("INDEX",): "index",
+    ("INDEX",): "index", ("SINK",): "sink",
 }  # fmt: skip
 
 #: Reads the type of a column.
@@ -359,6 +360,14 @@ def _read_materialized_view(cursor: Cursor, dialect: Dialect, base: dict[str, An
     return CreateMaterializedView(**base, **fields, emit=emit)
 
 
+def cut_emit(tokens: Sequence[Token]) -> tuple[Sequence[Token], Emit | None]:
+    """The tokens of a query without its EMIT clause, and that clause."""
+    for words, mode in _EMITS.items():
+        if tuple(t.text.upper() for t in tokens[-len(words) :]) == words:
+            return tokens[: -len(words)], Emit(mode, span_of(tokens[-len(words) :]))
+    return tokens, None
+
+
 def _view(cursor: Cursor, dialect: Dialect) -> tuple[dict[str, Any], Emit | None]:
     """The fields of a view's statement, and its EMIT clause."""
     if_not_exists = _if_not_exists(cursor)
@@ -376,12 +385,7 @@ def _view(cursor: Cursor, dialect: Dialect) -> tuple[dict[str, Any], Emit | None
     if not cursor.at("AS") and cursor.take("DESCRIPTION"):  # SQLstream's, for who reads the statement
         cursor.string()
     cursor.expect("AS")
-    tokens = cursor.rest
-    emit = None
-    for words, mode in _EMITS.items():
-        if tuple(t.text.upper() for t in tokens[-len(words) :]) == words:
-            emit = Emit(mode, span_of(tokens[-len(words) :]))
-            tokens = tokens[: -len(words)]
+    tokens, emit = cut_emit(cursor.rest)
     if not tokens:
         raise cursor.error()
     query = read_tree(cursor.originals(tokens), cursor.text, dialect)

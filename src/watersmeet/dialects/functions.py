@@ -10,7 +10,7 @@ from typing import Any, Final
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokens import TokenType
 
-from watersmeet.dialects import ddl
+from watersmeet.dialects import ddl, sinks
 from watersmeet.dialects.options import not_supported
 from watersmeet.dialects.sqltypes import read_type
 from watersmeet.dialects.statements import CreateFunction, DropFunction, Refused, Statement
@@ -23,7 +23,9 @@ _KINDS: Final = ("IMMUTABLE", "STABLE", "VOLATILE")
 
 
 def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
-    """CREATE …, with functions: the cursor stands behind CREATE."""
+    """CREATE …, with functions and sinks: the cursor stands behind CREATE."""
+    if cursor.take("SINK"):
+        return sinks.read_create(cursor, dialect, base)
     return _read_create(cursor, base) if cursor.take("FUNCTION") else ddl.read_create(cursor, dialect, base)
 
 

@@ -11,8 +11,8 @@ def not_supported(feature: str, text: str, span: Span | None, *, hint: str | Non
     return error("FEATURE_NOT_SUPPORTED", f"{feature} is not supported", hint=hint, sql=text, span=span)
 
 
-def read_options(cursor: Cursor) -> dict[str, str]:
-    """`(name = value, …)`; names may contain dots and are lower-cased."""
+def read_options(cursor: Cursor, spans: dict[str, Span] | None = None) -> dict[str, str]:
+    """`(name = value, …)`; names may contain dots and are lower-cased. spans: gets the place of each option."""
     cursor.expect("(")
     options: dict[str, str] = {}
     while not cursor.at(")"):
@@ -23,6 +23,8 @@ def read_options(cursor: Cursor) -> dict[str, str]:
         if key in options:
             raise error("CONNECTOR_OPTION", f'option "{key}" is given twice', sql=cursor.text, span=span_of(tokens))
         options[key] = read_value(cursor)
+        if spans is not None:
+            spans[key] = span_of([*tokens, cursor.tokens[cursor.index - 1]])
         if not cursor.take(","):
             break
     cursor.expect(")")

@@ -18,9 +18,11 @@ from watersmeet.catalog import (
     ExternalTable,
     Index,
     MaterializedView,
+    MessageFormat,
     Processor,
     Pump,
     Relation,
+    Sink,
     Source,
     Stream,
     StreamMode,
@@ -326,6 +328,35 @@ class AlterPump(Statement):
     names: tuple[Name, ...]
     start: bool
     every: Name | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateSink(Create):
+    """`CREATE SINK name [INTO into] {FROM source | AS query} [WITH (options)] [FORMAT … ENCODE …]`.
+
+    source: None with a query; query: None with a source; query_text: with its EMIT. options: names in lower case.
+    places: of the options, and of the words from FORMAT on as `format`. format: None without FORMAT; its `options` are
+    those behind ENCODE.
+    """
+
+    makes: ClassVar[type[Relation]] = Sink
+
+    source: Name | None
+    query: exp.Expression | None
+    emit: Emit | None
+    query_text: str
+    into: Name | None
+    options: Mapping[str, str]
+    places: Mapping[str, Span]
+    format: MessageFormat | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartSink(Statement):
+    """`ALTER SINK name START`: a sink that was stopped goes on."""
+
+    name: Name
+    if_exists: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

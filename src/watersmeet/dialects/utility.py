@@ -36,13 +36,13 @@ from watersmeet.errors import Span, error
 
 #: What SHOW lists beside kinds of relations; what is not here is refused by name.
 _OTHER_LISTS: Final = (
-    "internal tables", "relations", "jobs", "sinks", "databases", "schemas", "functions", "cluster", "processlist",
+    "internal tables", "relations", "jobs", "databases", "schemas", "functions", "cluster", "processlist",
     "all", "parameters", "errors", "files", "connections", "subscriptions", "secrets", "dead letters", "processors",
     "memory", "queries",
 )  # fmt: skip
 _LISTS: Final = tuple(tuple(what.upper().split()) for what in (*SHOWN, *_OTHER_LISTS))
 _DESCRIBED: Final = (("TABLE",), ("STREAM",), ("VIEW",), ("DICTIONARY",), ("FORMATTED",))
-_CREATED: Final = tuple(tuple(word.upper().split()) for word in (*SHOWN_CREATED, "function", "sink"))
+_CREATED: Final = tuple(tuple(word.upper().split()) for word in (*SHOWN_CREATED, "function"))
 
 
 def read_explain(cursor: Cursor, base: dict[str, Any], read: Callable[[Cursor], Statement]) -> Statement:

@@ -1,13 +1,40 @@
-"""The contract of targets: where a sink writes what its relation changes."""
+"""What is delivered, and the contract of targets: where a sink writes what its relation changes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from watersmeet.catalog import MessageFormat
+from watersmeet.types import Schema
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One stream of changes out of the database, to one target.
+
+    id: of what the catalog has for it. title: what that is and its name, for messages. relation: the id of the relation
+    whose changes go out. columns: the first columns of that relation, under the names that they have at the target.
+    key: names of the columns of the key. connector, format: see `catalog.Sink`. force_append_only: deleted rows are
+    left out. target_id: the name under which the target knows this delivery and those that it has replaced; unique in
+    the database. generation: see `Place`.
+    """
+
+    id: str
+    title: str
+    relation: str
+    columns: Schema
+    key: tuple[str, ...]
+    connector: dict[str, str]
+    format: MessageFormat
+    force_append_only: bool
+    target_id: str
+    generation: int
 
 
 class Place(NamedTuple):
@@ -25,10 +52,11 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Portion:
-    """What one transaction at a target has: all that a commit changed of a relation, or a part of it.
+    """All that a commit changed of a relation, or a part of it.
 
-    rows: columns by the relation's names. diff: int64, how often each row came (+) or went (-); consolidated. time_us:
-    of the commit, microseconds since 1970 (UTC). The same place always has the same rows in the same order.
+    rows: columns by the delivery's names. diff: int64, how often each row came (+) or went (-); consolidated. time_us:
+    of the commit, microseconds since 1970 (UTC). The same place always has the same rows in the same order. All rows of
+    one key that a commit changed are in one portion, unless the sink only appends.
     """
 
     place: Place
@@ -44,21 +72,22 @@ class Unavailable(OSError):  # noqa: N818 - a state of the target that passes
 class Target(Protocol):
     """One sink's place outside. Not thread-safe.
 
-    Law: each portion is there once, or not at all, whatever happens between any two calls: `deliver` writes the rows
-    and the place in one step, and `open` tells which place was written last.
+    Law: each portion is there once, or not at all, whatever happens between any two calls: `deliver` writes rows and
+    their place in one step, and `open` tells which place was written last.
     """
 
     def open(self, generation: int) -> Place | None:
         """Shuts out all writers of before, then gives the place of the newest portion that is there; None: none is.
 
-        Unavailable; WRITER_FENCED if a newer generation writes there.
+        The place may be one of an earlier generation. Unavailable; WRITER_FENCED if a newer generation writes there.
         """
 
-    def deliver(self, portion: Portion) -> None:
-        """Writes the portion and its place. Returns when the target has acknowledged both.
+    def deliver(self, portions: Sequence[Portion]) -> None:
+        """Writes portions, in this order, and the place of the last one. Returns when the target has acknowledged all.
 
-        Unavailable: it may be there or not; `open` again tells. WRITER_FENCED if a later writer was opened. Any other
-        `Error` stops the sink: a row that the target never takes.
+        A target that can't write several in one step writes one after the other. Unavailable: of the first portions any
+        number may be there; `open` again tells. WRITER_FENCED if a later writer was opened. Any other `Error` stops the
+        sink: a row that the target never takes.
         """
 
     def close(self) -> None:

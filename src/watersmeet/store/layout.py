@@ -34,6 +34,7 @@ _DIRECTORIES: Final = (
     "dead",
     "readers",
     "subscriptions",
+    "sinks",
 )
 _ID: Final = re.compile(r"[a-z]+[0-9]+\Z")
 _NUMBERED: Final = re.compile(r"[0-9]{12}\.json\Z")
@@ -113,6 +114,7 @@ class Layout:
         self.checkpoint = self.root / "checkpoint"
         self.readers = self.root / "readers"
         self.subscriptions = self.root / "subscriptions"
+        self.sinks = self.root / "sinks"
         self.lock = self.root / "LOCK"
         self._format = self.root / "FORMAT"
         found = self._read_format()
@@ -177,10 +179,6 @@ class Layout:
     def intent(self, epoch: int) -> Path:
         """What epoch `epoch` is to read."""
         return self.intents / f"{epoch:012d}.json"
-
-    def position(self, relation_id: str, writer: int) -> Path:
-        """How far a subscription was read, as a writer has it."""
-        return writer_file(self.subscriptions, check_id(relation_id), writer)
 
     def dead(self, relation_id: str) -> Path:
         """The directory of the dead letters of a relation (not made here)."""

@@ -1,4 +1,4 @@
-"""How far the subscriptions of a database were read: in files beside the commits, one for each subscription.
+"""How far subscriptions were read and sinks were delivered: in files beside the commits, one for each of them.
 
 The name of a file has the number of the writer that made it, and the one of the newest writer counts: what a writer
 that was overtaken saves is no longer looked at.
@@ -9,14 +9,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 from watersmeet import files
 from watersmeet.errors import Error, error
 from watersmeet.serialization import from_json, to_json
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.floors import floor_number
-from watersmeet.store.layout import Layout, writer_files
-from watersmeet.store.readers import Reader
+from watersmeet.store.layout import Layout, check_id, writer_file, writer_files
+from watersmeet.store.readers import ACTIVE, DELIVERED, KEPT, Reader
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,48 +52,92 @@ class Position:
     given: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """How far a sink was delivered: what its target has acknowledged.
+
+    generation: see `sinks.base.Place`. start: the commit whose content goes out first; None: it does not. base: number
+    of the checkpoint from which that content is read; 0: there was none. commit, part, last: the newest place, -1
+    before the first one. since: all commits above it are needed.
+    """
+
+    generation: int
+    since: int
+    start: int | None = None
+    base: int = 0
+    commit: int = -1
+    part: int = -1
+    last: bool = True
+
+
+class Saved(Protocol):
+    """A position. since: all commits above it are needed."""
+
+    @property
+    def since(self) -> int: ...
+
+
+P = TypeVar("P", bound=Saved)
+
+
 @dataclass(slots=True)
-class _Kept:
+class _Kept(Generic[P]):
     """saved: None with the reason `problem`. reader: holds the commits that are still needed."""
 
-    saved: Position | None
+    saved: P | None
     reader: Reader
     problem: Error | None = None
 
 
-class Positions:
-    """The positions of all subscriptions, and holds on the commits that they need. Of the writer; thread-safe.
+class Positions(Generic[P]):
+    """The positions of all subscriptions, or of all sinks, and holds on the commits that they need. Of the writer;
+    thread-safe.
 
-    Subscriptions that were forgotten are unknown here, and saving one does nothing.
+    Relations that were forgotten are unknown here, and saving one does nothing.
     """
 
-    def __init__(self, layout: Layout, log: CommitLog, subscriptions: Iterable[str]) -> None:
-        """subscriptions: ids of those that there are; what else was saved is deleted. Before anything is cleaned up."""
+    def __init__(
+        self,
+        layout: Layout,
+        log: CommitLog,
+        directory: Path,
+        kind: type[P],
+        relation_ids: Iterable[str],
+        *,
+        held: str,
+        kept: str,
+    ) -> None:
+        """relation_ids: those that there are; what else was saved is deleted. Before anything is cleaned up.
+
+        held, kept: how commits are held (`readers`) while a position is in use, and while it is not.
+        """
         self._layout, self._log = layout, log
+        self._directory, self._kind = directory, kind
+        self._held, self._rests = held, kept
         self._lock = threading.Lock()
-        self._known: dict[str, _Kept] = {}
-        files.remove_temporaries(layout.subscriptions)
+        self._known: dict[str, _Kept[P]] = {}
+        files.remove_temporaries(directory)
         newest = self._newest()
-        for relation_id in subscriptions:
-            kept = self._known[relation_id] = _Kept(None, Reader(layout))
+        for relation_id in relation_ids:
+            kept_here = self._known[relation_id] = _Kept[P](None, Reader(layout))
             try:
-                kept.saved = self._read(relation_id, newest.get(relation_id))
+                kept_here.saved = self._read(relation_id, newest.get(relation_id))
             except Error as problem:
-                kept.problem = problem
+                kept_here.problem = problem
                 continue
-            kept.reader.keep(kept.saved.since)
-            self._write(relation_id, kept.saved)  # under our number: nothing that a writer before saves counts now
+            kept_here.reader.hold(kept_here.saved.since, kept)
+            self._write(relation_id, kept_here.saved)  # under our number: nothing that a writer before saves counts now
         self._remove_others()
 
-    def begin(self, relation_id: str, position: Position) -> None:
-        """A new subscription, which is being read."""
+    def begin(self, relation_id: str, position: P) -> None:
+        """A new position, which is in use."""
         with self._lock:
             kept = self._known[relation_id] = _Kept(position, Reader(self._layout))
-            kept.reader.hold(position.since)
+            kept.reader.hold(position.since, self._held)
             self._write(relation_id, position)
 
-    def resume(self, relation_id: str) -> Position | None:
-        """The position of a subscription, which is being read from now on; None if it is lost.
+    def resume(self, relation_id: str) -> P | None:
+        """A position, which is in use from now on; None if it is lost.
 
         DATABASE_DAMAGED if it can't be read.
         """
@@ -100,13 +146,13 @@ class Positions:
             if kept.saved is None:
                 assert kept.problem is not None
                 raise kept.problem
-            if kept.reader.hold(kept.saved.since):
+            if kept.reader.hold(kept.saved.since, self._held):
                 return kept.saved
-            kept.reader.keep(kept.saved.since)
+            kept.reader.hold(kept.saved.since, self._rests)
             return None
 
-    def save(self, relation_id: str, position: Position) -> None:
-        """From now on the subscription goes on there, also after a crash. WRITER_FENCED."""
+    def save(self, relation_id: str, position: P) -> None:
+        """From now on it goes on there, also after a crash. WRITER_FENCED."""
         self._log.check()
         with self._lock:
             kept = self._known.get(relation_id)
@@ -115,30 +161,30 @@ class Positions:
             if position != kept.saved:
                 self._write(relation_id, position)
                 kept.saved = position
-            kept.reader.hold(position.since)
+            kept.reader.hold(position.since, self._held)
 
     def rest(self, relation_id: str) -> None:
-        """Nobody reads the subscription for now."""
+        """The position is not in use for now."""
         with self._lock:
             kept = self._known.get(relation_id)
             if kept is not None and kept.saved is not None:
-                kept.reader.keep(kept.saved.since)
+                kept.reader.hold(kept.saved.since, self._rests)
 
     def since(self, relation_id: str) -> int | None:
-        """The commit above which all are needed for a subscription; None if it is lost."""
+        """The commit above which all are needed; None if some of them are lost."""
         with self._lock:
             kept = self._known.get(relation_id)
             lost = kept is None or kept.saved is None or floor_number(self._layout) > kept.saved.since
             return None if lost or kept is None or kept.saved is None else kept.saved.since
 
     def forget(self, relation_ids: Iterable[str]) -> None:
-        """These subscriptions are gone."""
+        """These relations are gone."""
         with self._lock:
             for relation_id in relation_ids:
                 kept = self._known.pop(relation_id, None)
                 if kept is not None:
                     kept.reader.close()
-                    files.discard(self._layout.position(relation_id, self._log.writer))
+                    files.discard(self._path(relation_id, self._log.writer))
 
     def close(self) -> None:
         """Let go of all commits."""
@@ -146,28 +192,44 @@ class Positions:
             for kept in self._known.values():
                 kept.reader.close()
 
-    def _write(self, relation_id: str, position: Position) -> None:
-        path = self._layout.position(relation_id, self._log.writer)
+    def _path(self, relation_id: str, writer: int) -> Path:
+        return writer_file(self._directory, check_id(relation_id), writer)
+
+    def _write(self, relation_id: str, position: P) -> None:
+        path = self._path(relation_id, self._log.writer)
         files.replace_file(path, self._layout.seal(path, to_json(position)), durable=self._layout.durable)
 
-    def _read(self, relation_id: str, writer: int | None) -> Position:
+    def _read(self, relation_id: str, writer: int | None) -> P:
+        directory = self._directory.name
         if writer is None:
-            raise error("DATABASE_DAMAGED", f"the position of subscription {relation_id} is missing from subscriptions")
-        path = self._layout.position(relation_id, writer)
+            raise error(
+                "DATABASE_DAMAGED", f"the position of {directory[:-1]} {relation_id} is missing from {directory}"
+            )
+        path = self._path(relation_id, writer)
         try:
-            return from_json(Position, self._layout.unseal(path))
+            return from_json(self._kind, self._layout.unseal(path))
         except ValueError as cause:
-            raise error("DATABASE_DAMAGED", f"subscriptions/{path.name} is not a position") from cause
+            raise error("DATABASE_DAMAGED", f"{directory}/{path.name} is not a position") from cause
 
     def _newest(self) -> dict[str, int]:
-        """The number of the newest writer that saved each subscription."""
-        return {f.id: f.writer for f in writer_files(self._layout.subscriptions) if f.writer <= self._log.writer}
+        """The number of the newest writer that saved each position."""
+        return {f.id: f.writer for f in writer_files(self._directory) if f.writer <= self._log.writer}
 
     def _remove_others(self) -> None:
         """Deletes what writers before this one saved, but for what could not be read."""
-        for file in writer_files(self._layout.subscriptions):
+        for file in writer_files(self._directory):
             kept = self._known.get(file.id)
             if (file.writer < self._log.writer and (kept is None or kept.saved is not None)) or (
                 file.writer == self._log.writer and kept is None
             ):
                 files.discard(file.path)
+
+
+def subscription_positions(layout: Layout, log: CommitLog, relation_ids: Iterable[str]) -> Positions[Position]:
+    """The positions of subscriptions."""
+    return Positions(layout, log, layout.subscriptions, Position, relation_ids, held=ACTIVE, kept=KEPT)
+
+
+def sink_positions(layout: Layout, log: CommitLog, relation_ids: Iterable[str]) -> Positions[Delivered]:
+    """The positions of sinks."""
+    return Positions(layout, log, layout.sinks, Delivered, relation_ids, held=DELIVERED, kept=DELIVERED)

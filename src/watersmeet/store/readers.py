@@ -4,6 +4,7 @@ A reader has a file in readers/, locked while it lives, with one line: a state l
 "all commits above n, and the snapshots of their content from n on, are needed". `A`: now, the clean-up waits.
 `I`: between two reads; kept if that costs little, otherwise the reader starts again from a snapshot.
 `K`: for a subscription that nobody reads; kept up to limits of its own, otherwise it is lost.
+`D`: for a sink, to be delivered; kept up to limits of its own, otherwise it is lost.
 
 Reader and clean-up agree without a lock on each other: the reader writes its hold, then reads the floor (below
 which things may be gone); the clean-up raises the floor, then reads the holds. One of them sees the other.
@@ -24,6 +25,7 @@ from watersmeet.store.layout import Layout
 ACTIVE: Final = "A"
 IDLE: Final = "I"
 KEPT: Final = "K"
+DELIVERED: Final = "D"
 FREE: Final = "F"
 
 
@@ -51,18 +53,16 @@ class Reader:
             os.rename(self._path, named)
             self._path = named
 
-    def hold(self, commit: int) -> bool:
-        """Nothing above `commit` is deleted from now on. False if some of it may be gone already."""
-        self._write(ACTIVE, commit)
+    def hold(self, commit: int, state: str = ACTIVE) -> bool:
+        """Nothing above `commit` is deleted from now on, as far as `state` goes. False if some of it may be gone
+        already.
+        """
+        self._write(state, commit)
         return floor_number(self._layout) <= commit
 
     def rest(self, commit: int) -> None:
         """As `hold`, but only as long as it costs little."""
         self._write(IDLE, commit)
-
-    def keep(self, commit: int) -> None:
-        """As `hold`, up to the limits of a subscription that nobody reads."""
-        self._write(KEPT, commit)
 
     def release(self) -> None:
         """Needs nothing for now."""
@@ -106,7 +106,7 @@ def read_holds(layout: Layout) -> list[Hold]:
 
 def _parse(line: bytes) -> Hold:
     text = line.decode(errors="replace").strip()
-    if len(text) == 13 and text[0] in (ACTIVE, IDLE, KEPT, FREE) and text[1:].isdigit():
+    if len(text) == 13 and text[0] in (ACTIVE, IDLE, KEPT, DELIVERED, FREE) and text[1:].isdigit():
         return Hold(text[0], int(text[1:]))
     return Hold(ACTIVE, 0)
 

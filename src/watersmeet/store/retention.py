@@ -31,6 +31,10 @@ IDLE_BYTES: Final = 256 << 20
 KEPT_COMMITS: Final = 1 << 16
 #: … and their changes, of all relations, have at most so many bytes.
 KEPT_BYTES: Final = 1 << 30
+#: What a sink still has to deliver is kept as long as it is at most this many commits behind …
+DELIVERY_COMMITS: Final = 1 << 17
+#: … and their changes, of all relations, have at most so many bytes.
+DELIVERY_BYTES: Final = 4 << 30
 
 
 def clean(
@@ -114,7 +118,7 @@ def _waited_for(
 ) -> Iterator[int]:
     """The commits above which all are needed: for readers that read, and others that need little enough.
 
-    floor: a subscription that needs commits below it is lost.
+    floor: a subscription or sink that needs commits below it is lost.
     """
     by_state: dict[str, list[int]] = {}
     for hold in holds:
@@ -124,6 +128,8 @@ def _waited_for(
     yield from _within(log, head, by_state.get(readers.IDLE, ()), IDLE_COMMITS, idle_bytes)
     kept = [c for c in by_state.get(readers.KEPT, ()) if c >= floor]
     yield from _within(log, head, kept, KEPT_COMMITS, KEPT_BYTES)
+    delivered = [c for c in by_state.get(readers.DELIVERED, ()) if c >= floor]
+    yield from _within(log, head, delivered, DELIVERY_COMMITS, DELIVERY_BYTES)
 
 
 def _within(log: CommitLog, head: int, holds: Iterable[int], most_commits: int, most_bytes: int) -> Iterator[int]:

@@ -150,11 +150,10 @@ def test_nesting_has_a_limit():
     ("text", "feature"),
     [
         ("ALTER TABLE t DROP COLUMN a", "ALTER TABLE … DROP"),
-        ("CREATE SINK s FROM t", "CREATE SINK"),
         ("CREATE FUNCTION f() RETURNS int LANGUAGE python AS 'x'", "a function in PYTHON"),
         ("CREATE AGGREGATE f(int) RETURNS int LANGUAGE python AS 'x'", "CREATE AGGREGATE"),
         ("TRUNCATE t", "TRUNCATE"),
-        ("DROP SINK s", "DROP SINK"),
+        ("DROP SECRET s", "DROP SECRET"),
         ("COPY t FROM 'x'", "COPY"),
         ("EXPLAIN ANALYZE SELECT 1", "EXPLAIN ANALYZE"),
         ("SAVEPOINT a", "SAVEPOINT"),

@@ -17,7 +17,7 @@ from watersmeet.binder.context.binding import Bound, Environment, OutputColumn, 
 from watersmeet.binder.context.rules import Binding, BindQuery, NamedItem, Sourced
 from watersmeet.binder.context.scope import Scope, ScopeContext
 from watersmeet.binder.sqlfunctions import inlined
-from watersmeet.catalog import Catalog, Index, Relation, View
+from watersmeet.catalog import Catalog, Index, Relation, Sink, View
 from watersmeet.dialects.nodes import own_parts
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.dialects.registry import language_named
@@ -98,6 +98,14 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
     if node.args.get("db") is None and name in env.ctes:
         return _bind_cte(name, alias or name, names, node, env, binding, bind)
     relation = catalog_relation(node, binding.catalog, env.text, env.ctes)
+    if isinstance(relation, Sink):
+        raise error(
+            "CATALOG_TYPE_MISMATCH",
+            f"{relation.title} can't be read by a query",
+            sql=env.text,
+            span=place_of(node),
+            hint="Read the relation that it delivers.",
+        )
     binding.depend(relation.id)
     item = NamedItem(alias or name, names, f'table "{alias or name}"', node, relation.schema if alias is None else None)
 

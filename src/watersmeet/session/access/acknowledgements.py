@@ -31,7 +31,7 @@ class Acknowledgements:
     ended: the subscription gives nothing after these rows.
     """
 
-    def __init__(self, positions: Positions, relation_id: str, position: Position) -> None:
+    def __init__(self, positions: Positions[Position], relation_id: str, position: Position) -> None:
         """position: the saved one."""
         self.ended = False
         self._positions = positions

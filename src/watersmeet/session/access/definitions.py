@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from watersmeet.catalog import Index, MaterializedView, Relation, Table
+from watersmeet.catalog import Index, MaterializedView, Relation, SinkQuery, Table
 from watersmeet.dialects.statements import (
     Alter,
     Create,
@@ -152,7 +152,8 @@ def with_dependents(
             *writing,
             *(d for r in writing for d in session.catalog.dependents(r.id)),
         ]
-        above = list({r.id: r for r in above if r.id not in ids}.values())
+        # What is hidden goes with its owner, which reads the same.
+        above = list({r.id: r for r in above if r.id not in ids and not isinstance(r, SinkQuery)}.values())
         # An index is removed with its table, as it serves nothing else.
         ids |= {r.id for r in above if isinstance(r, Index)}
         above = [r for r in above if not isinstance(r, Index)]

@@ -55,6 +55,7 @@ def undo(session: Session, ids: set[str]) -> None:
             stored = database.forget(ids)
             for relation_id in ids:
                 database.content.drop(relation_id)
+    database.sink_positions.forget(ids)
     with contextlib.suppress(Error):
         _take_out(session, ids, stored=stored)
 
@@ -70,7 +71,10 @@ def clear_away(session: Session, gone: set[str]) -> None:
     with database.guard:
         for relation_id in gone:
             database.content.drop(relation_id)
+    if database.deliveries is not None:
+        database.deliveries.follow()
     database.positions.forget(gone)
+    database.sink_positions.forget(gone)
     install_remaining(session, gone)
     for relation_id in gone:
         shutil.rmtree(database.layout.dead(relation_id), ignore_errors=True)

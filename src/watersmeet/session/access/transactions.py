@@ -109,6 +109,8 @@ def _carry_out(session: Session, transaction: Transaction) -> None:
         install_remaining(session, definitions.stopped)
         if database.upkeep is not None:
             database.upkeep.follow()
+        if database.deliveries is not None:
+            database.deliveries.follow()
     transaction.ends.close()
     if any(database.catalog.relations[i].is_fed_by_circuit for i in definitions.made):
         database.flush()  # when COMMIT returns, new views show what their inputs have

@@ -27,8 +27,9 @@ from watersmeet.session.statements.registry import function_named
 from watersmeet.store.layout import FilePermissions
 
 if TYPE_CHECKING:
-    from watersmeet.session.services import running, status, topology, upkeep
+    from watersmeet.session.services import delivery, running, status, topology, upkeep
 else:
+    delivery = lazy_import("watersmeet.session.services.delivery")
     running = lazy_import("watersmeet.session.services.running")
     status = lazy_import("watersmeet.session.services.status")
     topology = lazy_import("watersmeet.session.services.topology")
@@ -108,7 +109,12 @@ def connect(
         files=allow_files,
     )
     if not read_only:
-        upkeep.Upkeep(Session(database, Variables(dialect))).start()
+        try:
+            upkeep.Upkeep(Session(database, Variables(dialect))).start()
+            delivery.Deliveries(database).start()
+        except BaseException:
+            database.close()
+            raise
     return Connection(Session(database, Variables(dialect), replace_connectors))
 
 

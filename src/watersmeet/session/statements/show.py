@@ -31,13 +31,14 @@ from watersmeet.session.access.words import has_create, is_listed
 from watersmeet.session.services.status import database_status, memory_status
 from watersmeet.session.statements.like import like
 from watersmeet.session.statements.showtopics import processors, topics
+from watersmeet.session.statements.sinks import show_sinks
 from watersmeet.session.statements.sqlfunctions import show_create_function, show_functions
 from watersmeet.sources.dead_letters import read_dead_letters
 from watersmeet.store.retention import changed_bytes
 from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, TIMESTAMP, VARCHAR, Field, Schema
 
 #: RisingWave's lists that are always empty here.
-_EMPTY: Final = ("sinks", "connections", "subscriptions", "secrets", "internal tables")
+_EMPTY: Final = ("connections", "subscriptions", "secrets", "internal tables")
 
 #: Lists of files in the status of a source, and what is wrong with their files.
 _FILE_PROBLEMS: Final = {
@@ -110,6 +111,8 @@ def _list(session: Session, statement: Show) -> Result:
         return topics(rows)
     if what == "pumps":
         return _pumps(session, rows)
+    if what == "sinks":
+        return show_sinks(session, rows)
     if what == "relations":
         return text_result("SHOW", ("Name", "Kind"), [(r.name, r.what) for r in rows])
     if what == "indexes":

@@ -1,0 +1,200 @@
+"""What a delivery delivers, in portions of limited size: first the content of its relation at one commit, then the
+changes behind it.
+
+The same place always has the same rows in the same order: content and commits never change, and nothing here depends on
+when it is asked for.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Generator, Iterator
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet import duckdbs
+from watersmeet.catalog import Relation, Table
+from watersmeet.database.opened import OpenDatabase
+from watersmeet.kernel.arrays.hashing import hash_columns
+from watersmeet.session.services.changes import Changes
+from watersmeet.sinks.base import Delivery, Place, Portion
+from watersmeet.store.changes import Diff, decode_change, fitted
+from watersmeet.store.checkpoints import Checkpoint, load_checkpoint
+from watersmeet.store.intervals import convert
+from watersmeet.store.merging import key_sql, sum_sql
+from watersmeet.store.positions import Delivered
+from watersmeet.store.readers import DELIVERED
+from watersmeet.store.snapshots import read_snapshot
+from watersmeet.types import arrow_schema
+
+#: No portion has more rows, but for one whose rows are all of one key …
+PORTION_ROWS: Final = 1 << 16
+#: … or more bytes, in memory and without the keys of one portion.
+PORTION_BYTES: Final = 32 << 20
+
+
+class Portions:
+    """The portions of a delivery. One thread."""
+
+    def __init__(self, database: OpenDatabase, delivery: Delivery, relation: Relation, position: Delivered) -> None:
+        """relation: whose changes they are, from the catalog. position: where to begin."""
+        self._database = database
+        self._delivery = delivery
+        self._stored = relation.as_stored
+        self._schema = arrow_schema(self._stored.columns, positional=False)
+        self._names = [c.name for c in delivery.columns]
+        self._by_transaction = isinstance(relation, Table) and not relation.is_fed_by_circuit
+        self._position = position
+        self._changes: Changes | None = None
+
+    @property
+    def since(self) -> int:
+        """All commits above it are needed to go on behind the last portion that was given in full."""
+        return self._position.since if self._changes is None else self._since
+
+    def content(self, after: Place | None) -> Iterator[Portion]:
+        """The content that goes out first, behind place `after`; nothing if that is past it."""
+        position = self._position
+        if position.start is None or (after is not None and (after.commit > position.start or after.last)):
+            return
+        skipped = -1 if after is None else after.part
+        time_us = self._database.log.read(position.start).time_us if position.start else 0
+        pieces = self._pieces(position.start, position.base)
+        following = next(pieces, None)
+        part = 0
+        while following is not None:
+            (rows, diff), following = following, next(pieces, None)
+            if part > skipped:
+                place = Place(self._delivery.generation, position.start, part, following is None)
+                yield Portion(place, rows, diff, time_us)
+            part += 1
+
+    def changes(self, after: Place | None) -> Generator[Portion | None]:
+        """The portions of the changes behind the content and behind place `after`; None where there are no more yet.
+
+        Never ends.
+        """
+        position = self._position
+        since = position.since if position.start is None else max(position.since, position.start)
+        if after is not None and after.last:
+            since = max(since, after.commit)
+        self._since = since
+        self._changes = changes = Changes(self._database, since, DELIVERED)
+        try:
+            while True:
+                change = changes.take_next(self._delivery.relation, by_transaction=self._by_transaction)
+                if change is None:
+                    self._since = changes.taken
+                    yield None
+                    continue
+                if after is None or changes.taken >= after.commit:
+                    skipped = after.part if after is not None and changes.taken == after.commit else -1
+                    yield from self._cut(change.rows, change.diff, change.time_us, skipped)
+                self._since = changes.taken
+        finally:
+            changes.close()
+
+    def _cut(self, rows: pa.Table, diff: Diff, time_us: int, skipped: int) -> Iterator[Portion]:
+        """A change in portions. skipped: the last part that is left out."""
+        assert self._changes is not None
+        commit = self._changes.taken
+        rows = self._named(rows)
+        limit = _limit(rows)
+        keys = None
+        if rows.num_rows > limit and self._delivery.format.rows != "plain":
+            keys = hash_columns([rows.column(k) for k in self._delivery.key], rows.num_rows)
+            order = np.argsort(keys, kind="stable")
+            rows, diff, keys = rows.take(pa.array(order)), diff[order], keys[order]
+        ends = _ends(rows.num_rows, limit, keys)
+        first = 0
+        for part, end in enumerate(ends):
+            if part > skipped:
+                place = Place(self._delivery.generation, commit, part, end == rows.num_rows)
+                yield Portion(place, rows.slice(first, end - first), diff[first:end], time_us)
+            first = end
+
+    def _named(self, rows: pa.Table) -> pa.Table:
+        """Rows of a commit with the columns of the delivery."""
+        rows = fitted(rows, self._schema, self._stored.fills)
+        return rows.select(range(len(self._names))).rename_columns(self._names)
+
+    def _pieces(self, start: int, base: int) -> Iterator[tuple[pa.Table, Diff]]:
+        """The content at commit `start`. base: the checkpoint from which it is read.
+
+        Rows that only came are in the order in which they came, others in the order of their values.
+        """
+        database, relation_id = self._database, self._delivery.relation
+        checkpoint = load_checkpoint(database.layout, base) if base else Checkpoint()
+        snapshot = checkpoint.relations.get(relation_id)
+        upto = checkpoint.moment.transaction if snapshot is None else snapshot.upto
+        later = [
+            change
+            for number in range(upto + 1, start + 1)
+            if (change := database.log.read(number).relations.get(relation_id)) is not None
+        ]
+        levels = () if snapshot is None else snapshot.levels
+
+        def parts() -> Iterator[tuple[pa.Table, Diff]]:
+            for level in levels:
+                for file in level.files:
+                    for rows, diff in read_snapshot(database.layout, file, self._schema, self._stored.fills):
+                        yield self._named(rows), diff
+            for change in later:
+                for blob in change.blobs:
+                    rows, diff = decode_change(database.packs.read_blob(blob, "DATABASE_DAMAGED"))
+                    yield self._named(rows), diff
+
+        grows = all(level.insert_only for level in levels) and not any(c.deleted_rows for c in later)
+        for rows, diff in (
+            parts() if grows else _summed(parts(), arrow_schema(self._delivery.columns, positional=False))
+        ):
+            first = 0
+            for end in _ends(rows.num_rows, _limit(rows), None):
+                yield rows.slice(first, end - first), diff[first:end]
+                first = end
+
+
+def _limit(rows: pa.Table) -> int:
+    """How many rows of such a table are in one portion."""
+    size_bytes = int(rows.nbytes)
+    if size_bytes <= PORTION_BYTES:
+        return PORTION_ROWS
+    return max(1, min(PORTION_ROWS, int(rows.num_rows) * PORTION_BYTES // size_bytes))
+
+
+def _ends(count: int, limit: int, keys: npt.NDArray[np.uint64] | None) -> Iterator[int]:
+    """Where the parts of `count` rows end, of at most `limit` rows. keys: sorted; equal ones are in one part."""
+    first = 0
+    while first < count:
+        end = min(count, first + limit)
+        if keys is not None and end < count and keys[end] == keys[end - 1]:
+            begin = int(np.searchsorted(keys, keys[end], "left"))
+            end = begin if begin > first else int(np.searchsorted(keys, keys[end], "right"))
+        yield end
+        first = end
+
+
+def _summed(parts: Iterator[tuple[pa.Table, Diff]], schema: pa.Schema) -> Iterator[tuple[pa.Table, Diff]]:
+    """The sum of parts in bounded pieces, in the order of the values. Equal rows are one."""
+    positional = pa.schema([*(pa.field(f"c{i}", f.type) for i, f in enumerate(schema)), pa.field("_diff", pa.int64())])
+    batches = (
+        batch
+        for rows, diff in parts
+        for batch in pa.table(
+            [*rows.columns, pa.chunked_array([np.ascontiguousarray(diff)], pa.int64())], schema=positional
+        ).to_batches()
+    )
+    keys = ", ".join(key_sql(f"c{i}", f.type) for i, f in enumerate(schema))
+    with tempfile.TemporaryDirectory(prefix="watersmeet-") as directory:
+        connection = duckdbs.connect(memory_limit="512MB", spill_directory=directory)
+        try:
+            connection.register("parts", pa.RecordBatchReader.from_batches(positional, batches))
+            query = f"SELECT * FROM ({sum_sql(schema, 'parts', '_diff')}) ORDER BY {keys}"
+            for batch in connection.execute(query).to_arrow_reader(PORTION_ROWS):
+                columns = [convert(c, f.type) for c, f in zip(batch.columns, schema, strict=False)]
+                yield pa.table(columns, schema=schema), batch.column(len(columns)).to_numpy(zero_copy_only=False)
+        finally:
+            connection.close()

@@ -1,0 +1,300 @@
+"""CREATE SINK, ALTER SINK … START, SHOW SINKS.
+
+RisingWave, "CREATE SINK", "Data delivery".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from watersmeet.catalog import MessageFormat, Relation, Sink, SinkQuery, Source, View, turned_into
+from watersmeet.catalog.parts import RowForm
+from watersmeet.dialects.queries import read_tree
+from watersmeet.dialects.registry import language_named
+from watersmeet.dialects.schemas import quoted
+from watersmeet.dialects.script import tokenize
+from watersmeet.dialects.statements import CreateMaterializedView, CreateSink, StartSink
+from watersmeet.errors import Error, Span, did_you_mean
+from watersmeet.session.access.context import Session, error_at, undefined_relation
+from watersmeet.session.access.definitions import add, may_create, new_relation
+from watersmeet.session.access.result import Result, typed_result
+from watersmeet.session.access.schemas import schema_for
+from watersmeet.session.access.transactions import own_transaction
+from watersmeet.session.services.delivery import Deliveries, begin
+from watersmeet.session.services.views import bind_view, make
+from watersmeet.sinks.deliveries import delivery_of
+from watersmeet.sinks.targets import connector_of
+from watersmeet.store.notes import Note
+from watersmeet.types import BIGINT, DOUBLE, VARCHAR, Field
+
+T = TypeVar("T")
+
+#: What says how a sink is made, whatever its connector.
+_OWN: Final = ("type", "primary_key", "force_append_only", "snapshot", "force_compaction")
+_FORMS: Final[dict[str, RowForm]] = {"append-only": "plain", "upsert": "upsert", "debezium": "debezium"}
+_TYPES: Final = {form: name for name, form in _FORMS.items()}
+
+_SHOWN: Final = (
+    Field("name", VARCHAR),
+    Field("connector", VARCHAR),
+    Field("type", VARCHAR),
+    Field("state", VARCHAR),
+    Field("delivered_commit", BIGINT),
+    Field("delivered_rows", BIGINT),
+    Field("commits_behind", BIGINT),
+    Field("rows_behind", BIGINT),
+    Field("bytes_behind", BIGINT),
+    Field("lag_seconds", DOUBLE),
+    Field("detail", VARCHAR),
+)
+
+
+def create_sink(session: Session, statement: CreateSink) -> Result:
+    """CREATE SINK … FROM relation or AS SELECT …: when this returns, its delivery has begun."""
+    session.require_definer("CREATE SINK")
+    replaced = session.catalog.by_name(statement.name, schema_for(session, statement))
+    with own_transaction(session):
+        if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
+            return Result("CREATE SINK")
+        if statement.into is not None:
+            raise error_at(
+                statement, statement.into.span, "FEATURE_NOT_SUPPORTED", "CREATE SINK … INTO a table is not supported"
+            )
+        if not statement.options.get("connector"):
+            raise error_at(
+                statement,
+                statement.name_span,
+                "CONNECTOR_OPTION",
+                "a sink needs a connector",
+                hint="Write WITH (connector = …, …).",
+            )
+        # It has its id before its query, which it owns.
+        sink = new_relation(
+            session, statement, Sink, (), delivers="", target_id=session.catalog.new_id(Sink), connector={}
+        )
+        session.put(sink)
+        relation, depends_on = _delivered(session, statement, sink)
+        sink = _sink(statement, replace(sink, depends_on=depends_on), relation)
+        if isinstance(replaced, Sink):
+            sink = replace(sink, target_id=replaced.target_id, generation=replaced.generation + 1)
+        delivery = delivery_of(sink)
+        _located(statement, lambda: connector_of(delivery).check(delivery))
+        snapshot = _truth(statement, "snapshot", statement.options.get("snapshot", "true"))
+        if not snapshot and statement.source is None:
+            raise _refused(
+                statement,
+                "snapshot",
+                "snapshot = 'false' needs a sink FROM a relation",
+                "Create a materialized view of the query, and the sink FROM that.",
+            )
+        begin(session.database, sink.id, sink.generation, snapshot=snapshot)
+        add(session, sink)
+    return Result("CREATE SINK")
+
+
+def _delivered(session: Session, statement: CreateSink, sink: Sink) -> tuple[Relation, tuple[str, ...]]:
+    """The relation whose changes go out, and what the sink depends on. A query is kept up to date by a hidden view."""
+    if statement.source is not None:
+        relation = session.relation(statement.source, statement)
+        if relation.is_stored:
+            return relation, (relation.id,)
+        if not isinstance(relation, (Source, View)):
+            raise error_at(
+                statement,
+                statement.source.span,
+                "CATALOG_TYPE_MISMATCH",
+                f"{relation.title} can't be delivered by a sink",
+            )
+        text = f"SELECT * FROM {quoted(relation.schema)}.{quoted(relation.name)}"
+        language = language_named(session.dialect)
+        query = read_tree(tokenize(text, language), text, language.grammar)
+    else:
+        assert statement.query is not None
+        query, text = statement.query, statement.query_text
+    view = CreateMaterializedView(
+        text=statement.text,
+        sql=statement.sql,
+        span=statement.span,
+        name=statement.name,
+        name_span=statement.name_span,
+        schema=statement.schema,
+        query=query,
+        emit=statement.emit,
+    )
+    bound = bind_view(session, view)
+    hidden = turned_into(
+        SinkQuery,
+        bound.relation,
+        name=f"?{statement.name}",
+        hidden=True,
+        owner=sink.id,
+        sql=f"CREATE MATERIALIZED VIEW {quoted(statement.name)} AS {text}",
+    )
+    make(session, replace(bound, relation=hidden))
+    return session.catalog.relations[hidden.id], hidden.depends_on
+
+
+def _sink(statement: CreateSink, sink: Sink, relation: Relation) -> Sink:
+    """The sink with what its options say."""
+    options = statement.options
+    made = statement.format or MessageFormat()
+    forced = options.get("force_append_only", made.options.get("force_append_only"))
+    force = forced is not None and _truth(statement, "force_append_only", forced)
+    form: RowForm
+    if statement.format is not None:
+        form = made.rows
+    elif "type" in options:
+        form = _form(statement, options["type"])
+    else:
+        form = "plain" if relation.append_only or force else "upsert"
+    if force and form != "plain":
+        raise _refused(
+            statement, "force_append_only", f"force_append_only is for append-only sinks, this is {_TYPES[form]}"
+        )
+    if form == "plain" and not relation.append_only and not force:
+        raise _refused(
+            statement,
+            "format" if statement.format is not None else "type",
+            f"the sink can't be append-only: rows of {_described(relation, statement)} are updated or deleted",
+            "Add force_append_only = 'true': deleted rows are left out then, and an updated row goes out again.",
+        )
+    key = _key(statement, relation, form)
+    rest = {n: v for n, v in options.items() if n not in _OWN}
+    encoding = {n: v for n, v in made.options.items() if n != "force_append_only"}
+    return replace(
+        sink,
+        columns=relation.columns,
+        primary_key=key,
+        append_only=form == "plain",
+        delivers=relation.id,
+        connector=rest,
+        format=replace(made, rows=form, options=encoding),
+        force_append_only=force and not relation.append_only,
+    )
+
+
+def _described(relation: Relation, statement: CreateSink) -> str:
+    return "the query" if isinstance(relation, SinkQuery) and statement.source is None else relation.title
+
+
+def _form(statement: CreateSink, name: str) -> RowForm:
+    if name not in _FORMS:
+        raise _refused(
+            statement,
+            "type",
+            f'the type of a sink can\'t be "{name}"',
+            did_you_mean(name, _FORMS) or "It is append-only, upsert or debezium.",
+        )
+    return _FORMS[name]
+
+
+def _key(statement: CreateSink, relation: Relation, form: RowForm) -> tuple[str, ...]:
+    """The key columns: those of the option `primary_key`, else the primary key of the relation.
+
+    UNDEFINED_COLUMN; CONNECTOR_OPTION for a sink that needs a key and has none.
+    """
+    text = statement.options.get("primary_key")
+    if text is None:
+        key = relation.primary_key
+    else:
+        known = [c.name for c in relation.columns]
+        key = tuple(n.strip() for n in text.split(","))
+        for name in key:
+            if name not in known:
+                raise error_at(
+                    statement,
+                    statement.places.get("primary_key"),
+                    "UNDEFINED_COLUMN",
+                    f'column "{name}" named in primary_key does not exist',
+                    hint=did_you_mean(name, known) or f"The columns are: {', '.join(known)}.",
+                )
+        if len(set(key)) < len(key):
+            raise error_at(
+                statement,
+                statement.places.get("primary_key"),
+                "DUPLICATE_COLUMN",
+                "a column appears twice in primary_key",
+            )
+    if form != "plain" and not key:
+        raise _refused(
+            statement,
+            "format" if statement.format is not None else "type",
+            f"a sink of type {_TYPES[form]} needs a primary key",
+            "Add primary_key = 'column, …', whose values no two rows share.",
+        )
+    return key
+
+
+def _truth(statement: CreateSink, option: str, value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise _refused(statement, option, f'option {option} can\'t be "{value}"', "It is true or false.")
+    return value.lower() == "true"
+
+
+def _refused(statement: CreateSink, option: str, message: str, hint: str | None = None) -> Error:
+    """CONNECTOR_OPTION at the place of an option; at the name of the sink if it is not given."""
+    span = statement.places.get(option, statement.name_span)
+    return error_at(statement, span, "CONNECTOR_OPTION", message, hint=hint)
+
+
+def _located(statement: CreateSink, action: Callable[[], T]) -> T:
+    """The result of `action`. Its errors get the place of the option that they name."""
+    try:
+        return action()
+    except Error as err:
+        named = (
+            s for option, s in statement.places.items() if option in (err.message + " ").replace('"', " ").split(" ")
+        )
+        connector: Span = statement.places.get("connector", statement.name_span)
+        err.sql, err.span = statement.text, err.span or next(named, connector)
+        raise
+
+
+def start_sink(session: Session, statement: StartSink) -> Result:
+    """ALTER SINK name START: a sink that was stopped goes on where it was, one that waits tries again at once."""
+    session.require_definer("ALTER SINK")
+    session.require_no_transaction("ALTER SINK … START")
+    name = statement.name
+    found = session.find(name)
+    if found is None and statement.if_exists:
+        session.notice(f'sink "{name.shown}" does not exist, skipping')
+        return Result("ALTER SINK")
+    if found is None:
+        sinks = [r.shown for r in session.catalog.relations.values() if isinstance(r, Sink)]
+        raise undefined_relation(session.catalog, name, statement, "sink", sinks)
+    if not isinstance(found, Sink):
+        raise error_at(statement, name.span, "CATALOG_TYPE_MISMATCH", f'"{found.shown}" is not a sink')
+    if isinstance(session.database.deliveries, Deliveries):
+        session.database.deliveries.restart(found.id)
+    return Result("ALTER SINK")
+
+
+def show_sinks(session: Session, sinks: Sequence[Relation]) -> Result:
+    """A row for each sink: where it goes, its state, and how far it is behind. A process that only reads knows the
+    state alone.
+    """
+    running = session.database.deliveries
+    told = Note(session.database.layout, "SINKS.json").read() if running is None else {}
+    rows = []
+    for sink in sinks:
+        assert isinstance(sink, Sink)
+        said: tuple[object, ...]
+        status = running.status(sink.id) if isinstance(running, Deliveries) else None
+        if status is None:
+            state = told.get(sink.id, {})
+            said = (state.get("state"), None, None, None, None, None, None, state.get("problem"))
+        else:
+            said = (
+                status.state,
+                None if status.place is None else status.place.commit,
+                status.delivered_rows,
+                status.commits,
+                status.rows,
+                status.size_bytes,
+                round(status.seconds, 3),
+                status.problem,
+            )
+        rows.append((sink.name, sink.connector.get("connector"), _TYPES[sink.format.rows], *said))
+    return typed_result("SHOW", _SHOWN, rows)

@@ -1,0 +1,66 @@
+"""The targets by connector."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from watersmeet.errors import did_you_mean, error
+from watersmeet.sinks.base import Delivery, Target
+
+
+@dataclass(frozen=True)
+class Connector:
+    """How a target is made.
+
+    check: of a delivery that is about to be created, raises CONNECTOR_OPTION for options that are wrong, and other
+    errors for what never works. open: the target of a delivery; nothing is connected before `Target.open`. database_id:
+    of the database, which no other one has. stopping: whether calls that wait should give up. remembers: the target
+    keeps places, as its contract says. One that does not gets each portion once, and after a crash the last ones again.
+    """
+
+    check: Callable[[Delivery], None]
+    open: Callable[[Delivery, str, Callable[[], bool]], Target]
+    remembers: bool = True
+
+
+#: By the value of the option `connector`: the module that has its `CONNECTOR`.
+_MODULES: Final[dict[str, str]] = {"blackhole": "watersmeet.sinks.blackhole"}
+#: Those of other programs.
+_REGISTERED: Final[dict[str, Connector]] = {}
+
+
+def register(name: str, connector: Connector) -> None:
+    """Adds a connector, or replaces the one of that name."""
+    _REGISTERED[name] = connector
+
+
+def connector_of(delivery: Delivery) -> Connector:
+    """The connector of a delivery. CONNECTOR_OPTION if there is none of that name."""
+    name = delivery.connector.get("connector", "").lower()
+    if name in _REGISTERED:
+        return _REGISTERED[name]
+    if name not in _MODULES:
+        known = {*_MODULES, *_REGISTERED}
+        raise error(
+            "CONNECTOR_OPTION",
+            f'there is no connector "{name}" of sinks',
+            hint=did_you_mean(name, known) or f"The connectors are: {', '.join(sorted(known))}.",
+        )
+    found: Connector = importlib.import_module(_MODULES[name]).CONNECTOR
+    return found
+
+
+def check_options(delivery: Delivery, known: tuple[str, ...], *, prefixes: tuple[str, ...] = ()) -> None:
+    """CONNECTOR_OPTION for an option of the connector that is not among `known`, and does not begin as one of
+    `prefixes`.
+    """
+    for option in delivery.connector:
+        if option != "connector" and option not in known and not option.startswith(prefixes or ("\0",)):
+            raise error(
+                "CONNECTOR_OPTION",
+                f'connector {delivery.connector["connector"]} of sinks has no option "{option}"',
+                hint=did_you_mean(option, known),
+            )

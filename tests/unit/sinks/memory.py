@@ -1,0 +1,110 @@
+"""A target in the memory of the test: it keeps the law of targets, checks what it gets, and fails when it is told."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+
+from watersmeet.errors import error
+from watersmeet.sinks.base import Delivery, Place, Portion, Unavailable
+from watersmeet.sinks.targets import Connector, check_options, register
+
+
+@dataclass
+class Topic:
+    """What is at the target for one sink: portions as they were acknowledged, of the newest generation."""
+
+    writer: int = 0
+    generation: int = 0
+    portions: list[Portion] = field(default_factory=list)
+    opened: int = 0
+
+    @property
+    def changes(self) -> list[tuple[tuple, int]]:
+        return [
+            (tuple(row.values()), int(d))
+            for p in self.portions
+            for row, d in zip(p.rows.to_pylist(), p.diff, strict=True)
+        ]
+
+    @property
+    def content(self) -> list[tuple]:
+        total: Counter = Counter()
+        for row, diff in self.changes:
+            total[row] += diff
+        assert all(n >= 0 for n in total.values())
+        return sorted(total.elements(), key=repr)
+
+
+class Memory:
+    """All targets of the connector `memory`, by the database and the name under which the target knows a sink.
+
+    fails: called before and after each step with its name; what it raises is raised.
+    """
+
+    def __init__(self) -> None:
+        self.topics: dict[tuple[str, str], Topic] = {}
+        self.lock = threading.Lock()
+        self.fails = lambda step: None
+
+    def install(self) -> None:
+        register("memory", Connector(lambda d: check_options(d, ("topic",)), self._open))
+
+    def topic(self, target_id: str) -> Topic:
+        return next(t for (_, name), t in self.topics.items() if name == target_id)
+
+    def _open(self, delivery: Delivery, database_id: str, stopping) -> MemoryTarget:
+        with self.lock:
+            topic = self.topics.setdefault((database_id, delivery.target_id), Topic())
+        return MemoryTarget(self, topic, delivery)
+
+
+class MemoryTarget:
+    def __init__(self, memory: Memory, topic: Topic, delivery: Delivery) -> None:
+        self.memory, self.topic, self.delivery = memory, topic, delivery
+        self.writer = 0
+
+    def open(self, generation: int) -> Place | None:
+        self.memory.fails("open")
+        with self.memory.lock:
+            topic = self.topic
+            if topic.generation > generation:
+                raise error("WRITER_FENCED", "a newer generation writes there")
+            topic.writer += 1
+            topic.opened += 1
+            self.writer = topic.writer
+            place = topic.portions[-1].place if topic.portions else None
+        self.memory.fails("opened")
+        return place
+
+    def deliver(self, portions) -> None:
+        self.memory.fails("deliver")
+        with self.memory.lock:
+            if self.writer != self.topic.writer:
+                raise error("WRITER_FENCED", "another writer was opened")
+            for portion in portions:
+                self._put(portion)
+        self.memory.fails("delivered")
+
+    def _put(self, portion: Portion) -> None:
+        assert portion.rows.num_rows == len(portion.diff) > 0
+        assert portion.rows.column_names == [c.name for c in self.delivery.columns]
+        assert portion.place.generation == self.delivery.generation
+        last = self.topic.portions[-1].place if self.topic.portions else None
+        if last is None or last.generation < portion.place.generation:
+            self.topic.generation = portion.place.generation
+            self.topic.portions = []
+            assert portion.place.part == 0
+        elif last.last:
+            assert portion.place.commit > last.commit
+            assert portion.place.part == 0
+        else:
+            assert (portion.place.commit, portion.place.part) == (last.commit, last.part + 1)
+        self.topic.portions.append(portion)
+
+    def close(self) -> None:
+        self.memory.fails("close")
+
+
+__all__ = ["Memory", "Topic", "Unavailable"]
