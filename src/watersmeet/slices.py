@@ -145,14 +145,31 @@ class RenamingSlice(SourceSlice):
 class MessageSlice(SourceSlice):
     """The messages of a partition of a topic with offsets in [begin, end), as far as there are any: offsets have gaps.
 
-    All of them are committed: a reader of committed messages finds the same ones each time.
+    All of them are committed: a reader of committed messages finds the same ones each time. topic_id: the brokers' id
+    of the topic.
     """
 
     kind: ClassVar[str] = "messages"
     topic: str
+    topic_id: str
     partition: int
     begin: int
     end: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class JumpSlice(SourceSlice):
+    """Where reading of a topic goes on after messages were lost: no rows, a dead letter for each partition.
+
+    topic_id: the id of the topic from now on. offsets: (partition, the next offset so far, the next offset now), sorted;
+    of a topic that was made anew all its partitions, each from the first message that is there.
+    """
+
+    kind: ClassVar[str] = "jump"
+    topic: str
+    topic_id: str
+    reason: Literal["expired", "recreated"]
+    offsets: tuple[tuple[int, int, int], ...]
 
 
 @dataclass(frozen=True, kw_only=True)

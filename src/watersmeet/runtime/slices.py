@@ -20,8 +20,8 @@ from watersmeet.runtime.intents import InputSpec, Intent
 from watersmeet.runtime.receipts import SourceCounts
 from watersmeet.slices import ChangeSlice, Slice, SnapshotSlice, SourceSlice
 from watersmeet.sources.dead_letters import DeadLetterWriter
-from watersmeet.sources.reading import read_slice
-from watersmeet.sources.specs import FileSpec
+from watersmeet.sources.reading import expect, read_slice
+from watersmeet.sources.specs import FileSpec, KafkaSpec
 from watersmeet.store.changes import decode_change, fitted
 from watersmeet.store.checkpoints import SnapshotFile
 from watersmeet.store.layout import Layout
@@ -59,10 +59,10 @@ def read_slices(
     for scan in scans:
         by_relation.setdefault(scan.relation_id, []).append(scan)
     found = ScanInput()
+    slices = [piece for piece in slices if piece.relation in by_relation]
+    expect(slices, {i: s.source for i, s in intent.specs.items() if s.source is not None})
     for piece in slices:
-        readers = by_relation.get(piece.relation)
-        if not readers:
-            continue
+        readers = by_relation[piece.relation]
         fields = {f.name: f for scan in readers for f in _columns(scan)}
         event_time = _event_time(intent, piece.relation, fields)
         counts = found.counts.setdefault(piece.relation, SourceCounts())
@@ -155,19 +155,22 @@ def _read_source(
     if dead.count and not again:
         counts.dead += dead.rows
         counts.first_dead = counts.first_dead or dead.first
-        if isinstance(spec.source, FileSpec) and spec.source.options.on_error == "stop":
+        if isinstance(spec.source, (FileSpec, KafkaSpec)) and spec.source.options.on_error == "stop":
             raise _stopped(dead.first or {})
     table = rows.table
     for column in arrivals:  # AS PROCTIME(): the time of the epoch that reads the row
         moment = pa.scalar(intent.time_us, pa.timestamp("us")).cast(column.type.arrow)
         table = table.append_column(column.name, pa.repeat(moment, len(rows.ordinals)))
-    return table, np.ones(len(rows.ordinals), np.int64), rows.ordinals
+    diff = np.ones(len(rows.ordinals), np.int64) if rows.diff is None else rows.diff
+    return table, diff, rows.ordinals
 
 
 def _stopped(first: dict[str, Any]) -> Exception:
     place = first.get("file", "the input")
     if first.get("line") is not None:
         place = f"{place}, line {first['line']}"
+    if "topic" in first:
+        place = f"partition {first['partition']} of topic {first['topic']}, offset {first['offset']}"
     return error(
         "VIEW_FAILED",
         f"a record can't be read: {first.get('reason', 'unknown reason')}",

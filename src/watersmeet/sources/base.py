@@ -101,12 +101,14 @@ class SourceRows:
 
     table: the requested columns by name, in Arrow types of their SQL types. ordinals: int64, ascending, the
     rows' places in the slice (rows that were set aside leave gaps); len(ordinals) is the number of rows
-    even if no column was requested. missing_columns: declared columns that the file does not have (NULL).
+    even if no column was requested. missing_columns: declared columns that the file does not have (NULL). diff: int64: 1
+    for a row that is there now, -1 for one that is gone, of which only the primary key counts; None: all are 1.
     """
 
     table: pa.Table
     ordinals: npt.NDArray[np.int64]
     missing_columns: tuple[str, ...] = field(default=())
+    diff: npt.NDArray[np.int64] | None = None
 
 
 class DeadLetterSink(Protocol):
@@ -117,3 +119,17 @@ class DeadLetterSink(Protocol):
 
     def add_rows(self, file: str, lines: Sequence[int], reasons: Sequence[str], texts: Sequence[str]) -> None:
         """Sets several rows aside."""
+
+    def add_messages(
+        self,
+        topic: str,
+        partition: int,
+        offsets: Sequence[int],
+        reasons: Sequence[str],
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+    ) -> None:
+        """Sets several messages aside."""
+
+    def add_lost(self, topic: str, partition: int, begin: int, end: int, reason: str) -> None:
+        """Counts the messages [begin, end) of a partition that are not there any more."""

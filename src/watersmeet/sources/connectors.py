@@ -12,6 +12,7 @@ from watersmeet.sources.base import Source
 from watersmeet.sources.datagen import DatagenSource
 from watersmeet.sources.fileoptions import absolute_path
 from watersmeet.sources.files import FileSource
+from watersmeet.sources.kafka.source import KafkaSource, begun
 from watersmeet.sources.nexmark import NexmarkSource
 from watersmeet.sources.options import refuse
 
@@ -21,6 +22,7 @@ Made = TypeVar("Made", bound=Input)
 CONNECTORS: Final[dict[str, Callable[[Relation], Source]]] = {
     "datagen": DatagenSource,
     "file": FileSource,
+    "kafka": KafkaSource,
     "nexmark": NexmarkSource,
     "posix_fs": FileSource,
 }
@@ -42,10 +44,13 @@ def open_source(relation: Relation) -> Source:
 
 
 def check_connector(relation: Made) -> Made:
-    """The relation as the catalog should keep it, with absolute paths: for CREATE.
+    """The relation as the catalog should keep it, with absolute paths, and the offsets at which reading begins: for
+    CREATE.
 
     Raises CONNECTOR_OPTION if `open_source` would.
     """
     open_source(relation)
+    if relation.connector["connector"].lower() == "kafka":
+        return replace(relation, connector=begun(relation.connector))
     paths = {n: absolute_path(v) for n, v in relation.connector.items() if n in ("path", "posix_fs.root")}
     return replace(relation, connector={**relation.connector, **paths})

@@ -1,7 +1,8 @@
-"""Dead letters: rows and files that could not be read, kept with file, line and reason."""
+"""Dead letters: rows, files and messages that could not be read, each with its place and the reason."""
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,8 @@ from watersmeet.sources.names import plain_text, shown_name
 
 MAX_TEXT: Final = 1000
 """Characters of a record's text that are kept."""
+MAX_BYTES: Final = 1 << 20
+"""Bytes of a message's key and of its value that are kept."""
 
 
 class DeadLetterWriter:
@@ -37,7 +40,7 @@ class DeadLetterWriter:
 
     @property
     def first(self) -> dict[str, Any] | None:
-        """The first record: file, line, reason, text."""
+        """The first record: file, line, reason, text; of a message: topic, partition, offset, reason, key, value."""
         return self._records[0] if self._records else None
 
     @property
@@ -62,6 +65,37 @@ class DeadLetterWriter:
         """Sets several rows aside."""
         for line, reason, text in zip(lines, reasons, texts, strict=True):
             self.add(file, int(line), reason, text)
+
+    def add_messages(
+        self,
+        topic: str,
+        partition: int,
+        offsets: Sequence[int],
+        reasons: Sequence[str],
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+    ) -> None:
+        """Sets several messages aside. Their bytes are kept, in base64, up to `MAX_BYTES` each."""
+        for offset, reason, key, value in zip(offsets, reasons, keys, values, strict=True):
+            record: dict[str, Any] = {
+                "topic": topic,
+                "partition": partition,
+                "offset": offset,
+                "reason": plain_text(reason),
+            }
+            for name, part in (("key", key), ("value", value)):
+                if part is not None:
+                    record[name] = base64.b64encode(part[:MAX_BYTES]).decode()
+                    if len(part) > MAX_BYTES:
+                        record[f"{name}_bytes"] = len(part)
+            self._records.append(record)
+            self.rows += 1
+
+    def add_lost(self, topic: str, partition: int, begin: int, end: int, reason: str) -> None:
+        """Counts the messages [begin, end) of a partition that are not there any more."""
+        lost = {"topic": topic, "partition": partition, "offset": begin, "reason": reason, "rows": end - begin}
+        self._records.append(lost)
+        self.rows += max(end - begin, 1)
 
     def close(self) -> None:
         """Writes the file, atomically."""

@@ -112,6 +112,23 @@ class _Refusing:
         if lines:
             self.add(file, lines[0], reasons[0], texts[0])
 
+    def add_messages(
+        self,
+        topic: str,
+        partition: int,
+        offsets: Sequence[int],
+        reasons: Sequence[str],
+        keys: Sequence[bytes | None],  # noqa: ARG002
+        values: Sequence[bytes | None],
+    ) -> None:
+        """See `DeadLetterSink`."""
+        for offset, reason, value in zip(offsets, reasons, values, strict=True):
+            self.add(f"{topic}/{partition}", offset, reason, (value or b"").decode(errors="backslashreplace"))
+
+    def add_lost(self, topic: str, partition: int, begin: int, end: int, reason: str) -> None:
+        """See `DeadLetterSink`."""
+        self.add(f"{topic}/{partition}", begin, reason, rows=end - begin)
+
 
 class GivenReader:
     """Rows that a test gives in place of another system's. rows: as texts."""

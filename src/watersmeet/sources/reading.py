@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from watersmeet.errors import error
-from watersmeet.slices import AsideSlice, DatagenSlice, FileSlice, NexmarkSlice, RenamingSlice, SourceSlice
+from watersmeet.slices import (
+    AsideSlice,
+    DatagenSlice,
+    FileSlice,
+    JumpSlice,
+    MessageSlice,
+    NexmarkSlice,
+    RenamingSlice,
+    Slice,
+    SourceSlice,
+)
 from watersmeet.sources.base import DeadLetterSink, SourceRows
 from watersmeet.sources.datagen import read_datagen_slice
 from watersmeet.sources.filerows import read_file_slice
+from watersmeet.sources.kafka.rows import expect_messages, read_messages
 from watersmeet.sources.nexmark import read_nexmark_slice
-from watersmeet.sources.specs import DatagenSpec, FileSpec, NexmarkSpec, SourceSpec
+from watersmeet.sources.specs import DatagenSpec, FileSpec, KafkaSpec, NexmarkSpec, SourceSpec
 from watersmeet.types import Field
+
+
+def expect(pieces: Iterable[Slice], specs: Mapping[str, SourceSpec]) -> None:
+    """Says which slices are read next, in this order, so that what has to be fetched comes meanwhile.
+
+    specs: by relation.
+    """
+    topics: dict[str, list[MessageSlice]] = {}
+    for piece in pieces:
+        if isinstance(piece, MessageSlice):
+            topics.setdefault(piece.relation, []).append(piece)
+    for relation_id, ranges in topics.items():
+        spec = specs[relation_id]
+        assert isinstance(spec, KafkaSpec)
+        expect_messages(ranges, spec)
 
 
 def read_slice(
@@ -21,7 +47,7 @@ def read_slice(
 
     spec: `Source.spec()` of the slice's source. Which rows are set aside never depends on `columns`,
     so views that read different columns of a source see the same rows. Raises OSError if a
-    file can't be read for now, RUNTIME_UNAVAILABLE if the directory of a file source is not reachable.
+    file can't be read for now, RUNTIME_UNAVAILABLE if the directory of a file source, or a broker, is not reachable.
     """
     if isinstance(piece, (FileSlice, AsideSlice, RenamingSlice)) and isinstance(spec, FileSpec):
         return read_file_slice(piece, spec, columns, dead_letters)
@@ -29,4 +55,6 @@ def read_slice(
         return read_datagen_slice(piece, spec, columns)
     if isinstance(piece, NexmarkSlice) and isinstance(spec, NexmarkSpec):
         return read_nexmark_slice(piece, spec, columns)
+    if isinstance(piece, (MessageSlice, JumpSlice)) and isinstance(spec, KafkaSpec):
+        return read_messages(piece, spec, columns, dead_letters)
     raise error("INTERNAL_ERROR", f"there is no reader for slices of kind {piece.kind} of a {spec.kind} source")

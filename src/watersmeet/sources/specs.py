@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+from watersmeet.catalog import MessageFormat
 from watersmeet.serialization import kinds
 from watersmeet.sources.fileoptions import FileOptions
+from watersmeet.sources.kafka.options import KafkaOptions
 from watersmeet.sources.nexmarkevents import Settings
 from watersmeet.types import Schema
 
@@ -50,4 +52,18 @@ class NexmarkSpec(SourceSpec):
     settings: Settings
 
 
-kinds(SourceSpec, {cls.kind: cls for cls in (FileSpec, DatagenSpec, NexmarkSpec)})
+@dataclass(frozen=True)
+class KafkaSpec(SourceSpec):
+    """Of topics of Kafka. columns: all that come from messages. key: the names of those of the primary key.
+    message_parts: as in `catalog.Input`.
+    """
+
+    kind: ClassVar[str] = "kafka"
+    columns: Schema
+    key: tuple[str, ...]
+    options: KafkaOptions
+    format: MessageFormat
+    message_parts: Mapping[str, str]
+
+
+kinds(SourceSpec, {cls.kind: cls for cls in (FileSpec, DatagenSpec, NexmarkSpec, KafkaSpec)})

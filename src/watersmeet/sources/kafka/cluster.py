@@ -1,0 +1,242 @@
+"""What the driver knows of the topics of a Kafka cluster: one thread asks the brokers about all topics at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from watersmeet.errors import Error
+from watersmeet.sources.kafka.client import LOGGER, client_config, failure, library
+
+#: How often the brokers are asked for the ends of partitions: while something comes, and while nothing does.
+_BUSY_S: Final = 0.02
+_IDLE_S: Final = 0.1
+#: The time for asking is at most this part of all time: a thousand partitions are asked for less often.
+_SHARE: Final = 8
+_QUIET_S: Final = 2.0
+#: How often everything else is asked for: partitions, ids, first offsets, open transactions.
+_WHOLE_S: Final = 1.0
+_RETRY_S: Final = 0.5
+_TIMEOUT_S: Final = 10.0
+
+
+@dataclass(frozen=True)
+class TopicState:
+    """What is known of a topic.
+
+    id: the brokers' own: a topic that is deleted and made anew has another. ends: by partition, the offset behind the
+    last message that a reader of committed messages can see. firsts: by partition, the offset of the first message that
+    is still there. written: by partition, the offset behind the last message, committed or not. problem: why it can't
+    be read now. looks: how many times the brokers were asked for it.
+    """
+
+    id: str = ""
+    ends: Mapping[int, int] = field(default_factory=dict)
+    firsts: Mapping[int, int] = field(default_factory=dict)
+    written: Mapping[int, int] = field(default_factory=dict)
+    problem: Error | None = None
+    looks: int = 0
+
+
+class Cluster:
+    """The topics of one cluster that somebody reads. Thread-safe.
+
+    Ends are given only after the id of their topic was asked for: they are ends of the topic with that id.
+    """
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self.servers = properties["bootstrap.servers"]
+        self._kafka = library()
+        self._admin = self._kafka.admin.AdminClient(client_config(properties))
+        self._changed = threading.Condition()
+        self._topics: dict[str, TopicState] = {}
+        self._wanted: dict[str, int] = {}
+        self._now = False
+        self._whole_at_s = 0.0
+        self._news_at_s = time.monotonic()
+        self._thread: threading.Thread | None = None
+
+    def watch(self, topic: str) -> None:
+        """From now on the topic is asked for, until `leave` was called as often."""
+        with self._changed:
+            self._wanted[topic] = self._wanted.get(topic, 0) + 1
+            self._topics.setdefault(topic, TopicState())
+            self._whole_at_s, self._now = 0.0, True
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=_run, args=(weakref.ref(self),), name="watersmeet-kafka", daemon=True
+                )
+                self._thread.start()
+            self._changed.notify_all()
+
+    def leave(self, topic: str) -> None:
+        """The opposite of `watch`."""
+        with self._changed:
+            self._wanted[topic] -= 1
+            if not self._wanted[topic]:
+                del self._wanted[topic], self._topics[topic]
+
+    def state(self, topic: str, *, fresh: bool = False) -> TopicState:
+        """What is known of a watched topic. fresh: as of now; waits for the brokers' answer, or for a problem."""
+        with self._changed:
+            if fresh or not self._topics[topic].looks:
+                # The look that is under way may have begun before the call.
+                until = self._topics[topic].looks + 2
+                deadline_s = time.monotonic() + _TIMEOUT_S
+                while self._topics[topic].looks < until and time.monotonic() < deadline_s:
+                    self._now = True
+                    self._changed.notify_all()
+                    self._changed.wait(0.05)
+                    if self._topics[topic].problem is not None:
+                        break
+            return self._topics[topic]
+
+    def offsets(self, topic: str, partitions: Iterable[int], spec: Any) -> dict[int, int]:
+        """The offsets that a spec (`OffsetSpec`) means; -1 behind the last message of a time. Raises what is wrong."""
+        try:
+            return self._list(topic, partitions, spec)
+        except self._kafka.KafkaException as cause:
+            raise failure(cause.args[0], topic, self.servers) from cause
+
+    def ask(self, topic: str) -> TopicState:
+        """The state of a topic, asked for at once; its `problem` is raised."""
+        state = self._describe({topic: TopicState()})[topic]
+        if state.problem is None:
+            state = self._ends({topic: state})[topic]
+        if state.problem is not None:
+            raise state.problem
+        return state
+
+    def _wait(self) -> bool:
+        """Until the next look is due; False if nobody wants one any more."""
+        with self._changed:
+            if not self._wanted:
+                self._thread = None
+                return False
+            if not self._now:
+                self._changed.wait(self._pause_s)
+            self._now = False
+            return True
+
+    _pause_s: float = _BUSY_S
+
+    def look(self) -> None:
+        """Asks the brokers once."""
+        began_s = time.monotonic()
+        with self._changed:
+            before = {t: s for t, s in self._topics.items() if t in self._wanted}
+        whole = began_s >= self._whole_at_s
+        known = self._describe(before) if whole or any(not s.id for s in before.values()) else dict(before)
+        known |= self._ends({t: s for t, s in known.items() if s.problem is None})
+        grown = [t for t, s in known.items() if s.problem is None and s.ends != before[t].ends]
+        if grown and not whole:
+            known |= self._identified({t: known[t] for t in grown})
+        if whole:
+            known |= self._bounds({t: s for t, s in known.items() if s.problem is None})
+            self._whole_at_s = began_s + _WHOLE_S
+        if grown:
+            self._news_at_s = began_s
+        took_s = time.monotonic() - began_s
+        base_s = _BUSY_S if began_s - self._news_at_s < _QUIET_S else _IDLE_S
+        self._pause_s = max(base_s, _SHARE * took_s)
+        if any(s.problem is not None for s in known.values()):
+            self._pause_s = max(self._pause_s, _RETRY_S)
+            self._whole_at_s = 0.0
+        with self._changed:
+            for topic, state in known.items():
+                if topic in self._topics:
+                    self._topics[topic] = replace(state, looks=self._topics[topic].looks + 1)
+            self._changed.notify_all()
+
+    def _describe(self, topics: Mapping[str, TopicState]) -> dict[str, TopicState]:
+        """Ids and partitions; a new partition has no end yet."""
+        asked = self._admin.describe_topics(
+            self._kafka.TopicCollection(list(topics)), request_timeout=_TIMEOUT_S
+        )
+        found: dict[str, TopicState] = {}
+        for topic, future in asked.items():
+            try:
+                described = future.result()
+            except self._kafka.KafkaException as cause:
+                found[topic] = replace(topics[topic], problem=failure(cause.args[0], topic, self.servers))
+                continue
+            ends = {p.id: topics[topic].ends.get(p.id, 0) for p in described.partitions}
+            found[topic] = replace(topics[topic], id=str(described.topic_id), ends=ends, problem=None)
+        return found
+
+    def _identified(self, topics: Mapping[str, TopicState]) -> dict[str, TopicState]:
+        """The same with ids as they are now."""
+        now = self._describe(topics)
+        return {t: replace(s, id=now[t].id, problem=now[t].problem) for t, s in topics.items()}
+
+    def _ends(self, topics: Mapping[str, TopicState]) -> dict[str, TopicState]:
+        return self._filled(topics, "ends", self._kafka.admin.OffsetSpec.latest())
+
+    def _bounds(self, topics: Mapping[str, TopicState]) -> dict[str, TopicState]:
+        specs = self._kafka.admin.OffsetSpec
+        first = self._filled(topics, "firsts", specs.earliest())
+        return self._filled(
+            {t: s for t, s in first.items() if s.problem is None}, "written", specs.latest(), committed=False
+        ) | {t: s for t, s in first.items() if s.problem is not None}
+
+    def _filled(
+        self, topics: Mapping[str, TopicState], what: str, spec: Any, *, committed: bool = True
+    ) -> dict[str, TopicState]:
+        """The topics with `what` as the brokers say it: offsets by partition."""
+        wanted = {self._kafka.TopicPartition(t, p): spec for t, s in topics.items() for p in s.ends}
+        if not wanted:
+            return dict(topics)
+        found: dict[str, dict[int, int]] = {t: {} for t in topics}
+        problems: dict[str, Error] = {}
+        for place, future in self._asked(wanted, committed=committed).items():
+            try:
+                found[place.topic][place.partition] = future.result().offset
+            except self._kafka.KafkaException as cause:
+                problems[place.topic] = failure(cause.args[0], place.topic, self.servers)
+        return {
+            t: replace(s, problem=problems[t]) if t in problems else replace(s, **{what: found[t]})
+            for t, s in topics.items()
+        }
+
+    def _list(self, topic: str, partitions: Iterable[int], spec: Any) -> dict[int, int]:
+        wanted = {self._kafka.TopicPartition(topic, p): spec for p in partitions}
+        return {p.partition: f.result().offset for p, f in self._asked(wanted, committed=True).items()}
+
+    def _asked(self, wanted: dict[Any, Any], *, committed: bool) -> dict[Any, Any]:
+        levels = self._kafka.IsolationLevel
+        level = levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED
+        asked: dict[Any, Any] = self._admin.list_offsets(
+            wanted, isolation_level=level, request_timeout=_TIMEOUT_S
+        )
+        return asked
+
+
+def _run(held: Callable[[], Cluster | None]) -> None:
+    """Looks as long as somebody wants it. Holds the cluster only while it looks."""
+    while (cluster := held()) is not None:
+        if not cluster._wait():
+            return
+        try:
+            cluster.look()
+        except Exception:  # the next look may do better; until then nothing new is known
+            LOGGER.exception("the brokers at %s could not be asked", cluster.servers)
+            time.sleep(_RETRY_S)
+        del cluster
+
+
+_CLUSTERS: weakref.WeakValueDictionary[tuple[tuple[str, str], ...], Cluster] = weakref.WeakValueDictionary()
+_OPENING: Final = threading.Lock()
+
+
+def cluster_of(properties: Mapping[str, str]) -> Cluster:
+    """The cluster that is reached so; one for all who reach it so."""
+    key = tuple(sorted(properties.items()))
+    with _OPENING:
+        found = _CLUSTERS.get(key)
+        if found is None:
+            found = _CLUSTERS[key] = Cluster(properties)
+        return found

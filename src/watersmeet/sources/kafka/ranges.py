@@ -1,0 +1,298 @@
+"""Reading ranges of partitions, in workers: one consumer for each topic, kept between epochs.
+
+A consumer goes on fetching where a range ended, so that the next range of the same partition is mostly here when an
+epoch asks for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.errors import error
+from watersmeet.formats.base import Messages
+from watersmeet.slices import MessageSlice
+from watersmeet.sources.kafka.client import client_config, failure, is_unknown_topic, library
+from watersmeet.sources.kafka.options import KafkaOptions
+
+#: How many messages are taken from the client at once.
+_TAKE: Final = 20_000
+#: How many messages of a partition wait for the range that asks for them.
+_MOST_WAITING: Final = 200_000
+#: How long nothing comes before reading fails and is tried again.
+_PATIENCE_S: Final = 30.0
+#: A consumer that keeps partitions of a topic has one fetch under way for each.
+_MOST_CONSUMERS: Final = 16
+
+_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+Offsets = npt.NDArray[np.int64]
+
+
+class _Chunk(NamedTuple):
+    """Messages of one partition, by offset."""
+
+    offsets: Offsets
+    times_ms: Offsets
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+    headers: pa.ListArray | None
+
+    def slice(self, begin: int, end: int) -> _Chunk:
+        """The messages at the places [begin, end)."""
+        size = end - begin
+        headers = None if self.headers is None else self.headers.slice(begin, size)
+        return _Chunk(
+            self.offsets[begin:end],
+            self.times_ms[begin:end],
+            self.keys.slice(begin, size),
+            self.values.slice(begin, size),
+            headers,
+        )
+
+
+class _Partition:
+    """What has come of a partition. upto: all messages below are here, or were taken."""
+
+    def __init__(self, begin: int) -> None:
+        self.begin = self.upto = begin
+        self.chunks: list[_Chunk] = []
+        self.lost: list[tuple[int, int]] = []
+        """Ranges of offsets that expired before they could be read."""
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait."""
+        return sum(len(c.offsets) for c in self.chunks)
+
+    def take(self, end: int) -> list[_Chunk]:
+        """The messages below `end`, all of which are here."""
+        taken: list[_Chunk] = []
+        while self.chunks:
+            chunk = self.chunks[0]
+            place = int(np.searchsorted(chunk.offsets, end))
+            if place == len(chunk.offsets):
+                taken.append(self.chunks.pop(0))
+                continue
+            if place:
+                taken.append(chunk.slice(0, place))
+                self.chunks[0] = chunk.slice(place, len(chunk.offsets))
+            break
+        self.begin = end
+        return taken
+
+
+class TopicReader:
+    """One consumer of a topic. Not thread-safe: for one task after the other."""
+
+    def __init__(self, options: KafkaOptions, topic_id: str, *, headers: bool) -> None:
+        self._kafka = kafka = library()
+        self._topic, self._servers = options.topic, options.servers
+        self._headers = headers
+        self._eof = kafka.KafkaError._PARTITION_EOF
+        self._here: dict[int, _Partition] = {}
+        self._consumer = kafka.Consumer(
+            client_config(
+                options.properties,
+                group_id=f"{options.group_prefix}-watersmeet",
+                enable_auto_commit=False,
+                isolation_level="read_committed",
+                auto_offset_reset="error",
+                enable_partition_eof=True,
+                fetch_queue_backoff_ms=10,
+                fetch_error_backoff_ms=50,
+                queued_max_messages_kbytes=32 << 10,
+            )
+        )
+        self._check(options, topic_id)
+
+    def close(self) -> None:
+        """Leaves the brokers."""
+        self._consumer.close()
+
+    def expect(self, ranges: Iterable[MessageSlice]) -> None:
+        """These are read next: fetching begins."""
+        begins: dict[int, int] = {}
+        for piece in ranges:
+            begins[piece.partition] = min(piece.begin, begins.get(piece.partition, piece.begin))
+        self._assign({p: b for p, b in begins.items() if p not in self._here or self._here[p].begin != b})
+
+    def read(self, piece: MessageSlice) -> tuple[list[Messages], list[tuple[int, int]]]:
+        """(the messages of a range, in batches; the ranges of offsets in it that expired before they could be read).
+
+        OSError if the brokers don't give them for now.
+        """
+        here = self._here.get(piece.partition)
+        if here is None or here.begin != piece.begin:
+            self._assign({piece.partition: piece.begin})
+            here = self._here[piece.partition]
+        self._fetch(here, piece)
+        batches = [
+            Messages(self._topic, piece.partition, c.keys, c.values, c.offsets, c.times_ms, c.headers)
+            for c in here.take(piece.end)
+        ]
+        lost = [(begin, min(end, piece.end)) for begin, end in here.lost if begin < piece.end]
+        here.lost = [(max(begin, piece.end), end) for begin, end in here.lost if end > piece.end]
+        return batches, lost
+
+    def _fetch(self, here: _Partition, piece: MessageSlice) -> None:
+        """Until all messages of the range are here."""
+        last_s, wait_s = time.monotonic(), 0.005
+        while here.upto < piece.end:
+            found = self._consumer.consume(min(_TAKE, piece.end - here.upto), wait_s)
+            if found:
+                last_s, wait_s = time.monotonic(), 0.005
+                self._sort(found)
+                self._let_go(piece.partition)
+                continue
+            wait_s = min(0.1, wait_s * 2)
+            here.upto = max(here.upto, self._position(piece.partition))
+            if time.monotonic() - last_s > _PATIENCE_S:
+                raise OSError(
+                    f"the Kafka brokers at {self._servers} gave nothing of partition {piece.partition} of topic "
+                    f"{self._topic} for {_PATIENCE_S:g} s"
+                )
+
+    def _position(self, partition: int) -> int:
+        (place,) = self._consumer.position([self._kafka.TopicPartition(self._topic, partition)])
+        return int(place.offset)  # below 0: nothing was read yet
+
+    def _sort(self, found: list[Any]) -> None:
+        """Adds what the client gave to the partitions."""
+        if any(problems := [m.error() for m in found]):
+            events = [m for m, problem in zip(found, problems, strict=True) if problem is not None]
+            found = [m for m, problem in zip(found, problems, strict=True) if problem is None]
+        else:
+            events = []
+        if found:
+            self._add(found)
+        for event in events:  # behind the messages: an end is told after what is before it
+            self._heed(event)
+
+    def _add(self, found: list[Any]) -> None:
+        partitions = np.array([m.partition() for m in found], np.int32)
+        offsets = np.array([m.offset() for m in found], np.int64)
+        times_ms = np.array([m.timestamp()[1] for m in found], np.int64)
+        keys = pa.array([m.key() for m in found], pa.binary())
+        values = pa.array([m.value() for m in found], pa.binary())
+        headers = pa.array([_pairs(m.headers()) for m in found], _HEADERS) if self._headers else None
+        whole = _Chunk(offsets, times_ms, keys, values, headers)
+        for partition in np.unique(partitions).tolist():
+            here = self._here.get(partition)
+            if here is None:
+                continue  # it was let go
+            chosen = np.flatnonzero((partitions == partition) & (offsets >= here.upto))
+            if not len(chosen):
+                continue
+            if len(chosen) == len(found):
+                chunk = whole
+            else:
+                rows = pa.array(chosen)
+                chunk = _Chunk(
+                    offsets[chosen],
+                    times_ms[chosen],
+                    keys.take(rows),
+                    values.take(rows),
+                    None if headers is None else headers.take(rows),
+                )
+            here.chunks.append(chunk)
+            here.upto = int(chunk.offsets[-1]) + 1
+
+    def _heed(self, event: Any) -> None:
+        """What the client tells beside messages."""
+        problem = event.error()
+        here = self._here.get(event.partition())
+        if problem.code() == self._eof:
+            if here is not None:
+                here.upto = max(here.upto, event.offset())
+            return
+        if problem.name() in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
+            if here is not None:
+                self._skip_expired(event.partition(), here)
+            return
+        if is_unknown_topic(problem):
+            raise failure(problem, self._topic, self._servers)
+        if problem.fatal():
+            raise failure(problem, self._topic, self._servers)
+        # All else passes or not: reading gives up when nothing comes for too long.
+
+    def _skip_expired(self, partition: int, here: _Partition) -> None:
+        """Goes on with the first message that is still there; what is not counts as lost by the range that asks."""
+        first, _ = self._consumer.get_watermark_offsets(
+            self._kafka.TopicPartition(self._topic, partition), timeout=_PATIENCE_S
+        )
+        begin = max(first, here.upto)
+        here.lost.append((here.upto, begin))
+        self._assign({partition: begin}, kept=here)
+
+    def _assign(self, begins: dict[int, int], *, kept: _Partition | None = None) -> None:
+        """Reads partitions from there on. kept: of which what is here stays."""
+        places = self._kafka.TopicPartition
+        again = [p for p in begins if p in self._here]
+        if again:
+            self._consumer.incremental_unassign([places(self._topic, p) for p in again])
+        for partition, begin in begins.items():
+            if kept is None:
+                self._here[partition] = _Partition(begin)
+            else:
+                kept.upto = begin
+        if begins:
+            self._consumer.incremental_assign([places(self._topic, p, b) for p, b in begins.items()])
+
+    def _let_go(self, reading: int) -> None:
+        """Of partitions of which too much waits: who asks for them later fetches them again."""
+        gone = [p for p, here in self._here.items() if p != reading and here.waiting > _MOST_WAITING]
+        if gone:
+            self._consumer.incremental_unassign([self._kafka.TopicPartition(self._topic, p) for p in gone])
+            for partition in gone:
+                del self._here[partition]
+
+    def _check(self, options: KafkaOptions, topic_id: str) -> None:
+        """That the topic is the one whose offsets were planned."""
+        admin = self._kafka.admin.AdminClient(client_config(options.properties))
+        asked = admin.describe_topics(self._kafka.TopicCollection([self._topic]), request_timeout=_PATIENCE_S)
+        try:
+            found = str(asked[self._topic].result().topic_id)
+        except self._kafka.KafkaException as cause:
+            problem = cause.args[0]
+            if is_unknown_topic(problem):
+                raise failure(problem, self._topic, self._servers) from cause
+            raise OSError(str(failure(problem, self._topic, self._servers))) from cause
+        if found != topic_id:
+            raise error(
+                "CONNECTOR_OPTION",
+                f'topic "{self._topic}" was deleted and made anew',
+                detail="What was planned to be read is gone.",
+                hint="Drop the source and create it again.",
+            )
+
+
+def _pairs(headers: list[tuple[str, bytes | None]] | None) -> list[dict[str, Any]] | None:
+    return None if headers is None else [{"key": k, "value": v} for k, v in headers]
+
+
+_READERS: Final[dict[tuple[Any, ...], TopicReader]] = {}
+
+
+def reader_of(options: KafkaOptions, topic_id: str, *, headers: bool) -> TopicReader:
+    """The reader of a topic in this process."""
+    key = (options.topic, topic_id, tuple(sorted(options.properties.items())), headers)
+    found = _READERS.pop(key, None)
+    if found is None:
+        while len(_READERS) >= _MOST_CONSUMERS:
+            _READERS.pop(next(iter(_READERS))).close()
+        found = TopicReader(options, topic_id, headers=headers)
+    _READERS[key] = found  # the newest last
+    return found
+
+
+def forget_reader(reader: TopicReader) -> None:
+    """Closes a reader that failed: the next one begins anew."""
+    for key in [k for k, r in _READERS.items() if r is reader]:
+        del _READERS[key]
+    reader.close()

@@ -1,0 +1,108 @@
+"""From ranges of partitions to rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.formats.base import Decoder, Messages
+from watersmeet.formats.decoders import open_decoder
+from watersmeet.serialization import to_json
+from watersmeet.slices import JumpSlice, MessageSlice
+from watersmeet.sources.base import DeadLetterSink, SourceRows
+from watersmeet.sources.kafka.ranges import forget_reader, reader_of
+from watersmeet.sources.specs import KafkaSpec
+from watersmeet.types import Field, arrow_schema
+
+_LOST: Final = "the message expired before it was read"
+_JUMPED: Final = {
+    "expired": _LOST,
+    "recreated": "the topic was deleted and made anew",
+}
+
+
+def expect_messages(ranges: Sequence[MessageSlice], spec: KafkaSpec) -> None:
+    """Begins to fetch ranges that are read next."""
+    by_id: dict[str, list[MessageSlice]] = {}
+    for piece in ranges:
+        by_id.setdefault(piece.topic_id, []).append(piece)
+    for topic_id, pieces in by_id.items():
+        reader_of(spec.options, topic_id, headers=_wants_headers(spec)).expect(pieces)
+
+
+def read_messages(
+    piece: MessageSlice | JumpSlice, spec: KafkaSpec, columns: Sequence[Field], dead_letters: DeadLetterSink
+) -> SourceRows:
+    """The rows of a slice. OSError if the brokers, or a schema registry, can't be reached for now."""
+    empty = arrow_schema(tuple(columns), positional=False).empty_table()
+    if isinstance(piece, JumpSlice):
+        for partition, begin, end in piece.offsets:
+            if begin < end or piece.reason == "recreated":
+                dead_letters.add_lost(piece.topic, partition, begin, end, _JUMPED[piece.reason])
+        return SourceRows(empty, np.zeros(0, np.int64))
+    reader = reader_of(spec.options, piece.topic_id, headers=_wants_headers(spec))
+    try:
+        batches, lost = reader.read(piece)
+    except BaseException:
+        forget_reader(reader)
+        raise
+    for begin, end in lost:
+        dead_letters.add_lost(piece.topic, piece.partition, begin, end, _LOST)
+    decoder = _decoder(spec)
+    tables, diffs = [empty], []
+    for batch in batches:
+        decoded = decoder.decode(batch)
+        _set_aside(batch, [u.place for u in decoded.unreadable], [u.reason for u in decoded.unreadable], dead_letters)
+        tables.append(decoded.table.select(empty.column_names))
+        diffs.append(np.ones(len(decoded.places), np.int64) if decoded.diff is None else decoded.diff)
+    rows = sum(map(len, diffs))
+    # Rows are numbered one after the other: a message may have several.
+    table = pa.concat_tables(tables) if empty.num_columns else empty
+    return SourceRows(table, np.arange(rows), diff=np.concatenate([np.zeros(0, np.int64), *diffs]))
+
+
+def _set_aside(
+    batch: Messages, places: Sequence[int], reasons: Sequence[str], dead_letters: DeadLetterSink
+) -> None:
+    if not places:
+        return
+    dead_letters.add_messages(
+        batch.topic,
+        batch.partition,
+        batch.offsets[list(places)].tolist(),
+        reasons,
+        batch.keys.take(pa.array(places)).to_pylist(),
+        batch.values.take(pa.array(places)).to_pylist(),
+    )
+
+
+def _wants_headers(spec: KafkaSpec) -> bool:
+    return any(part.startswith("header") for part in spec.message_parts.values())
+
+
+def _decoder(spec: KafkaSpec) -> Decoder:
+    return _opened(_Same(spec))
+
+
+class _Same:
+    """A spec as a key: specs have dicts in them."""
+
+    def __init__(self, spec: KafkaSpec) -> None:
+        self.spec = spec
+        self._text = repr(to_json(spec))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+@lru_cache(maxsize=32)
+def _opened(same: _Same) -> Decoder:
+    spec = same.spec
+    return open_decoder(spec.columns, spec.key, spec.format, spec.message_parts)
