@@ -161,8 +161,8 @@ class MessageSlice(SourceSlice):
 class JumpSlice(SourceSlice):
     """Where reading of a topic goes on after messages were lost: no rows, a dead letter for each partition.
 
-    topic_id: the id of the topic from now on. offsets: (partition, the next offset so far, the next offset now), sorted;
-    of a topic that was made anew all its partitions, each from the first message that is there.
+    topic_id: the id of the topic from now on. offsets: (partition, the next offset so far, the next offset now),
+    sorted; of a topic that was made anew all its partitions, each from the first message that is there.
     """
 
     kind: ClassVar[str] = "jump"

@@ -45,6 +45,11 @@ def client_config(properties: Mapping[str, str], **own: Any) -> dict[str, Any]:
     return {**_COMMON, **properties, **{name.replace("_", "."): value for name, value in own.items()}, "logger": LOGGER}
 
 
+def is_refusal(problem: Any) -> bool:
+    """True for a KafkaError that does not pass by itself: credentials, certificates."""
+    return problem.name() in (*_REFUSED, "_SSL")
+
+
 def is_unknown_topic(problem: Any) -> bool:
     """True for a KafkaError that says that the topic or partition is not there."""
     return problem.name() in _UNKNOWN

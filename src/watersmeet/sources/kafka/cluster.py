@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from watersmeet.errors import Error
-from watersmeet.sources.kafka.client import LOGGER, client_config, failure, library
+from watersmeet.sources.kafka.client import LOGGER, client_config, failure, is_refusal, library
 
 #: How often the brokers are asked for the ends of partitions: while something comes, and while nothing does.
 _BUSY_S: Final = 0.02
@@ -21,7 +21,7 @@ _QUIET_S: Final = 2.0
 #: How often everything else is asked for: partitions, ids, first offsets, open transactions.
 _WHOLE_S: Final = 1.0
 _RETRY_S: Final = 0.5
-_TIMEOUT_S: Final = 10.0
+_TIMEOUT_S: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,9 @@ class Cluster:
     def __init__(self, properties: Mapping[str, str]) -> None:
         self.servers = properties["bootstrap.servers"]
         self._kafka = library()
-        self._admin = self._kafka.admin.AdminClient(client_config(properties))
+        self._told: Any = None
+        """Why connections fail: the client keeps trying, whatever the reason is."""
+        self._admin = self._kafka.admin.AdminClient({**client_config(properties), "error_cb": self._hear})
         self._changed = threading.Condition()
         self._topics: dict[str, TopicState] = {}
         self._wanted: dict[str, int] = {}
@@ -83,7 +85,7 @@ class Cluster:
     def state(self, topic: str, *, fresh: bool = False) -> TopicState:
         """What is known of a watched topic. fresh: as of now; waits for the brokers' answer, or for a problem."""
         with self._changed:
-            if fresh or not self._topics[topic].looks:
+            if fresh:
                 # The look that is under way may have begun before the call.
                 until = self._topics[topic].looks + 2
                 deadline_s = time.monotonic() + _TIMEOUT_S
@@ -97,10 +99,8 @@ class Cluster:
 
     def offsets(self, topic: str, partitions: Iterable[int], spec: Any) -> dict[int, int]:
         """The offsets that a spec (`OffsetSpec`) means; -1 behind the last message of a time. Raises what is wrong."""
-        try:
-            return self._list(topic, partitions, spec)
-        except self._kafka.KafkaException as cause:
-            raise failure(cause.args[0], topic, self.servers) from cause
+        asked = self._asked({self._kafka.TopicPartition(topic, p): spec for p in partitions}, committed=True)
+        return {p.partition: self._result(f, topic).offset for p, f in asked.items()}
 
     def ask(self, topic: str) -> TopicState:
         """The state of a topic, asked for at once; its `problem` is raised."""
@@ -110,6 +110,24 @@ class Cluster:
         if state.problem is not None:
             raise state.problem
         return state
+
+    def _hear(self, problem: Any) -> None:
+        if is_refusal(problem):
+            self._told = problem
+
+    def _result(self, future: Any, topic: str) -> Any:
+        """What the brokers answer. Raises what is wrong: with the connection, if that is known, or with the request."""
+        while True:
+            self._admin.poll(0)
+            if self._told is not None:
+                problem, self._told = self._told, None
+                raise failure(problem, topic, self.servers)
+            try:
+                return future.result(0.1)
+            except TimeoutError:
+                continue
+            except self._kafka.KafkaException as cause:
+                raise failure(cause.args[0], topic, self.servers) from cause
 
     def _wait(self) -> bool:
         """Until the next look is due; False if nobody wants one any more."""
@@ -154,15 +172,13 @@ class Cluster:
 
     def _describe(self, topics: Mapping[str, TopicState]) -> dict[str, TopicState]:
         """Ids and partitions; a new partition has no end yet."""
-        asked = self._admin.describe_topics(
-            self._kafka.TopicCollection(list(topics)), request_timeout=_TIMEOUT_S
-        )
+        asked = self._admin.describe_topics(self._kafka.TopicCollection(list(topics)), request_timeout=_TIMEOUT_S)
         found: dict[str, TopicState] = {}
         for topic, future in asked.items():
             try:
-                described = future.result()
-            except self._kafka.KafkaException as cause:
-                found[topic] = replace(topics[topic], problem=failure(cause.args[0], topic, self.servers))
+                described = self._result(future, topic)
+            except Error as problem:
+                found[topic] = replace(topics[topic], problem=problem)
                 continue
             ends = {p.id: topics[topic].ends.get(p.id, 0) for p in described.partitions}
             found[topic] = replace(topics[topic], id=str(described.topic_id), ends=ends, problem=None)
@@ -174,45 +190,41 @@ class Cluster:
         return {t: replace(s, id=now[t].id, problem=now[t].problem) for t, s in topics.items()}
 
     def _ends(self, topics: Mapping[str, TopicState]) -> dict[str, TopicState]:
-        return self._filled(topics, "ends", self._kafka.admin.OffsetSpec.latest())
+        found, problems = self._offsets(topics, self._kafka.admin.OffsetSpec.latest())
+        return {t: _known(s, problems.get(t), ends=found[t]) for t, s in topics.items()}
 
     def _bounds(self, topics: Mapping[str, TopicState]) -> dict[str, TopicState]:
         specs = self._kafka.admin.OffsetSpec
-        first = self._filled(topics, "firsts", specs.earliest())
-        return self._filled(
-            {t: s for t, s in first.items() if s.problem is None}, "written", specs.latest(), committed=False
-        ) | {t: s for t, s in first.items() if s.problem is not None}
+        firsts, problems = self._offsets(topics, specs.earliest())
+        written, more = self._offsets(topics, specs.latest(), committed=False)
+        problems |= more
+        return {t: _known(s, problems.get(t), firsts=firsts[t], written=written[t]) for t, s in topics.items()}
 
-    def _filled(
-        self, topics: Mapping[str, TopicState], what: str, spec: Any, *, committed: bool = True
-    ) -> dict[str, TopicState]:
-        """The topics with `what` as the brokers say it: offsets by partition."""
-        wanted = {self._kafka.TopicPartition(t, p): spec for t, s in topics.items() for p in s.ends}
-        if not wanted:
-            return dict(topics)
+    def _offsets(
+        self, topics: Mapping[str, TopicState], spec: Any, *, committed: bool = True
+    ) -> tuple[dict[str, dict[int, int]], dict[str, Error]]:
+        """By topic: the offsets of its partitions as the brokers say; what is wrong."""
         found: dict[str, dict[int, int]] = {t: {} for t in topics}
         problems: dict[str, Error] = {}
-        for place, future in self._asked(wanted, committed=committed).items():
-            try:
-                found[place.topic][place.partition] = future.result().offset
-            except self._kafka.KafkaException as cause:
-                problems[place.topic] = failure(cause.args[0], place.topic, self.servers)
-        return {
-            t: replace(s, problem=problems[t]) if t in problems else replace(s, **{what: found[t]})
-            for t, s in topics.items()
-        }
-
-    def _list(self, topic: str, partitions: Iterable[int], spec: Any) -> dict[int, int]:
-        wanted = {self._kafka.TopicPartition(topic, p): spec for p in partitions}
-        return {p.partition: f.result().offset for p, f in self._asked(wanted, committed=True).items()}
+        wanted = {self._kafka.TopicPartition(t, p): spec for t, s in topics.items() for p in s.ends}
+        if wanted:
+            for place, future in self._asked(wanted, committed=committed).items():
+                try:
+                    found[place.topic][place.partition] = self._result(future, place.topic).offset
+                except Error as problem:
+                    problems[place.topic] = problem
+        return found, problems
 
     def _asked(self, wanted: dict[Any, Any], *, committed: bool) -> dict[Any, Any]:
         levels = self._kafka.IsolationLevel
         level = levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED
-        asked: dict[Any, Any] = self._admin.list_offsets(
-            wanted, isolation_level=level, request_timeout=_TIMEOUT_S
-        )
+        asked: dict[Any, Any] = self._admin.list_offsets(wanted, isolation_level=level, request_timeout=_TIMEOUT_S)
         return asked
+
+
+def _known(state: TopicState, problem: Error | None, **offsets: Mapping[int, int]) -> TopicState:
+    """The state with other offsets, unless there is a problem."""
+    return replace(state, problem=problem) if problem is not None else replace(state, **offsets)  # type: ignore[arg-type]
 
 
 def _run(held: Callable[[], Cluster | None]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -164,7 +165,7 @@ class TopicReader:
 
     def _sort(self, found: list[Any]) -> None:
         """Adds what the client gave to the partitions."""
-        if any(problems := [m.error() for m in found]):
+        if any(problems := list(map(self._kafka.Message.error, found))):
             events = [m for m, problem in zip(found, problems, strict=True) if problem is not None]
             found = [m for m, problem in zip(found, problems, strict=True) if problem is None]
         else:
@@ -175,12 +176,14 @@ class TopicReader:
             self._heed(event)
 
     def _add(self, found: list[Any]) -> None:
-        partitions = np.array([m.partition() for m in found], np.int32)
-        offsets = np.array([m.offset() for m in found], np.int64)
-        times_ms = np.array([m.timestamp()[1] for m in found], np.int64)
-        keys = pa.array([m.key() for m in found], pa.binary())
-        values = pa.array([m.value() for m in found], pa.binary())
-        headers = pa.array([_pairs(m.headers()) for m in found], _HEADERS) if self._headers else None
+        message = self._kafka.Message
+        count = len(found)
+        partitions = np.fromiter(map(message.partition, found), np.int32, count)
+        offsets = np.fromiter(map(message.offset, found), np.int64, count)
+        times_ms = np.fromiter(map(itemgetter(1), map(message.timestamp, found)), np.int64, count)
+        keys = pa.array(list(map(message.key, found)), pa.binary())
+        values = pa.array(list(map(message.value, found)), pa.binary())
+        headers = pa.array([_pairs(h) for h in map(message.headers, found)], _HEADERS) if self._headers else None
         whole = _Chunk(offsets, times_ms, keys, values, headers)
         for partition in np.unique(partitions).tolist():
             here = self._here.get(partition)

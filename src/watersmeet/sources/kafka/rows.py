@@ -65,9 +65,7 @@ def read_messages(
     return SourceRows(table, np.arange(rows), diff=np.concatenate([np.zeros(0, np.int64), *diffs]))
 
 
-def _set_aside(
-    batch: Messages, places: Sequence[int], reasons: Sequence[str], dead_letters: DeadLetterSink
-) -> None:
+def _set_aside(batch: Messages, places: Sequence[int], reasons: Sequence[str], dead_letters: DeadLetterSink) -> None:
     if not places:
         return
     dead_letters.add_messages(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import weakref
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -70,7 +69,8 @@ class KafkaSource:
         if expected != self._slices:
             raise error(
                 "DATABASE_DAMAGED",
-                f"the position of source {self.relation_id} is slice {expected}, its accepted slices end at {self._slices}",
+                f"the position of source {self.relation_id} is slice {expected}, "
+                f"its accepted slices end at {self._slices}",
             )
         seen = self._look(fresh=fresh)
         self._note_blocked(seen, now_us)
@@ -300,5 +300,3 @@ def _starts(cluster: Cluster, options: KafkaOptions, state: TopicState) -> dict[
     if options.mode == "latest":
         return dict(state.ends)
     return cluster.offsets(options.topic, state.ends, specs.earliest())
-
-
