@@ -270,7 +270,8 @@ class Broker:
         )
 
     def _format(self, jars: Path) -> None:
-        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # The first character is never "-", which the tool would take for an option.
+        cluster = urlsafe_b64encode(b"w" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
         subprocess.run(
             [
                 *(java(), *HEAP, "-cp", f"{jars}/*", "kafka.tools.StorageTool", "format", "-t", cluster),

@@ -16,6 +16,8 @@ from watersmeet.slices import (
     DatagenSlice,
     FileSlice,
     FileVersion,
+    JumpSlice,
+    MessageSlice,
     NexmarkSlice,
     RenamingSlice,
     Slice,
@@ -54,6 +56,8 @@ SLICES = [
     RenamingSlice(relation="s1", ordinal=2, names=(("a", "b"), ("b", "a"))),
     DatagenSlice(relation="s2", rows=9, ordinal=3, begin=1, end=10, started_us=5, segments=((0, 5), (4, 90))),
     NexmarkSlice(relation="s3", rows=9, begin=1, end=10, started_us=5, segments=()),
+    MessageSlice(relation="s4", rows=9, topic="t", topic_id="a-b", partition=3, begin=1, end=10),
+    JumpSlice(relation="s4", topic="t", topic_id="a-b", reason="expired", offsets=((0, 1, 5), (2, 3, 4))),
 ]
 
 

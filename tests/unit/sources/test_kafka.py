@@ -1,23 +1,27 @@
 """The Kafka source against a real broker: what is read once, what stops it, what it says."""
 
+import builtins
 import json
 import random
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from confluent_kafka import Producer, TopicPartition
 
 from watersmeet.catalog import Source
 from watersmeet.errors import Error
 from watersmeet.slices import JumpSlice, MessageSlice
 from watersmeet.sources.connectors import check_connector, open_source
 from watersmeet.sources.dead_letters import DeadLetterWriter
+from watersmeet.sources.kafka.options import kafka_options
+from watersmeet.sources.kafka.ranges import TopicReader
 from watersmeet.sources.reading import expect, read_slice
 from watersmeet.types import BIGINT, VARCHAR, Field
 
-pytestmark = pytest.mark.kafka
-
 MANY = 1 << 40
+NOBODY = SimpleNamespace(bootstrap="127.0.0.1:1")
 
 
 def relation(broker, name, **options):
@@ -26,8 +30,18 @@ def relation(broker, name, **options):
     return check_connector(Source("s1", "s", columns, connector={**connector, **options}))
 
 
+def producer_of(broker, **config):
+    return Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0, **config})
+
+
+def delete_records(broker, name, partition, before):
+    admin = broker.admin()
+    for deleted in admin.delete_records([TopicPartition(name, partition, before)]).values():
+        deleted.result(30)
+
+
 def produce(broker, topic, numbers, partition=0, text="x", **config):
-    producer = broker.producer(**config)
+    producer = producer_of(broker, **config)
     for n in numbers:
         producer.produce(topic, json.dumps({"n": n, "text": text}).encode(), partition=partition)
     producer.flush()
@@ -61,6 +75,13 @@ class Reading:
         self.accept(poll)
         return self.rows(poll.slices)
 
+    def until(self, rows):
+        """Takes until so many rows are there, in order of arrival."""
+        found, end = [], time.monotonic() + 20
+        while len(found) < rows and time.monotonic() < end:
+            found += self.take()
+        return found
+
     def wait(self, done, seconds=20):
         """Polls until the source's status is as wanted."""
         until = time.monotonic() + seconds
@@ -87,7 +108,7 @@ def test_every_message_is_read_once_in_any_cuts(broker, topic):
 
 def test_offsets_have_holes_where_transactions_end(broker, topic):
     name = topic()
-    producer = broker.producer(**{"transactional.id": name})
+    producer = producer_of(broker, **{"transactional.id": name})
     producer.init_transactions()
     kept = []
     for i in range(12):
@@ -113,7 +134,7 @@ def test_offsets_have_holes_where_transactions_end(broker, topic):
 def test_an_open_transaction_blocks_and_says_so(broker, topic):
     name = topic()
     produce(broker, name, [1])
-    producer = broker.producer(**{"transactional.id": name})
+    producer = producer_of(broker, **{"transactional.id": name})
     producer.init_transactions()
     producer.begin_transaction()
     producer.produce(name, b'{"n": 2}')
@@ -158,7 +179,7 @@ def test_a_topic_that_is_made_anew_stops_its_source(broker, topic):
     assert "ALTER SOURCE s CONNECTOR WITH (on_data_loss = 'skip')" in status["reason"]
     assert reading.take() == []
 
-    going_on = Reading(Source(**{f: getattr(made, f) for f in ("id", "name", "columns")}, connector={**made.connector, "on_data_loss": "skip"}))
+    going_on = Reading(Source("s1", "s", made.columns, connector={**made.connector, "on_data_loss": "skip"}))
     going_on.source.accept(reading.slices)
     going_on.position = reading.position
     poll = going_on.poll()
@@ -175,7 +196,7 @@ def test_messages_that_expired_stop_a_source_or_are_counted(broker, topic):
     made = relation(broker, name)
     reading = Reading(made)
     assert reading.take(4) == [0, 1, 2, 3]
-    broker.delete_records(name, 0, 7)
+    delete_records(broker, name, 0, 7)
     status = reading.wait(lambda s: s["state"] == "stalled")
     assert status["reason"].startswith(
         f'messages of topic "{name}" expired before they were read: in partition 0 offsets 4 to 6.'
@@ -198,7 +219,7 @@ def test_what_expires_after_it_was_planned_is_counted_by_the_reader(broker, topi
     produce(broker, name, range(10))
     reading = Reading(relation(broker, name))
     poll = reading.poll()
-    broker.delete_records(name, 0, 7)
+    delete_records(broker, name, 0, 7)
     assert reading.rows(poll.slices) == [7, 8, 9]
     assert [(r["offset"], r["rows"], r["reason"]) for r in reading.dead.records] == [
         (0, 7, "the message expired before it was read")
@@ -255,7 +276,7 @@ def test_where_reading_begins_is_settled_by_create(broker, topic):
 
 def test_messages_that_are_no_json_are_set_aside_with_their_bytes(broker, topic):
     name = topic()
-    producer = broker.producer()
+    producer = producer_of(broker)
     producer.produce(name, b'{"n": 1}', key=b"k1")
     producer.produce(name, b"\xff\x00garbage", key=b"k2")
     producer.produce(name, b'{"n": 3}')
@@ -268,19 +289,15 @@ def test_messages_that_are_no_json_are_set_aside_with_their_bytes(broker, topic)
 
 
 def test_headers_and_times_come_along(broker, topic):
-    from watersmeet.sources.kafka.options import kafka_options
-    from watersmeet.sources.kafka.ranges import TopicReader
 
     name = topic()
-    producer = broker.producer()
+    producer = producer_of(broker)
     producer.produce(name, b"v", timestamp=1_700_000_000_123, headers=[("a", b"1"), ("b", None)])
     producer.produce(name, None, key=b"k")
     producer.flush()
     made = relation(broker, name)
     reader = TopicReader(kafka_options(made.connector), made.connector["topic.id"], headers=True)
-    piece = MessageSlice(
-        relation="s1", topic=name, topic_id=made.connector["topic.id"], partition=0, begin=0, end=2
-    )
+    piece = MessageSlice(relation="s1", topic=name, topic_id=made.connector["topic.id"], partition=0, begin=0, end=2)
     ((batch,), lost) = reader.read(piece)
     reader.close()
     assert not lost
@@ -325,10 +342,7 @@ def test_create_says_what_is_wrong_with_tls(broker, topic):
 
 
 def test_create_says_that_no_broker_is_there():
-    class Nobody:
-        bootstrap = "127.0.0.1:1"
-
-    problem = refusal(Nobody, "t")
+    problem = refusal(NOBODY, "t")
     assert (problem.condition, problem.message) == (
         "RUNTIME_UNAVAILABLE",
         "the Kafka brokers at 127.0.0.1:1 can't be reached",
@@ -336,7 +350,6 @@ def test_create_says_that_no_broker_is_there():
 
 
 def test_create_says_what_to_install(monkeypatch):
-    import builtins
 
     real = builtins.__import__
 
@@ -347,10 +360,7 @@ def test_create_says_what_to_install(monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", without)
 
-    class Nobody:
-        bootstrap = "127.0.0.1:1"
-
-    problem = refusal(Nobody, "t")
+    problem = refusal(NOBODY, "t")
     assert problem.hint == 'Install it with: pip install "watersmeet[kafka]"'
 
 
@@ -366,7 +376,4 @@ def test_create_says_what_to_install(monkeypatch):
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, said):
-    class Nobody:
-        bootstrap = "127.0.0.1:1"
-
-    assert refusal(Nobody, "t", **options).message == said
+    assert refusal(NOBODY, "t", **options).message == said
