@@ -183,7 +183,7 @@ def test_promoted_times(tmp_path, seed):
     for name, wanted in (("ev", kept), ("m", [r for r in kept if r[1] != 2])):
         found = connection.execute(f"SELECT EXTRACT(SECOND FROM ROWTIME), v FROM {name}").fetchall()
         assert sorted((int(t), v) for t, v in found) == sorted(wanted), name
-    wanted = f"{late} rows came late and were left out" if late else None
+    wanted = f"{late} rows were late and were dropped" if late else None
     jobs = [r for r in connection.execute("SHOW JOBS").fetchall() if r[0] in ("M", "P")]
     assert [r[11] for r in jobs] == [wanted, wanted]
     connection.close()

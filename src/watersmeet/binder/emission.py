@@ -89,7 +89,7 @@ def _as_said(query: BoundQuery, said: Emission, text: str, *, into: bool) -> Bou
             span=said.span,
             detail="A view writes its rows as soon as its inputs change.",
         )
-    told = f"{words}: without effect in a view, which shows what its inputs give as soon as they give it."
+    told = f"{words}: without effect in a view, which shows changes of its inputs as soon as they come."
     return replace(query, notices=(*query.notices, told))
 
 

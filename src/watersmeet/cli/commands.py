@@ -79,7 +79,7 @@ PathOption = Annotated[
 DialectOption = Annotated[str, typer.Option("--dialect", help=f"SQL that is spoken at first: {', '.join(DIALECTS)}.")]
 ParallelismOption = Annotated[
     int | None,
-    typer.Option("--parallelism", min=1, help="State buckets, fixed when a database is made (default: cores)."),
+    typer.Option("--parallelism", min=1, help="State buckets, fixed when a database is created (default: cores)."),
 ]
 PermissionsOption = Annotated[
     PermissionsName,
@@ -123,7 +123,7 @@ def run(
     runtime: RuntimeOption = RuntimeName.spark,
     once: Annotated[bool, typer.Option("--once", help="Stop when all input that is there has been read.")] = False,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Make all state anew first, for another --parallelism.")
+        bool, typer.Option("--rebuild", help="Rebuild all state first, for another --parallelism.")
     ] = False,
     transaction: Annotated[
         bool,
@@ -137,7 +137,7 @@ def run(
 ) -> None:
     """Run scripts; with streaming sources keep running and show progress. Ctrl-C stops cleanly."""
     if not files and path is None:
-        raise typer.BadParameter("give a script, or --path to go on with a database")
+        raise typer.BadParameter("give a script, or --path to resume a database")
     with reporting(as_json=as_json):
         scripts = read_scripts(files or ())
         for script in scripts:

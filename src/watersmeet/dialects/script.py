@@ -40,7 +40,7 @@ _LACKING: Final = (
 _HINTS: Final = {
     **dict.fromkeys(
         SUBSCRIPTIONS,
-        "A materialized view is a query that goes on where it was after a restart; DROP VIEW ends it.",
+        "A materialized view is a query that resumes after a restart; DROP VIEW ends it.",
     ),
     "TRUNCATE": "Write DELETE FROM.",
     "COPY": "COPY comes in a later release.",

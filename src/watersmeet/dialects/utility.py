@@ -52,7 +52,10 @@ def read_explain(cursor: Cursor, base: dict[str, Any], read: Callable[[Cursor], 
         return Refused(
             **base,
             error=not_supported(
-                "EXPLAIN ANALYZE", cursor.text, span_of(cursor.tokens[:2]), hint="SHOW JOBS shows what the views do."
+                "EXPLAIN ANALYZE",
+                cursor.text,
+                span_of(cursor.tokens[:2]),
+                hint="SHOW JOBS shows the state of the views.",
             ),
         )
     if cursor.at("(") and not _is_query_in_parentheses(cursor):

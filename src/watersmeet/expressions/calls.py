@@ -67,7 +67,7 @@ def by_duckdb(name: str, target: str, arguments: Arguments, node: exp.Expression
         raise ctx.error("INVALID_VALUE", first_line(err), node) from None
     if kind is None:
         raise ctx.error(
-            "DATATYPE_MISMATCH", f"function {name} gives a {duckdb_name}, which is not a supported type", node
+            "DATATYPE_MISMATCH", f"function {name} returns a {duckdb_name}, which is not a supported type", node
         )
     if name in _RESULTS:
         return Value(duckdb_cast(expression, _RESULTS[name]), _RESULTS[name])

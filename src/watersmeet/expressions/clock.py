@@ -69,7 +69,7 @@ def refused(node: exp.Expression, ctx: Context, name: str) -> Error:
         "FEATURE_NOT_SUPPORTED",
         message,
         node,
-        detail="What a view shows has to follow from the rows of its relations and the time at which it shows them.",
+        detail="The content of a view must depend only on the rows of its relations and the time of the epoch.",
         hint="Compare a column with it: WHERE ts > now() - INTERVAL '1 day'. Or write the time into a column when the "
         "row is inserted: INSERT INTO t SELECT …, now().",
     )

@@ -49,9 +49,9 @@ class RowOrder:
             raise ctx.not_supported(
                 f"{name} of rows that have no order",
                 node,
-                detail="It goes by the order in which rows came. That is known of a stream whose rows only come, not "
-                "of groups, of what changes, of what a view gives, or behind a join.",
-                hint="Say which order is meant: ORDER BY in OVER, or in an aggregate (FIRST_VALUE(x ORDER BY t), "
+                detail="It depends on the order in which rows came. That order is known for an "
+                "append-only stream, but not for groups, rows that change, the output of a view, or after a join.",
+                hint="Specify the order: ORDER BY in OVER, or in an aggregate (FIRST_VALUE(x ORDER BY t), "
                 "arg_min(x, t)).",
             )
         return found

@@ -167,7 +167,7 @@ def _emit_version(_arguments: Arguments, _nodes: list[exp.Expression], node: exp
         "emit_version() is not supported here",
         node,
         code=183,
-        hint="It is an item of its own in the select list of a SELECT that runs.",
+        hint="It can only be a separate item in the select list of a running SELECT.",
     )
 
 

@@ -440,7 +440,7 @@ def _emit_problem(shape: JoinShape) -> Error | None:
         "EMIT_NOT_POSSIBLE",
         f'emit="final" with how="{shape.how}": some rows never become final',
         detail=(
-            "A row without a partner is final when the other side's watermark has passed all times that could meet it."
+            "A row without a partner is final when the other side's watermark has passed all times that could match it."
         ),
         hint="Give both sides a watermark, and within=… a bound on that side.",
     )

@@ -23,7 +23,7 @@ def duration_us(value: timedelta | str, what: str) -> int:
         raise error(
             "INVALID_PARAMETER",
             f"{what} is {value!r}, which is too long",
-            hint="The longest is 36,000 years. None is no bound.",
+            hint="The longest is 36,000 years. None means no bound.",
         )
     return length
 

@@ -41,13 +41,13 @@ def tolerance_of(value: Any, kind: SqlType) -> Tolerance:
         raise _refused(value, kind, "Give a number, such as 5 or 0.5.")
     number = _exactly(value)
     if not number.is_finite() or number < 0:
-        raise _refused(value, kind, "It must be a finite number of at least 0. None is no bound.")
+        raise _refused(value, kind, "It must be a finite number of at least 0. None means no bound.")
     if kind.is_float:
         return Tolerance(number=repr(float(number)))
     # Differences are multiples of the last digit's unit, so that what is below it makes no difference.
     scale = kind.scale or 0
     if number.adjusted() + scale >= _DIGITS:
-        raise _refused(value, kind, "It is greater than any such value. None is no bound.")
+        raise _refused(value, kind, "It is greater than any such value. None means no bound.")
     number = number.quantize(Decimal(1).scaleb(-scale), ROUND_FLOOR, _EXACT)
     return Tolerance(number=f"{number:f}")
 

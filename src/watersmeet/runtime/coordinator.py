@@ -406,6 +406,6 @@ def _check_state(stored: Circuit, circuit: Circuit, live: frozenset[str]) -> Non
             raise error(
                 "STATE_MISMATCH",
                 f"there is no state for operator {o}",
-                detail="The plan of a view is not the one that its state was made with.",
+                detail="The plan of a view is not the one with which its state was built.",
                 hint="Use the plan that was saved with the view, or drop the view and create it again.",
             )

@@ -199,7 +199,7 @@ def _keeps_too_much(view: Relation, left: int, right: int) -> Error:
         f"left total: {left}, right total: {right}",
         detail=f"{called[0].upper()}{called[1:]} was stopped. "
         "It shows nothing of the epoch in which that happened; the other views go on.",
-        hint="Give join_max_buffered_bytes a higher value in SETTINGS, or bound what the join keeps, "
+        hint="Set join_max_buffered_bytes to a higher value in SETTINGS, or bound what the join keeps, "
         "with date_diff_within or a stream that has a primary key.",
     )
 
@@ -212,7 +212,7 @@ def _hottest(
     rows, values = max(found, key=lambda f: (f[0], [v or "" for v in f[1]]), default=(0, ()))
     arrangement = circuit.by_id[join.inputs[-1]]
     if not isinstance(arrangement, (Arrange, Versions)):
-        raise error("INTERNAL_ERROR", f"{join.id} reads {arrangement.id}, which is no arrangement")
+        raise error("INTERNAL_ERROR", f"{join.id} reads {arrangement.id}, which is not an arrangement")
     reads, scans = catalog.upstream(view.depends_on), {s.id for s in circuit.scans}
     leaves = {
         s.inputs[0]: catalog.relations[s.relation_id]

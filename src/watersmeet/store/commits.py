@@ -332,7 +332,7 @@ class CommitLog:
             self._refused = error(
                 "WRITER_FENCED",
                 f"the database at {self._layout.root} was taken over by {who}",
-                detail=f"This is writer {self._writer}; what it commits from now on does not count.",
+                detail=f"This is writer {self._writer}; its later commits do not count.",
                 hint="Close the connection. Let one process at a time open a database for writing.",
             )
         return self._refused

@@ -21,7 +21,7 @@ def check_file_system(layout: Layout) -> None:
     """
     with _named(layout) as (first, second):
         for problem, works in (
-            ("a hard link takes the place of a file, or fails", _links),
+            ("a hard link replaces a file, or fails", _links),
             ("a rename does not replace a file", _renames),
             ("a lock on a file is not seen by others", _locks),
         ):

@@ -264,7 +264,7 @@ def _unsealed(data: bytes, place: str, database: str) -> Any:
     text, _, checksum = data.rstrip(b"\n").rpartition(b"\n")
     header, _, value = text.partition(b"\n")
     if not value or checksum != b"%08x" % zlib.crc32(text):
-        raise error("DATABASE_DAMAGED", f"{place} is damaged: its checksum does not fit its content")
+        raise error("DATABASE_DAMAGED", f"{place} is damaged: its checksum does not match its content")
     said = json.loads(header)
     if said["file"] != place:
         raise error("DATABASE_DAMAGED", f"{place} is damaged: its content is that of {said['file']}")

@@ -89,7 +89,7 @@ class PackFiles:
         checksum = mapped.checksums[place]
         if checksum is not None:
             if zlib.crc32(blob) != checksum:
-                raise self._damaged(ref.file, condition, "its checksum does not fit its content")
+                raise self._damaged(ref.file, condition, "its checksum does not match its content")
             mapped.checksums[place] = None
         return blob
 

@@ -214,7 +214,7 @@ def test_nothing_is_left_of_a_script_that_fails(call, script, tmp_path):
 
 def test_flush_in_a_script_commits_what_stands_before_it(call, script, tmp_path):
     result = call("run", script(HALF.format("FLUSH;\n")), "--path", tmp_path / "db", *INPROCESS)
-    assert "What stands before the FLUSH in line 3 was done, what stands behind it was not." in result.stderr
+    assert "The statements before the FLUSH in line 3 took effect, those after it did not." in result.stderr
     assert json_lines(rows_of_t(call, tmp_path).stdout) == [{"a": 1}]
 
 

@@ -22,7 +22,7 @@ def test_what_a_stream_does_not_take_is_shown_and_stops_nothing_else(tmp_path):
             run("FLUSH")
         jobs = {row[0]: row for row in run("SHOW JOBS")}
         assert (jobs["narrow"][2], jobs["copied"][11]) == ("running", None)
-        assert jobs["narrow"][11].startswith('stream "small" does not take what it gives: INVALID_VALUE: value 100000')
+        assert jobs["narrow"][11].startswith('stream "small" does not accept its rows: INVALID_VALUE: value 100000')
         assert [(row[0], row[1]) for row in run("SHOW ERRORS")] == [("narrow", "not written")]
         with watersmeet.connect(tmp_path / "db", "timeplus", read_only=True) as reader:  # what other processes see
             assert [row[11] for row in reader.execute("SHOW JOBS").fetchall() if row[0] == "narrow"] == [

@@ -33,7 +33,7 @@ _VERSIONED_HINT: Final = (
     "Rows that only come are joined with a past moment by ASOF JOIN."
 )
 _NOW_HINT: Final = (
-    "The time is PROCTIME(), at which rows come: write FOR SYSTEM_TIME AS OF PROCTIME() to look up what is there then."
+    "The time is PROCTIME(), when rows arrive: write FOR SYSTEM_TIME AS OF PROCTIME() to look up what is there then."
 )
 _RIGHT_HINT: Final = "It should be a table, index, or materialized view."
 

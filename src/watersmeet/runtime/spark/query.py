@@ -41,7 +41,7 @@ def start_query(
         except Exception as cause:
             if not _came_late(cause):
                 raise
-            _logger.warning("a Python process of Spark came too late, attempt %d of %d", attempt, ATTEMPTS)
+            _logger.warning("a Python process of Spark started too late, attempt %d of %d", attempt, ATTEMPTS)
     return _started(session, layout, first, run)
 
 

@@ -74,7 +74,7 @@ def _delay_us(statement: CreateRelation, mark: Watermark) -> int:
             statement,
             mark,
             "FEATURE_NOT_SUPPORTED",
-            "a watermark other than the column less an interval is not supported",
+            "a watermark other than the column minus an interval is not supported",
             hint=_FORM,
         )
     delay = duration_us(node.expression)
@@ -86,7 +86,7 @@ def _delay_us(statement: CreateRelation, mark: Watermark) -> int:
             "the delay of a watermark must be a constant interval of fixed length",
             detail="Months and years have no one length in days."
             if has_months(node.expression)
-            else "What is taken away is no interval.",
+            else "What is subtracted is not an interval.",
             hint=_FORM,
         )
     if delay < 0:

@@ -145,7 +145,7 @@ def taken_back(session: Session, relation: Relation, written: pa.Table) -> Chang
     if lacking:
         raise error(
             "INVALID_VALUE",
-            f'stream "{relation.shown}" has no row that one with {DELTA_COLUMN} = -1 takes back',
+            f'stream "{relation.shown}" has no row for one with {DELTA_COLUMN} = -1 to take back',
             detail=f"This applies to {lacking} of {int(np.count_nonzero(~comes))} such rows; nothing was written.",
             hint="A row with this sign deletes one that is equal in all columns.",
         )

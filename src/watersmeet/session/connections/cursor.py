@@ -240,7 +240,7 @@ class Cursor:
                 self._given, self._taken = self._running.rows(), 0
             return self._given
         if self._result is None or self._result.table is None:
-            raise error("NO_RESULT", "the last statement gave no rows to fetch")
+            raise error("NO_RESULT", "the last statement returned no rows to fetch")
         return self._result.table
 
     def _hand_out(self) -> None:

@@ -82,7 +82,7 @@ def _left(flushed: st.Statement | None) -> str:
     if flushed is None:
         return "Nothing of the script was done."
     line = flushed.text.count("\n", 0, flushed.span.start) + 1
-    return f"What stands before the FLUSH in line {line} was done, what stands behind it was not."
+    return f"The statements before the FLUSH in line {line} took effect, those after it did not."
 
 
 def _one_of(session: Session, statement: st.Statement, lock: threading.RLock) -> Result:

@@ -71,10 +71,11 @@ def _bound_insert(session: Session, statement: Insert) -> _Bound:
     relation = writable(session, statement.table, statement, "insert into")
     if runs_on(session, statement.query):
         hint = (
-            "Leave STREAM out for what is there now, or write CREATE PUMP name STARTED AS INSERT … for what comes."
+            "Leave STREAM out for the rows that are there now, or write CREATE PUMP name STARTED AS "
+            "INSERT … for those that come."
             if session.semantics.continuous == "marked"
-            else "Write table(…) for what is there now, or CREATE MATERIALIZED VIEW name INTO stream AS … for what "
-            "comes."
+            else "Write table(…) for the rows that are there now, or CREATE MATERIALIZED VIEW name INTO stream AS … "
+            "for those that come."
         )
         raise error_at(
             statement,

@@ -246,7 +246,7 @@ def _layout(session: Session, statement: CreateDictionary) -> Dictionary:
             statement,
             layout.span,
             "INVALID_PARAMETER",
-            f'there is no layout "{layout.name}" of dictionaries',
+            f'there is no dictionary layout "{layout.name}"',
             hint=did_you_mean(name, known),
         )
     for option in layout.options:

@@ -41,7 +41,7 @@ def drop_schema(session: Session, statement: DropSchema) -> Result:
             "DEPENDENT_OBJECTS",
             f'cannot drop {word} "{found[0].schema}" because it is not empty',
             detail=sentence(f"{title} is in it" for title in titles),
-            hint=f"Use DROP {word.upper()} … CASCADE to drop what is in it, too.",
+            hint=f"Use DROP {word.upper()} … CASCADE to drop its content, too.",
         )
     with own_transaction(session):
         ids = with_dependents(session, relations, statement, cascade=True)

@@ -43,7 +43,7 @@ _EMPTY: Final = ("connections", "subscriptions", "secrets", "internal tables")
 #: Lists of files in the status of a source, and what is wrong with their files.
 _FILE_PROBLEMS: Final = {
     "replaced": "the file was replaced under its name, its new content is not read",
-    "history_lost": "the file was read once, and is no longer there for a view that was made later",
+    "history_lost": "the file was read once, and is no longer there for a view that was created later",
 }
 #: Counters of errors in the status of a source.
 _SOURCE_ERRORS: Final = ("dead", "replaced_files", "history_lost_files", "unreadable_files")
@@ -130,12 +130,12 @@ def _pumps(session: Session, pumps: Sequence[Relation]) -> Result:
 
 
 def _late(view: dict[str, Any]) -> str | None:
-    return f"{view['late']} rows came late and were left out" if view["late"] else None
+    return f"{view['late']} rows were late and were dropped" if view["late"] else None
 
 
 def _unwritten(session: Session, view: dict[str, Any]) -> str:
     stream = session.catalog.relations[session.catalog.relations[view["id"]].feeds]
-    return f'stream "{stream.shown}" does not take what it gives: {_message(view["writing"])}'
+    return f'stream "{stream.shown}" does not accept its rows: {_message(view["writing"])}'
 
 
 def _jobs(session: Session, statement: Show) -> Result:

@@ -28,7 +28,7 @@ def target_of(
             name.span,
             "READ_ONLY_RELATION",
             f"can't write {stream.title} by a view",
-            hint="INTO takes a stream of CREATE STREAM or CREATE MUTABLE STREAM.",
+            hint="INTO needs a stream made by CREATE STREAM or CREATE MUTABLE STREAM.",
         )
     if stream.id in session.catalog.upstream(depends_on, writers=True):
         raise error_at(
@@ -56,7 +56,7 @@ def target_of(
             statement,
             name.span,
             "NOT_NULL_VIOLATION",
-            f'the view gives no "{lacking[0]}", a key of the stream "{stream.shown}"',
+            f'the view has no column "{lacking[0]}", which is a key of the stream "{stream.shown}"',
         )
     check_types(columns, targets, statement)
     return stream

@@ -134,7 +134,7 @@ def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
             name.span,
             "UNDEFINED_RELATION",
             f'topic "{name.shown}" does not exist',
-            hint="SET defaults.topic.autocreate=true lets a processor make its topic.",
+            hint="SET defaults.topic.autocreate=true lets a processor create its topic.",
         )
     rules = rules_of(session.dialect)
     kept = rules.records_kept(query)

@@ -233,7 +233,7 @@ def check_select(node: exp.Select, text: str) -> None:
             hint = (
                 "Group by the fields."
                 if name == "distinct"
-                else "It ends a SELECT alone, or stands in one without STREAM and TABLE."
+                else "It is only allowed after a SELECT by itself, or in one without STREAM and TABLE."
             )
             shown = {"order": "ORDER BY"}.get(name, name.upper())
             raise error(

@@ -145,7 +145,7 @@ class _Rules:
             hint=(
                 "ON is made of equalities with one source on each side and of conditions on one source, "
                 "combined by AND. "
-                "What compares both sources otherwise goes to WHERE."
+                "Other comparisons of both sources belong in WHERE."
             ),
         )
 

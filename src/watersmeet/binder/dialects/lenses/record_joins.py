@@ -92,7 +92,7 @@ def _checked(node: exp.Join, left: RecordKind, right: RecordKind, env: Environme
     within = lengths_of(node)
     if len({duration_us(w) for w in within}) > 1:
         raise _refused(
-            "TWO_WITHIN", "a join has two different WITHIN", within[-1], env, "Write it once, before or behind ON."
+            "TWO_WITHIN", "a join has two different WITHIN", within[-1], env, "Write it once, before or after ON."
         )
     if within and not windowed:
         raise _refused(

@@ -42,12 +42,11 @@ from watersmeet.expressions.rounding import Unit, after, floor
 from watersmeet.types import TIMESTAMP
 
 _EQUALITY_HINT: Final = (
-    "Compare a column of the stream with one of the table: ON s.k = t.k. Other conditions may stand beside it."
+    "Compare a column of the stream with one of the table: ON s.k = t.k. Other conditions can be added to it."
 )
 _KEPT_HINT: Final = (
     "Preserve the stream, or give it a window that empties: OVER (ORDER BY FLOOR(ROWTIME TO HOUR) RANGE "
-    "CURRENT ROW) lets the rows "
-    "of the table come that met nothing in an hour."
+    "CURRENT ROW) outputs the rows of the table that matched nothing in an hour."
 )
 
 

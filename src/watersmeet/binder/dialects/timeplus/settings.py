@@ -119,7 +119,7 @@ def unheeded(settings: Mapping[str, str]) -> str | None:
     names = sorted(n for n, v in settings.items() if n in _TUNING or (n == "join_algorithm" and v in _HASHED))
     if not names:
         return None
-    return f"{', '.join(names)}: accepted, and without effect: no result hangs on it."
+    return f"{', '.join(names)}: accepted without effect: no result depends on it."
 
 
 def fills_aggregates(settings: Mapping[str, str]) -> bool:
