@@ -6,6 +6,8 @@ Numbers and strings inside of JSON are converted as the same text is elsewhere, 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +16,7 @@ import pyarrow.compute as pc
 
 from watersmeet.formats.jsonscan import (
     Parts,
+    Places,
     canonical,
     elements,
     first_bytes,
@@ -21,10 +24,41 @@ from watersmeet.formats.jsonscan import (
     members,
     newest,
 )
-from watersmeet.formats.scalars import Converted, Mask, convert_scalars
-from watersmeet.types import JSON_MAX_DEPTH, SqlType, is_json_too_deep
+from watersmeet.formats.scalars import Converted, Mask, convert_scalars, evaluate
+from watersmeet.types import BIGINT, JSON_MAX_DEPTH, SqlType, is_json_too_deep
+from watersmeet.units import DAY_US
 
-_BRACE, _BRACKET, _NULL = b"{"[0], b"["[0], b"n"[0]
+_BRACE, _BRACKET, _NULL, _QUOTE = b'{[n"'
+_NUMBERS: Final = np.zeros(256, np.bool_)
+_NUMBERS[list(b"-0123456789")] = True
+_BOOLEANS: Final = np.zeros(256, np.bool_)
+_BOOLEANS[list(b"tfn\0")] = True
+_ZONED: Final = r"(?i):[0-9]{2}(?:[.,][0-9]+)?\s*(?:z|utc|[+-][0-9]{2}(?::?[0-9]{2}){0,2})\s*$"
+
+#: How numbers become timestamptz: in a unit that their size says, in milliseconds, in microseconds, or not at all.
+#: utc_without_suffix: nor do they, and a text without a time zone is one of UTC.
+TimeNumbers = Literal["guess_number_unit", "milli", "micro", "utc_string", "utc_without_suffix"]
+
+
+@dataclass(frozen=True)
+class MessageRules:
+    """How the JSON values of messages become columns, where that is not how those of files do.
+
+    Keys match without regard to case if no key is equal. Only true and false are booleans. Numbers are dates (days),
+    times (microseconds) and timestamps. Structs are read from texts that are JSON objects, too.
+
+    Source: RisingWave, "Ingest JSON data".
+
+    times: what numbers and texts are as timestamptz. base64: bytea is written so. json_texts: jsonb is a text.
+    """
+
+    times: TimeNumbers = "guess_number_unit"
+    base64: bool = False
+    json_texts: bool = False
+
+
+#: None: the rules of files.
+Rules = MessageRules | None
 
 
 def convert(columns: Sequence[pa.Array], types: Sequence[SqlType]) -> list[Converted]:
@@ -34,14 +68,25 @@ def convert(columns: Sequence[pa.Array], types: Sequence[SqlType]) -> list[Conve
     return [done[i] if i in done else _from_text(columns[i], kind) for i, kind in enumerate(types)]
 
 
-def json_objects(texts: pa.Array, names: Sequence[str], types: Sequence[SqlType]) -> tuple[list[Converted], Mask]:
+def json_objects(
+    texts: pa.Array, names: Sequence[str], types: Sequence[SqlType], rules: Rules = None
+) -> tuple[list[Converted], Mask]:
     """(the members `names` of the JSON objects among `texts` as columns, which texts are no JSON object).
 
     The columns have no row for what is no object. A member that is missing or null is NULL. Of members with the same
     key the last one counts.
     """
     good = (first_bytes(texts) == _BRACE) & is_valid(texts)
-    return _members(texts if good.all() else texts.filter(pa.array(good)), names, types), ~good
+    return _members(texts if good.all() else texts.filter(pa.array(good)), names, types, rules), ~good
+
+
+def json_values(texts: pa.Array, kind: SqlType, rules: Rules) -> Converted:
+    """Valid JSON texts, or NULL, as a column."""
+    sizes = pc.fill_null(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    ends = np.cumsum(sizes)
+    data = b"".join(text.as_buffer().to_pybytes() for text in texts if text.is_valid) if len(texts) else b""
+    part = Parts(np.frombuffer(data, np.uint8), np.arange(len(texts), dtype=np.int64), ends - sizes, ends)
+    return _typed([part], [kind], rules)[0]
 
 
 def _is_json(kind: SqlType) -> bool:
@@ -54,15 +99,36 @@ def _from_text(texts: pa.Array, kind: SqlType) -> Converted:
     present = texts.is_valid().to_numpy(zero_copy_only=False)
     wrong = present & ~valid
     known = texts if valid.all() else _spread(texts.filter(pa.array(valid)), valid)
-    done = _documents(known) if kind.name == "jsonb" else _nested(known, kind)
+    done = _documents(known) if kind.name == "jsonb" else _nested(known, kind, None)
     return done if not wrong.any() else Converted(done.column, wrong if done.bad is None else wrong | done.bad)
 
 
-def _members(objects: pa.StringArray, names: Sequence[str], types: Sequence[SqlType]) -> list[Converted]:
+def _members(objects: pa.StringArray, names: Sequence[str], types: Sequence[SqlType], rules: Rules) -> list[Converted]:
     """Members of valid JSON objects, without NULL."""
     keys, found = members(objects)
     codes = _places(keys, names)
-    return _typed([newest(codes, i, found, len(objects)) for i in range(len(names))], types)
+    parts = [newest(codes, i, found, len(objects)) for i in range(len(names))]
+    if rules is not None and (codes < 0).any():
+        _match_in_any_case(parts, keys, codes, names, found)
+    return _typed(parts, types, rules)
+
+
+def _match_in_any_case(
+    parts: list[Parts], keys: pa.StringArray, codes: npt.NDArray[np.int32], names: Sequence[str], found: Parts
+) -> None:
+    """Fills in, for objects without a key equal to a name, the last one that is equal but for case."""
+    lower = [name.lower() for name in names]
+    folded = _places(pc.utf8_lower(keys), sorted(set(lower)))
+    for code, name in enumerate(sorted(set(lower))):
+        alike = folded == code
+        for i in [i for i, other in enumerate(lower) if other == name]:
+            exact = codes == i
+            if not (alike & ~exact).any():
+                continue
+            has_exact = np.zeros(len(parts[i]), np.bool_)
+            has_exact[found.rows[exact]] = True
+            wanted = exact | (alike & ~has_exact[found.rows])
+            parts[i] = newest(wanted.astype(np.int32), 1, found, len(parts[i]))
 
 
 def _places(keys: pa.StringArray, names: Sequence[str]) -> npt.NDArray[np.int32]:
@@ -72,17 +138,111 @@ def _places(keys: pa.StringArray, names: Sequence[str]) -> npt.NDArray[np.int32]
     return result
 
 
-def _typed(parts: Sequence[Parts], types: Sequence[SqlType]) -> list[Converted]:
+def _typed(parts: Sequence[Parts], types: Sequence[SqlType], rules: Rules) -> list[Converted]:
     """JSON values as columns."""
-    plain = [i for i, kind in enumerate(types) if not _is_json(kind)]
+    done: dict[int, Converted] = {}
+    if rules is not None:
+        done = {i: found for i, kind in enumerate(types) if (found := _by_rules(parts[i], kind, rules)) is not None}
+    plain = [i for i, kind in enumerate(types) if not _is_json(kind) and i not in done]
     texts = [_said(parts[i], types[i]) for i in plain]
-    done = dict(zip(plain, convert_scalars(texts, [types[i] for i in plain]), strict=True))
+    done.update(zip(plain, convert_scalars(texts, [types[i] for i in plain]), strict=True))
     for i, kind in enumerate(types):
-        if kind.name == "jsonb":
-            done[i] = _documents(parts[i].texts())
-        elif kind.is_nested:
-            done[i] = _nested(parts[i].texts(), kind)
+        if i in done:
+            continue
+        done[i] = _documents(parts[i].texts()) if kind.name == "jsonb" else _nested(parts[i].texts(), kind, rules)
     return [done[i] for i in range(len(types))]
+
+
+def _by_rules(part: Parts, kind: SqlType, rules: MessageRules) -> Converted | None:
+    """JSON values as a column where the rules of messages say more than those of files; None if they don't."""
+    quoted = part.firsts == _QUOTE
+    if kind.name == "boolean":
+        odd = ~_BOOLEANS[part.firsts]
+        return _except(part.contents(), kind, odd) if odd.any() else None
+    if kind.name in ("date", "time", "timestamp", "timestamptz"):
+        return _moments(part, kind, rules)
+    if kind.name == "bytea" and rules.base64:
+        (column,) = evaluate([_where(part.contents(), quoted)], ["TRY(from_base64(t0))"])
+        return Converted(column, _lost(part, column))
+    if kind.name == "struct" or (kind.name == "jsonb" and rules.json_texts):
+        if not quoted.any():
+            return None
+        texts, said = part.texts(), part.contents()
+        wrong = quoted & ~is_valid(said)
+        texts = _where(pc.if_else(pa.array(quoted), said, texts), ~wrong)
+        found = _documents(texts) if kind.name == "jsonb" else _nested(texts, kind, rules)
+        return Converted(found.column, wrong if found.bad is None else wrong | found.bad)
+    return None
+
+
+def are_zoned(texts: pa.StringArray, rules: MessageRules) -> Mask:
+    """Which texts say a time zone, if they have to."""
+    if rules.times == "utc_without_suffix":
+        return np.ones(len(texts), np.bool_)
+    zoned: Mask = pc.fill_null(pc.match_substring_regex(texts, _ZONED), fill_value=True).to_numpy(zero_copy_only=False)
+    return zoned
+
+
+def _moments(part: Parts, kind: SqlType, rules: MessageRules) -> Converted | None:
+    """Dates, times and timestamps: numbers, and texts."""
+    numbers = _NUMBERS[part.firsts]
+    texts = part.contents()
+    wrong = np.zeros(len(part), np.bool_)
+    if kind.name == "timestamptz":
+        wrong = ~are_zoned(texts, rules) & ~numbers
+    if not numbers.any():
+        return _except(texts, kind, wrong) if wrong.any() else None
+    found = _except(texts, kind, wrong | numbers)
+    whole = convert_scalars([_where(texts, numbers)], [BIGINT])[0].column
+    values = pc.fill_null(whole, 0).to_numpy(zero_copy_only=False)
+    fits = whole.is_valid().to_numpy(zero_copy_only=False)
+    values, in_range = _from_numbers(values, kind, rules)
+    fits &= in_range
+    values = np.where(fits, values, 0)
+    column = pa.array(values.astype(np.int32) if kind.name == "date" else values).view(kind.arrow)
+    assert found.bad is not None
+    merged = pc.if_else(pa.array(fits), column, found.column)
+    return Converted(merged, (found.bad & ~numbers) | (numbers & ~fits))
+
+
+def _from_numbers(values: Places, kind: SqlType, rules: MessageRules) -> tuple[Places, Mask]:
+    """(days or microseconds, which are in range).
+
+    Source of the sizes that say the unit: RisingWave, "Ingest JSON data", timestamptz.handling.mode.
+    """
+    if kind.name == "date":
+        return values, np.abs(values) < 1 << 31
+    if kind.name == "time":
+        return values, (values >= 0) & (values < DAY_US)
+    mode = rules.times if kind.name == "timestamptz" else "guess_number_unit"
+    if mode == "micro":
+        return values, np.ones(len(values), np.bool_)
+    if mode == "milli":
+        return values * 1000, np.abs(values) < (1 << 63) // 1000
+    if mode != "guess_number_unit":
+        return values, np.zeros(len(values), np.bool_)
+    e11, e14, e17 = 10**11, 10**14, 10**17
+    micros = np.select(
+        [values < e11, values < e14, values < e17], [values * 1_000_000, values * 1000, values], values // 1000
+    )
+    return micros, values >= 0
+
+
+def _except(texts: pa.Array, kind: SqlType, wrong: Mask) -> Converted:
+    """Text as a scalar type; those that are `wrong` and not NULL are bad."""
+    present = texts.is_valid().to_numpy(zero_copy_only=False)
+    (found,) = convert_scalars([_where(texts, ~wrong)], [kind])
+    return Converted(found.column, (wrong & present) if found.bad is None else (wrong & present) | found.bad)
+
+
+def _where(texts: pa.Array, mask: Mask) -> pa.Array:
+    """NULL where the mask is not true."""
+    return texts if mask.all() else pc.if_else(pa.array(mask), texts, pa.scalar(None, texts.type))
+
+
+def _lost(part: Parts, column: pa.Array) -> Mask | None:
+    bad: Mask = column.is_null().to_numpy(zero_copy_only=False) & (part.firsts != 0) & (part.firsts != _NULL)
+    return bad if bad.any() else None
 
 
 def _said(part: Parts, kind: SqlType) -> pa.Array:
@@ -109,7 +269,7 @@ def _documents(texts: pa.StringArray) -> Converted:
     return Converted(canonical(pc.if_else(pa.array(bad), pa.scalar(None, texts.type), texts)), bad)
 
 
-def _nested(texts: pa.StringArray, kind: SqlType) -> Converted:
+def _nested(texts: pa.StringArray, kind: SqlType, rules: Rules) -> Converted:
     """Arrays and structs from valid JSON; a bad part makes the whole value bad."""
     firsts = first_bytes(texts)
     good = firsts == (_BRACE if kind.name == "struct" else _BRACKET)
@@ -117,7 +277,7 @@ def _nested(texts: pa.StringArray, kind: SqlType) -> Converted:
     chosen = texts if good.all() else texts.filter(pa.array(good))
     rows = np.flatnonzero(good)
     if kind.name == "struct":
-        parts = _members(chosen, [name for name, _ in kind.fields], [part for _, part in kind.fields])
+        parts = _members(chosen, [name for name, _ in kind.fields], [part for _, part in kind.fields], rules)
         for part in parts:
             if part.bad is not None:
                 bad[rows[part.bad]] = True
@@ -126,7 +286,7 @@ def _nested(texts: pa.StringArray, kind: SqlType) -> Converted:
         return Converted(column, bad if bad.any() else None)
     assert kind.element is not None
     found = elements(chosen)
-    (element,) = _typed([found], [kind.element])
+    (element,) = _typed([found], [kind.element], rules)
     if element.bad is not None:
         bad[rows[found.rows[element.bad]]] = True
     offsets = np.zeros(len(texts) + 1, np.int32)

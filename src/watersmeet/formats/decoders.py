@@ -1,51 +1,346 @@
-"""The decoder of a format."""
+"""From messages to rows: which rows a message has, which are gone, and what becomes of those that can't be read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
+import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.catalog import MessageFormat
-from watersmeet.errors import error
-from watersmeet.formats.base import Decoded, Decoder, Messages, Unreadable
-from watersmeet.formats.convert import json_objects
-from watersmeet.types import Schema
+from watersmeet.errors import Error
+from watersmeet.formats.base import Decoded, Decoder, Messages, Numbers, Unreadable
+from watersmeet.formats.debezium import EnvelopeReader, open_envelope_reader
+from watersmeet.formats.messageparts import check_part, part_column
+from watersmeet.formats.payloads import PayloadReader, Read, cut_rows, default_of, joined, moved, of_rows
+from watersmeet.formats.readers import open_key_reader, open_value_reader
+from watersmeet.formats.scalars import Converted, Mask
+from watersmeet.types import Field, Schema
 
-
-class _Json:
-    """Objects of JSON, one a message; a field that can't be read is NULL."""
-
-    def __init__(self, columns: Schema) -> None:
-        self._columns = columns
-
-    def decode(self, messages: Messages) -> Decoded:
-        names = [c.name for c in self._columns]
-        try:
-            texts = messages.values.cast(pa.string())
-        except pa.ArrowInvalid:
-            texts = pa.array([_text(v) for v in messages.values.to_pylist()], pa.string())
-        done, wrong = json_objects(texts, names, [c.type for c in self._columns])
-        return Decoded(
-            pa.table([d.column for d in done], names=names),
-            np.flatnonzero(~wrong),
-            None,
-            [Unreadable(place, "it is no JSON object") for place in np.flatnonzero(wrong).tolist()],
-        )
-
-
-def _text(value: bytes | None) -> str | None:
-    return None if value is None else value.decode("utf-8", "replace")
+#: Characters of an error that nobody thought of.
+_SHOWN: Final = 200
+_NOWHERE: Final = np.zeros(0, np.int64)
 
 
 def open_decoder(
-    columns: Schema,
-    primary_key: tuple[str, ...],  # noqa: ARG001
-    form: MessageFormat,
-    message_parts: Mapping[str, str],
+    columns: Schema, primary_key: Sequence[str], form: MessageFormat, message_parts: Mapping[str, str]
 ) -> Decoder:
-    """The decoder for a relation. FEATURE_NOT_SUPPORTED for a format that can't be read."""
-    if form.rows != "plain" or form.encoding != "json" or message_parts:
-        raise error("FEATURE_NOT_SUPPORTED", f"messages of format {form.rows} {form.encoding} are not supported")
-    return _Json(columns)
+    """A decoder of messages into `columns`: all that come from messages, those of `message_parts` among them.
+
+    primary_key: the names of its columns, empty for none. message_parts: by column, the part that it shows (`Input`).
+    Raises an `Error` if the format can't be read into such columns: CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED,
+    DATATYPE_MISMATCH, LIBRARY_MISSING.
+    """
+    by_name = {c.name: c for c in columns}
+    parts = {name: part for name, part in message_parts.items() if name in by_name}
+    for name, part in parts.items():
+        check_part(by_name[name], part)
+    fields = [c for c in columns if c.name not in parts]
+    keyed = [c for c in fields if c.name in primary_key]
+    envelope: EnvelopeReader | None = None
+    value: PayloadReader | None = None
+    if form.rows.startswith("debezium"):
+        envelope = open_envelope_reader(fields, form)
+    else:
+        value = open_value_reader(fields, form)
+    key: PayloadReader | None = None
+    shown: dict[str, PayloadReader] = {}
+    if form.key_encoding is not None:
+        shown = {
+            name: open_key_reader([by_name[name]], form, whole=True) for name, part in parts.items() if part == "key"
+        }
+    reads_key = form.rows in ("upsert", "debezium", "debezium_mongo") and keyed
+    if reads_key and (envelope is not None or form.key_encoding is not None):
+        ignored = form.options.get("ignore_key", "").lower() == "true"
+        key = None if ignored else open_key_reader(keyed, form, whole=False)
+    return _MessageDecoder(columns, tuple(primary_key), form, parts, fields, keyed, value, envelope, key, shown)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows before anything is refused: columns by name, NULL where there is none; diff as in `Decoded`."""
+
+    columns: dict[str, Converted]
+    places: Numbers
+    diff: Numbers | None
+    reasons: dict[int, str]
+
+
+@dataclass(frozen=True)
+class _MessageDecoder:
+    """fields: columns of the value. keyed: those of them in the primary key. key: reader of these from the key.
+
+    shown: by column, the reader of a key that it shows as a whole.
+    """
+
+    columns: Schema
+    primary_key: tuple[str, ...]
+    form: MessageFormat
+    parts: Mapping[str, str]
+    fields: Sequence[Field]
+    keyed: Sequence[Field]
+    value: PayloadReader | None
+    envelope: EnvelopeReader | None
+    key: PayloadReader | None
+    shown: Mapping[str, PayloadReader]
+
+    def decode(self, messages: Messages) -> Decoded:
+        try:
+            return self._decode(messages)
+        except (OSError, Error, duckdb.InterruptException):
+            raise  # of the registry, the options and the user, not of a message
+        except Exception as cause:
+            if len(messages) > 1:
+                return self._halves(messages)
+            why = f"unexpected: {type(cause).__name__}: {str(cause)[:_SHOWN]}"
+            schema = pa.schema([pa.field(c.name, c.type.arrow) for c in self.columns])
+            diff = None if self.form.rows == "plain" else _NOWHERE
+            return Decoded(schema.empty_table(), _NOWHERE, diff, [Unreadable(0, why)])
+
+    def _halves(self, messages: Messages) -> Decoded:
+        middle = len(messages) // 2
+        first, second = (
+            self.decode(_cut(messages, begin, end)) for begin, end in ((0, middle), (middle, len(messages)))
+        )
+        diff = None if first.diff is None or second.diff is None else np.concatenate([first.diff, second.diff])
+        unreadable = [*first.unreadable, *(Unreadable(u.place + middle, u.reason) for u in second.unreadable)]
+        table = pa.concat_tables([first.table, second.table])
+        return Decoded(table, np.concatenate([first.places, second.places + middle]), diff, unreadable)
+
+    def _decode(self, messages: Messages) -> Decoded:
+        if self.envelope is not None:
+            rows = self._changes(messages, self.envelope)
+        elif self.form.rows == "upsert":
+            rows = self._newest(messages)
+        else:
+            rows = self._plain(messages)
+        for name, part in self.parts.items():
+            reader = self.shown.get(name)
+            if reader is not None:
+                found = self._shown_key(reader, messages, rows.reasons)
+            else:
+                found = part_column(self._column(name), part, messages)
+            rows.columns[name] = _taken(found, rows.places)
+        return self._refused(rows)
+
+    def _column(self, name: str) -> Field:
+        return next(c for c in self.columns if c.name == name)
+
+    def _plain(self, messages: Messages) -> _Rows:
+        """Each message has its rows; one without a value has a row of NULLs."""
+        assert self.value is not None
+        read, absent = _read_some(self.value, messages.values, empty=False)
+        if len(absent):
+            read = joined([read, _nulls(self.fields, absent)], self.fields)
+        return _Rows(_by_name(self.fields, read), read.places, None, dict(read.reasons))
+
+    def _newest(self, messages: Messages) -> _Rows:
+        """A message has the newest row of its key; without a value, or with an empty one, the key is gone."""
+        assert self.value is not None
+        read, gone = _read_some(self.value, messages.values, empty=True)
+        if len(gone):
+            read = joined([read, _nulls(self.fields, gone)], self.fields)
+        reasons = dict(read.reasons)
+        diff = np.where(np.isin(read.places, gone), np.int64(-1), np.int64(1))
+        columns = _by_name(self.fields, read)
+        if self.key is not None:
+            keys = self._keys(self.key, messages, np.unique(read.places), reasons)
+            for column, found in keys.items():
+                columns[column] = _first_of(_taken(found, read.places), columns[column])
+        for i in np.flatnonzero(messages.keys.is_null().to_numpy(zero_copy_only=False)).tolist():
+            reasons.setdefault(i, "key: the message has none")
+        return _Rows(columns, read.places, diff, reasons)
+
+    def _changes(self, messages: Messages, envelope: EnvelopeReader) -> _Rows:
+        """A message says what a row was before and is after. One without a value says nothing."""
+        present = _present(messages.values, empty=True)
+        places = np.flatnonzero(present)
+        found = envelope.read(of_rows(messages.values, present))
+        before, after = moved(found.before, places), moved(found.after, places)
+        reasons = {int(places[i]): why for i, why in found.reasons.items()}
+        ops = np.full(len(messages), "", "U8")
+        ops[places] = found.ops
+        deleted = ops == "d"
+        # Rows that are gone: those deleted, and those that are another row now.
+        has_before, has_after = np.zeros((2, len(messages)), np.bool_)
+        has_before[before.places], has_after[after.places] = True, True
+        lacking = (ops != "") & ~deleted & ~has_after
+        for i in np.flatnonzero(lacking & ~np.isin(np.arange(len(messages)), list(reasons))).tolist():
+            reasons[i] = f'debezium: a change "{ops[i]}" has no "after"'
+        old = cut_rows(before, deleted[before.places] | self._rekeyed(before, after, len(messages)))
+        new = cut_rows(after, ~deleted[after.places])
+        unknown = np.flatnonzero(deleted & ~has_before)
+        unknown = unknown[~np.isin(unknown, list(reasons))]
+        columns = [self._gone(old)]
+        if len(unknown):
+            columns.append(self._from_keys(messages, unknown, reasons))
+        gone = joined(columns, self.fields)
+        read = joined([gone, new], self.fields)  # of one message first the row that is gone
+        order = np.argsort(np.concatenate([gone.places, new.places]), kind="stable")
+        diff = np.concatenate([np.full(len(gone.places), -1), np.ones(len(new.places), np.int64)])[order]
+        return _Rows(_by_name(self.fields, read), read.places, diff.astype(np.int64), reasons | dict(read.reasons))
+
+    def _gone(self, read: Read) -> Read:
+        """Of rows that are gone only the primary key counts: what else of them can't be read is no matter."""
+        columns = [
+            c if f.name in self.primary_key else Converted(pa.nulls(len(read.places), f.type.arrow))
+            for f, c in zip(self.fields, read.columns, strict=True)
+        ]
+        return Read(columns, read.places, read.reasons)
+
+    def _rekeyed(self, before: Read, after: Read, count: int) -> Mask:
+        """Which rows of `before` have another primary key than the row after."""
+        if not len(before.places) or not len(after.places) or not self.keyed:
+            return np.zeros(len(before.places), np.bool_)
+        at = np.full(count, -1, np.int64)
+        at[after.places] = np.arange(len(after.places))
+        place = at[before.places]
+        changed = np.zeros(len(before.places), np.bool_)
+        for i, column in enumerate(self.fields):
+            if column.name in self.primary_key:
+                old = before.columns[i].column
+                new = after.columns[i].column.take(pa.array(np.maximum(place, 0), mask=place < 0))
+                differs = pc.fill_null(pc.not_equal(old, new), fill_value=False).to_numpy(zero_copy_only=False)
+                changed |= differs & (place >= 0)
+        return changed
+
+    def _from_keys(self, messages: Messages, places: Numbers, reasons: dict[int, str]) -> Read:
+        """Rows of which only the primary key is known, from the keys of the messages."""
+        if self.key is None:
+            reasons.update(dict.fromkeys(places.tolist(), 'debezium: a change "d" has no "before", and no key is read'))
+            return _nulls(self.fields, _NOWHERE)
+        keys = self._keys(self.key, messages, places, reasons)
+        columns = [
+            _taken(keys[f.name], places) if f.name in keys else Converted(pa.nulls(len(places), f.type.arrow))
+            for f in self.fields
+        ]
+        return Read(columns, places)
+
+    def _keys(
+        self, reader: PayloadReader, messages: Messages, wanted: Numbers, reasons: dict[int, str]
+    ) -> dict[str, Converted]:
+        """The columns of the primary key as the keys of the `wanted` messages have them; a row for each message."""
+        chosen = np.zeros(len(messages), np.bool_)
+        chosen[wanted] = True
+        chosen &= messages.keys.is_valid().to_numpy(zero_copy_only=False)
+        places = np.flatnonzero(chosen)
+        read = moved(reader.read(of_rows(messages.keys, chosen)), places)
+        for i, why in read.reasons.items():
+            reasons.setdefault(i, f"key: {why}")
+        for i in np.flatnonzero(messages.keys.is_null().to_numpy(zero_copy_only=False)).tolist():
+            if i in set(wanted.tolist()):
+                reasons.setdefault(i, "key: the message has none")
+        return {f.name: _spread(c, read.places, len(messages)) for f, c in zip(self.keyed, read.columns, strict=True)}
+
+    def _shown_key(self, reader: PayloadReader, messages: Messages, reasons: dict[int, str]) -> Converted:
+        read, _ = _read_some(reader, messages.keys, empty=False)
+        for i, why in read.reasons.items():
+            reasons.setdefault(i, f"key: {why}")
+        return _spread(read.columns[0], read.places, len(messages))
+
+    def _refused(self, rows: _Rows) -> Decoded:
+        """The rows without those of messages that can't be read, with what stands for fields that can't."""
+        reasons = rows.reasons
+        kept = self.form.bad_field
+        gone = None if rows.diff is None else rows.diff < 0
+        arrays = []
+        for column in self.columns:
+            found = rows.columns[column.name]
+            array, bad = found.column, found.bad
+            strict = column.name in self.primary_key
+            if bad is not None and bad.any() and (strict or kept == "dead letter"):
+                _note(reasons, rows.places[bad], f'value: column "{column.name}" is not {column.type.sql}')
+            elif bad is not None and kept == "default":
+                array = pc.if_else(pa.array(bad), default_of(column.type), array)
+            if array.null_count and (strict or not column.nullable):
+                null = array.is_null().to_numpy(zero_copy_only=False)
+                if not strict and gone is not None:
+                    null &= ~gone
+                if kept == "default" and not strict:
+                    array = pc.if_else(pa.array(null), default_of(column.type), array)
+                else:
+                    _note(reasons, rows.places[null], f'null: column "{column.name}" is NULL')
+            arrays.append(array)
+        schema = pa.schema([pa.field(c.name, c.type.arrow) for c in self.columns])
+        table = pa.Table.from_arrays(arrays, schema=schema)
+        places, diff = rows.places, rows.diff
+        if reasons:
+            keep = ~np.isin(places, list(reasons))
+            table = table.filter(pa.array(keep)) if self.columns else table
+            places = places[keep]
+            diff = None if diff is None else diff[keep]
+        return Decoded(table, places, diff, [Unreadable(i, reasons[i]) for i in sorted(reasons)])
+
+
+def _cut(messages: Messages, begin: int, end: int) -> Messages:
+    rows = np.arange(begin, end)
+    return Messages(
+        messages.topic,
+        messages.partition,
+        of_rows(messages.keys, rows),
+        of_rows(messages.values, rows),
+        messages.offsets[begin:end],
+        messages.times_ms[begin:end],
+        None if messages.headers is None else of_rows(messages.headers, rows),
+    )
+
+
+def _present(payloads: pa.BinaryArray, *, empty: bool) -> Mask:
+    """Which payloads are there; `empty`: one without bytes is not."""
+    present: Mask = payloads.is_valid().to_numpy(zero_copy_only=False)
+    if empty:
+        sizes = pc.fill_null(pc.binary_length(payloads), 0).to_numpy(zero_copy_only=False)
+        present = present & (sizes > 0)
+    return present
+
+
+def _read_some(reader: PayloadReader, payloads: pa.BinaryArray, *, empty: bool) -> tuple[Read, Numbers]:
+    """(the rows of the payloads that are there, the places of the others)."""
+    present = _present(payloads, empty=empty)
+    if present.all():
+        return reader.read(payloads), _NOWHERE
+    return moved(reader.read(of_rows(payloads, present)), np.flatnonzero(present)), np.flatnonzero(~present)
+
+
+def _nulls(fields: Sequence[Field], places: Numbers) -> Read:
+    return Read([Converted(pa.nulls(len(places), f.type.arrow)) for f in fields], places)
+
+
+def _by_name(fields: Sequence[Field], read: Read) -> dict[str, Converted]:
+    return {f.name: c for f, c in zip(fields, read.columns, strict=True)}
+
+
+def _taken(found: Converted, places: Numbers) -> Converted:
+    """The values at places, which rise."""
+    if np.array_equal(places, np.arange(len(found.column))):
+        return found
+    return Converted(of_rows(found.column, places), None if found.bad is None else found.bad[places])
+
+
+def _spread(found: Converted, places: Numbers, count: int) -> Converted:
+    """A column of `count` rows that has the values at `places`, NULL elsewhere."""
+    at = np.full(count, -1, np.int64)
+    at[places] = np.arange(len(places))
+    bad = None
+    if found.bad is not None:
+        bad = np.zeros(count, np.bool_)
+        bad[places] = found.bad
+    return Converted(found.column.take(pa.array(at, mask=at < 0)), bad)
+
+
+def _first_of(first: Converted, second: Converted) -> Converted:
+    """The first value, or else the second."""
+    there = first.column.is_valid().to_numpy(zero_copy_only=False)
+    first_bad = np.zeros(len(there), np.bool_) if first.bad is None else first.bad
+    second_bad = np.zeros(len(there), np.bool_) if second.bad is None else second.bad & ~there
+    bad = first_bad | second_bad
+    return Converted(pc.if_else(pa.array(there), first.column, second.column), bad if bad.any() else None)
+
+
+def _note(reasons: dict[int, str], places: Numbers, why: str) -> None:
+    for place in places.tolist():
+        reasons.setdefault(place, why)

@@ -1,0 +1,269 @@
+"""Payloads that are JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final, cast, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pajson
+
+from watersmeet.formats.convert import MessageRules, TimeNumbers, are_zoned, json_objects, json_values
+from watersmeet.formats.jsonscan import canonical, elements, first_bytes, is_valid
+from watersmeet.formats.payloads import Read, as_texts, joined, moved, nothing, of_rows, option_error
+from watersmeet.formats.scalars import Converted, Mask, convert_scalars
+from watersmeet.types import Field
+
+_BRACE, _BRACKET = b"{["
+_NOT_OBJECT: Final = "json: not a JSON object"
+
+#: Types that Arrow's JSON reader reads as they are. What it takes for them has the same value here.
+_STRICT: Final = ("boolean", "smallint", "integer", "bigint", "real", "double precision", "numeric", "varchar")
+#: Types that it reads as text.
+_TEXTUAL: Final = ("date", "time", "timestamp", "timestamptz")
+
+
+def message_rules(options: Mapping[str, str], *, base64: bool = False, json_texts: bool = False) -> MessageRules:
+    """The rules that the options say. CONNECTOR_OPTION if `timestamptz.handling.mode` is none."""
+    mode = options.get("timestamptz.handling.mode", "guess_number_unit")
+    if mode not in get_args(TimeNumbers):
+        known = ", ".join(get_args(TimeNumbers))
+        raise option_error("timestamptz.handling.mode", f'there is no mode "{mode}"', f"One of {known}.")
+    return MessageRules(cast("TimeNumbers", mode), base64, json_texts)
+
+
+class JsonReader:
+    """Objects whose members are the columns, arrays of them, and, with `many_rows`, several of them in a row.
+
+    fields: the columns. framed: a payload may begin with a zero byte and the id of a schema, which says nothing more.
+    """
+
+    def __init__(
+        self, fields: Sequence[Field], rules: MessageRules, *, many_rows: bool = False, framed: bool = False
+    ) -> None:
+        self._fields = fields
+        self._names = [f.name for f in fields]
+        self._types = [f.type for f in fields]
+        self._rules = rules
+        self._many_rows = many_rows
+        self._framed = framed
+        self._schema = _arrow_reader_schema(fields)
+
+    def read(self, payloads: pa.BinaryArray) -> Read:
+        if self._framed:
+            payloads = without_frame(payloads)
+        texts, is_text = as_texts(payloads)
+        found = self.read_texts(texts)
+        if is_text.all():
+            return found
+        return Read(found.columns, found.places, {i: _encoding(found.reasons, i, is_text) for i in found.reasons})
+
+    def read_texts(self, texts: pa.StringArray) -> Read:
+        """As `read`, of texts."""
+        if self._schema is not None and len(texts):
+            fast = _by_arrow(texts, self._fields, self._schema, self._rules)
+            if fast is not None:
+                return Read(fast, np.arange(len(texts), dtype=np.int64))
+        columns, wrong = json_objects(texts, self._names, self._types, self._rules)
+        good = Read(columns, np.flatnonzero(~wrong))
+        if not wrong.any():
+            return good
+        places = np.flatnonzero(wrong)
+        return joined([good, moved(self._others(of_rows(texts, places)), places)], self._fields)
+
+    def _others(self, texts: pa.StringArray) -> Read:
+        """Of texts that are no object: the objects in them."""
+        arrays = (first_bytes(texts) == _BRACKET) & is_valid(texts)
+        reads = []
+        if arrays.any():
+            places = np.flatnonzero(arrays)
+            found = elements(of_rows(texts, arrays))
+            objects = found.firsts == _BRACE
+            odd = np.unique(found.rows[~objects])
+            keep = ~np.isin(found.rows, odd)
+            pieces, rows = of_rows(found.texts(), keep), found.rows[keep]
+            columns, _ = json_objects(pieces, self._names, self._types, self._rules)
+            reasons = dict.fromkeys(odd.tolist(), "json: an element of the array is not an object")
+            reads.append(moved(Read(columns, rows, reasons), places))
+        rest = np.flatnonzero(~arrays)
+        if len(rest) and self._many_rows:
+            reads.append(moved(self._several(of_rows(texts, rest)), rest))
+        elif len(rest):
+            reads.append(nothing(self._fields, dict.fromkeys(rest.tolist(), _NOT_OBJECT)))
+        return joined(reads, self._fields)
+
+    def _several(self, texts: pa.StringArray) -> Read:
+        """Of texts with several objects, with white space or commas between them."""
+        lines = pc.split_pattern(texts, "\n")
+        rows = pc.list_parent_indices(lines).to_numpy()
+        pieces = pc.utf8_trim_whitespace(lines.flatten())
+        some = pc.not_equal(pieces, "").to_numpy(zero_copy_only=False)
+        pieces, rows = of_rows(pieces, some), rows[some]
+        columns, wrong = json_objects(pieces, self._names, self._types, self._rules)
+        odd = np.union1d(rows[wrong], np.setdiff1d(np.arange(len(texts)), rows))
+        if not len(odd):
+            return Read(columns, rows)
+        keep = ~np.isin(rows, odd)
+        inside = keep[~wrong]
+        columns = [Converted(of_rows(c.column, inside), None if c.bad is None else c.bad[inside]) for c in columns]
+        good = Read(columns, rows[keep])
+        # Texts in which an object has several lines, or a line several objects: one by one.
+        cut = [objects_in(text) for text in of_rows(texts, odd).to_pylist()]
+        reasons = {int(i): _NOT_OBJECT for i, found in zip(odd, cut, strict=True) if found is None}
+        flat = pa.array([piece for found in cut for piece in found or ()], pa.string())
+        counts = [len(found or ()) for found in cut]
+        columns, wrong = json_objects(flat, self._names, self._types, self._rules)
+        assert not wrong.any()
+        return joined([good, Read(columns, np.repeat(odd, counts), reasons)], self._fields)
+
+
+class JsonKeyReader:
+    """Keys: an object with the columns as members or, of a single column, a JSON value that is no object."""
+
+    def __init__(self, fields: Sequence[Field], rules: MessageRules, *, whole: bool, framed: bool = False) -> None:
+        self._fields = fields
+        self._rules = rules
+        self._whole = whole
+        self._framed = framed
+
+    def read(self, payloads: pa.BinaryArray) -> Read:
+        texts, is_text = as_texts(without_frame(payloads) if self._framed else payloads)
+        valid = is_valid(texts) & is_text
+        reasons = {int(i): "json: not JSON" if is_text[i] else "encoding: not UTF-8" for i in np.flatnonzero(~valid)}
+        places = np.flatnonzero(valid)
+        texts = of_rows(texts, valid)
+        objects = first_bytes(texts) == _BRACE
+        if self._whole:
+            return Read([json_values(texts, self._fields[0].type, self._rules)], places, reasons)
+        chosen = of_rows(texts, objects)
+        columns, _ = json_objects(chosen, [f.name for f in self._fields], [f.type for f in self._fields], self._rules)
+        reads = [Read(columns, places[objects], reasons)]
+        if not objects.all():
+            if len(self._fields) == 1:
+                value = json_values(of_rows(texts, ~objects), self._fields[0].type, self._rules)
+                reads.append(Read([value], places[~objects]))
+            else:
+                reads.append(nothing(self._fields, dict.fromkeys(places[~objects].tolist(), _NOT_OBJECT)))
+        return joined(reads, self._fields)
+
+
+def without_frame(payloads: pa.BinaryArray) -> pa.BinaryArray:
+    """Payloads without the zero byte and the four bytes of a schema's id with which they may begin."""
+    framed = pc.and_(pc.starts_with(payloads, b"\x00"), pc.greater_equal(pc.binary_length(payloads), 5))
+    if not pc.any(framed).as_py():
+        return payloads
+    return pc.if_else(framed, pc.binary_slice(payloads, 5), payloads)
+
+
+def documents(payloads: pa.BinaryArray) -> Converted:
+    """Payloads, or NULL, as jsonb."""
+    present = payloads.is_valid().to_numpy(zero_copy_only=False)
+    texts, is_text = as_texts(pc.fill_null(payloads, b"null"))
+    valid = is_valid(texts) & is_text
+    shown = pc.if_else(pa.array(valid & present), texts, pa.scalar(None, pa.string()))
+    bad = present & ~valid
+    return Converted(canonical(shown), bad if bad.any() else None)
+
+
+def objects_in(text: str) -> list[str] | None:
+    """The JSON objects of which the text is made, with white space or commas between them; None if it is not."""
+    found: list[str] = []
+    place = 0
+    decoder = json.JSONDecoder()
+    while True:
+        while place < len(text) and (text[place] in " \t\r\n" or (text[place] == "," and found)):
+            place += 1
+        if place == len(text):
+            return found or None
+        try:
+            value, end = decoder.raw_decode(text, place)
+        except (ValueError, RecursionError):
+            return None
+        piece = text[place:end]
+        if not isinstance(value, dict) or not is_valid(pa.array([piece]))[0]:
+            return None
+        found.append(piece)
+        place = end
+
+
+def _encoding(reasons: Mapping[int, str], place: int, is_text: Mask) -> str:
+    return reasons[place] if is_text[place] else "encoding: not UTF-8"
+
+
+def _arrow_reader_schema(fields: Sequence[Field]) -> pa.Schema | None:
+    """The columns as Arrow's JSON reader is to read them; None if it can't."""
+    kinds = {f.type.name for f in fields}
+    if not fields or not kinds <= {*_STRICT, *_TEXTUAL}:
+        return None
+    return pa.schema([pa.field(f.name, f.type.arrow if f.type.name in _STRICT else pa.string()) for f in fields])
+
+
+def _by_arrow(
+    texts: pa.StringArray, fields: Sequence[Field], schema: pa.Schema, rules: MessageRules
+) -> list[Converted] | None:
+    """The members of JSON objects, in one pass; None if any of the texts is not as plain as that.
+
+    Arrow's reader keeps all digits of numbers and refuses a whole batch for equal keys, for a value of another JSON
+    type than its column's, and for everything that is no JSON. It matches names by their case, and wants no more than
+    one object after the other: both is looked at here.
+    """
+    braces = pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))
+    if not pc.all(braces).as_py():
+        return None
+    joined_texts = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts), "\n")[0]
+    data = joined_texts.as_buffer()
+    try:
+        table = pajson.read_json(
+            pa.BufferReader(data),
+            read_options=pajson.ReadOptions(use_threads=False, block_size=data.size + 1),
+            parse_options=pajson.ParseOptions(
+                explicit_schema=schema, newlines_in_values=False, unexpected_field_behavior="ignore"
+            ),
+        )
+    except pa.ArrowInvalid:
+        return None
+    if table.num_rows != len(texts):
+        return None
+    columns = [_flat(table[f.name]) for f in fields]
+    if any(c.null_count and _may_be_there(texts, f.name, c) for f, c in zip(fields, columns, strict=True)):
+        return None
+    done = []
+    for column, values in zip(fields, columns, strict=True):
+        if column.type.is_float and pc.all(pc.is_finite(values)).as_py() is False:
+            return None
+        if column.type.name == "numeric" and not _fit(values):
+            return None
+        if column.type.name in _TEXTUAL:
+            if column.type.name == "timestamptz" and not are_zoned(values, rules).all():
+                return None
+            done += convert_scalars([values], [column.type])
+        else:
+            done.append(Converted(values))
+    return done
+
+
+def _may_be_there(texts: pa.StringArray, name: str, values: pa.Array) -> bool:
+    """Whether a text without a value for a name may have a key that is the name in another case or with escapes."""
+    without = texts.filter(values.is_null())
+    if pc.any(pc.match_substring(without, "\\")).as_py():
+        return True
+    quoted = f'"{name}"'
+    alike = pc.count_substring(without, quoted, ignore_case=True)
+    return bool(pc.any(pc.greater(alike, pc.count_substring(without, quoted))).as_py())
+
+
+def _fit(decimals: pa.Array) -> bool:
+    """Whether decimals have the digits of their type: Arrow's reader does not look."""
+    try:
+        decimals.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _flat(column: pa.ChunkedArray) -> pa.Array:
+    array = column.combine_chunks()
+    return array.chunk(0) if isinstance(array, pa.ChunkedArray) else array

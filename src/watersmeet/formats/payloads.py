@@ -1,0 +1,122 @@
+"""What readers of payloads have in common. A payload is the key or the value of a message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.errors import Error, error
+from watersmeet.formats.base import Numbers
+from watersmeet.formats.scalars import Converted, Mask
+from watersmeet.types import Field, SqlType
+
+#: Bytes of a text that a reason shows.
+SHOWN_BYTES: Final = 60
+
+
+@dataclass(frozen=True)
+class Read:
+    """The rows of payloads.
+
+    columns: one for each field that the reader has. places: int64, not falling: for each row the place of its payload.
+    reasons: by place, why a payload has no rows.
+    """
+
+    columns: Sequence[Converted]
+    places: Numbers
+    reasons: Mapping[int, str] = field(default_factory=dict)
+
+
+class PayloadReader(Protocol):
+    """From payloads to rows."""
+
+    def read(self, payloads: pa.BinaryArray) -> Read:
+        """The rows of payloads, of which none is NULL. Raises as `Decoder.decode` does."""
+
+
+def nothing(fields: Sequence[Field], reasons: Mapping[int, str] | None = None) -> Read:
+    """No rows."""
+    return Read([Converted(pa.array([], f.type.arrow)) for f in fields], np.zeros(0, np.int64), reasons or {})
+
+
+def as_texts(payloads: pa.BinaryArray) -> tuple[pa.StringArray, Mask]:
+    """(the payloads as text, which of them are UTF-8). What is no text is an empty one."""
+    good = np.ones(len(payloads), np.bool_)
+    try:
+        return payloads.cast(pa.string()), good
+    except pa.ArrowInvalid:
+        pass
+    for i, payload in enumerate(payloads):
+        try:
+            payload.as_buffer().to_pybytes().decode()
+        except UnicodeDecodeError:
+            good[i] = False
+    return pc.if_else(pa.array(good), payloads, pa.scalar(b"", pa.binary())).cast(pa.string()), good
+
+
+def of_rows(column: pa.Array, rows: Mask | Numbers) -> pa.Array:
+    """Some rows of a column, by a mask or by places."""
+    return column.filter(pa.array(rows)) if rows.dtype == np.bool_ else column.take(pa.array(rows))
+
+
+def cut_rows(read: Read, keep: Mask) -> Read:
+    """Only the rows to keep."""
+    if keep.all():
+        return read
+    columns = [Converted(of_rows(c.column, keep), None if c.bad is None else c.bad[keep]) for c in read.columns]
+    return Read(columns, read.places[keep], read.reasons)
+
+
+def moved(read: Read, places: Numbers) -> Read:
+    """The same rows, of payloads that are at `places` among others."""
+    return Read(read.columns, places[read.places], {int(places[i]): why for i, why in read.reasons.items()})
+
+
+def joined(reads: Sequence[Read], fields: Sequence[Field]) -> Read:
+    """Rows of several sets of payloads that are not in order, by place."""
+    if len(reads) == 1:
+        return reads[0]
+    places = np.concatenate([np.zeros(0, np.int64), *(r.places for r in reads)])
+    order = np.argsort(places, kind="stable")
+    columns = []
+    for i, column in enumerate(fields):
+        parts = [r.columns[i] for r in reads]
+        values = pa.concat_arrays([pa.array([], column.type.arrow), *(p.column for p in parts)]).take(pa.array(order))
+        bad = None
+        if any(p.bad is not None for p in parts):
+            bad = np.concatenate([np.zeros(len(p.column), np.bool_) if p.bad is None else p.bad for p in parts])[order]
+        columns.append(Converted(values, bad))
+    return Read(columns, places[order], {i: why for r in reads for i, why in r.reasons.items()})
+
+
+def option_error(name: str, message: str, hint: str | None = None) -> Error:
+    """An option of a format that can't be used."""
+    return error("CONNECTOR_OPTION", f"{name}: {message}", hint=hint)
+
+
+def default_of(kind: SqlType) -> Any:
+    """The value that stands for one that can't be read: 0, an empty text, 1970-01-01."""
+    zero = pa.scalar(0, pa.int64())
+    if kind.name == "jsonb":
+        return pa.scalar("null", kind.arrow)
+    if kind.name == "array":
+        return pa.scalar([], kind.arrow)
+    if kind.name == "struct":
+        return pa.scalar({name: default_of(part).as_py() for name, part in kind.fields}, kind.arrow)
+    if kind.name == "varchar":
+        return pa.scalar("", kind.arrow)
+    if kind.name == "bytea":
+        return pa.scalar(b"", kind.arrow)
+    if kind.name == "interval":
+        return pa.scalar((0, 0, 0), kind.arrow)
+    if kind.name == "numeric":
+        return pa.scalar(Decimal(0), kind.arrow)
+    if kind.name == "date":
+        return zero.cast(pa.int32()).cast(kind.arrow)
+    return pa.scalar(False, kind.arrow) if kind.name == "boolean" else zero.cast(kind.arrow)
