@@ -74,7 +74,7 @@ def _mode(options: Mapping[str, str], kind: str, modes: tuple[_Form, ...], defau
     raise error(
         "CONNECTOR_OPTION",
         f"{name} can't be '{asked}'",
-        hint=did_you_mean(asked, modes) or f"It is one of {', '.join(modes)}.",
+        hint=did_you_mean(asked, modes) or f"It must be one of {', '.join(modes)}.",
     )
 
 

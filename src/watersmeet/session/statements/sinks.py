@@ -229,7 +229,7 @@ def _key(statement: CreateSink, relation: Relation, form: RowForm) -> tuple[str,
 
 def _truth(statement: CreateSink, option: str, value: str) -> bool:
     if value.lower() not in ("true", "false"):
-        raise _refused(statement, option, f'option {option} can\'t be "{value}"', "It is true or false.")
+        raise _refused(statement, option, f'option {option} can\'t be "{value}"', "It must be true or false.")
     return value.lower() == "true"
 
 
