@@ -15,7 +15,8 @@ class Input(Relation):
     """What rows are written to: a table or a source.
 
     format: how the messages of a connector become rows. message_parts: by column, the part of a message that it shows:
-    `key`, `partition`, `offset`, `timestamp`, `payload`, `headers`, `header:<name>`, `topic`.
+    `key`, `partition`, `offset`, `timestamp`, `payload`, `headers`, `header:<name>`, `topic`, `tombstone`
+    (whether it has no value).
     """
 
     has_rows: ClassVar[bool] = True

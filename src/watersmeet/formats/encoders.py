@@ -31,7 +31,7 @@ from watersmeet.formats.writers import (
     string_writer,
     tsv_writer,
 )
-from watersmeet.types import Schema, SqlType
+from watersmeet.types import Field, Schema, SqlType
 
 _TRUE: Final = ("true", "t", "1", "yes", "on")
 _FALSE: Final = ("false", "f", "0", "no", "off")
@@ -40,12 +40,14 @@ _FALSE: Final = ("false", "f", "0", "no", "off")
 @dataclass(frozen=True)
 class Encoded:
     """Messages in their order. keys, values: binary; NULL for a message without one. headers: list<struct<key: string,
-    value: binary>>, None if no message has any.
+    value: binary>>, None if no message has any. times_ms: milliseconds since 1970 (UTC), None if messages get the time
+    at which they are written.
     """
 
     keys: pa.BinaryArray
     values: pa.BinaryArray
     headers: pa.ListArray | None = None
+    times_ms: pa.Int64Array | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -84,8 +86,9 @@ def open_encoder(
 
     key: names of the columns that are the key of messages; none: messages have no key, which only plain rows can do.
     force_append_only: plain rows leave out what was deleted; without it a deletion is an error. parts: by column, the
-    part of a message that it is: key, header:<name>, or one that a broker gives (offset …), which is not written. Other
-    columns are the value.
+    part of a message that it is: key, header:<name>, timestamp, tombstone (the message has no value), or one that a
+    broker gives (offset …), which is not written. Other columns are the value. timestamp and tombstone are of plain
+    rows only.
 
     CONNECTOR_OPTION for what can't be encoded so. LIBRARY_MISSING.
     """
@@ -107,7 +110,9 @@ def open_encoder(
             raise _needs_key("UPSERT")
         return _Upsert(keys, values, headers)
     if format.rows == "plain":
-        return _Plain(keys, values, headers, force_append_only=force_append_only)
+        by_part = {part: column for column, part in parts.items()}
+        times, tombstones = by_part.get("timestamp"), by_part.get("tombstone")
+        return _Plain(keys, values, headers, times, tombstones, force_append_only=force_append_only)
     raise error("FEATURE_NOT_SUPPORTED", f"FORMAT {format.rows.upper()} for a sink")
 
 
@@ -163,9 +168,25 @@ def _key_writer(columns: Schema, format: MessageFormat, destination: Destination
     options = {n: v for n, v in format.options.items() if n != "schemas.enable" or format.key_encoding is None}
     options |= {n.removeprefix("key."): v for n, v in format.options.items() if n.startswith("key.")}
     encoding = format.key_encoding
+    if is_own and encoding in ("json", "avro") and columns[0].type.name == "struct":
+        fields = tuple(Field(name, kind) for name, kind in columns[0].type.fields)
+        return _Unpacked(columns[0].name, open_writer(fields, encoding, options, destination, part="key"))
     if encoding is None:
         encoding = ("bytes" if columns[0].type.name == "bytea" else "string") if is_own else format.encoding
     return open_writer(columns, encoding, options, destination, part="key")
+
+
+class _Unpacked:
+    """Writes the fields of a column that is an object, as if they were columns."""
+
+    def __init__(self, name: str, inner: Writer) -> None:
+        self._name = name
+        self._inner = inner
+
+    def write(self, rows: pa.Table) -> pa.BinaryArray:
+        column = rows.column(self._name).combine_chunks()
+        parts = dict(zip([f.name for f in column.type], column.flatten(), strict=True))
+        return pc.if_else(column.is_valid(), self._inner.write(pa.table(parts)), pa.scalar(None, pa.binary()))
 
 
 class _Wrapped:
@@ -180,12 +201,20 @@ class _Wrapped:
 
 
 class _Plain:
-    """A message for each row that came, as often as it came."""
+    """A message for each row that came, as often as it came. times, tombstones: the columns of these parts."""
 
     def __init__(
-        self, keys: Writer | None, values: Writer, headers: Mapping[str, str], *, force_append_only: bool
+        self,
+        keys: Writer | None,
+        values: Writer,
+        headers: Mapping[str, str],
+        times: str | None,
+        tombstones: str | None,
+        *,
+        force_append_only: bool,
     ) -> None:
         self._keys, self._values, self._headers = keys, values, headers
+        self._times, self._tombstones = times, tombstones
         self._force_append_only = force_append_only
 
     def encode(self, rows: pa.Table, diff: Numbers, time_us: int) -> Encoded:
@@ -200,7 +229,17 @@ class _Plain:
         if not came.all() or (diff != 1).any():
             rows = rows.take(pa.array(np.repeat(np.arange(len(diff)), np.maximum(diff, 0))))
         keys = self._keys.write(rows) if self._keys else pa.nulls(len(rows), pa.binary())
-        return Encoded(keys, self._values.write(rows), _headers(rows, self._headers))
+        values = self._values.write(rows)
+        if self._tombstones is not None:
+            gone = rows.column(self._tombstones).combine_chunks()
+            values = pc.if_else(pc.fill_null(gone, fill_value=False), pa.scalar(None, pa.binary()), values)
+        return Encoded(keys, values, _headers(rows, self._headers), self._times_ms(rows))
+
+    def _times_ms(self, rows: pa.Table) -> pa.Int64Array | None:
+        if self._times is None:
+            return None
+        micros = rows.column(self._times).combine_chunks().cast(pa.timestamp("us")).cast(pa.int64())
+        return pc.divide(micros, 1000)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from watersmeet.formats.scalars import Converted
 from watersmeet.types import TIMESTAMPTZ, Field
 
 _HEADER: Final = "header:"
-_PARTS: Final = ("key", "partition", "offset", "timestamp", "payload", "headers", "topic")
+_PARTS: Final = ("key", "partition", "offset", "timestamp", "payload", "headers", "topic", "tombstone")
 
 
 def check_part(column: Field, part: str) -> None:
@@ -41,6 +41,8 @@ def check_part(column: Field, part: str) -> None:
         fits = kind.name in ("jsonb", "varchar", "bytea")
     elif part == "topic":
         fits = kind.name == "varchar"
+    elif part == "tombstone":
+        fits = kind.name == "boolean"
     else:
         fits = part == "key" or not kind.is_nested
     if not fits:
@@ -55,6 +57,8 @@ def part_column(column: Field, part: str, messages: Messages) -> Converted:
         return of_bytes(messages.keys, column)
     if part == "topic":
         return Converted(pa.array([messages.topic] * count, pa.string()))
+    if part == "tombstone":
+        return Converted(messages.values.is_null())
     if part == "partition":
         return _number(np.full(count, messages.partition), column)
     if part == "offset":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -21,8 +21,9 @@ class Delivery:
     id: of what the catalog has for it. title: what that is and its name, for messages. relation: the id of the relation
     whose changes go out. columns: the first columns of that relation, under the names that they have at the target.
     key: names of the columns of the key. connector, format: see `catalog.Sink`. force_append_only: deleted rows are
-    left out. target_id: the name under which the target knows this delivery and those that it has replaced; unique in
-    the database. generation: see `Place`.
+    left out. message_parts: by column, the part of a message that it is, as `open_encoder` takes them. target_id: the
+    name under which the target knows this delivery and those that it has replaced; unique in the database. generation:
+    see `Place`.
     """
 
     id: str
@@ -35,6 +36,7 @@ class Delivery:
     force_append_only: bool
     target_id: str
     generation: int
+    message_parts: dict[str, str] = field(default_factory=dict)
 
 
 class Place(NamedTuple):

@@ -348,3 +348,28 @@ def test_the_topic_read_from_its_beginning_has_the_content(rows, seed):
 def test_a_portion_without_rows():
     for rows in ("plain", "upsert", "debezium"):
         assert len(encoded(TWO, [], key=("id",), rows=rows)) == 0
+
+
+def test_records_have_a_key_a_time_and_maybe_no_value():
+    columns = (
+        Field("_key", INTEGER),
+        Field("name", VARCHAR),
+        Field("at", TIMESTAMP),
+        Field("gone", BOOLEAN),
+        Field("place", BIGINT),
+    )
+    moment = dt.datetime(2021, 1, 1, 0, 0, 5, 123456)
+    rows = [(1, "John", moment, False, 7), (2, None, moment, True, 8), (1, "Ann", None, None, 9)]
+    parts = {"_key": "key", "at": "timestamp", "gone": "tombstone", "place": "offset"}
+    found = encoded(columns, rows, parts=parts, key_encoding="int")
+    assert found.keys.to_pylist() == [b"\0\0\0\1", b"\0\0\0\2", b"\0\0\0\1"]
+    assert found.values.to_pylist() == [b'{"name":"John"}', None, b'{"name":"Ann"}']
+    assert found.times_ms.to_pylist() == [1609459205123, 1609459205123, None]
+
+
+def test_a_key_that_is_an_object_is_written_as_its_fields():
+    plate = SqlType("struct", fields=(("plate", VARCHAR), ("n", INTEGER)))
+    columns = (Field("_key", plate), Field("v", INTEGER))
+    rows = [({"plate": "M-1", "n": 5}, 1), (None, 2)]
+    found = encoded(columns, rows, parts={"_key": "key"}, key_encoding="json")
+    assert found.keys.to_pylist() == [b'{"plate":"M-1","n":5}', None]

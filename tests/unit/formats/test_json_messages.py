@@ -314,3 +314,13 @@ def test_an_error_that_nobody_thought_of_sets_aside_the_message_that_raises_it(m
     found = decode(messages(values), columns(a=t.VARCHAR), PLAIN)
     assert (rows(found), found.places.tolist()) == ([(str(i),) for i in (1, 2, 3, 4, 7, 8)], [1, 2, 3, 4, 7, 8])
     assert reasons(found) == dict.fromkeys([0, 5, 6], "unexpected: ZeroDivisionError: of the test")
+
+
+def test_a_message_without_a_value_is_a_tombstone() -> None:
+    fields = columns(k=t.INTEGER, v=t.BIGINT, gone=t.BOOLEAN)
+    batch = messages(['{"v": 1}', None], keys=[b"\0\0\0\1", b"\0\0\0\2"])
+    form = MessageFormat(key_encoding="int")
+    found = decode(batch, fields, form, parts={"k": "key", "gone": "tombstone"})
+    assert found.table.to_pylist() == [{"k": 1, "v": 1, "gone": False}, {"k": 2, "v": None, "gone": True}]
+    with pytest.raises(Error, match='column "v" is bigint, which can\'t show tombstone'):
+        decode(batch, columns(v=t.BIGINT), form, parts={"v": "tombstone"})
