@@ -88,8 +88,8 @@ class Topic:
 #: newest row of its key, or, without a value, that the key is gone. debezium, debezium_mongo: a change of a row, with
 #: what it was before and is after.
 RowForm = Literal["plain", "upsert", "debezium", "debezium_mongo"]
-#: How the bytes of a key or a value are written.
-Encoding = Literal["json", "avro", "protobuf", "csv", "tsv", "xml", "bytes", "string", "int", "long"]
+#: How the bytes of a key or a value are written; parquet: of files alone.
+Encoding = Literal["json", "avro", "protobuf", "csv", "tsv", "xml", "bytes", "string", "int", "long", "parquet"]
 #: What becomes of a field whose bytes its type can't take: it is NULL, it is the default of its type, or the message is
 #: set aside.
 BadField = Literal["null", "default", "dead letter"]

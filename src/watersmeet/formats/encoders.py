@@ -122,7 +122,7 @@ def open_writer(
     """The writer of values in `encoding`. part: value or key, which a schema registry keeps apart."""
     if encoding == "json":
         connected = flag(options, "schemas.enable", default=False)
-        writer = json_writer(columns, JsonStyle.of(options, date="days_from_epoch" if connected else "days_from_ce"))
+        writer = json_writer(columns, JsonStyle(date="days_from_epoch" if connected else "days_from_ce").asked(options))
         if not connected:
             return writer
         schema = _connect_struct(columns, f"{destination.database}.{destination.relation}")
@@ -243,7 +243,7 @@ class _Plain:
 
 
 @dataclass(frozen=True)
-class _Changed:
+class ChangedKeys:
     """What became of keys, in the order in which they first occur. first: the place of any row of each key. gone, came:
     the place of its last row that went, or came; -1: none did.
     """
@@ -253,7 +253,7 @@ class _Changed:
     came: npt.NDArray[np.int64]
 
 
-def _changed(keys: pa.BinaryArray, diff: Numbers) -> _Changed:
+def changed_keys(keys: pa.BinaryArray, diff: Numbers) -> ChangedKeys:
     """Keys are equal if their bytes are, which is how brokers compare them."""
     coded = keys.dictionary_encode(null_encoding="encode")
     codes = coded.indices.to_numpy(zero_copy_only=False)
@@ -262,7 +262,7 @@ def _changed(keys: pa.BinaryArray, diff: Numbers) -> _Changed:
         last = np.full(len(coded.dictionary), -1, np.int64)
         last[codes[of]] = of
         found.append(last)
-    return _Changed(*found)
+    return ChangedKeys(*found)
 
 
 class _Upsert:
@@ -274,7 +274,7 @@ class _Upsert:
     def encode(self, rows: pa.Table, diff: Numbers, time_us: int) -> Encoded:
         del time_us
         keys = self._keys.write(rows)
-        changed = _changed(keys, diff)
+        changed = changed_keys(keys, diff)
         is_there = changed.came >= 0
         if len(changed.first) == len(rows) and is_there.all():
             return Encoded(keys, self._values.write(rows), _headers(rows, self._headers))
@@ -290,7 +290,7 @@ class _Debezium:
 
     def __init__(self, columns: Schema, key: Schema, format: MessageFormat, destination: Destination) -> None:  # noqa: A002
         options = format.options
-        style = JsonStyle.of(options, date="days_from_epoch")
+        style = JsonStyle(date="days_from_epoch").asked(options)
         self._values = json_writer(columns, style)
         enabled = flag(options, "schemas.enable", default=True)
         prefix = f"RisingWave.{destination.database}.{destination.relation}"
@@ -305,7 +305,7 @@ class _Debezium:
 
     def encode(self, rows: pa.Table, diff: Numbers, time_us: int) -> Encoded:
         keys = self._keys.write(rows)
-        changed = _changed(keys, diff)
+        changed = changed_keys(keys, diff)
         texts = self._values.write(rows)
         null = pa.scalar(b"null", pa.binary())
         before = pc.fill_null(texts.take(_or_null(changed.gone)), null)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, TypeVar, cast, get_args
+from typing import Any, Final, Literal, get_args
 
 from watersmeet.errors import did_you_mean, error
 from watersmeet.types import Field, SqlType
@@ -20,8 +20,9 @@ TimeForm = Literal["milli", "string"]
 TimestampForm = Literal["milli", "string", "iso"]
 TimestamptzForm = Literal["utc_string", "utc_without_suffix", "micro", "milli"]
 JsonbForm = Literal["string", "dynamic"]
-
-_Form = TypeVar("_Form", bound=str)
+ByteaForm = Literal["base64", "hex"]
+IntervalForm = Literal["iso", "text"]
+FloatForm = Literal["null", "string"]
 
 #: Days from 0000-12-31, the day 0 of "days from the common era", to 1970-01-01.
 _DAYS_TO_EPOCH: Final = 719163
@@ -29,15 +30,14 @@ _DAYS_TO_EPOCH: Final = 719163
 
 @dataclass(frozen=True, slots=True)
 class JsonStyle:
-    """What systems write differently in JSON. The defaults are RisingWave's ("Sink data to Kafka", "JSON encode").
+    r"""What systems write differently in JSON. The defaults are RisingWave's ("Sink data to Kafka", "JSON encode").
 
     numeric: with all digits, within quotes or bare. date: days from 0001-01-01, which is day 1, or from 1970-01-01, or
     2023-11-11. time: milliseconds from midnight, or 18:30:09.453. timestamp: milliseconds from 1970-01-01, or
     2023-11-11 18:30:09.453000; iso with a T between. timestamptz: 2023-11-11T18:30:09.453000Z, or 2023-11-11
     18:30:09.453000, or a number. jsonb: its text within quotes, or as it is.
-
-    NaN and infinite numbers are null: JSON has no numbers for them. bytea is Base64, an interval ISO 8601 with all its
-    parts.
+    bytea: Base64, or \x00ff. interval: ISO 8601 with all its parts, or 1 year 2 days 00:00:01. float: what NaN and
+    infinities are, for which JSON has no numbers.
     """
 
     numeric: NumericForm = "string"
@@ -46,31 +46,30 @@ class JsonStyle:
     timestamp: TimestampForm = "milli"
     timestamptz: TimestamptzForm = "utc_string"
     jsonb: JsonbForm = "string"
+    bytea: ByteaForm = "base64"
+    interval: IntervalForm = "iso"
+    float: FloatForm = "null"
 
-    @staticmethod
-    def of(options: Mapping[str, str], *, date: DateForm = "days_from_ce") -> JsonStyle:
-        """The style that the options `….handling.mode` ask for. date: the default for dates.
-
-        CONNECTOR_OPTION for a mode that does not exist.
-        """
+    def asked(self, options: Mapping[str, str]) -> JsonStyle:
+        """The style with what options `….handling.mode` ask for. CONNECTOR_OPTION for a mode that does not exist."""
         return JsonStyle(
-            numeric=_mode(options, "numeric", cast("tuple[NumericForm, ...]", get_args(NumericForm)), "string"),
-            date=_mode(options, "date", cast("tuple[DateForm, ...]", get_args(DateForm)), date),
-            time=_mode(options, "time", cast("tuple[TimeForm, ...]", get_args(TimeForm)), "milli"),
-            timestamp=_mode(options, "timestamp", cast("tuple[TimestampForm, ...]", get_args(TimestampForm)), "milli"),
-            timestamptz=_mode(
-                options, "timestamptz", cast("tuple[TimestamptzForm, ...]", get_args(TimestamptzForm)), "utc_string"
-            ),
-            jsonb=_mode(options, "jsonb", cast("tuple[JsonbForm, ...]", get_args(JsonbForm)), "string"),
+            numeric=_mode(options, "numeric", get_args(NumericForm), self.numeric),
+            date=_mode(options, "date", get_args(DateForm), self.date),
+            time=_mode(options, "time", get_args(TimeForm), self.time),
+            timestamp=_mode(options, "timestamp", get_args(TimestampForm), self.timestamp),
+            timestamptz=_mode(options, "timestamptz", get_args(TimestamptzForm), self.timestamptz),
+            jsonb=_mode(options, "jsonb", get_args(JsonbForm), self.jsonb),
+            bytea=_mode(options, "bytea", get_args(ByteaForm), self.bytea),
+            interval=_mode(options, "interval", get_args(IntervalForm), self.interval),
+            float=_mode(options, "float", get_args(FloatForm), self.float),
         )
 
 
-def _mode(options: Mapping[str, str], kind: str, modes: tuple[_Form, ...], default: _Form) -> _Form:
+def _mode(options: Mapping[str, str], kind: str, modes: tuple[str, ...], default: str) -> Any:
     name = f"{kind}.handling.mode"
     asked = options.get(name, default)
-    for mode in modes:
-        if mode == asked:
-            return mode
+    if asked in modes:
+        return asked
     raise error(
         "CONNECTOR_OPTION",
         f"{name} can't be '{asked}'",
@@ -127,7 +126,8 @@ def _quoted(text: str) -> str:
 def _json(value: str, kind: SqlType, style: JsonStyle, depth: int) -> str:
     name = kind.name
     if kind.is_float:
-        return f"CASE WHEN isfinite({value}) THEN CAST({value} AS VARCHAR) END"
+        otherwise = f"ELSE {_quoted(plain_text(value, kind))} " if style.float == "string" else ""
+        return f"CASE WHEN isfinite({value}) THEN CAST({value} AS VARCHAR) {otherwise}END"
     if name == "numeric":
         text = numeric_text(value, kind)
         return _quoted(text) if style.numeric == "string" else text
@@ -136,7 +136,7 @@ def _json(value: str, kind: SqlType, style: JsonStyle, depth: int) -> str:
     if name == "jsonb":
         return f"CAST(to_json(CAST({value} AS VARCHAR)) AS VARCHAR)" if style.jsonb == "string" else value
     if name == "bytea":
-        return _quoted(f"to_base64({value})")
+        return _quoted(f"to_base64({value})" if style.bytea == "base64" else rf"'\\x' || lower(hex({value}))")
     if name == "date":
         if style.date == "string":
             return _quoted(f"CAST({value} AS VARCHAR)")
@@ -153,7 +153,7 @@ def _json(value: str, kind: SqlType, style: JsonStyle, depth: int) -> str:
     if name == "timestamptz":
         return _timestamptz(f"CAST({value} AS TIMESTAMP)", style)
     if name == "interval":
-        return _quoted(interval_text(value))
+        return _quoted(interval_text(value) if style.interval == "iso" else f"CAST({value} AS VARCHAR)")
     if kind.element is not None:
         element = f"e{depth}"
         inner = json_value(element, kind.element, style, depth + 1)
@@ -216,8 +216,6 @@ def plain_text(value: str, kind: SqlType) -> str:
         return numeric_text(value, kind)
     if name == "bytea":
         return f"'\\x' || lower(hex({value}))"
-    if name == "interval":
-        return interval_text(value)
     if name == "timestamptz":
         return f"CAST(CAST({value} AS TIMESTAMP) AS VARCHAR) || '+00:00'"
     return f"CAST({value} AS VARCHAR)"
@@ -225,5 +223,12 @@ def plain_text(value: str, kind: SqlType) -> str:
 
 #: JSON from which every value can be read again, whatever its type.
 EXACT_JSON: Final = JsonStyle(
-    numeric="number", date="string", time="string", timestamp="string", timestamptz="utc_string", jsonb="dynamic"
+    numeric="number",
+    date="string",
+    time="string",
+    timestamp="string",
+    jsonb="dynamic",
+    bytea="hex",
+    interval="text",
+    float="string",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
@@ -53,22 +54,23 @@ def json_writer(columns: Schema, style: JsonStyle) -> SqlWriter:
     return SqlWriter(columns, json_object(columns, places(columns), style))
 
 
-def csv_writer(columns: Schema, delimiter: str = ",") -> SqlWriter:
-    """Writes lines without their end: RFC 4180, with quotes where they are needed. NULL is nothing, '' is "".
+def csv_writer(columns: Schema, delimiter: str = ",", null: str = "") -> SqlWriter:
+    """Writes lines without their end: RFC 4180, with quotes where they are needed. NULL is the text `null`; the same
+    text that is no NULL has quotes.
 
     CONNECTOR_OPTION unless the delimiter is one character.
     """
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise error("CONNECTOR_OPTION", "delimiter has to be one character, not a quote and not the end of a line")
-    needs = literal("[" + "".join(f"\\{c}" if not c.isalnum() else c for c in delimiter) + '"\\r\\n]')
+    needs = literal('["\\r\\n' + re.escape(delimiter) + "]")
     fields = []
     for name, column in zip(places(columns), columns, strict=True):
         text = plain_text(name, column.type)
-        if column.type.name in ("varchar", "jsonb") or column.type.is_nested or delimiter in "-+.: 0123456789":
-            quoted = f"""'"' || replace({text}, '"', '""') || '"'"""
-            text = f"CASE WHEN {text} = '' OR regexp_matches({text}, {needs}) OR trim({text}) <> {text} "
-            text += f"THEN {quoted} ELSE {plain_text(name, column.type)} END"
-        fields.append(f"coalesce({text}, '')")
+        quoted = f"""'"' || replace({text}, '"', '""') || '"'"""
+        if column.type.name in ("varchar", "jsonb") or column.type.is_nested or delimiter in "-+.: 0123456789" or null:
+            wanted = f"{text} = {literal(null)} OR regexp_matches({text}, {needs}) OR trim({text}) <> {text}"
+            text = f"CASE WHEN {wanted} THEN {quoted} ELSE {text} END"
+        fields.append(f"coalesce({text}, {literal(null)})")
     return SqlWriter(columns, f", {literal(delimiter)}, ".join(fields).join(("concat(", ")")))
 
 

@@ -27,7 +27,12 @@ class Connector:
 
 
 #: By the value of the option `connector`: the module that has its `CONNECTOR`.
-_MODULES: Final[dict[str, str]] = {"blackhole": "watersmeet.sinks.blackhole"}
+_MODULES: Final[dict[str, str]] = {
+    "blackhole": "watersmeet.sinks.blackhole",
+    "file": "watersmeet.sinks.files",
+    "fs": "watersmeet.sinks.files",
+    "posix_fs": "watersmeet.sinks.files",
+}
 #: Those of other programs.
 _REGISTERED: Final[dict[str, Connector]] = {}
 

@@ -1,0 +1,133 @@
+"""Rows as whole files: Parquet, JSON (an object a line) and CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Literal, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from watersmeet.errors import error
+from watersmeet.formats.valuetexts import EXACT_JSON
+from watersmeet.formats.writers import Writer, concatenated, csv_writer, evaluate_text, json_writer
+from watersmeet.types import Schema, SqlType
+
+FileFormat = Literal["parquet", "json", "csv"]
+
+FILE_FORMATS: Final[tuple[FileFormat, ...]] = ("parquet", "json", "csv")
+
+
+class RowFile(Protocol):
+    """A file that is being written."""
+
+    def write(self, rows: pa.Table) -> None:
+        """Adds rows. OSError."""
+
+    def close(self) -> None:
+        """Writes the rest. OSError."""
+
+
+class FileWriter:
+    """Writes files of rows of the same columns.
+
+    options: `delimiter` and `without_header` (CSV), `null` (CSV: the text of NULL), `compression` (Parquet),
+    `….handling.mode` (JSON). What is written can be read again as the same values: see `EXACT_JSON`. An interval is
+    text in Parquet, which has no type that our intervals fit.
+
+    CONNECTOR_OPTION for options that are wrong.
+    """
+
+    def __init__(self, columns: Schema, format: FileFormat, options: Mapping[str, str]) -> None:  # noqa: A002
+        self.extension = format
+        self._columns = columns
+        self._lines: Writer | None = None
+        self._header = b""
+        self._compression = options.get("compression", "zstd")
+        if format == "json":
+            self._lines = json_writer(columns, EXACT_JSON.asked(options))
+        elif format == "csv":
+            delimiter = options.get("delimiter", ",")
+            self._lines = csv_writer(columns, delimiter, options.get("null", ""))
+            if options.get("without_header", "false") != "true":
+                self._header = _header(columns, delimiter)
+        else:
+            check_parquet(columns)
+        if self._compression not in ("zstd", "snappy", "gzip", "lz4", "none"):
+            raise error("CONNECTOR_OPTION", f"compression can't be '{self._compression}'")
+
+    def open(self, path: Path) -> RowFile:
+        """A new file, of which the name must be free. OSError."""
+        if self._lines is not None:
+            return _Lines(path, self._lines, self._header)
+        return _Parquet(path, self._columns, self._compression)
+
+
+def _header(columns: Schema, delimiter: str) -> bytes:
+    names = pa.table({f"c{i}": pa.array([c.name]) for i, c in enumerate(columns)})
+    plain = tuple(type(c)(f"c{i}", SqlType("varchar")) for i, c in enumerate(columns))
+    line: bytes = csv_writer(plain, delimiter).write(names)[0].as_py()
+    return line + b"\n"
+
+
+class _Lines:
+    def __init__(self, path: Path, lines: Writer, header: bytes) -> None:
+        self._lines = lines
+        self._file = path.open("xb")
+        self._file.write(header)
+
+    def write(self, rows: pa.Table) -> None:
+        for begin in range(0, len(rows), 1 << 17):
+            lines = concatenated([self._lines.write(rows.slice(begin, 1 << 17)), b"\n"])
+            _, offsets, data = lines.buffers()
+            ends = memoryview(offsets).cast("i")[lines.offset : lines.offset + len(lines) + 1]
+            self._file.write(memoryview(data)[ends[0] : ends[-1]])
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Parquet:
+    def __init__(self, path: Path, columns: Schema, compression: str) -> None:
+        self._columns = columns
+        schema = pa.schema([pa.field(c.name, _parquet_type(c.type)) for c in columns])
+        self._sink = path.open("xb")
+        self._writer = pq.ParquetWriter(self._sink, schema, compression=compression)
+
+    def write(self, rows: pa.Table) -> None:
+        arrays = [_for_parquet(rows.column(c.name), c.type) for c in self._columns]
+        self._writer.write_table(pa.Table.from_arrays(arrays, schema=self._writer.schema))
+
+    def close(self) -> None:
+        self._writer.close()
+        self._sink.close()
+
+
+def _parquet_type(kind: SqlType) -> pa.DataType:
+    if kind.name == "interval":
+        return pa.string()
+    if kind.element is not None:
+        return pa.list_(_parquet_type(kind.element))
+    if kind.name == "struct":
+        return pa.struct([pa.field(n, _parquet_type(t)) for n, t in kind.fields])
+    return kind.arrow
+
+
+def check_parquet(columns: Schema) -> None:
+    """FEATURE_NOT_SUPPORTED for columns that can't be written as Parquet: intervals within arrays and structs."""
+    for column in columns:
+        if column.type.is_nested and _parquet_type(column.type) != column.type.arrow:
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f'column "{column.name}" of type {column.type.sql} in Parquet',
+                hint="Cast its intervals to varchar.",
+            )
+
+
+def _for_parquet(column: pa.ChunkedArray, kind: SqlType) -> pa.ChunkedArray | pa.Array:
+    target = _parquet_type(kind)
+    if target == kind.arrow:
+        return column
+    assert kind.name == "interval"
+    return evaluate_text([column], "CAST(t0 AS VARCHAR)").cast(pa.string())

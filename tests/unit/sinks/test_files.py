@@ -1,0 +1,411 @@
+"""A directory of files as a target: rows are there once, whatever happens when."""
+
+import datetime as dt
+import decimal
+import random
+import subprocess
+import sys
+import textwrap
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import watersmeet
+from watersmeet import faults
+from watersmeet.catalog import MessageFormat
+from watersmeet.errors import Error
+from watersmeet.sinks.base import Delivery, Place, Portion, Unavailable
+from watersmeet.sinks.files import CONNECTOR, FileTarget
+from watersmeet.types import (
+    BIGINT,
+    BOOLEAN,
+    BYTEA,
+    DATE,
+    DOUBLE,
+    INTEGER,
+    INTERVAL,
+    JSONB,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    VARCHAR,
+    Field,
+    SqlType,
+    arrow_schema,
+)
+
+TWO = (Field("id", INTEGER), Field("name", VARCHAR))
+POINTS = (
+    "files.entered",
+    "files.fenced",
+    "files.staged",
+    "files.prepared",
+    "files.committed",
+    "files.first published",
+    "files.published",
+)
+
+
+class Killed(BaseException):
+    """The process ends here: nothing of the target's code catches it."""
+
+
+@pytest.fixture(autouse=True)
+def no_hook():
+    yield
+    faults.set_hook(None)
+
+
+def delivery(path, columns=TWO, *, rows="plain", encoding="parquet", options=None, target="s1", **connector):
+    connector = {"connector": "file", "path": str(path), **connector}
+    message = MessageFormat(rows, encoding, options=options or {})
+    key = (columns[0].name,) if rows == "upsert" else ()
+    return Delivery(target, "sink k", "v1", columns, key, connector, message, False, target, 1)
+
+
+def target(path, *args, **more):
+    return FileTarget(delivery(path, *args, **more), "db")
+
+
+def portion(commit, *rows, columns=TWO, diff=None, part=0, last=True, generation=1):
+    arrays = [pa.array([r[i] for r in rows], c.type.arrow) for i, c in enumerate(columns)]
+    return Portion(
+        Place(generation, commit, part, last),
+        pa.Table.from_arrays(arrays, schema=arrow_schema(columns, positional=False)),
+        np.array(diff or [1] * len(rows), np.int64),
+        commit * 1_000_000,
+    )
+
+
+def seen(path, extension="parquet"):
+    return sorted(p.relative_to(path).as_posix() for p in path.rglob(f"*.{extension}"))
+
+
+def content(path):
+    return sorted(
+        row for name in seen(path) for row in zip(*pq.read_table(path / name, partitioning=None).to_pydict().values())
+    )
+
+
+def test_rows_of_commits_are_files_in_their_order(tmp_path):
+    sink = target(tmp_path / "out")
+    assert sink.open(1) is None
+    sink.deliver([portion(3, (1, "a"), (2, "b"), diff=[1, 2])])
+    sink.deliver([portion(4, (3, "c")), portion(5, (4, "d"), part=0, last=False), portion(5, (5, "e"), part=1)])
+    assert content(tmp_path / "out") == [(1, "a"), (2, "b"), (2, "b"), (3, "c"), (4, "d"), (5, "e")]
+    assert seen(tmp_path / "out") == [
+        "s1-00000001-000000000003-000000-0.parquet",
+        "s1-00000001-000000000005-000001-0.parquet",
+    ]
+    sink.close()
+    assert target(tmp_path / "out").open(1) == Place(1, 5, 1, last=True)
+
+
+def test_a_portion_that_is_there_is_not_written_again(tmp_path):
+    sink = target(tmp_path)
+    sink.open(1)
+    sink.deliver([portion(3, (1, "a"))])
+    sink.deliver([portion(3, (1, "a")), portion(4, (2, "b"))])
+    assert content(tmp_path) == [(1, "a"), (2, "b")]
+
+
+def test_commits_without_rows_leave_no_file(tmp_path):
+    sink = target(tmp_path)
+    sink.open(1)
+    sink.deliver([portion(3)])
+    sink.deliver([portion(4, (1, "a"), diff=[-1])])
+    assert seen(tmp_path) == []
+    assert target(tmp_path).open(1) == Place(1, 4)
+
+
+def test_an_upsert_sink_says_what_became_of_keys(tmp_path):
+    sink = target(tmp_path, rows="upsert")
+    sink.open(1)
+    sink.deliver([portion(3, (1, "a"), (2, "b"))])
+    sink.deliver([portion(4, (2, "b"), (1, "a"), (1, "c"), (3, "d"), diff=[-1, -1, 1, 1])])
+    assert content(tmp_path) == [
+        (1, "a", 1, 3),
+        (1, "c", 3, 4),
+        (2, "b", 1, 3),
+        (2, "b", 2, 4),
+        (3, "d", 1, 4),
+    ]
+
+
+def test_partitions_are_directories(tmp_path):
+    columns = (*TWO, Field("day", DATE))
+    sink = target(tmp_path, columns, partition_by="day, name")
+    sink.open(1)
+    day = dt.date(2024, 5, 1)
+    sink.deliver([portion(3, (1, "a/b", day), (2, None, day), (3, "a/b", day), (4, "", None), columns=columns)])
+    stem = "s1-00000001-000000000003-000000"
+    assert seen(tmp_path) == [
+        f"day=2024-05-01/name=__HIVE_DEFAULT_PARTITION__/{stem}-1.parquet",
+        f"day=2024-05-01/name=a%2Fb/{stem}-0.parquet",
+        f"day=__HIVE_DEFAULT_PARTITION__/name=/{stem}-2.parquet",
+    ]
+    found = duckdb.sql(f"SELECT id, name FROM read_parquet('{tmp_path}/**/*.parquet', hive_partitioning = true)")
+    assert sorted(found.fetchall())[:3] == [(1, "a/b"), (2, None), (3, "a/b")]
+
+
+def test_files_have_no_more_rows_than_asked_for(tmp_path):
+    sink = target(tmp_path, max_row_count="2")
+    sink.open(1)
+    sink.deliver([portion(3, *((i, "x") for i in range(5)))])
+    assert [pq.read_metadata(tmp_path / name).num_rows for name in seen(tmp_path)] == [2, 2, 1]
+
+
+EVERYTHING = (
+    Field("id", BIGINT),
+    Field("b", BOOLEAN),
+    Field("f", DOUBLE),
+    Field("n", SqlType("numeric", 38, 10)),
+    Field("t", VARCHAR),
+    Field("y", BYTEA),
+    Field("d", DATE),
+    Field("c", TIME),
+    Field("s", TIMESTAMP),
+    Field("z", TIMESTAMPTZ),
+    Field("j", JSONB),
+    Field("a", SqlType("array", element=VARCHAR)),
+    Field("r", SqlType("struct", fields=(("x", INTEGER), ("y", SqlType("numeric", 20, 5))))),
+)
+VALUES = [
+    (
+        1,
+        True,
+        0.1,
+        decimal.Decimal("9999999999999999999999999999.9999999999"),
+        'a,"b"\n\t\\é',
+        b"\x00\xff",
+        dt.date(2024, 2, 29),
+        dt.time(1, 2, 3, 4),
+        dt.datetime(1969, 12, 31, 23, 59, 59, 999_999),
+        dt.datetime(2024, 1, 1, 0, 0, 0, 1, dt.UTC),
+        '{"a":[1,12345678901234567890.12]}',
+        ["x", None, 'q"'],
+        {"x": 1, "y": decimal.Decimal("123456789012345.67891")},
+    ),
+    (2, *[None] * 12),
+    (3, False, -1e300, decimal.Decimal("-0.5"), "", b"", *[None] * 5, [], {"x": None, "y": None}),
+]
+
+
+@pytest.mark.parametrize("encoding", ["parquet", "json", "csv"])
+def test_our_file_source_reads_back_what_was_written(tmp_path, encoding):
+    out = tmp_path / "out"
+    sink = target(out, EVERYTHING, encoding=encoding)
+    sink.open(1)
+    sink.deliver([portion(3, *VALUES[:2], columns=EVERYTHING)])
+    sink.deliver([portion(4, *VALUES[2:], columns=EVERYTHING)])
+    columns = ", ".join(f"{c.name} {c.type.sql}" for c in EVERYTHING)
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        connection.execute(
+            f"CREATE TABLE t ({columns}) WITH (connector = 'file', path = '{out}', match_pattern = '*.{encoding}', "
+            f"settle_ms = 0) FORMAT PLAIN ENCODE {encoding.upper()}"
+        )
+        connection.execute("FLUSH")
+        names = ", ".join(c.name for c in EVERYTHING)
+        rows = connection.execute(f"SELECT {names} FROM t ORDER BY id").fetch_arrow_table()
+    expected = pa.concat_tables(
+        [portion(3, *VALUES[:2], columns=EVERYTHING).rows, portion(3, *VALUES[2:], columns=EVERYTHING).rows]
+    )
+    assert rows.to_pylist() == expected.to_pylist()
+
+
+def test_intervals_are_text_in_parquet(tmp_path):
+    columns = (Field("i", INTERVAL),)
+    sink = target(tmp_path, columns)
+    sink.open(1)
+    sink.deliver([portion(3, (pa.MonthDayNano([13, 2, 1_000_000_000]),), (None,), columns=columns)])
+    assert pq.read_table(tmp_path / seen(tmp_path)[0])["i"].to_pylist() == ["1 year 1 month 2 days 00:00:01", None]
+    nested = (Field("a", SqlType("array", element=INTERVAL)),)
+    with pytest.raises(Error, match="in Parquet"):
+        target(tmp_path, nested)
+
+
+class Reader:
+    """Reads each file once, as soon as it has its name; none ever goes again within a generation."""
+
+    def __init__(self, path):
+        self.path, self.names, self.rows = path, set(), []
+
+    def look(self):
+        names = {p for p in self.path.rglob("*.parquet")}
+        assert names >= self.names
+        for name in sorted(names - self.names):
+            self.rows += pq.read_table(name, partitioning=None).to_pylist()
+        self.names = names
+
+
+def commits(seed):
+    r = random.Random(seed)
+    rows = iter(range(1000))
+    return [portion(n, *((next(rows), r.choice("ab")) for _ in range(r.randint(0, 4)))) for n in range(2, 9)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_at_each_step_and_resumed(tmp_path, point, seed):
+    wanted, reader, r = commits(seed), Reader(tmp_path), random.Random(seed)
+    deaths = 0
+    place = None
+    for _ in range(40):
+        countdown = 1 if point in POINTS[:2] else r.randint(1, 3)
+
+        def hook(name):
+            nonlocal countdown
+            reader.look()
+            countdown -= name == point
+            if not countdown:
+                raise Killed
+
+        sink = target(tmp_path, partition_by="name")
+        faults.set_hook(hook if deaths < 6 else lambda _: reader.look())
+        try:
+            place = sink.open(1)
+            left = [p for p in wanted if place is None or p.place > place]
+            while left:
+                count = r.randint(1, 2)
+                sink.deliver(left[:count])
+                left = left[count:]
+            break
+        except Killed:
+            deaths += 1
+            reader.look()
+    faults.set_hook(None)
+    assert deaths
+    assert target(tmp_path).open(1) == wanted[-1].place
+    reader.look()
+    assert sorted(row["id"] for row in reader.rows) == [i for p in wanted for i in p.rows["id"].to_pylist()]
+
+
+@pytest.mark.parametrize("generation", [1, 2])
+@pytest.mark.parametrize("point", POINTS)
+def test_a_writer_that_was_overtaken_never_writes_again(tmp_path, point, generation):
+    """The second one comes while the first one stands at a step, and delivers; then the first one goes on."""
+    first, second = target(tmp_path, partition_by="name"), target(tmp_path, partition_by="name")
+    rows = [(1, "a"), (2, "b")]
+
+    def hook(name):
+        if name != point:
+            return
+        faults.set_hook(None)
+        place = second.open(generation)
+        if place is None or place.generation < generation:
+            second.deliver([portion(3, *rows, generation=generation)])
+        second.deliver([portion(4, (3, "c"), generation=generation)])
+
+    faults.set_hook(hook)
+    fenced = False
+    try:
+        first.open(1)
+        first.deliver([portion(3, *rows)])
+        first.deliver([portion(4, (3, "c"))])
+        first.deliver([portion(5, (4, "d"))])
+    except Error as err:
+        assert err.condition == "WRITER_FENCED"
+        fenced = True
+    assert fenced
+    assert content(tmp_path) == [(1, "a"), (2, "b"), (3, "c")]
+    second.deliver([portion(5, (4, "d"), generation=generation)])
+    assert content(tmp_path)[-1] == (4, "d")
+
+
+def test_a_new_generation_replaces_what_the_one_before_has_delivered(tmp_path):
+    old = target(tmp_path, partition_by="name")
+    old.open(1)
+    old.deliver([portion(3, (1, "a"), (2, "b"))])
+    new = target(tmp_path, partition_by="name")
+    assert new.open(2) == Place(1, 3)
+    assert content(tmp_path) == [(1, "a"), (2, "b")]
+    new.deliver([portion(7, (5, "e"), generation=2)])
+    assert content(tmp_path) == [(5, "e")]
+    with pytest.raises(Error) as caught:
+        target(tmp_path).open(1)
+    assert caught.value.condition == "WRITER_FENCED"
+    assert target(tmp_path).open(2) == Place(2, 7)
+
+
+def test_a_new_generation_that_dies_while_it_removes_the_old_one(tmp_path):
+    old = target(tmp_path)
+    old.open(1)
+    for commit in (3, 4, 5):
+        old.deliver([portion(commit, (commit, "old"))])
+
+    def hook(name):
+        if name == "files.removed":
+            raise Killed
+
+    new = target(tmp_path)
+    new.open(2)
+    faults.set_hook(hook)
+    with pytest.raises(Killed):
+        new.deliver([portion(7, (7, "new"), generation=2)])
+    faults.set_hook(None)
+    assert target(tmp_path).open(2) == Place(2, 7)
+    assert content(tmp_path) == [(7, "new")]
+
+
+def test_kill_9_at_each_step(tmp_path):
+    """A process of its own, and no code that cleans up behind it."""
+    script = textwrap.dedent(f"""
+        import os, signal, sys
+        from pathlib import Path
+        from tests.unit.sinks.test_files import faults, portion, target
+        point = sys.argv[1]
+        faults.set_hook(lambda name: os.kill(os.getpid(), signal.SIGKILL) if name == point else None)
+        sink = target(Path({str(tmp_path)!r}), partition_by="name")
+        place = sink.open(1)
+        for n in range(3, 20):
+            if place is None or n > place.commit:
+                sink.deliver([portion(n, (n, "a"), (n + 100, "b"))])
+                place = portion(n).place
+    """)
+    for point in (*POINTS, "none"):
+        done = subprocess.run([sys.executable, "-c", script, point], check=False, capture_output=True, text=True)
+        assert done.returncode == (0 if point == "none" else -9), done.stderr
+    assert [i for i, _ in content(tmp_path)] == [*range(3, 20), *range(103, 120)]
+
+
+def test_a_directory_belongs_to_one_sink(tmp_path):
+    target(tmp_path).open(1)
+    with pytest.raises(Error, match="belongs to another sink"):
+        target(tmp_path, target="s2").open(1)
+    with pytest.raises(Error, match="belongs to another sink"):
+        FileTarget(delivery(tmp_path), "other database").open(1)
+
+
+def test_what_the_system_refuses_is_tried_again(tmp_path):
+    sink = target(tmp_path)
+    sink.open(1)
+    (tmp_path / ".watersmeet" / "commits").rename(tmp_path / "elsewhere")
+    with pytest.raises(Unavailable):
+        sink.deliver([portion(3, (1, "a"))])
+    (tmp_path / "elsewhere").rename(tmp_path / ".watersmeet" / "commits")
+    assert sink.open(1) is None
+    sink.deliver([portion(3, (1, "a"))])
+    assert content(tmp_path) == [(1, "a")]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"path": ""}, "needs the option path"),
+        ({"pathh": "x"}, 'no option "pathh"'),
+        ({"partition_by": "nam"}, 'partition_by names "nam"'),
+        ({"max_row_count": "0"}, "max_row_count has to be"),
+        ({"encoding": "avro"}, "ENCODE AVRO for files"),
+        ({"rows": "debezium"}, "FORMAT DEBEZIUM for files"),
+        ({"options": {"compresion": "x"}}, 'has no option "compresion"'),
+        ({"options": {"compression": "x"}}, "compression can't be 'x'"),
+        ({"path": f"{__file__}/below"}, "can't be written"),
+    ],
+)
+def test_wrong_options_are_refused_when_the_sink_is_made(tmp_path, more, message):
+    path = more.pop("path", tmp_path)
+    with pytest.raises(Error, match=message):
+        CONNECTOR.check(delivery(path, **more))
