@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import subprocess
 from pathlib import Path
 
@@ -11,10 +10,12 @@ from scripts.servers.archives import java
 KEYS, CERTIFICATE = "server.p12", "server.pem"
 
 
-def create(folder: Path) -> str:
-    """Writes keys (server.p12) and the certificate that clients trust (server.pem). Gives the password of the keys."""
+def create(folder: Path, password: str) -> None:
+    """Writes keys (server.p12) and the certificate that clients trust (server.pem).
+
+    password: of the keys.
+    """
     keytool = str(Path(java()).with_name("keytool"))
-    password = secrets.token_hex(16)
     store = ["-keystore", str(folder / KEYS), "-storetype", "PKCS12", "-storepass", password, "-alias", "server"]
     names = ["-dname", "CN=localhost", "-ext", "san=ip:127.0.0.1,dns:localhost"]
     for arguments in (
@@ -22,4 +23,3 @@ def create(folder: Path) -> str:
         ["-exportcert", "-rfc", "-file", str(folder / CERTIFICATE)],
     ):
         subprocess.run([keytool, *arguments, *store], check=True, capture_output=True)
-    return password

@@ -12,8 +12,10 @@ import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from secrets import token_hex
 from typing import IO
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -120,10 +122,15 @@ class Broker:
         jars = fetch(KAFKA, say)
         say("starting the broker")
         folder.mkdir(parents=True)
-        key_password = certificates.create(folder)
+        key_password = token_hex(16)
         broker = cls(folder, Ports(*free_ports(4)))
         broker._write_settings(key_password)
-        broker._format(jars)
+        with ThreadPoolExecutor() as threads:  # each starts a Java
+            for step in (
+                threads.submit(certificates.create, folder, key_password),
+                threads.submit(broker._format, jars),
+            ):
+                step.result()
         for attempt in range(3):
             try:
                 broker.start(owner=owner, remove_folder=remove_folder)
