@@ -1,18 +1,43 @@
-"""Debezium's envelopes: what a row was before a change, and is after it."""
+"""Debezium's envelopes: what a row was before a change, and is after it.
+
+Source: Debezium, "Change events" of its connectors; RisingWave, FORMAT DEBEZIUM.
+"""
 
 from __future__ import annotations
 
+import base64
+import decimal
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import lru_cache
+from typing import Any, Final, Protocol
 
+import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.catalog import MessageFormat
 from watersmeet.errors import error
-from watersmeet.formats.payloads import Read
-from watersmeet.types import Field
+from watersmeet.formats.avropayloads import AvroReader, declared, raw_columns
+from watersmeet.formats.avroschema import Node
+from watersmeet.formats.base import Numbers
+from watersmeet.formats.convert import MessageRules, json_objects
+from watersmeet.formats.jsonpayloads import JsonKeyReader, message_rules
+from watersmeet.formats.jsonscan import Parts, canonical, first_bytes, is_valid, members, newest
+from watersmeet.formats.logicaltypes import Logical, of_connect
+from watersmeet.formats.payloads import Read, as_texts, joined, moved, nothing, of_rows
+from watersmeet.formats.scalars import Converted
+from watersmeet.types import BIGINT, BYTEA, JSONB, VARCHAR, Field
+
+_BRACE: Final = b"{"[0]
+_VARIABLE: Final = "io.debezium.data.VariableScaleDecimal"
+#: Stands for a value that the database did not send because the change left it as it was.
+_UNAVAILABLE: Final = "__debezium_unavailable_value"
+#: Changes with a row after them, and those that concern no row: m, a message that was written to the log.
+_WITH_ROW: Final = ("c", "r", "u")
+_NO_ROW: Final = "m"
 
 
 @dataclass(frozen=True)
@@ -34,9 +59,331 @@ class EnvelopeReader(Protocol):
         """The changes that payloads say, of which none is NULL. Raises as `Decoder.decode` does."""
 
 
-def open_envelope_reader(fields: Sequence[Field], form: MessageFormat) -> EnvelopeReader:
-    """A reader of envelopes. Raises as `open_decoder` does."""
-    raise error(
-        "FEATURE_NOT_SUPPORTED",
-        f"Debezium's messages in {form.encoding.upper()} can't be read into {len(fields)} columns",
+def check_mongo(fields: Sequence[Field]) -> None:
+    """DATATYPE_MISMATCH if the columns are not those of documents: `_id` and `payload jsonb`."""
+    kinds = {f.name: f.type.name for f in fields}
+    fits = kinds.get("payload") == "jsonb" and kinds.get("_id") in ("varchar", "bigint", "integer", "jsonb")
+    if len(kinds) != 2 or not fits:
+        raise error(
+            "DATATYPE_MISMATCH",
+            "documents of MongoDB have the columns _id and payload",
+            detail="_id is varchar, bigint, integer or jsonb; payload is jsonb.",
+        )
+
+
+class JsonEnvelopeReader:
+    """Envelopes in JSON, with or without their schemas. mongo: rows are documents."""
+
+    def __init__(self, fields: Sequence[Field], form: MessageFormat) -> None:
+        self._fields = fields
+        self._mongo = form.rows == "debezium_mongo"
+        if self._mongo:
+            check_mongo(fields)
+        self._rules = message_rules(form.options, base64=True, json_texts=True)
+
+    def read(self, payloads: pa.BinaryArray) -> Changes:
+        texts, good, reasons = _objects(payloads)
+        places = np.flatnonzero(good)
+        inner, schemas = _unwrapped(texts)
+        ops = np.full(len(payloads), "", "U8")
+        some = inner.is_valid().to_numpy(zero_copy_only=False)
+        places, inner, schemas = places[some], of_rows(inner, some), of_rows(schemas, some)
+        objects = first_bytes(inner) == _BRACE
+        reasons |= dict.fromkeys(places[~objects].tolist(), "debezium: the payload is not an object")
+        places, inner, schemas = places[objects], of_rows(inner, objects), of_rows(schemas, objects)
+        before, after, op = _parts(inner, ["before", "after", "op"])
+        letters = pc.fill_null(op.contents(), "").to_pylist()
+        keep = np.ones(len(places), np.bool_)
+        for i, letter in enumerate(letters):
+            if (why := _problem(letter)) is not None:
+                reasons[int(places[i])] = why
+                keep[i] = False
+            elif letter != _NO_ROW:
+                ops[places[i]] = letter
+            else:
+                keep[i] = False
+        return Changes(
+            ops,
+            self._rows(before, "before", schemas, places, keep & (np.array(letters) != "r")),
+            self._rows(after, "after", schemas, places, keep),
+            reasons,
+        )
+
+    def _rows(
+        self, part: Parts, name: str, schemas: pa.StringArray, places: Numbers, keep: npt.NDArray[np.bool_]
+    ) -> Read:
+        """The rows that part of the envelopes says, of those to keep."""
+        texts = part.contents() if self._mongo else part.texts()
+        some = keep & texts.is_valid().to_numpy(zero_copy_only=False)
+        if self._mongo:
+            found = self._documents(of_rows(texts, some))
+        else:
+            found = typed_objects(of_rows(texts, some), of_rows(schemas, some), name, self._fields, self._rules)
+        if name == "after":
+            found = _without_unavailable(found, self._fields)
+        return moved(found, places[some])
+
+    def _documents(self, texts: pa.StringArray) -> Read:
+        good = is_valid(texts) & (first_bytes(texts) == _BRACE)
+        reasons = {int(i): "debezium: the document is not a JSON object" for i in np.flatnonzero(~good)}
+        texts = of_rows(texts, good)
+        (ids,) = _parts(texts, ["_id"])
+        columns = [
+            Converted(canonical(texts)) if f.name == "payload" else _document_id(ids.texts(), f) for f in self._fields
+        ]
+        return Read(columns, np.flatnonzero(good), reasons)
+
+
+class JsonEnvelopeKeyReader:
+    """Keys beside envelopes in JSON, with or without their schemas."""
+
+    def __init__(self, fields: Sequence[Field], form: MessageFormat) -> None:
+        self._fields = fields
+        self._mongo = form.rows == "debezium_mongo"
+        self._rules = message_rules(form.options, base64=True, json_texts=True)
+        self._plain = JsonKeyReader(fields, self._rules, whole=False)
+
+    def read(self, payloads: pa.BinaryArray) -> Read:
+        texts, good, _ = _objects(payloads)
+        others = np.flatnonzero(~good)
+        places = np.flatnonzero(good)
+        inner, schemas = _unwrapped(texts)
+        objects = (first_bytes(inner) == _BRACE) & inner.is_valid().to_numpy(zero_copy_only=False)
+        chosen, chosen_schemas = of_rows(inner, objects), of_rows(schemas, objects)
+        if self._mongo:
+            (ids,) = _parts(chosen, ["id"])
+            said = ids.contents()
+            (known,) = _parts(chosen, ["_id"])
+            texts_ = pc.coalesce(said, known.texts())
+            reads = [moved(Read([_document_id(texts_, self._fields[0])], np.arange(len(chosen))), places[objects])]
+        else:
+            found = typed_objects(chosen, chosen_schemas, None, self._fields, self._rules)
+            reads = [moved(found, places[objects])]
+        scalars = pc.fill_null(of_rows(inner, ~objects), "null")
+        reads.append(moved(self._plain.read(scalars.cast(pa.binary())), places[~objects]))
+        reads.append(moved(self._plain.read(of_rows(payloads, others)), others))
+        return joined(reads, self._fields)
+
+
+class AvroEnvelopeReader:
+    """Envelopes in Avro."""
+
+    def __init__(self, fields: Sequence[Field], avro: AvroReader) -> None:
+        self._fields = fields
+        self._avro = avro
+
+    def read(self, payloads: pa.BinaryArray) -> Changes:
+        ops = np.full(len(payloads), "", "U8")
+        before, after = [nothing(self._fields)], [nothing(self._fields)]
+        reasons: dict[int, str] = {}
+        for places, bodies, schema, called in self._avro.by_schema(payloads):
+            if isinstance(schema, str):
+                reasons |= dict.fromkeys(places.tolist(), schema)
+                continue
+            values, unread, good = raw_columns(schema, bodies)
+            reasons |= {int(places[i]): why for i, why in unread.items()}
+            op = schema.part("op")
+            if schema.kind != "record" or op is None:
+                raise error("DATATYPE_MISMATCH", f"{called} is not a schema of Debezium's envelopes")
+            keep = np.ones(len(values), np.bool_)
+            there = places[good]
+            for i, letter in enumerate(pc.fill_null(values.field(op[0]), "").to_pylist()):
+                if (why := _problem(letter)) is not None:
+                    reasons[int(there[i])] = why
+                keep[i] = why is None and letter != _NO_ROW
+                if keep[i]:
+                    ops[there[i]] = letter
+            before.append(moved(self._rows(schema, values, "before", keep, called), there))
+            after.append(moved(self._rows(schema, values, "after", keep, called), there))
+        return Changes(ops, joined(before, self._fields), joined(after, self._fields), reasons)
+
+    def _rows(self, schema: Node, values: pa.StructArray, name: str, keep: npt.NDArray[np.bool_], called: str) -> Read:
+        part = schema.part(name)
+        if part is None or part[1].kind != "record":
+            return nothing(self._fields)
+        place, node = part
+        records = values.field(place)
+        some = np.flatnonzero(keep & records.is_valid().to_numpy(zero_copy_only=False))
+        records = of_rows(records, some)
+        columns = []
+        for column in self._fields:
+            held = node.part(column.name)
+            if held is None:
+                columns.append(Converted(pa.nulls(len(some), column.type.arrow)))
+            else:
+                columns.append(declared(held[1], records.field(held[0]), column, called))
+        found = Read(columns, some)
+        return _without_unavailable(found, self._fields) if name == "after" else found
+
+
+def _problem(letter: str) -> str | None:
+    """Why a change can't be read, by its letter."""
+    if letter in (*_WITH_ROW, "d", _NO_ROW):
+        return None
+    if letter == "t":
+        return "debezium: the table was emptied (TRUNCATE), which is not followed"
+    return f'debezium: there is no change "{letter}"' if letter else 'debezium: no "op" says what the change is'
+
+
+def _objects(payloads: pa.BinaryArray) -> tuple[pa.StringArray, npt.NDArray[np.bool_], dict[int, str]]:
+    """(the payloads that are JSON objects, which these are, why the others are none)."""
+    texts, is_text = as_texts(payloads)
+    good = is_text & (first_bytes(texts) == _BRACE) & is_valid(texts)
+    reasons = {
+        int(i): "json: not a JSON object" if is_text[i] else "encoding: not UTF-8" for i in np.flatnonzero(~good)
+    }
+    return of_rows(texts, good), good, reasons
+
+
+def _parts(objects: pa.StringArray, names: Sequence[str]) -> list[Parts]:
+    """Members of valid JSON objects."""
+    keys, found = members(objects)
+    codes = pc.fill_null(pc.index_in(keys, value_set=pa.array(names)), -1).to_numpy(zero_copy_only=False)
+    return [newest(codes, i, found, len(objects)) for i in range(len(names))]
+
+
+def _unwrapped(objects: pa.StringArray) -> tuple[pa.StringArray, pa.StringArray]:
+    """(the payloads in objects that have a schema and a payload, else they themselves; the schemas, or NULL)."""
+    schema, payload = _parts(objects, ["schema", "payload"])
+    schemas, payloads = schema.texts(), payload.texts()
+    wrapped = pa.array((schema.firsts != 0) & (payload.firsts != 0))
+    return pc.if_else(wrapped, payloads, objects), pc.if_else(wrapped, schemas, pa.scalar(None, pa.string()))
+
+
+def typed_objects(
+    texts: pa.StringArray, schemas: pa.StringArray, part: str | None, fields: Sequence[Field], rules: MessageRules
+) -> Read:
+    """Valid JSON texts as rows; where a schema says what a value means, so it is read.
+
+    part: the field of the schema that describes the objects; None: it does so itself.
+    """
+    reads = []
+    codes = schemas.dictionary_encode()
+    which = pc.fill_null(codes.indices, -1).to_numpy(zero_copy_only=False)
+    for code in np.unique(which).tolist():
+        places = np.flatnonzero(which == code)
+        meanings = {} if code < 0 else _meanings(codes.dictionary[code].as_py(), part)
+        reads.append(moved(_by_meanings(of_rows(texts, places), fields, rules, meanings), places))
+    return joined(reads, fields) if reads else nothing(fields)
+
+
+def _by_meanings(
+    texts: pa.StringArray, fields: Sequence[Field], rules: MessageRules, meanings: Mapping[str, Logical | str]
+) -> Read:
+    raw = [_raw_field(f, meanings.get(f.name)) for f in fields]
+    found, wrong = json_objects(texts, [f.name for f in fields], [kind for kind, _ in raw], rules)
+    columns = []
+    for column, values, (_, node) in zip(fields, found, raw, strict=True):
+        done = values
+        if node is not None:
+            done = declared(node, values.column, column, "the message's schema")
+            if values.bad is not None:
+                done = Converted(done.column, values.bad if done.bad is None else values.bad | done.bad)
+        elif meanings.get(column.name) == _VARIABLE and column.type.name == "numeric":
+            done = _variable_decimals(values.column, column)
+        columns.append(done)
+    reasons = dict.fromkeys(np.flatnonzero(wrong).tolist(), "json: not a JSON object")
+    return Read(columns, np.flatnonzero(~wrong), reasons)
+
+
+def _raw_field(column: Field, meaning: Logical | str | None) -> tuple[Any, Node | None]:
+    """(the type in which a member is read at first, what it means then)."""
+    name = column.type.name
+    if meaning == _VARIABLE and name == "numeric":
+        return VARCHAR, None
+    if isinstance(meaning, Logical):
+        if meaning.meaning == "decimal" and name == "numeric":
+            return BYTEA, Node("bytes", logical=meaning)
+        if (
+            (meaning.meaning == "date" and name == "date")
+            or (meaning.meaning == "time" and name == "time")
+            or (meaning.meaning in ("timestamp", "local timestamp") and name in ("timestamp", "timestamptz"))
+        ):
+            return BIGINT, Node("long", logical=meaning)
+    return column.type, None
+
+
+@lru_cache(maxsize=256)
+def _meanings(schema: str, part: str | None) -> Mapping[str, Logical | str]:
+    """What the fields of a schema of Kafka Connect mean, of those that mean more than they are."""
+    try:
+        fields = json.loads(schema)["fields"]
+        if part is not None:
+            fields = next(f for f in fields if f.get("field") == part)["fields"]
+        found = {f["field"]: (f.get("name"), f.get("parameters") or {}) for f in fields}
+    except (ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError):
+        return {}
+    meanings: dict[str, Logical | str] = {}
+    for name, (known, parameters) in found.items():
+        logical = of_connect(known, parameters)
+        if logical is not None:
+            meanings[name] = logical
+        elif known == _VARIABLE:
+            meanings[name] = _VARIABLE
+    return meanings
+
+
+def _variable_decimals(texts: pa.StringArray, column: Field) -> Converted:
+    """Decimals that say their scale themselves, one by one."""
+    precision, scale = column.type.arrow.precision, column.type.arrow.scale
+    values: list[decimal.Decimal | None] = []
+    bad = np.zeros(len(texts), np.bool_)
+    with decimal.localcontext(decimal.Context(prec=200, rounding=decimal.ROUND_HALF_UP)):
+        for i, text in enumerate(texts.to_pylist()):
+            value = None
+            if text is not None:
+                try:
+                    said = json.loads(text)
+                    number = int.from_bytes(base64.b64decode(said["value"], validate=True), "big", signed=True)
+                    value = (
+                        decimal.Decimal(number).scaleb(-int(said["scale"])).quantize(decimal.Decimal(1).scaleb(-scale))
+                    )
+                except (ValueError, KeyError, TypeError, decimal.InvalidOperation):
+                    value = None
+                if value is not None and abs(value) >= 10 ** (precision - scale):
+                    value = None
+                bad[i] = value is None
+            values.append(value)
+    return Converted(pa.array(values, column.type.arrow), bad if bad.any() else None)
+
+
+def _without_unavailable(read: Read, fields: Sequence[Field]) -> Read:
+    """Rows of which a value was not sent are unreadable: what it is, only the row that was there before knows."""
+    reasons = dict(read.reasons)
+    lost = np.zeros(len(read.places), np.bool_)
+    stand_ins = {"varchar": _UNAVAILABLE, "jsonb": f'"{_UNAVAILABLE}"', "bytea": _UNAVAILABLE.encode()}
+    for column, found in zip(fields, read.columns, strict=True):
+        stand_in = stand_ins.get(column.type.name)
+        if stand_in is None:
+            continue
+        here = pc.fill_null(pc.equal(found.column, pa.scalar(stand_in, found.column.type)), fill_value=False)
+        mask = here.to_numpy(zero_copy_only=False)
+        for i in np.flatnonzero(mask).tolist():
+            why = f'debezium: the value of column "{column.name}" was not sent, because it did not change'
+            reasons.setdefault(int(read.places[i]), why)
+        lost |= mask
+    if not lost.any():
+        return read
+    keep = ~lost
+    columns = [Converted(of_rows(c.column, keep), None if c.bad is None else c.bad[keep]) for c in read.columns]
+    return Read(columns, read.places[keep], reasons)
+
+
+def _document_id(texts: pa.StringArray, column: Field) -> Converted:
+    """Ids of documents, written as extended JSON: an object id is its digits, a number is a number."""
+    plain = texts
+    for name in ("$oid", "$numberLong", "$numberInt"):
+        objects = first_bytes(plain) == _BRACE
+        if not objects.any():
+            break
+        (part,) = _parts(of_rows(plain, objects), [name])
+        said = pc.coalesce(part.texts(), of_rows(plain, objects))
+        plain = pc.replace_with_mask(plain, pa.array(objects), said)
+    chosen = texts if column.type == JSONB else plain
+    valid = is_valid(chosen) | chosen.is_null().to_numpy(zero_copy_only=False)
+    wrapped = pc.binary_join_element_wise(
+        '{"c":', pc.fill_null(pc.if_else(pa.array(valid), chosen, "null"), "null"), "}", ""
     )
+    (found,), _ = json_objects(wrapped, ["c"], [column.type], MessageRules())
+    bad = ~valid if found.bad is None else found.bad | ~valid
+    return Converted(found.column, bad if bad.any() else None)

@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 from watersmeet.catalog import MessageFormat
 from watersmeet.errors import Error
 from watersmeet.formats.base import Decoded, Decoder, Messages, Numbers, Unreadable
-from watersmeet.formats.debezium import EnvelopeReader, open_envelope_reader
+from watersmeet.formats.debezium import EnvelopeReader
 from watersmeet.formats.messageparts import check_part, part_column
 from watersmeet.formats.payloads import PayloadReader, Read, cut_rows, default_of, joined, moved, of_rows
-from watersmeet.formats.readers import open_key_reader, open_value_reader
+from watersmeet.formats.readers import open_envelope_reader, open_key_reader, open_value_reader
 from watersmeet.formats.scalars import Converted, Mask
 from watersmeet.types import Field, Schema
 

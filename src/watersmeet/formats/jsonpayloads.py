@@ -13,7 +13,7 @@ import pyarrow.json as pajson
 
 from watersmeet.formats.convert import MessageRules, TimeNumbers, are_zoned, json_objects, json_values
 from watersmeet.formats.jsonscan import canonical, elements, first_bytes, is_valid
-from watersmeet.formats.payloads import Read, as_texts, joined, moved, nothing, of_rows, option_error
+from watersmeet.formats.payloads import Read, as_texts, joined, moved, nothing, of_rows, option_error, without_head
 from watersmeet.formats.scalars import Converted, Mask, convert_scalars
 from watersmeet.types import Field
 
@@ -155,7 +155,7 @@ def without_frame(payloads: pa.BinaryArray) -> pa.BinaryArray:
     framed = pc.and_(pc.starts_with(payloads, b"\x00"), pc.greater_equal(pc.binary_length(payloads), 5))
     if not pc.any(framed).as_py():
         return payloads
-    return pc.if_else(framed, pc.binary_slice(payloads, 5), payloads)
+    return pc.if_else(framed, without_head(payloads, 5), payloads)
 
 
 def documents(payloads: pa.BinaryArray) -> Converted:

@@ -6,9 +6,14 @@ from collections.abc import Sequence
 
 from watersmeet.catalog import Encoding, MessageFormat
 from watersmeet.errors import error
+from watersmeet.formats.avropayloads import AvroReader
+from watersmeet.formats.avroschema import Node, read_schema
+from watersmeet.formats.debezium import AvroEnvelopeReader, EnvelopeReader, JsonEnvelopeKeyReader, JsonEnvelopeReader
 from watersmeet.formats.jsonpayloads import JsonKeyReader, JsonReader, message_rules
-from watersmeet.formats.payloads import PayloadReader
+from watersmeet.formats.payloads import PayloadReader, option_error
+from watersmeet.formats.registry import RegisteredSchema, open_registry
 from watersmeet.formats.scalarpayloads import ScalarReader
+from watersmeet.formats.schemafiles import schema_bytes
 from watersmeet.types import Field
 
 
@@ -18,6 +23,8 @@ def open_value_reader(fields: Sequence[Field], form: MessageFormat) -> PayloadRe
     if encoding == "json":
         framed = "schema.registry" in form.options
         return JsonReader(fields, message_rules(form.options), many_rows=form.many_rows, framed=framed)
+    if encoding == "avro":
+        return _avro_reader(fields, form, whole=False)
     if encoding in ("bytes", "string", "int", "long"):
         return ScalarReader(fields, encoding)
     raise _unknown(encoding)
@@ -27,11 +34,39 @@ def open_key_reader(fields: Sequence[Field], form: MessageFormat, *, whole: bool
     """A reader of keys, one row for each. whole: the one field is the key, not a part of it that has its name."""
     encoding = form.key_encoding or form.encoding
     if encoding == "json":
+        if form.rows.startswith("debezium") and not whole:
+            return JsonEnvelopeKeyReader(fields, form)
         framed = "schema.registry" in form.options
         return JsonKeyReader(fields, message_rules(form.options), whole=whole, framed=framed)
+    if encoding == "avro":
+        return _avro_reader(fields, form, whole=whole)
     if encoding in ("bytes", "string", "int", "long"):
         return ScalarReader(fields, encoding)
     raise _unknown(encoding)
+
+
+def open_envelope_reader(fields: Sequence[Field], form: MessageFormat) -> EnvelopeReader:
+    """A reader of Debezium's envelopes. Raises as `open_decoder` does."""
+    if form.encoding == "json":
+        return JsonEnvelopeReader(fields, form)
+    if form.encoding == "avro" and form.rows == "debezium":
+        return AvroEnvelopeReader(fields, _avro_reader(fields, form, whole=False))
+    name = form.rows.upper()
+    raise error("FEATURE_NOT_SUPPORTED", f"FORMAT {name} has no messages in {form.encoding.upper()}")
+
+
+def _avro_reader(fields: Sequence[Field], form: MessageFormat, *, whole: bool) -> AvroReader:
+    registry = open_registry(form.options)
+    return AvroReader(fields, registry=registry, schema=None if registry else avro_schema(form), whole=whole)
+
+
+def avro_schema(form: MessageFormat) -> Node:
+    """The schema of messages that have no id of one."""
+    found = schema_bytes(form.options)
+    if found is None:
+        hint = "schema.registry = 'http://host:port', or schema.location = 'file:///path'"
+        raise option_error("schema.registry", "messages in AVRO need a schema", hint)
+    return read_schema(RegisteredSchema(0, "AVRO", found.decode("utf-8", "replace")))
 
 
 def _unknown(encoding: Encoding) -> Exception:

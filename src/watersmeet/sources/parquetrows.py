@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from watersmeet.formats.convert import convert
-from watersmeet.formats.scalars import Converted, Mask
+from watersmeet.formats.retyping import can_read, retyped
 from watersmeet.slices import FileSlice
 from watersmeet.sources.base import DeadLetterSink, SourceRows
 from watersmeet.sources.parquetfooter import UNREADABLE, checked_footer
 from watersmeet.sources.rows import DamagedError, Problems, concat, gather, match_names, not_null_names, nothing
-from watersmeet.types import Field, SqlType
-from watersmeet.units import DAY_US
+from watersmeet.types import Field
 
 _BATCH_ROWS: Final = 1 << 20
 
@@ -79,7 +76,7 @@ class ParquetReader:
         fields = [f for f in self.fields if f.name in present]
         raw = _decode(parquet, group, list(present.values()), count)
         try:
-            columns = [_cast(column, f.type) for column, f in zip(raw, fields, strict=True)]
+            columns = [retyped(column, f.type) for column, f in zip(raw, fields, strict=True)]
         except UNREADABLE as failure:
             raise DamagedError(str(failure)) from failure
         rows = np.arange(first, first + count, dtype=np.int64)
@@ -141,111 +138,6 @@ def _shown(array: pa.Array, row: int) -> Any:
 
 def type_problem(column: Field, found: pa.DataType) -> str | None:
     """Why a file's column of type `found` can't be read as the declared one, or None."""
-    if _can_read(found, column.type):
+    if can_read(found, column.type):
         return None
     return f'schema: column "{column.name}" is {found}, declared as {column.type.sql}'
-
-
-def _can_read(found: pa.DataType, kind: SqlType) -> bool:
-    if pa.types.is_dictionary(found):
-        found = found.value_type
-    if pa.types.is_null(found):
-        return True
-    name = kind.name
-    if name in ("varchar", "jsonb"):
-        return bool(pa.types.is_string(found) or pa.types.is_large_string(found) or pa.types.is_string_view(found))
-    if name == "boolean":
-        return bool(pa.types.is_boolean(found))
-    if kind.is_integer:
-        return bool(pa.types.is_integer(found))
-    if kind.is_float:
-        return bool(pa.types.is_floating(found) or pa.types.is_integer(found))
-    if name == "numeric":
-        return bool(pa.types.is_decimal(found) or pa.types.is_integer(found))
-    if name == "bytea":
-        return bool(
-            pa.types.is_binary(found) or pa.types.is_large_binary(found) or pa.types.is_fixed_size_binary(found)
-        )
-    if name == "date":
-        return bool(pa.types.is_date(found))
-    if name == "time":
-        return bool(pa.types.is_time(found))
-    if name in ("timestamp", "timestamptz"):
-        return bool(pa.types.is_timestamp(found)) and (found.tz is not None) == (name == "timestamptz")
-    if name == "array":
-        assert kind.element is not None
-        is_list = pa.types.is_list(found) or pa.types.is_large_list(found)
-        return bool(is_list and _can_read(found.value_type, kind.element))
-    if name == "struct":
-        return bool(pa.types.is_struct(found)) and all(
-            found.get_field_index(part) >= 0 and _can_read(found.field(part).type, part_kind)
-            for part, part_kind in kind.fields
-        )
-    return bool(found == kind.arrow)
-
-
-def _cast(array: pa.Array, kind: SqlType) -> Converted:
-    """The column in the declared type; values that don't fit are bad. Raises what `UNREADABLE` lists."""
-    try:
-        # Parquet's readers don't check that text is UTF-8, nor that decimals have the digits of their type.
-        array.validate(full=True)
-        bad = None
-    except pa.ArrowInvalid:
-        bad = _culprits(array, _validated)
-        array = pc.if_else(pa.array(~bad), array, pa.scalar(None, array.type))
-    done = _cast_valid(array, kind)
-    return Converted(done.column, done.bad if bad is None else bad if done.bad is None else bad | done.bad)
-
-
-def _cast_valid(array: pa.Array, kind: SqlType) -> Converted:
-    if pa.types.is_null(array.type):
-        return Converted(pa.nulls(len(array), kind.arrow))
-    if kind.name == "jsonb":
-        return convert([array.cast(pa.string())], [kind])[0]
-    if kind.name == "time":
-        return _in_a_day(pc.cast(array, kind.arrow, safe=False))
-    if array.type == kind.arrow:
-        return Converted(array)
-    if kind.is_float or (kind.name in ("timestamp", "timestamptz") and array.type.unit == "ns"):
-        # Nanoseconds are cut to microseconds; whole numbers above 2^53 are rounded, as in a cast in SQL.
-        return Converted(pc.cast(array, kind.arrow, safe=False))
-    try:
-        return Converted(pc.cast(array, kind.arrow))
-    except pa.ArrowInvalid:
-        bad = _culprits(array, lambda part: pc.cast(part, kind.arrow))
-        array = pc.if_else(pa.array(~bad), array, pa.scalar(None, array.type))
-        return Converted(pc.cast(array, kind.arrow), bad)
-
-
-def _in_a_day(times: pa.Array) -> Converted:
-    """Times of a day; files may hold any number."""
-    numbers = times.cast(pa.int64())
-    fits = pc.fill_null(pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, DAY_US)), fill_value=True)
-    bad = ~fits.to_numpy(zero_copy_only=False)
-    if not bad.any():
-        return Converted(times)
-    return Converted(pc.if_else(fits, times, pa.scalar(None, times.type)), bad)
-
-
-def _validated(array: pa.Array) -> None:
-    array.validate(full=True)
-
-
-def _culprits(array: pa.Array, attempt: Callable[[pa.Array], object]) -> Mask:
-    """The rows for which `attempt` raises ArrowInvalid: the slow way, halves until they are alone."""
-    bad = np.zeros(len(array), np.bool_)
-    nested = pa.types.is_nested(array.type)
-    open_ = [(0, len(array))]
-    while open_:
-        start, end = open_.pop()
-        # Of a nested array a slice still holds all values, also those of other rows.
-        part = array.take(pa.array(range(start, end))) if nested else array.slice(start, end - start)
-        try:
-            attempt(part)
-        except pa.ArrowInvalid:
-            if end - start == 1:
-                bad[start] = True
-            else:
-                middle = (start + end) // 2
-                open_ += [(middle, end), (start, middle)]
-    return bad

@@ -1,0 +1,327 @@
+"""Payloads in Avro.
+
+All bodies of one schema are read at once, as a block of an Avro file, which Polars reads as columns. It is told the
+plain types only: what numbers and bytes mean is added here. That each body ends with its message is checked by the
+sizes that the values have; where they don't agree, and for schemas that Polars does not read, bodies are read one by
+one.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.errors import error
+from watersmeet.formats.avroschema import Node, read_schema
+from watersmeet.formats.base import Numbers
+from watersmeet.formats.convert import convert
+from watersmeet.formats.libraries import library
+from watersmeet.formats.logicaltypes import with_meaning
+from watersmeet.formats.payloads import Read, joined, moved, nothing, of_rows, without_head
+from watersmeet.formats.registry import Registry, UnknownSchemaError
+from watersmeet.formats.retyping import can_read, retyped
+from watersmeet.formats.scalars import Converted, Mask, evaluate
+from watersmeet.types import Field, SqlType
+
+_SYNC: Final = bytes(range(16))
+_FRAME: Final = 5
+"""Bytes before a body: zero, and the id of its schema as a big-endian int."""
+
+
+class AvroReader:
+    """Records whose fields are the columns; whole: the one column is the value of any type.
+
+    registry: has the schemas of bodies by the ids before them. schema: of bodies without an id.
+    """
+
+    def __init__(
+        self, fields: Sequence[Field], *, registry: Registry | None, schema: Node | None, whole: bool = False
+    ) -> None:
+        assert (registry is None) != (schema is None), "either ids or one schema"
+        library("fastavro")
+        self._fields = fields
+        self._registry = registry
+        self._schema = schema
+        self._whole = whole
+        self._by_id: dict[int, Node | str] = {}
+
+    def read(self, payloads: pa.BinaryArray) -> Read:
+        reads = []
+        for places, bodies, schema, called in self.by_schema(payloads):
+            if isinstance(schema, str):
+                found = nothing(self._fields, dict.fromkeys(range(len(places)), schema))
+            else:
+                found = columns_of(schema, bodies, self._fields, called, whole=self._whole)
+            reads.append(moved(found, places))
+        return joined(reads, self._fields) if reads else nothing(self._fields)
+
+    def by_schema(self, payloads: pa.BinaryArray) -> Iterator[tuple[Numbers, pa.BinaryArray, Node | str, str]]:
+        """(places, bodies, their schema or why there is none, what it is called) for each schema of the payloads."""
+        if self._registry is None:
+            assert self._schema is not None
+            yield np.arange(len(payloads)), payloads, self._schema, "the schema"
+            return
+        bodies, ids = split_frames(payloads)
+        for id_ in np.unique(ids).tolist():
+            places = np.flatnonzero(ids == id_)
+            chosen = bodies if len(places) == len(bodies) else of_rows(bodies, places)
+            yield places, chosen, self._schema_of(id_), f"schema {id_} of the registry"
+
+    def _schema_of(self, id_: int) -> Node | str:
+        """The schema of an id; why there is none."""
+        if id_ < 0:
+            return "avro: no zero byte and id of a schema before the value"
+        found = self._by_id.get(id_)
+        if found is None:
+            assert self._registry is not None
+            try:
+                registered = self._registry.schema(id_)
+                if registered.kind == "AVRO":
+                    found = read_schema(registered, self._registry)
+                else:
+                    found = f"avro: schema {id_} of the registry is one of {registered.kind}"
+            except UnknownSchemaError as cause:
+                return f"avro: {cause}"  # not kept: the registry may be told later
+            self._by_id[id_] = found
+        return found
+
+
+def split_frames(payloads: pa.BinaryArray) -> tuple[pa.BinaryArray, Numbers]:
+    """(what follows the id of a schema, the ids; -1 where there is none)."""
+    sizes = pc.binary_length(payloads).to_numpy(zero_copy_only=False)
+    framed = pc.starts_with(payloads, b"\x00").to_numpy(zero_copy_only=False) & (sizes >= _FRAME)
+    ids = np.full(len(payloads), -1, np.int64)
+    if framed.any():
+        _, offsets, data = payloads.buffers()
+        starts = np.frombuffer(offsets, np.int32)[payloads.offset : payloads.offset + len(payloads)][framed]
+        heads = np.frombuffer(data, np.uint8)[starts.astype(np.int64)[:, None] + np.arange(1, _FRAME)]
+        ids[framed] = heads.astype(np.int64) @ np.array([1 << 24, 1 << 16, 1 << 8, 1], np.int64)
+    return without_head(payloads, _FRAME), ids
+
+
+def columns_of(
+    schema: Node, bodies: pa.BinaryArray, fields: Sequence[Field], called: str, *, whole: bool = False
+) -> Read:
+    """Bodies of one schema as columns. called: the schema in errors.
+
+    DATATYPE_MISMATCH if the schema has a field that is no column of the declared type.
+    """
+    table, reasons, good = raw_columns(schema, bodies)
+    places = np.flatnonzero(good)
+    if whole or schema.kind != "record":
+        if len(fields) != 1:
+            raise error("DATATYPE_MISMATCH", f"{called} is no record, and there are {len(fields)} columns")
+        return Read([declared(schema, table, fields[0], called)], places, reasons)
+    columns = []
+    for column in fields:
+        part = schema.part(column.name)
+        if part is None:
+            columns.append(Converted(pa.nulls(len(places), column.type.arrow)))
+        else:
+            columns.append(declared(part[1], table.field(part[0]), column, called))
+    return Read(columns, places, reasons)
+
+
+def raw_columns(schema: Node, bodies: pa.BinaryArray) -> tuple[pa.Array, dict[int, str], Mask]:
+    """(the values of the bodies in plain types, why bodies can't be read, which can)."""
+    if len(bodies) and schema.is_plain and schema.kind == "record":
+        found = _by_block(schema, bodies)
+        if found is not None:
+            return found, {}, np.ones(len(bodies), np.bool_)
+    return _one_by_one(schema, bodies)
+
+
+def _by_block(schema: Node, bodies: pa.BinaryArray) -> pa.StructArray | None:
+    """All bodies as one block; None if they are not what the schema says, each of them from end to end."""
+    polars = library("polars")
+    _, offsets, data = bodies.buffers()
+    ends = np.frombuffer(offsets, np.int32)[bodies.offset : bodies.offset + len(bodies) + 1].astype(np.int64)
+    block = (data or pa.py_buffer(b""))[int(ends[0]) : int(ends[-1])]
+    text = json.dumps(schema.plain).encode()
+    head = b"".join((b"Obj\x01", _varint(1), _varint(11), b"avro.schema", _varint(len(text)), text, _varint(0), _SYNC))
+    file = b"".join((head, _varint(len(bodies)), _varint(len(block)), block, _SYNC))
+    try:
+        frame = polars.read_avro(io.BytesIO(file))
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException:  # a panic of Rust's is no Exception; whatever is wrong, the slow way says what and where
+        return None
+    if frame.height != len(bodies):
+        return None
+    columns = [
+        _flat(column, node.arrow) for (_, node), column in zip(schema.fields, frame.to_arrow().columns, strict=True)
+    ]
+    record = pa.StructArray.from_arrays(columns, fields=list(schema.arrow))
+    try:
+        record.validate(full=True)  # Polars does not look whether texts are UTF-8
+    except pa.ArrowInvalid:
+        return None
+    if not np.array_equal(schema.sizes(record), np.diff(ends)):
+        return None
+    return record
+
+
+def _one_by_one(schema: Node, bodies: pa.BinaryArray) -> tuple[pa.Array, dict[int, str], Mask]:
+    fastavro = library("fastavro")
+    parsed = fastavro.parse_schema(schema.plain)
+    good = np.ones(len(bodies), np.bool_)
+    reasons: dict[int, str] = {}
+    values = []
+    for i, body in enumerate(bodies.to_pylist()):
+        file = io.BytesIO(body)
+        try:
+            value = fastavro.schemaless_reader(file, parsed)
+            if file.tell() != len(body):
+                raise ValueError(f"{len(body) - file.tell()} bytes follow the value")  # noqa: TRY301
+            values.append(schema.shaped(value))
+        except Exception as cause:
+            good[i] = False
+            reasons[i] = f"avro: {str(cause)[:200] or type(cause).__name__}"
+    return pa.array(values, schema.arrow), reasons, good
+
+
+def _flat(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    array = column.cast(kind).combine_chunks()
+    if isinstance(array, pa.ChunkedArray):
+        return array.chunk(0) if array.num_chunks else pa.array([], kind)
+    return array
+
+
+def _varint(number: int) -> bytes:
+    """A number that is not negative as Avro writes it."""
+    rest = number << 1
+    out = bytearray()
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+def declared(node: Node, raw: pa.Array, column: Field, called: str) -> Converted:
+    """Plain values of a schema in the type that was declared. DATATYPE_MISMATCH if they can't be."""
+    found = _declared(node, raw, column.type)
+    if found is None:
+        raise error(
+            "DATATYPE_MISMATCH",
+            f'column "{column.name}" is {column.type.sql}, in {called} it is {node.title}',
+            hint="Declare the column as it is written, or go back to a schema that fits.",
+        )
+    return found
+
+
+def _declared(node: Node, raw: pa.Array, kind: SqlType) -> Converted | None:
+    if node.kind == "null":
+        return Converted(pa.nulls(len(raw), kind.arrow))
+    if kind.name == "jsonb" and node.kind != "bytes":
+        return _as_json(node, raw)
+    if node.kind == "record" and kind.name == "struct":
+        return _as_struct(node, raw, kind)
+    if node.kind in ("array", "map") and kind.name == "array":
+        return _as_list(node, raw, kind)
+    if node.kind in ("record", "array", "map", "union"):
+        return _as_json(node, raw) if kind.name == "varchar" else None
+    plain = raw.dictionary_decode() if pa.types.is_dictionary(raw.type) else raw
+    if node.kind == "enum":
+        plain = pa.array(node.symbols).take(raw) if pa.types.is_integer(raw.type) else raw
+    done = Converted(plain) if node.logical is None else with_meaning(plain, node.logical)
+    values, meaning = done.column, None if node.logical is None else node.logical.meaning
+    if (kind.name, meaning) in (("timestamp", "timestamp"), ("timestamptz", "local timestamp")):
+        values = values.cast(pa.int64()).view(kind.arrow)
+    elif meaning in ("zoned text", "json") and kind.name != "varchar":
+        return convert([values], [kind])[0] if kind.name == "timestamptz" else None
+    elif kind.name == "varchar" and meaning not in ("date", "time", "timestamp", "local timestamp"):
+        if node.kind in ("bytes", "fixed") and meaning is None:
+            return None
+        return _merged(done, Converted(values.cast(pa.string())))
+    elif kind.name == "numeric" and meaning == "decimal":
+        return _merged(done, rescaled(values, kind))
+    elif kind.name == "numeric" and node.kind in ("float", "double"):
+        return _merged(done, convert([values.cast(pa.string())], [kind])[0])
+    elif not can_read(values.type, kind):
+        return None
+    return _merged(done, retyped(values, kind))
+
+
+def rescaled(values: pa.Array, kind: SqlType) -> Converted:
+    """Decimals with the digits of a type: rounded as casts in SQL round; those too large are bad."""
+    if values.type.scale <= kind.arrow.scale:
+        return retyped(values, kind)
+    return convert([values.cast(pa.string())], [kind])[0]
+
+
+def _merged(first: Converted, second: Converted) -> Converted:
+    if first.bad is None or second.bad is None:
+        return Converted(second.column, second.bad if first.bad is None else first.bad)
+    return Converted(second.column, first.bad | second.bad)
+
+
+def _as_struct(node: Node, raw: pa.StructArray, kind: SqlType) -> Converted | None:
+    columns, bad = [], np.zeros(len(raw), np.bool_)
+    valid = raw.is_valid()
+    for name, part_kind in kind.fields:
+        part = node.part(name)
+        if part is None:
+            columns.append(pa.nulls(len(raw), part_kind.arrow))
+            continue
+        values = pc.if_else(valid, raw.field(part[0]), pa.scalar(None, raw.field(part[0]).type))
+        found = _declared(part[1], values, part_kind)
+        if found is None:
+            return None
+        if found.bad is not None:
+            bad |= found.bad
+        columns.append(found.column)
+    null = ~valid.to_numpy(zero_copy_only=False) | bad
+    column = pa.StructArray.from_arrays(columns, fields=list(kind.arrow), mask=pa.array(null))
+    return Converted(column, bad if bad.any() else None)
+
+
+def _as_list(node: Node, raw: pa.Array, kind: SqlType) -> Converted | None:
+    assert kind.element is not None
+    assert node.items is not None
+    null = raw.is_null().to_numpy(zero_copy_only=False)
+    if node.kind == "map":
+        names = [name for name, _ in kind.element.fields]
+        if len(names) != 2 or kind.element.fields[0][1].name != "varchar":
+            return None
+        values = _declared(node.items, raw.items, kind.element.fields[1][1])
+        if values is None:
+            return None
+        pairs = pa.StructArray.from_arrays([raw.keys, values.column], fields=list(kind.element.arrow))
+        found = Converted(pairs, values.bad)
+    else:
+        items = _declared(node.items, raw.values, kind.element)
+        if items is None:
+            return None
+        found = items
+    offsets = np.asarray(raw.offsets)
+    bad = np.zeros(len(raw), np.bool_)
+    if found.bad is not None:
+        before = np.concatenate([[0], np.cumsum(found.bad)])
+        bad = before[offsets[1:]] > before[offsets[:-1]]
+    column = pa.ListArray.from_arrays(raw.offsets, found.column, type=kind.arrow, mask=pa.array(null | bad))
+    return Converted(column, bad if bad.any() else None)
+
+
+def _as_json(node: Node, raw: pa.Array) -> Converted | None:
+    """Values as JSON: records and maps are objects."""
+    if node.kind == "union" or (node.logical is not None and node.logical.meaning == "json"):
+        return convert([raw], [SqlType("jsonb")])[0]
+    kind = node.type
+    if kind is None:
+        return None
+    found = _declared(node, raw, kind)
+    if found is None:
+        return None
+    if node.kind == "map":
+        (texts,) = evaluate([found.column.cast(kind.arrow)], ["CAST(to_json(map_from_entries(t0)) AS VARCHAR)"])
+    else:
+        (texts,) = evaluate([found.column], ["CAST(to_json(t0) AS VARCHAR)"])
+    texts = pc.if_else(found.column.is_valid(), texts, pa.scalar(None, pa.string()))
+    return _merged(found, convert([texts], [SqlType("jsonb")])[0])

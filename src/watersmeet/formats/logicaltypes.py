@@ -1,0 +1,183 @@
+"""What plain numbers, bytes and texts of a schema mean: Avro's logical types and Kafka Connect's names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.formats.scalars import Converted, Mask
+from watersmeet.types import DATE, TIME, TIMESTAMP, TIMESTAMPTZ, SqlType
+from watersmeet.units import DAY_US
+
+Meaning = Literal["decimal", "date", "time", "timestamp", "local timestamp", "uuid", "json", "zoned text"]
+
+
+@dataclass(frozen=True)
+class Logical:
+    """meaning: of the value. units: how many of its units a second has, for times. precision, scale: of decimals."""
+
+    meaning: Meaning
+    units: int = 1_000_000
+    precision: int = 38
+    scale: int = 0
+
+    @property
+    def type(self) -> SqlType:
+        """The SQL type that has these values."""
+        if self.meaning == "decimal":
+            return SqlType("numeric", min(self.precision, 38), self.scale)
+        return {"date": DATE, "time": TIME, "timestamp": TIMESTAMPTZ, "local timestamp": TIMESTAMP}.get(
+            self.meaning, {"json": SqlType("jsonb"), "zoned text": TIMESTAMPTZ}.get(self.meaning, SqlType("varchar"))
+        )
+
+
+_MS, _US, _NS = 1000, 1_000_000, 1_000_000_000
+
+#: Source: Avro specification, "Logical Types".
+_AVRO: Final = {
+    ("int", "date"): Logical("date"),
+    ("int", "time-millis"): Logical("time", _MS),
+    ("long", "time-micros"): Logical("time", _US),
+    ("long", "timestamp-millis"): Logical("timestamp", _MS),
+    ("long", "timestamp-micros"): Logical("timestamp", _US),
+    ("long", "timestamp-nanos"): Logical("timestamp", _NS),
+    ("long", "local-timestamp-millis"): Logical("local timestamp", _MS),
+    ("long", "local-timestamp-micros"): Logical("local timestamp", _US),
+    ("long", "local-timestamp-nanos"): Logical("local timestamp", _NS),
+    ("string", "uuid"): Logical("uuid"),
+    ("fixed", "uuid"): Logical("uuid"),
+}
+
+#: Source: Kafka Connect's `data` package, Debezium's `time` package.
+_CONNECT: Final = {
+    "org.apache.kafka.connect.data.Date": Logical("date"),
+    "org.apache.kafka.connect.data.Time": Logical("time", _MS),
+    "org.apache.kafka.connect.data.Timestamp": Logical("timestamp", _MS),
+    "io.debezium.time.Date": Logical("date"),
+    "io.debezium.time.Time": Logical("time", _MS),
+    "io.debezium.time.MicroTime": Logical("time", _US),
+    "io.debezium.time.NanoTime": Logical("time", _NS),
+    "io.debezium.time.Timestamp": Logical("local timestamp", _MS),
+    "io.debezium.time.MicroTimestamp": Logical("local timestamp", _US),
+    "io.debezium.time.NanoTimestamp": Logical("local timestamp", _NS),
+    "io.debezium.time.ZonedTimestamp": Logical("zoned text"),
+    "io.debezium.data.Json": Logical("json"),
+}
+_CONNECT_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+
+
+def of_avro(kind: str, schema: Mapping[str, Any]) -> Logical | None:
+    """The meaning that an Avro schema gives to its primitive type `kind`. One that nobody can have is none."""
+    name = schema.get("logicalType")
+    if name == "decimal" and kind in ("bytes", "fixed"):
+        precision, scale = schema.get("precision"), schema.get("scale", 0)
+        if isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision <= 38 and precision > 0:
+            return Logical("decimal", precision=precision, scale=scale)
+        return None
+    found = _AVRO.get((kind, str(name)))
+    if found is not None:
+        return found
+    parameters = schema.get("connect.parameters") or {}
+    return of_connect(schema.get("connect.name"), parameters)
+
+
+def of_connect(name: str | None, parameters: Mapping[str, Any]) -> Logical | None:
+    """The meaning of a name in a schema of Kafka Connect."""
+    if name == _CONNECT_DECIMAL:
+        try:
+            return Logical("decimal", precision=38, scale=int(parameters.get("scale", 0)))
+        except ValueError:
+            return None
+    return _CONNECT.get(str(name))
+
+
+def with_meaning(raw: pa.Array, logical: Logical) -> Converted:
+    """Numbers, bytes or texts as what they mean. Nanoseconds are cut to microseconds."""
+    meaning = logical.meaning
+    if meaning == "decimal":
+        return decimals(raw, logical.scale)
+    if meaning == "uuid":
+        return Converted(_uuids(raw) if not pa.types.is_string(raw.type) else raw)
+    if meaning in ("json", "zoned text"):
+        return Converted(raw)
+    values = pc.fill_null(raw, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    null = raw.is_null().to_numpy(zero_copy_only=False)
+    if meaning == "date":
+        return Converted(pa.array(values.astype(np.int32), mask=null).view(pa.date32()))
+    wrong = np.zeros(len(values), np.bool_)
+    if logical.units == _MS:
+        wrong = np.abs(values) > (1 << 63) // 1000 - 1
+        values = np.where(wrong, 0, values) * 1000
+    elif logical.units == _NS:
+        values = values // 1000
+    if meaning == "time":
+        wrong |= (values < 0) | (values >= DAY_US)
+        column = pa.array(np.where(wrong, 0, values), mask=null | wrong).view(TIME.arrow)
+    else:
+        kind = TIMESTAMPTZ if meaning == "timestamp" else TIMESTAMP
+        column = pa.array(values, mask=null | wrong).view(kind.arrow)
+    return Converted(column, wrong & ~null if wrong.any() else None)
+
+
+def decimals(raw: pa.Array, scale: int) -> Converted:
+    """Bytes as decimals of 38 digits: two's complement, big-endian, as in Avro and Java's BigInteger."""
+    raw = raw.cast(pa.binary())
+    sizes = pc.fill_null(pc.binary_length(raw), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    null = raw.is_null().to_numpy(zero_copy_only=False)
+    if not 0 <= scale <= 38:
+        return Converted(pa.nulls(len(raw), pa.decimal128(38, 0)), ~null)
+    wide = sizes > 16
+    if wide.any():  # leading bytes may say nothing
+        short = [_shortest(value) if big else value for value, big in zip(raw.to_pylist(), wide, strict=True)]
+        done = decimals(pa.array([None if v is not None and len(v) > 16 else v for v in short], pa.binary()), scale)
+        lost = done.column.is_null().to_numpy(zero_copy_only=False) & ~null
+        return Converted(done.column, lost if lost.any() else None)
+    offsets = np.frombuffer(raw.buffers()[1], np.int32)[raw.offset : raw.offset + len(raw) + 1].astype(np.int64)
+    data = np.frombuffer(raw.buffers()[2] or b"\0", np.uint8)
+    if not len(data):
+        data = np.zeros(1, np.uint8)
+    starts, ends = offsets[:-1], offsets[1:]
+    sign = np.where((sizes > 0) & (data[np.minimum(starts, len(data) - 1)] >= 128), 255, 0).astype(np.uint8)
+    little = np.empty((len(raw), 16), np.uint8)
+    for i in range(16):
+        at = ends - 1 - i
+        little[:, i] = np.where(i < sizes, data[np.clip(at, 0, len(data) - 1)], sign)
+    column = pa.Array.from_buffers(pa.decimal128(38, scale), len(raw), [None, pa.py_buffer(little)])
+    digits = _too_many_digits(column) | (~null & (sizes == 0))
+    mask = null | digits
+    column = pc.if_else(pa.array(~mask), column, pa.scalar(None, column.type)) if mask.any() else column
+    return Converted(column, digits & ~null if (digits & ~null).any() else None)
+
+
+def _too_many_digits(column: pa.Array) -> Mask:
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return np.array([not _fits(column.slice(i, 1)) for i in range(len(column))])
+    return np.zeros(len(column), np.bool_)
+
+
+def _fits(one: pa.Array) -> bool:
+    try:
+        one.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _shortest(value: bytes) -> bytes:
+    number = int.from_bytes(value, "big", signed=True)
+    return number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)
+
+
+def _uuids(raw: pa.Array) -> pa.StringArray:
+    """Sixteen bytes as the text of a UUID."""
+    texts = [None if v is None else v.hex() for v in raw.to_pylist()]
+    return pa.array(
+        [None if t is None else f"{t[:8]}-{t[8:12]}-{t[12:16]}-{t[16:20]}-{t[20:]}" for t in texts], pa.string()
+    )

@@ -1,0 +1,174 @@
+"""Debezium's messages in JSON."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from tests.unit.formats.messages import columns, decode, messages, reasons, rows
+
+from watersmeet import types as t
+from watersmeet.catalog import MessageFormat
+from watersmeet.errors import Error
+from watersmeet.types import SqlType
+
+FORM = MessageFormat(rows="debezium")
+COLUMNS = columns(id=t.INTEGER, v=t.VARCHAR)
+
+
+def change(op: str, before: Any = None, after: Any = None, schema: Any = None) -> str:
+    payload = {"before": before, "after": after, "op": op, "ts_ms": 1}
+    return json.dumps(payload if schema is None else {"schema": schema, "payload": payload})
+
+
+@pytest.mark.parametrize("schema", [None, {"type": "struct", "fields": []}])
+def test_changes(schema: Any) -> None:
+    one, two = {"id": 1, "v": "a"}, {"id": 1, "v": "b"}
+    batch = messages(
+        [
+            change("r", None, one, schema),
+            change("c", None, {"id": 2, "v": "x"}, schema),
+            change("u", one, two, schema),
+            change("u", None, {"id": 1, "v": "c"}, schema),
+            change("d", two, None, schema),
+            None,
+            "",
+            change("m", None, None, schema),
+            change("u", {"id": 2, "v": "x"}, {"id": 3, "v": "y"}, schema),
+        ]
+    )
+    found = decode(batch, COLUMNS, FORM, ["id"])
+    expected = [(1, 1, "a"), (1, 2, "x"), (1, 1, "b"), (1, 1, "c"), (-1, 1, None), (-1, 2, None), (1, 3, "y")]
+    assert (rows(found), found.places.tolist()) == (expected, [0, 1, 2, 3, 4, 8, 8])
+    assert reasons(found) == {}
+
+
+def test_what_cannot_be_followed() -> None:
+    batch = messages(
+        [
+            change("t"),
+            change("x", None, {"id": 1}),
+            change("c", {"id": 1}, None),
+            change("u", None, {"id": "?"}),
+            '{"id": 1}',
+            "[]",
+            change("u", None, {"id": 1, "v": "__debezium_unavailable_value"}),
+            change("d", None, None),
+        ]
+    )
+    found = decode(batch, COLUMNS, FORM, ["id"])
+    assert rows(found) == []
+    assert reasons(found) == {
+        0: "debezium: the table was emptied (TRUNCATE), which is not followed",
+        1: 'debezium: there is no change "x"',
+        2: 'debezium: a change "c" has no "after"',
+        3: 'value: column "id" is not integer',
+        4: 'debezium: no "op" says what the change is',
+        5: "json: not a JSON object",
+        6: 'debezium: the value of column "v" was not sent, because it did not change',
+        7: "key: the message has none",
+    }
+
+
+@pytest.mark.parametrize("key", ['{"id": 7}', '{"schema": {"type": "struct"}, "payload": {"id": 7}}', "7"])
+def test_the_key_says_what_is_gone_if_nothing_else_does(key: str) -> None:
+    found = decode(messages([change("d")], [key]), COLUMNS, FORM, ["id"])
+    assert rows(found) == [(-1, 7, None)]
+    ignored = MessageFormat(rows="debezium", options={"ignore_key": "true"})
+    assert reasons(decode(messages([change("d")], [key]), COLUMNS, ignored, ["id"])) == {
+        0: 'debezium: a change "d" has no "before", and no key is read'
+    }
+
+
+def test_what_else_of_a_row_is_gone_is_no_matter() -> None:
+    fields = columns(id=t.INTEGER, n=t.INTEGER)
+    found = decode(messages([change("d", {"id": 1, "n": "?"})]), fields, FORM, ["id"])
+    assert (rows(found), reasons(found)) == ([(-1, 1, None)], {})
+
+
+def binary(number: int) -> str:
+    return base64.b64encode(number.to_bytes(number.bit_length() // 8 + 1, "big", signed=True)).decode()
+
+
+def test_the_schema_of_a_message_says_what_values_mean() -> None:
+    connect = "org.apache.kafka.connect.data."
+    parts = [
+        {"field": "id", "type": "int32"},
+        {"field": "price", "type": "bytes", "name": connect + "Decimal", "parameters": {"scale": "2"}},
+        {"field": "day", "type": "int32", "name": "io.debezium.time.Date"},
+        {"field": "ms", "type": "int64", "name": "io.debezium.time.Timestamp"},
+        {"field": "us", "type": "int64", "name": "io.debezium.time.MicroTimestamp"},
+        {"field": "any", "type": "struct", "name": "io.debezium.data.VariableScaleDecimal"},
+        {"field": "raw", "type": "bytes"},
+        {"field": "doc", "type": "string", "name": "io.debezium.data.Json"},
+    ]
+    schema = {"type": "struct", "fields": [{"field": "before", "fields": parts}, {"field": "after", "fields": parts}]}
+    after = {
+        "id": 1,
+        "price": binary(-9999999999999999),
+        "day": -1,
+        "ms": 1000,
+        "us": 1,
+        "any": {"scale": 3, "value": binary(1500)},
+        "raw": base64.b64encode(b"\x00\xff").decode(),
+        "doc": '{"b": 1}',
+    }
+    fields = columns(
+        id=t.INTEGER,
+        price=SqlType("numeric", 16, 2),
+        day=t.DATE,
+        ms=t.TIMESTAMP,
+        us=t.TIMESTAMPTZ,
+        any=SqlType("numeric", 10, 2),
+        raw=t.BYTEA,
+        doc=t.JSONB,
+    )
+    other = {"id": 2, "price": "1.25", "ms": 1_712_800_800_000, "us": "2024-01-01T00:00:00Z"}
+    found = decode(messages([change("c", None, after, schema), change("c", None, other)]), fields, FORM, ["id"])
+    assert reasons(found) == {}
+    assert rows(found) == [
+        (
+            1,
+            1,
+            Decimal("-99999999999999.99"),
+            date(1969, 12, 31),
+            datetime(1970, 1, 1, 0, 0, 1),
+            datetime(1970, 1, 1, 0, 0, 0, 1, tzinfo=UTC),
+            Decimal("1.50"),
+            b"\x00\xff",
+            '{"b":1}',
+        ),
+        (1, 2, Decimal("1.25"), None, datetime(2024, 4, 11, 2), datetime(2024, 1, 1, tzinfo=UTC), None, None, None),
+    ]
+
+
+MONGO = MessageFormat(rows="debezium_mongo")
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "expected"),
+    [
+        (t.VARCHAR, {"$oid": "5bc9"}, "5bc9"),
+        (t.VARCHAR, "a", "a"),
+        (t.BIGINT, {"$numberLong": "12345678901"}, 12345678901),
+        (t.INTEGER, 5, 5),
+        (t.JSONB, {"$oid": "5bc9"}, '{"$oid":"5bc9"}'),
+    ],
+)
+def test_documents_of_mongodb(kind: SqlType, written: Any, expected: Any) -> None:
+    document = json.dumps({"_id": written, "a": 1.10, "b": [None]})
+    key = json.dumps({"id": json.dumps(written)})
+    batch = messages([change("c", None, document), change("d"), change("u", None, document)], [None, key, None])
+    found = decode(batch, columns(_id=kind, payload=t.JSONB), MONGO, ["_id"])
+    text = document.replace(" ", "")
+    assert reasons(found) == {}
+    assert rows(found) == [(1, expected, text), (-1, expected, None), (1, expected, text)]
+
+
+def test_documents_have_two_columns() -> None:
+    with pytest.raises(Error, match="_id and payload"):
+        decode(messages([]), columns(_id=t.VARCHAR, x=t.JSONB), MONGO, ["_id"])
