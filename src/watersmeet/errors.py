@@ -82,6 +82,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "RECORD_JOIN_KIND": Condition("0A000", "NotSupportedError"),
     "RUNTIME_UNAVAILABLE": Condition("58000", "OperationalError"),
     "SCALAR_SUBQUERY_ROWS": Condition("21000"),
+    "SOURCE_UNAVAILABLE": Condition("58030", "OperationalError"),
     "STATE_DAMAGED": Condition("XX001", "InternalError"),
     "STATE_MISMATCH": Condition("55000", "OperationalError"),
     "STATE_STORE": Condition("55000", "OperationalError"),
@@ -139,10 +140,12 @@ class Error(Exception):
 
     condition: a name of `CONDITIONS`. message: lower case, no full stop. detail, hint: sentences.
     sql, span: the statement and the place in it, if the error has one. code: the number that the statement's dialect
-    gives to such errors, if it numbers them. file: the one whose text `sql` is, set by who read it.
+    gives to such errors, if it numbers them. file: the one whose text `sql` is, set by who read it. source: of
+    SOURCE_UNAVAILABLE, the id of the relation, set by who read it.
     """
 
     file: str | None = None
+    source: str | None = None
 
     def __init__(
         self,
@@ -206,6 +209,7 @@ class Error(Exception):
             "sql": None if self.sql is None else sql,
             "span": place,
             **read,
+            **({} if self.source is None else {"source": self.source}),
         }
 
 

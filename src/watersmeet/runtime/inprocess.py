@@ -135,6 +135,8 @@ class InProcessEngine:
             # What was planned is void: the next call starts from the log again.
             coordinator.abandon()
             self._coordinator = None
+            if isinstance(cause, Error) and cause.condition == "SOURCE_UNAVAILABLE":
+                raise  # The next call tries again.
             if isinstance(cause, Exception) and not is_interrupt(cause):
                 self._failure = view_failed(self._db.log.explain(cause))
                 raise self._failure from cause

@@ -46,6 +46,7 @@ class Inputs:
         self.sources: dict[str, Source] = {}
         self._read: dict[str, Schema] = {}
         self._turn = 0
+        self._held_until_us: dict[str, int] = {}
         self._status = SourceStatus(db)
         self._saved = Saved(db)
         self.saved_at = self._saved.read_commit()
@@ -82,7 +83,7 @@ class Inputs:
         positions = dict(self.frontier.sources)
         next_us: int | None = None
         moved = transaction > self.frontier.transaction
-        waiting = self._in_turn() if sources else []
+        waiting = [i for i in self._in_turn() if self._held_until_us.get(i, 0) <= now_us] if sources else []
         for left, relation_id in zip(range(len(waiting), 0, -1), waiting, strict=True):
             if rows <= 0 or size_bytes <= 0 or (more and self._first and relation_id not in self._first):
                 more = True
@@ -113,6 +114,10 @@ class Inputs:
     """When a source has something if nothing else happens, as of the last `take`."""
     more: bool = False
     """Whether there was more than the last `take` could take."""
+
+    def hold_back(self, relation_id: str, until_us: int) -> None:
+        """The source is not asked before that: what it gave last could not be read."""
+        self._held_until_us[relation_id] = until_us
 
     def skip_to(self, transaction: int) -> None:
         """Takes transactions up to that one as read: a backfill reads them from the content."""

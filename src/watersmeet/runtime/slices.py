@@ -19,6 +19,7 @@ from watersmeet.runtime.eventtimes import Numbers, Observed, observe
 from watersmeet.runtime.intents import InputSpec, Intent
 from watersmeet.runtime.receipts import SourceCounts
 from watersmeet.slices import ChangeSlice, Slice, SnapshotSlice, SourceSlice
+from watersmeet.sources.base import Unavailable
 from watersmeet.sources.dead_letters import DeadLetterWriter
 from watersmeet.sources.reading import expect, read_slice
 from watersmeet.sources.specs import FileSpec, KafkaSpec
@@ -151,7 +152,12 @@ def _read_source(
     directory = None if again else layout.dead(piece.relation)
     with DeadLetterWriter(directory, intent.epoch, piece.ordinal) as dead:
         arrivals = [f for f in fields if f.name in spec.arrivals]
-        rows = read_slice(piece, spec.source, [f for f in fields if f not in arrivals], dead)
+        try:
+            rows = read_slice(piece, spec.source, [f for f in fields if f not in arrivals], dead)
+        except Unavailable as cause:
+            problem = error("SOURCE_UNAVAILABLE", f"a source can't be read for now: {cause}")
+            problem.source = piece.relation
+            raise problem from cause
     if dead.count and not again:
         counts.dead += dead.rows
         counts.first_dead = counts.first_dead or dead.first

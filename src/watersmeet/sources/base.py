@@ -18,6 +18,10 @@ from watersmeet.slices import SourceSlice
 from watersmeet.sources.specs import SourceSpec
 
 
+class Unavailable(OSError):  # noqa: N818 - a state that passes
+    """What is outside can't be reached for now: brokers, a schema registry. The epoch is planned again later."""
+
+
 @dataclass(frozen=True, slots=True)
 class Poll:
     """What a source has to give now.

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -37,6 +37,9 @@ _CADENCE_S: Final = 0.1
 #: … and so that epochs take at most a third of the time: a trickle of rows must not keep the machine busy.
 _MAX_CADENCE_S: Final = 0.5
 _IDLE_S: Final = 1.0
+#: How long a source is left alone that could not be read: twice as long each time, up to the second number.
+_HOLD_S: Final = 1.0
+_LONGEST_HOLD_S: Final = 30.0
 _KEPT_INTENTS: Final = 16
 _STOP_S: Final = 30.0
 
@@ -77,6 +80,10 @@ class SparkEngine:
         self._session: SparkSession | None = None
         self._runner: EpochRunner | None = None
         self._query: StreamingQuery | None = None
+        self._unread: Error | None = None
+        """Why what is planned can't be read for now (SOURCE_UNAVAILABLE)."""
+        self._holds_s: dict[str, float] = {}
+        """How long sources were left alone last."""
         self._attempts = 0
         """How often the query may still be started again before an epoch is committed."""
         self._thread: threading.Thread | None = None
@@ -101,6 +108,7 @@ class SparkEngine:
             self.stop()  # After `acquire`, so that Spark stays.
         self._failure = None
         self._stopping = False
+        self._unread = None
         self._session = session
         try:
             self._begin(session)
@@ -249,6 +257,8 @@ class SparkEngine:
                         self._query.stop()
                 return
             try:
+                if self._unread is not None:
+                    self._plan_anew(self._unread)
                 pause_s = self._plan_next()
             except Exception as cause:
                 self._fail(cause)
@@ -280,6 +290,29 @@ class SparkEngine:
             again_us = flushing.flush.again_us
             return 0.0 if intent is not None or again_us is None else max(0.001, (again_us - _now_us()) / 1e6)
 
+    def _plan_anew(self, cause: Error) -> None:
+        """Forgets what is planned, which can't be read for now, and goes on without its source for a while."""
+        (query, self._query), session = (self._query, None), self._session
+        if query is not None:
+            query.stop()  # without the lock, which its last batch may need
+        with self._changed:
+            coordinator = self._coordinator
+            if self._stopping or session is None or coordinator is None:
+                return
+            coordinator.abandon()
+            _empty(self._db)
+            self._planned.clear()
+            self._coordinator = coordinator = self._make(self._db)
+            if cause.source is not None:
+                hold_s = min(2 * self._holds_s.get(cause.source, _HOLD_S / 2), _LONGEST_HOLD_S)
+                self._holds_s[cause.source] = hold_s
+                coordinator.inputs.hold_back(cause.source, _now_us() + round(hold_s * 1e6))
+            for flushing in self._flushes:
+                flushing.restart()
+            self._query = start_query(session, self._db.layout, coordinator.epoch, self._run_planned)
+            self._unread = None
+            self._changed.notify_all()
+
     def _plan_live(self, coordinator: Coordinator) -> float:
         now = time.monotonic()
         due = now >= self._ask_at
@@ -306,11 +339,16 @@ class SparkEngine:
         with self._changed:
             todo = list(self._planned)
         for intent in todo:
-            if self._stopping or self._failure is not None:
+            if self._stopping or self._failure is not None or self._unread is not None:
                 return
             try:
                 self._run(intent)
             except Exception as cause:
+                if _passes(cause) and self._coordinator is not None and self._coordinator.backfill is None:
+                    _logger.warning("%s", cause)
+                    self._unread = cause
+                    self._woken.set()
+                    return
                 # Raising would make Spark print its own account; the planning thread ends the query.
                 self._fail(cause)
                 return
@@ -330,6 +368,8 @@ class SparkEngine:
             coordinator.done(commit, duration_s)
             self._duration_s = duration_s
             self._attempts = ATTEMPTS
+            for piece in intent.slices:
+                self._holds_s.pop(piece.relation, None)
             self._planned.popleft()
             self._changed.notify_all()
         self._woken.set()
@@ -381,8 +421,17 @@ class _Flushing:
     """A call of `flush`. epoch: the last one that it has to wait for, once that is planned."""
 
     def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """What was planned for it is void."""
         self.flush = Flush()
         self.epoch: int | None = None
+
+
+def _passes(cause: Exception) -> TypeGuard[Error]:
+    """True for what is over when a source can be read again."""
+    return isinstance(cause, Error) and cause.condition == "SOURCE_UNAVAILABLE"
 
 
 def _try(action: Callable[[], None]) -> None:

@@ -98,6 +98,7 @@ def _described(value: dict[str, Any]) -> Error:
     notes = "; ".join(value["notes"])
     if value["condition"] in CONDITIONS:
         found = error(value["condition"], value["message"], detail=value["detail"] or notes or None, hint=value["hint"])
+        found.source = value.get("source")
         return view_failed(found)
     return error(
         "VIEW_FAILED",

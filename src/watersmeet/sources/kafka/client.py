@@ -11,6 +11,7 @@ from watersmeet.errors import Error, error
 
 #: Where librdkafka's own messages go, in place of stderr.
 LOGGER: Final = logging.getLogger("watersmeet.kafka")
+LOGGER.addHandler(logging.NullHandler())  # nothing on stderr unless the user wants it
 
 #: What every client has unless an option says otherwise.
 _COMMON: Final = {

@@ -17,6 +17,7 @@ _BUSY_S: Final = 0.02
 _IDLE_S: Final = 0.1
 #: The time for asking is at most this part of all time: a thousand partitions are asked for less often.
 _SHARE: Final = 8
+_LONGEST_S: Final = 2.0
 _QUIET_S: Final = 2.0
 #: How often everything else is asked for: partitions, ids, first offsets, open transactions.
 _WHOLE_S: Final = 1.0
@@ -160,9 +161,9 @@ class Cluster:
             self._news_at_s = began_s
         took_s = time.monotonic() - began_s
         base_s = _BUSY_S if began_s - self._news_at_s < _QUIET_S else _IDLE_S
-        self._pause_s = max(base_s, _SHARE * took_s)
+        self._pause_s = max(base_s, min(_SHARE * took_s, _LONGEST_S))
         if any(s.problem is not None for s in known.values()):
-            self._pause_s = max(self._pause_s, _RETRY_S)
+            self._pause_s = max(base_s, _RETRY_S)
             self._whole_at_s = 0.0
         with self._changed:
             for topic, state in known.items():

@@ -18,6 +18,7 @@ import pyarrow as pa
 from watersmeet.errors import error
 from watersmeet.formats.base import Messages
 from watersmeet.slices import MessageSlice
+from watersmeet.sources.base import Unavailable
 from watersmeet.sources.kafka.client import client_config, failure, is_unknown_topic, library
 from watersmeet.sources.kafka.options import KafkaOptions
 
@@ -26,7 +27,7 @@ _TAKE: Final = 20_000
 #: How many messages of a partition wait for the range that asks for them.
 _MOST_WAITING: Final = 200_000
 #: How long nothing comes before reading fails and is tried again.
-_PATIENCE_S: Final = 30.0
+_PATIENCE_S: Final = 10.0
 #: A consumer that keeps partitions of a topic has one fetch under way for each.
 _MOST_CONSUMERS: Final = 16
 
@@ -126,7 +127,7 @@ class TopicReader:
     def read(self, piece: MessageSlice) -> tuple[list[Messages], list[tuple[int, int]]]:
         """(the messages of a range, in batches; the ranges of offsets in it that expired before they could be read).
 
-        OSError if the brokers don't give them for now.
+        Unavailable if the brokers don't give them for now.
         """
         here = self._here.get(piece.partition)
         if here is None or here.begin != piece.begin:
@@ -154,7 +155,7 @@ class TopicReader:
             wait_s = min(0.1, wait_s * 2)
             here.upto = max(here.upto, self._position(piece.partition))
             if time.monotonic() - last_s > _PATIENCE_S:
-                raise OSError(
+                raise Unavailable(
                     f"the Kafka brokers at {self._servers} gave nothing of partition {piece.partition} of topic "
                     f"{self._topic} for {_PATIENCE_S:g} s"
                 )
@@ -265,7 +266,7 @@ class TopicReader:
             problem = cause.args[0]
             if is_unknown_topic(problem):
                 raise failure(problem, self._topic, self._servers) from cause
-            raise OSError(str(failure(problem, self._topic, self._servers))) from cause
+            raise Unavailable(failure(problem, self._topic, self._servers).message) from cause
         if found != topic_id:
             raise error(
                 "CONNECTOR_OPTION",

@@ -13,7 +13,7 @@ from watersmeet.formats.base import Decoder, Messages
 from watersmeet.formats.decoders import open_decoder
 from watersmeet.serialization import to_json
 from watersmeet.slices import JumpSlice, MessageSlice
-from watersmeet.sources.base import DeadLetterSink, SourceRows
+from watersmeet.sources.base import DeadLetterSink, SourceRows, Unavailable
 from watersmeet.sources.kafka.ranges import forget_reader, reader_of
 from watersmeet.sources.specs import KafkaSpec
 from watersmeet.types import Field, arrow_schema
@@ -37,7 +37,7 @@ def expect_messages(ranges: Sequence[MessageSlice], spec: KafkaSpec) -> None:
 def read_messages(
     piece: MessageSlice | JumpSlice, spec: KafkaSpec, columns: Sequence[Field], dead_letters: DeadLetterSink
 ) -> SourceRows:
-    """The rows of a slice. OSError if the brokers, or a schema registry, can't be reached for now."""
+    """The rows of a slice. Unavailable if the brokers, or a schema registry, can't be reached for now."""
     empty = arrow_schema(tuple(columns), positional=False).empty_table()
     if isinstance(piece, JumpSlice):
         for partition, begin, end in piece.offsets:
@@ -55,7 +55,10 @@ def read_messages(
     decoder = _decoder(spec)
     tables, diffs = [empty], []
     for batch in batches:
-        decoded = decoder.decode(batch)
+        try:
+            decoded = decoder.decode(batch)
+        except OSError as cause:
+            raise Unavailable(str(cause)) from cause
         _set_aside(batch, [u.place for u in decoded.unreadable], [u.reason for u in decoded.unreadable], dead_letters)
         tables.append(decoded.table.select(empty.column_names))
         diffs.append(np.ones(len(decoded.places), np.int64) if decoded.diff is None else decoded.diff)

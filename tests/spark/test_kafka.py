@@ -1,0 +1,93 @@
+"""Kafka sources on Spark: brokers that die, workers that die, restarts of the database."""
+
+import json
+import time
+
+import pytest
+from confluent_kafka import Producer
+
+import watersmeet
+from watersmeet.sources.kafka.source import KafkaSource
+
+pytestmark = pytest.mark.spark
+
+SOURCE = """CREATE SOURCE {name} (k bigint, v bigint)
+    WITH (connector = 'kafka', topic = '{topic}', properties.bootstrap.server = '{servers}')"""
+
+
+def produce(broker, topic, rows, partitions=1):
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 5})
+    for k, v in rows:
+        producer.produce(topic, json.dumps({"k": k, "v": v}).encode(), partition=k % partitions)
+    producer.flush(30)
+
+
+def eventually(cursor, query, wanted, seconds=60):
+    until = time.monotonic() + seconds
+    while True:
+        cursor.execute(query)
+        found = cursor.fetchall()
+        if found == wanted or time.monotonic() > until:
+            assert found == wanted
+            return
+        time.sleep(0.1)
+
+
+def test_two_topics_are_joined_and_go_on_after_a_restart(broker, topic, tmp_path):
+    left, right = topic(partitions=2), topic(partitions=3)
+    query = "SELECT count(*), sum(l.v * r.v) FROM l JOIN r ON l.k = r.k"
+    produce(broker, left, [(k, k + 1) for k in range(4000)], 2)
+    produce(broker, right, [(k, k + 2) for k in range(0, 6000, 2)], 3)
+    with watersmeet.connect(tmp_path / "db", parallelism=2) as connection:
+        cursor = connection.cursor()
+        for name, named in (("l", left), ("r", right)):
+            cursor.execute(SOURCE.format(name=name, topic=named, servers=broker.bootstrap))
+        cursor.execute("CREATE MATERIALIZED VIEW joined AS SELECT l.k, l.v AS lv, r.v AS rv FROM l JOIN r ON l.k = r.k")
+        cursor.execute("FLUSH")
+        cursor.execute("SELECT count(*), sum(lv * rv) FROM joined")
+        assert cursor.fetchall() == [(2000, sum((k + 1) * (k + 2) for k in range(0, 4000, 2)))]
+    produce(broker, left, [(k, k + 1) for k in range(4000, 6000)], 2)
+    with watersmeet.connect(tmp_path / "db", parallelism=2) as connection:
+        cursor = connection.cursor()
+        cursor.execute("FLUSH")
+        cursor.execute("SELECT count(*), sum(lv * rv) FROM joined")
+        assert cursor.fetchall() == [(3000, sum((k + 1) * (k + 2) for k in range(0, 6000, 2)))]
+        cursor.execute(f"CREATE MATERIALIZED VIEW again AS {query}")  # reads both topics from their beginning
+        cursor.execute("FLUSH")
+        cursor.execute("SELECT * FROM again")
+        assert cursor.fetchall() == [(3000, sum((k + 1) * (k + 2) for k in range(0, 6000, 2)))]
+
+
+def test_a_broker_that_dies_stops_its_source_alone(own_broker, tmp_path, monkeypatch):
+    """It dies between the plan of an epoch, which names its messages, and the task that reads them."""
+    own_broker.create_topic("t")
+    killed = []
+    poll = KafkaSource.poll
+
+    def killing(self, *arguments, **options):
+        found = poll(self, *arguments, **options)
+        if found.slices and not killed:
+            killed.append(True)
+            own_broker.kill()
+        return found
+
+    with watersmeet.connect(tmp_path / "db", parallelism=1) as connection:
+        cursor = connection.cursor()
+        cursor.execute("CREATE TABLE beside (i int)")
+        cursor.execute("CREATE MATERIALIZED VIEW b AS SELECT count(*) AS n FROM beside")
+        cursor.execute(SOURCE.format(name="s", topic="t", servers=own_broker.bootstrap))
+        cursor.execute("CREATE MATERIALIZED VIEW v AS SELECT sum(v) AS total FROM s")
+        cursor.execute("FLUSH")
+        monkeypatch.setattr(KafkaSource, "poll", killing)
+        produce(own_broker, "t", [(k, k) for k in range(100)])
+        eventually(cursor, "SELECT count(*) FROM b", [(1,)])
+        until = time.monotonic() + 60
+        while not killed and time.monotonic() < until:
+            time.sleep(0.05)
+        cursor.execute("INSERT INTO beside VALUES (1), (2)")
+        eventually(cursor, "SELECT n FROM b", [(2,)])
+        assert connection.status()["state"] == "running"
+        own_broker.start()
+        eventually(cursor, "SELECT total FROM v", [(sum(range(100)),)])
+        produce(own_broker, "t", [(k, k) for k in range(100, 200)])
+        eventually(cursor, "SELECT total FROM v", [(sum(range(200)),)])
