@@ -8,6 +8,7 @@ from watersmeet.catalog import Encoding, MessageFormat
 from watersmeet.errors import error
 from watersmeet.formats.avropayloads import AvroReader
 from watersmeet.formats.avroschema import Node, read_schema
+from watersmeet.formats.csvpayloads import CsvReader
 from watersmeet.formats.debezium import AvroEnvelopeReader, EnvelopeReader, JsonEnvelopeKeyReader, JsonEnvelopeReader
 from watersmeet.formats.jsonpayloads import JsonKeyReader, JsonReader, message_rules
 from watersmeet.formats.payloads import PayloadReader, option_error
@@ -25,6 +26,8 @@ def open_value_reader(fields: Sequence[Field], form: MessageFormat) -> PayloadRe
         return JsonReader(fields, message_rules(form.options), many_rows=form.many_rows, framed=framed)
     if encoding == "avro":
         return _avro_reader(fields, form, whole=False)
+    if encoding in ("csv", "tsv"):
+        return CsvReader(fields, form.options, tabs=encoding == "tsv", many_rows=form.many_rows)
     if encoding in ("bytes", "string", "int", "long"):
         return ScalarReader(fields, encoding)
     raise _unknown(encoding)

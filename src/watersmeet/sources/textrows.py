@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.csv as pacsv
 
 from watersmeet.errors import Error
 from watersmeet.formats.convert import convert, json_objects
 from watersmeet.formats.csvscan import RowIndex
+from watersmeet.formats.csvtable import csv_table
 from watersmeet.formats.scalars import Converted
 from watersmeet.sources.base import DeadLetterSink, SourceRows
 from watersmeet.sources.cutting import text_rows
@@ -110,7 +110,15 @@ class TextReader:
         places = self._places[0]
         width = len(self.header) if self.header is not None else len(self.fields)
         data, rows = text.well_formed(problems)
-        table, wrong = _parse(data, width, [places[f.name] for f in self._present], self.options, b"\n" in text.quoted)
+        table, wrong = csv_table(
+            data,
+            width,
+            [places[f.name] for f in self._present],
+            delimiter=self.options.delimiter,
+            quote=self.options.quote,
+            null=self.options.null,
+            newlines=b"\n" in text.quoted,
+        )
         if rows is None and (wrong or text.has_blank or text.quoted):
             rows = np.arange(len(text.index), dtype=np.int64)
         if rows is None:
@@ -264,44 +272,6 @@ def _is_utf8(data: bytes) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
-
-
-def _parse(
-    data: bytes, width: int, include: Sequence[int], options: FileOptions, newlines: bool
-) -> tuple[pa.Table, list[tuple[int, int]]]:
-    """(the columns `include` as strings, (number, fields) of the rows without `width` fields)."""
-    names = [f"f{i}" for i in range(width)]
-    # Arrow reads no row of no column: the first one stands for the number of rows.
-    included = [names[i] for i in include] or names[:1]
-    if not data:
-        return pa.table({n: pa.array([], pa.string()) for n in included}), []
-    wrong: list[tuple[int, int]] = []
-
-    def skip(row: Any) -> str:
-        wrong.append((row.number - 1, row.actual_columns))
-        return "skip"
-
-    table = pacsv.read_csv(
-        pa.BufferReader(data),
-        read_options=pacsv.ReadOptions(use_threads=False, block_size=len(data) + 1, column_names=names),
-        parse_options=pacsv.ParseOptions(
-            delimiter=options.delimiter,
-            quote_char=options.quote or False,
-            double_quote=bool(options.quote),
-            newlines_in_values=newlines,
-            ignore_empty_lines=False,
-            invalid_row_handler=skip,
-        ),
-        convert_options=pacsv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()),
-            include_columns=included,
-            check_utf8=False,
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-            null_values=[options.null],
-        ),
-    )
-    return table, wrong
 
 
 def _flat(column: pa.ChunkedArray) -> pa.Array:
