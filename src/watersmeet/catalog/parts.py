@@ -28,10 +28,15 @@ RECORD_TIME: Final = "@time"
 TOMBSTONE: Final = "@deleted"
 #: In records that are written to a topic: NULL stands for the whole value, a tombstone.
 VALUE_FACET: Final = "_value"
-#: What Kafka knows of a record: only its time can be read.
+#: What Kafka knows of a record beside its key and value.
 META_FACET: Final = "_meta"
 #: In topics that a processor writes: by which the records are ordered.
 RECORD_NUMBER: Final = "@offset"
+
+#: In topics of Kafka: the partition of a record, its offset there, and its headers.
+RECORD_PARTITION: Final = "_meta.partition"
+RECORD_OFFSET: Final = "_meta.offset"
+RECORD_HEADERS: Final = "_meta.headers"
 
 #: The schema that is always there and that all dialects start in; each has its own name for it (`Semantics.schema`).
 COMMON_SCHEMA: Final = "public"
@@ -70,7 +75,8 @@ class Topic:
     """What a topic is beside its columns: the formats of its key and its value, its number of partitions.
 
     key_format: None for a key that was computed (ON expressions and key change). required: the fields that no record
-    with a value leaves out. compacted: its records are the changes of a table, of each key the newest.
+    with a value leaves out. compacted: its records are the changes of a table, of each key the newest. target: of one
+    that a processor writes to Kafka, the options of the connector by which its records get there.
     """
 
     key_format: str | None
@@ -78,6 +84,7 @@ class Topic:
     partitions: int
     required: tuple[str, ...] = ()
     compacted: bool = False
+    target: dict[str, str] = field(default_factory=dict)
 
     def renamed(self, names: Mapping[str, str]) -> Topic:
         """The same, of columns that are called so now; without those that are not there."""

@@ -10,7 +10,10 @@ from watersmeet.catalog.parts import (
     COMMON_SCHEMA,
     KEY_COLUMN,
     MOST_JOIN_ROWS,
+    RECORD_HEADERS,
     RECORD_NUMBER,
+    RECORD_OFFSET,
+    RECORD_PARTITION,
     TOMBSTONE,
     VALUE_FACET,
     Dictionary,
@@ -29,6 +32,9 @@ from watersmeet.watermarks import Term, Watermark
 #: Marks a field that names columns, so that they can be renamed: a tuple of names, a dict by name, or a part of a
 #: relation that has a method `renamed`.
 NAMES_COLUMNS: Final = {"names_columns": True}
+
+#: The columns of a topic that no statement writes.
+_METADATA: Final = (TOMBSTONE, RECORD_NUMBER, VALUE_FACET, RECORD_PARTITION, RECORD_OFFSET, RECORD_HEADERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +218,13 @@ class Relation:
     @property
     def written(self) -> Schema:
         """The columns whose values a row without column list has: not those that are filled by themselves."""
-        own = (TOMBSTONE, RECORD_NUMBER, VALUE_FACET) if self.topic is not None else ()
+        own = _METADATA if self.topic is not None else ()
         return tuple(c for c in self.columns if self.defaults.get(c.name) != ARRIVAL and c.name not in own)
+
+    @property
+    def given(self) -> Schema:
+        """The columns whose values its connector gives."""
+        return self.written
 
     @property
     def delivered(self) -> Schema:

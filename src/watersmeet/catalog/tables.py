@@ -5,9 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from watersmeet.catalog.parts import RECORD_NUMBER, Dictionary, EventTime, External, MessageFormat, StreamMode, Topic
+from watersmeet.catalog.parts import (
+    KEY_COLUMN,
+    RECORD_NUMBER,
+    Dictionary,
+    EventTime,
+    External,
+    MessageFormat,
+    StreamMode,
+    Topic,
+)
 from watersmeet.catalog.relations import NAMES_COLUMNS, Relation
 from watersmeet.catalog.words import Words
+from watersmeet.types import Schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +71,9 @@ class Stream(Table):
 
 @dataclass(frozen=True, slots=True)
 class TopicTable(Table):
-    """A topic that INSERT writes, or that a processor has written."""
+    """A topic that INSERT writes, or that a processor has written. With a connector it is a topic of Kafka: its rows
+    are the records there, whoever wrote them.
+    """
 
     words: ClassVar[Words] = Words(
         "topic", show=("topics", "tables"), show_create=("topic", "table", "stream"), drop=("table", "topic")
@@ -72,8 +84,22 @@ class TopicTable(Table):
     topic: Topic = field(kw_only=True, metadata=NAMES_COLUMNS)
 
     @property
+    def given(self) -> Schema:
+        """Of a topic of Kafka all columns: a record has its own time."""
+        return self.columns
+
+    @property
+    def always_there(self) -> tuple[str, ...]:
+        """Of a topic of Kafka, which others write, too, only the key, unless it may be NULL."""
+        if not self.connector:
+            return (*self.topic.required, KEY_COLUMN)
+        return tuple(c.name for c in self.columns if c.name == KEY_COLUMN and not c.nullable)
+
+    @property
     def written_by(self) -> str:
-        """INSERT, or a processor that was stopped."""
+        """INSERT, or a processor that was stopped; Kafka, of which anybody may be a producer."""
+        if self.connector:
+            return "Kafka"
         return "stopped processor" if RECORD_NUMBER in [c.name for c in self.columns] else "INSERT"
 
 

@@ -5,10 +5,12 @@ The binder and the session ask it, and nothing else, so that `if dialect ==` sta
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from watersmeet.catalog import COMMON_SCHEMA, DropWord
+from watersmeet.formats.valuetexts import LENSES_JSON
 
 #: What becomes of a name without quotes.
 Folding = Literal["lower", "upper", "none"]
@@ -34,6 +36,7 @@ class Semantics:
     changes_topics: what becomes of a topic's rows: they are changed as `rows` of any table, or are `records` that stay:
     DELETE writes tombstones, UPDATE is refused, and a query that runs gives the changes.
     processors_have_settings: whether SET with a dotted name is of a processor.
+    message_options: how values are written in messages whose statement does not say it (`MessageFormat.options`).
     row_order: by what first_value, last_value, lag and their kin go where no ORDER BY says it: nothing of the rows but
     their values; the order of arrival; ROWTIME, and of equal ones arrival.
     """
@@ -50,6 +53,7 @@ class Semantics:
     changes_topics: Literal["rows", "records"] = "rows"
     processors_have_settings: bool = False
     row_order: Literal["none", "arrival", "rowtime"] = "none"
+    message_options: Mapping[str, str] = field(default_factory=dict)
 
 
 RISINGWAVE: Final = Semantics()
@@ -69,7 +73,12 @@ TIMEPLUS: Final = Semantics(
 
 #: Lenses, "Joins", "Matching expression (ON)", "Streams and tables"; rulings D-004-04 and D-004-10.
 LENSES: Final = Semantics(
-    folding="none", unnamed="text", tables="read", changes_topics="records", processors_have_settings=True
+    folding="none",
+    unnamed="text",
+    tables="read",
+    changes_topics="records",
+    processors_have_settings=True,
+    message_options=LENSES_JSON,
 )
 
 #: SQLstream, "JOIN clause"; rulings D-001-16, D-001-21.

@@ -215,8 +215,8 @@ class CreateDictionary(CreateRelation):
 class CreateTopic(CreateRelation):
     """Lenses' `CREATE TABLE topic (_key type, field type, …) FORMAT (key, value) PROPERTIES (…)`.
 
-    columns: `_key` and the fields, as they are declared. idle_us: after how long without records it no longer holds
-    back others. notices: what of it has no effect.
+    columns: `_key` and the fields, as they are declared. compacted: whether Kafka keeps the last record of each key
+    alone. idle_us: after how long without records it no longer holds back others. None: as the settings say.
     """
 
     makes: ClassVar[type[Relation]] = TopicTable
@@ -224,8 +224,9 @@ class CreateTopic(CreateRelation):
     key_format: str
     value_format: str
     partitions: int | None = None
+    replication: int | None = None
+    compacted: bool | None = None
     idle_us: int | None = None
-    notices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,10 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 VariableKind = Literal["boolean", "integer", "text", "interval"]
+
+#: What Kafka itself knows of a topic: its configuration, by Kafka's names.
+TOPIC_CONFIGURATION: Final = (
+    "cleanup.policy",
+    "compression.type",
+    "delete.retention.ms",
+    "max.compaction.lag.ms",
+    "max.message.bytes",
+    "message.timestamp.type",
+    "min.compaction.lag.ms",
+    "min.insync.replicas",
+    "retention.bytes",
+    "retention.ms",
+    "segment.bytes",
+    "segment.ms",
+)
+
+#: Settings of the client, by the names of librdkafka.
+KAFKA_PROPERTIES: Final = (
+    "bootstrap.servers",
+    "security.protocol",
+    "sasl.mechanism",
+    "sasl.username",
+    "sasl.password",
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +41,9 @@ class Variable:
     """One variable. `choices`: the values of a text variable, lower case; empty for any. `least`: of an integer.
 
     effect: False for one that is accepted, because scripts set it, and says so in a notice: the results are the same,
-    only the way in which `system` gets them would differ. system: that of one without effect.
+    only the way in which `system` gets them would differ. system: that of one without effect. of_one: of a default for
+    objects `a.b.property`, the prefix of variables for one of them: `of_one` + name + `.property`. secret: SHOW ALL
+    does not show it.
     """
 
     name: str
@@ -24,6 +54,16 @@ class Variable:
     choices: tuple[str, ...] = ()
     least: int | None = None
     system: str = ""
+    of_one: str = ""
+    secret: bool = False
+
+    def named(self, name: str) -> Variable | None:
+        """The variable of one object, in lower case, if `name` is one of those that this is the default for."""
+        behind = f".{self.name.removeprefix(f'defaults.{self.of_one}')}"
+        is_one = self.of_one and name.startswith(self.of_one) and name.endswith(behind)
+        if not is_one or len(name) <= len(self.of_one) + len(behind):
+            return None
+        return replace(self, name=name, default="", of_one="")
 
 
 def flag(name: str, default: bool, description: str, effect: bool = False, system: str = "") -> Variable:

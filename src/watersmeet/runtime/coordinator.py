@@ -355,7 +355,7 @@ class Coordinator:
     def _spec(self, piece: Slice, circuit: Circuit, known: Mapping[str, Relation]) -> InputSpec:
         relation_id = piece.relation
         if isinstance(piece, SourceSlice):
-            arrivals = tuple(c.name for c in known[relation_id].columns if c not in known[relation_id].written)
+            arrivals = tuple(c.name for c in known[relation_id].columns if c not in known[relation_id].given)
             return InputSpec(source=self.inputs.sources[relation_id].spec(), arrivals=arrivals)
         columns = next((s.schema for s in circuit.sinks if s.relation_id == relation_id), None)
         return InputSpec(_fills(piece, known), columns or known[relation_id].columns)

@@ -29,7 +29,7 @@ CONNECTORS: Final[dict[str, Callable[[Relation], Source]]] = {
 
 
 def open_source(relation: Relation) -> Source:
-    """The source of `relation`, which gives all columns that are `written`.
+    """The source of `relation`, which gives all columns that are `given`.
 
     CONNECTOR_OPTION for options or columns that can't work.
     """
@@ -40,7 +40,7 @@ def open_source(relation: Relation) -> Source:
             f'there is no connector "{name}"',
             hint=did_you_mean(name, CONNECTORS) or "There are " + ", ".join(sorted(CONNECTORS)) + ".",
         )
-    return make(replace(relation, columns=relation.written))
+    return make(replace(relation, columns=relation.given))
 
 
 def check_connector(relation: Made) -> Made:

@@ -203,13 +203,13 @@ def test_properties_and_settings_without_effect_say_so():
         for sql in (
             "CREATE TABLE a (id int) FORMAT (INT, JSON) PROPERTIES (compacted=true, replication=3)",
             "CREATE TABLE b (id int) FORMAT (INT, JSON) PROPERTIES (compacted=false, partitions=3)",
-            "SET defaults.topic.replication=3",
+            "SET processing.guarantee='exactly_once'",
         )
     ]
     assert [[n.split(":")[0] for n in notices] for notices in told] == [
         ["compacted has no effect", "replication has no effect"],
         [],
-        ["defaults.topic.replication has no effect"],
+        ["processing.guarantee has no effect"],
     ]
     assert "Lenses" in told[2][0]
     connection.close()

@@ -17,27 +17,23 @@ from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.types import BIGINT, INTEGER, VARCHAR, Field
 
-#: Formats that a key or a value may be stored in. Only their names matter here: joined keys have to have the same
-#: (LS-31).
+#: Formats that a key or a value may be stored in. Of topics in the database only their names matter: joined keys have
+#: to have the same (LS-31).
 FORMATS: Final = ("AVRO", "JSON", "STRING", "INT", "LONG", "BYTES", "CSV", "XML", "PROTOBUF")
 #: The types of keys that are declared by their format alone.
 _KEY_TYPES: Final = {"STRING": VARCHAR, "INT": INTEGER, "LONG": BIGINT}
 #: The property of a topic that is silent for so long: it holds nobody back any more.
 IDLE_TIMEOUT: Final = "watermark_idle_timeout"
-#: What a topic says of properties that change nothing.
-_REPLICATION: Final = "replication has no effect: a topic is in the database, once"
-_COMPACTED: Final = (
-    "compacted has no effect: a topic keeps all its records, and as a table it has the last one of each key"
-)
 
 
 @dataclass(frozen=True)
 class _Properties:
-    """PROPERTIES of a topic. partitions, idle_us: None if it says nothing of them. notices: what has no effect."""
+    """PROPERTIES of a topic; None for those that are not there."""
 
     partitions: int | None = None
+    replication: int | None = None
+    compacted: bool | None = None
     idle_us: int | None = None
-    notices: tuple[str, ...] = ()
 
 
 def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:  # noqa: ARG001 - the signature of all dialects
@@ -96,8 +92,9 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
         key_format=key_format,
         value_format=value_format,
         partitions=properties.partitions,
+        replication=properties.replication,
+        compacted=properties.compacted,
         idle_us=properties.idle_us,
-        notices=properties.notices,
     )
 
 
@@ -188,14 +185,13 @@ def _properties(cursor: Cursor) -> _Properties:
         elif name == IDLE_TIMEOUT:
             found = replace(found, idle_us=_timeout(value, cursor, place))
         elif name == "replication":
-            _number(value, "copies", cursor, place)
-            found = replace(found, notices=(*found.notices, _REPLICATION))
+            found = replace(found, replication=_number(value, "copies", cursor, place))
         elif name == "compacted":
             if value.lower() not in ("true", "false"):
                 raise error(
                     "INVALID_PARAMETER", f'compacted is true or false, not "{value}"', sql=cursor.text, span=place
                 )
-            found = replace(found, notices=(*found.notices, _COMPACTED) if value.lower() == "true" else found.notices)
+            found = replace(found, compacted=value.lower() == "true")
         else:
             raise not_supported(
                 f"property {name} of a topic",

@@ -14,7 +14,16 @@ from sqlglot.dialects.postgres import Postgres as Base
 from sqlglot.parser import Parser as AnyParser
 from sqlglot.tokens import Token, TokenType
 
-from watersmeet.catalog import KEY_COLUMN, META_FACET, RECORD_TIME, TOMBSTONE, VALUE_FACET
+from watersmeet.catalog import (
+    KEY_COLUMN,
+    META_FACET,
+    RECORD_HEADERS,
+    RECORD_OFFSET,
+    RECORD_PARTITION,
+    RECORD_TIME,
+    TOMBSTONE,
+    VALUE_FACET,
+)
 from watersmeet.dialects.lenses.nodes import RecordSelect, RecordTable, WithinComma, WithinJoin
 from watersmeet.dialects.marking import SPECIAL_SYNTAX, Marking
 from watersmeet.dialects.nodes import ColumnPath, CommaJoin, adapt, name_item, retyped, text_of
@@ -26,6 +35,8 @@ from watersmeet.units import ABBREVIATED
 
 _UNITS: Final = {short: f"{unit}s" for short, unit in ABBREVIATED.items() if short != "us"}
 _FACETS: Final = (KEY_COLUMN, VALUE_FACET, META_FACET)
+#: Fields of `_meta` that records of Kafka have.
+_OF_KAFKA: Final = {"offset": RECORD_OFFSET, "partition": RECORD_PARTITION}
 _NATURES: Final = ("STREAM", "TABLE")
 
 
@@ -154,7 +165,7 @@ def _adapt(tree: exp.Expression, sql: str) -> None:
         if isinstance(node, exp.Identifier):
             node.set("quoted", True)
         elif isinstance(node, exp.Anonymous):
-            _adapt_call(node)
+            _adapt_call(node, sql)
         elif isinstance(node, exp.Bracket):
             _adapt_selection(node, sql)
         elif isinstance(node, exp.Insert) and node.args.get("with_"):
@@ -223,15 +234,18 @@ def _read_facet(node: exp.Column, sql: str) -> None:
     else:
         first, last = own_place(facet), own_place(node.this)
         span = None if first is None else Span(first.start, (last or first).end)
-        if node.name.lower() in ("offset", "partition"):
+        if node.name.lower() not in _OF_KAFKA:
             raise error(
-                "FEATURE_NOT_SUPPORTED",
-                f"_meta.{node.name} is not supported",
+                "UNDEFINED_COLUMN",
+                f"_meta has no field {node.name}",
                 sql=sql,
                 span=span,
-                hint="Records have no partition or offset here; _meta.timestamp is their time.",
+                hint="It has timestamp and, in topics of Kafka, partition and offset.",
             )
-        raise error("UNDEFINED_COLUMN", f"_meta has no field {node.name}", sql=sql, span=span, hint="It has timestamp.")
+        node.set("title", node.name.lower())
+        node.set("this", exp.to_identifier(_OF_KAFKA[node.name.lower()], quoted=True))
+        set_place(node.this, own_place(facet))
+        node.set("table", source)
     node.set("db", None)
 
 
@@ -274,13 +288,36 @@ def _adapt_selection(node: exp.Bracket, sql: str) -> None:
         place.replace(exp.Add(this=exp.paren(place.copy()), expression=exp.Literal.number(1)))
 
 
-def _adapt_call(node: exp.Anonymous) -> None:
-    """`len(s)`, `sizeof(array)`, and `substr(s, n)`, which is the text after the first n characters (LS-17, D-004-06).
+def _read_header(node: exp.Anonymous, sql: str) -> None:
+    """`HEADERASSTRING("name")`: the text of the last header of a record with that name, NULL without one.
+
+    SYNTAX_ERROR for anything but a text.
+    """
+    arguments = node.expressions
+    if len(arguments) != 1 or not isinstance(arguments[0], exp.Literal) or not arguments[0].is_string:
+        raise error(
+            "SYNTAX_ERROR",
+            "HEADERASSTRING takes the name of a header",
+            sql=sql,
+            span=place_of(node),
+            hint='Write HEADERASSTRING("name").',
+        )
+    headers = exp.column(exp.to_identifier(RECORD_HEADERS, quoted=True))
+    made = exp.JSONExtractScalar(this=headers, expression=arguments[0].copy())
+    set_place(made, own_place(node))
+    node.replace(made)
+
+
+def _adapt_call(node: exp.Anonymous, sql: str) -> None:
+    """`HEADERASSTRING("name")`, `len(s)`, `sizeof(array)`, and `substr(s, n)`, which is the text after the first n
+    characters (LS-17, D-004-06).
 
     Trees remember what was written.
     """
     name, arguments = str(node.this).lower(), node.expressions
-    if name == "len":
+    if name == "headerasstring":
+        _read_header(node, sql)
+    elif name == "len":
         adapt(node, text_of(node))
         node.set("this", "length")
     elif name == "sizeof":

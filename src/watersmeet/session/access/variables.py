@@ -91,7 +91,10 @@ class Variables:
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Name, value and description of all variables, sorted by name."""
-        return [(v.name, self.get(v.name), v.description) for v in variables().values()]
+        return [
+            (v.name, "***" if v.secret and self.get(v.name) else self.get(v.name), v.description)
+            for v in variables().values()
+        ]
 
 
 def find(name: str) -> Variable:
@@ -102,6 +105,9 @@ def find(name: str) -> Variable:
     for candidate in (lowered, lowered.removeprefix("rw_")):
         if candidate in known:
             return known[candidate]
+        own = next((v for d in known.values() if (v := d.named(candidate)) is not None), None)
+        if own is not None:
+            return own
     raise error(
         "UNDEFINED_OBJECT",
         f'unknown session variable "{name}"',

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -60,6 +60,7 @@ def connect(
     tick_seconds: float = 1.0,
     file_permissions: FilePermissions = "private",
     allow_files: bool = True,
+    kafka: Mapping[str, str] | None = None,
 ) -> Connection:
     """Open a database and give a connection to it.
 
@@ -83,10 +84,16 @@ def connect(
         dictionaries with a path. Close it (FILES_NOT_ALLOWED) to those who may query but not look around. What exists
         already goes on.
 
+    kafka: the connection to Kafka that topics of Lenses get: the settings `kafka.*` without that prefix, such as
+        {"bootstrap.servers": "host:9092"}. Each topic keeps its own; SET changes it for topics created afterwards.
+
     Raises DATABASE_IN_USE if another process has it open for writing, DATABASE_FORMAT for a path that
     holds something else or a newer database, PARALLELISM_MISMATCH, RUNTIME_UNAVAILABLE without a usable Java.
     """
+    variables = Variables(dialect)
     language_named(dialect)
+    for name, value in (kafka or {}).items():
+        variables.set(f"kafka.{name}", value)
     if runtime not in _RUNTIMES:
         raise error("INVALID_PARAMETER", f'unknown runtime "{runtime}"', hint="The runtimes are spark and inprocess.")
     if read_only and path is None:
@@ -115,7 +122,7 @@ def connect(
         except BaseException:
             database.close()
             raise
-    return Connection(Session(database, Variables(dialect), replace_connectors))
+    return Connection(Session(database, variables, replace_connectors))
 
 
 class Connection:

@@ -19,7 +19,7 @@ from watersmeet.session.access.context import Session
 from watersmeet.session.access.reading import conformed
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.rows import omitted
-from watersmeet.session.statements.dml import insert_rows, insert_targets, writable
+from watersmeet.session.statements.dml import insert_rows, insert_targets, produce_rows, writable
 from watersmeet.types import VARCHAR, Field, SqlType, arrow_schema
 
 #: Python types whose values Arrow converts just as SQL would.
@@ -74,7 +74,9 @@ def insert_many(session: Session, text: str, rows: Sequence[Sequence[Any]]) -> R
         missing = [c for c in relation.columns if c.name not in given]
         given |= _omitted(session, relation, missing, len(rows))
         incoming = pa.Table.from_arrays([given[f.name] for f in schema], schema=schema)
-        return insert_rows(session, relation, incoming, statement)
+        if not relation.connector:
+            return insert_rows(session, relation, incoming, statement)
+    return produce_rows(session, relation, incoming, statement)
 
 
 def _parameters(query: exp.Expression) -> list[int] | None:

@@ -21,10 +21,11 @@ from watersmeet.catalog import (
 )
 from watersmeet.database.transaction import Change
 from watersmeet.dialects.statements import Delete, Insert, Name, Statement, Update
-from watersmeet.errors import error
+from watersmeet.errors import Error, error
 from watersmeet.session.access.assignment import Target, assignable, check_types, named_targets, typed_query
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.session.access.ordering import in_order
+from watersmeet.session.access.producing import produce
 from watersmeet.session.access.reading import (
     Bounded,
     bounded,
@@ -50,10 +51,17 @@ def insert(session: Session, statement: Insert) -> Result:
     with session.database.guard:
         made = _bound_insert(session, statement)
         if not made.query.depends_on:
-            return _insert(session, made, statement)
-    refresh_read(session, made.query.depends_on)  # not under the guard: upkeep takes it behind the locks of this
-    with session.database.guard:
-        return _insert(session, _bound_insert(session, statement), statement)
+            rows = _incoming(session, made, statement)
+            if not made.relation.connector:
+                return insert_rows(session, made.relation, rows, statement)
+    if made.query.depends_on:
+        refresh_read(session, made.query.depends_on)  # not under the guard: upkeep takes it behind the locks of this
+        with session.database.guard:
+            made = _bound_insert(session, statement)
+            rows = _incoming(session, made, statement)
+            if not made.relation.connector:
+                return insert_rows(session, made.relation, rows, statement)
+    return produce_rows(session, made.relation, rows, statement)
 
 
 @dataclass(frozen=True)
@@ -90,15 +98,15 @@ def _bound_insert(session: Session, statement: Insert) -> _Bound:
     return _Bound(relation, target, targets, query)
 
 
-def _insert(session: Session, made: _Bound, statement: Insert) -> Result:
+def _incoming(session: Session, made: _Bound, statement: Insert) -> pa.Table:
+    """The rows that an INSERT gives."""
     relation, target, targets, query = made.relation, made.target, made.targets, made.query
     if not statement.columns:
         targets = targets[: len(query.columns)] or targets
     _check_width(len(query.columns), len(targets), statement)
     check_types(query.columns, targets, statement)
     target = target if VALUE_FACET in [t.column.name for t in targets] or relation.topic is None else relation
-    incoming = fetch(session, assignable(query, targets, target, session.database.clock.now_us()), newest=True)
-    return insert_rows(session, relation, incoming, statement)
+    return fetch(session, assignable(query, targets, target, session.database.clock.now_us()), newest=True)
 
 
 def insert_rows(session: Session, relation: Relation, incoming: pa.Table, statement: Insert) -> Result:
@@ -110,6 +118,31 @@ def insert_rows(session: Session, relation: Relation, incoming: pa.Table, statem
     result = _result("INSERT", session, relation, None, statement.returning, rows, statement)
     apply(session, relation, upserted(session, relation, incoming), rejected=rejected)
     return result
+
+
+def produce_rows(session: Session, relation: Relation, incoming: pa.Table, statement: Insert) -> Result:
+    """Writes rows, which have the relation's columns, to its topic of Kafka: they are there when this returns, and come
+    from there with the next epoch. The caller does not hold the guard: brokers take their time.
+
+    TRANSACTION_STATE inside of a transaction, FEATURE_NOT_SUPPORTED for RETURNING.
+    """
+    session.require_no_transaction("INSERT into a topic of Kafka")
+    if statement.returning is not None:
+        raise error_at(
+            statement,
+            statement.span,
+            "FEATURE_NOT_SUPPORTED",
+            "RETURNING of an INSERT into a topic of Kafka is not supported",
+        )
+    incoming = as_kept(relation, settled(relation, incoming, statement))
+    check_rows(relation, incoming, statement)
+    rows = incoming.select([c.name for c in relation.columns])
+    try:
+        produce(relation, rows, session.database.clock.now_us())
+    except Error as err:
+        err.sql, err.span = statement.text, err.span or statement.table.span
+        raise
+    return Result("INSERT", rowcount=rows.num_rows)
 
 
 def delete(session: Session, statement: Delete) -> Result:
@@ -208,7 +241,7 @@ def writable(session: Session, name: Name, statement: Statement, what: str, *, c
             f'can\'t {what} {relation.what} "{relation.name}"',
             detail="Only tables are changed by statements.",
         )
-    if relation.connector:
+    if relation.connector and relation.topic is None:
         raise error_at(
             statement,
             name.span,

@@ -9,6 +9,7 @@ from watersmeet.dialects.statements import (
 )
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.session.access.definitions import kind_word, named, remove, with_dependents
+from watersmeet.session.access.kafkatopics import drop_topics
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.words import is_called, used_instead
 
@@ -20,7 +21,9 @@ def drop(session: Session, statement: Drop) -> Result:
     found = [r for name in statement.names if (r := _dropped(session, name, statement)) is not None]
     ids = with_dependents(session, found, statement, cascade=statement.cascade)
     if ids:
+        gone = [session.catalog.relations[i] for i in ids]
         remove(session, ids)
+        drop_topics(session, gone)
     return Result(command)
 
 

@@ -8,6 +8,7 @@ from watersmeet.catalog import Relation, SqlFunction
 from watersmeet.dialects.statements import CreateSchema, DropSchema
 from watersmeet.session.access.context import Session, error_at, sentence
 from watersmeet.session.access.definitions import remove, with_dependents
+from watersmeet.session.access.kafkatopics import drop_topics
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.schemas import make_schema, schemas_of
 from watersmeet.session.access.transactions import own_transaction
@@ -46,7 +47,9 @@ def drop_schema(session: Session, statement: DropSchema) -> Result:
     with own_transaction(session):
         ids = with_dependents(session, relations, statement, cascade=True)
         if ids:
+            gone = [session.catalog.relations[i] for i in ids]
             remove(session, ids)
+            drop_topics(session, gone)
         drop_functions(session, functions, statement, cascade=True)
         session.put_schemas(tuple(s for s in session.catalog.schemas if s not in schemas))
     return Result(command)

@@ -20,6 +20,9 @@ from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.catalog import (
     ARRIVAL,
     KEY_COLUMN,
+    RECORD_HEADERS,
+    RECORD_OFFSET,
+    RECORD_PARTITION,
     RECORD_TIME,
     TOMBSTONE,
     EventTime,
@@ -31,26 +34,67 @@ from watersmeet.catalog import (
     turned_into,
 )
 from watersmeet.dialects.statements import CreateProcessor, CreateTopic, Name, StopProcessor
+from watersmeet.errors import Error
+from watersmeet.formats.decoders import open_decoder
+from watersmeet.planner import compile_connector_table
 from watersmeet.session.access.context import Session, error_at, sentence, undefined_relation
 from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation, remove
-from watersmeet.session.access.filling import Bound, stop_feeding
+from watersmeet.session.access.filling import Bound, fill, stop_feeding
+from watersmeet.session.access.kafkatopics import (
+    connector_for,
+    ensure_topic,
+    format_for,
+    reading_options,
+    undone_by_rollback,
+)
 from watersmeet.session.access.reading import bounded, fetch, readable, table_tree
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.services.views import make, watermarks_of
-from watersmeet.types import BOOLEAN, TIMESTAMP, Field
+from watersmeet.sources.connectors import check_connector
+from watersmeet.types import BIGINT, BOOLEAN, INTEGER, JSONB, TIMESTAMP, Field
 
 _TIME: Final = Field(RECORD_TIME, TIMESTAMP, nullable=False)
 _DELETED: Final = Field(TOMBSTONE, BOOLEAN, nullable=False)
+#: Columns of topics of Kafka that have what the brokers know of a record.
+_PLACE: Final = (Field(RECORD_PARTITION, INTEGER), Field(RECORD_OFFSET, BIGINT), Field(RECORD_HEADERS, JSONB))
+#: By column, the part of a message that it is.
+MESSAGE_PARTS: Final = {
+    KEY_COLUMN: "key",
+    RECORD_TIME: "timestamp",
+    TOMBSTONE: "tombstone",
+    RECORD_PARTITION: "partition",
+    RECORD_OFFSET: "offset",
+    RECORD_HEADERS: "headers",
+}
+#: What a topic in the database says of properties that change nothing.
+_REPLICATION: Final = "replication has no effect: a topic is in the database, once"
+_COMPACTED: Final = (
+    "compacted has no effect: a topic keeps all its records, and as a table it has the last one of each key"
+)
 
 
 def create_topic(session: Session, statement: CreateTopic) -> Result:
-    """CREATE TABLE: a topic written by INSERT."""
+    """CREATE TABLE: a topic written by INSERT. With a connection to Kafka it is a topic there."""
+    connector = connector_for(session, statement.name)
+    if statement.replaces and connector:
+        raise error_at(
+            statement,
+            statement.span,
+            "FEATURE_NOT_SUPPORTED",
+            "CREATE OR REPLACE TABLE of a topic of Kafka is not supported",
+            hint="DROP TABLE deletes the topic with its records; CREATE TABLE creates it again.",
+        )
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE TABLE")
     check_columns(statement.columns, statement)
-    for notice in statement.notices:
-        session.notice(notice)
+    if connector:
+        _create_in_kafka(session, statement, connector)
+        return Result("CREATE TABLE")
+    if statement.compacted:
+        session.notice(_COMPACTED)
+    if statement.replication is not None:
+        session.notice(_REPLICATION)
     required = tuple(c.name for c in statement.columns if not c.nullable and c.name != KEY_COLUMN)
     columns = (*(Field(c.name, c.type, c.name != KEY_COLUMN) for c in statement.columns), _TIME, _DELETED)
     topic = Topic(statement.key_format, statement.value_format, statement.partitions or _partitions(session), required)
@@ -68,6 +112,56 @@ def create_topic(session: Session, statement: CreateTopic) -> Result:
         ),
     )
     return Result("CREATE TABLE")
+
+
+def _create_in_kafka(session: Session, statement: CreateTopic, connector: dict[str, str]) -> None:
+    """A topic whose rows are the records in Kafka. Others write there, too, so any field may be missing."""
+    fields = tuple(Field(c.name, c.type, c.nullable or c.name != KEY_COLUMN) for c in statement.columns)
+    columns = (*fields, _TIME, _DELETED, *_PLACE)
+    try:
+        message_format = format_for(session, statement.key_format, statement.value_format)
+        open_decoder(columns, (), message_format, MESSAGE_PARTS)
+        partitions, created = ensure_topic(
+            session,
+            statement,
+            connector,
+            partitions=statement.partitions,
+            replication=statement.replication,
+            compacted=statement.compacted,
+        )
+    except Error as err:
+        _place(err, statement)
+        raise
+    delete = undone_by_rollback(session, connector) if created else lambda: None
+    required = tuple(c.name for c in statement.columns if not c.nullable and c.name != KEY_COLUMN)
+    try:
+        relation = check_connector(
+            new_relation(
+                session,
+                statement,
+                TopicTable,
+                columns,
+                append_only=True,
+                connector={**connector, **reading_options(session), **created},
+                format=message_format,
+                message_parts=MESSAGE_PARTS,
+                event_time=EventTime(RECORD_TIME, 0, idle_us=statement.idle_us or _idle_us(session)),
+                topic=Topic(statement.key_format, statement.value_format, partitions, required),
+                defaults={RECORD_TIME: ARRIVAL, TOMBSTONE: "FALSE"},
+            )
+        )
+        fill(session, relation, compile_connector_table(relation, session.database.buckets))
+    except BaseException as err:
+        delete()
+        if isinstance(err, Error):
+            _place(err, statement)
+        raise
+
+
+def _place(err: Error, statement: CreateTopic | CreateProcessor) -> None:
+    """The error is at the name of the topic, unless it has a place."""
+    if err.span is None:
+        err.sql, err.span = statement.text, statement.name_span
 
 
 def create_processor(session: Session, statement: CreateProcessor) -> Result:

@@ -23,7 +23,10 @@ from watersmeet.binder.dialects.lenses.extensions import RecordKind
 from watersmeet.catalog import (
     KEY_COLUMN,
     META_FACET,
+    RECORD_HEADERS,
     RECORD_NUMBER,
+    RECORD_OFFSET,
+    RECORD_PARTITION,
     RECORD_TIME,
     TOMBSTONE,
     VALUE_FACET,
@@ -34,10 +37,12 @@ from watersmeet.errors import Span, error
 from watersmeet.expressions.values import Value, call, duckdb_cast
 from watersmeet.types import BOOLEAN, TIMESTAMP, SqlType
 
+#: What brokers know of a record of Kafka.
+_OF_BROKERS: Final = (RECORD_PARTITION, RECORD_OFFSET, RECORD_HEADERS)
 #: Columns that `*` leaves out.
-HIDDEN: Final = (KEY_COLUMN, RECORD_TIME, TOMBSTONE, RECORD_NUMBER)
+HIDDEN: Final = (KEY_COLUMN, RECORD_TIME, TOMBSTONE, RECORD_NUMBER, *_OF_BROKERS)
 #: Names that no field of a record can have: a topic's columns that nobody writes, and metadata that is no column.
-RESERVED: Final = (TOMBSTONE, RECORD_NUMBER, VALUE_FACET, META_FACET)
+RESERVED: Final = (TOMBSTONE, RECORD_NUMBER, VALUE_FACET, META_FACET, *_OF_BROKERS)
 
 
 def bind_records(
@@ -57,28 +62,31 @@ def bind_records(
             hint="Read it by SELECT STREAM.",
         )
     if nature == "table":
-        rows = _newest(scan, relation, by_name, binding)
+        if KEY_COLUMN not in relation.always_there:  # of a record without a key nothing can be the last one
+            has_key = exp.Not(this=exp.Is(this=read(by_name[KEY_COLUMN]).expression, expression=exp.null()))
+            rows = Filter(rows, Scalar(has_key, BOOLEAN, nullable=False))
+        rows = _newest(rows, relation, by_name, binding)
     rows = Filter(rows, Scalar(exp.Not(this=read(by_name[TOMBSTONE]).expression), BOOLEAN, nullable=False))
-    required = {*relation.topic.required, KEY_COLUMN, RECORD_TIME}
+    required = {*relation.always_there, RECORD_TIME}
     kept = [c for c in scan.columns if c.name not in HIDDEN] + [
-        by_name[n] for n in (KEY_COLUMN, RECORD_TIME) if n in by_name
+        by_name[n] for n in (KEY_COLUMN, RECORD_TIME, *_OF_BROKERS) if n in by_name
     ]
     outputs = tuple(replace(c, nullable=c.nullable and c.name not in required) for c in kept)
     return Project(rows, outputs, tuple(read(c) for c in kept))
 
 
-def _newest(scan: Scan, relation: Relation, by_name: dict[str, Column], binding: Binding) -> Node:
+def _newest(rows: Node, relation: Relation, by_name: dict[str, Column], binding: Binding) -> Node:
     """The last record of each key: by arrival, or by the numbers that the topic's processor gives its records."""
     keys = key_parts(read(by_name[KEY_COLUMN]))
     if isinstance(relation, Table):
-        found = newest(scan, keys, binding)
+        found = newest(rows, keys, binding)
         assert found is not None, "a topic that is written by INSERT knows how its records came"
-        return exactly(found[0], scan.columns)
+        return exactly(found[0], rows.columns)
     order = (
         SortKey(read(by_name[RECORD_NUMBER]), descending=True),
         SortKey(read(by_name[RECORD_TIME]), descending=True),
     )
-    return exactly(TopN(scan, tuple(keys), order, 1), [c for c in scan.columns if c.name != RECORD_NUMBER])
+    return exactly(TopN(rows, tuple(keys), order, 1), [c for c in rows.columns if c.name != RECORD_NUMBER])
 
 
 def key_parts(key: Scalar) -> list[Scalar]:

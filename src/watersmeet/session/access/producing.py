@@ -1,0 +1,180 @@
+"""Rows that statements write to a topic of Kafka: one transaction there for each statement.
+
+They come back as any other producer's records do.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.catalog import MessageFormat, Relation
+from watersmeet.errors import Error, error
+from watersmeet.formats.encoders import Destination, Encoded, open_encoder
+from watersmeet.sources.kafka.client import client_config, failure, library
+from watersmeet.sources.kafka.cluster import cluster_of
+from watersmeet.sources.kafka.options import kafka_options
+
+_TIMEOUT_S: Final = 60.0
+#: How long a statement waits for readers to see what it has committed, and how often it looks.
+_VISIBLE_S: Final = 2.0
+_LOOK_S: Final = 0.005
+#: So many messages are handed to the client before it is asked what became of those before.
+_BATCH: Final = 10_000
+
+
+def produce(relation: Relation, rows: pa.Table, now_us: int) -> None:
+    """Writes rows of a relation with connector kafka to its topic, all or none.
+
+    rows: the relation's columns. now_us: the time of the statement. RUNTIME_UNAVAILABLE without brokers,
+    CONNECTOR_OPTION for what they refuse, INVALID_VALUE for rows that can't be encoded.
+    """
+    options = kafka_options(relation.connector)
+    encoder = open_encoder(
+        relation.columns,
+        (),
+        relation.format or MessageFormat(),
+        Destination(options.topic, relation.schema, relation.name),
+        parts=relation.message_parts,
+    )
+    try:
+        messages = encoder.encode(rows, np.ones(rows.num_rows, np.int64), now_us)
+    except OSError as cause:
+        raise error("RUNTIME_UNAVAILABLE", str(cause)) from cause
+    producer = _producer_of(options.properties)
+    with producer.lock:
+        producer.write(options.topic, messages)
+
+
+class _Producer:
+    """A producer of transactions, made anew after a failure."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self.lock = threading.Lock()
+        self._properties = properties
+        self._kafka = library()
+        self._client: Any = None
+
+    def write(self, topic: str, messages: Encoded) -> None:
+        """One transaction with all messages. The caller holds the lock."""
+        kafka = self._kafka
+        failed: list[Any] = []
+        ends: dict[int, int] = {}
+
+        def told(problem: Any, message: Any) -> None:
+            if problem is not None:
+                failed.append(problem)
+            else:
+                ends[message.partition()] = max(message.offset() + 1, ends.get(message.partition(), 0))
+
+        committing = False
+        try:
+            client = self._opened()
+            client.begin_transaction()
+            self._send(client, topic, messages, told)
+            client.flush(_TIMEOUT_S)
+            committing = not failed
+            if committing:
+                client.commit_transaction(_TIMEOUT_S)
+        except kafka.KafkaException as cause:
+            self._give_up(committing=committing)
+            raise self._refused(cause.args[0], topic, committing=committing) from cause
+        except BaseException:
+            self._give_up(committing=committing)
+            raise
+        if failed:
+            self._give_up(committing=False)
+            raise self._refused(failed[0], topic, committing=False)
+        self._wait_until_visible(topic, ends)
+
+    def _wait_until_visible(self, topic: str, ends: Mapping[int, int]) -> None:
+        """Brokers acknowledge a commit before readers see it; an open transaction of another producer may hide it for
+        longer than this waits.
+        """
+        cluster, latest = cluster_of(self._properties), self._kafka.admin.OffsetSpec.latest()
+        deadline_s = time.monotonic() + _VISIBLE_S
+        hidden = dict(ends)
+        while hidden and time.monotonic() < deadline_s:
+            try:
+                seen = cluster.offsets(topic, hidden, latest)
+            except Error:
+                return  # it is committed: what is wrong now, reading says
+            hidden = {p: end for p, end in hidden.items() if seen[p] < end}
+            if hidden:
+                time.sleep(_LOOK_S)
+
+    def _opened(self) -> Any:
+        if self._client is None:
+            self._client = self._kafka.Producer(
+                client_config(
+                    self._properties,
+                    transactional_id=f"watersmeet-insert-{uuid.uuid4()}",
+                    partitioner="murmur2_random",
+                    linger_ms=0,
+                    message_timeout_ms=int(_TIMEOUT_S * 500),
+                    transaction_timeout_ms=int(_TIMEOUT_S * 1000),
+                )
+            )
+            self._client.init_transactions(_TIMEOUT_S)
+        return self._client
+
+    def _send(self, client: Any, topic: str, messages: Encoded, told: Any) -> None:
+        """The client keeps a limited number of messages: it is given time where it has too many."""
+        times = [0] * len(messages) if messages.times_ms is None else messages.times_ms.to_pylist()
+        headers = [None] * len(messages) if messages.headers is None else messages.headers.to_pylist()
+        columns = zip(messages.keys.to_pylist(), messages.values.to_pylist(), times, headers, strict=True)
+        for number, (key, value, time_ms, pairs) in enumerate(columns, 1):
+            given: dict[str, Any] = {"timestamp": time_ms} if time_ms is not None else {}
+            if pairs:
+                given["headers"] = [(pair["key"], pair["value"]) for pair in pairs]
+            while True:
+                try:
+                    client.produce(topic, value=value, key=key, on_delivery=told, **given)
+                    break
+                except BufferError:
+                    client.poll(0.1)
+            if number % _BATCH == 0:
+                client.poll(0)
+
+    def _give_up(self, *, committing: bool) -> None:
+        """Aborts what is open; the next write has a client of its own."""
+        client, self._client = self._client, None
+        if client is None or committing:
+            return
+        try:
+            client.abort_transaction(_TIMEOUT_S)
+        except self._kafka.KafkaException:
+            client.purge()  # the brokers abort what nobody commits
+
+    def _refused(self, problem: Any, topic: str, *, committing: bool) -> Error:
+        made = failure(problem, topic, self._properties["bootstrap.servers"])
+        if committing:
+            made.detail = "The brokers did not say whether the rows were written. " + (made.detail or "")
+        elif problem.name() == "MSG_SIZE_TOO_LARGE":
+            return error(
+                "CONNECTOR_OPTION",
+                f'a record is larger than topic "{topic}" takes',
+                detail=problem.str(),
+                hint="Raise max.message.bytes of the topic.",
+            )
+        return made
+
+
+_PRODUCERS: Final[dict[tuple[tuple[str, str], ...], _Producer]] = {}
+_OPENING: Final = threading.Lock()
+
+
+def _producer_of(properties: Mapping[str, str]) -> _Producer:
+    """The producer of this process for a cluster."""
+    key = tuple(sorted(properties.items()))
+    with _OPENING:
+        found = _PRODUCERS.get(key)
+        if found is None:
+            found = _PRODUCERS[key] = _Producer(properties)
+        return found

@@ -1,0 +1,84 @@
+"""Topics of a Kafka cluster: created, looked at and deleted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Final
+
+from watersmeet.errors import Error, error
+from watersmeet.sources.kafka.client import client_config, failure, is_unknown_topic, library
+from watersmeet.sources.kafka.cluster import cluster_of
+
+_TIMEOUT_S: Final = 30.0
+_PAUSE_S: Final = 0.02
+#: What brokers say of a partition that has no leader yet.
+_ELECTING: Final = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE")
+
+
+def partitions_of(properties: Mapping[str, str], topic: str) -> int | None:
+    """How many partitions a topic has; None if there is no such topic.
+
+    properties: of the client, as `KafkaOptions` has them. RUNTIME_UNAVAILABLE without brokers, CONNECTOR_OPTION for
+    wrong credentials.
+    """
+    cluster = cluster_of(properties)
+    deadline_s = time.monotonic() + _TIMEOUT_S
+    while True:
+        try:
+            return len(cluster.ask(topic).ends)
+        except Error as err:
+            if err.message.startswith("there is no topic"):
+                return None
+            if not (err.detail or "").startswith(_ELECTING) or time.monotonic() > deadline_s:
+                raise
+        time.sleep(_PAUSE_S)
+
+
+def create_topic(
+    properties: Mapping[str, str], topic: str, partitions: int, replication: int, configuration: Mapping[str, str]
+) -> str | None:
+    """Creates a topic and gives its id when it can be read. None if it exists already.
+
+    configuration: by Kafka's names. CONNECTOR_OPTION for what the brokers refuse.
+    """
+    kafka = library()
+    admin = kafka.admin.AdminClient(client_config(properties))
+    new = kafka.admin.NewTopic(topic, partitions, replication, config=dict(configuration))
+    servers = properties["bootstrap.servers"]
+    try:
+        admin.create_topics([new], request_timeout=_TIMEOUT_S)[topic].result()
+    except kafka.KafkaException as cause:
+        problem = cause.args[0]
+        if problem.name() == "TOPIC_ALREADY_EXISTS":
+            return None
+        if problem.name() in ("INVALID_CONFIG", "INVALID_REPLICATION_FACTOR", "INVALID_PARTITIONS", "POLICY_VIOLATION"):
+            raise error(
+                "CONNECTOR_OPTION", f'the Kafka brokers at {servers} refuse topic "{topic}"', detail=problem.str()
+            ) from cause
+        raise failure(problem, topic, servers) from cause
+    return _wait_until_readable(properties, topic)
+
+
+def delete_topic(properties: Mapping[str, str], topic: str) -> None:
+    """Deletes a topic with its records, if it is there."""
+    kafka = library()
+    admin = kafka.admin.AdminClient(client_config(properties))
+    try:
+        admin.delete_topics([topic], request_timeout=_TIMEOUT_S)[topic].result()
+    except kafka.KafkaException as cause:
+        if not is_unknown_topic(cause.args[0]):
+            raise failure(cause.args[0], topic, properties["bootstrap.servers"]) from cause
+
+
+def _wait_until_readable(properties: Mapping[str, str], topic: str) -> str:
+    """The id of a new topic. Until all of its partitions have a leader, brokers say that it is not there."""
+    cluster = cluster_of(properties)
+    deadline_s = time.monotonic() + _TIMEOUT_S
+    while True:
+        try:
+            return cluster.ask(topic).id
+        except Error:
+            if time.monotonic() > deadline_s:
+                raise
+        time.sleep(_PAUSE_S)
