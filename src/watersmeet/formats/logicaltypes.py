@@ -100,7 +100,7 @@ def with_meaning(raw: pa.Array, logical: Logical) -> Converted:
     """Numbers, bytes or texts as what they mean. Nanoseconds are cut to microseconds."""
     meaning = logical.meaning
     if meaning == "decimal":
-        return decimals(raw, logical.scale)
+        return Converted(raw) if pa.types.is_decimal(raw.type) else decimals(raw, logical.scale)
     if meaning == "uuid":
         return Converted(_uuids(raw) if not pa.types.is_string(raw.type) else raw)
     if meaning in ("json", "zoned text"):

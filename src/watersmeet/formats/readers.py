@@ -12,6 +12,8 @@ from watersmeet.formats.csvpayloads import CsvReader
 from watersmeet.formats.debezium import AvroEnvelopeReader, EnvelopeReader, JsonEnvelopeKeyReader, JsonEnvelopeReader
 from watersmeet.formats.jsonpayloads import JsonKeyReader, JsonReader, message_rules
 from watersmeet.formats.payloads import PayloadReader, option_error
+from watersmeet.formats.protopayloads import ProtobufReader
+from watersmeet.formats.protoschema import ProtoSchema, from_descriptors, from_text
 from watersmeet.formats.registry import RegisteredSchema, open_registry
 from watersmeet.formats.scalarpayloads import ScalarReader
 from watersmeet.formats.schemafiles import schema_bytes
@@ -26,6 +28,8 @@ def open_value_reader(fields: Sequence[Field], form: MessageFormat) -> PayloadRe
         return JsonReader(fields, message_rules(form.options), many_rows=form.many_rows, framed=framed)
     if encoding == "avro":
         return _avro_reader(fields, form, whole=False)
+    if encoding == "protobuf":
+        return _protobuf_reader(fields, form, form.options.get("message"))
     if encoding in ("csv", "tsv"):
         return CsvReader(fields, form.options, tabs=encoding == "tsv", many_rows=form.many_rows)
     if encoding in ("bytes", "string", "int", "long"):
@@ -43,6 +47,8 @@ def open_key_reader(fields: Sequence[Field], form: MessageFormat, *, whole: bool
         return JsonKeyReader(fields, message_rules(form.options), whole=whole, framed=framed)
     if encoding == "avro":
         return _avro_reader(fields, form, whole=whole)
+    if encoding == "protobuf" and not whole:
+        return _protobuf_reader(fields, form, form.options.get("key.message"))
     if encoding in ("bytes", "string", "int", "long"):
         return ScalarReader(fields, encoding)
     raise _unknown(encoding)
@@ -70,6 +76,23 @@ def avro_schema(form: MessageFormat) -> Node:
         hint = "schema.registry = 'http://host:port', or schema.location = 'file:///path'"
         raise option_error("schema.registry", "messages in AVRO need a schema", hint)
     return read_schema(RegisteredSchema(0, "AVRO", found.decode("utf-8", "replace")))
+
+
+def _protobuf_reader(fields: Sequence[Field], form: MessageFormat, message: str | None) -> ProtobufReader:
+    registry = open_registry(form.options)
+    schema = None if registry else protobuf_schema(form)
+    return ProtobufReader(fields, registry=registry, schema=schema, message=message)
+
+
+def protobuf_schema(form: MessageFormat) -> ProtoSchema:
+    """The schema of messages that have no id of one: a set of file descriptors, or the text of a .proto file."""
+    found = schema_bytes(form.options)
+    if found is None:
+        hint = "schema.registry = 'http://host:port', or schema.location = 'file:///path'"
+        raise option_error("schema.location", "messages in PROTOBUF need a schema", hint)
+    if "schema" in form.options or form.options["schema.location"].endswith(".proto"):
+        return from_text(RegisteredSchema(0, "PROTOBUF", found.decode("utf-8", "replace")))
+    return from_descriptors(found)
 
 
 def _unknown(encoding: Encoding) -> Exception:
