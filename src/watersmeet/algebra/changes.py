@@ -25,6 +25,18 @@ class Cut(PassThrough):
 
 
 @dataclass(frozen=True)
+class Reopened(Cut):
+    """A scan of a source that the query reads by itself, from a place of its own on.
+
+    Only trees that were just bound have it. start: where reading begins: `earliest`, `latest`, a time in ISO 8601, or
+    offsets such as `5,3,11`; empty: where the source says. shards: the partitions that are read, as `0,2`; empty: all.
+    """
+
+    start: str = ""
+    shards: str = ""
+
+
+@dataclass(frozen=True)
 class LateRowFilter(PassThrough):
     """The input rows that are not late. Above it, the column `column` has the watermark `bound`.
 

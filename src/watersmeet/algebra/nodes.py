@@ -28,6 +28,7 @@ from watersmeet.algebra.changes import Changes as Changes
 from watersmeet.algebra.changes import Cut as Cut
 from watersmeet.algebra.changes import LateRowFilter as LateRowFilter
 from watersmeet.algebra.changes import Records as Records
+from watersmeet.algebra.changes import Reopened as Reopened
 from watersmeet.algebra.changes import Repartition as Repartition
 from watersmeet.algebra.comparisons import Comparison as Comparison
 from watersmeet.algebra.ordered import TopN as TopN

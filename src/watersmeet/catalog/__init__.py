@@ -37,7 +37,17 @@ from watersmeet.catalog.parts import (
 )
 from watersmeet.catalog.relations import Relation, turned_into
 from watersmeet.catalog.sinks import Sink, SinkQuery
-from watersmeet.catalog.tables import DictionaryTable, ExternalTable, Index, Input, Source, Stream, Table, TopicTable
+from watersmeet.catalog.tables import (
+    DictionaryTable,
+    ExternalTable,
+    Index,
+    Input,
+    QuerySource,
+    Source,
+    Stream,
+    Table,
+    TopicTable,
+)
 from watersmeet.catalog.views import (
     CacheFill,
     DictionaryView,
@@ -91,6 +101,7 @@ __all__ = [
     "Processor",
     "Pump",
     "Query",
+    "QuerySource",
     "Relation",
     "Sink",
     "SinkQuery",

@@ -108,7 +108,8 @@ class MessageFormat:
 
     encoding: of the value. key_encoding: of the key; None: the key is bytes that nobody decodes (source), or the key is
     encoded like the value (sink). options: of the encodings, under RisingWave's names (`schema.registry`, `message`,
-    `delimiter`), lower case. many_rows: the value of one message may have several rows.
+    `delimiter`), lower case. many_rows: the value of one message may have several rows. defaults: a field that is NULL,
+    or is not there, is the default of its type in a column that takes no NULL.
     """
 
     rows: RowForm = "plain"
@@ -117,6 +118,7 @@ class MessageFormat:
     options: dict[str, str] = field(default_factory=dict)
     bad_field: BadField = "dead letter"
     many_rows: bool = False
+    defaults: bool = False
 
 
 @dataclass(frozen=True, slots=True)

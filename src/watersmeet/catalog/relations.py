@@ -166,13 +166,23 @@ class Relation:
         return None
 
     @property
+    def reopened(self) -> bool:
+        """Of a source, whether each query over it reads it from a place of its own on."""
+        return False
+
+    @property
+    def unlisted(self) -> tuple[str, ...]:
+        """The columns of a source that `*` leaves out."""
+        return ()
+
+    @property
     def feeds(self) -> str:
         """Of a view, the id of the stream that its rows are written to."""
         return ""
 
     @property
     def owner(self) -> str:
-        """Of a hidden view, the id of the view for which it works."""
+        """Of what is hidden, the id of the view for which it works."""
         return ""
 
     @property

@@ -134,13 +134,38 @@ class DictionaryTable(ExternalTable):
 
 @dataclass(frozen=True, slots=True)
 class Source(Input):
-    """A source: its rows are read, and not kept."""
+    """A source: its rows are read, and not kept.
+
+    reopened: each query over it reads it from a place of its own on, by a `QuerySource`. unlisted: columns that `*`
+    leaves out.
+    """
 
     words: ClassVar[Words] = Words(
         "source", show=("sources", "streams"), show_create=("source", "stream"), drop=("source", "stream")
     )
     family: ClassVar[str] = "source"
     entry: ClassVar[str] = "source"
+
+    reopened: bool = field(default=False, kw_only=True)
+    unlisted: tuple[str, ...] = field(default=(), kw_only=True, metadata=NAMES_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySource(Source):
+    """What one view or running query, the `owner`, reads of a source that is `reopened`; hidden.
+
+    of: the id of that source. start, shards: see `algebra.changes.Reopened`.
+    """
+
+    words: ClassVar[Words] = Words("source")
+    entry: ClassVar[str] = "query source"
+    can_alter: ClassVar[bool] = False
+    can_alter_columns: ClassVar[bool] = False
+
+    owner: str = field(kw_only=True)
+    of: str = field(kw_only=True)
+    start: str = field(kw_only=True)
+    shards: str = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

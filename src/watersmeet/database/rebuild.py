@@ -11,6 +11,7 @@ from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.binder.emission import request_of
 from watersmeet.catalog import CacheFill, Catalog, MaterializedView, Relation, Table
 from watersmeet.circuit.operators import Operator
+from watersmeet.database.reopening import read_again
 from watersmeet.dialects import parse
 from watersmeet.dialects.statements import CreateMaterializedView, CreateProcessor, Subscribe
 from watersmeet.planner import compile_connector_table, compile_view
@@ -23,7 +24,7 @@ def plans_made_anew(catalog: Catalog, buckets: int) -> dict[str, Sequence[Operat
         if isinstance(relation, Table) and relation.connector:
             producers[relation.id] = compile_connector_table(relation, buckets)
         elif isinstance(relation, MaterializedView):
-            tree = _tree(relation, catalog.seen_by(relation))
+            tree = read_again(_tree(relation, catalog.seen_by(relation)), relation, catalog)
             producers[relation.id] = compile_view(tree, relation, producers, buckets, catalog=catalog.as_stored)
     return producers
 

@@ -260,7 +260,7 @@ class _MessageDecoder:
                 null = array.is_null().to_numpy(zero_copy_only=False)
                 if not strict and gone is not None:
                     null &= ~gone
-                if kept == "default" and not strict:
+                if (kept == "default" or self.form.defaults) and not strict:
                     array = pc.if_else(pa.array(null), default_of(column.type), array)
                 else:
                     _note(reasons, rows.places[null], f'null: column "{column.name}" is NULL')

@@ -177,7 +177,7 @@ def _refreshed(scope: Scope, relation: Node) -> Scope:
             reads = {c.name for c in value.expression.find_all(exp.Column)}
             merged = isinstance(value.expression, exp.Coalesce)
             now = reads <= nullable if merged else value.nullable or bool(reads & nullable)
-        return column if now == value.nullable else ScopeColumn(column.name, replace(value, nullable=now))
+        return column if now == value.nullable else replace(column, value=replace(value, nullable=now))
 
     tables = tuple(
         replace(t, columns=tuple(map(update, t.columns)), hidden=tuple(map(update, t.hidden))) for t in scope.tables

@@ -8,14 +8,14 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from watersmeet.algebra.nodes import Cut, Node, Project, Scan, Values
+from watersmeet.algebra.nodes import Cut, Node, Project, Reopened, Scan, Values
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.clauses.dictionaries import with_cache
 from watersmeet.binder.clauses.lookups import check_clause, check_relation, is_looked_up, versions, wants_versions
 from watersmeet.binder.clauses.named import named_rows
 from watersmeet.binder.context.binding import Bound, Environment, OutputColumn, Part, check_alias_list, read
 from watersmeet.binder.context.rules import Binding, BindQuery, NamedItem, Sourced
-from watersmeet.binder.context.scope import Scope, ScopeContext
+from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext
 from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.catalog import Catalog, Index, Relation, Sink, View
 from watersmeet.dialects.nodes import own_parts
@@ -112,7 +112,20 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
     def plain(part: Part | None) -> Sourced:
         return _rows(relation, item, env, replace(binding, part=part or _part(relation, binding)), bind)
 
-    return binding.rules.relation(relation, item, env, binding, plain)
+    found, scope = binding.rules.relation(relation, item, env, binding, plain)
+    return found, _listed(scope, relation)
+
+
+def _listed(scope: Scope, relation: Relation) -> Scope:
+    """The scope of a relation in which `*` leaves out what it lists nowhere."""
+    if not relation.unlisted:
+        return scope
+
+    def marked(columns: Iterable[ScopeColumn]) -> tuple[ScopeColumn, ...]:
+        return tuple(replace(c, unlisted=c.name in relation.unlisted) for c in columns)
+
+    tables = tuple(replace(t, columns=marked(t.columns)) for t in scope.tables)
+    return replace(scope, tables=tables, visible=marked(scope.visible))
 
 
 def _rows(relation: Relation, item: NamedItem, env: Environment, binding: Binding, bind: BindQuery) -> Sourced:
@@ -120,9 +133,13 @@ def _rows(relation: Relation, item: NamedItem, env: Environment, binding: Bindin
     node = item.node
     if is_looked_up(node):
         check_relation(relation, node, env)
-    tree = (
-        _inline(relation, binding, bind) if isinstance(relation, View) else _cut(scan(relation, binding), node, binding)
-    )
+    tree: Node
+    if isinstance(relation, View):
+        tree = _inline(relation, binding, bind)
+    elif relation.reopened and not binding.rules.bounded:
+        tree = _reopened(relation, node, env, binding)
+    else:
+        tree = _cut(scan(relation, binding), node, binding)
     if relation.dictionary is not None:
         tree = with_cache(tree, relation, binding, lambda stream: _cut(scan(stream, binding), node, binding))
     shown = binding.rules.item_scope(tree, item, env)
@@ -170,6 +187,22 @@ def _cut(tree: Scan, node: exp.Table, binding: Binding) -> Node:
         return Cut(tree, "before", binding.moment)
     only_new = binding.part == "new" or (binding.part == "new of streams" and bool(tree.watermarks))
     return Cut(tree, "after", binding.moment) if only_new and tree.append_only else tree
+
+
+def _reopened(relation: Relation, node: exp.Table, env: Environment, binding: Binding) -> Node:
+    """A source that each query reads from a place of its own on."""
+    if binding.part == "before":
+        raise not_supported(
+            f"{relation.title} as it is now, in a query that runs",
+            node,
+            env,
+            hint="Without table(…) it is read as a stream.",
+        )
+    declared = any(name.startswith("scan.startup.") for name in relation.connector)
+    start = binding.settings.get("seek_to", "latest" if binding.part != "all" and not declared else "")
+    return Reopened(
+        scan(relation, binding), "after", binding.moment, start, binding.settings.get("shards", "").replace(" ", "")
+    )
 
 
 def scan(relation: Relation, binding: Binding) -> Scan:

@@ -46,4 +46,4 @@ def expanded(star: exp.Star, node: exp.Expression, scope: Scope, text: str, rule
         name_of(i.this if isinstance(i, exp.Column) else i)
         for i in star.args.get("except_") or star.args.get("except") or []
     ]
-    return [c for c in rules.starred(columns, node, text) if c.name not in dropped]
+    return [c for c in rules.starred(columns, node, text) if c.name not in dropped and not c.unlisted]

@@ -22,10 +22,11 @@ from watersmeet.expressions.values import Value, columns_of
 
 @dataclass(frozen=True, slots=True)
 class ScopeColumn:
-    """A column that can be read: its name and what it stands for."""
+    """A column that can be read: its name and what it stands for. unlisted: `*` leaves it out."""
 
     name: str
     value: Value
+    unlisted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
 from watersmeet.catalog import DELTA_COLUMN
 from watersmeet.dialects.options import not_supported
@@ -10,7 +11,10 @@ from watersmeet.dialects.statements import Name
 from watersmeet.dialects.timeplus.types import ColumnType, read_column_type
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import error
-from watersmeet.types import Field
+from watersmeet.types import JSONB, Field
+
+#: The one column that may be a map, of names and values: its text is JSON.
+HEADERS_COLUMN: Final = "_tp_message_headers"
 
 
 def key_names(cursor: Cursor) -> tuple[Name, ...]:
@@ -27,7 +31,10 @@ def read_column(cursor: Cursor, earlier: Collection[str]) -> tuple[Field, Column
         )
     if name.name == DELTA_COLUMN:
         raise error("DUPLICATE_COLUMN", f'column "{DELTA_COLUMN}" is a system column', sql=cursor.text, span=name.span)
-    kind = read_column_type(cursor)
+    if name.name == HEADERS_COLUMN and cursor.take("MAP", "(", "STRING", ",", "STRING", ")"):
+        kind = ColumnType(JSONB, nullable=True)
+    else:
+        kind = read_column_type(cursor)
     nullable = kind.nullable
     while not (cursor.done or cursor.at(",") or cursor.at(")") or cursor.at("DEFAULT")):
         start = cursor.index

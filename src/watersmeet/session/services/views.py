@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
-from watersmeet.algebra.nodes import Arrivals, Cut, LateRowFilter, Node, Scan
+from watersmeet.algebra.nodes import Arrivals, Cut, LateRowFilter, Node, Reopened, Scan
 from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.trees import exactly, walk
 from watersmeet.algebra.watermarks import Watermarks, watermarks
@@ -18,8 +18,9 @@ from watersmeet.binder.context.binding import Fill
 from watersmeet.binder.context.emission_request import Request
 from watersmeet.binder.context.settings import JOIN_ROWS_SETTING
 from watersmeet.binder.dialects.registry import rules_of
-from watersmeet.catalog import CacheFill, MaterializedView, Query, Relation, Source
+from watersmeet.catalog import CacheFill, MaterializedView, Query, QuerySource, Relation, Source, turned_into
 from watersmeet.circuit import operators
+from watersmeet.database.reopening import moved, reading, reopened_scans
 from watersmeet.dialects.statements import CreateMaterializedView, Select, Subscribe
 from watersmeet.errors import error
 from watersmeet.planner import compile_view
@@ -30,6 +31,8 @@ from watersmeet.session.access.filling import Bound, fill
 from watersmeet.session.access.planning import join_order, joins_many, most_join_rows, shares
 from watersmeet.session.access.reading import check_running, readable
 from watersmeet.session.services.refreshing import refresh_read
+from watersmeet.sources.connectors import check_connector
+from watersmeet.sources.kafka.options import begins_at
 from watersmeet.store.readers import Reader
 from watersmeet.types import Field
 from watersmeet.watermarks import Watermark
@@ -55,8 +58,64 @@ def make_writing(session: Session, bound: Bound) -> None:
 
 def make(session: Session, bound: Bound) -> None:
     """Compiles and fills a view. Raises the error of a view that it reads, if that was stopped."""
-    database = session.database
     check_running(session, bound.relation.depends_on)
+    bound, own = _with_own_sources(session, bound)
+    try:
+        _make(session, bound)
+    except BaseException:
+        if own:
+            remove(session, own)
+        raise
+
+
+def _with_own_sources(session: Session, bound: Bound) -> tuple[Bound, set[str]]:
+    """The view with sources of its own for those that each query reads by itself, and their ids. They are in the
+    catalog then, and begin where the query does.
+    """
+    scans = reopened_scans(bound.tree)
+    if not scans:
+        return bound, set()
+    relation, tree = bound.relation, bound.tree
+    read = tree.ids.union(*[s.columns for n in walk(tree) for s in n.scalars])
+    number = session.catalog.next_number
+    made = []
+    for place, scan in enumerate(scans, 1):  # the number before theirs is the view's
+        made.append(_own_source(session, scan, relation.id, f"{QuerySource.family[0]}{number + place}", read))
+    for source in made:
+        session.put(source)
+    ids = {source.of: source.id for source in made}
+    marks = {column: moved(mark, ids) for column, mark in relation.watermarks.items()}
+    depends_on = (*relation.depends_on, *(source.id for source in made))
+    changed = replace(
+        bound, tree=reading(tree, made), relation=replace(relation, watermarks=marks, depends_on=depends_on)
+    )
+    return changed, {source.id for source in made}
+
+
+def _own_source(session: Session, node: Reopened, owner: str, source_id: str, read: frozenset[str]) -> QuerySource:
+    """What a query reads of a source. read: the ids of the columns that it reads."""
+    assert isinstance(node.input, Scan)
+    relation = session.catalog.relations[node.input.relation_id]
+    unread = {c.name for c in node.input.outputs if c.name in relation.unlisted and c.id not in read}
+    source = turned_into(
+        QuerySource,
+        relation,
+        id=source_id,
+        hidden=True,
+        owner=owner,
+        of=relation.id,
+        start=node.start,
+        shards=node.shards,
+        reopened=False,
+        columns=tuple(c for c in relation.columns if c.name not in unread),
+        message_parts={c: p for c, p in relation.message_parts.items() if c not in unread},
+        connector={**relation.connector, **begins_at(node.start), **({"shards": node.shards} if node.shards else {})},
+    )
+    return check_connector(source)
+
+
+def _make(session: Session, bound: Bound) -> None:
+    database = session.database
     _check_order(session, bound)
     if any(isinstance(n, Cut) for n in walk(bound.tree)):
         database.flush()  # what was committed before the moment is history

@@ -30,6 +30,7 @@ from watersmeet.dialects.statements import (
     CreateRelation,
 )
 from watersmeet.errors import Error, Span, did_you_mean, error
+from watersmeet.formats.decoders import open_decoder
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation
 from watersmeet.session.access.result import Result
@@ -38,6 +39,7 @@ from watersmeet.session.services.refreshing import refresh
 from watersmeet.sources.connectors import check_connector
 from watersmeet.sources.external import KINDS, check_kind, declared, file_connector
 from watersmeet.sources.fileoptions import absolute_path
+from watersmeet.sources.kafka.timeplus import kafka_connector, stream_columns
 from watersmeet.store.merging import quoted
 from watersmeet.types import Schema
 
@@ -127,7 +129,9 @@ def create_external_stream(session: Session, statement: CreateExternalStream) ->
     kind = options.pop("type").lower()
 
     def checked() -> Relation:
-        check_kind(kind, KINDS if session.replace_connectors else ("file",), "an external stream")
+        check_kind(kind, KINDS if session.replace_connectors else ("file", "kafka"), "an external stream")
+        if kind == "kafka" and not session.replace_connectors:
+            return _of_topic(session, statement, options)
         made = new_relation(
             session,
             statement,
@@ -143,6 +147,31 @@ def create_external_stream(session: Session, statement: CreateExternalStream) ->
 
     add(session, _located(statement, statement.name_span, checked))
     return Result("CREATE EXTERNAL STREAM")
+
+
+def _of_topic(session: Session, statement: CreateExternalStream, settings: dict[str, str]) -> Relation:
+    """A stream of the messages of a topic of Kafka. Each query reads it by itself, from where it says."""
+    if "config_file" in settings:
+        session.require_files({"path": settings["config_file"]})
+    declared = tuple(c for c in statement.columns if c.name not in statement.arrivals)
+    connector, form = kafka_connector(settings, declared)
+    columns, parts, unlisted = stream_columns(declared)
+    open_decoder(columns, (), form, parts)
+    made = new_relation(
+        session,
+        statement,
+        Source,
+        columns,
+        append_only=True,
+        connector=connector,
+        format=form,
+        message_parts=parts,
+        ranges=dict(statement.ranges),
+        reopened=True,
+        unlisted=unlisted,
+    )
+    check_connector(made)
+    return made
 
 
 def create_dictionary(session: Session, statement: CreateDictionary) -> Result:

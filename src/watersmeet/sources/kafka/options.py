@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final, Literal
 
 from watersmeet.sources.options import Options, refuse
+from watersmeet.units import ABBREVIATED, UNITS_US
 
 #: Options that no statement says: CREATE resolves them, so that a later start begins where CREATE would have.
 START: Final = "start.offsets"
@@ -15,6 +19,8 @@ TOPIC_ID: Final = "topic.id"
 
 #: RisingWave's names of client properties that librdkafka has under another name.
 _RENAMED: Final = {"bootstrap.server": "bootstrap.servers", "sasl.mechanism": "sasl.mechanisms"}
+#: A time before now.
+_BACK: Final = re.compile(r"-(\d+)(ms|s|m|h|d)")
 #: Properties that would break what is promised: where reading begins, what is committed and seen.
 _OWN: Final = (
     "auto.offset.reset",
@@ -32,6 +38,7 @@ class KafkaOptions:
 
     properties: of the client, under librdkafka's names. mode: where reading begins; millis: from that time on.
     starts: by partition, the offset of the first message, as CREATE found it; None: CREATE has not looked yet.
+    offsets: where reading begins, one for all partitions that are read, or one for each.
     on_data_loss: what happens when messages expired before they were read, or the topic was made anew.
     on_error: what happens to messages that can't be decoded.
     """
@@ -46,6 +53,7 @@ class KafkaOptions:
     on_error: Literal["skip", "stop"] = "skip"
     group_prefix: str = "rw-consumer"
     shards: tuple[int, ...] = field(default=())
+    offsets: tuple[int, ...] = field(default=())
 
     @property
     def servers(self) -> str:
@@ -75,7 +83,8 @@ def kafka_options(given: Mapping[str, str]) -> KafkaOptions:
     prefix = options.text("group.id.prefix") or "rw-consumer"
     starts = options.text(START)
     topic_id = options.text(TOPIC_ID) or ""
-    shards = options.text("shards")
+    shards = _numbers("shards", options.text("shards"))
+    offsets = _numbers("scan.startup.offsets", options.text("scan.startup.offsets"))
     properties = {_RENAMED.get(name, name): value for name, value in options.under("properties.").items()}
     for name in _OWN:
         if name in properties:
@@ -92,14 +101,37 @@ def kafka_options(given: Mapping[str, str]) -> KafkaOptions:
         "skip" if on_data_loss == "skip" else "stop",
         "stop" if on_error == "stop" else "skip",
         prefix,
-        _shards(shards),
+        tuple(sorted(set(shards))),
+        offsets,
     )
 
 
-def _shards(text: str | None) -> tuple[int, ...]:
+def begins_at(place: str) -> dict[str, str]:
+    """The options that let reading begin at a place: `earliest`, `latest`, a time (ISO 8601, or as far back as `-2h`),
+    offsets as `5,3,11`; empty: where the other options say.
+
+    CONNECTOR_OPTION for a time that is none.
+    """
+    if not place:
+        return {}
+    if place in ("earliest", "latest"):
+        return {"scan.startup.mode": place}
+    if back := _BACK.fullmatch(place):
+        millis = time.time_ns() // 1_000_000 - int(back[1]) * UNITS_US[ABBREVIATED[back[2]]] // 1000
+        return {"scan.startup.timestamp.millis": str(max(0, millis))}
+    if place.replace(",", "").replace(" ", "").isdecimal():
+        return {"scan.startup.offsets": place}
+    try:
+        moment = datetime.fromisoformat(place)
+    except ValueError:
+        refuse(f'"{place}" is no time', hint="Write a time such as 2024-01-31T12:00:00Z.")
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return {"scan.startup.timestamp.millis": str(max(0, int(moment.timestamp() * 1000)))}
+
+
+def _numbers(name: str, text: str | None) -> tuple[int, ...]:
     if not text:
         return ()
-    try:
-        return tuple(sorted({int(p) for p in text.split(",")}))
-    except ValueError:
-        return refuse(f'option shards can\'t be "{text}"', hint="It is a list of partitions, such as 0,2.")
+    if not all(part.strip().isdecimal() for part in text.split(",")):
+        refuse(f'option {name} can\'t be "{text}"', hint="It is a list of whole numbers, such as 0,2.")
+    return tuple(int(part) for part in text.split(","))

@@ -294,6 +294,16 @@ def begun(relation_connector: Mapping[str, str]) -> dict[str, str]:
 
 def _starts(cluster: Cluster, options: KafkaOptions, state: TopicState) -> dict[int, int]:
     specs = library().admin.OffsetSpec
+    if options.offsets:
+        read = sorted(options.shards or state.ends)
+        if len(options.offsets) not in (1, len(read)):
+            raise error(
+                "CONNECTOR_OPTION",
+                f"{len(options.offsets)} offsets are given for {len(read)} partitions",
+                hint="Give one for all partitions, or one for each.",
+            )
+        asked = options.offsets if len(options.offsets) == len(read) else options.offsets * len(read)
+        return cluster.offsets(options.topic, state.ends, specs.earliest()) | dict(zip(read, asked, strict=True))
     if options.millis is not None:
         found = cluster.offsets(options.topic, state.ends, specs.for_timestamp(options.millis))
         return {p: state.ends[p] if offset < 0 else offset for p, offset in found.items()}

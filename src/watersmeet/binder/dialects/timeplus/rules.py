@@ -30,11 +30,11 @@ from watersmeet.binder.context.scope import Scope, qualified_items
 from watersmeet.binder.dialects.timeplus.changelogs import changelog, check_functions
 from watersmeet.binder.dialects.timeplus.emit import with_emit, with_id, with_places
 from watersmeet.binder.dialects.timeplus.range_joins import with_ranges
-from watersmeet.binder.dialects.timeplus.settings import fills_aggregates, with_settings, within
+from watersmeet.binder.dialects.timeplus.settings import check_place, fills_aggregates, with_settings, within
 from watersmeet.binder.dialects.timeplus.strictness import check_kind, strict_join
 from watersmeet.binder.dialects.timeplus.type_defaults import of_nothing, with_type_defaults
 from watersmeet.binder.dialects.timeplus.unions import check_said
-from watersmeet.catalog import Relation
+from watersmeet.catalog import Relation, View
 from watersmeet.dialects.timeplus.nodes import StreamTable
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.values import Value
@@ -87,6 +87,8 @@ class TimeplusRules(DialectRules):
         """
         node = item.node
         part: Part | None = None
+        if not relation.reopened and not isinstance(relation, View):
+            check_place(binding.settings, node, env.text)
         if not isinstance(node, StreamTable):
             return plain(part)
         bounded = relation.is_external

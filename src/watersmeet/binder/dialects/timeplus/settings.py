@@ -5,6 +5,7 @@ Timeplus, "Multi-JOINs and ASOF JOINs", "JOIN Category", "Direct JOIN" (TP-09, T
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
@@ -50,8 +51,18 @@ _VALUES: Final[dict[str, tuple[str, ...] | None]] = {
     JOIN_ROWS_SETTING: None,
     "aggregate_functions_null_for_empty": ("0", "1"),
     "seek_to": ("earliest", "latest"),
+    "shards": ("0,2",),
     "union_default_mode": ("ALL", "DISTINCT"),
     "query_mode": ("streaming", "table"),
+}
+#: Settings that say a place in topics, which may have more values: a time or offsets, partitions.
+_PLACES: Final = {
+    "seek_to": re.compile(r"earliest|latest|-\d+(ms|s|m|h|d)|\d{4}-\d\d-\d\d([T ].+)?|\d+(\s*,\s*\d+)*"),
+    "shards": re.compile(r"\d+(\s*,\s*\d+)*"),
+}
+_FORMS: Final = {
+    "seek_to": "It is earliest, latest, a time such as 2024-01-31T12:00:00Z or -2h, or offsets such as 5,3,11.",
+    "shards": "It is a list of partitions, such as 0,2.",
 }
 #: Settings for which 0 is also a value.
 _ZERO: Final = (JOIN_ROWS_SETTING,)
@@ -83,7 +94,13 @@ def with_settings(query: exp.Expression, text: str) -> tuple[exp.Expression, Map
                 hint=did_you_mean(name, [*_VALUES, *_TUNING]),
             )
         wanted = _VALUES[name]
-        if value not in wanted if wanted is not None else not (value.isdecimal() and (int(value) or name in _ZERO)):
+        if name in _PLACES:
+            wrong = _PLACES[name].fullmatch(value) is None
+        else:
+            wrong = (
+                value not in wanted if wanted is not None else not (value.isdecimal() and (int(value) or name in _ZERO))
+            )
+        if wrong:
             raise error(
                 "INVALID_PARAMETER",
                 f'setting {name} can\'t be "{value}"',
@@ -91,12 +108,26 @@ def with_settings(query: exp.Expression, text: str) -> tuple[exp.Expression, Map
                 span=place_of(node),
                 hint=("It must be a whole number." if name in _ZERO else "Write a whole number above 0.")
                 if wanted is None
-                else "Choose one of " + ", ".join(wanted) + ".",
+                else _FORMS.get(name) or "Choose one of " + ", ".join(wanted) + ".",
             )
         settings[name] = value
     query = query.copy()
     query.set("settings", None)
     return query, settings
+
+
+def check_place(settings: Mapping[str, str], node: exp.Expression, text: str) -> None:
+    """FEATURE_NOT_SUPPORTED for settings that say a place in a topic, where a stored stream is read."""
+    for name in _PLACES:
+        if settings.get(name, "earliest") not in ("earliest", "latest"):
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f"setting {name} = '{settings[name]}' of a stream in the database is not supported",
+                sql=text,
+                span=place_of(node),
+                detail="Times, offsets and partitions are those of topics.",
+                hint="Write WHERE _tp_time >= …, or seek_to = 'earliest'.",
+            )
 
 
 def within(own: Mapping[str, str], binding: Binding) -> Binding:

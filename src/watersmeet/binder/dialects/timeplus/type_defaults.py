@@ -8,6 +8,7 @@ is NULL.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from sqlglot import exp
@@ -84,7 +85,7 @@ def with_type_defaults(joined: tuple[Node, Scope], left: Scope, right: Scope, bi
             made[_key(column)] = binding.new_column(column.name, value.type, value.nullable), value.finish()
 
     def update(column: ScopeColumn) -> ScopeColumn:
-        return ScopeColumn(column.name, value_of(made[_key(column)][0]))
+        return replace(column, value=value_of(made[_key(column)][0]))
 
     tables = tuple(ScopeTable(t.alias, tuple(update(c) for c in t.columns)) for t in scope.tables)
     whole = Project(relation, tuple(c for c, _ in made.values()), tuple(s for _, s in made.values()))

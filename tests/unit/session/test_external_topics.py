@@ -1,0 +1,183 @@
+"""Timeplus' external streams over topics of Kafka."""
+
+import json
+import time
+from datetime import UTC, datetime
+
+import pytest
+from confluent_kafka import Producer
+
+import watersmeet
+from watersmeet.errors import Error
+
+
+@pytest.fixture
+def session(tmp_path):
+    with watersmeet.connect(tmp_path / "db", dialect="timeplus", runtime="inprocess") as connection:
+        yield connection
+
+
+def run(connection, *statements):
+    cursor = connection.cursor()
+    for statement in statements:
+        cursor.execute(statement)
+    return cursor
+
+
+def rows(connection, query):
+    connection.flush()
+    return sorted(run(connection, query).fetchall(), key=repr)
+
+
+def produce(broker, topic, *values, partition=0, **message):
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
+    for value in values:
+        text = value if isinstance(value, bytes) or value is None else json.dumps(value).encode()
+        producer.produce(topic, text, partition=partition, **message)
+    producer.flush()
+
+
+def stream(broker, topic, columns="n int, text string", **settings):
+    given = {"type": "kafka", "brokers": broker.bootstrap, "topic": topic, **settings}
+    listed = ", ".join(f"{name} = '{value}'" for name, value in given.items())
+    return f"CREATE EXTERNAL STREAM s({columns}) SETTINGS {listed}"
+
+
+def view(name, query):
+    return f"CREATE MATERIALIZED VIEW {name} AS {query}"
+
+
+def test_each_query_begins_where_it_says(broker, topic, session):
+    name = topic(2)
+    produce(broker, name, *[{"n": n} for n in range(3)])
+    produce(broker, name, *[{"n": n} for n in range(10, 13)], partition=1)
+    run(
+        session,
+        stream(broker, name),
+        view("new", "SELECT n FROM s"),
+        view("whole", "SELECT n FROM s SETTINGS seek_to = 'earliest'"),
+        view("places", "SELECT n FROM s SETTINGS seek_to = '2,1'"),
+        view("one", "SELECT n, _tp_shard, _tp_sn FROM s SETTINGS seek_to = '1', shards = '1'"),
+        view("past", "SELECT n FROM s SETTINGS seek_to = '-1h'"),
+        view("later", "SELECT n FROM s SETTINGS seek_to = '2100-01-01T00:00:00Z'"),
+    )
+    produce(broker, name, {"n": 3})
+    assert rows(session, "SELECT * FROM table(new)") == [(3,)]
+    assert rows(session, "SELECT * FROM table(whole)") == [(0,), (1,), (10,), (11,), (12,), (2,), (3,)]
+    assert rows(session, "SELECT * FROM table(places)") == [(11,), (12,), (2,), (3,)]
+    assert rows(session, "SELECT * FROM table(one)") == [(11, 1, 1), (12, 1, 2)]
+    assert rows(session, "SELECT * FROM table(past)") == [(0,), (1,), (10,), (11,), (12,), (2,), (3,)]
+    assert rows(session, "SELECT * FROM table(later)") == [(3,)]
+
+
+def test_a_restart_goes_on_where_each_view_was(broker, topic, tmp_path):
+    name = topic()
+    produce(broker, name, {"n": 0})
+    with watersmeet.connect(tmp_path / "db", dialect="timeplus", runtime="inprocess") as connection:
+        run(connection, stream(broker, name), view("new", "SELECT n FROM s"))
+        produce(broker, name, {"n": 1})
+        assert rows(connection, "SELECT * FROM table(new)") == [(1,)]
+    produce(broker, name, {"n": 2})
+    with watersmeet.connect(tmp_path / "db", dialect="timeplus", runtime="inprocess") as connection:
+        assert rows(connection, "SELECT * FROM table(new)") == [(1,), (2,)]
+    with watersmeet.connect(tmp_path / "db", dialect="timeplus", runtime="inprocess", rebuild=True) as connection:
+        produce(broker, name, {"n": 3})
+        assert rows(connection, "SELECT * FROM table(new)") == [(1,), (2,), (3,)]
+
+
+def test_what_brokers_know_of_a_message_is_in_columns_that_a_star_leaves_out(broker, topic, session):
+    name, now_ms = topic(), time.time_ns() // 1_000_000
+    run(
+        session,
+        stream(broker, name),
+        view("v", "SELECT *, _tp_message_key, _tp_message_headers, _tp_sn, _tp_shard FROM s"),
+        view("star", "SELECT * EXCEPT (_tp_time) FROM s"),
+        view("joined", "SELECT a.n FROM s AS a JOIN s AS b ON a._tp_sn = b._tp_sn"),
+    )
+    produce(broker, name, {"n": 7, "text": "t"}, key=b"k", headers=[("h", b"1")], timestamp=now_ms)
+    found = rows(session, "SELECT n, text, to_string(_tp_time), _tp_message_key, _tp_sn, _tp_shard FROM table(v)")
+    assert found == [
+        (
+            7,
+            "t",
+            str(datetime.fromtimestamp(now_ms / 1000, UTC).replace(tzinfo=None).isoformat(" ", "milliseconds")),
+            "k",
+            0,
+            0,
+        )
+    ]
+    assert rows(session, "SELECT _tp_message_headers FROM table(v)") == [({"h": "1"},)]
+    assert rows(session, "SELECT * EXCEPT (_tp_time) FROM table(star)") == [(7, "t")]
+    assert rows(session, "SELECT * FROM table(joined)") == [(7,)]
+
+
+def test_fields_that_are_not_there_are_defaults_and_bad_messages_dead_letters(broker, topic, session):
+    name = topic()
+    run(
+        session,
+        stream(broker, name, "n int, text string, maybe nullable(int)"),
+        view("v", "SELECT n, text, maybe FROM s"),
+    )
+    produce(broker, name, {"n": 1}, b'{"n": 2}\n{"n": 3, "text": "x", "maybe": 4}', b"{", {"n": "many"})
+    assert rows(session, "SELECT * FROM table(v)") == [(1, "", None), (2, "", None), (3, "x", 4)]
+    cursor = run(session, "SHOW JOBS")
+    names = [d[0] for d in cursor.description]
+    (source,) = (dict(zip(names, row, strict=True)) for row in cursor.fetchall() if row[1] == "source")
+    assert (source["name"], source["errors"]) == ("s", 2)
+
+
+def test_one_column_of_texts_is_the_whole_message(broker, topic, session):
+    name = topic()
+    run(session, stream(broker, name, "raw string"), view("v", "SELECT raw FROM s"))
+    produce(broker, name, b"any text", b'{"n": 1}')
+    assert rows(session, "SELECT * FROM table(v)") == [("any text",), ('{"n": 1}',)]
+
+
+def test_a_query_that_runs_reads_new_messages(broker, topic, session):
+    name = topic()
+    produce(broker, name, {"n": 1})
+    run(session, stream(broker, name))
+    with session.cursor() as cursor:
+        cursor.execute("SELECT n FROM s LIMIT 1")
+        produce(broker, name, {"n": 2})
+        session.flush()
+        assert cursor.fetchone()[0] == 2
+
+
+def test_dropping_a_view_drops_what_it_reads_by_itself(broker, topic, session):
+    run(session, stream(broker, topic()), view("v", "SELECT n FROM s"))
+    with pytest.raises(Error, match="DEPENDENT_OBJECTS"):
+        run(session, "DROP STREAM s")
+    run(session, "DROP VIEW v", "DROP STREAM s")
+    assert run(session, "SHOW STREAMS").fetchall() == []
+    assert run(session, "SHOW JOBS").fetchall() == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "condition", "words"),
+    [
+        ({"type": "pulsar"}, "FEATURE_NOT_SUPPORTED", "pulsar"),
+        ({"type": "log"}, "FEATURE_NOT_SUPPORTED", "log"),
+        ({"named_collection": "c"}, "FEATURE_NOT_SUPPORTED", "named_collection"),
+        ({"sharding_expr": "n"}, "FEATURE_NOT_SUPPORTED", "sharding_expr"),
+        ({"message_key": "n"}, "FEATURE_NOT_SUPPORTED", "message_key"),
+        ({"data_format": "XML"}, "CONNECTOR_OPTION", "data_format"),
+        ({"data_format": "RawBLOB"}, "CONNECTOR_OPTION", "one column"),
+        ({"datafmt": "CSV"}, "CONNECTOR_OPTION", "datafmt"),
+        ({"properties": "x"}, "CONNECTOR_OPTION", "properties"),
+        ({"config_file": "/nowhere"}, "CONNECTOR_OPTION", "config_file"),
+        ({"topic": ""}, "CONNECTOR_OPTION", "topic"),
+        ({"subject_name_strategy": "any"}, "CONNECTOR_OPTION", "subject_name_strategy"),
+    ],
+)
+def test_settings_that_are_refused(tmp_path, settings, condition, words):
+    class Nobody:
+        bootstrap = "127.0.0.1:1"
+
+    with (
+        watersmeet.connect(tmp_path / "db", dialect="timeplus", runtime="inprocess") as connection,
+        pytest.raises(Error) as raised,
+    ):
+        run(connection, stream(Nobody, settings.pop("topic", "t"), **settings))
+    assert raised.value.condition == condition
+    assert words in raised.value.message
