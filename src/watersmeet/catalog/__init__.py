@@ -32,6 +32,7 @@ from watersmeet.catalog.parts import (
     External,
     Known,
     MessageFormat,
+    RowForm,
     StreamMode,
     Topic,
 )
@@ -103,6 +104,7 @@ __all__ = [
     "Query",
     "QuerySource",
     "Relation",
+    "RowForm",
     "Sink",
     "SinkQuery",
     "Source",

@@ -8,7 +8,16 @@ from typing import Any, Final, Literal
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokens import Token
 
-from watersmeet.catalog import DropWord
+from watersmeet.catalog import DropWord, MessageFormat
+from watersmeet.dialects.messages import (
+    CONNECTORS,
+    Encoded,
+    Included,
+    included_columns,
+    message_format,
+    read_encoded,
+    read_included,
+)
 from watersmeet.dialects.options import not_supported, read_options
 from watersmeet.dialects.queries import read_expression, read_tree
 from watersmeet.dialects.sqltypes import read_type
@@ -72,6 +81,10 @@ class Definition:
         self.watermarks: list[Watermark] = []
         self.arrivals: list[str] = []
         self.options: dict[str, str] = {}
+        self.included: list[Included] = []
+        self.encoded: Encoded | None = None
+        self.format: MessageFormat | None = None
+        self.message_parts: dict[str, str] = {}
         self.append_only = False
         self.refusal: Error | None = None
 
@@ -80,6 +93,7 @@ class Definition:
         self.refusal = self.refusal or not_supported(feature, self.cursor.text, span, hint=hint)
 
     def read_columns(self) -> None:
+        """The columns in parentheses. `finish` checks them."""
         cursor = self.cursor
         if not cursor.take("("):
             return
@@ -88,7 +102,6 @@ class Definition:
             if not cursor.take(","):
                 break
         cursor.expect(")")
-        self._finish_columns()
 
     def _read_item(self) -> None:
         cursor = self.cursor
@@ -162,7 +175,8 @@ class Definition:
         self.primary_key = names
         self.key_span = span
 
-    def _finish_columns(self) -> None:
+    def finish(self) -> None:
+        """Checks what was read, once nothing more is."""
         names = [c.name for c in self.columns]
         for key in self.primary_key:
             if key not in names:
@@ -203,14 +217,13 @@ class Definition:
                 cursor.index += 1
                 self.options.update(read_options(cursor))
             elif cursor.take("FORMAT"):
-                self._read_format(start)
+                self.encoded = read_encoded(cursor)
             elif cursor.take("ON", "CONFLICT"):
                 if not (cursor.take("OVERWRITE") or cursor.take("DO", "UPDATE", "FULL")):
                     cursor.until("WITH", "APPEND", "FORMAT", "AS")
                     self.refuse("ON CONFLICT other than OVERWRITE", span_of(cursor.tokens[start : cursor.index]))
-            elif cursor.at("INCLUDE"):
-                cursor.until("WITH", "FORMAT", "APPEND")
-                self.refuse("INCLUDE", span_of(cursor.tokens[start : cursor.index]))
+            elif cursor.take("INCLUDE"):
+                self.included.append(read_included(cursor))
             elif cursor.take("WITH", "VERSION", "COLUMN"):
                 cursor.names()
                 self.refuse("WITH VERSION COLUMN", span_of(cursor.tokens[start : cursor.index]))
@@ -219,22 +232,30 @@ class Definition:
                 self.refuse("a table of a shared source (FROM … TABLE)", span_of(cursor.tokens[start : cursor.index]))
             else:
                 raise cursor.error()
+        self._finish_format()
+        self.finish()
 
-    def _read_format(self, start: int) -> None:
-        cursor = self.cursor
-        row_format = cursor.word().name
-        cursor.expect("ENCODE")
-        encoding = cursor.word().name
-        if cursor.at("("):
-            for key, value in read_options(cursor).items():
-                self.options.setdefault(key, value)
-        self.options.setdefault("format", encoding)
-        if row_format != "plain":
-            self.refuse(
-                f"FORMAT {row_format.upper()}",
-                span_of(cursor.tokens[start : cursor.index]),
-                "Only FORMAT PLAIN is supported.",
-            )
+    def _finish_format(self) -> None:
+        """What FORMAT … ENCODE and INCLUDE mean is up to the connector: files, or messages."""
+        encoded = self.encoded
+        if self.options.get("connector", "").lower() in CONNECTORS:
+            connector = self.options["connector"].lower()
+            columns, self.message_parts = included_columns(self.included, connector)
+            self.columns += columns
+            try:
+                self.format = message_format(encoded, self.cursor.text)
+            except Error as problem:
+                self.refusal = self.refusal or problem
+            return
+        for item in self.included:
+            self.refuse("INCLUDE with a connector of files", item.span)
+        if encoded is None:
+            return
+        for key, value in encoded.options.items():
+            self.options.setdefault(key, value)
+        self.options.setdefault("format", encoded.encoding)
+        if encoded.rows != "plain":
+            self.refuse(f"FORMAT {encoded.rows.upper()}", encoded.span, "With files, FORMAT PLAIN is supported.")
 
 
 def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
@@ -328,6 +349,8 @@ def _relation(name: Name, definition: Definition, *, if_not_exists: bool) -> dic
         "if_not_exists": if_not_exists,
         "watermarks": tuple(definition.watermarks),
         "arrivals": tuple(definition.arrivals),
+        "format": definition.format,
+        "message_parts": definition.message_parts,
     }
 
 

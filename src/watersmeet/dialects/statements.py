@@ -99,7 +99,7 @@ class CreateRelation(Create):
     columns: declared columns; a column is not nullable if NOT NULL or part of the primary key.
     options: WITH options (lower-case names) and those of FORMAT … ENCODE, where `format` is the
     encoding (json, csv, parquet). No columns: to be read from the connector's data. arrivals: columns that are
-    `AS PROCTIME()`.
+    `AS PROCTIME()`. format, message_parts: of a connector of messages, as in `catalog.Input`.
     """
 
     columns: Schema
@@ -107,6 +107,8 @@ class CreateRelation(Create):
     options: Mapping[str, str] = field(default_factory=dict)
     watermarks: tuple[Watermark, ...] = ()
     arrivals: tuple[str, ...] = ()
+    format: MessageFormat | None = None
+    message_parts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -129,3 +129,18 @@ def read_dead_letters(directory: Path) -> list[dict[str, Any]]:
         with path.open(encoding="utf-8", newline="\n") as lines:
             records.extend(json.loads(line) for line in lines)
     return records
+
+
+def place_of(letter: dict[str, Any]) -> tuple[str, int | None]:
+    """(file, line) of a record; of a message (topic/partition, offset)."""
+    if "topic" in letter:
+        return f"{letter['topic']}/{letter['partition']}", letter["offset"]
+    return letter["file"], letter["line"]
+
+
+def text_of(letter: dict[str, Any]) -> str:
+    """The text of a record; of a message its value, with what is no text as escapes."""
+    if "topic" in letter:
+        return base64.b64decode(letter.get("value", "")).decode("utf-8", "backslashreplace")[:MAX_TEXT]
+    text: str = letter["text"]
+    return text

@@ -161,6 +161,7 @@ def _read_stream(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Stat
     if not cursor.at("("):
         raise cursor.error(detail="The columns of the stream were expected here.")
     definition.read_columns()
+    definition.finish()
     if cursor.at("OPTIONS"):
         definition.refuse("OPTIONS of a stream", span_of([cursor.tokens[cursor.index]]))
         cursor.until("")

@@ -33,7 +33,7 @@ from watersmeet.session.statements.like import like
 from watersmeet.session.statements.showtopics import processors, topics
 from watersmeet.session.statements.sinks import show_sinks
 from watersmeet.session.statements.sqlfunctions import show_create_function, show_functions
-from watersmeet.sources.dead_letters import read_dead_letters
+from watersmeet.sources.dead_letters import place_of, read_dead_letters, text_of
 from watersmeet.store.retention import changed_bytes
 from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, TIMESTAMP, VARCHAR, Field, Schema
 
@@ -208,7 +208,7 @@ def _errors(session: Session, statement: Show) -> Result:
     ]
     for source in status["sources"]:
         letters = read_dead_letters(session.database.layout.dead(source["id"]))
-        rows += [(source["name"], "dead letter", d["file"], d["line"], d["reason"]) for d in letters]
+        rows += [(source["name"], "dead letter", *place_of(d), d["reason"]) for d in letters]
         rows += [
             (source["name"], kind.replace("_", " "), file, None, message)
             for kind, message in _FILE_PROBLEMS.items()
@@ -245,7 +245,7 @@ def _dead_letters(session: Session, statement: Show) -> Result:
     for source in database_status(session)["sources"]:
         if wanted is None or source["id"] == wanted.id:
             letters = read_dead_letters(session.database.layout.dead(source["id"]))
-            rows += [(source["name"], d["file"], d["line"], d["reason"], d["text"]) for d in letters]
+            rows += [(source["name"], *place_of(d), d["reason"], text_of(d)) for d in letters]
     names = (
         Field("relation", VARCHAR),
         Field("file", VARCHAR),

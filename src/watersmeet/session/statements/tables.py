@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from watersmeet.catalog import ARRIVAL, Index, Input, Relation, Source, Table
 from watersmeet.database.transaction import Change
+from watersmeet.dialects.messages import check_rows
 from watersmeet.dialects.schemas import quoted
 from watersmeet.dialects.statements import (
     CreateIndex,
@@ -51,6 +52,8 @@ def create_table(session: Session, statement: CreateTable) -> Result:
             primary_key=statement.primary_key,
             append_only=statement.append_only,
             connector=_connector(session, statement),
+            format=statement.format,
+            message_parts=dict(statement.message_parts),
             event_time=event_time(statement),
             defaults=dict.fromkeys(statement.arrivals, ARRIVAL),
         ),
@@ -113,6 +116,8 @@ def create_source(session: Session, statement: CreateSource) -> Result:
                 statement.columns,
                 append_only=True,
                 connector=_connector(session, statement),
+                format=statement.format,
+                message_parts=dict(statement.message_parts),
                 event_time=event_time(statement),
                 defaults=dict.fromkeys(statement.arrivals, ARRIVAL),
             ),
@@ -193,6 +198,9 @@ def _checked(session: Session, relation: Made, statement: CreateRelation) -> Mad
     if relation.connector:
         try:
             session.require_files(relation.connector)
+            if relation.format is not None:
+                key = relation.primary_key
+                check_rows(relation.format, relation.columns, key, relation.message_parts, is_table=relation.is_stored)
             return check_connector(relation)
         except Error as err:
             err.sql, err.span = statement.text, err.span or statement.name_span

@@ -94,8 +94,6 @@ class Cluster:
                     self._now = True
                     self._changed.notify_all()
                     self._changed.wait(0.05)
-                    if self._topics[topic].problem is not None:
-                        break
             return self._topics[topic]
 
     def offsets(self, topic: str, partitions: Iterable[int], spec: Any) -> dict[int, int]:
@@ -214,6 +212,13 @@ class Cluster:
                     found[place.topic][place.partition] = self._result(future, place.topic).offset
                 except Error as problem:
                     problems[place.topic] = problem
+        if problems and len(topics) > 1:
+            # One topic that is gone can fail the request for all.
+            for topic in problems.copy():
+                alone, still = self._offsets({topic: topics[topic]}, spec, committed=committed)
+                found[topic] = alone[topic]
+                if topic not in still:
+                    del problems[topic]
         return found, problems
 
     def _asked(self, wanted: dict[Any, Any], *, committed: bool) -> dict[Any, Any]:

@@ -1,0 +1,145 @@
+"""RisingWave's CREATE SOURCE and CREATE TABLE over topics, with a real broker."""
+
+import datetime as dt
+import json
+
+import pytest
+
+import watersmeet
+from watersmeet.errors import Error
+
+
+@pytest.fixture
+def cursor(tmp_path):
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        yield connection.cursor()
+
+
+def with_options(broker, topic, **more):
+    options = {"connector": "kafka", "topic": topic, "properties.bootstrap.server": broker.bootstrap, **more}
+    return "WITH (" + ", ".join(f"{name} = '{value}'" for name, value in options.items()) + ")"
+
+
+def rows(cursor, query):
+    cursor.execute("FLUSH")
+    cursor.execute(query)
+    return cursor.fetchall()
+
+
+def send(broker, topic, *messages):
+    """messages: (key, value), values as JSON unless they are bytes or None."""
+    producer = broker.producer()
+    for key, value in messages:
+        text = value if value is None or isinstance(value, bytes) else json.dumps(value).encode()
+        producer.produce(topic, text, key=key, timestamp=1_700_000_000_000)
+    producer.flush()
+
+
+def test_include_shows_the_parts_of_a_message(cursor, broker, topic):
+    name = topic(retention_ms=-1)
+    cursor.execute(
+        f"""CREATE SOURCE s (id int) INCLUDE key AS k INCLUDE partition INCLUDE offset AS o INCLUDE timestamp AS t
+            INCLUDE payload AS p INCLUDE header 'h' AS h {with_options(broker, name)} FORMAT PLAIN ENCODE JSON"""
+    )
+    cursor.execute("CREATE MATERIALIZED VIEW v AS SELECT * FROM s")
+    producer = broker.producer()
+    producer.produce(name, b'{"id": 7}', key=b"K", headers=[("h", b"H")], timestamp=1_700_000_000_000)
+    producer.flush()
+    moment = dt.datetime.fromtimestamp(1_700_000_000, dt.UTC)
+    assert rows(cursor, "SELECT id, k, _rw_kafka_partition, o, t, p ->> 'id', h FROM v") == [
+        (7, b"K", "0", "0", moment, "7", b"H")
+    ]
+
+
+def test_an_upsert_table_keeps_the_newest_row_of_each_key(cursor, broker, topic):
+    planes, flights = topic(partitions=2, retention_ms=-1), topic(retention_ms=-1)
+    cursor.execute(
+        f"""CREATE TABLE planes (plane varchar, seats int, PRIMARY KEY (k)) INCLUDE key AS k
+            {with_options(broker, planes)} FORMAT UPSERT ENCODE JSON"""
+    )
+    cursor.execute(
+        f"CREATE SOURCE flights (no int, plane varchar) {with_options(broker, flights)} FORMAT PLAIN ENCODE JSON"
+    )
+    cursor.execute(
+        "CREATE MATERIALIZED VIEW v AS SELECT no, seats FROM flights LEFT JOIN planes ON planes.plane = flights.plane"
+    )
+    send(broker, planes, (b"a", {"plane": "a", "seats": 10}), (b"b", {"plane": "b", "seats": 20}))
+    send(broker, flights, (None, {"no": 1, "plane": "a"}), (None, {"no": 2, "plane": "b"}))
+    assert rows(cursor, "SELECT * FROM v ORDER BY no") == [(1, 10), (2, 20)]
+    send(broker, planes, (b"a", {"plane": "a", "seats": 11}), (b"b", None), (None, {"plane": "x"}))
+    assert rows(cursor, "SELECT * FROM v ORDER BY no") == [(1, 11), (2, None)]
+    assert rows(cursor, "SELECT plane, seats FROM planes") == [("a", 11)]
+    cursor.execute("SHOW ERRORS")
+    assert len(cursor.fetchall()) == 1
+
+
+def test_debezium_changes_rows(cursor, broker, topic):
+    name = topic(retention_ms=-1)
+    cursor.execute(
+        f"""CREATE TABLE t (id int PRIMARY KEY, name varchar) {with_options(broker, name)}
+            FORMAT DEBEZIUM ENCODE JSON"""
+    )
+    cursor.execute("CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n, max(name) AS name FROM t")
+    key = json.dumps({"id": 1}).encode()
+    send(broker, name, (key, {"before": None, "after": {"id": 1, "name": "a"}, "op": "c"}))
+    assert rows(cursor, "SELECT * FROM v") == [(1, "a")]
+    send(broker, name, (key, {"before": {"id": 1, "name": "a"}, "after": {"id": 1, "name": "b"}, "op": "u"}))
+    assert rows(cursor, "SELECT * FROM v") == [(1, "b")]
+    send(broker, name, (key, {"before": {"id": 1, "name": "b"}, "after": None, "op": "d"}), (key, None))
+    assert rows(cursor, "SELECT * FROM v") == [(0, None)]
+
+
+def test_watermarks_are_on_what_include_shows(cursor, broker, topic):
+    name = topic(retention_ms=-1)
+    cursor.execute(
+        f"""CREATE SOURCE s (id int, WATERMARK FOR t AS t - INTERVAL '5 seconds') INCLUDE timestamp AS t
+            {with_options(broker, name)} FORMAT PLAIN ENCODE JSON"""
+    )
+    cursor.execute(
+        """CREATE MATERIALIZED VIEW v AS SELECT window_start, count(*) AS n
+           FROM TUMBLE(s, t, INTERVAL '1 minute') GROUP BY window_start EMIT ON WINDOW CLOSE"""
+    )
+    producer = broker.producer()
+    for second in (0, 10, 70, 200):
+        producer.produce(name, b'{"id": 1}', timestamp=1_700_000_040_000 + second * 1000)
+    producer.flush()
+    assert [n for _, n in rows(cursor, "SELECT * FROM v ORDER BY window_start")] == [2, 1]
+
+
+def test_a_database_goes_on_where_it_was(broker, topic, tmp_path):
+    name = topic(retention_ms=-1)
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        cursor = connection.cursor()
+        cursor.execute(f"CREATE SOURCE s (data bytea) {with_options(broker, name)} FORMAT PLAIN ENCODE BYTES")
+        cursor.execute("CREATE MATERIALIZED VIEW v AS SELECT data FROM s")
+        send(broker, name, (None, b"one"), (None, b"two"))
+        assert rows(cursor, "SELECT count(*) FROM v") == [(2,)]
+    send(broker, name, (None, b"three"))
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        assert rows(connection.cursor(), "SELECT data FROM v ORDER BY 1") == [(b"one",), (b"three",), (b"two",)]
+
+
+REFUSED = [
+    ("CREATE TABLE t (k bytea PRIMARY KEY, v int) {} FORMAT UPSERT ENCODE JSON", "INCLUDE KEY clause not set"),
+    ("CREATE SOURCE t (v int) INCLUDE key AS k {} FORMAT UPSERT ENCODE JSON", "FORMAT UPSERT needs a table"),
+    ("CREATE TABLE t (v int PRIMARY KEY) INCLUDE key AS k {} FORMAT UPSERT ENCODE JSON", "FORMAT UPSERT needs a table"),
+    ("CREATE TABLE t (v int) {} FORMAT DEBEZIUM ENCODE JSON", "FORMAT DEBEZIUM needs a table with a primary key"),
+    ("CREATE SOURCE t (v int) {} FORMAT PLAIN ENCODE BYTES", "ENCODE BYTES needs exactly one column of type bytea"),
+    ("CREATE SOURCE t (v int) {} FORMAT MAXWELL ENCODE JSON", "FORMAT MAXWELL ENCODE JSON is not supported"),
+    ("CREATE SOURCE t (v int) {} FORMAT UPSERT ENCODE CSV", "FORMAT UPSERT ENCODE CSV is not supported"),
+    ("CREATE SOURCE t (v int) {} FORMAT PLAIN ENCODE CSV (delimeter = ';')", 'has no option "delimeter"'),
+    ("CREATE SOURCE t (v int) INCLUDE keys {} FORMAT PLAIN ENCODE JSON", "INCLUDE keys is no part of a message"),
+    ("CREATE SOURCE t (v int) INCLUDE key AS v {} FORMAT PLAIN ENCODE JSON", 'column "v" specified more than once'),
+    (
+        "CREATE SOURCE t (v int) INCLUDE key WITH (connector = 'file', path = '/x') FORMAT PLAIN ENCODE JSON",
+        "INCLUDE with a connector of files is not supported",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), REFUSED)
+def test_what_makes_no_sense_is_refused(cursor, text, said):
+    options = "WITH (connector = 'kafka', topic = 't', properties.bootstrap.server = '127.0.0.1:1')"
+    with pytest.raises(Error) as caught:
+        cursor.execute(text.format(options))
+    assert said in caught.value.message
