@@ -22,6 +22,7 @@ RELATIONS = [
     c.ExternalTable("t4", "e", COLUMNS, external=OUTSIDE),
     c.DictionaryTable("t5", "d", COLUMNS, external=OUTSIDE, dictionary=FOUND, primary_key=("a",)),
     c.Source("s1", "o", COLUMNS, append_only=True, connector={"connector": "file"}),
+    c.QuerySource("s3", "o", COLUMNS, hidden=True, owner="m1", of="s1", start="earliest", shards="0,2"),
     c.View("v1", "v", COLUMNS, sql="CREATE VIEW v", path=("s", "public")),
     c.ExternalView("v2", "ev", COLUMNS, external=OUTSIDE, query="CREATE VIEW content"),
     c.DictionaryView("v3", "dv", COLUMNS, dictionary=FOUND, query="CREATE VIEW content"),
