@@ -18,6 +18,7 @@ from watersmeet.formats.jsonscan import (
     Parts,
     Places,
     canonical,
+    content,
     elements,
     first_bytes,
     is_valid,
@@ -81,11 +82,9 @@ def json_objects(
 
 
 def json_values(texts: pa.Array, kind: SqlType, rules: Rules) -> Converted:
-    """Valid JSON texts, or NULL, as a column."""
-    sizes = pc.fill_null(pc.binary_length(texts), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    ends = np.cumsum(sizes)
-    data = b"".join(text.as_buffer().to_pybytes() for text in texts if text.is_valid) if len(texts) else b""
-    part = Parts(np.frombuffer(data, np.uint8), np.arange(len(texts), dtype=np.int64), ends - sizes, ends)
+    """Valid JSON texts, without NULL, as a column."""
+    data, offsets = content(pc.utf8_trim(texts, " \t\r\n"))
+    part = Parts(data, np.arange(len(texts), dtype=np.int64), offsets[:-1], offsets[1:])
     return _typed([part], [kind], rules)[0]
 
 

@@ -145,6 +145,9 @@ class _MessageDecoder:
         if len(gone):
             read = joined([read, _nulls(self.fields, gone)], self.fields)
         reasons = dict(read.reasons)
+        counts = np.bincount(read.places, minlength=len(messages))
+        for i in np.flatnonzero(counts != 1).tolist():
+            reasons.setdefault(i, f"upsert: {counts[i]} rows in a message, which has one key")
         diff = np.where(np.isin(read.places, gone), np.int64(-1), np.int64(1))
         columns = _by_name(self.fields, read)
         if self.key is not None:

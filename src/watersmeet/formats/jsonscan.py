@@ -48,7 +48,7 @@ def is_valid(texts: pa.StringArray) -> Mask:
 
 def first_bytes(texts: pa.StringArray) -> Bytes:
     """The first byte of each text that is no white space; 0 if there is none, and for NULL."""
-    data, offsets = _content(texts)
+    data, offsets = content(texts)
     result = np.zeros(len(texts), np.uint8)
     starts = _skip_space(data, offsets[:-1].copy(), offsets[1:])
     some = starts < offsets[1:]
@@ -160,7 +160,7 @@ def canonical(texts: pa.StringArray) -> pa.StringArray:
     return _last_keys(_plain(_compact(texts)))
 
 
-def _content(texts: pa.StringArray) -> tuple[Bytes, Places]:
+def content(texts: pa.StringArray) -> tuple[Bytes, Places]:
     """(the bytes of all texts, where each begins, and the end)."""
     _, offsets, data = texts.buffers()
     if data is None or not len(texts):
@@ -230,7 +230,7 @@ class _Tokens:
 
     @staticmethod
     def of(texts: pa.StringArray) -> _Tokens:
-        data, offsets = _content(texts)
+        data, offsets = content(texts)
         places = np.flatnonzero(_TOKEN[data])
         backslashes = np.flatnonzero(data == _BACKSLASH)
         if len(backslashes):
@@ -266,7 +266,7 @@ class _Tokens:
 
 def _compact(texts: pa.StringArray) -> pa.StringArray:
     """JSON texts without white space between tokens."""
-    data, offsets = _content(texts)
+    data, offsets = content(texts)
     spaces = np.flatnonzero(_SPACE[data])
     if not len(spaces):
         return texts
@@ -277,7 +277,7 @@ def _compact(texts: pa.StringArray) -> pa.StringArray:
 
 def _plain(texts: pa.StringArray) -> pa.StringArray:
     """JSON texts whose strings have no more escapes than they need."""
-    data, offsets = _content(texts)
+    data, offsets = content(texts)
     if not (data == _BACKSLASH).any():
         return texts
     tokens = _Tokens.of(texts)
@@ -292,7 +292,7 @@ def _plain(texts: pa.StringArray) -> pa.StringArray:
     pieces = _strings(data, bounds)
     strings = np.zeros(len(pieces), np.bool_)
     strings[np.searchsorted(bounds, opening)] = True
-    changed, places = _content(pc.replace_with_mask(pieces, pa.array(strings), said))
+    changed, places = content(pc.replace_with_mask(pieces, pa.array(strings), said))
     return _strings(changed, places[np.searchsorted(bounds, offsets)])
 
 

@@ -324,3 +324,16 @@ def test_a_message_without_a_value_is_a_tombstone() -> None:
     assert found.table.to_pylist() == [{"k": 1, "v": 1, "gone": False}, {"k": 2, "v": None, "gone": True}]
     with pytest.raises(Error, match='column "v" is bigint, which can\'t show tombstone'):
         decode(batch, columns(v=t.BIGINT), form, parts={"v": "tombstone"})
+
+
+def test_white_space_around_a_key_is_none_of_it() -> None:
+    form = MessageFormat(rows="upsert", key_encoding="json")
+    found = decode(messages([None, None], [" 3\n", '\t"a" ']), columns(id=t.VARCHAR), form, ["id"])
+    assert rows(found) == [(-1, "3"), (-1, "a")]
+
+
+@pytest.mark.parametrize("value", ["[]", '[{"v": 1}, {"v": 2}]'])
+def test_a_message_of_upsert_has_one_row(value: str) -> None:
+    form = MessageFormat(rows="upsert")
+    found = decode(messages([value], ["a"]), columns(k=t.BYTEA, v=t.BIGINT), form, ["k"], {"k": "key"})
+    assert (rows(found), list(reasons(found))) == ([], [0])
