@@ -46,6 +46,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "DATATYPE_MISMATCH": Condition("42804"),
     "DELIVERY_LOST": Condition("55000", "OperationalError"),
     "DELIVERY_MISMATCH": Condition("55000", "OperationalError"),
+    "DELIVERY_REFUSED": Condition("22000", "DataError"),
     "DEPENDENT_OBJECTS": Condition("2BP01"),
     "DIRECT_KEY": Condition("0A000", "NotSupportedError"),
     "DIRECT_RIGHT_SIDE": Condition("42809"),

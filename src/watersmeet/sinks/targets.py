@@ -31,6 +31,7 @@ _MODULES: Final[dict[str, str]] = {
     "blackhole": "watersmeet.sinks.blackhole",
     "file": "watersmeet.sinks.files",
     "fs": "watersmeet.sinks.files",
+    "kafka": "watersmeet.sinks.kafka",
     "posix_fs": "watersmeet.sinks.files",
 }
 #: Those of other programs.

@@ -17,7 +17,7 @@ import pyarrow as pa
 from watersmeet.catalog import MessageFormat, Relation
 from watersmeet.errors import Error, error
 from watersmeet.formats.encoders import Destination, Encoded, open_encoder
-from watersmeet.sources.kafka.client import client_config, failure, library
+from watersmeet.kafkaclient import client_config, failure, library
 from watersmeet.sources.kafka.cluster import cluster_of
 from watersmeet.sources.kafka.options import kafka_options
 

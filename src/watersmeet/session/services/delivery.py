@@ -20,7 +20,7 @@ from watersmeet.database.opened import OpenDatabase
 from watersmeet.errors import Error, error, error_from_json
 from watersmeet.faults import fault
 from watersmeet.session.services.portions import PORTION_ROWS, Portions
-from watersmeet.sinks.base import Delivery, Place, Portion, Target, Unavailable
+from watersmeet.sinks.base import Delivery, Place, Portion, Target
 from watersmeet.sinks.deliveries import deliveries
 from watersmeet.sinks.targets import connector_of
 from watersmeet.store.checkpoints import checkpoint_upto
@@ -215,7 +215,7 @@ class _Delivering(threading.Thread):
         while not self._stopping.is_set():
             try:
                 self._deliver()
-            except Unavailable as cause:
+            except OSError as cause:
                 self._wait_after("retrying", str(cause), random.uniform(0.5, 1.0) * self._pause_s)  # noqa: S311
                 self._pause_s = min(2 * self._pause_s, _LAST_RETRY_S)
             except Error as cause:
@@ -257,6 +257,8 @@ class _Delivering(threading.Thread):
             self._show("starting")
         target = connector.open(delivery, database.layout.id, self._stopping.is_set)
         try:
+            # A writer that was overtaken must not shut out the one that goes on.
+            database.log.check()
             fault("sink.open")
             found = target.open(delivery.generation)
             fault("sink.opened")

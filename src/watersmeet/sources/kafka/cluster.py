@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from watersmeet.errors import Error
-from watersmeet.sources.kafka.client import LOGGER, client_config, failure, is_refusal, library
+from watersmeet.kafkaclient import LOGGER, client_config, failure, is_refusal, library
 
 #: How often the brokers are asked for the ends of partitions: while something comes, and while nothing does.
 _BUSY_S: Final = 0.02

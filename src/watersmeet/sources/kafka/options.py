@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Literal
 
+from watersmeet.kafkaclient import properties_of
 from watersmeet.sources.options import Options, refuse
 from watersmeet.units import ABBREVIATED, UNITS_US
 
@@ -17,8 +18,6 @@ from watersmeet.units import ABBREVIATED, UNITS_US
 START: Final = "start.offsets"
 TOPIC_ID: Final = "topic.id"
 
-#: RisingWave's names of client properties that librdkafka has under another name.
-_RENAMED: Final = {"bootstrap.server": "bootstrap.servers", "sasl.mechanism": "sasl.mechanisms"}
 #: A time before now.
 _BACK: Final = re.compile(r"-(\d+)(ms|s|m|h|d)")
 #: Properties that would break what is promised: where reading begins, what is committed and seen.
@@ -85,7 +84,7 @@ def kafka_options(given: Mapping[str, str]) -> KafkaOptions:
     topic_id = options.text(TOPIC_ID) or ""
     shards = _numbers("shards", options.text("shards"))
     offsets = _numbers("scan.startup.offsets", options.text("scan.startup.offsets"))
-    properties = {_RENAMED.get(name, name): value for name, value in options.under("properties.").items()}
+    properties = properties_of({f"properties.{n}": v for n, v in options.under("properties.").items()})
     for name in _OWN:
         if name in properties:
             refuse(f'option "properties.{name}" can\'t be given', detail="Watersmeet keeps track of offsets itself.")

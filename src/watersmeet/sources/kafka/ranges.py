@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from watersmeet.errors import error
 from watersmeet.formats.base import Messages
+from watersmeet.kafkaclient import client_config, failure, is_unknown_topic, library
 from watersmeet.slices import MessageSlice
 from watersmeet.sources.base import Unavailable
-from watersmeet.sources.kafka.client import client_config, failure, is_unknown_topic, library
 from watersmeet.sources.kafka.options import KafkaOptions
 
 #: How many messages are taken from the client at once.

@@ -11,9 +11,9 @@ from typing import Any, Final, Literal
 from watersmeet import files
 from watersmeet.catalog import MessageFormat, Relation
 from watersmeet.errors import error
+from watersmeet.kafkaclient import library
 from watersmeet.slices import JumpSlice, MessageSlice, SourceSlice
 from watersmeet.sources.base import History, Poll
-from watersmeet.sources.kafka.client import library
 from watersmeet.sources.kafka.cluster import Cluster, TopicState, cluster_of
 from watersmeet.sources.kafka.options import START, TOPIC_ID, KafkaOptions, kafka_options
 from watersmeet.sources.specs import KafkaSpec

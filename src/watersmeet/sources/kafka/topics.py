@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from watersmeet.errors import Error, error
-from watersmeet.sources.kafka.client import client_config, failure, is_unknown_topic, library
+from watersmeet.kafkaclient import client_config, failure, is_unknown_topic, library
 from watersmeet.sources.kafka.cluster import cluster_of
 
 _TIMEOUT_S: Final = 30.0

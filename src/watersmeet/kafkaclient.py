@@ -21,6 +21,8 @@ _COMMON: Final = {
     "reconnect.backoff.max.ms": 2_000,
     "allow.auto.create.topics": False,
 }
+#: RisingWave's names of properties that librdkafka has under another name.
+_RENAMED: Final = {"bootstrap.server": "bootstrap.servers", "sasl.mechanism": "sasl.mechanisms"}
 #: Codes of librdkafka for credentials and certificates that are wrong.
 _REFUSED: Final = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM", "ILLEGAL_SASL_STATE")
 _FORBIDDEN: Final = ("TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED")
@@ -46,9 +48,20 @@ def client_config(properties: Mapping[str, str], **own: Any) -> dict[str, Any]:
     return {**_COMMON, **properties, **{name.replace("_", "."): value for name, value in own.items()}, "logger": LOGGER}
 
 
+def properties_of(options: Mapping[str, str]) -> dict[str, str]:
+    """The configuration that the options `properties.…` of a statement ask for, under librdkafka's names."""
+    given = {n.removeprefix("properties."): v for n, v in options.items() if n.startswith("properties.")}
+    return {_RENAMED.get(name, name): value for name, value in given.items()}
+
+
 def is_refusal(problem: Any) -> bool:
     """True for a KafkaError that does not pass by itself: credentials, certificates."""
     return problem.name() in (*_REFUSED, "_SSL")
+
+
+def is_lasting(problem: Any) -> bool:
+    """True for a KafkaError that somebody has to do something about."""
+    return problem.name() in (*_REFUSED, *_FORBIDDEN, *_UNKNOWN, "_SSL")
 
 
 def is_unknown_topic(problem: Any) -> bool:
