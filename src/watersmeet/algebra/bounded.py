@@ -1,4 +1,6 @@
-"""Nodes of the algebra that only queries which end have: what WITH names, recursion, files."""
+"""Nodes of the algebra that only queries which end have: what WITH names, recursion, files, system
+relations.
+"""
 
 from __future__ import annotations
 
@@ -59,3 +61,11 @@ class FileScan(Leaf):
     call: exp.Expression
     outputs: tuple[Column, ...]
     source_names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SystemScan(Leaf):
+    """The rows of a system relation. name: with its schema."""
+
+    name: str
+    outputs: tuple[Column, ...]

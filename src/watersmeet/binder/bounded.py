@@ -41,12 +41,14 @@ class BoundedQuery:
     read: ids of the relations whose content it reads, also below views.
     named: ids of the relations that it names itself.
     functions: ids of the SQL functions that it calls.
+    system: names of the system relations that it reads.
     """
 
     bound: Bound
     read: tuple[str, ...]
     named: tuple[str, ...]
     functions: tuple[str, ...]
+    system: tuple[str, ...]
 
 
 def bind_bounded(
@@ -63,7 +65,8 @@ def bind_bounded(
         query, functions = inlined(query, catalog, dialect, text)
         query = with_current_names(query, catalog, binding.rules.semantics)
         bound = bind(query, Environment(text, outer=Scope(bounded=True)), binding)
-    return BoundedQuery(bound, tuple(binding.collected.read), tuple(binding.depends_on), functions)
+    collected = binding.collected
+    return BoundedQuery(bound, tuple(collected.read), tuple(binding.depends_on), functions, tuple(collected.system))
 
 
 @dataclass(frozen=True)

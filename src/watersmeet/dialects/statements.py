@@ -601,7 +601,7 @@ class QuerySql:
     """DuckDB SQL of a bounded query and what it gives.
 
     depends_on: ids of the relations whose content it reads. named: of those that the query itself names, views, too.
-    functions: of the functions of SQL that it calls.
+    functions: of the functions of SQL that it calls. system: names of the system relations that it reads.
     """
 
     sql: str
@@ -609,3 +609,4 @@ class QuerySql:
     depends_on: tuple[str, ...] = ()
     named: tuple[str, ...] = ()
     functions: tuple[str, ...] = ()
+    system: tuple[str, ...] = ()

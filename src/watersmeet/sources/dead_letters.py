@@ -9,13 +9,45 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+import pyarrow as pa
+import pyarrow.json as pj
+
 from watersmeet import files
 from watersmeet.sources.names import plain_text, shown_name
+from watersmeet.types import BIGINT, BYTEA, INTEGER, VARCHAR, Field, Schema
 
 MAX_TEXT: Final = 1000
 """Characters of a record's text that are kept."""
 MAX_BYTES: Final = 1 << 20
 """Bytes of a message's key and of its value that are kept."""
+
+COLUMNS: Final[Schema] = (
+    Field("source", VARCHAR),
+    Field("file", VARCHAR),
+    Field("topic", VARCHAR),
+    Field("partition", INTEGER),
+    Field("offset", BIGINT),
+    Field("line", BIGINT),
+    Field("key", BYTEA),
+    Field("value", BYTEA),
+    Field("text", VARCHAR),
+    Field("reason", VARCHAR),
+    Field("rows", BIGINT),
+    Field("epoch", BIGINT),
+)
+"""Dead letters as rows. A record of a file has file, line and text; a message topic, partition, offset, key and value,
+and text where the value is one.
+"""
+
+#: The fields of a record as they are stored.
+_STORED: Final = pa.schema(
+    [
+        *((name, pa.string()) for name in ("file", "topic", "key", "value", "text", "reason")),
+        *((name, pa.int64()) for name in ("partition", "offset", "line", "rows")),
+    ]
+)
+#: A record may be as long as a message's key and value in base64, its reason and names.
+_BLOCK_BYTES: Final = 8 * MAX_BYTES
 
 
 class DeadLetterWriter:
@@ -129,6 +161,24 @@ def read_dead_letters(directory: Path) -> list[dict[str, Any]]:
         with path.open(encoding="utf-8", newline="\n") as lines:
             records.extend(json.loads(line) for line in lines)
     return records
+
+
+def stored_dead_letters(directories: Sequence[tuple[str, Path]]) -> pa.Table:
+    """The records of several sources (name, directory): their fields as they are stored (key and value in base64),
+    source and epoch.
+    """
+    tables = [_STORED.append(pa.field("source", pa.string())).append(pa.field("epoch", pa.int64())).empty_table()]
+    for source, directory in directories:
+        for path in sorted(directory.glob("[0-9]*.jsonl")):
+            found = pj.read_json(
+                path,
+                pj.ReadOptions(block_size=_BLOCK_BYTES),
+                pj.ParseOptions(explicit_schema=_STORED, unexpected_field_behavior="ignore"),
+            ).select(_STORED.names)
+            epoch = int(path.name.partition("-")[0])
+            found = found.append_column("source", pa.repeat(source, found.num_rows))
+            tables.append(found.append_column("epoch", pa.repeat(pa.scalar(epoch, pa.int64()), found.num_rows)))
+    return pa.concat_tables(tables)
 
 
 def place_of(letter: dict[str, Any]) -> tuple[str, int | None]:

@@ -35,4 +35,4 @@ def to_duckdb(
     with depth_checked(text):
         writer = Writer(lambda i: relation_name(catalog.relations[i]))
         sql = writer.query(found.bound.relation, [c.name for c in columns])
-    return QuerySql(sql, columns, found.read, found.named, found.functions)
+    return QuerySql(sql, columns, found.read, found.named, found.functions, found.system)

@@ -10,7 +10,7 @@ from functools import singledispatchmethod
 
 from sqlglot import exp
 
-from watersmeet.algebra.bounded import FileScan, Named, Recursion
+from watersmeet.algebra.bounded import FileScan, Named, Recursion, SystemScan
 from watersmeet.algebra.nodes import (
     Aggregate,
     Apply,
@@ -88,6 +88,10 @@ class Writer:
     def _(self, node: FileScan) -> Select:
         items = (as_column(cast(quoted(n), c.type), c) for n, c in zip(node.source_names, node.outputs, strict=True))
         return Select(node.call.sql(dialect="duckdb"), tuple(items))
+
+    @select.register
+    def _(self, node: SystemScan) -> Select:
+        return Select(_table(node.name, node.outputs))
 
     @select.register
     def _(self, node: Values) -> Select:

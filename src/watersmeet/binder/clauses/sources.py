@@ -13,6 +13,7 @@ from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.clauses.dictionaries import with_cache
 from watersmeet.binder.clauses.lookups import check_clause, check_relation, is_looked_up, versions, wants_versions
 from watersmeet.binder.clauses.named import named_rows
+from watersmeet.binder.clauses.system import bind_system, system_relation
 from watersmeet.binder.context.binding import Bound, Environment, OutputColumn, Part, check_alias_list, read
 from watersmeet.binder.context.rules import Binding, BindQuery, NamedItem, Sourced
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext
@@ -97,6 +98,9 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
     alias, names = alias_of(node)
     if node.args.get("db") is None and name in env.ctes:
         return _bind_cte(name, alias or name, names, node, env, binding, bind)
+    system = system_relation(node)
+    if system is not None and relation_in_from(node, binding.catalog) is None:
+        return bind_system(system, alias, names, node, env, binding)
     relation = catalog_relation(node, binding.catalog, env.text, env.ctes)
     if isinstance(relation, Sink):
         raise error(

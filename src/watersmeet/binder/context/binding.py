@@ -54,6 +54,7 @@ class Collected:
     window_ends: those with the end of a window.
     named: the CTEs that something names; in queries that end, their results.
     read: ids of the stored relations and sources that are read, also below views.
+    system: names of the system relations that are read.
     """
 
     next_id: int = 1
@@ -65,6 +66,7 @@ class Collected:
     window_ends: set[str] = field(default_factory=set)
     named: dict[Cte, Bound | None] = field(default_factory=dict)
     read: list[str] = field(default_factory=list)
+    system: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -125,6 +125,11 @@ class Binding:
         if relation_id not in self.collected.read:
             self.collected.read.append(relation_id)
 
+    def read_system(self, name: str) -> None:
+        """Notes that the query reads this system relation."""
+        if name not in self.collected.system:
+            self.collected.system.append(name)
+
     def depend(self, relation_id: str) -> None:
         """Notes that the query names this relation of the catalog."""
         if relation_id not in self.depends_on:

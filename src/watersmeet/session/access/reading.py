@@ -22,6 +22,7 @@ from watersmeet.dialects.schemas import relation_in_from
 from watersmeet.errors import Error, error, error_from_json
 from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.session.access.context import Session
+from watersmeet.session.access.system import system_relations
 from watersmeet.store.merging import quoted
 from watersmeet.types import NUMERIC, Field, Schema, SqlType, arrow_schema
 from watersmeet.unparsing import map_duckdb_error, to_duckdb
@@ -41,6 +42,7 @@ class Bounded:
     exact: the types that the result must be converted to; None for a column that has its type.
     named: the relations that the query names itself, views among them.
     functions: ids of the SQL functions that it calls.
+    system: names of the system relations that it reads.
     """
 
     sql: str
@@ -51,6 +53,7 @@ class Bounded:
     exact: Schema | None = None
     named: tuple[str, ...] = ()
     functions: tuple[str, ...] = ()
+    system: tuple[str, ...] = ()
 
 
 def bounded(session: Session, tree: exp.Expression, text: str) -> Bounded:
@@ -62,7 +65,14 @@ def bounded(session: Session, tree: exp.Expression, text: str) -> Bounded:
     query = to_duckdb(tree, catalog, text, session.dialect, files=session.database.files)
     check_running(session, query.depends_on)
     return Bounded(
-        query.sql, query.columns, query.depends_on, catalog, text, named=query.named, functions=query.functions
+        query.sql,
+        query.columns,
+        query.depends_on,
+        catalog,
+        text,
+        named=query.named,
+        functions=query.functions,
+        system=query.system,
     )
 
 
@@ -106,7 +116,8 @@ def reading(session: Session, query: Bounded, *, newest: bool) -> Iterator[duckd
         stored = [i for i in query.depends_on if query.catalog.relations[i].is_stored]
         if stored:
             content.refresh(query.catalog, stored, newest=newest)
-        yield connection
+        with system_relations(session, connection, query.system):
+            yield connection
 
 
 @contextmanager
