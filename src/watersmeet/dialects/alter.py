@@ -9,10 +9,20 @@ from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from watersmeet.catalog import DropWord
-from watersmeet.dialects.options import not_supported
+from watersmeet.dialects.options import not_supported, read_options
 from watersmeet.dialects.sqltypes import read_type
-from watersmeet.dialects.statements import AddColumn, Refused, RenameColumn, RenameRelation, StartSink, Statement
+from watersmeet.dialects.statements import (
+    AddColumn,
+    AlterConnector,
+    RefreshSchema,
+    Refused,
+    RenameColumn,
+    RenameRelation,
+    StartSink,
+    Statement,
+)
 from watersmeet.dialects.tokens import Cursor, span_of
+from watersmeet.errors import Span
 from watersmeet.types import Field
 
 #: Reads a column that is added, up to the end: the column, and the fields of `AddColumn` that its type gives.
@@ -108,6 +118,14 @@ def _altered(cursor: Cursor, base: dict[str, Any], kind: DropWord, words: str, r
             if_not_exists=if_not_exists,
             **more,
         )
+    if cursor.take("CONNECTOR", "WITH"):
+        spans: dict[str, Span] = {}
+        options = read_options(cursor, spans)
+        cursor.end()
+        return AlterConnector(**base, options=options, spans=spans)
+    if cursor.take("REFRESH", "SCHEMA"):
+        cursor.end()
+        return RefreshSchema(**base)
     return _refused(cursor, base, f"ALTER {words} …")
 
 
@@ -123,7 +141,7 @@ def _refused(
     cursor: Cursor,
     base: dict[str, Any],
     words: str,
-    hint: str = "ADD COLUMN, RENAME COLUMN and RENAME TO are supported.",
+    hint: str = "ADD COLUMN, RENAME COLUMN, RENAME TO, CONNECTOR WITH and REFRESH SCHEMA are supported.",
 ) -> Statement:
     if cursor.done:
         raise cursor.error()

@@ -85,6 +85,8 @@ class Definition:
         self.encoded: Encoded | None = None
         self.format: MessageFormat | None = None
         self.message_parts: dict[str, str] = {}
+        self.star: Span | None = None
+        self.takes_columns = False
         self.append_only = False
         self.refusal: Error | None = None
 
@@ -116,11 +118,7 @@ class Definition:
         elif cursor.take("PRIMARY", "KEY"):
             self._set_key(tuple(n.name for n in cursor.names()), span_of(cursor.tokens[start : cursor.index]))
         elif cursor.at("*"):
-            self.refuse(
-                "a column list with *",
-                span_of([cursor.tokens[cursor.index]]),
-                "List the columns: they are not read from the data.",
-            )
+            self.star = span_of([cursor.tokens[cursor.index]])
             cursor.index += 1
         elif any(cursor.at(word) for word in ("CONSTRAINT", "UNIQUE", "CHECK", "FOREIGN", "EXCLUDE", "PERIOD")):
             self.refuse(f"{cursor.tokens[start].text.upper()} in a table", span_of([cursor.tokens[start]]))
@@ -179,7 +177,7 @@ class Definition:
         """Checks what was read, once nothing more is."""
         names = [c.name for c in self.columns]
         for key in self.primary_key:
-            if key not in names:
+            if key not in names and not self.takes_columns:
                 raise error(
                     "UNDEFINED_COLUMN",
                     f'column "{key}" named in key does not exist',
@@ -195,7 +193,7 @@ class Definition:
             )
         self.columns = [Field(c.name, c.type, c.nullable and c.name not in self.primary_key) for c in self.columns]
         for mark in self.watermarks:
-            if mark.column not in names:
+            if mark.column not in names and not self.takes_columns:
                 raise error(
                     "UNDEFINED_COLUMN",
                     f'column "{mark.column}" of the watermark does not exist',
@@ -240,6 +238,7 @@ class Definition:
         encoded = self.encoded
         if self.options.get("connector", "").lower() in CONNECTORS:
             connector = self.options["connector"].lower()
+            self.takes_columns = self.star is not None or not self.columns
             columns, self.message_parts = included_columns(self.included, connector)
             self.columns += columns
             try:
@@ -249,6 +248,9 @@ class Definition:
             return
         for item in self.included:
             self.refuse("INCLUDE with a connector of files", item.span)
+        if self.star is not None:
+            hint = "List the columns: they are not read from the data."
+            self.refuse("a column list with *", self.star, hint)
         if encoded is None:
             return
         for key, value in encoded.options.items():
@@ -349,6 +351,7 @@ def _relation(name: Name, definition: Definition, *, if_not_exists: bool) -> dic
         "if_not_exists": if_not_exists,
         "watermarks": tuple(definition.watermarks),
         "arrivals": tuple(definition.arrivals),
+        "takes_columns": definition.takes_columns,
         "format": definition.format,
         "message_parts": definition.message_parts,
     }

@@ -99,7 +99,8 @@ class CreateRelation(Create):
     columns: declared columns; a column is not nullable if NOT NULL or part of the primary key.
     options: WITH options (lower-case names) and those of FORMAT … ENCODE, where `format` is the
     encoding (json, csv, parquet). No columns: to be read from the connector's data. arrivals: columns that are
-    `AS PROCTIME()`. format, message_parts: of a connector of messages, as in `catalog.Input`.
+    `AS PROCTIME()`. takes_columns: those of the schema come before them. format, message_parts: of a connector of
+    messages, as in `catalog.Input`.
     """
 
     columns: Schema
@@ -107,6 +108,7 @@ class CreateRelation(Create):
     options: Mapping[str, str] = field(default_factory=dict)
     watermarks: tuple[Watermark, ...] = ()
     arrivals: tuple[str, ...] = ()
+    takes_columns: bool = False
     format: MessageFormat | None = None
     message_parts: Mapping[str, str] = field(default_factory=dict)
 
@@ -401,6 +403,19 @@ class AddColumn(Alter):
     range: tuple[int, int] | None = None
     digits: int | None = None
     if_not_exists: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlterConnector(Alter):
+    """`… CONNECTOR WITH (option = 'value', …)`. spans: the places of the options."""
+
+    options: Mapping[str, str]
+    spans: Mapping[str, Span]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefreshSchema(Alter):
+    """`… REFRESH SCHEMA`: the columns are taken from the schema again."""
 
 
 @dataclass(frozen=True, kw_only=True)

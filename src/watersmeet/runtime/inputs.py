@@ -15,7 +15,6 @@ from watersmeet.sources.base import Source
 from watersmeet.sources.connectors import open_source
 from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import Frontier
-from watersmeet.types import Schema
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Inputs:
         self._tables: frozenset[str] = frozenset()
         self._first: frozenset[str] = frozenset()
         self.sources: dict[str, Source] = {}
-        self._read: dict[str, Schema] = {}
+        self._read: dict[str, Relation] = {}
         self._turn = 0
         self._held_until_us: dict[str, int] = {}
         self._status = SourceStatus(db)
@@ -63,11 +62,11 @@ class Inputs:
             del self.sources[relation_id], self._read[relation_id]
         self._tables = frozenset(i for i, r in by_id.items() if not r.connector)
         for relation_id, relation in by_id.items():
-            if relation.connector and self._read.get(relation_id) != relation.columns:
+            if relation.connector and not _reads_alike(self._read.get(relation_id), relation):
                 if relation_id in self.sources:  # it was altered: what it remembers goes on
                     self.sources[relation_id].save(self._saved.path(relation_id))
                 self.sources[relation_id] = self._open(relation)
-                self._read[relation_id] = relation.columns
+                self._read[relation_id] = relation
 
     def take(
         self, rows: int, size_bytes: int, now_us: int, *, fresh: bool = False, sources: bool = True
@@ -182,6 +181,15 @@ class Inputs:
             found.append(commit)
             commit = self._db.log.read(commit.epoch_before) if commit.epoch_before else None
         return found[::-1]
+
+
+def _reads_alike(before: Relation | None, now: Relation) -> bool:
+    """True if a source that was opened for a relation is right for it as it is now."""
+    return before is not None and (before.columns, before.connector, before.format) == (
+        now.columns,
+        now.connector,
+        now.format,
+    )
 
 
 def commit_slices(commit: Commit, tables: frozenset[str], first_blob: int = 0) -> Iterator[ChangeSlice]:

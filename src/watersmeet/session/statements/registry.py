@@ -24,6 +24,8 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
     st.CreateIndex: "tables.create_index",
     st.CreateMaterializedView: "views.create_materialized_view",
     st.AddColumn: "altering.alter",
+    st.AlterConnector: "connectors.alter_connector",
+    st.RefreshSchema: "connectors.refresh_schema",
     st.AlterPump: "pumps.alter_pump",
     st.CreatePump: "pumps.create_pump",
     st.CreateProcessor: "topics.create_processor",

@@ -24,6 +24,7 @@ from watersmeet.session.access.eventtimes import OPTIONS, event_time
 from watersmeet.session.access.filling import fill
 from watersmeet.session.access.reading import Bounded, bounded, fetch
 from watersmeet.session.access.result import Result
+from watersmeet.session.access.schemacolumns import with_schema_columns
 from watersmeet.session.access.schemas import schema_for
 from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.access.writing import apply
@@ -40,6 +41,7 @@ def create_table(session: Session, statement: CreateTable) -> Result:
     query = bounded(session, statement.query, statement.text) if statement.query and statement.replaces else None
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE TABLE")
+    statement = with_schema_columns(statement)
     if statement.query is not None:
         return _create_table_as(session, statement, query or bounded(session, statement.query, statement.text))
     relation = _checked(
@@ -105,6 +107,7 @@ def create_source(session: Session, statement: CreateSource) -> Result:
             "a source can't have a primary key",
             hint="CREATE TABLE … WITH (connector = …) keeps the last row of each key.",
         )
+    statement = with_schema_columns(statement)
     add(
         session,
         _checked(

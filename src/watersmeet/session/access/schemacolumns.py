@@ -1,0 +1,55 @@
+"""Columns that a CREATE takes from the schema of its messages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeVar
+
+from watersmeet.dialects.statements import CreateRelation
+from watersmeet.errors import Error, did_you_mean, error
+from watersmeet.formats.schemacolumns import schema_columns
+from watersmeet.session.access.context import error_at
+from watersmeet.types import Field
+
+S = TypeVar("S", bound=CreateRelation)
+
+
+def with_schema_columns(statement: S) -> S:
+    """The statement with the columns of the schema, as it is now, before those that it declares.
+
+    A column that it declares, too, has the declared type. CONNECTOR_OPTION without a schema, RUNTIME_UNAVAILABLE if it
+    can't be read for now, UNDEFINED_COLUMN if the primary key or a watermark names another column.
+    """
+    if not statement.takes_columns or statement.format is None:
+        return statement
+    topic = statement.options.get("topic", statement.options.get("kafka.topic", ""))
+    try:
+        found = schema_columns(statement.format, topic)
+    except OSError as cause:
+        raise error(
+            "RUNTIME_UNAVAILABLE",
+            f"the schema of the messages can't be read: {cause}",
+            hint="Check the option schema.registry or schema.location.",
+            sql=statement.text,
+            span=statement.name_span,
+        ) from cause
+    except Error as problem:
+        problem.sql, problem.span = statement.text, problem.span or statement.name_span
+        raise
+    declared = {c.name for c in statement.columns}
+    columns = (*(c for c in found if c.name not in declared), *statement.columns)
+    names = [c.name for c in columns]
+    for what, name in (
+        *(("key", k) for k in statement.primary_key),
+        *(("watermark", w.column) for w in statement.watermarks),
+    ):
+        if name not in names:
+            raise error_at(
+                statement,
+                statement.name_span,
+                "UNDEFINED_COLUMN",
+                f'column "{name}" of the {what} does not exist',
+                hint=did_you_mean(name, names) or "The columns are " + ", ".join(names) + ".",
+            )
+    keyed = tuple(Field(c.name, c.type, c.nullable and c.name not in statement.primary_key) for c in columns)
+    return replace(statement, columns=keyed)

@@ -1,0 +1,119 @@
+"""ALTER … CONNECTOR WITH and REFRESH SCHEMA: what a source or table reads, while views go on reading it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from watersmeet.catalog import Input, Relation, one
+from watersmeet.dialects import parse
+from watersmeet.dialects.statements import Alter, AlterConnector, CreateRelation, RefreshSchema
+from watersmeet.errors import Error
+from watersmeet.session.access.context import Session, error_at, sentence
+from watersmeet.session.access.definitions import kind_word, named
+from watersmeet.session.access.result import Result
+from watersmeet.session.access.schemacolumns import with_schema_columns
+from watersmeet.session.access.transactions import own_transaction
+from watersmeet.session.access.words import is_called
+from watersmeet.sources.connectors import check_connector
+
+#: Options that say which messages there are: with others, what was read so far would mean something else.
+_FIXED: Final = ("connector", "topic", "kafka.topic")
+_FIXED_PREFIXES: Final = ("scan.startup.", "start.", "topic.")
+
+
+def alter_connector(session: Session, statement: AlterConnector) -> Result:
+    """ALTER … CONNECTOR WITH: other options from now on; views go on where they are.
+
+    CONNECTOR_OPTION for an option that can't be altered, or a connector that does not work with them.
+    """
+    command = f"ALTER {kind_word(statement).upper()}"
+    relation = _input(session, statement, "CONNECTOR WITH")
+    if relation is None:
+        return Result(command)
+    for name in statement.options:
+        if name in _FIXED or name.startswith(_FIXED_PREFIXES):
+            raise error_at(
+                statement,
+                statement.spans[name],
+                "CONNECTOR_OPTION",
+                f'option "{name}" can\'t be altered',
+                detail="What was read so far is of the topic, and from the place, that CREATE named.",
+                hint=f"Create another {relation.what}.",
+            )
+    try:
+        altered = check_connector(replace(relation, connector={**relation.connector, **statement.options}))
+    except Error as problem:
+        problem.sql, problem.span = statement.text, problem.span or statement.span
+        raise
+    _put(session, altered)
+    return Result(command)
+
+
+def refresh_schema(session: Session, statement: RefreshSchema) -> Result:
+    """REFRESH SCHEMA: takes the columns from the schema again. Columns that are new come behind those there are.
+
+    SCHEMA_CHANGED if a column is gone or has another type: views read it.
+    """
+    command = f"ALTER {kind_word(statement).upper()}"
+    relation = _input(session, statement, "REFRESH SCHEMA")
+    if relation is None:
+        return Result(command)
+    made = parse(relation.sql, relation.dialect)[-1]
+    if not isinstance(made, CreateRelation) or not made.takes_columns:
+        raise error_at(
+            statement,
+            statement.name.span,
+            "CATALOG_TYPE_MISMATCH",
+            f"the columns of {relation.title} are declared",
+            hint="ALTER … ADD COLUMN adds one.",
+        )
+    found = {c.name: c for c in with_schema_columns(replace(made, format=relation.format)).columns}
+    for column in relation.columns:
+        now = found.get(column.name)
+        if now is None or now.type != column.type:
+            has = "is gone" if now is None else f"has type {now.type.sql} now"
+            raise error_at(
+                statement,
+                statement.name.span,
+                "DATATYPE_MISMATCH",
+                f'column "{column.name}" of {relation.title} is {column.type.sql}, and in the schema it {has}',
+                hint=f"Create another {relation.what} with the new schema.",
+            )
+    new = tuple(replace(c, nullable=True) for n, c in found.items() if n not in {c.name for c in relation.columns})
+    if new:
+        _put(session, replace(relation, columns=(*relation.columns, *new)))
+    session.notice(f"{len(new)} new columns" if len(new) != 1 else "1 new column")
+    return Result(command)
+
+
+def _input(session: Session, statement: Alter, what: str) -> Input | None:
+    """The source or table that is named; None if there is none and the statement has IF EXISTS."""
+    session.require_definer(f"ALTER {kind_word(statement).upper()}")
+    relation: Relation | None = named(session, statement.name, statement)
+    if relation is None:
+        return None
+    if not is_called(statement.kind, relation) or not isinstance(relation, Input) or not relation.connector:
+        raise error_at(
+            statement,
+            statement.name.span,
+            "CATALOG_TYPE_MISMATCH",
+            f"{relation.title} has no connector",
+            detail=sentence([f"{what} is for {one(kind_word(statement))} with a connector"]),
+        )
+    if relation.is_stored and isinstance(statement, RefreshSchema):
+        raise error_at(
+            statement,
+            statement.name.span,
+            "FEATURE_NOT_SUPPORTED",
+            "REFRESH SCHEMA of a table is not supported",
+            detail="Rows that are stored already lack the new columns.",
+            hint="REFRESH SCHEMA of a source is supported.",
+        )
+    return relation
+
+
+def _put(session: Session, relation: Input) -> None:
+    with own_transaction(session):
+        session.put(relation)
+    session.database.reinstall()  # its source is opened again
