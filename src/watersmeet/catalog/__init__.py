@@ -37,6 +37,7 @@ from watersmeet.catalog.parts import (
     Topic,
 )
 from watersmeet.catalog.relations import Relation, turned_into
+from watersmeet.catalog.servers import Server
 from watersmeet.catalog.sinks import Sink, SinkQuery
 from watersmeet.catalog.tables import (
     DictionaryTable,
@@ -105,6 +106,7 @@ __all__ = [
     "QuerySource",
     "Relation",
     "RowForm",
+    "Server",
     "Sink",
     "SinkQuery",
     "Source",

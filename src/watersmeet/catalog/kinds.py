@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from watersmeet.catalog.relations import Relation
+from watersmeet.catalog.servers import Server
 from watersmeet.catalog.sinks import Sink, SinkQuery
 from watersmeet.catalog.tables import (
     DictionaryTable,
@@ -52,6 +53,7 @@ KINDS: Final[tuple[type[Relation], ...]] = (
     Index,
     Sink,
     SinkQuery,
+    Server,
 )
 kinds(Relation, {c.entry: c for c in KINDS}, by="entry")
 

@@ -19,6 +19,7 @@ DropWord = Literal[
     "topic",
     "pump",
     "sink",
+    "server",
 ]
 
 

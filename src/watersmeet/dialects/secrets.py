@@ -11,7 +11,7 @@ from watersmeet.dialects.tokens import words_of
 HIDDEN: Final = "'[HIDDEN]'"
 
 #: The words, not in parentheses, behind which options stand and no columns.
-_OPTIONS: Final = ("SOURCE", "LAYOUT", "SETTINGS", "WITH", "PROPERTIES")
+_OPTIONS: Final = ("SOURCE", "LAYOUT", "SETTINGS", "WITH", "PROPERTIES", "OPTIONS")
 _CLAUSES: Final = ("SOURCE", "LAYOUT")  # with a parenthesis: CREATE SOURCE is something else
 #: How the names of options end whose values are nobody else's.
 _SECRET: Final = ("password", "secret", "secret_key", "secret_access_key", "token", "api_key", "private_key")

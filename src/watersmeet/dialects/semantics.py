@@ -87,6 +87,6 @@ SQLSTREAM: Final = Semantics(
     unnamed="numbered",
     continuous="marked",
     tables="plain",
-    own_words=("stream", "pump"),
+    own_words=("stream", "pump", "server"),
     row_order="rowtime",
 )

@@ -22,6 +22,7 @@ from watersmeet.catalog import (
     Processor,
     Pump,
     Relation,
+    Server,
     Sink,
     Source,
     Stream,
@@ -185,6 +186,33 @@ class CreateExternalStream(CreateRelation):
     makes: ClassVar[type[Relation]] = Source
 
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateServer(Create):
+    """`CREATE SERVER name TYPE 'kind' FOREIGN DATA WRAPPER ECDA [OPTIONS (…)]`. kind: in upper case.
+
+    options: names as they are written, those without quotes in upper case.
+    """
+
+    makes: ClassVar[type[Relation]] = Server
+
+    kind: str
+    kind_span: Span
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateForeignStream(CreateRelation):
+    """`CREATE FOREIGN STREAM name (columns) SERVER server [OPTIONS (…)]`. options: as those of a server.
+
+    places: of the options.
+    """
+
+    makes: ClassVar[type[Relation]] = Source
+
+    server: Name
+    places: Mapping[str, Span] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,6 +31,7 @@ CREATE DICTIONARY DictionaryTable (a int, b string) PRIMARY KEY a
     SOURCE(FILE(path '{file}' format 'CSV')) LAYOUT(FLAT());
 CREATE DICTIONARY DictionaryView (a int, b string) PRIMARY KEY a SOURCE(TIMEPLUS(STREAM 'below')) LAYOUT(FLAT())""",
     "sqlstream": """
+CREATE SERVER "Server" TYPE 'KAFKA10' FOREIGN DATA WRAPPER ECDA OPTIONS ("TOPIC" 't');
 CREATE STREAM "read" ("A" INTEGER);
 CREATE STREAM "written" ("A" INTEGER);
 CREATE PUMP "Pump" STARTED AS INSERT INTO "written" SELECT STREAM "A" FROM "read";
@@ -58,6 +59,9 @@ REPLACING = {
         "LAYOUT(FLAT())",
     },
     "sqlstream": {
+        st.CreateServer: "SERVER name TYPE 'FILE' FOREIGN DATA WRAPPER ECDA",
+        st.CreateForeignStream: "FOREIGN STREAM name (a INTEGER) SERVER FILE_SERVER "
+        "OPTIONS (PARSER 'CSV', DIRECTORY '{file}')",
         st.CreatePump: 'PUMP name STOPPED AS INSERT INTO "written" SELECT STREAM "A" FROM "read" WHERE "A" > 1',
     },
     "lenses": {st.CreateTopic: "TABLE name (_key int, item string) FORMAT (INT, AVRO)"},

@@ -10,6 +10,7 @@ from sqlglot.dialects.dialect import Dialect
 from watersmeet.catalog import ARRIVAL, DropWord
 from watersmeet.dialects import alter, ddl
 from watersmeet.dialects.queries import is_marked, place_of, read_tree
+from watersmeet.dialects.sqlstream.foreign import read_foreign_stream, read_server
 from watersmeet.dialects.sqltypes import read_type
 from watersmeet.dialects.statements import (
     AlterPump,
@@ -30,9 +31,7 @@ ROWTIME: Final = "ROWTIME"
 
 _LACKING: Final = (
     ("FOREIGN", "TABLE"),
-    ("FOREIGN", "STREAM"),
     ("FOREIGN", "DATA", "WRAPPER"),
-    ("SERVER",),
     ("FUNCTION",),
     ("PROCEDURE",),
     ("JAR",),
@@ -61,13 +60,22 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
         return ddl.read_table(cursor, dialect, base, _read_column_type)
     if cursor.take("PUMP"):
         return _read_pump(cursor, dialect, base)
-    refused = ddl.refused_create(cursor, base, _LACKING, "STREAM, TABLE, VIEW and MATERIALIZED VIEW")
+    if cursor.take("SERVER"):
+        return read_server(cursor, base)
+    if cursor.take("FOREIGN", "STREAM"):
+        return read_foreign_stream(cursor, dialect, base, _read_column_type)
+    refused = ddl.refused_create(
+        cursor, base, _LACKING, "STREAM, FOREIGN STREAM, SERVER, TABLE, VIEW and MATERIALIZED VIEW"
+    )
     return refused or ddl.read_create(cursor, dialect, base)
 
 
 def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """DROP STREAM, DROP PUMP, and what every dialect drops. The cursor stands behind DROP."""
-    kind: DropWord | None = "stream" if cursor.take("STREAM") else "pump" if cursor.take("PUMP") else None
+    if cursor.at("FOREIGN", "STREAM"):
+        cursor.take("FOREIGN")
+    words: dict[str, DropWord] = {"STREAM": "stream", "PUMP": "pump", "SERVER": "server"}
+    kind = next((k for word, k in words.items() if cursor.take(word)), None)
     if kind is None:
         return ddl.read_drop(cursor, base)
     if_exists = cursor.take("IF", "EXISTS")

@@ -20,7 +20,7 @@ from watersmeet.binder.context.settings import JOIN_ROWS_SETTING
 from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.catalog import CacheFill, MaterializedView, Query, QuerySource, Relation, Source, turned_into
 from watersmeet.circuit import operators
-from watersmeet.database.reopening import moved, reading, reopened_scans
+from watersmeet.database.reopening import by_source, moved, reading, reopened_scans
 from watersmeet.dialects.statements import CreateMaterializedView, Select, Subscribe
 from watersmeet.errors import error
 from watersmeet.planner import compile_view
@@ -83,7 +83,7 @@ def _with_own_sources(session: Session, bound: Bound) -> tuple[Bound, set[str]]:
         made.append(_own_source(session, scan, relation.id, f"{QuerySource.family[0]}{number + place}", read))
     for source in made:
         session.put(source)
-    ids = {source.of: source.id for source in made}
+    ids = by_source(made)
     marks = {column: moved(mark, ids) for column, mark in relation.watermarks.items()}
     depends_on = (*relation.depends_on, *(source.id for source in made))
     changed = replace(

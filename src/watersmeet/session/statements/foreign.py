@@ -1,0 +1,143 @@
+"""CREATE SERVER and CREATE FOREIGN STREAM.
+
+SQLstream, "CREATE SERVER", "CREATE FOREIGN STREAM", "Integrating Kafka".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from watersmeet.catalog import ARRIVAL, ROWTIME, EventTime, Server, Source
+from watersmeet.dialects.statements import CreateForeignStream, CreateServer
+from watersmeet.errors import Error, did_you_mean
+from watersmeet.formats.decoders import open_decoder
+from watersmeet.session.access.context import Session, error_at, undefined_relation
+from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation
+from watersmeet.session.access.eventtimes import event_time
+from watersmeet.session.access.result import Result
+from watersmeet.sources.connectors import check_connector
+from watersmeet.sources.sqlstream import (
+    FILE_PROVENANCE,
+    KINDS,
+    LACKING_KINDS,
+    LACKING_SERVERS,
+    PROVENANCE,
+    SERVERS,
+    Foreign,
+    foreign_options,
+)
+from watersmeet.types import TIMESTAMP, Field
+
+T = TypeVar("T")
+
+#: Later than all times: each row moves the clock, as its time is that of its arrival.
+_EVER_US: Final = 1 << 62
+
+
+def create_server(session: Session, statement: CreateServer) -> Result:
+    """A server: options that its foreign streams inherit, as they are when these are created."""
+    if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
+        return Result("CREATE SERVER")
+    if statement.kind not in KINDS:
+        raise error_at(
+            statement,
+            statement.kind_span,
+            "FEATURE_NOT_SUPPORTED" if statement.kind in LACKING_KINDS else "CONNECTOR_OPTION",
+            f"servers of type {statement.kind} are not supported",
+            hint=did_you_mean(statement.kind, KINDS) or f"The types are {', '.join(KINDS)}.",
+        )
+    add(session, new_relation(session, statement, Server, (), adapter=statement.kind, options=dict(statement.options)))
+    return Result("CREATE SERVER")
+
+
+def create_foreign_stream(session: Session, statement: CreateForeignStream) -> Result:
+    """A stream of a topic's messages, or of the records of files. Its ROWTIME is the time at which rows come, unless it
+    has a watermark of its own.
+    """
+    if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
+        return Result("CREATE FOREIGN STREAM")
+    check_columns(statement.columns, statement)
+    kind, inherited, depends_on = _server(session, statement)
+    parts = {c.name: PROVENANCE[c.name] for c in statement.columns if c.name in PROVENANCE}
+    if kind == "FILE":
+        parts = {}
+        if FILE_PROVENANCE in [c.name for c in statement.columns]:
+            raise error_at(
+                statement, statement.name_span, "FEATURE_NOT_SUPPORTED", f"column {FILE_PROVENANCE} is not supported"
+            )
+    values = [c.name for c in statement.columns if c.name not in parts]
+    options = {**inherited, **statement.options}
+    meant = _located(statement, lambda: foreign_options(kind, options, values))
+    add(session, _located(statement, lambda: _stream(session, statement, meant, parts, depends_on)))
+    return Result("CREATE FOREIGN STREAM")
+
+
+def _stream(
+    session: Session,
+    statement: CreateForeignStream,
+    meant: Foreign,
+    parts: dict[str, str],
+    depends_on: tuple[str, ...],
+) -> Source:
+    is_topic = meant.format is not None
+    clock = event_time(statement)
+    columns, defaults = statement.columns, {}
+    if clock is None:
+        columns = (Field(ROWTIME, TIMESTAMP, nullable=False), *columns)
+        clock = EventTime(ROWTIME, 0, ahead_us=_EVER_US)
+        defaults[ROWTIME] = ARRIVAL
+        check_columns(columns, statement)
+    if not is_topic:
+        session.require_files(meant.connector)
+    connector = {} if session.replace_connectors else meant.connector
+    made = new_relation(
+        session,
+        statement,
+        Source,
+        tuple(Field(meant.members.get(c.name, c.name), c.type, c.nullable) for c in columns),
+        append_only=True,
+        depends_on=depends_on,
+        connector=connector,
+        format=meant.format,
+        message_parts=parts,
+        event_time=clock,
+        defaults=defaults,
+        reopened=is_topic and bool(connector),
+    )
+    if connector and is_topic:
+        if meant.is_read:
+            assert made.format is not None
+            open_decoder(made.written, (), made.format, parts)
+        check_connector(made)
+    elif connector:
+        made = check_connector(made)
+    return made.renamed(tuple(c.name for c in columns)) if meant.members else made
+
+
+def _server(session: Session, statement: CreateForeignStream) -> tuple[str, dict[str, str], tuple[str, ...]]:
+    """(the kind of the server, the options that it has, its id if statements can drop it). UNDEFINED_RELATION."""
+    name = statement.server
+    found = session.find(name)
+    if isinstance(found, Server):
+        return found.adapter, found.options, (found.id,)
+    plain = name.name.upper()
+    if found is None and plain in SERVERS:
+        return SERVERS[plain], {}, ()
+    if found is None and plain in LACKING_SERVERS:
+        raise error_at(statement, name.span, "FEATURE_NOT_SUPPORTED", f"server {plain} is not supported")
+    if found is not None:
+        raise error_at(statement, name.span, "CATALOG_TYPE_MISMATCH", f'"{found.shown}" is not a server')
+    known = [r.shown for r in session.catalog.relations.values() if isinstance(r, Server)]
+    raise undefined_relation(session.catalog, name, statement, "server", [*known, *SERVERS])
+
+
+def _located(statement: CreateForeignStream, action: Callable[[], T]) -> T:
+    """The result of `action`. Its errors get the place of the option that they name, or else of the stream's name."""
+    try:
+        return action()
+    except Error as err:
+        words = (err.message + " ").replace('"', " ").split(" ")
+        named = next((s for option, s in statement.places.items() if option in words), statement.name_span)
+        err.sql, err.span = statement.text, err.span or named
+        raise

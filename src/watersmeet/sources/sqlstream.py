@@ -1,0 +1,304 @@
+"""The options of SQLstream's foreign streams as options of connectors.
+
+SQLstream, "Integrating Kafka", "Integrating Files", "CREATE FOREIGN STREAM".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from watersmeet.catalog import MessageFormat
+from watersmeet.catalog.parts import Encoding
+from watersmeet.errors import did_you_mean, error
+from watersmeet.sources.kafka.options import begins_at
+from watersmeet.sources.kafka.timeplus import properties_file
+from watersmeet.sources.options import refuse
+
+#: Servers that are always there, by name: the kind of adapter.
+SERVERS: Final = {"KAFKA10_SERVER": "KAFKA10", "FILE_SERVER": "FILE"}
+#: Adapters of the product that are not here.
+LACKING_SERVERS: Final = (
+    "KAFKA_SERVER",
+    "AMQP10_SERVER",
+    "AMQP_LEGACY_SERVER",
+    "MQTT_SERVER",
+    "MAIL_SERVER",
+    "KINESIS_SERVER",
+    "HTTP_SERVER",
+    "WEBSOCKET_SERVER",
+    "MONGO_SERVER",
+    "SNOWFLAKE_SERVER",
+    "NET_SERVER",
+    "FILE_VFS_SERVER",
+    "HDFS_SERVER",
+    "S3_SERVER",
+    "IBMMQ_SERVER",
+    "PUBSUB_SERVER",
+)
+KINDS: Final = ("KAFKA10", "FILE")
+LACKING_KINDS: Final = tuple(name.removesuffix("_SERVER") for name in LACKING_SERVERS)
+
+#: Columns that show where a message comes from: the part of it.
+PROVENANCE: Final = {
+    "SQLSTREAM_PROV_KAFKA_PARTITION": "partition",
+    "SQLSTREAM_PROV_KAFKA_TIMESTAMP": "timestamp",
+    "SQLSTREAM_PROV_KAFKA_KEY": "key",
+    "SQLSTREAM_PROV_KAFKA_OFFSET": "offset",
+    "SQLSTREAM_PROV_KAFKA_TOPIC": "topic",
+}
+FILE_PROVENANCE: Final = "SQLSTREAM_PROV_FILE_SOURCE_FILE"
+
+_ENCODINGS: Final[dict[str, Encoding]] = {"JSON": "json", "CSV": "csv", "AVRO": "avro", "XML": "xml"}
+#: Options that only say how fast the product reads or writes.
+_TUNING: Final = (
+    "MAX_POLL_RECORDS",
+    "BUFFER_SIZE",
+    "FETCH_SIZE",
+    "PARSER_QUEUE_SIZE",
+    "TRANSACTION_ROWTIME_LIMIT",
+    "PUMP.NAME",
+    "FORMATTER_CHARSET",
+)
+_LACKING: Final = ("OPTIONS_QUERY", "INDEX_TOPIC_NAME", "CLIENT_ID_QUERY", "REPEAT", "STATIC_FILES")
+#: Properties of Java clients that mean nothing to others.
+_JAVA: Final = (
+    "key.deserializer",
+    "value.deserializer",
+    "key.serializer",
+    "value.serializer",
+    "group.id",
+    "auto.offset.reset",
+    "enable.auto.commit",
+    "isolation.level",
+    "transactional.id",
+    "acks",
+    "max.poll.records",
+    "buffer.memory",
+)
+_JAAS: Final = re.compile(r'(username|password)\s*=\s*"([^"]*)"')
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """What the options of a foreign stream mean.
+
+    connector: options of connector kafka or file. members: by column, the member of a message that it is, where that
+    has another name. is_read: whether it has a parser. rowtime_written: whether ROWTIME goes out, too.
+    """
+
+    connector: dict[str, str]
+    format: MessageFormat | None
+    members: dict[str, str] = field(default_factory=dict)
+    is_read: bool = True
+    rowtime_written: bool = True
+
+
+class _Given:
+    """The options of a statement, taken one by one. Their names differ by more than case, but for those of columns."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = {name.upper(): (name, value) for name, value in given.items()}
+        self._known: list[str] = []
+
+    def take(self, *names: str) -> str | None:
+        self._known += names
+        found = [self._given.pop(n.upper()) for n in names if n.upper() in self._given]
+        if len({value for _, value in found}) > 1:
+            refuse(f"options {' and '.join(n for n, _ in found)} contradict each other")
+        return found[0][1] if found else None
+
+    def flag(self, name: str) -> bool:
+        value = (self.take(name) or "false").lower()
+        if value not in ("true", "false"):
+            refuse(f'option {name} can\'t be "{value}"', hint="It must be true or false.")
+        return value == "true"
+
+    def paths(self, columns: Sequence[str]) -> dict[str, str]:
+        """By column, the path in option `"column_PATH"`."""
+        found = {c: self.take(f"{c}_PATH") for c in columns}
+        return {c: path for c, path in found.items() if path is not None}
+
+    def lower(self) -> dict[str, str]:
+        """The options with a dot in their names: properties of the client."""
+        found = [self._given.pop(n) for n in list(self._given) if "." in n]
+        return {name.lower(): value for name, value in found}
+
+    def finish(self) -> None:
+        for name in _TUNING:
+            self.take(name)
+        for name in _LACKING:
+            if (self.take(name) or "").lower() not in ("", "false", "0"):
+                raise error("FEATURE_NOT_SUPPORTED", f"option {name} of a foreign stream is not supported")
+        for name, _ in self._given.values():
+            hint = did_you_mean(name, self._known)
+            refuse(f'there is no option "{name}" of this foreign stream', hint=hint)
+
+
+def foreign_options(kind: str, options: Mapping[str, str], columns: Sequence[str]) -> Foreign:
+    """The options of a stream of a server of that kind, those of the server included.
+
+    columns: the names of those that messages or records have. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED.
+    """
+    given = _Given(options)
+    return _topic(given, columns) if kind == "KAFKA10" else _files(given)
+
+
+def _topic(given: _Given, columns: Sequence[str]) -> Foreign:
+    topic = given.take("TOPIC")
+    servers = given.take("SEED_BROKERS", "bootstrap.servers")
+    for name, value in (("TOPIC", topic), ("SEED_BROKERS", servers)):
+        if not value:
+            refuse(f'a foreign stream of Kafka needs the option "{name}"', hint=f"Write \"{name}\" '…'.")
+    form, members, is_read = _form(given, columns)
+    connector = {"connector": "kafka", "topic": topic or "", "properties.bootstrap.server": servers or ""}
+    if (level := given.take("isolation.level")) not in (None, "read_committed"):
+        raise error(
+            "FEATURE_NOT_SUPPORTED", f'isolation.level "{level}" is not supported', hint="It is read_committed here."
+        )
+    if partitions := given.take("PARTITION"):
+        connector["shards"] = partitions
+    start = given.take("STARTING_TIME")
+    offset = given.take("STARTING_OFFSET")
+    if offset is not None:
+        if not offset.isdecimal():
+            refuse(f'option STARTING_OFFSET can\'t be "{offset}"', hint="It must be a whole number.")
+        connector["scan.startup.offsets"] = offset
+    else:
+        start = start or "LATEST"
+        connector |= begins_at(start.lower() if start.upper() in ("EARLIEST", "LATEST") else start)
+    properties: dict[str, str] = {}
+    for option in ("kafka.consumer.config", "kafka.producer.config"):
+        path = given.take(option)
+        properties |= properties_file(option, path) if path is not None else {}
+    if (client := given.take("CLIENT_ID", "client.id")) is not None:
+        properties["client.id"] = client
+    given.take("GROUP_ID")
+    given.take("pump.name")
+    properties |= given.lower()
+    rowtime = (given.take("FORMATTER_INCLUDE_ROWTIME") or "true").lower() == "true"
+    given.finish()
+    connector |= {f"properties.{n}": v for n, v in _of_client(properties).items()}
+    return Foreign(connector, form, members, is_read, rowtime)
+
+
+def _of_client(properties: Mapping[str, str]) -> dict[str, str]:
+    """Properties of Java's client as librdkafka calls them."""
+    found = {n: v for n, v in properties.items() if n not in _JAVA and n != "sasl.jaas.config"}
+    for name, value in _JAAS.findall(properties.get("sasl.jaas.config", "")):
+        found[f"sasl.{name}"] = value
+    for name in [n for n in found if "truststore" in n or "keystore" in n]:
+        refuse(f"option {name} is for Java alone", hint="Write ssl.ca.location, the path of a certificate.")
+    return found
+
+
+def _form(given: _Given, columns: Sequence[str]) -> tuple[MessageFormat, dict[str, str], bool]:
+    """(how messages become rows or rows messages, the members that columns are, whether there is a parser)."""
+    parser, formatter = given.take("PARSER"), given.take("FORMATTER")
+    if parser is None and formatter is None:
+        refuse("a foreign stream needs a PARSER or a FORMATTER", hint="Write \"PARSER\" 'JSON'.")
+    name = (parser or formatter or "").upper()
+    if parser is not None and formatter is not None and parser.upper() != formatter.upper():
+        refuse("options PARSER and FORMATTER of one stream differ", hint="Declare one stream for each.")
+    if name not in _ENCODINGS:
+        raise error(
+            "FEATURE_NOT_SUPPORTED", f"{name} messages are not supported", hint=f"They are {', '.join(_ENCODINGS)}."
+        )
+    options: dict[str, str] = {}
+    members: dict[str, str] = {}
+    if name == "JSON":
+        row = given.take("ROW_PATH")
+        if row not in (None, "$", "$[*]", "$[:]", "$[]"):
+            raise error("FEATURE_NOT_SUPPORTED", f'ROW_PATH "{row}" is not supported', hint="It is $ here.")
+        members = _members(given.paths(columns))
+    elif name == "CSV":
+        _encoded(given)
+        options["delimiter"] = given.take("SEPARATOR") or ","
+        if (quote := given.take("QUOTE_CHARACTER")) not in (None, '"'):
+            raise error("FEATURE_NOT_SUPPORTED", f"QUOTE_CHARACTER {quote} of messages is not supported")
+        options["without_header"] = "false" if given.flag("SKIP_HEADER") else "true"
+        given.take("ROW_SEPARATOR")
+    elif name == "AVRO":
+        known = {
+            "schema.location": given.take("AVRO_SCHEMA_LOCATION", "AVRO_SCHEMA_FILE_LOCATION"),
+            "schema.registry": given.take("schema.registry.url", "SCHEMA_REGISTRY_URL"),
+        }
+        options = {n: v for n, v in known.items() if v}
+        members = _members(given.paths(columns))
+    else:
+        tags = given.take("PARSER_XML_ROW_TAGS")
+        options = {"row_tags": tags} if tags else {}
+    return (
+        MessageFormat("plain", _ENCODINGS[name], None, options, "null", many_rows=name == "CSV"),
+        members,
+        (parser is not None),
+    )
+
+
+def _members(paths: Mapping[str, str]) -> dict[str, str]:
+    """The members that paths name, where these are not called as their columns. FEATURE_NOT_SUPPORTED for others."""
+    found = {}
+    for column, path in paths.items():
+        simple = re.fullmatch(r"\$\.\.?([A-Za-z_][\w-]*)", path)
+        if simple is None:
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f'the path "{path}" of column "{column}" is not supported',
+                hint="A path names a member of the message: $.name.",
+            )
+        found[column] = simple[1]
+    return {c: member for c, member in found.items() if member != c}
+
+
+def _encoded(given: _Given) -> None:
+    charset = given.take("CHARACTER_ENCODING")
+    if charset is not None and charset.upper().replace("-", "") not in ("UTF8", "ASCII", "USASCII"):
+        raise error("FEATURE_NOT_SUPPORTED", f"CHARACTER_ENCODING {charset} is not supported", hint="It is UTF-8 here.")
+
+
+def _files(given: _Given) -> Foreign:
+    directory = given.take("DIRECTORY")
+    if not directory:
+        refuse('a foreign stream of files needs the option "DIRECTORY"', hint="Write \"DIRECTORY\" '…'.")
+    if (formatter := given.take("FORMATTER")) is not None:
+        raise error("FEATURE_NOT_SUPPORTED", f"FORMATTER {formatter} of files is not supported")
+    name = (given.take("PARSER") or "").upper()
+    if name not in ("CSV", "JSON"):
+        raise error("FEATURE_NOT_SUPPORTED", f"PARSER {name} of files is not supported", hint="It is CSV or JSON here.")
+    connector = {"connector": "file", "path": directory or "", "format": name.lower()}
+    if (pattern := given.take("FILENAME_PATTERN")) is not None:
+        connector["match_pattern"] = _glob(pattern)
+    _encoded(given)
+    given.take("ROW_SEPARATOR")
+    if name == "CSV":
+        connector["delimiter"] = given.take("SEPARATOR") or ","
+        connector["quote"] = given.take("QUOTE_CHARACTER") or '"'
+        connector["header"] = "true" if given.flag("SKIP_HEADER") else "false"
+    elif given.take("ROW_PATH") not in (None, "$"):
+        raise error("FEATURE_NOT_SUPPORTED", "a ROW_PATH of files is not supported", hint="It is $ here.")
+    given.finish()
+    return Foreign(connector, None)
+
+
+def _glob(pattern: str) -> str:
+    """The glob of a regular expression of names. FEATURE_NOT_SUPPORTED for one that has no glob."""
+    out, i = "", 0
+    while i < len(pattern):
+        rest = pattern[i:]
+        if rest.startswith((".*", ".+")):
+            out, i = out + ("*" if rest[1] == "*" else "?*"), i + 2
+        elif rest[0] == "\\" and len(rest) > 1 and not rest[1].isalnum():
+            out, i = out + rest[1], i + 2
+        elif rest[0] == ".":
+            out, i = out + "?", i + 1
+        elif rest[0].isalnum() or rest[0] in "_-":
+            out, i = out + rest[0], i + 1
+        else:
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f'FILENAME_PATTERN "{pattern}" is not supported',
+                hint="Letters, digits, \\., . and .* are.",
+            )
+    return out

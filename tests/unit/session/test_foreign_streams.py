@@ -1,0 +1,207 @@
+"""SQLstream's servers and foreign streams, over topics of Kafka and files."""
+
+import json
+import time
+
+import pytest
+from confluent_kafka import Producer
+
+import watersmeet
+from watersmeet.errors import Error
+
+OF_JSON = (
+    "CREATE FOREIGN STREAM s (a INTEGER) SERVER KAFKA10_SERVER OPTIONS (TOPIC 't', SEED_BROKERS 'h:1', PARSER 'JSON', "
+)
+
+
+@pytest.fixture
+def session(tmp_path):
+    with watersmeet.connect(tmp_path / "db", dialect="sqlstream", runtime="inprocess") as connection:
+        yield connection
+
+
+def run(connection, *statements):
+    cursor = connection.cursor()
+    for statement in statements:
+        cursor.execute(statement)
+    return cursor
+
+
+def rows(connection, query):
+    connection.flush()
+    return sorted(run(connection, query).fetchall(), key=repr)
+
+
+def produce(broker, topic, *values, partition=0, **message):
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0})
+    for value in values:
+        text = value if isinstance(value, bytes) else json.dumps(value).encode()
+        producer.produce(topic, text, partition=partition, **message)
+    producer.flush()
+
+
+def options(**given):
+    return ", ".join(f"\"{name}\" '{value}'" for name, value in given.items())
+
+
+def stream(broker, topic, columns='"id" BIGINT, "name" VARCHAR(20)', server="KAFKA10_SERVER", **more):
+    given = {"PARSER": "JSON", "SEED_BROKERS": broker.bootstrap, "TOPIC": topic, **more}
+    return f'CREATE FOREIGN STREAM "s" ({columns}) SERVER {server} OPTIONS ({options(**given)})'
+
+
+def view(name, query):
+    return f'CREATE MATERIALIZED VIEW "{name}" AS {query}'
+
+
+def test_a_view_reads_messages_from_the_starting_time_on(broker, topic, session):
+    name = topic(2)
+    produce(broker, name, {"id": 1, "name": "a"})
+    produce(broker, name, {"id": 2}, partition=1)
+    run(
+        session,
+        stream(broker, name, STARTING_TIME="EARLIEST"),
+        stream(broker, name).replace('"s"', '"latest"'),
+        stream(broker, name, STARTING_OFFSET="1", PARTITION="0").replace('"s"', '"second"'),
+        view("all", 'SELECT STREAM "id", "name" FROM "s"'),
+        view("new", 'SELECT STREAM "id" FROM "latest"'),
+        view("one", 'SELECT STREAM "id" FROM "second"'),
+    )
+    produce(broker, name, {"id": 3})
+    assert rows(session, 'SELECT "id", "name" FROM "all"') == [(1, "a"), (2, None), (3, None)]
+    assert rows(session, 'SELECT "id" FROM "new"') == [(3,)]
+    assert rows(session, 'SELECT "id" FROM "one"') == [(3,)]
+
+
+def test_a_stream_inherits_the_options_of_its_server(broker, topic, session):
+    name = topic()
+    produce(broker, name, {"id": 1})
+    run(
+        session,
+        f"CREATE SERVER \"k\" TYPE 'KAFKA10' FOREIGN DATA WRAPPER ECDA "
+        f"OPTIONS ({options(SEED_BROKERS=broker.bootstrap, PARSER='JSON', TOPIC='another', STARTING_TIME='EARLIEST')})",
+        f'CREATE FOREIGN STREAM "s" ("id" BIGINT) SERVER "k" OPTIONS (TOPIC \'{name}\')',
+        view("v", 'SELECT STREAM "id" FROM "s"'),
+    )
+    assert rows(session, 'SELECT "id" FROM "v"') == [(1,)]
+    with pytest.raises(Error, match="DEPENDENT_OBJECTS"):
+        run(session, 'DROP SERVER "k"')
+    run(session, 'DROP MATERIALIZED VIEW "v"', 'DROP FOREIGN STREAM "s"', 'DROP SERVER "k"')
+
+
+def test_paths_and_provenance_columns(broker, topic, session):
+    name, now_ms = topic(), time.time_ns() // 1_000_000
+    columns = (
+        '"number" BIGINT, SQLSTREAM_PROV_KAFKA_PARTITION INTEGER, SQLSTREAM_PROV_KAFKA_OFFSET BIGINT, '
+        "SQLSTREAM_PROV_KAFKA_KEY VARBINARY(10), SQLSTREAM_PROV_KAFKA_TIMESTAMP TIMESTAMP"
+    )
+    run(
+        session,
+        stream(broker, name, columns, ROW_PATH="$", number_PATH="$.id"),
+        view("v", 'SELECT STREAM * FROM "s"'),
+        view("times", 'SELECT STREAM "number" FROM "s" WHERE SQLSTREAM_PROV_KAFKA_TIMESTAMP = ROWTIME'),
+    )
+    produce(broker, name, {"id": 7}, key=b"k", timestamp=now_ms)
+    found = rows(
+        session,
+        'SELECT "number", SQLSTREAM_PROV_KAFKA_PARTITION, SQLSTREAM_PROV_KAFKA_OFFSET, '
+        'SQLSTREAM_PROV_KAFKA_KEY FROM "v"',
+    )
+    assert [(*row[:3], bytes(row[3])) for row in found] == [(7, 0, 0, b"k")]
+    assert rows(session, 'SELECT "number" FROM "times"') == []
+
+
+def test_the_time_of_messages_is_the_rowtime_if_it_has_the_watermark(broker, topic, session):
+    name, now_ms = topic(), time.time_ns() // 1_000_000
+    columns = (
+        '"id" BIGINT, SQLSTREAM_PROV_KAFKA_TIMESTAMP TIMESTAMP, WATERMARK FOR SQLSTREAM_PROV_KAFKA_TIMESTAMP '
+        "AS SQLSTREAM_PROV_KAFKA_TIMESTAMP - INTERVAL '5' SECOND"
+    )
+    run(
+        session,
+        stream(broker, name, columns),
+        view("v", 'SELECT STREAM "id" FROM "s" WHERE ROWTIME = SQLSTREAM_PROV_KAFKA_TIMESTAMP'),
+    )
+    produce(broker, name, {"id": 1}, timestamp=now_ms)
+    assert rows(session, 'SELECT "id" FROM "v"') == [(1,)]
+
+
+def test_streams_are_joined_by_the_time_of_arrival_and_pumped_on(broker, topic, session):
+    first, second = topic(), topic()
+    run(
+        session,
+        stream(broker, first),
+        stream(broker, second).replace('"s"', '"t"'),
+        'CREATE STREAM "out" ("id" BIGINT, "name" VARCHAR(20))',
+        'CREATE PUMP "p" STARTED AS INSERT INTO "out" SELECT STREAM "s"."id", "t"."name" FROM "s" '
+        'JOIN "t" OVER (RANGE INTERVAL \'1\' HOUR PRECEDING) ON "s"."id" = "t"."id"',
+        view("v", 'SELECT STREAM "id", "name" FROM "out"'),
+    )
+    produce(broker, second, {"id": 1, "name": "x"})
+    session.flush()
+    produce(broker, first, {"id": 1})
+    session.flush()
+    produce(broker, second, {"id": 2})  # the row comes out once the clocks of both streams have passed it
+    assert rows(session, 'SELECT "id", "name" FROM "v"') == [(1, "x")]
+
+
+def test_files_are_read(tmp_path, session):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a-1.csv").write_text("1;x\n2;y\n")
+    (tmp_path / "in" / "b.csv").write_text("3;z\n")
+    given = options(PARSER="CSV", DIRECTORY=tmp_path / "in", FILENAME_PATTERN=r"a-.*\.csv", SEPARATOR=";")
+    run(
+        session,
+        f'CREATE FOREIGN STREAM "s" ("id" BIGINT, "name" VARCHAR(20)) SERVER FILE_SERVER OPTIONS ({given})',
+        view("v", 'SELECT STREAM "id", "name" FROM "s"'),
+    )
+    assert rows(session, 'SELECT "id", "name" FROM "v"') == [(1, "x"), (2, "y")]
+
+
+@pytest.mark.parametrize(
+    ("statement", "condition", "words"),
+    [
+        ("CREATE SERVER s TYPE 'MQTT' FOREIGN DATA WRAPPER ECDA", "FEATURE_NOT_SUPPORTED", "MQTT"),
+        ("CREATE SERVER s TYPE 'KAFKA' FOREIGN DATA WRAPPER ECDA", "FEATURE_NOT_SUPPORTED", "KAFKA"),
+        ("CREATE SERVER s TYPE 'KAFKA11' FOREIGN DATA WRAPPER ECDA", "CONNECTOR_OPTION", "KAFKA11"),
+        ("CREATE SERVER s FOREIGN DATA WRAPPER SYS_JDBC OPTIONS (URL 'u')", "FEATURE_NOT_SUPPORTED", "SYS_JDBC"),
+        ("CREATE FOREIGN STREAM s (a INTEGER) SERVER MQTT_SERVER", "FEATURE_NOT_SUPPORTED", "MQTT_SERVER"),
+        ("CREATE FOREIGN STREAM s (a INTEGER) SERVER nobody", "UNDEFINED_RELATION", "NOBODY"),
+        ("CREATE FOREIGN STREAM s (a INTEGER) SERVER KAFKA10_SERVER OPTIONS (TOPIC 't')", "CONNECTOR_OPTION", "SEED"),
+        (
+            "CREATE FOREIGN STREAM s (a INTEGER) SERVER KAFKA10_SERVER OPTIONS (TOPIC 't', SEED_BROKERS 'h:1')",
+            "CONNECTOR_OPTION",
+            "PARSER",
+        ),
+        (
+            OF_JSON + "\"A_PATH\" '$.a.b')",
+            "FEATURE_NOT_SUPPORTED",
+            "$.a.b",
+        ),
+        (
+            OF_JSON + "STARTING_TME 'LATEST')",
+            "CONNECTOR_OPTION",
+            "STARTING_TME",
+        ),
+        (
+            OF_JSON + "OPTIONS_QUERY 'SELECT 1')",
+            "FEATURE_NOT_SUPPORTED",
+            "OPTIONS_QUERY",
+        ),
+        ("CREATE FOREIGN TABLE t (a INTEGER) SERVER s", "FEATURE_NOT_SUPPORTED", "FOREIGN TABLE"),
+    ],
+)
+def test_what_is_refused(session, statement, condition, words):
+    with pytest.raises(Error) as raised:
+        run(session, statement)
+    assert raised.value.condition == condition
+    assert words in raised.value.message
+
+
+def test_passwords_are_hidden(session):
+    run(
+        session,
+        "CREATE SERVER k TYPE 'KAFKA10' FOREIGN DATA WRAPPER ECDA OPTIONS (\"sasl.password\" 'hush', TOPIC 't')",
+    )
+    text = run(session, "SHOW CREATE SERVER k").fetchall()[0][1]
+    assert "hush" not in text
+    assert "'t'" in text
