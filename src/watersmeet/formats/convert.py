@@ -193,15 +193,22 @@ def _moments(part: Parts, kind: SqlType, rules: MessageRules) -> Converted | Non
         return _except(texts, kind, wrong) if wrong.any() else None
     found = _except(texts, kind, wrong | numbers)
     whole = convert_scalars([_where(texts, numbers)], [BIGINT])[0].column
-    values = pc.fill_null(whole, 0).to_numpy(zero_copy_only=False)
-    fits = whole.is_valid().to_numpy(zero_copy_only=False)
-    values, in_range = _from_numbers(values, kind, rules)
-    fits &= in_range
-    values = np.where(fits, values, 0)
-    column = pa.array(values.astype(np.int32) if kind.name == "date" else values).view(kind.arrow)
+    said = moments_of(whole, kind, rules)
+    fits = said.column.is_valid()
+    bad = numbers & ~fits.to_numpy(zero_copy_only=False)
     assert found.bad is not None
-    merged = pc.if_else(pa.array(fits), column, found.column)
-    return Converted(merged, (found.bad & ~numbers) | (numbers & ~fits))
+    return Converted(pc.if_else(fits, said.column, found.column), (found.bad & ~numbers) | bad)
+
+
+def moments_of(numbers: pa.Array, kind: SqlType, rules: MessageRules) -> Converted:
+    """Whole numbers (int64) as dates, times or timestamps."""
+    values = pc.fill_null(numbers, 0).to_numpy(zero_copy_only=False)
+    null = numbers.is_null().to_numpy(zero_copy_only=False)
+    values, fits = _from_numbers(values, kind, rules)
+    values = np.where(fits, values, 0)
+    column = pa.array(values.astype(np.int32) if kind.name == "date" else values, mask=null | ~fits).view(kind.arrow)
+    bad = ~fits & ~null
+    return Converted(column, bad if bad.any() else None)
 
 
 def _from_numbers(values: Places, kind: SqlType, rules: MessageRules) -> tuple[Places, Mask]:
@@ -210,14 +217,15 @@ def _from_numbers(values: Places, kind: SqlType, rules: MessageRules) -> tuple[P
     Source of the sizes that say the unit: RisingWave, "Ingest JSON data", timestamptz.handling.mode.
     """
     if kind.name == "date":
-        return values, np.abs(values) < 1 << 31
+        return values, (values >= -(1 << 31)) & (values < 1 << 31)
     if kind.name == "time":
         return values, (values >= 0) & (values < DAY_US)
     mode = rules.times if kind.name == "timestamptz" else "guess_number_unit"
     if mode == "micro":
         return values, np.ones(len(values), np.bool_)
     if mode == "milli":
-        return values * 1000, np.abs(values) < (1 << 63) // 1000
+        most = (1 << 63) // 1000
+        return values * 1000, (values > -most) & (values < most)
     if mode != "guess_number_unit":
         return values, np.zeros(len(values), np.bool_)
     e11, e14, e17 = 10**11, 10**14, 10**17

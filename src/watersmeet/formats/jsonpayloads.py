@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pajson
 
-from watersmeet.formats.convert import MessageRules, TimeNumbers, are_zoned, json_objects, json_values
+from watersmeet.formats.convert import MessageRules, TimeNumbers, are_zoned, json_objects, json_values, moments_of
 from watersmeet.formats.jsonscan import canonical, elements, first_bytes, is_valid
 from watersmeet.formats.payloads import Read, as_texts, joined, moved, nothing, of_rows, option_error, without_head
 from watersmeet.formats.scalars import Converted, Mask, convert_scalars
@@ -19,6 +19,10 @@ from watersmeet.types import Field
 
 _BRACE, _BRACKET = b"{["
 _NOT_OBJECT: Final = "json: not a JSON object"
+
+#: Messages that are scanned at once where a batch is not plain, and how many such pieces are refused until all are.
+_PIECE: Final = 2048
+_ENOUGH: Final = 3
 
 #: Types that Arrow's JSON reader reads as they are. What it takes for them has the same value here.
 _STRICT: Final = ("boolean", "smallint", "integer", "bigint", "real", "double precision", "numeric", "varchar")
@@ -50,7 +54,7 @@ class JsonReader:
         self._rules = rules
         self._many_rows = many_rows
         self._framed = framed
-        self._schema = _arrow_reader_schema(fields)
+        self._is_plain = bool(fields) and {f.type.name for f in fields} <= {*_STRICT, *_TEXTUAL}
 
     def read(self, payloads: pa.BinaryArray) -> Read:
         if self._framed:
@@ -63,10 +67,25 @@ class JsonReader:
 
     def read_texts(self, texts: pa.StringArray) -> Read:
         """As `read`, of texts."""
-        if self._schema is not None and len(texts):
-            fast = _by_arrow(texts, self._fields, self._schema, self._rules)
-            if fast is not None:
-                return Read(fast, np.arange(len(texts), dtype=np.int64))
+        if not self._is_plain or not len(texts):
+            return self._scanned(texts)
+        fast = _by_arrow(texts, self._fields, self._rules)
+        if fast is not None:
+            return Read(fast, np.arange(len(texts), dtype=np.int64))
+        reads: list[Read] = []
+        refused = 0
+        begin = 0
+        while begin < len(texts):
+            # Where the first pieces are all refused, so is most of the rest.
+            piece = texts[begin : begin + _PIECE] if refused < _ENOUGH else texts[begin:]
+            fast = _by_arrow(piece, self._fields, self._rules) if refused < _ENOUGH and len(texts) > _PIECE else None
+            refused += fast is None
+            found = self._scanned(piece) if fast is None else Read(fast, np.arange(len(piece), dtype=np.int64))
+            reads.append(moved(found, np.arange(begin, begin + len(piece))))
+            begin += len(piece)
+        return joined(reads, self._fields)
+
+    def _scanned(self, texts: pa.StringArray) -> Read:
         columns, wrong = json_objects(texts, self._names, self._types, self._rules)
         good = Read(columns, np.flatnonzero(~wrong))
         if not wrong.any():
@@ -193,17 +212,34 @@ def _encoding(reasons: Mapping[int, str], place: int, is_text: Mask) -> str:
     return reasons[place] if is_text[place] else "encoding: not UTF-8"
 
 
-def _arrow_reader_schema(fields: Sequence[Field]) -> pa.Schema | None:
-    """The columns as Arrow's JSON reader is to read them; None if it can't."""
-    kinds = {f.type.name for f in fields}
-    if not fields or not kinds <= {*_STRICT, *_TEXTUAL}:
+def _arrow_schema(fields: Sequence[Field], sample: str) -> pa.Schema | None:
+    """The members that are the columns as Arrow's reader is to read them, by one of the texts; None if it can't.
+
+    The text says how keys are spelled and of which kind values are.
+    """
+    try:
+        values = json.loads(sample)
+    except (ValueError, RecursionError):
         return None
-    return pa.schema([pa.field(f.name, f.type.arrow if f.type.name in _STRICT else pa.string()) for f in fields])
+    if not isinstance(values, dict):
+        return None
+    spelled = {key.lower(): key for key in values}
+    parts = []
+    for column in fields:
+        key = column.name if column.name in values else spelled.get(column.name.lower(), column.name)
+        value = values.get(key)
+        name = column.type.name
+        written = isinstance(value, str)
+        if name in _TEXTUAL:
+            parts.append((key, pa.string() if written or value is None else pa.int64()))
+        elif name == "varchar" and value is not None and not written:
+            return None
+        else:
+            parts.append((key, pa.string() if written else column.type.arrow))
+    return pa.schema(parts) if len({key for key, _ in parts}) == len(parts) else None
 
 
-def _by_arrow(
-    texts: pa.StringArray, fields: Sequence[Field], schema: pa.Schema, rules: MessageRules
-) -> list[Converted] | None:
+def _by_arrow(texts: pa.StringArray, fields: Sequence[Field], rules: MessageRules) -> list[Converted] | None:
     """The members of JSON objects, in one pass; None if any of the texts is not as plain as that.
 
     Arrow's reader keeps all digits of numbers and refuses a whole batch for equal keys, for a value of another JSON
@@ -212,6 +248,9 @@ def _by_arrow(
     """
     braces = pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))
     if not pc.all(braces).as_py():
+        return None
+    schema = _arrow_schema(fields, texts[0].as_py())
+    if schema is None:
         return None
     joined_texts = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts), "\n")[0]
     data = joined_texts.as_buffer()
@@ -227,22 +266,32 @@ def _by_arrow(
         return None
     if table.num_rows != len(texts):
         return None
-    columns = [_flat(table[f.name]) for f in fields]
-    if any(c.null_count and _may_be_there(texts, f.name, c) for f, c in zip(fields, columns, strict=True)):
+    columns = [_flat(column) for column in table.columns[: len(fields)]]
+    if any(c.null_count and _may_be_there(texts, key, c) for key, c in zip(schema.names, columns, strict=True)):
+        return None
+    if any(_may_be_exact(texts, f.name) for f, key in zip(fields, schema.names, strict=True) if f.name != key):
         return None
     done = []
     for column, values in zip(fields, columns, strict=True):
-        if column.type.is_float and pc.all(pc.is_finite(values)).as_py() is False:
+        found = _plain_column(column, values, rules)
+        if found is None:
             return None
-        if column.type.name == "numeric" and not _fit(values):
-            return None
-        if column.type.name in _TEXTUAL:
-            if column.type.name == "timestamptz" and not are_zoned(values, rules).all():
-                return None
-            done += convert_scalars([values], [column.type])
-        else:
-            done.append(Converted(values))
+        done.append(found)
     return done
+
+
+def _plain_column(column: Field, values: pa.Array, rules: MessageRules) -> Converted | None:
+    """What Arrow has read, as the column's type; None if it may be something else than the rules say."""
+    kind = column.type
+    if kind.name in _TEXTUAL and pa.types.is_integer(values.type):
+        return moments_of(values, kind, rules)
+    if pa.types.is_string(values.type) and kind.name != "varchar":
+        if kind.name == "boolean" or (kind.name == "timestamptz" and not are_zoned(values, rules).all()):
+            return None
+        return convert_scalars([values], [kind])[0]
+    if kind.is_float and pc.all(pc.is_finite(values)).as_py() is False:
+        return None
+    return Converted(values) if kind.name != "numeric" or _fit(values) else None
 
 
 def _may_be_there(texts: pa.StringArray, name: str, values: pa.Array) -> bool:
@@ -262,6 +311,13 @@ def _fit(decimals: pa.Array) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
+
+
+def _may_be_exact(texts: pa.StringArray, name: str) -> bool:
+    """Whether a text may have a key that is just the name."""
+    return bool(
+        pc.any(pc.match_substring(texts, f'"{name}"')).as_py() or pc.any(pc.match_substring(texts, "\\u")).as_py()
+    )
 
 
 def _flat(column: pa.ChunkedArray) -> pa.Array:

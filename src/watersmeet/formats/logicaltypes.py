@@ -111,7 +111,8 @@ def with_meaning(raw: pa.Array, logical: Logical) -> Converted:
         return Converted(pa.array(values.astype(np.int32), mask=null).view(pa.date32()))
     wrong = np.zeros(len(values), np.bool_)
     if logical.units == _MS:
-        wrong = np.abs(values) > (1 << 63) // 1000 - 1
+        most = (1 << 63) // 1000
+        wrong = (values >= most) | (values <= -most)
         values = np.where(wrong, 0, values) * 1000
     elif logical.units == _NS:
         values = values // 1000

@@ -55,6 +55,7 @@ VALUES: list[tuple[SqlType, str, Any]] = [
     (t.DATE, '"2024-02-29"', date(2024, 2, 29)),
     (t.DATE, "19782", date(2024, 2, 29)),
     (t.DATE, "1.5", BAD),
+    (t.DATE, "-9223372036854775808", BAD),
     (t.TIME, '"10:20:30.5"', time(10, 20, 30, 500000)),
     (t.TIME, "1000000", time(0, 0, 1)),
     (t.TIME, "86400000000", BAD),
@@ -140,6 +141,12 @@ def test_an_unknown_mode_of_timestamptz_is_refused() -> None:
 def test_keys_match_without_case_and_the_last_of_equal_ones_counts(written: str, expected: str | None) -> None:
     found = decode(messages(['{"name": "z"}', written, '{"NAME": "y"}']), columns(name=t.VARCHAR), PLAIN)
     assert rows(found) == [("z",), (expected,), ("y",)]
+
+
+@pytest.mark.parametrize("odd", ['{"name": "b", "Name": "a"}', '{"NAME": "b"}', '{"n\\u0061me": "b", "Name": "a"}'])
+def test_one_message_spells_its_keys_unlike_the_others(odd: str) -> None:
+    found = decode(messages(['{"Name": "z"}', odd, '{"Name": null}']), columns(name=t.VARCHAR), PLAIN)
+    assert rows(found) == [("z",), ("b",), (None,)]
 
 
 def test_a_message_without_a_value_is_a_row_of_nulls() -> None:
@@ -337,3 +344,25 @@ def test_a_message_of_upsert_has_one_row(value: str) -> None:
     form = MessageFormat(rows="upsert")
     found = decode(messages([value], ["a"]), columns(k=t.BYTEA, v=t.BIGINT), form, ["k"], {"k": "key"})
     assert (rows(found), list(reasons(found))) == ([], [0])
+
+
+def test_large_batches_with_some_garbage() -> None:
+    """A batch is read in pieces if not all of it is plain."""
+    values = [f'{{"a": {i}, "t": {1_700_000_000_000 + i}, "s": "x{i}"}}' for i in range(9000)]
+    bad = {17: "x", 5000: '{"a": true}', 5001: "", 8999: '{"A": 7, "t": "2024-01-01T00:00:00Z"}'}
+    for i, text in bad.items():
+        values[i] = text
+    found = decode(messages(values), columns(a=t.BIGINT, t=t.TIMESTAMPTZ, s=t.VARCHAR), PLAIN)
+    assert list(reasons(found)) == [17, 5000, 5001]
+    kept = [i for i in range(9000) if i not in (17, 5000, 5001)]
+    assert found.places.tolist() == kept
+    assert found.table["a"].to_pylist() == [*kept[:-1], 7]
+    assert found.table["s"].to_pylist() == [*(f"x{i}" for i in kept[:-1]), None]
+    moments = found.table["t"].cast("int64").to_pylist()
+    assert moments == [*((1_700_000_000_000 + i) * 1000 for i in kept[:-1]), 1_704_067_200_000_000]
+
+
+def test_a_topic_in_which_nothing_is_plain() -> None:
+    values = [f'{{"a": {"true" if i % 1000 == 500 else i}}}' for i in range(9000)]
+    found = decode(messages(values), columns(a=t.BIGINT), PLAIN)
+    assert found.table["a"].to_pylist() == [i for i in range(9000) if i % 1000 != 500]
