@@ -168,6 +168,8 @@ class _Delivering(threading.Thread):
         self._reached = -1
         self._delivered_rows = 0
         self._place: Place | None = None
+        self._handed: Place | None = None
+        """The newest place that was handed to the target, acknowledged or not."""
         self._position: Delivered | None = None
         self._pause_s = _FIRST_RETRY_S
         self.state: State = "starting"
@@ -275,6 +277,7 @@ class _Delivering(threading.Thread):
                 return
             if batch:
                 self._database.log.check()
+                self._handed = batch[-1].place
                 fault("sink.deliver")
                 target.deliver(batch)
                 fault("sink.delivered")
@@ -339,6 +342,13 @@ class _Delivering(threading.Thread):
         known, generation = _place(position), self._delivery.generation
         if found is not None and found.generation < generation:
             found = None
+        if self._handed is not None and found is not None and found > self._handed:
+            raise error(
+                "WRITER_FENCED",
+                f"another process delivers {self._delivery.title}",
+                detail="It has delivered what this one has not: it runs a copy of this database.",
+                hint="Close one of both, and drop the sinks in the copy.",
+            )
         if found is not None and found.commit > self._database.log.head():
             raise self._mismatch(
                 f"its target has commit {found.commit}, and the database has {self._database.log.head()} commits",
