@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from watersmeet.catalog import DropWord
-from watersmeet.dialects.options import not_supported, read_options
+from watersmeet.dialects.options import not_supported, read_options, read_value
 from watersmeet.dialects.sqltypes import read_type
 from watersmeet.dialects.statements import (
     AddColumn,
@@ -123,6 +123,15 @@ def _altered(cursor: Cursor, base: dict[str, Any], kind: DropWord, words: str, r
         options = read_options(cursor, spans)
         cursor.end()
         return AlterConnector(**base, options=options, spans=spans)
+    if cursor.take("SET", "SOURCE_RATE_LIMIT"):
+        start = cursor.index - 1
+        if not cursor.take("TO"):
+            cursor.expect("=")
+        value = read_value(cursor)
+        place = span_of(cursor.tokens[start : cursor.index])
+        cursor.end()
+        limit = {"source_rate_limit": value}
+        return AlterConnector(**base, options=limit, spans=dict.fromkeys(limit, place), clause="SET SOURCE_RATE_LIMIT")
     if cursor.take("REFRESH", "SCHEMA"):
         cursor.end()
         return RefreshSchema(**base)
@@ -141,7 +150,8 @@ def _refused(
     cursor: Cursor,
     base: dict[str, Any],
     words: str,
-    hint: str = "ADD COLUMN, RENAME COLUMN, RENAME TO, CONNECTOR WITH and REFRESH SCHEMA are supported.",
+    hint: str = "ADD COLUMN, RENAME COLUMN, RENAME TO, CONNECTOR WITH, REFRESH SCHEMA and SET SOURCE_RATE_LIMIT are "
+    "supported.",
 ) -> Statement:
     if cursor.done:
         raise cursor.error()

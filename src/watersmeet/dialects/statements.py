@@ -435,10 +435,11 @@ class AddColumn(Alter):
 
 @dataclass(frozen=True, kw_only=True)
 class AlterConnector(Alter):
-    """`… CONNECTOR WITH (option = 'value', …)`. spans: the places of the options."""
+    """`… CONNECTOR WITH (option = 'value', …)`. spans: the places of the options. clause: the words that say so."""
 
     options: Mapping[str, str]
     spans: Mapping[str, Span]
+    clause: str = "CONNECTOR WITH"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -108,6 +108,13 @@ RISINGWAVE: Final = (
         "Seconds after which a batch query is ended; 0 is never.",
         system=_RISINGWAVE,
     ),
+    Variable(
+        "source_rate_limit",
+        "text",
+        "default",
+        "Rows per second that each new source gives; 0 pauses it.",
+        effect=True,
+    ),
     flag("streaming_asof_join_use_cache", True, "Cache of ASOF joins.", system=_RISINGWAVE),
     flag("streaming_enable_bushy_join", True, "Bushy instead of left-deep join trees.", effect=True),
     flag("streaming_enable_delta_join", False, "Delta joins over indexes.", system=_RISINGWAVE),

@@ -15,6 +15,7 @@ from watersmeet.sources.files import FileSource
 from watersmeet.sources.kafka.source import KafkaSource, begun
 from watersmeet.sources.nexmark import NexmarkSource
 from watersmeet.sources.options import refuse
+from watersmeet.sources.ratelimit import LimitedSource, rate_limit
 
 Made = TypeVar("Made", bound=Input)
 
@@ -40,7 +41,9 @@ def open_source(relation: Relation) -> Source:
             f'there is no connector "{name}"',
             hint=did_you_mean(name, CONNECTORS) or "There are " + ", ".join(sorted(CONNECTORS)) + ".",
         )
-    return make(replace(relation, columns=relation.given))
+    limit = rate_limit(relation.connector)
+    source = make(replace(relation, columns=relation.given))
+    return source if limit is None else LimitedSource(source, limit)
 
 
 def check_connector(relation: Made) -> Made:

@@ -7,6 +7,9 @@ from typing import Final, NoReturn
 
 from watersmeet.errors import did_you_mean, error
 
+#: What every connector has: `ratelimit.rate_limit` reads it.
+RATE_LIMIT: Final = "source_rate_limit"
+
 _TRUE: Final = ("true", "t", "yes", "on", "1")
 _FALSE: Final = ("false", "f", "no", "off", "0")
 
@@ -21,8 +24,8 @@ class Options:
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = dict(given)
-        self._known: set[str] = set()
-        self._taken: set[str] = set()
+        self._known: set[str] = {RATE_LIMIT}
+        self._taken: set[str] = {RATE_LIMIT}
 
     def text(self, *names: str) -> str | None:
         """The value under the first of `names` that is given (the others are other spellings), or None."""

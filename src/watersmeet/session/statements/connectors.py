@@ -28,7 +28,7 @@ def alter_connector(session: Session, statement: AlterConnector) -> Result:
     CONNECTOR_OPTION for an option that can't be altered, or a connector that does not work with them.
     """
     command = f"ALTER {kind_word(statement).upper()}"
-    relation = _input(session, statement, "CONNECTOR WITH")
+    relation = _input(session, statement, statement.clause)
     if relation is None:
         return Result(command)
     for name in statement.options:
@@ -44,7 +44,8 @@ def alter_connector(session: Session, statement: AlterConnector) -> Result:
     try:
         altered = check_connector(replace(relation, connector={**relation.connector, **statement.options}))
     except Error as problem:
-        problem.sql, problem.span = statement.text, problem.span or statement.span
+        named_span = next(iter(statement.spans.values())) if len(statement.spans) == 1 else statement.span
+        problem.sql, problem.span = statement.text, problem.span or named_span
         raise
     _put(session, altered)
     return Result(command)

@@ -30,6 +30,8 @@ from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.access.writing import apply
 from watersmeet.session.services.refreshing import refresh_read
 from watersmeet.sources.connectors import check_connector
+from watersmeet.sources.options import RATE_LIMIT
+from watersmeet.sources.ratelimit import DEFAULT
 from watersmeet.types import Field
 
 Made = TypeVar("Made", bound=Input)
@@ -184,7 +186,10 @@ def _connector(session: Session, statement: CreateRelation) -> dict[str, str]:
             f"option {min(options)} needs a connector",
             hint="Write WITH (connector = …, …).",
         )
-    return {} if session.replace_connectors else options
+    if session.replace_connectors:
+        return {}
+    limit = session.variables.get(RATE_LIMIT)
+    return {RATE_LIMIT: limit, **options} if options and limit.lower() != DEFAULT else options
 
 
 def _checked(session: Session, relation: Made, statement: CreateRelation) -> Made:

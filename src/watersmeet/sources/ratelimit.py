@@ -1,0 +1,87 @@
+"""A source that gives at most so many rows a second, or none while it is paused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from watersmeet.slices import SourceSlice
+from watersmeet.sources.base import History, Poll, Source
+from watersmeet.sources.options import RATE_LIMIT, refuse
+from watersmeet.sources.specs import SourceSpec
+from watersmeet.units import SECOND_US
+
+#: No limit, in statements.
+DEFAULT: Final = "default"
+
+
+def rate_limit(connector: Mapping[str, str]) -> int | None:
+    """The rows a second that the options of a source allow; None for any number. CONNECTOR_OPTION."""
+    value = connector.get(RATE_LIMIT, DEFAULT)
+    if value.lower() == DEFAULT:
+        return None
+    if not value.isascii() or not value.isdecimal():
+        refuse(
+            f'option {RATE_LIMIT} can\'t be "{value}"',
+            hint="It is a number of rows a second, 0 to pause, or DEFAULT for no limit.",
+        )
+    return int(value)
+
+
+class LimitedSource:
+    """Another source, slower. `poll` counts rows as slices estimate them; reading history does not count.
+
+    A slice may have more rows than are allowed now: it is given, and the next poll gives nothing for so much longer.
+    """
+
+    def __init__(self, source: Source, rows_per_second: int) -> None:
+        self.relation_id = source.relation_id
+        self._source = source
+        self._rate = rows_per_second
+        self._allowed = float(rows_per_second)
+        """Rows that may be given at `_at_us`, at most those of a second; negative after a slice with more."""
+        self._at_us: int | None = None
+
+    def spec(self) -> SourceSpec:
+        return self._source.spec()
+
+    def poll(self, position: Any, budget_rows: int, budget_bytes: int, now_us: int, *, fresh: bool = False) -> Poll:
+        if not self._rate:
+            return Poll((), position)
+        since_us = 0 if self._at_us is None else max(0, now_us - self._at_us)
+        self._at_us = now_us
+        self._allowed = min(self._rate, self._allowed + self._rate * since_us / SECOND_US)
+        if self._allowed < 1:
+            return Poll((), position, next_us=self._next_us(now_us))
+        found = self._source.poll(position, min(budget_rows, int(self._allowed)), budget_bytes, now_us, fresh=fresh)
+        self._allowed -= found.rows
+        if not found.more or self._allowed >= 1:
+            return found
+        return Poll(
+            found.slices,
+            found.position,
+            pending=found.pending,
+            next_us=self._next_us(now_us),
+            finished=found.finished,
+        )
+
+    def _next_us(self, now_us: int) -> int:
+        """When a row is allowed again."""
+        return now_us + int((1 - self._allowed) * SECOND_US / self._rate) + 1
+
+    def accept(self, slices: Iterable[SourceSlice]) -> None:
+        self._source.accept(slices)
+
+    def history(self, cursor: Any, budget_rows: int, budget_bytes: int) -> History:
+        return self._source.history(cursor, budget_rows, budget_bytes)
+
+    def save(self, path: Path) -> None:
+        self._source.save(path)
+
+    def load(self, path: Path) -> None:
+        self._source.load(path)
+
+    def status(self) -> dict[str, Any]:
+        state = {} if self._rate else {"state": "paused"}
+        return {**self._source.status(), **state, RATE_LIMIT: str(self._rate)}
