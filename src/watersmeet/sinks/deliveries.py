@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
-from watersmeet.catalog import Catalog, Sink
+from watersmeet.catalog import Catalog, MaterializedView, MessageFormat, Relation, Sink
 from watersmeet.sinks.base import Delivery
 
 
 def deliveries(catalog: Catalog) -> list[Delivery]:
     """All deliveries of what is committed; a sink that an open transaction has made is not among them."""
-    return [delivery_of(r) for r in catalog.relations.values() if isinstance(r, Sink) and not r.staged]
+    known = catalog.relations
+    sinks = [delivery_of(r) for r in known.values() if isinstance(r, Sink) and not r.staged]
+    views = [r for r in known.values() if isinstance(r, MaterializedView) and r.ready and not r.staged]
+    return sinks + [view_delivery(v, known[v.feeds]) for v in views if v.feeds in known and known[v.feeds].reopened]
+
+
+def view_delivery(view: Relation, stream: Relation) -> Delivery:
+    """What a view delivers that writes to a stream outside of the database. Rows that go are left out, as they are of
+    what is written to any stream.
+    """
+    return Delivery(
+        view.id,
+        view.title,
+        view.id,
+        view.columns,
+        (),
+        written_to(stream),
+        stream.format or MessageFormat(),
+        force_append_only=True,
+        target_id=view.id,
+        generation=1,
+        message_parts={c.name: p for c in view.columns if (p := stream.message_parts.get(c.name)) is not None},
+    )
+
+
+def written_to(stream: Relation) -> dict[str, str]:
+    """The options of the target that a stream outside of the database is: those that do not say how it is read."""
+    return {n: v for n, v in stream.connector.items() if n in ("connector", "topic") or n.startswith("properties.")}
 
 
 def delivery_of(sink: Sink) -> Delivery:

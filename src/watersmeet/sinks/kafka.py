@@ -357,8 +357,8 @@ class KafkaTarget:
 
     def _produce(self, messages: Encoded) -> None:
         producer, topic = self._producer, self._options.topic
-        if messages.headers is not None:
-            self._produce_with_headers(messages)
+        if messages.headers is not None or messages.times_ms is not None:
+            self._produce_each(messages)
             return
         for start in range(0, len(messages), _CALL_MESSAGES):
             keys, values = (_listed(c, start) for c in (messages.keys, messages.values))
@@ -367,14 +367,18 @@ class KafkaTarget:
             if producer.produce_batch(topic, batch) < len(batch):
                 raise self._kafka.KafkaException(next(m["_error"] for m in batch if "_error" in m))
 
-    def _produce_with_headers(self, messages: Encoded) -> None:
-        assert messages.headers is not None
-        for start in range(0, len(messages), _CALL_MESSAGES):
+    def _produce_each(self, messages: Encoded) -> None:
+        """Messages with headers or times, which the client takes one by one."""
+        size = len(messages)
+        headers = pa.nulls(size) if messages.headers is None else messages.headers
+        times_ms = pa.nulls(size) if messages.times_ms is None else messages.times_ms
+        for start in range(0, size, _CALL_MESSAGES):
             self._make_room()
-            columns = (_listed(c, start) for c in (messages.keys, messages.values, messages.headers))
-            for key, value, headers in zip(*columns, strict=True):
-                pairs = [(h["key"], h["value"]) for h in headers or ()]
-                self._producer.produce(self._options.topic, key=key, value=value, headers=pairs)
+            columns = (_listed(c, start) for c in (messages.keys, messages.values, headers, times_ms))
+            for key, value, pairs, time_ms in zip(*columns, strict=True):
+                given = {} if time_ms is None else {"timestamp": time_ms}
+                own = [(h["key"], h["value"]) for h in pairs or ()]
+                self._producer.produce(self._options.topic, key=key, value=value, headers=own, **given)
 
     def _make_room(self) -> None:
         """Waits until the client has sent most of what it has."""
@@ -411,7 +415,12 @@ def _progress_of(value: bytes) -> _Progress:
 def _encoder(delivery: Delivery, options: KafkaSinkOptions) -> Encoder:
     destination = Destination(options.topic, "", delivery.title)
     return open_encoder(
-        delivery.columns, delivery.key, delivery.format, destination, force_append_only=delivery.force_append_only
+        delivery.columns,
+        delivery.key,
+        delivery.format,
+        destination,
+        force_append_only=delivery.force_append_only,
+        parts=delivery.message_parts,
     )
 
 

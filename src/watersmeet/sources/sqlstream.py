@@ -14,7 +14,7 @@ from watersmeet.catalog import MessageFormat
 from watersmeet.catalog.parts import Encoding
 from watersmeet.errors import did_you_mean, error
 from watersmeet.sources.kafka.options import begins_at
-from watersmeet.sources.kafka.timeplus import properties_file
+from watersmeet.sources.kafka.timeplus import WRITTEN, properties_file
 from watersmeet.sources.options import refuse
 
 #: Servers that are always there, by name: the kind of adapter.
@@ -213,6 +213,7 @@ def _form(given: _Given, columns: Sequence[str]) -> tuple[MessageFormat, dict[st
         if row not in (None, "$", "$[*]", "$[:]", "$[]"):
             raise error("FEATURE_NOT_SUPPORTED", f'ROW_PATH "{row}" is not supported', hint="It is $ here.")
         members = _members(given.paths(columns))
+        options = dict(WRITTEN)
     elif name == "CSV":
         _encoded(given)
         options["delimiter"] = given.take("SEPARATOR") or ","

@@ -5,7 +5,7 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 
 import watersmeet
 from watersmeet.errors import Error
@@ -41,6 +41,27 @@ def stream(broker, topic, columns="n int, text string", **settings):
     given = {"type": "kafka", "brokers": broker.bootstrap, "topic": topic, **settings}
     listed = ", ".join(f"{name} = '{value}'" for name, value in given.items())
     return f"CREATE EXTERNAL STREAM s({columns}) SETTINGS {listed}"
+
+
+def consumed(broker, topic, count):
+    """The first `count` committed messages, (key, value, time), in the order of partitions and offsets."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "reader",
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe([topic])
+    found, end = [], time.monotonic() + 30
+    while len(found) < count and time.monotonic() < end:
+        message = consumer.poll(0.5)
+        if message is not None and message.error() is None:
+            found.append((message.key(), json.loads(message.value()), message.timestamp()[1]))
+    consumer.close()
+    return found
 
 
 def view(name, query):
@@ -181,3 +202,58 @@ def test_settings_that_are_refused(tmp_path, settings, condition, words):
         run(connection, stream(Nobody, settings.pop("topic", "t"), **settings))
     assert raised.value.condition == condition
     assert words in raised.value.message
+
+
+def test_rows_are_inserted_as_messages_with_keys_and_times(broker, topic, session):
+    name, now_ms = topic(), time.time_ns() // 1_000_000
+    now = datetime.fromtimestamp(now_ms / 1000, UTC).replace(tzinfo=None).isoformat(" ", "milliseconds")
+    run(
+        session,
+        stream(broker, name, "n int, at datetime64(3), d decimal(10, 2)"),
+        "CREATE STREAM given(n int)",
+        f"INSERT INTO s(n, at, d, _tp_message_key, _tp_time) VALUES (1, '2024-01-31 12:00:00.5', 1.10, 'k', '{now}')",
+        "INSERT INTO given(n) VALUES (2), (3)",
+        "INSERT INTO s(n) SELECT n FROM table(given) ORDER BY n",
+    )
+    found = consumed(broker, name, 3)
+    assert found[0] == (b"k", {"n": 1, "at": "2024-01-31 12:00:00.500000", "d": 1.10}, now_ms)
+    assert [(key, value["n"]) for key, value, _ in found[1:]] == [(None, 2), (None, 3)]
+
+
+def test_a_view_into_a_stream_is_delivered_once_and_goes_on_after_a_restart(broker, topic, tmp_path):
+    first, second = topic(), topic()
+    with watersmeet.connect(tmp_path / "db", dialect="timeplus", runtime="inprocess") as connection:
+        run(
+            connection,
+            stream(broker, first),
+            stream(broker, second, "n int, double_n int64").replace("STREAM s", "STREAM out"),
+            "CREATE MATERIALIZED VIEW v INTO out AS SELECT n, n * 2 AS double_n, text AS _tp_message_key FROM s",
+            "CREATE MATERIALIZED VIEW back AS SELECT n, double_n FROM out SETTINGS seek_to = 'earliest'",
+        )
+        produce(broker, first, {"n": 1, "text": "a"}, {"n": 2, "text": "b"})
+        connection.flush()
+        assert [m[:2] for m in consumed(broker, second, 2)] == [
+            (b"a", {"n": 1, "double_n": 2}),
+            (b"b", {"n": 2, "double_n": 4}),
+        ]
+        assert rows(connection, "SELECT * FROM table(back)") == [(1, 2), (2, 4)]
+    produce(broker, first, {"n": 3, "text": "c"})
+    with watersmeet.connect(tmp_path / "db", dialect="timeplus", runtime="inprocess") as connection:
+        connection.flush()
+        assert [m[0] for m in consumed(broker, second, 3)] == [b"a", b"b", b"c"]
+        run(connection, "DROP VIEW v")
+
+
+@pytest.mark.parametrize(
+    ("query", "condition"),
+    [
+        ("SELECT n, text FROM s", "FEATURE_NOT_SUPPORTED"),
+        ("SELECT n AS other FROM t", "UNDEFINED_COLUMN"),
+        ("SELECT n, 1 AS _tp_shard FROM t", "FEATURE_NOT_SUPPORTED"),
+    ],
+)
+def test_views_into_a_stream_that_are_refused(broker, topic, session, query, condition):
+    run(session, stream(broker, topic()), "CREATE STREAM t(n int)")
+    with pytest.raises(Error) as raised:
+        run(session, f"CREATE MATERIALIZED VIEW v INTO s AS {query}")
+    assert raised.value.condition == condition

@@ -4,7 +4,7 @@ import json
 import time
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 
 import watersmeet
 from watersmeet.errors import Error
@@ -38,6 +38,27 @@ def produce(broker, topic, *values, partition=0, **message):
         text = value if isinstance(value, bytes) else json.dumps(value).encode()
         producer.produce(topic, text, partition=partition, **message)
     producer.flush()
+
+
+def consumed(broker, topic, count):
+    """The first `count` committed messages, (key, value, time), in the order of partitions and offsets."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "reader",
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe([topic])
+    found, end = [], time.monotonic() + 30
+    while len(found) < count and time.monotonic() < end:
+        message = consumer.poll(0.5)
+        if message is not None and message.error() is None:
+            found.append((message.key(), json.loads(message.value()), message.timestamp()[1]))
+    consumer.close()
+    return found
 
 
 def options(**given):
@@ -205,3 +226,30 @@ def test_passwords_are_hidden(session):
     text = run(session, "SHOW CREATE SERVER k").fetchall()[0][1]
     assert "hush" not in text
     assert "'t'" in text
+
+
+def test_pumps_write_topics_until_they_are_stopped(broker, topic, session):
+    name = topic()
+    run(
+        session,
+        'CREATE STREAM "in" ("id" BIGINT)',
+        f'CREATE FOREIGN STREAM "out" ("id" BIGINT, "twice" BIGINT) SERVER KAFKA10_SERVER '
+        f"OPTIONS ({options(FORMATTER='JSON', FORMATTER_INCLUDE_ROWTIME='false')}, "
+        f"{options(SEED_BROKERS=broker.bootstrap, TOPIC=name)})",
+        'CREATE PUMP "p" STARTED AS INSERT INTO "out" ("id", "twice") SELECT STREAM "id", "id" * 2 FROM "in"',
+        'INSERT INTO "in" ("id") VALUES (1), (2)',
+        'ALTER PUMP "p" STOP',
+        'INSERT INTO "in" ("id") VALUES (3)',
+        'ALTER PUMP "p" START',
+        'INSERT INTO "in" ("id") VALUES (4)',
+        'ALTER PUMP "p" STOP',
+    )
+    assert [m[1] for m in consumed(broker, name, 3)] == [{"id": n, "twice": 2 * n} for n in (1, 2, 4)]
+
+
+def test_rows_are_inserted_as_messages_with_their_rowtime(broker, topic, session):
+    name = topic()
+    run(session, stream(broker, name), 'INSERT INTO "s" ("id", "name") VALUES (1, \'a\')')
+    ((_, value, _),) = consumed(broker, name, 1)
+    assert (value["id"], value["name"]) == (1, "a")
+    assert value["ROWTIME"]

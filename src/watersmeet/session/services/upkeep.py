@@ -123,11 +123,17 @@ class Upkeep:
                     and not self._is_staged(relation)
                     and isinstance(relation, MaterializedView)
                     and relation.id not in self._following
+                    and not self._is_delivered(relation)
                 ):
                     database = self._session.database
                     self._following[relation.id] = (
                         Changes(database) if relation.owner else changes_of(database, relation)
                     )
+
+    def _is_delivered(self, view: Relation) -> bool:
+        """Whether its rows go to a stream outside of the database, as those of a sink do."""
+        stream = self._session.catalog.relations.get(view.feeds)
+        return stream is not None and stream.reopened
 
     def _is_staged(self, relation: Relation) -> bool:
         """Whether an open transaction has created it, so that nothing is written for it yet."""

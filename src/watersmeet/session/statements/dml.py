@@ -233,6 +233,8 @@ def writable(session: Session, name: Name, statement: Statement, what: str, *, c
             f'can\'t {what} topic "{relation.shown}"',
             detail="Only its processor writes it.",
         )
+    if relation.reopened and not changing:
+        return relation
     if not isinstance(relation, Table):
         raise error_at(
             statement,

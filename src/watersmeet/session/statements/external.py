@@ -29,6 +29,7 @@ from watersmeet.dialects.statements import (
     CreateExternalTable,
     CreateRelation,
 )
+from watersmeet.dialects.typedefaults import type_default
 from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.formats.decoders import open_decoder
 from watersmeet.session.access.context import Session, error_at
@@ -166,6 +167,7 @@ def _of_topic(session: Session, statement: CreateExternalStream, settings: dict[
         connector=connector,
         format=form,
         message_parts=parts,
+        defaults={c.name: d for c in columns if not c.nullable and (d := type_default(c.type)) is not None},
         ranges=dict(statement.ranges),
         reopened=True,
         unlisted=unlisted,

@@ -88,6 +88,8 @@ def _stream(
         clock = EventTime(ROWTIME, 0, ahead_us=_EVER_US)
         defaults[ROWTIME] = ARRIVAL
         check_columns(columns, statement)
+    if is_topic and not meant.rowtime_written:
+        parts = {**parts, ROWTIME: "offset"}  # which is never written
     if not is_topic:
         session.require_files(meant.connector)
     connector = {} if session.replace_connectors else meant.connector

@@ -27,10 +27,13 @@ from watersmeet.session.access.result import Result
 from watersmeet.session.access.schemas import undefined_schema
 from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.access.variables import DIALECT, Variables
-from watersmeet.session.services.views import bind_view, make_writing
-from watersmeet.session.statements.targets import target_of
+from watersmeet.session.services.delivery import Deliveries
+from watersmeet.session.services.views import bind_view
+from watersmeet.session.statements.targets import make_delivered, target_of
 
 _PUMPS: Final = (Pump, StoppedPump)
+#: How long STOP waits for a target outside of the database to take what the pump gave before.
+_DELIVERY_S: Final = 30.0
 
 
 def create_pump(session: Session, statement: CreatePump) -> Result:
@@ -97,6 +100,9 @@ def _alter(session: Session, relation: Relation, statement: AlterPump) -> None:
         problem = session.database.unwritten.get(relation.id)
         if problem is not None:
             raise again(problem)
+        running = session.database.deliveries
+        if isinstance(running, Deliveries):
+            running.wait(relation.id, _DELIVERY_S)
         stopped = turned_into(StoppedPump, relation, id=session.catalog.new_id(StoppedPump), append_only=False)
         remove(session, {relation.id})
         add(session, stopped)
@@ -106,7 +112,7 @@ def _start(session: Session, statement: CreatePump) -> None:
     bound = bind_view(session, statement)
     stream = target_of(session, statement, bound.relation.columns, bound.relation.depends_on)
     assert stream is not None
-    make_writing(session, replace(bound, relation=turned_into(Pump, bound.relation, feeds=stream.id)))
+    make_delivered(session, replace(bound, relation=turned_into(Pump, bound.relation, feeds=stream.id)), stream)
 
 
 def _restart(session: Session, relation: Relation) -> None:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from watersmeet.catalog import Relation, Stream
+from dataclasses import replace
+
+from watersmeet.catalog import ROWTIME, Relation, Stream
 from watersmeet.dialects.statements import CreateMaterializedView
 from watersmeet.errors import did_you_mean
 from watersmeet.session.access.assignment import Target, check_types
 from watersmeet.session.access.context import Session, error_at
+from watersmeet.session.access.filling import Bound
+from watersmeet.session.access.transactions import own_transaction
+from watersmeet.session.services.delivery import begin
+from watersmeet.session.services.views import make, make_writing
+from watersmeet.sinks.deliveries import view_delivery
+from watersmeet.sinks.targets import connector_of
 from watersmeet.types import Schema
 
 
@@ -22,7 +30,7 @@ def target_of(
     if name is None:
         return None
     stream = session.relation(name, statement)
-    if not isinstance(stream, Stream):
+    if not (isinstance(stream, Stream) or stream.reopened):
         raise error_at(
             statement,
             name.span,
@@ -38,6 +46,65 @@ def target_of(
             f'a view INTO the stream "{stream.shown}", which it reads, is not supported',
             detail="Each row that it writes would produce another row.",
         )
+    if stream.reopened:
+        _check_outside(statement, stream, columns)
+        return stream
+    _check_columns(statement, stream, columns)
+    lacking = [k for k in stream.primary_key if k not in [c.name for c in columns]]
+    if lacking:
+        raise error_at(
+            statement,
+            name.span,
+            "NOT_NULL_VIOLATION",
+            f'the view has no column "{lacking[0]}", which is a key of the stream "{stream.shown}"',
+        )
+    return stream
+
+
+def make_delivered(session: Session, bound: Bound, stream: Relation) -> None:
+    """Makes a view whose rows go to a stream: in the database, or outside of it, where they are delivered as those of a
+    sink are.
+    """
+    if not stream.reopened:
+        make_writing(session, bound)
+        return
+    with own_transaction(session):
+        make(session, bound)
+        begin(session.database, bound.relation.id, 1, snapshot=True)
+
+
+def _check_outside(statement: CreateMaterializedView, stream: Relation, columns: Schema) -> None:
+    """A stream outside of the database. FEATURE_NOT_SUPPORTED for columns that messages can't have."""
+    _check_columns(statement, stream, columns)
+    assert statement.into is not None
+    assert stream.format is not None
+    names = [c.name for c in columns]
+    for name in names:
+        if stream.message_parts.get(name) in ("headers", "partition", "offset") and name != ROWTIME:
+            raise error_at(
+                statement,
+                statement.into.span,
+                "FEATURE_NOT_SUPPORTED",
+                f'writing column "{name}" of {stream.title} is not supported',
+            )
+    values = [c.name for c in stream.columns if c.name not in stream.message_parts and c.name != ROWTIME]
+    given = [n for n in names if n not in stream.message_parts and n != ROWTIME]
+    if stream.format.encoding != "json" and given != values:
+        raise error_at(
+            statement,
+            statement.into.span,
+            "FEATURE_NOT_SUPPORTED",
+            f"a view that gives other columns than {stream.title} has, or in another order, is not supported",
+            detail=f"Messages in {stream.format.encoding.upper()} have {', '.join(values)}, in this order.",
+        )
+    delivery = view_delivery(replace(stream, columns=columns), stream)
+    connector_of(delivery).check(delivery)
+
+
+def _check_columns(statement: CreateMaterializedView, stream: Relation, columns: Schema) -> None:
+    """UNDEFINED_COLUMN, DATATYPE_MISMATCH."""
+    name = statement.into
+    assert name is not None
     known = [c.name for c in stream.columns]
     targets = []
     for column in columns:
@@ -50,13 +117,4 @@ def target_of(
                 hint=did_you_mean(column.name, known) or "Name the column with AS.",
             )
         targets.append(Target(stream.column(column.name), statement.span))
-    lacking = [k for k in stream.primary_key if k not in [c.name for c in columns]]
-    if lacking:
-        raise error_at(
-            statement,
-            name.span,
-            "NOT_NULL_VIOLATION",
-            f'the view has no column "{lacking[0]}", which is a key of the stream "{stream.shown}"',
-        )
     check_types(columns, targets, statement)
-    return stream

@@ -18,8 +18,8 @@ from watersmeet.session.access.reading import bounded, readable
 from watersmeet.session.access.replacing import check_view, is_same
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.schemas import schema_for
-from watersmeet.session.services.views import bind_view, make, make_writing
-from watersmeet.session.statements.targets import target_of
+from watersmeet.session.services.views import bind_view, make
+from watersmeet.session.statements.targets import make_delivered, target_of
 
 
 def create_view(session: Session, statement: CreateView) -> Result:
@@ -60,7 +60,7 @@ def create_materialized_view(session: Session, statement: CreateMaterializedView
     if stream is None:
         make(session, bound)
         return Result("CREATE MATERIALIZED VIEW")
-    make_writing(session, replace(bound, relation=replace(bound.relation, feeds=stream.id)))
+    make_delivered(session, replace(bound, relation=replace(bound.relation, feeds=stream.id)), stream)
     return Result("CREATE MATERIALIZED VIEW")
 
 

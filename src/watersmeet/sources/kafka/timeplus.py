@@ -37,6 +37,14 @@ _FORMATS: Final[dict[str, tuple[Encoding, bool]]] = {
     "protobuf": ("protobuf", True),
 }
 _NAMES: Final = "JSONEachRow, CSV, TSV, RawBLOB, Avro, ProtobufSingle, Protobuf"
+#: How values are written in JSON: times as texts, numbers as numbers.
+WRITTEN: Final = {
+    "timestamp.handling.mode": "string",
+    "date.handling.mode": "string",
+    "time.handling.mode": "string",
+    "numeric.handling.mode": "number",
+    "jsonb.handling.mode": "dynamic",
+}
 #: Settings as properties of the client.
 _PROPERTIES: Final = {
     "security_protocol": "security.protocol",
@@ -63,7 +71,7 @@ _STRATEGIES: Final = {
 def stream_columns(declared: Schema) -> tuple[Schema, dict[str, str], tuple[str, ...]]:
     """(all columns of a stream, by column the part of a message that it is, those that `*` leaves out)."""
     names = [c.name for c in declared]
-    added = tuple(Field(name, kind, nullable=name != TIME) for name, (_, kind) in VIRTUAL.items() if name not in names)
+    added = tuple(Field(name, kind, nullable=True) for name, (_, kind) in VIRTUAL.items() if name not in names)
     parts = {name: part for name, (part, _) in VIRTUAL.items()}
     return (*declared, *added), parts, tuple(c.name for c in added if c.name != TIME)
 
@@ -119,7 +127,7 @@ def _format(options: Options, declared: Schema) -> MessageFormat:
     if credentials is not None:
         user, _, password = credentials.partition(":")
         known |= {"schema.registry.username": user, "schema.registry.password": password}
-    kept = {n: v for n, v in known.items() if v}
+    kept = {n: v for n, v in known.items() if v} | (WRITTEN if encoding == "json" else {})
     return MessageFormat("plain", encoding, None, kept, "dead letter", many_rows, defaults=True)
 
 
