@@ -164,6 +164,8 @@ def _by_block(schema: Node, bodies: pa.BinaryArray) -> pa.StructArray | None:
         return None
     if not np.array_equal(schema.sizes(record), np.diff(ends)):
         return None
+    if not schema.agrees(record, ends[:-1] - ends[0], np.frombuffer(block, np.uint8)):
+        return None
     return record
 
 

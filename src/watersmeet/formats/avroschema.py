@@ -162,6 +162,38 @@ class Node:
             found = np.full(len(values), {"boolean": 1, "float": 4, "double": 8}[self.kind], np.int64)
         return np.where(null, 0, found) + 1 if self.branches else found
 
+    def agrees(self, values: pa.Array, starts: Sizes, data: npt.NDArray[np.uint8]) -> bool:
+        """Whether the bytes of each value, which begin at `starts`, say null where it is NULL, and its type elsewhere.
+
+        Wanted where a reader takes any number but 0 for a type of a union. Values are as long as `sizes` says.
+        """
+        null = values.is_null().to_numpy(zero_copy_only=False)
+        if self.branches:
+            said = data[starts]
+            first, second = (null, ~null) if self.branches == 1 else (~null, null)
+            if not ((first & (said == 0)) | (second & (said == 2))).all():
+                return False
+            starts = starts + 1
+        if null.any():
+            values, starts = values.filter(pa.array(~null)), starts[~null]
+        if self.kind == "record":
+            for i, (_, node) in enumerate(self.fields):
+                part = values.field(i)
+                if not node.agrees(part, starts, data):
+                    return False
+                starts = starts + node.sizes(part)
+        elif self.kind == "array":
+            assert self.items is not None
+            counts = pc.list_value_length(values).to_numpy(zero_copy_only=False).astype(np.int64)
+            items = values.flatten()
+            ends = np.cumsum(self.items.sizes(items))
+            before = np.concatenate([[0], ends])[:-1] if len(ends) else ends
+            first_item = np.cumsum(counts) - counts
+            rows = np.repeat(np.arange(len(counts)), counts)
+            begin = (starts + _varints(counts))[rows] + before - before[first_item[rows]] if len(rows) else before
+            return self.items.agrees(items, begin, data)
+        return True
+
     def shaped(self, value: Any) -> Any:
         """A value of fastavro's as Arrow takes it."""
         if value is None:

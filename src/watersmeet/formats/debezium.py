@@ -24,7 +24,7 @@ from watersmeet.formats.avropayloads import AvroReader, declared, raw_columns
 from watersmeet.formats.avroschema import Node
 from watersmeet.formats.base import Numbers
 from watersmeet.formats.convert import MessageRules, json_objects
-from watersmeet.formats.jsonpayloads import JsonKeyReader, message_rules
+from watersmeet.formats.jsonpayloads import JsonKeyReader, JsonReader, message_rules
 from watersmeet.formats.jsonscan import Parts, canonical, first_bytes, is_valid, members, newest
 from watersmeet.formats.logicaltypes import Logical, of_connect
 from watersmeet.formats.payloads import Read, as_texts, joined, moved, nothing, of_rows
@@ -80,31 +80,25 @@ class JsonEnvelopeReader:
         if self._mongo:
             check_mongo(fields)
         self._rules = message_rules(form.options, base64=True, json_texts=True)
+        self._plain = JsonReader(fields, self._rules)
 
     def read(self, payloads: pa.BinaryArray) -> Changes:
         texts, good, reasons = _objects(payloads)
         places = np.flatnonzero(good)
-        inner, schemas = _unwrapped(texts)
         ops = np.full(len(payloads), "", "U8")
-        some = inner.is_valid().to_numpy(zero_copy_only=False)
-        places, inner, schemas = places[some], of_rows(inner, some), of_rows(schemas, some)
-        objects = first_bytes(inner) == _BRACE
-        reasons |= dict.fromkeys(places[~objects].tolist(), "debezium: the payload is not an object")
-        places, inner, schemas = places[objects], of_rows(inner, objects), of_rows(schemas, objects)
-        before, after, op = _parts(inner, ["before", "after", "op"])
-        letters = pc.fill_null(op.contents(), "").to_pylist()
-        keep = np.ones(len(places), np.bool_)
-        for i, letter in enumerate(letters):
-            if (why := _problem(letter)) is not None:
-                reasons[int(places[i])] = why
-                keep[i] = False
-            elif letter != _NO_ROW:
-                ops[places[i]] = letter
-            else:
-                keep[i] = False
+        schemas = pa.nulls(len(texts), pa.string())
+        schema, payload, before, after, op = _parts(texts, ["schema", "payload", "before", "after", "op"])
+        if ((schema.firsts != 0) & (payload.firsts != 0)).any():
+            inner, schemas = _payloads(texts, schema, payload)
+            some = inner.is_valid().to_numpy(zero_copy_only=False)
+            objects = first_bytes(inner) == _BRACE
+            reasons |= dict.fromkeys(places[some & ~objects].tolist(), "debezium: the payload is not an object")
+            places, schemas = places[objects], of_rows(schemas, objects)
+            before, after, op = _parts(of_rows(inner, objects), ["before", "after", "op"])
+        keep = _sort_out(op.contents(), places, ops, reasons)
         return Changes(
             ops,
-            self._rows(before, "before", schemas, places, keep & (np.array(letters) != "r")),
+            self._rows(before, "before", schemas, places, keep & (ops[places] != "r")),
             self._rows(after, "after", schemas, places, keep),
             reasons,
         )
@@ -118,7 +112,7 @@ class JsonEnvelopeReader:
         if self._mongo:
             found = self._documents(of_rows(texts, some))
         else:
-            found = typed_objects(of_rows(texts, some), of_rows(schemas, some), name, self._fields, self._rules)
+            found = typed_objects(of_rows(texts, some), of_rows(schemas, some), name, self._plain)
         if name == "after":
             found = _without_unavailable(found, self._fields)
         return moved(found, places[some])
@@ -142,6 +136,7 @@ class JsonEnvelopeKeyReader:
         self._mongo = form.rows == "debezium_mongo"
         self._rules = message_rules(form.options, base64=True, json_texts=True)
         self._plain = JsonKeyReader(fields, self._rules, whole=False)
+        self._objects = JsonReader(fields, self._rules)
 
     def read(self, payloads: pa.BinaryArray) -> Read:
         texts, good, _ = _objects(payloads)
@@ -157,7 +152,7 @@ class JsonEnvelopeKeyReader:
             texts_ = pc.coalesce(said, known.texts())
             reads = [moved(Read([_document_id(texts_, self._fields[0])], np.arange(len(chosen))), places[objects])]
         else:
-            found = typed_objects(chosen, chosen_schemas, None, self._fields, self._rules)
+            found = typed_objects(chosen, chosen_schemas, None, self._objects)
             reads = [moved(found, places[objects])]
         scalars = pc.fill_null(of_rows(inner, ~objects), "null")
         reads.append(moved(self._plain.read(scalars.cast(pa.binary())), places[~objects]))
@@ -185,14 +180,8 @@ class AvroEnvelopeReader:
             op = schema.part("op")
             if schema.kind != "record" or op is None:
                 raise error("DATATYPE_MISMATCH", f"{called} is not a schema of Debezium's envelopes")
-            keep = np.ones(len(values), np.bool_)
             there = places[good]
-            for i, letter in enumerate(pc.fill_null(values.field(op[0]), "").to_pylist()):
-                if (why := _problem(letter)) is not None:
-                    reasons[int(there[i])] = why
-                keep[i] = why is None and letter != _NO_ROW
-                if keep[i]:
-                    ops[there[i]] = letter
+            keep = _sort_out(values.field(op[0]), there, ops, reasons)
             before.append(moved(self._rows(schema, values, "before", keep, called), there))
             after.append(moved(self._rows(schema, values, "after", keep, called), there))
         return Changes(ops, joined(before, self._fields), joined(after, self._fields), reasons)
@@ -214,6 +203,24 @@ class AvroEnvelopeReader:
                 columns.append(declared(held[1], records.field(held[0]), column, called))
         found = Read(columns, some)
         return _without_unavailable(found, self._fields) if name == "after" else found
+
+
+def _sort_out(
+    letters: pa.StringArray, places: Numbers, ops: npt.NDArray[Any], reasons: dict[int, str]
+) -> npt.NDArray[np.bool_]:
+    """Notes the letters of changes in `ops`, and why others can't be read; which of them change rows."""
+    codes = pc.fill_null(letters, "").dictionary_encode()
+    which = codes.indices.to_numpy()
+    keep = np.zeros(len(places), np.bool_)
+    for code, letter in enumerate(codes.dictionary.to_pylist()):
+        mine = which == code
+        why = _problem(letter)
+        if why is not None:
+            reasons.update(dict.fromkeys(places[mine].tolist(), why))
+        elif letter != _NO_ROW:
+            keep |= mine
+            ops[places[mine]] = letter
+    return keep
 
 
 def _problem(letter: str) -> str | None:
@@ -245,26 +252,35 @@ def _parts(objects: pa.StringArray, names: Sequence[str]) -> list[Parts]:
 def _unwrapped(objects: pa.StringArray) -> tuple[pa.StringArray, pa.StringArray]:
     """(the payloads in objects that have a schema and a payload, else they themselves; the schemas, or NULL)."""
     schema, payload = _parts(objects, ["schema", "payload"])
-    schemas, payloads = schema.texts(), payload.texts()
+    return _payloads(objects, schema, payload)
+
+
+def _payloads(objects: pa.StringArray, schema: Parts, payload: Parts) -> tuple[pa.StringArray, pa.StringArray]:
+    """`_unwrapped`, of known members."""
     wrapped = pa.array((schema.firsts != 0) & (payload.firsts != 0))
-    return pc.if_else(wrapped, payloads, objects), pc.if_else(wrapped, schemas, pa.scalar(None, pa.string()))
+    schemas = pc.if_else(wrapped, schema.texts(), pa.scalar(None, pa.string()))
+    return pc.if_else(wrapped, payload.texts(), objects), schemas
 
 
-def typed_objects(
-    texts: pa.StringArray, schemas: pa.StringArray, part: str | None, fields: Sequence[Field], rules: MessageRules
-) -> Read:
-    """Valid JSON texts as rows; where a schema says what a value means, so it is read.
+def typed_objects(texts: pa.StringArray, schemas: pa.StringArray, part: str | None, reader: JsonReader) -> Read:
+    """Valid JSON texts as rows, one for each object; where a schema says what a value means, so it is read.
 
     part: the field of the schema that describes the objects; None: it does so itself.
     """
+    objects = first_bytes(texts) == _BRACE
     reads = []
+    if not objects.all():
+        others = np.flatnonzero(~objects)
+        reads.append(nothing(reader.fields, dict.fromkeys(others.tolist(), "json: not a JSON object")))
     codes = schemas.dictionary_encode()
     which = pc.fill_null(codes.indices, -1).to_numpy(zero_copy_only=False)
-    for code in np.unique(which).tolist():
-        places = np.flatnonzero(which == code)
+    for code in np.unique(which[objects]).tolist():
+        places = np.flatnonzero((which == code) & objects)
+        chosen = texts if len(places) == len(texts) else of_rows(texts, places)
         meanings = {} if code < 0 else _meanings(codes.dictionary[code].as_py(), part)
-        reads.append(moved(_by_meanings(of_rows(texts, places), fields, rules, meanings), places))
-    return joined(reads, fields) if reads else nothing(fields)
+        found = _by_meanings(chosen, reader.fields, reader.rules, meanings) if meanings else reader.read_texts(chosen)
+        reads.append(moved(found, places))
+    return joined(reads, reader.fields) if reads else nothing(reader.fields)
 
 
 def _by_meanings(

@@ -48,10 +48,10 @@ class JsonReader:
     def __init__(
         self, fields: Sequence[Field], rules: MessageRules, *, many_rows: bool = False, framed: bool = False
     ) -> None:
-        self._fields = fields
+        self.fields = fields
         self._names = [f.name for f in fields]
         self._types = [f.type for f in fields]
-        self._rules = rules
+        self.rules = rules
         self._many_rows = many_rows
         self._framed = framed
         self._is_plain = bool(fields) and {f.type.name for f in fields} <= {*_STRICT, *_TEXTUAL}
@@ -69,7 +69,7 @@ class JsonReader:
         """As `read`, of texts."""
         if not self._is_plain or not len(texts):
             return self._scanned(texts)
-        fast = _by_arrow(texts, self._fields, self._rules)
+        fast = _by_arrow(texts, self.fields, self.rules)
         if fast is not None:
             return Read(fast, np.arange(len(texts), dtype=np.int64))
         reads: list[Read] = []
@@ -78,20 +78,20 @@ class JsonReader:
         while begin < len(texts):
             # Where the first pieces are all refused, so is most of the rest.
             piece = texts[begin : begin + _PIECE] if refused < _ENOUGH else texts[begin:]
-            fast = _by_arrow(piece, self._fields, self._rules) if refused < _ENOUGH and len(texts) > _PIECE else None
+            fast = _by_arrow(piece, self.fields, self.rules) if refused < _ENOUGH and len(texts) > _PIECE else None
             refused += fast is None
             found = self._scanned(piece) if fast is None else Read(fast, np.arange(len(piece), dtype=np.int64))
             reads.append(moved(found, np.arange(begin, begin + len(piece))))
             begin += len(piece)
-        return joined(reads, self._fields)
+        return joined(reads, self.fields)
 
     def _scanned(self, texts: pa.StringArray) -> Read:
-        columns, wrong = json_objects(texts, self._names, self._types, self._rules)
+        columns, wrong = json_objects(texts, self._names, self._types, self.rules)
         good = Read(columns, np.flatnonzero(~wrong))
         if not wrong.any():
             return good
         places = np.flatnonzero(wrong)
-        return joined([good, moved(self._others(of_rows(texts, places)), places)], self._fields)
+        return joined([good, moved(self._others(of_rows(texts, places)), places)], self.fields)
 
     def _others(self, texts: pa.StringArray) -> Read:
         """Of texts that are no object: the objects in them."""
@@ -104,15 +104,15 @@ class JsonReader:
             odd = np.unique(found.rows[~objects])
             keep = ~np.isin(found.rows, odd)
             pieces, rows = of_rows(found.texts(), keep), found.rows[keep]
-            columns, _ = json_objects(pieces, self._names, self._types, self._rules)
+            columns, _ = json_objects(pieces, self._names, self._types, self.rules)
             reasons = dict.fromkeys(odd.tolist(), "json: an element of the array is not an object")
             reads.append(moved(Read(columns, rows, reasons), places))
         rest = np.flatnonzero(~arrays)
         if len(rest) and self._many_rows:
             reads.append(moved(self._several(of_rows(texts, rest)), rest))
         elif len(rest):
-            reads.append(nothing(self._fields, dict.fromkeys(rest.tolist(), _NOT_OBJECT)))
-        return joined(reads, self._fields)
+            reads.append(nothing(self.fields, dict.fromkeys(rest.tolist(), _NOT_OBJECT)))
+        return joined(reads, self.fields)
 
     def _several(self, texts: pa.StringArray) -> Read:
         """Of texts with several objects, with white space or commas between them."""
@@ -121,7 +121,7 @@ class JsonReader:
         pieces = pc.utf8_trim_whitespace(lines.flatten())
         some = pc.not_equal(pieces, "").to_numpy(zero_copy_only=False)
         pieces, rows = of_rows(pieces, some), rows[some]
-        columns, wrong = json_objects(pieces, self._names, self._types, self._rules)
+        columns, wrong = json_objects(pieces, self._names, self._types, self.rules)
         odd = np.union1d(rows[wrong], np.setdiff1d(np.arange(len(texts)), rows))
         if not len(odd):
             return Read(columns, rows)
@@ -134,9 +134,9 @@ class JsonReader:
         reasons = {int(i): _NOT_OBJECT for i, found in zip(odd, cut, strict=True) if found is None}
         flat = pa.array([piece for found in cut for piece in found or ()], pa.string())
         counts = [len(found or ()) for found in cut]
-        columns, wrong = json_objects(flat, self._names, self._types, self._rules)
+        columns, wrong = json_objects(flat, self._names, self._types, self.rules)
         assert not wrong.any()
-        return joined([good, Read(columns, np.repeat(odd, counts), reasons)], self._fields)
+        return joined([good, Read(columns, np.repeat(odd, counts), reasons)], self.fields)
 
 
 class JsonKeyReader:

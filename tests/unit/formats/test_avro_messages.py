@@ -201,6 +201,20 @@ def test_garbage_sets_aside_its_message_alone(registry: FakeRegistry) -> None:
     assert "no schema with the id 999" in reasons(found)[10]
 
 
+@pytest.mark.parametrize("order", [["null", "long"], ["long", "null"]])
+@pytest.mark.parametrize("inside", ["field", "array", "record"])
+def test_a_type_that_a_union_does_not_have(order: Any, inside: str, registry: FakeRegistry) -> None:
+    kinds = {"field": order, "array": {"type": "array", "items": order}, "record": record(("x", order), name="in")}
+    schema = record(("a", "int"), ("c", kinds[inside]))
+    plain = {"field": 5, "array": [5], "record": {"x": 5}}[inside]
+    good = framed(registry.add(schema), schema, {"a": 1, "c": plain})
+    place = len(good) - (2 if inside != "array" else 3)
+    for wrong in (4, 44, 2 - good[place]):
+        bad = good[:place] + bytes([wrong]) + good[place + 1 :]
+        found = decode(messages([good, bad, good]), columns(a=t.INTEGER, c=t.JSONB), form(registry))
+        assert (found.places.tolist(), list(reasons(found))) == ([0, 2], [1])
+
+
 def test_two_bodies_of_wrong_lengths_do_not_pass_as_two_others(registry: FakeRegistry) -> None:
     schema = record(("a", "string"))
     id_ = registry.add(schema)
