@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from watersmeet.errors import Error, error
+from watersmeet.secretvalues import revealed
 
 #: Where librdkafka's own messages go, in place of stderr.
 LOGGER: Final = logging.getLogger("watersmeet.kafka")
@@ -44,8 +45,11 @@ def library() -> ModuleType:
 
 
 def client_config(properties: Mapping[str, str], **own: Any) -> dict[str, Any]:
-    """The configuration of a client. properties: as librdkafka calls them; own: what this client must have."""
-    return {**_COMMON, **properties, **{name.replace("_", "."): value for name, value in own.items()}, "logger": LOGGER}
+    """The configuration of a client, secrets among it. properties: as librdkafka calls them; own: what this client must
+    have.
+    """
+    known = {name: revealed(value) for name, value in properties.items()}
+    return {**_COMMON, **known, **{name.replace("_", "."): value for name, value in own.items()}, "logger": LOGGER}
 
 
 def properties_of(options: Mapping[str, str]) -> dict[str, str]:

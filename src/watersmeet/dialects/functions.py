@@ -10,7 +10,7 @@ from typing import Any, Final
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokens import TokenType
 
-from watersmeet.dialects import ddl, sinks
+from watersmeet.dialects import ddl, secretddl, sinks
 from watersmeet.dialects.options import not_supported
 from watersmeet.dialects.sqltypes import read_type
 from watersmeet.dialects.statements import CreateFunction, DropFunction, Refused, Statement
@@ -23,14 +23,18 @@ _KINDS: Final = ("IMMUTABLE", "STABLE", "VOLATILE")
 
 
 def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
-    """CREATE …, with functions and sinks: the cursor stands behind CREATE."""
+    """CREATE …, with functions, sinks and secrets: the cursor stands behind CREATE."""
+    if cursor.take("SECRET"):
+        return secretddl.read_create(cursor, base)
     if cursor.take("SINK"):
         return sinks.read_create(cursor, dialect, base)
     return _read_create(cursor, base) if cursor.take("FUNCTION") else ddl.read_create(cursor, dialect, base)
 
 
 def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """DROP …, with functions: the cursor stands behind DROP."""
+    """DROP …, with functions and secrets: the cursor stands behind DROP."""
+    if cursor.take("SECRET"):
+        return secretddl.read_drop(cursor, base)
     return _read_drop(cursor, base) if cursor.take("FUNCTION") else ddl.read_drop(cursor, base)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import Error, Span, error
+from watersmeet.secretvalues import reference
 
 
 def not_supported(feature: str, text: str, span: Span | None, *, hint: str | None = None) -> Error:
@@ -22,13 +23,21 @@ def read_options(cursor: Cursor, spans: dict[str, Span] | None = None) -> dict[s
             raise cursor.error(detail="An option is written name = 'value'.")
         if key in options:
             raise error("CONNECTOR_OPTION", f'option "{key}" is given twice', sql=cursor.text, span=span_of(tokens))
-        options[key] = read_value(cursor)
+        options[key] = _read_secret(cursor) or read_value(cursor)
         if spans is not None:
             spans[key] = span_of([*tokens, cursor.tokens[cursor.index - 1]])
         if not cursor.take(","):
             break
     cursor.expect(")")
     return options
+
+
+def _read_secret(cursor: Cursor) -> str | None:
+    """`SECRET name` as a reference; None if something else is there."""
+    if not cursor.at("SECRET") or cursor.at("SECRET", ",") or cursor.at("SECRET", ")"):
+        return None
+    cursor.index += 1
+    return reference(cursor.name().name)
 
 
 def read_value(cursor: Cursor) -> str:

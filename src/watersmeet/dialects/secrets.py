@@ -47,6 +47,9 @@ def without_secrets(text: str, dialect: str) -> str:
         ):
             i += 1
             continue
+        if words[value].text.upper() == "SECRET" and text[words[value].start] not in "'\"" and value + 1 < len(words):
+            i = value + 2  # a reference
+            continue
         last = min(value + (words[value].text == "-"), len(words) - 1)
         if word.lower().endswith(_SECRET):
             found.append((words[value].start, words[last].end + 1))

@@ -460,6 +460,23 @@ class CreateIndex(Create):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CreateSecret(Statement):
+    """`CREATE SECRET name WITH (backend = 'meta') AS 'value'`. Its text has no value."""
+
+    name: Name
+    value: str = field(repr=False)
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropSecret(Statement):
+    """`DROP SECRET name`."""
+
+    name: Name
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class CreateSchema(Statement):
     """`CREATE [OR REPLACE] SCHEMA name`."""
 

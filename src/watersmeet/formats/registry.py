@@ -19,6 +19,7 @@ from typing import Any, Final, Literal
 
 from watersmeet.errors import Error, error
 from watersmeet.formats.payloads import option_error
+from watersmeet.secretvalues import revealed
 
 #: Seconds until a registry that does not answer counts as down.
 TIMEOUT_SECONDS: Final = 10
@@ -155,7 +156,10 @@ def open_registry(options: Mapping[str, str]) -> Registry | None:
     addresses = tuple(part.strip() for part in text.split(",") if part.strip())
     if not addresses:
         raise option_error("schema.registry", "has no address")
-    return _opened(addresses, options.get("schema.registry.username"), options.get("schema.registry.password"))
+    user, password = options.get("schema.registry.username"), options.get("schema.registry.password")
+    return _opened(
+        addresses, None if user is None else revealed(user), None if password is None else revealed(password)
+    )
 
 
 def subject_of(topic: str, part: Part, options: Mapping[str, str], record: str | None = None) -> str:

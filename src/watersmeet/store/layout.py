@@ -7,12 +7,14 @@ import json
 import os
 import re
 import secrets
+import urllib.parse
 import zlib
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from watersmeet import files
 from watersmeet.errors import error
+from watersmeet.secretvalues import serve
 
 #: Changes whenever an older release could not read what this one writes. 1 had neither writers nor an id, 2 another
 #: form of what is said of backfills, 3 one form for all relations of the catalog, 4 other forms of what epochs write.
@@ -33,6 +35,7 @@ _DIRECTORIES: Final = (
     "checkpoint",
     "dead",
     "readers",
+    "secrets",
     "subscriptions",
     "sinks",
 )
@@ -113,6 +116,7 @@ class Layout:
         self.intents = self.root / "intents"
         self.checkpoint = self.root / "checkpoint"
         self.readers = self.root / "readers"
+        self.secrets = self.root / "secrets"
         self.subscriptions = self.root / "subscriptions"
         self.sinks = self.root / "sinks"
         self.lock = self.root / "LOCK"
@@ -125,6 +129,7 @@ class Layout:
         elif create:
             self._make_directories()
         self.id = found
+        serve(found, self._secret_value)
 
     def seal(self, path: Path, value: Any) -> bytes:
         """What the file `path` of this database is to hold for `unseal` to give `value` (JSON)."""
@@ -179,6 +184,16 @@ class Layout:
     def intent(self, epoch: int) -> Path:
         """What epoch `epoch` is to read."""
         return self.intents / f"{epoch:012d}.json"
+
+    def secret(self, name: str) -> Path:
+        """The file of a secret."""
+        return self.secrets / f"{urllib.parse.quote(name, safe='').replace('.', '%2E')}.json"
+
+    def _secret_value(self, name: str) -> str:
+        try:
+            return str(self.unseal(self.secret(name)))
+        except FileNotFoundError:
+            raise error("UNDEFINED_OBJECT", f'secret "{name}" does not exist') from None
 
     def dead(self, relation_id: str) -> Path:
         """The directory of the dead letters of a relation (not made here)."""

@@ -13,6 +13,7 @@ from watersmeet.session.access.context import Session, error_at, sentence
 from watersmeet.session.access.definitions import kind_word, named
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.schemacolumns import with_schema_columns
+from watersmeet.session.access.secrets import with_secrets
 from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.access.words import is_called
 from watersmeet.sources.connectors import check_connector
@@ -31,6 +32,7 @@ def alter_connector(session: Session, statement: AlterConnector) -> Result:
     relation = _input(session, statement, statement.clause)
     if relation is None:
         return Result(command)
+    statement = with_secrets(session, statement)
     for name in statement.options:
         if name in _FIXED or name.startswith(_FIXED_PREFIXES):
             raise error_at(

@@ -30,6 +30,7 @@ from watersmeet.session.access.schemas import undefined_schema
 from watersmeet.session.access.words import has_create, is_listed
 from watersmeet.session.services.status import database_status, memory_status
 from watersmeet.session.statements.like import like
+from watersmeet.session.statements.secrets import show_secrets
 from watersmeet.session.statements.showtopics import processors, topics
 from watersmeet.session.statements.sinks import show_sinks
 from watersmeet.session.statements.sqlfunctions import show_create_function, show_functions
@@ -38,7 +39,7 @@ from watersmeet.store.retention import changed_bytes
 from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, TIMESTAMP, VARCHAR, Field, Schema
 
 #: RisingWave's lists that are always empty here.
-_EMPTY: Final = ("connections", "subscriptions", "secrets", "internal tables")
+_EMPTY: Final = ("connections", "subscriptions", "internal tables")
 
 #: Lists of files in the status of a source, and what is wrong with their files.
 _FILE_PROBLEMS: Final = {
@@ -333,6 +334,7 @@ _OTHERS: Final[dict[str, Callable[[Session, Show], Result]]] = {
     "processors": lambda session, statement: processors(session, lambda name: _is_like(name, statement)),
     "queries": _queries,
     "schemas": _schemas,
+    "secrets": lambda session, statement: show_secrets(session, lambda name: _is_like(name, statement)),
 }
 
 

@@ -21,6 +21,7 @@ from watersmeet.session.access.context import Session, error_at, undefined_relat
 from watersmeet.session.access.definitions import add, may_create, new_relation
 from watersmeet.session.access.result import Result, typed_result
 from watersmeet.session.access.schemas import schema_for
+from watersmeet.session.access.secrets import with_secrets
 from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.services.delivery import Deliveries, begin
 from watersmeet.session.services.views import bind_view, make
@@ -54,6 +55,7 @@ _SHOWN: Final = (
 def create_sink(session: Session, statement: CreateSink) -> Result:
     """CREATE SINK … FROM relation or AS SELECT …: when this returns, its delivery has begun."""
     session.require_definer("CREATE SINK")
+    statement = with_secrets(session, statement)
     replaced = session.catalog.by_name(statement.name, schema_for(session, statement))
     with own_transaction(session):
         if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):

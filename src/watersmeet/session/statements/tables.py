@@ -26,6 +26,7 @@ from watersmeet.session.access.reading import Bounded, bounded, fetch
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.schemacolumns import with_schema_columns
 from watersmeet.session.access.schemas import schema_for
+from watersmeet.session.access.secrets import with_secrets
 from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.access.writing import apply
 from watersmeet.session.services.refreshing import refresh_read
@@ -39,6 +40,7 @@ Made = TypeVar("Made", bound=Input)
 
 def create_table(session: Session, statement: CreateTable) -> Result:
     """CREATE TABLE, with or without a connector, or AS a query."""
+    statement = with_secrets(session, statement)
     # The query may read the relation that it replaces.
     query = bounded(session, statement.query, statement.text) if statement.query and statement.replaces else None
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
@@ -91,6 +93,7 @@ def _create_table_as(session: Session, statement: CreateTable, query: Bounded) -
 
 def create_source(session: Session, statement: CreateSource) -> Result:
     """CREATE SOURCE."""
+    statement = with_secrets(session, statement)
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE SOURCE")
     if "connector" not in statement.options:

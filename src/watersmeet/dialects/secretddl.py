@@ -1,0 +1,41 @@
+"""CREATE SECRET and DROP SECRET."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from watersmeet.dialects.options import not_supported, read_options
+from watersmeet.dialects.statements import CreateSecret, DropSecret, Refused, Statement
+from watersmeet.dialects.tokens import Cursor, span_of
+
+
+def read_create(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """CREATE SECRET …: the cursor stands behind SECRET. The statement's text has stars in place of the value.
+
+    RisingWave, "CREATE SECRET".
+    """
+    if_not_exists = cursor.take("IF", "NOT", "EXISTS")
+    name = cursor.name()
+    cursor.expect("WITH")
+    backend = read_options(cursor)
+    cursor.expect("AS")
+    place = span_of(cursor.rest[:1] or cursor.tokens)
+    value = cursor.string()
+    cursor.end()
+    stars = "*" * (place.end - place.start - 2)
+    text = f"{cursor.text[: place.start]}'{stars}'{cursor.text[place.end :]}"
+    base = {**base, "text": text, "sql": f"CREATE SECRET {name.name}"}
+    if backend.pop("backend", "") != "meta" or backend:
+        return Refused(
+            **base,
+            error=not_supported("a secret of this backend", text, name.span, hint="Write WITH (backend = 'meta')."),
+        )
+    return CreateSecret(**base, name=name, value=value, if_not_exists=if_not_exists)
+
+
+def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """DROP SECRET …: the cursor stands behind SECRET."""
+    if_exists = cursor.take("IF", "EXISTS")
+    name = cursor.name()
+    cursor.end()
+    return DropSecret(**base, name=name, if_exists=if_exists)

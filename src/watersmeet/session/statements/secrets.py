@@ -1,0 +1,64 @@
+"""CREATE SECRET, DROP SECRET, SHOW SECRETS.
+
+RisingWave, "Manage secrets".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from watersmeet.dialects.statements import CreateSecret, DropSecret
+from watersmeet.errors import did_you_mean
+from watersmeet.session.access.context import Session, error_at, sentence
+from watersmeet.session.access.result import Result, text_result
+from watersmeet.session.access.secrets import uses_secret
+from watersmeet.store import secretfiles
+
+
+def create_secret(session: Session, statement: CreateSecret) -> Result:
+    """CREATE SECRET: it is there at once."""
+    session.require_definer("CREATE SECRET")
+    session.require_no_transaction("CREATE SECRET")
+    name = statement.name
+    if not secretfiles.create_secret(session.database.layout, name.name, statement.value):
+        if not statement.if_not_exists:
+            raise error_at(statement, name.span, "DUPLICATE_OBJECT", f'secret "{name.name}" already exists')
+        session.notice(f'secret "{name.name}" already exists, skipping')
+    return Result("CREATE SECRET")
+
+
+def drop_secret(session: Session, statement: DropSecret) -> Result:
+    """DROP SECRET. DEPENDENT_OBJECTS while an option refers to it."""
+    session.require_definer("DROP SECRET")
+    session.require_no_transaction("DROP SECRET")
+    layout, name = session.database.layout, statement.name
+    known = secretfiles.secret_names(layout)
+    if name.name not in known:
+        if statement.if_exists:
+            session.notice(f'secret "{name.name}" does not exist, skipping')
+            return Result("DROP SECRET")
+        raise error_at(
+            statement,
+            name.span,
+            "UNDEFINED_OBJECT",
+            f'secret "{name.name}" does not exist',
+            hint=did_you_mean(name.name, known),
+        )
+    using = [r for r in session.catalog.relations.values() if uses_secret(r, name.name)]
+    if using:
+        raise error_at(
+            statement,
+            name.span,
+            "DEPENDENT_OBJECTS",
+            f'cannot drop secret "{name.name}" because other objects use it',
+            detail=sentence(f"{r.title} does" for r in using),
+            hint="Drop these first.",
+        )
+    secretfiles.drop_secret(layout, name.name)
+    return Result("DROP SECRET")
+
+
+def show_secrets(session: Session, is_like: Callable[[str], bool]) -> Result:
+    """The names of the secrets. Nothing shows their values."""
+    names = secretfiles.secret_names(session.database.layout)
+    return text_result("SHOW", ("Name",), [(n,) for n in names if is_like(n)])
