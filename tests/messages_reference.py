@@ -131,7 +131,7 @@ def from_number(name: str, text: str) -> Any:
         return BAD
     number = int(text)
     if name == "date":
-        return date(1970, 1, 1) + timedelta(days=number) if abs(number) < 100_000 else BAD
+        return date(1970, 1, 1) + timedelta(days=number) if -719162 <= number <= 2932896 else BAD
     for limit, factor in ((10**11, 10**6), (10**14, 10**3), (10**17, 1)):
         if 0 <= number < limit:
             return EPOCH + timedelta(microseconds=number * factor)

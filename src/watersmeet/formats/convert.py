@@ -25,7 +25,16 @@ from watersmeet.formats.jsonscan import (
     members,
     newest,
 )
-from watersmeet.formats.scalars import Converted, Mask, convert_scalars, evaluate
+from watersmeet.formats.scalars import (
+    FIRST_DAY,
+    FIRST_US,
+    LAST_DAY,
+    LAST_US,
+    Converted,
+    Mask,
+    convert_scalars,
+    evaluate,
+)
 from watersmeet.types import BIGINT, JSON_MAX_DEPTH, SqlType, is_json_too_deep
 from watersmeet.units import DAY_US
 
@@ -217,15 +226,14 @@ def _from_numbers(values: Places, kind: SqlType, rules: MessageRules) -> tuple[P
     Source of the sizes that say the unit: RisingWave, "Ingest JSON data", timestamptz.handling.mode.
     """
     if kind.name == "date":
-        return values, (values >= -(1 << 31)) & (values < 1 << 31)
+        return values, (values >= FIRST_DAY) & (values <= LAST_DAY)
     if kind.name == "time":
         return values, (values >= 0) & (values < DAY_US)
     mode = rules.times if kind.name == "timestamptz" else "guess_number_unit"
     if mode == "micro":
-        return values, np.ones(len(values), np.bool_)
+        return values, (values >= FIRST_US) & (values <= LAST_US)
     if mode == "milli":
-        most = (1 << 63) // 1000
-        return values * 1000, (values > -most) & (values < most)
+        return values * 1000, (values >= FIRST_US // 1000) & (values <= LAST_US // 1000)
     if mode != "guess_number_unit":
         return values, np.zeros(len(values), np.bool_)
     e11, e14, e17 = 10**11, 10**14, 10**17

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.formats.scalars import Converted, Mask
+from watersmeet.formats.scalars import FIRST_DAY, FIRST_US, LAST_DAY, LAST_US, Converted, Mask
 from watersmeet.types import DATE, TIME, TIMESTAMP, TIMESTAMPTZ, SqlType
 from watersmeet.units import DAY_US
 
@@ -108,7 +108,9 @@ def with_meaning(raw: pa.Array, logical: Logical) -> Converted:
     values = pc.fill_null(raw, 0).to_numpy(zero_copy_only=False).astype(np.int64)
     null = raw.is_null().to_numpy(zero_copy_only=False)
     if meaning == "date":
-        return Converted(pa.array(values.astype(np.int32), mask=null).view(pa.date32()))
+        wrong = (values < FIRST_DAY) | (values > LAST_DAY)
+        column = pa.array(values.astype(np.int32), mask=null | wrong).view(pa.date32())
+        return Converted(column, wrong if wrong.any() else None)
     wrong = np.zeros(len(values), np.bool_)
     if logical.units == _MS:
         most = (1 << 63) // 1000
@@ -120,6 +122,7 @@ def with_meaning(raw: pa.Array, logical: Logical) -> Converted:
         wrong |= (values < 0) | (values >= DAY_US)
         column = pa.array(np.where(wrong, 0, values), mask=null | wrong).view(TIME.arrow)
     else:
+        wrong |= (values < FIRST_US) | (values > LAST_US)
         kind = TIMESTAMPTZ if meaning == "timestamp" else TIMESTAMP
         column = pa.array(values, mask=null | wrong).view(kind.arrow)
     return Converted(column, wrong & ~null if wrong.any() else None)

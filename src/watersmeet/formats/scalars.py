@@ -21,8 +21,15 @@ import pyarrow.compute as pc
 
 from watersmeet import duckdbs
 from watersmeet.types import SqlType
+from watersmeet.units import DAY_US
 
 Mask = npt.NDArray[np.bool_]
+
+#: The days and microseconds since 1970 of the years 1 to 9999, which Python's dates and times have.
+FIRST_DAY: Final = -719_162
+LAST_DAY: Final = 2_932_896
+FIRST_US: Final = FIRST_DAY * DAY_US
+LAST_US: Final = (LAST_DAY + 1) * DAY_US - 1
 
 _local = threading.local()
 

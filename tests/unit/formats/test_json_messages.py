@@ -55,6 +55,8 @@ VALUES: list[tuple[SqlType, str, Any]] = [
     (t.DATE, '"2024-02-29"', date(2024, 2, 29)),
     (t.DATE, "19782", date(2024, 2, 29)),
     (t.DATE, "1.5", BAD),
+    (t.DATE, "2932896", date(9999, 12, 31)),
+    (t.DATE, "2932897", BAD),
     (t.DATE, "-9223372036854775808", BAD),
     (t.TIME, '"10:20:30.5"', time(10, 20, 30, 500000)),
     (t.TIME, "1000000", time(0, 0, 1)),
