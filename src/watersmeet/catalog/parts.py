@@ -70,27 +70,6 @@ class EventTime:
         return replace(self, column=names[self.column])
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
-    """What a topic is beside its columns: the formats of its key and its value, its number of partitions.
-
-    key_format: None for a key that was computed (ON expressions and key change). required: the fields that no record
-    with a value leaves out. compacted: its records are the changes of a table, of each key the newest. target: of one
-    that a processor writes to Kafka, the options of the connector by which its records get there.
-    """
-
-    key_format: str | None
-    value_format: str
-    partitions: int
-    required: tuple[str, ...] = ()
-    compacted: bool = False
-    target: dict[str, str] = field(default_factory=dict)
-
-    def renamed(self, names: Mapping[str, str]) -> Topic:
-        """The same, of columns that are called so now; without those that are not there."""
-        return replace(self, required=tuple(names[c] for c in self.required if c in names))
-
-
 #: What one message of a topic says, and in which form a sink delivers changes. plain: a row that is added. upsert: the
 #: newest row of its key, or, without a value, that the key is gone. debezium, debezium_mongo: a change of a row, with
 #: what it was before and is after.
@@ -119,6 +98,31 @@ class MessageFormat:
     bad_field: BadField = "dead letter"
     many_rows: bool = False
     defaults: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """What a topic is beside its columns: the formats of its key and its value, its number of partitions.
+
+    key_format: None for a key that was computed (ON expressions and key change). required: the fields that no record
+    with a value leaves out. compacted: its records are the changes of a table, of each key the newest. target: of one
+    that a processor writes to Kafka, the options of the connector by which its records get there. target_format: how
+    they are written there. by_hash: whether the partition of a record follows from its key, as it does from all
+    producers that hash the key's bytes by murmur2.
+    """
+
+    key_format: str | None
+    value_format: str
+    partitions: int
+    required: tuple[str, ...] = ()
+    compacted: bool = False
+    target: dict[str, str] = field(default_factory=dict)
+    target_format: MessageFormat = field(default_factory=MessageFormat)
+    by_hash: bool = True
+
+    def renamed(self, names: Mapping[str, str]) -> Topic:
+        """The same, of columns that are called so now; without those that are not there."""
+        return replace(self, required=tuple(names[c] for c in self.required if c in names))
 
 
 @dataclass(frozen=True, slots=True)

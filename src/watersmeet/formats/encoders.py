@@ -19,8 +19,9 @@ from watersmeet.catalog import MessageFormat
 from watersmeet.catalog.parts import Encoding
 from watersmeet.errors import error
 from watersmeet.formats.base import Numbers
-from watersmeet.formats.valuetexts import JsonStyle
+from watersmeet.formats.valuetexts import JsonStyle, json_value
 from watersmeet.formats.writers import (
+    SqlWriter,
     Writer,
     bytes_writer,
     concatenated,
@@ -171,6 +172,9 @@ def _key_writer(columns: Schema, format: MessageFormat, destination: Destination
     if is_own and encoding in ("json", "avro") and columns[0].type.name == "struct":
         fields = tuple(Field(name, kind) for name, kind in columns[0].type.fields)
         return _Unpacked(columns[0].name, open_writer(fields, encoding, options, destination, part="key"))
+    if is_own and encoding == "json":
+        style = JsonStyle().asked(options)
+        return SqlWriter(columns, f"CASE WHEN t0 IS NOT NULL THEN {json_value('t0', columns[0].type, style)} END")
     if encoding is None:
         encoding = ("bytes" if columns[0].type.name == "bytea" else "string") if is_own else format.encoding
     return open_writer(columns, encoding, options, destination, part="key")

@@ -90,6 +90,7 @@ SQLSTREAM_JSON: Final[Mapping[str, str]] = TIMEPLUS_JSON
 LENSES_JSON: Final[Mapping[str, str]] = {
     "numeric.handling.mode": "string",
     "date.handling.mode": "days_from_epoch",
+    "time.handling.mode": "string",
     "timestamp.handling.mode": "milli",
     "timestamptz.handling.mode": "milli",
     "jsonb.handling.mode": "dynamic",

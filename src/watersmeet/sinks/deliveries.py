@@ -2,8 +2,28 @@
 
 from __future__ import annotations
 
-from watersmeet.catalog import Catalog, MaterializedView, MessageFormat, Relation, Sink
+from typing import Final
+
+from watersmeet.catalog import (
+    KEY_COLUMN,
+    RECORD_NUMBER,
+    RECORD_TIME,
+    TOMBSTONE,
+    Catalog,
+    MaterializedView,
+    MessageFormat,
+    Relation,
+    Sink,
+)
 from watersmeet.sinks.base import Delivery
+
+#: By column of a topic, the part of a message that it is.
+_RECORD_PARTS: Final = {
+    KEY_COLUMN: "key",
+    RECORD_TIME: "timestamp",
+    TOMBSTONE: "tombstone",
+    RECORD_NUMBER: "offset",
+}
 
 
 def deliveries(catalog: Catalog) -> list[Delivery]:
@@ -11,7 +31,29 @@ def deliveries(catalog: Catalog) -> list[Delivery]:
     known = catalog.relations
     sinks = [delivery_of(r) for r in known.values() if isinstance(r, Sink) and not r.staged]
     views = [r for r in known.values() if isinstance(r, MaterializedView) and r.ready and not r.staged]
-    return sinks + [view_delivery(v, known[v.feeds]) for v in views if v.feeds in known and known[v.feeds].reopened]
+    written = [view_delivery(v, known[v.feeds]) for v in views if v.feeds in known and known[v.feeds].reopened]
+    topics = [d for r in known.values() if not r.staged and (d := topic_delivery(r)) is not None]
+    return [*sinks, *written, *topics]
+
+
+def topic_delivery(relation: Relation) -> Delivery | None:
+    """What a topic delivers whose processor writes to Kafka, or did so until it was stopped; None for others."""
+    topic = relation.topic
+    if topic is None or not topic.target:
+        return None
+    return Delivery(
+        relation.id,
+        relation.title,
+        relation.id,
+        relation.columns,
+        (),
+        topic.target,
+        topic.target_format,
+        force_append_only=False,
+        target_id=relation.id,
+        generation=1,
+        message_parts=_RECORD_PARTS,
+    )
 
 
 def view_delivery(view: Relation, stream: Relation) -> Delivery:

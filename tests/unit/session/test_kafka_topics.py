@@ -1,7 +1,9 @@
 """Topics of Lenses that are topics of Kafka, with a real broker."""
 
+import datetime as dt
 import json
 import secrets
+from decimal import Decimal
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -273,3 +275,196 @@ def test_passwords_are_not_shown(opened):
     shown = dict(row[:2] for row in connection.execute("SHOW ALL").fetchall())
     assert shown["kafka.sasl.password"] == "***"
     assert shown["kafka.schema.registry.password"] == ""
+
+
+KINDS = {
+    "bigint": ("5", 5),
+    "string": ("'x'", "x"),
+    "boolean": ("true", True),
+    "double": ("1.5", 1.5),
+    "decimal(20,2)": ("123456789012345678.25", Decimal("123456789012345678.25")),
+    "timestamp": ("TIMESTAMP '2021-01-01 00:00:05.123'", dt.datetime(2021, 1, 1, 0, 0, 5, 123000)),
+    "date": ("DATE '2021-02-03'", dt.date(2021, 2, 3)),
+    "time": ("TIME '10:11:12.5'", dt.time(10, 11, 12, 500000)),
+    "int[]": ("ARRAY[1, 2]", [1, 2]),
+    "struct<x int, y string>": ("row(1, 'z')", {"x": 1, "y": "z"}),
+}
+
+
+def test_values_in_json_come_back_as_they_were(broker, opened, named):
+    connection, name = opened(), named()
+    fields = ", ".join(f"f{i} {kind}" for i, kind in enumerate(KINDS))
+    connection.execute(f"CREATE TABLE {name} (_key int, {fields}) FORMAT (INT, JSON)")
+    connection.execute(f"INSERT INTO {name} VALUES (1, {', '.join(text for text, _ in KINDS.values())})")
+    assert rows(connection, f"SELECT * FROM {name}") == [tuple(value for _, value in KINDS.values())]
+
+
+@pytest.mark.parametrize(
+    ("key", "field", "formats", "values", "written", "read"),
+    [
+        ("int", "string", "INT, STRING", "1, 'x'", (b"\0\0\0\1", b"x"), (1, "x")),
+        ("bigint", "int", "LONG, INT", "1, 7", (b"\0" * 7 + b"\1", b"\0\0\0\7"), (1, 7)),
+        ("string", "bigint", "STRING, LONG", "'k', 7", (b"k", b"\0" * 7 + b"\7"), ("k", 7)),
+        ("bytea", "bytea", "BYTES, BYTES", "'abc', 'de'", (b"abc", b"de"), (b"abc", b"de")),
+        ("int", "int", "JSON, JSON", "4, 7", (b"4", b'{"v":7}'), (4, 7)),
+        (
+            "struct<plate string, n int>",
+            "int",
+            "JSON, JSON",
+            "row('M', 5), 7",
+            (b'{"plate":"M","n":5}', b'{"v":7}'),
+            ({"plate": "M", "n": 5}, 7),
+        ),
+    ],
+)
+def test_formats(broker, opened, named, key, field, formats, values, written, read):
+    connection, name = opened(), named()
+    connection.execute(f"CREATE TABLE {name} (_key {key}, v {field}) FORMAT ({formats})")
+    connection.execute(f"INSERT INTO {name} VALUES ({values})")
+    assert [found[1:3] for found in there(broker, name)] == [written]
+    assert rows(connection, f"SELECT _key, v FROM {name}") == [read]
+
+
+def test_csv_is_only_read(broker, opened, topic):
+    connection, name = opened(), topic()
+    producer = broker.producer()
+    producer.produce(name, b"1,two", key=b"k")
+    producer.flush()
+    connection.execute(f"CREATE TABLE {name} (a int, b string) FORMAT (STRING, CSV)")
+    assert rows(connection, f"SELECT a, b FROM {name}") == [(1, "two")]
+    with pytest.raises(Error, match="writing records in CSV is not supported"):
+        connection.execute(f"INSERT INTO {name} VALUES ('k', 1, 'x')")
+
+
+def test_records_that_are_not_where_their_keys_belong_are_repartitioned(broker, opened, named, topic):
+    """A join of both topics is right all the same, and its topology shows the step."""
+    connection, elsewhere, name = opened(), topic(partitions=2), named()
+    producer = broker.producer()
+    keys = [f"k{n}".encode() for n in range(8)]
+    for n, key in enumerate(keys):  # by its own rule: none of these is the partition of murmur2 for all keys
+        producer.produce(elsewhere, json.dumps({"n": n}).encode(), key=key, partition=n % 2)
+    producer.flush()
+    told = connection.execute(f"CREATE TABLE {elsewhere} (n int) FORMAT (STRING, JSON)").notices
+    assert f'topic "{elsewhere}" is not partitioned by murmur2 of its keys: joins repartition its records' in told
+    connection.execute(f"CREATE TABLE {name} (m int) FORMAT (STRING, JSON) PROPERTIES (partitions=2)")
+    connection.execute(f"INSERT INTO {name} VALUES ('k1', 10), ('k5', 50)")
+    query = connection.start(f"SELECT TABLE a.n, b.m FROM {elsewhere} AS a JOIN {name} AS b")
+    connection.execute("FLUSH")
+    found, _ = query.take()
+    assert sorted(tuple(r.values()) for r in found.to_pylist()) == [(1, 10), (5, 50)]
+    assert "Repartition" in connection.topology("dot")
+    query.close()
+
+
+def delivered(connection):
+    """Waits until the topics of all processors have what was committed."""
+    connection.execute("FLUSH")
+    session = connection._session
+    for relation in session.catalog.relations.values():
+        assert session.database.deliveries.wait(relation.id, 60)
+        status = session.database.deliveries.status(relation.id)
+        assert status is None or status.state == "running", status
+
+
+def test_processors_write_their_topics(broker, opened, named):
+    """The changes of a table with tombstones in a compacted topic, the records of a stream as they come."""
+    connection = opened()
+    customers, orders, joined, counted, copied = (named(n) for n in ("customers", "orders", "j", "c", "s"))
+    connection.execute(
+        f"""
+        SET defaults.topic.autocreate=true;
+        SET defaults.topic.partitions=3;
+        CREATE TABLE {customers} (_key int, id int, name string) FORMAT (INT, JSON) PROPERTIES (partitions=2);
+        CREATE TABLE {orders} (_key int, customer_id int, item string) FORMAT (INT, JSON) PROPERTIES (partitions=2);
+        WITH c AS (SELECT TABLE * FROM {customers});
+        WITH o AS (SELECT TABLE * FROM {orders});
+        INSERT INTO {joined} SELECT TABLE c.name, o.item FROM c JOIN o ON c.id = o.customer_id;
+        INSERT INTO {counted} SELECT TABLE name, COUNT(*) AS n FROM {customers} GROUP BY name;
+        INSERT INTO {copied} STORE KEY AS LONG VALUE AS JSON SELECT STREAM * FROM {customers};
+        """
+    )
+    assert [partitions(broker, n) for n in (joined, counted, copied)] == [3, 3, 3]
+    assert [settings_of(broker, n)["cleanup.policy"] for n in (joined, counted, copied)] == ["compact"] * 2 + ["delete"]
+    connection.execute(f"INSERT INTO {customers} VALUES (1, 10, 'John'), (2, 20, 'Ann')")
+    connection.execute(f"INSERT INTO {orders} VALUES (1, 10, 'pen'), (2, 20, 'ink')")
+    delivered(connection)
+    connection.execute(f"INSERT INTO {customers} (_key, _value) VALUES (1, NULL)")
+    delivered(connection)
+
+    def messages(topic):
+        return sorted((key, value) for _, key, value, _ in there(broker, topic) if value is not None), [
+            key for _, key, value, _ in there(broker, topic) if value is None
+        ]
+
+    one, two = (f'{{"id":{i}0,"left":{i},"right":{i}}}'.encode() for i in (1, 2))
+    assert messages(joined) == (
+        [(one, b'{"name":"John","item":"pen"}'), (two, b'{"name":"Ann","item":"ink"}')],
+        [one],
+    )
+    assert messages(counted) == ([(b"Ann", b'{"name":"Ann","n":1}'), (b"John", b'{"name":"John","n":1}')], [b"John"])
+    assert messages(copied) == (
+        [(n.to_bytes(8, "big"), b'{"id":%d,"name":"%b"}' % (n * 10, who)) for n, who in ((1, b"John"), (2, b"Ann"))],
+        [],
+    )
+    times = {t for _, _, _, t in there(broker, copied)}
+    assert times == {t for _, _, v, t in there(broker, customers) if v is not None}
+
+    connection = opened(kafka={})  # goes on without the settings, and writes nothing twice
+    connection.execute(f"INSERT INTO {customers} VALUES (3, 30, 'Zoe')")
+    delivered(connection)
+    assert messages(copied)[0][-1] == ((3).to_bytes(8, "big"), b'{"id":30,"name":"Zoe"}')
+    assert len(messages(copied)[0]) == 3
+    connection.execute(f"STOP PROCESSOR {copied}")
+    connection.execute(f"INSERT INTO {customers} VALUES (4, 40, 'Max')")
+    delivered(connection)
+    assert len(messages(copied)[0]) == 3
+    connection.execute(f"DROP TABLE {copied}")
+    connection.execute(f"DROP TABLE {joined}")
+    assert [partitions(broker, n) for n in (joined, counted, copied)] == [None, 3, None]
+
+
+def test_a_processor_writes_a_declared_topic(broker, opened, named):
+    connection, source, target = opened(), named(), named()
+    connection.execute(f"CREATE TABLE {source} (_key int, n int) FORMAT (INT, JSON)")
+    connection.execute(f"CREATE TABLE {target} (_key int, n int) FORMAT (INT, JSON) PROPERTIES (partitions=2)")
+    connection.execute(f"INSERT INTO {target} SELECT STREAM n FROM {source} WHERE n > 1")
+    connection.execute(f"INSERT INTO {source} VALUES (1, 1), (2, 2)")
+    delivered(connection)
+    assert [found[1:3] for found in there(broker, target)] == [(b"\0\0\0\2", b'{"n":2}')]
+    assert rows(connection, f"SELECT _key, n FROM {target}") == [(2, 2)]
+
+
+def test_formats_that_records_can_not_be_turned_into_are_refused(broker, opened, named):
+    connection, name, target = opened(), named(), named()
+    connection.execute("SET defaults.topic.autocreate=true")
+    connection.execute(f"CREATE TABLE {name} (_key bigint, n bigint) FORMAT (LONG, LONG)")
+    for stored, said, hint in (
+        ("KEY AS INT", "a key in LONG can't be stored AS INT", "LONG can become STRING or AVRO."),
+        ("VALUE AS JSON", "LONG can't be stored AS JSON", "LONG can become STRING or AVRO."),
+    ):
+        with pytest.raises(Error) as caught:
+            connection.execute(f"INSERT INTO {target} STORE {stored} SELECT STREAM * FROM {name}")
+        assert (caught.value.condition, caught.value.message, caught.value.hint) == ("INVALID_PARAMETER", said, hint)
+    assert partitions(broker, target) is None
+    connection.execute(f"INSERT INTO {target} STORE KEY AS STRING VALUE AS STRING SELECT STREAM * FROM {name}")
+    connection.execute(f"INSERT INTO {name} VALUES (1, 2)")
+    delivered(connection)
+    assert [found[1:3] for found in there(broker, target)] == [(b"1", b"2")]
+
+
+@pytest.mark.slow
+def test_a_processor_says_why_its_topic_does_not_get_its_records(broker, opened, named):
+    connection, source, target = opened(), named(), named()
+    connection.execute("SET defaults.topic.autocreate=true")
+    connection.execute(f"CREATE TABLE {source} (_key int, n int) FORMAT (INT, JSON)")
+    connection.execute(f"INSERT INTO {target} SELECT STREAM n FROM {source}")
+    connection.execute(f"INSERT INTO {source} VALUES (1, 1)")
+    delivered(connection)
+    assert connection.execute("SHOW PROCESSORS").fetchall()[0][1] == "running"
+    broker.delete_topic(target)
+    connection.execute(f"INSERT INTO {source} VALUES (2, 2)")
+    connection.execute("FLUSH")
+    processor = connection._session.catalog.by_name(target, "public")
+    assert connection._session.database.deliveries.wait(processor.id, 60)
+    ((_, state, _),) = connection.execute("SHOW PROCESSORS").fetchall()
+    assert state == f'stopped: CONNECTOR_OPTION: there is no topic "{target}" on {broker.bootstrap}'

@@ -45,11 +45,12 @@ Sourced = tuple[Node, Scope]
 @dataclass(frozen=True)
 class RecordsKept:
     """How a topic keeps records. compacted: only the last record of each key counts. key_format: None for a computed
-    key.
+    key. value_format: of the first topic that is read; None if it is no topic.
     """
 
     compacted: bool
     key_format: str | None
+    value_format: str | None
 
 
 #: A row of DESCRIBE: name, type or value, whether it is never NULL; None for what is no column.

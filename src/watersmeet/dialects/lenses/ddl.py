@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from watersmeet.dialects.sqltypes import read_type
 from watersmeet.dialects.statements import CreateTopic, Drop, Name, Statement, StopProcessor
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import Span, did_you_mean, error
-from watersmeet.types import BIGINT, INTEGER, VARCHAR, Field
+from watersmeet.types import BIGINT, INTEGER, VARCHAR, Field, SqlType
 
 #: Formats that a key or a value may be stored in. Of topics in the database only their names matter: joined keys have
 #: to have the same (LS-31).
@@ -135,28 +136,52 @@ def read_stop(cursor: Cursor, base: dict[str, Any]) -> Statement:
 
 
 def _columns(cursor: Cursor) -> tuple[list[Field], list[Name]]:
-    """`(_key int, id int, name string null, …)`: fields without NULL are in every record with a value."""
-    columns, places = [], []
+    """`(_key int, id int, name string null, address.city string, …)`: fields without NULL are in every record with a
+    value. Fields of a field make it an object; it is in every record if one of them is.
+    """
+    columns: list[Field] = []
+    places: list[Name] = []
+    objects: set[str] = set()
     cursor.expect("(")
     while True:
         name = cursor.name(reserved=True)
-        if cursor.at("."):
-            raise not_supported(
-                "a field of a field",
-                cursor.text,
-                name.span,
-                hint=f"Write {name.name} struct<…>; it is read as {name.name}.field.",
-            )
+        path = []
+        while cursor.take("."):
+            path.append(cursor.name(reserved=True))
         kind = BIGINT if cursor.take("LONG") else read_type(cursor)
         nullable = cursor.take("NULL")
         if not nullable:
             cursor.take("NOT", "NULL")
-        columns.append(Field(name.name, kind, nullable))
-        places.append(name)
+        same = next((i for i, c in enumerate(columns) if c.name == name.name), None)
+        if path and same is not None and name.name in objects:
+            old = columns[same]
+            columns[same] = Field(name.name, _with_field(old.type, path, kind, cursor), old.nullable and nullable)
+        else:
+            made = _with_field(SqlType("struct"), path, kind, cursor) if path else kind
+            columns.append(Field(name.name, made, nullable))
+            places.append(name)
+        if path:
+            objects.add(name.name)
         if not cursor.take(","):
             break
     cursor.expect(")")
     return columns, places
+
+
+def _with_field(kind: SqlType, path: Sequence[Name], leaf: SqlType, cursor: Cursor) -> SqlType:
+    """The type of an object with one more field, at any depth. DUPLICATE_COLUMN for one that it has."""
+    first, rest = path[0], path[1:]
+    fields = dict(kind.fields)
+    old = fields.get(first.name)
+    if old is not None and (not rest or old.name != "struct"):
+        raise error(
+            "DUPLICATE_COLUMN",
+            f'field "{first.name}" specified more than once',
+            sql=cursor.text,
+            span=first.span,
+        )
+    fields[first.name] = leaf if not rest else _with_field(old or SqlType("struct"), rest, leaf, cursor)
+    return SqlType("struct", fields=tuple(fields.items()))
 
 
 def _properties(cursor: Cursor) -> _Properties:

@@ -71,6 +71,11 @@ def reading_options(session: Session) -> dict[str, str]:
     }
 
 
+def target_options(connector: dict[str, str]) -> dict[str, str]:
+    """Of the options by which a topic of Kafka is read, those by which it is written."""
+    return {n: v for n, v in connector.items() if n in ("connector", "topic") or n.startswith("properties.")}
+
+
 def ensure_topic(
     session: Session,
     statement: CreateTopic | CreateProcessor,
@@ -79,13 +84,14 @@ def ensure_topic(
     partitions: int | None,
     replication: int | None = None,
     compacted: bool | None = None,
+    is_table: bool = False,
 ) -> tuple[int, dict[str, str]]:
     """Creates the topic of a statement in Kafka. If it is there, it is used as it is.
 
     Returns how many partitions it has and, if it was created, further options of connector kafka by which all of it is
-    read. partitions, replication, compacted: None as the
-    settings say. INVALID_PARAMETER if it is there with another number of partitions than the statement says; what
-    prevents a connection.
+    read. partitions, replication, compacted: None as the settings say. is_table: its records
+    are the changes of a table, so it is compacted unless the settings say otherwise. INVALID_PARAMETER if it is there
+    with another number of partitions than the statement says; what prevents a connection.
     """
     name, properties = connector["topic"], kafka_options(connector).properties
     own = session.variables.get(f"topic.{name}.partitions")
@@ -97,6 +103,8 @@ def ensure_topic(
         found = {n: value for n in TOPIC_CONFIGURATION if (value := setting(session, name, n))}
         if compacted is not None:
             found["cleanup.policy"] = "compact" if compacted else "delete"
+        elif is_table:
+            found.setdefault("cleanup.policy", "compact")
         topic_id = create_topic(properties, name, wanted, copies, found)
         if topic_id is not None:
             return wanted, {START: json.dumps(dict.fromkeys(range(wanted), 0)), TOPIC_ID: topic_id}

@@ -21,6 +21,8 @@ from watersmeet.kafkaclient import client_config, failure, library
 from watersmeet.sources.kafka.cluster import cluster_of
 from watersmeet.sources.kafka.options import kafka_options
 
+#: Encodings of topics that others write.
+_READ_ONLY: Final = ("csv", "tsv", "xml", "protobuf")
 _TIMEOUT_S: Final = 60.0
 #: How long a statement waits for readers to see what it has committed, and how often it looks.
 _VISIBLE_S: Final = 2.0
@@ -35,11 +37,18 @@ def produce(relation: Relation, rows: pa.Table, now_us: int) -> None:
     rows: the relation's columns. now_us: the time of the statement. RUNTIME_UNAVAILABLE without brokers,
     CONNECTOR_OPTION for what they refuse, INVALID_VALUE for rows that can't be encoded.
     """
+    message_format = relation.format or MessageFormat()
+    if message_format.encoding in _READ_ONLY:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f"writing records in {message_format.encoding.upper()} is not supported",
+            detail=f'Topic "{relation.shown}" can only be read.',
+        )
     options = kafka_options(relation.connector)
     encoder = open_encoder(
         relation.columns,
         (),
-        relation.format or MessageFormat(),
+        message_format,
         Destination(options.topic, relation.schema, relation.name),
         parts=relation.message_parts,
     )

@@ -8,6 +8,7 @@ from typing import Any, Final
 from watersmeet.catalog import Processor, Relation
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.result import Result, text_result, typed_result
+from watersmeet.session.services.delivery import Deliveries
 from watersmeet.session.services.status import database_status
 from watersmeet.types import BIGINT, VARCHAR, Field, Schema
 
@@ -38,10 +39,19 @@ def processors(session: Session, wanted: Callable[[str], bool]) -> Result:
     rows = [
         (
             v["name"],
-            "failed" if v["error"] else status["state"] if v["ready"] else "filling",
+            "failed"
+            if v["error"]
+            else _undelivered(session, v["id"]) or (status["state"] if v["ready"] else "filling"),
             relation.sql,
         )
         for v in status["views"]
         if isinstance(relation := session.catalog.relations[v["id"]], Processor) and wanted(v["name"])
     ]
     return text_result("SHOW", ("Name", "State", "Sql"), rows)
+
+
+def _undelivered(session: Session, relation_id: str) -> str | None:
+    """Why the topic of a processor does not get its records in Kafka; None if it does, or is in the database."""
+    deliveries = session.database.deliveries
+    status = deliveries.status(relation_id) if isinstance(deliveries, Deliveries) else None
+    return None if status is None or status.problem is None else f"{status.state}: {status.problem}"

@@ -21,6 +21,7 @@ from watersmeet.catalog import (
     ARRIVAL,
     KEY_COLUMN,
     RECORD_HEADERS,
+    RECORD_NUMBER,
     RECORD_OFFSET,
     RECORD_PARTITION,
     RECORD_TIME,
@@ -45,13 +46,19 @@ from watersmeet.session.access.kafkatopics import (
     ensure_topic,
     format_for,
     reading_options,
+    target_options,
     undone_by_rollback,
 )
 from watersmeet.session.access.reading import bounded, fetch, readable, table_tree
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.transactions import own_transaction
+from watersmeet.session.services.delivery import begin
 from watersmeet.session.services.views import make, watermarks_of
+from watersmeet.sinks.deliveries import topic_delivery
+from watersmeet.sinks.targets import connector_of
 from watersmeet.sources.connectors import check_connector
+from watersmeet.sources.kafka.options import kafka_options
+from watersmeet.sources.kafka.topics import is_hashed
 from watersmeet.types import BIGINT, BOOLEAN, INTEGER, JSONB, TIMESTAMP, Field
 
 _TIME: Final = Field(RECORD_TIME, TIMESTAMP, nullable=False)
@@ -67,6 +74,22 @@ MESSAGE_PARTS: Final = {
     RECORD_OFFSET: "offset",
     RECORD_HEADERS: "headers",
 }
+#: Into which other formats records can be turned. Lenses, "Serialization formats".
+_CHANGES: Final = {
+    "INT": ("LONG", "STRING", "AVRO"),
+    "LONG": ("STRING", "AVRO"),
+    "STRING": ("AVRO",),
+    "JSON": ("AVRO", "STRING"),
+    "AVRO": ("JSON", "STRING"),
+    "XML": ("JSON", "AVRO"),
+    "CSV": ("JSON", "AVRO"),
+    "PROTOBUF": ("JSON", "AVRO"),
+}
+_READ_ONLY: Final = ("XML", "CSV", "PROTOBUF")
+#: Formats of a single value.
+_SCALARS: Final = ("INT", "LONG", "STRING", "BYTES")
+#: The formats of computed keys, by their types.
+_KEYS: Final = {"smallint": "INT", "integer": "INT", "bigint": "LONG", "varchar": "STRING", "bytea": "BYTES"}
 #: What a topic in the database says of properties that change nothing.
 _REPLICATION: Final = "replication has no effect: a topic is in the database, once"
 _COMPACTED: Final = (
@@ -133,6 +156,11 @@ def _create_in_kafka(session: Session, statement: CreateTopic, connector: dict[s
         _place(err, statement)
         raise
     delete = undone_by_rollback(session, connector) if created else lambda: None
+    by_hash = bool(created) or is_hashed(kafka_options(connector).properties, connector["topic"])
+    if not by_hash:
+        session.notice(
+            f'topic "{connector["topic"]}" is not partitioned by murmur2 of its keys: joins repartition its records'
+        )
     required = tuple(c.name for c in statement.columns if not c.nullable and c.name != KEY_COLUMN)
     try:
         relation = check_connector(
@@ -146,7 +174,7 @@ def _create_in_kafka(session: Session, statement: CreateTopic, connector: dict[s
                 format=message_format,
                 message_parts=MESSAGE_PARTS,
                 event_time=EventTime(RECORD_TIME, 0, idle_us=statement.idle_us or _idle_us(session)),
-                topic=Topic(statement.key_format, statement.value_format, partitions, required),
+                topic=Topic(statement.key_format, statement.value_format, partitions, required, by_hash=by_hash),
                 defaults={RECORD_TIME: ARRIVAL, TOMBSTONE: "FALSE"},
             )
         )
@@ -171,12 +199,100 @@ def create_processor(session: Session, statement: CreateProcessor) -> Result:
     declared = session.find(_target(statement))
     if declared is None:
         may_create(session, statement, statement.name, statement.name_span, if_not_exists=False)
+    relation = _in_kafka(session, statement, bound, declared)
+    bound = replace(bound, relation=relation)
+    if declared is None and not relation.topic.target:
         make(session, bound)
         return Result("INSERT")
     with own_transaction(session):
-        remove(session, {declared.id})
-        make(session, bound)
+        if declared is not None:
+            remove(session, {declared.id})
+        _make_delivered(session, statement, bound, relation, created=declared is None)
     return Result("INSERT")
+
+
+def _make_delivered(
+    session: Session, statement: CreateProcessor, bound: Bound, relation: Processor, *, created: bool
+) -> None:
+    """Makes a processor, and begins to deliver its records, if its topic is in Kafka. created: so is the topic."""
+    topic = relation.topic
+    if not topic.target:
+        make(session, bound)
+        return
+    try:
+        if created:
+            partitions, is_new = ensure_topic(
+                session, statement, topic.target, partitions=None, is_table=topic.compacted
+            )
+            if is_new:
+                undone_by_rollback(session, topic.target)
+            bound = replace(bound, relation=replace(relation, topic=replace(topic, partitions=partitions)))
+        delivery = topic_delivery(relation)
+        assert delivery is not None
+        connector_of(delivery).check(delivery)
+    except Error as err:
+        _place(err, statement)
+        raise
+    make(session, bound)
+    begin(session.database, relation.id, 1, snapshot=True)
+
+
+def _in_kafka(session: Session, statement: CreateProcessor, bound: Bound, declared: Relation | None) -> Processor:
+    """The processor with the topic of Kafka that it writes, if it is there.
+
+    INVALID_PARAMETER for a format that its records can't have.
+    """
+    relation = bound.relation
+    assert isinstance(relation, Processor)
+    if declared is not None:
+        target = target_options(declared.connector)
+        if not target or declared.format is None:
+            return relation
+        return replace(relation, topic=replace(relation.topic, target=target, target_format=declared.format))
+    target = connector_for(session, statement.name)
+    if not target:
+        return relation
+    try:
+        key_format, value_format = _formats(session, relation)
+        topic = replace(
+            relation.topic,
+            value_format=value_format,
+            target=target,
+            target_format=format_for(session, key_format, value_format),
+        )
+    except Error as err:
+        _place(err, statement)
+        raise
+    return replace(relation, topic=topic)
+
+
+def _formats(session: Session, relation: Processor) -> tuple[str, str]:
+    """In which formats the records of a processor are written to Kafka: those of its topic, else by the types."""
+    topic = relation.topic
+    structured = "AVRO" if session.variables.get("kafka.schema.registry.url") else "JSON"
+    fields = [c for c in relation.columns if c.name not in (KEY_COLUMN, RECORD_TIME, TOMBSTONE, RECORD_NUMBER)]
+    value_format = topic.value_format
+    if value_format in _READ_ONLY or (value_format in _SCALARS and len(fields) != 1):
+        value_format = structured
+    key = next((c for c in relation.columns if c.name == KEY_COLUMN), None)
+    key_format = topic.key_format
+    if key_format is None or key_format in _READ_ONLY:
+        key_format = "BYTES" if key is None else _KEYS.get(key.type.name, structured)
+    return key_format, value_format
+
+
+def _check_change(statement: CreateProcessor, word: str, has: str | None, wanted: str | None) -> None:
+    """INVALID_PARAMETER for STORE with a format that records of another one can't be turned into."""
+    if has is None or wanted is None or wanted == has or wanted in _CHANGES.get(has, ()):
+        return
+    allowed = _CHANGES.get(has, ())
+    raise error_at(
+        statement,
+        statement.name_span,
+        "INVALID_PARAMETER",
+        f"{has} can't be stored AS {wanted}" if word == "VALUE" else f"a key in {has} can't be stored AS {wanted}",
+        hint=f"{has} can become {' or '.join(allowed)}." if allowed else f"Leave {word} AS out: it stays {has}.",
+    )
 
 
 def stop_processor(session: Session, statement: StopProcessor) -> Result:
@@ -256,12 +372,18 @@ def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
             f"the records have no key that could be stored as {statement.key_format}",
             hint="Select one: expression AS _key.",
         )
+    _check_change(statement, "KEY", kept.key_format, statement.key_format)
+    _check_change(statement, "VALUE", kept.value_format, statement.value_format)
     tree = rules.records_of(query if declared is None else _into(session, query, declared, statement))
     columns = tuple(Field(c.name, c.type, c.nullable) for c in tree.columns)
     required = tuple(c.name for c in query.columns if not c.nullable and c.name not in (KEY_COLUMN, RECORD_TIME))
     key_format = statement.key_format or kept.key_format
     topic = Topic(
-        key_format, statement.value_format or "AVRO", _partitions(session), required, compacted=kept.compacted
+        key_format,
+        statement.value_format or kept.value_format or "AVRO",
+        _partitions(session),
+        required,
+        compacted=kept.compacted,
     )
     if declared is not None and declared.topic is not None:
         _check_formats(statement, declared.topic, name)
@@ -325,14 +447,15 @@ def _into(session: Session, query: BoundQuery, declared: Relation, statement: Cr
             hint="Start the processor before its topic is written or read.",
         )
     own = {c.name: c for c in query.tree.columns}
-    fields = [c for c in declared.columns if c.name not in (RECORD_TIME, TOMBSTONE)]
+    metadata = (RECORD_TIME, TOMBSTONE, RECORD_PARTITION, RECORD_OFFSET, RECORD_HEADERS)
+    fields = [c for c in declared.columns if c.name not in metadata]
     for name in own:
         if name not in [c.name for c in fields] and name != RECORD_TIME:
             raise error_at(statement, span, "UNDEFINED_COLUMN", f'topic "{declared.shown}" has no field "{name}"')
     exprs: list[Scalar] = []
     for field in [*fields, _TIME]:
         column = own.get(field.name)
-        if column is None or (column.nullable and field.name in (*declared.topic.required, KEY_COLUMN)):
+        if column is None or (column.nullable and field.name in declared.always_there):
             what = "has no" if column is None else "may have NULL as"
             raise error_at(
                 statement,

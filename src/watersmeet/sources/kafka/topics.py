@@ -12,6 +12,10 @@ from watersmeet.sources.kafka.cluster import cluster_of
 
 _TIMEOUT_S: Final = 30.0
 _PAUSE_S: Final = 0.02
+#: How much of a topic is looked at to learn how its records are partitioned, and for how long.
+_SAMPLED_PARTITIONS: Final = 64
+_SAMPLED_RECORDS: Final = 100
+_SAMPLING_S: Final = 5.0
 #: What brokers say of a partition that has no leader yet.
 _ELECTING: Final = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE")
 
@@ -33,6 +37,59 @@ def partitions_of(properties: Mapping[str, str], topic: str) -> int | None:
             if not (err.detail or "").startswith(_ELECTING) or time.monotonic() > deadline_s:
                 raise
         time.sleep(_PAUSE_S)
+
+
+def is_hashed(properties: Mapping[str, str], topic: str) -> bool:
+    """Whether the newest records of a topic are in the partitions in which murmur2 of their keys' bytes puts them, as
+    Kafka's own producers do. Records without a key may be anywhere.
+    """
+    kafka = library()
+    ends = cluster_of(properties).ask(topic).ends
+    wanted = dict(list(ends.items())[:_SAMPLED_PARTITIONS])
+    places = [kafka.TopicPartition(topic, p, max(0, end - _SAMPLED_RECORDS)) for p, end in wanted.items() if end]
+    if not places or len(ends) == 1:
+        return True
+    consumer = kafka.Consumer(
+        client_config(
+            properties,
+            group_id="watersmeet-sample",
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+            enable_partition_eof=True,
+        )
+    )
+    left = {place.partition for place in places}
+    deadline_s = time.monotonic() + _SAMPLING_S
+    try:
+        consumer.assign(places)
+        while left and time.monotonic() < deadline_s:
+            for message in consumer.consume(_SAMPLED_RECORDS, 0.1):
+                if message.error() is not None:
+                    left.discard(message.partition())
+                elif message.key() is not None and murmur2(message.key()) % len(ends) != message.partition():
+                    return False
+    finally:
+        consumer.close()
+    return True
+
+
+def murmur2(key: bytes) -> int:
+    """The hash of a key by which Kafka's producers choose a partition: the remainder by the number of partitions.
+
+    Apache Kafka, `org.apache.kafka.common.utils.Utils.murmur2`, without the sign.
+    """
+    factor, mask = 0x5BD1E995, 0xFFFFFFFF
+    found = 0x9747B28C ^ len(key)
+    whole = len(key) & ~3
+    for start in range(0, whole, 4):
+        part = int.from_bytes(key[start : start + 4], "little") * factor & mask
+        part = (part ^ part >> 24) * factor & mask
+        found = found * factor & mask ^ part
+    if whole < len(key):
+        found = (found ^ int.from_bytes(key[whole:], "little")) * factor & mask
+    found = (found ^ found >> 13) * factor & mask
+    return (found ^ found >> 15) & 0x7FFFFFFF
 
 
 def create_topic(

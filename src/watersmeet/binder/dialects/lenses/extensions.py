@@ -17,11 +17,14 @@ RecordKind = Literal["stream", "table"]
 class RecordLayout:
     """How records are stored.
 
-    key_format: None for a computed key. partitions: None if they come from no topic.
+    key_format: None for a computed key. partitions, value_format: None if they come from no topic. by_hash: as of a
+    `Topic`.
     """
 
     key_format: str | None = None
     partitions: int | None = None
+    value_format: str | None = None
+    by_hash: bool = True
 
 
 #: The layout of records that come from no topic.

@@ -39,17 +39,24 @@ def check_keys(left: Scope, right: Scope, node: exp.Join, env: Environment) -> R
                 f"CAST(_key AS {types[0]}) AS _key, … FROM {names[1]}.",
             )
     counts = [f.layout.partitions for f in (one, other) if f.layout.partitions is not None]
-    return RecordLayout(formats[0] if formats[0] == formats[1] else None, max(counts, default=None))
+    value_format = one.layout.value_format or other.layout.value_format
+    return RecordLayout(formats[0] if formats[0] == formats[1] else None, max(counts, default=None), value_format)
 
 
 def copartitioned(left: Sourced, right: Sourced) -> tuple[Sourced, Sourced]:
-    """Both sources with equal numbers of partitions: the one with fewer is repartitioned (D-004-16)."""
-    one, other = _metadata(left[1]).layout.partitions, _metadata(right[1]).layout.partitions
-    if one is None or other is None or one == other:
+    """Both sources with equal numbers of partitions: the one with fewer is repartitioned (D-004-16), and so is one
+    whose records are not where their keys belong.
+    """
+    layouts = _metadata(left[1]).layout, _metadata(right[1]).layout
+    counts = [layout.partitions for layout in layouts]
+    if counts[0] is None or counts[1] is None:
         return left, right
-    if one < other:
-        return (Repartition(left[0], other), left[1]), right
-    return left, (Repartition(right[0], one), right[1])
+    wanted = max(counts[0], counts[1])
+    one, other = (
+        sourced if layout.partitions == wanted and layout.by_hash else (Repartition(sourced[0], wanted), sourced[1])
+        for sourced, layout in zip((left, right), layouts, strict=True)
+    )
+    return one, other
 
 
 def _metadata(scope: Scope) -> RecordMetadata:

@@ -82,7 +82,10 @@ class LensesRules(DialectRules):
 
     def records_kept(self, query: BoundQuery) -> RecordsKept | None:
         records = records_in(query)
-        return None if records is None else RecordsKept(records.nature == "table", records.layout.key_format)
+        if records is None:
+            return None
+        layout = records.layout
+        return RecordsKept(records.nature == "table", layout.key_format, layout.value_format)
 
     def records_of(self, query: BoundQuery) -> Node:
         return records_of(query)
@@ -125,7 +128,11 @@ class LensesRules(DialectRules):
         width = next((i for i, c in enumerate(tree.columns) if c.name in HIDDEN), len(tree.columns))
         check_alias_list(item.names, width, item.shown, env.text, place_of(node))
         topic = relation.topic
-        layout = PLAIN if topic is None else RecordLayout(topic.key_format, topic.partitions)
+        layout = (
+            PLAIN
+            if topic is None
+            else RecordLayout(topic.key_format, topic.partitions, topic.value_format, topic.by_hash)
+        )
         return tree, scope_of_records(tree, item, kind, layout, env)
 
     def item_scope(self, tree: Node, item: NamedItem, env: Environment, bound: Bound | None = None) -> Scope:
