@@ -8,7 +8,7 @@ BACK := $(addprefix unit/,cli frames kernel runtime session store) nexmark tpch
 
 # The steps of `check` one after another with `make -j`, too: each takes all cores.
 .NOTPARALLEL:
-.PHONY: help setup demo flights kafka test test-fast test-more thorough soak check lint format types contracts bench lock clean
+.PHONY: help setup demo flights kafka kafka-demo test test-fast test-more thorough soak check lint format types contracts bench lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -23,6 +23,9 @@ demo: setup ## flights of 2013 joined to planes, airlines and airports that chan
 
 flights: setup ## joins by time: delay against wind, arrivals and the next departures; draws delay-by-wind.png (about two minutes)
 	@$(BIN)/python examples/flights/delays.py $(ARGS)
+
+kafka-demo: setup ## flights and planes through a real Kafka broker, results in a topic and in Parquet; draws a chart (about two minutes)
+	@PYTHONPATH=. $(BIN)/python examples/flights/kafka.py $(ARGS)
 
 kafka: setup ## a Kafka broker on loopback until Ctrl-C; ARGS=--registry: a schema registry, too
 	@$(BIN)/python -m scripts.servers $(ARGS)

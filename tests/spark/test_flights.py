@@ -40,3 +40,22 @@ def test_every_view_equals_the_batch_answer_and_the_picture_is_drawn(tmp_path):
     assert rows["closed_hours"][0] == rows["closed_hours"][2] > 50  # each row once, none taken back
     assert picture.read_bytes().startswith(b"\x89PNG\r\n")
     assert picture.stat().st_size > 20_000
+
+
+@pytest.mark.slow
+def test_flights_through_kafka_arrive_once(tmp_path, broker, registry):
+    """Its servers are its own; the fixtures say whether there can be any."""
+    picture = tmp_path / "manufacturers.png"
+    paths = [str(ROOT / "src"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    done = subprocess.run(
+        [sys.executable, "examples/flights/kafka.py", "--quick", "--chart", str(picture)],
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "120"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("equal to the batch answer") == 4, done.stdout
+    assert picture.exists()
