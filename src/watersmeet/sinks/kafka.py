@@ -148,7 +148,7 @@ class KafkaTarget:
                 }
             )
             # First whoever wrote before is shut out, then nothing can be written behind what is read.
-            self._repeated(self._producer.init_transactions, _ANSWER_S)
+            self._repeated(self._producer.init_transactions)
             fault("kafka.fenced")
             found = self._read_progress(admin)
             fault("kafka.read")
@@ -178,7 +178,7 @@ class KafkaTarget:
                 fault("kafka.produced")
             self._produce_progress(_Progress(portions[-1].place, self._topic_id))
             fault("kafka.commit")
-            self._repeated(self._producer.commit_transaction, _TRANSACTION_MS / 1000)
+            self._repeated(self._producer.commit_transaction)
             self._in_transaction = False
             fault("kafka.committed")
 
@@ -191,8 +191,9 @@ class KafkaTarget:
             with contextlib.suppress(self._kafka.KafkaException):
                 producer.abort_transaction(_ABORT_S)
         producer.purge()
-        with contextlib.suppress(self._kafka.KafkaException):
-            producer.close()  # of one that was shut out, it says so again
+        # It says again what is wrong: of one that was shut out or that reaches nobody, in the middle of the client.
+        with contextlib.suppress(self._kafka.KafkaException, SystemError):
+            producer.close()
 
     def _admin(self) -> Any:
         return self._kafka.admin.AdminClient({**self._config(), "error_cb": self._hear})
@@ -249,10 +250,14 @@ class KafkaTarget:
             hint=hint,
         )
 
-    def _repeated(self, call: Callable[[float], Any], limit_s: float) -> None:
-        """Makes a call that may be made again when its time is over, until it succeeds. TimeoutError."""
-        end = time.monotonic() + limit_s
+    def _repeated(self, call: Callable[[float], Any]) -> None:
+        """Makes a call that may be made again when its time is over, until it succeeds, or the brokers take no message
+        for too long.
+        """
+        end, left = time.monotonic() + _ANSWER_S, len(self._producer)
         while True:
+            if len(self._producer) < left:
+                end, left = time.monotonic() + _ANSWER_S, len(self._producer)
             try:
                 call(_CALL_S)
             except self._kafka.KafkaException as cause:
