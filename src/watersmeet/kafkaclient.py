@@ -64,8 +64,8 @@ def is_refusal(problem: Any) -> bool:
 
 
 def is_lasting(problem: Any) -> bool:
-    """True for a KafkaError that somebody has to do something about."""
-    return problem.name() in (*_REFUSED, *_FORBIDDEN, *_UNKNOWN, "_SSL")
+    """True for a KafkaError that somebody has to do something about, whatever the topic."""
+    return problem.name() in (*_REFUSED, *_FORBIDDEN, "_SSL")
 
 
 def is_unknown_topic(problem: Any) -> bool:

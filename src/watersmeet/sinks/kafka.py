@@ -20,7 +20,7 @@ import pyarrow as pa
 from watersmeet.errors import Error, error
 from watersmeet.faults import fault
 from watersmeet.formats.encoders import Destination, Encoded, Encoder, open_encoder
-from watersmeet.kafkaclient import client_config, failure, is_lasting, library, properties_of
+from watersmeet.kafkaclient import client_config, failure, is_lasting, is_unknown_topic, library, properties_of
 from watersmeet.sinks.base import Delivery, Place, Portion, Target, Unavailable
 from watersmeet.sinks.targets import Connector, check_options
 
@@ -124,14 +124,14 @@ class KafkaTarget:
     def look(self) -> None:
         """Whether the brokers have the topic. Unavailable, CONNECTOR_OPTION."""
         with self._explained():
-            self._described(self._admin(), self._options.topic)
+            self._find_topic(self._admin())
 
     def open(self, generation: int) -> Place | None:
         self.close()
         self._told = self._undelivered = None
         with self._explained():
             admin = self._admin()
-            self._topic_id = self._described(admin, self._options.topic)
+            self._topic_id = self._find_topic(admin)
             self._make_progress_topic(admin)
             self._producer = self._kafka.Producer(
                 {
@@ -282,6 +282,15 @@ class KafkaTarget:
                 if time.monotonic() > end or self._stopping():
                     raise
 
+    def _find_topic(self, admin: Any) -> str:
+        """The brokers' id of the topic. CONNECTOR_OPTION if it is not there: elsewhere the news may be on its way."""
+        try:
+            return self._described(admin, self._options.topic)
+        except self._kafka.KafkaException as cause:
+            if is_unknown_topic(cause.args[0]):
+                raise failure(cause.args[0], self._options.topic, self._options.servers) from cause
+            raise
+
     def _described(self, admin: Any, topic: str) -> str:
         """The brokers' id of a topic."""
         asked = admin.describe_topics(self._kafka.TopicCollection([topic]), request_timeout=_ANSWER_S)
@@ -297,7 +306,7 @@ class KafkaTarget:
         try:
             self._described(admin, topic)
         except self._kafka.KafkaException as cause:
-            if cause.args[0].name() not in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC"):
+            if not is_unknown_topic(cause.args[0]):
                 raise
         else:
             return
