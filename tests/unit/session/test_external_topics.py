@@ -137,7 +137,11 @@ def test_fields_that_are_not_there_are_defaults_and_bad_messages_dead_letters(br
     run(
         session,
         stream(broker, name, "n int, text string, maybe nullable(int)"),
-        view("v", "SELECT n, text, maybe FROM s"),
+        view(
+            "v",
+            "SELECT n, text, maybe FROM s "
+            "SETTINGS recovery_policy = 'best_effort', enable_dlq = true, input_format_ignore_parsing_errors = 1",
+        ),
     )
     produce(broker, name, {"n": 1}, b'{"n": 2}\n{"n": 3, "text": "x", "maybe": 4}', b"{", {"n": "many"})
     assert rows(session, "SELECT * FROM table(v)") == [(1, "", None), (2, "", None), (3, "x", 4)]
@@ -145,6 +149,15 @@ def test_fields_that_are_not_there_are_defaults_and_bad_messages_dead_letters(br
     names = [d[0] for d in cursor.description]
     (source,) = (dict(zip(names, row, strict=True)) for row in cursor.fetchall() if row[1] == "source")
     assert (source["name"], source["errors"]) == ("s", 2)
+    letters = run(session, "SELECT * FROM system.mat_view_dlq")
+    names = [d[0] for d in letters.description]
+    assert sorted(row[names.index("offset")] for row in letters.fetchall()) == [2, 3]
+
+
+def test_a_strict_view_is_refused(broker, topic, session):
+    run(session, stream(broker, topic()))
+    with pytest.raises(Error, match="recovery_policy"):
+        run(session, view("v", "SELECT n FROM s SETTINGS recovery_policy = 'strict'"))
 
 
 def test_one_column_of_texts_is_the_whole_message(broker, topic, session):

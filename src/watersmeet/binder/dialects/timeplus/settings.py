@@ -51,6 +51,9 @@ _VALUES: Final[dict[str, tuple[str, ...] | None]] = {
     JOIN_ROWS_SETTING: None,
     "aggregate_functions_null_for_empty": ("0", "1"),
     "seek_to": ("earliest", "latest"),
+    "recovery_policy": ("best_effort",),
+    "enable_dlq": ("1", "true"),
+    "input_format_ignore_parsing_errors": ("1", "true"),
     "shards": ("0,2",),
     "union_default_mode": ("ALL", "DISTINCT"),
     "query_mode": ("streaming", "table"),
@@ -81,7 +84,17 @@ def with_settings(query: exp.Expression, text: str) -> tuple[exp.Expression, Map
             or not isinstance(node.expression, (exp.Literal, exp.Boolean))
         ):
             raise error("SYNTAX_ERROR", "a setting is written name = value", sql=text, span=place_of(node))
-        name, value = name_of(node.this.this), node.expression.name
+        said = node.expression
+        name, value = name_of(node.this.this), str(said.this).lower() if isinstance(said, exp.Boolean) else said.name
+        if name == "recovery_policy" and value == "strict":
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "setting recovery_policy = 'strict' is not supported",
+                sql=text,
+                span=place_of(node),
+                detail="A message that can't be decoded is set aside: it never stops a view.",
+                hint="Write recovery_policy = 'best_effort', and read system.mat_view_dlq.",
+            )
         if name in _TUNING:
             settings[name] = value
             continue
