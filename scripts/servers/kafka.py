@@ -173,10 +173,14 @@ class Broker:
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     def create_topic(self, name: str, partitions: int = 1, **config: str | int) -> None:
-        """Makes a topic. config: its settings, with _ for the dots: cleanup_policy="compact"."""
+        """Makes a topic. Waits until the broker shows it. config: its settings, with _ for the dots:
+        cleanup_policy="compact".
+        """
         settings = {key.replace("_", "."): str(value) for key, value in config.items()}
         admin = self.admin()
         admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
+        while name not in admin.list_topics(timeout=30).topics:
+            time.sleep(0.02)
 
     def add_partitions(self, name: str, partitions: int) -> None:
         """Makes it a topic of so many partitions."""
