@@ -37,6 +37,7 @@ RELATIONS = [
     c.Sink("s2", "k", COLUMNS, delivers="m1", connector={"connector": "kafka"}, target_id="s1", generation=2),
     c.SinkQuery("m7", "?k", COLUMNS, owner="s2", hidden=True),
     c.Server("s5", "sv", (), adapter="KAFKA10", options={"TOPIC": "t"}),
+    c.Connection("s6", "co", (), type="kafka", options={"properties.bootstrap.server": "h:1"}),
 ]
 
 

@@ -7,6 +7,7 @@ A relation has a `name` that the user sees and an `id` that is never used twice:
 the id, so a name that is dropped and created again starts empty.
 """
 
+from watersmeet.catalog.connections import Connection
 from watersmeet.catalog.contents import Catalog
 from watersmeet.catalog.functions import SqlFunction
 from watersmeet.catalog.kinds import FAMILIES, KINDS, SHOWN, SHOWN_CREATED
@@ -86,6 +87,7 @@ __all__ = [
     "VALUE_FACET",
     "CacheFill",
     "Catalog",
+    "Connection",
     "Dictionary",
     "DictionaryTable",
     "DictionaryView",

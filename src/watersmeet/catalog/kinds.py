@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from watersmeet.catalog.connections import Connection
 from watersmeet.catalog.relations import Relation
 from watersmeet.catalog.servers import Server
 from watersmeet.catalog.sinks import Sink, SinkQuery
@@ -54,6 +55,7 @@ KINDS: Final[tuple[type[Relation], ...]] = (
     Sink,
     SinkQuery,
     Server,
+    Connection,
 )
 kinds(Relation, {c.entry: c for c in KINDS}, by="entry")
 

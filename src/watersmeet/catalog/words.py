@@ -20,6 +20,7 @@ DropWord = Literal[
     "pump",
     "sink",
     "server",
+    "connection",
 ]
 
 

@@ -46,7 +46,7 @@ _EMITS: Final[dict[tuple[str, ...], Literal["changes", "window close", "arrival"
 }  # fmt: skip
 _KINDS: Final[dict[tuple[str, ...], DropWord]] = {
     ("TABLE",): "table", ("SOURCE",): "source", ("VIEW",): "view", ("MATERIALIZED", "VIEW"): "materialized view",
-    ("INDEX",): "index", ("SINK",): "sink",
+    ("INDEX",): "index", ("SINK",): "sink", ("CONNECTION",): "connection",
 }  # fmt: skip
 
 #: Reads the type of a column.
@@ -56,8 +56,6 @@ _LACKING: Final = (
     "SINK",
     "FUNCTION",
     "AGGREGATE",
-    "CONNECTION",
-    "SECRET",
     "DATABASE",
     "USER",
     "ROLE",

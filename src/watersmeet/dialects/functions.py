@@ -26,6 +26,8 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
     """CREATE …, with functions, sinks and secrets: the cursor stands behind CREATE."""
     if cursor.take("SECRET"):
         return secretddl.read_create(cursor, base)
+    if cursor.take("CONNECTION"):
+        return secretddl.read_create_connection(cursor, base)
     if cursor.take("SINK"):
         return sinks.read_create(cursor, dialect, base)
     return _read_create(cursor, base) if cursor.take("FUNCTION") else ddl.read_create(cursor, dialect, base)

@@ -30,6 +30,7 @@ PARTS: Final[dict[str, SqlType]] = {
 }
 
 _REGISTRY: Final = (
+    "connection",
     "schema.registry",
     "schema.registry.username",
     "schema.registry.password",

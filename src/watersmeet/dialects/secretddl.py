@@ -1,11 +1,11 @@
-"""CREATE SECRET and DROP SECRET."""
+"""CREATE SECRET, DROP SECRET and CREATE CONNECTION."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from watersmeet.dialects.options import not_supported, read_options
-from watersmeet.dialects.statements import CreateSecret, DropSecret, Refused, Statement
+from watersmeet.dialects.statements import CreateConnection, CreateSecret, DropSecret, Refused, Statement
 from watersmeet.dialects.tokens import Cursor, span_of
 
 
@@ -39,3 +39,23 @@ def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
     name = cursor.name()
     cursor.end()
     return DropSecret(**base, name=name, if_exists=if_exists)
+
+
+def read_create_connection(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """CREATE CONNECTION …: the cursor stands behind CONNECTION.
+
+    RisingWave, "CREATE CONNECTION".
+    """
+    if_not_exists = cursor.take("IF", "NOT", "EXISTS")
+    name = cursor.relation_name()
+    cursor.expect("WITH")
+    options = read_options(cursor)
+    cursor.end()
+    return CreateConnection(
+        **base,
+        name=name.name,
+        name_span=name.span,
+        schema=name.schema,
+        if_not_exists=if_not_exists,
+        options=options,
+    )

@@ -56,7 +56,7 @@ class Semantics:
     message_options: Mapping[str, str] = field(default_factory=dict)
 
 
-RISINGWAVE: Final = Semantics()
+RISINGWAVE: Final = Semantics(own_words=("connection",))
 
 #: Timeplus, "Multi-JOINs and ASOF JOINs"; rulings D-003-06, D-003-14 and D-003-17.
 TIMEPLUS: Final = Semantics(

@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 from sqlglot import exp
 
 from watersmeet.catalog import (
+    Connection,
     DictionaryTable,
     DropWord,
     ExternalTable,
@@ -199,6 +200,15 @@ class CreateServer(Create):
 
     kind: str
     kind_span: Span
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateConnection(Create):
+    """`CREATE CONNECTION name WITH (type = …, …)`. options: names in lower case."""
+
+    makes: ClassVar[type[Relation]] = Connection
+
     options: Mapping[str, str]
 
 

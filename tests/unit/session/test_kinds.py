@@ -21,7 +21,8 @@ CREATE SOURCE "Source" (a int) WITH (connector = 'datagen');
 CREATE VIEW "View" AS SELECT a FROM "Table";
 CREATE MATERIALIZED VIEW "MaterializedView" AS SELECT a FROM "Table";
 CREATE INDEX "Index" ON "Table" (b);
-CREATE SINK "Sink" FROM "Table" WITH (connector = 'blackhole')""",
+CREATE SINK "Sink" FROM "Table" WITH (connector = 'blackhole');
+CREATE CONNECTION "Connection" WITH (type = 'schema_registry', schema.registry = 'http://h:1')""",
     "timeplus": """
 CREATE STREAM Stream (a int);
 CREATE MUTABLE STREAM below (a int, b string) PRIMARY KEY a;
@@ -50,6 +51,7 @@ REPLACING = {
         st.CreateMaterializedView: 'MATERIALIZED VIEW name AS SELECT b FROM "Table"',
         st.CreateIndex: 'INDEX name ON "Table" (a)',
         st.CreateSink: "SINK name FROM \"Table\" WITH (connector = 'blackhole', type = 'upsert')",
+        st.CreateConnection: "CONNECTION name WITH (type = 'kafka', properties.bootstrap.server = 'h:1')",
     },
     "timeplus": {
         st.CreateStream: "STREAM name (a int)",

@@ -157,7 +157,7 @@ def test_variables(connection, run, fails):
         ("SET extra_float_digits = 'many'", "INVALID_PARAMETER", None),
         ("SET query_mode = fast", "INVALID_PARAMETER", "Choose one of auto, local, distributed."),
         ("SET TIME ZONE 'Europe/Berlin'", "FEATURE_NOT_SUPPORTED", None),
-        ("SHOW CONNECTIONS FROM x", None, None),
+        ("SHOW SUBSCRIPTIONS FROM x", None, None),
         ("SHOW CLUSTER", "FEATURE_NOT_SUPPORTED", None),
     ],
 )

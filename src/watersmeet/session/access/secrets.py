@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from watersmeet.catalog import Relation
-from watersmeet.dialects.statements import AlterConnector, CreateRelation, CreateSink
+from watersmeet.catalog import Connection, Relation
+from watersmeet.dialects.statements import AlterConnector, CreateConnection, CreateRelation, CreateSink
 from watersmeet.errors import did_you_mean
 from watersmeet.secretvalues import reference, referred
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.store.secretfiles import secret_names
 
-Given = TypeVar("Given", bound=CreateRelation | CreateSink | AlterConnector)
+Given = TypeVar("Given", bound=CreateConnection | CreateRelation | CreateSink | AlterConnector)
 
 #: What may be a secret: what clients take as it is. A wrong value of another option would stand in their messages.
 _SECRET: Final = frozenset(
@@ -39,7 +39,7 @@ def with_secrets(session: Session, statement: Given) -> Given:
     UNDEFINED_OBJECT, FEATURE_NOT_SUPPORTED for an option that can't be a secret.
     """
     made = replace(statement, options=_options(session, statement, statement.options))
-    if not isinstance(made, AlterConnector) and made.format is not None:
+    if isinstance(made, (CreateRelation, CreateSink)) and made.format is not None:
         options = _options(session, statement, made.format.options)
         made = replace(made, format=replace(made.format, options=options))
     return made
@@ -47,6 +47,8 @@ def with_secrets(session: Session, statement: Given) -> Given:
 
 def uses_secret(relation: Relation, name: str) -> bool:
     """Whether an option of a relation refers to the secret."""
+    if isinstance(relation, Connection):
+        return any(referred(value) == name for value in relation.options.values())
     options = [*relation.connector.values(), *(relation.format.options.values() if relation.format else ())]
     return any(referred(value) == name for value in options)
 

@@ -17,6 +17,7 @@ Handler = Callable[[Session, Any], Result]
 HANDLERS: Final[dict[type[st.Statement], str]] = {
     st.Begin: "transactions.begin_statement",
     st.Commit: "transactions.commit_statement",
+    st.CreateConnection: "connections.create_connection",
     st.CreateDictionary: "external.create_dictionary",
     st.CreateExternalStream: "external.create_external_stream",
     st.CreateExternalTable: "external.create_external_table",

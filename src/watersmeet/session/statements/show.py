@@ -29,6 +29,7 @@ from watersmeet.session.access.result import Result, text_result, typed_result
 from watersmeet.session.access.schemas import undefined_schema
 from watersmeet.session.access.words import has_create, is_listed
 from watersmeet.session.services.status import database_status, memory_status
+from watersmeet.session.statements.connections import show_connections
 from watersmeet.session.statements.like import like
 from watersmeet.session.statements.secrets import show_secrets
 from watersmeet.session.statements.showtopics import processors, topics
@@ -39,7 +40,7 @@ from watersmeet.store.retention import changed_bytes
 from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, TIMESTAMP, VARCHAR, Field, Schema
 
 #: RisingWave's lists that are always empty here.
-_EMPTY: Final = ("connections", "subscriptions", "internal tables")
+_EMPTY: Final = ("subscriptions", "internal tables")
 
 #: Lists of files in the status of a source, and what is wrong with their files.
 _FILE_PROBLEMS: Final = {
@@ -112,6 +113,8 @@ def _list(session: Session, statement: Show) -> Result:
         return topics(rows)
     if what == "pumps":
         return _pumps(session, rows)
+    if what == "connections":
+        return show_connections(rows)
     if what == "sinks":
         return show_sinks(session, rows)
     if what == "relations":

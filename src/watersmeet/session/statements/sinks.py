@@ -17,6 +17,7 @@ from watersmeet.dialects.schemas import quoted
 from watersmeet.dialects.script import tokenize
 from watersmeet.dialects.statements import CreateMaterializedView, CreateSink, StartSink
 from watersmeet.errors import Error, Span, did_you_mean
+from watersmeet.session.access.connections import with_connections
 from watersmeet.session.access.context import Session, error_at, undefined_relation
 from watersmeet.session.access.definitions import add, may_create, new_relation
 from watersmeet.session.access.result import Result, typed_result
@@ -55,6 +56,7 @@ _SHOWN: Final = (
 def create_sink(session: Session, statement: CreateSink) -> Result:
     """CREATE SINK … FROM relation or AS SELECT …: when this returns, its delivery has begun."""
     session.require_definer("CREATE SINK")
+    statement, connections = with_connections(session, statement)
     statement = with_secrets(session, statement)
     replaced = session.catalog.by_name(statement.name, schema_for(session, statement))
     with own_transaction(session):
@@ -78,7 +80,7 @@ def create_sink(session: Session, statement: CreateSink) -> Result:
         )
         session.put(sink)
         relation, depends_on = _delivered(session, statement, sink)
-        sink = _sink(statement, replace(sink, depends_on=depends_on), relation)
+        sink = _sink(statement, replace(sink, depends_on=(*depends_on, *connections)), relation)
         if isinstance(replaced, Sink):
             sink = replace(sink, target_id=replaced.target_id, generation=replaced.generation + 1)
         delivery = delivery_of(sink)

@@ -18,6 +18,7 @@ from watersmeet.dialects.statements import (
 from watersmeet.errors import Error, did_you_mean
 from watersmeet.planner import compile_connector_table
 from watersmeet.session.access.assignment import Target, assignable
+from watersmeet.session.access.connections import with_connections
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation
 from watersmeet.session.access.eventtimes import OPTIONS, event_time
@@ -40,6 +41,7 @@ Made = TypeVar("Made", bound=Input)
 
 def create_table(session: Session, statement: CreateTable) -> Result:
     """CREATE TABLE, with or without a connector, or AS a query."""
+    statement, connections = with_connections(session, statement)
     statement = with_secrets(session, statement)
     # The query may read the relation that it replaces.
     query = bounded(session, statement.query, statement.text) if statement.query and statement.replaces else None
@@ -58,6 +60,7 @@ def create_table(session: Session, statement: CreateTable) -> Result:
             primary_key=statement.primary_key,
             append_only=statement.append_only,
             connector=_connector(session, statement),
+            depends_on=connections,
             format=statement.format,
             message_parts=dict(statement.message_parts),
             event_time=event_time(statement),
@@ -93,6 +96,7 @@ def _create_table_as(session: Session, statement: CreateTable, query: Bounded) -
 
 def create_source(session: Session, statement: CreateSource) -> Result:
     """CREATE SOURCE."""
+    statement, connections = with_connections(session, statement)
     statement = with_secrets(session, statement)
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE SOURCE")
@@ -124,6 +128,7 @@ def create_source(session: Session, statement: CreateSource) -> Result:
                 statement.columns,
                 append_only=True,
                 connector=_connector(session, statement),
+                depends_on=connections,
                 format=statement.format,
                 message_parts=dict(statement.message_parts),
                 event_time=event_time(statement),
