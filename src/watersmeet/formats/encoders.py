@@ -18,7 +18,9 @@ import pyarrow.compute as pc
 from watersmeet.catalog import MessageFormat
 from watersmeet.catalog.parts import Encoding
 from watersmeet.errors import error
+from watersmeet.formats.avrowriter import AvroWriter
 from watersmeet.formats.base import Numbers
+from watersmeet.formats.registry import Part
 from watersmeet.formats.valuetexts import JsonStyle, json_value
 from watersmeet.formats.writers import (
     SqlWriter,
@@ -118,7 +120,7 @@ def open_encoder(
 
 
 def open_writer(
-    columns: Schema, encoding: Encoding, options: Mapping[str, str], destination: Destination, *, part: str = "value"
+    columns: Schema, encoding: Encoding, options: Mapping[str, str], destination: Destination, *, part: Part = "value"
 ) -> Writer:
     """The writer of values in `encoding`. part: value or key, which a schema registry keeps apart."""
     if encoding == "json":
@@ -138,7 +140,8 @@ def open_writer(
         return bytes_writer(columns)
     if encoding in ("int", "long"):
         return integer_writer(columns, 4 if encoding == "int" else 8)
-    del part
+    if encoding == "avro":
+        return AvroWriter(columns, options, destination.topic, part)
     raise error("FEATURE_NOT_SUPPORTED", f"ENCODE {encoding.upper()} for a sink")
 
 
