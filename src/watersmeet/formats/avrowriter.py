@@ -298,7 +298,7 @@ def _integer(kind: SqlType, of: str, logical: str | None) -> Encode | None:
         if (of, logical) != ("int", "date"):
             return None
     elif kind.name == "time":
-        divisor = {("int", "time-millis"): 1000, ("long", "time-micros"): 1}.get((of, logical), 0)
+        divisor = {("int", "time-millis"): 1000, ("long", "time-micros"): 1}.get((of, logical or ""), 0)
     elif kind.name in ("timestamp", "timestamptz") and of == "long":
         prefix = "local-timestamp" if kind.name == "timestamp" else "timestamp"
         divisor = {f"{prefix}-millis": 1000, f"{prefix}-micros": 1}.get(logical or "", 0)
@@ -353,7 +353,7 @@ def _decimal(kind: SqlType, of: str, logical: str | None, schema: Any, path: str
     return write
 
 
-def _resized(numbers: np.ndarray, size: int, path: str) -> np.ndarray:  # type: ignore[type-arg]
+def _resized(numbers: np.ndarray, size: int, path: str) -> np.ndarray:
     """In `size` bytes, of which the first ones have the sign."""
     sign = np.where(numbers[:, :1] & 0x80, 0xFF, 0).astype(np.uint8)
     if size >= 16:
