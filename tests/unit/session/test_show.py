@@ -113,6 +113,13 @@ def test_errors_of_expressions_and_sources(run, tmp_path):
     assert {row[0]: row for row in run("SHOW JOBS")}["s"][10] == 2
 
 
+def test_sources_have_their_states(run):
+    for name, more in {"a": "", "b": ", source_rate_limit = 0", "unread": ""}.items():
+        run(f"CREATE SOURCE {name} (n int) WITH (connector = 'datagen', datagen.rows.per.second = 1{more})")
+    run("CREATE MATERIALIZED VIEW va AS SELECT n FROM a; CREATE MATERIALIZED VIEW vb AS SELECT n FROM b; FLUSH")
+    assert [row[:2] for row in run("SHOW SOURCES")] == [("a", "running"), ("b", "paused"), ("unread", None)]
+
+
 def test_status(connection, run, example):
     run("INSERT INTO t VALUES (1, 'x'); FLUSH")
     status = connection.status()

@@ -68,6 +68,13 @@ _JOBS: Final[Schema] = (
 )
 
 
+_SOURCES: Final[Schema] = (
+    Field("Name", VARCHAR),
+    Field("State", VARCHAR),
+    Field("Reason", VARCHAR),
+    Field("Backlog", BIGINT),
+)
+
 _QUERIES: Final = (
     Field("query_id", VARCHAR),
     Field("started", TIMESTAMP),
@@ -113,6 +120,8 @@ def _list(session: Session, statement: Show) -> Result:
         return topics(rows)
     if what == "pumps":
         return _pumps(session, rows)
+    if what == "sources":
+        return _sources(session, rows)
     if what == "connections":
         return show_connections(rows)
     if what == "sinks":
@@ -122,6 +131,20 @@ def _list(session: Session, statement: Show) -> Result:
     if what == "indexes":
         return _indexes(session, rows)
     return text_result("SHOW", ("Name",), [(r.name,) for r in rows])
+
+
+def _sources(session: Session, sources: Sequence[Relation]) -> Result:
+    """The sources, each with its state, why that is not `running`, and how many messages are left to be read; NULL for
+    what is not known, as nothing reads the source.
+    """
+    said = {s["id"]: s for s in database_status(session)["sources"]}
+    rows = []
+    for source in sources:
+        found = said.get(source.id)
+        state = None if found is None else found.get("state") or "running"
+        found = found or {}
+        rows.append((source.name, state, found.get("reason") or found.get("problem"), found.get("backlog_messages")))
+    return typed_result("SHOW", _SOURCES, rows)
 
 
 def _pumps(session: Session, pumps: Sequence[Relation]) -> Result:
