@@ -31,13 +31,13 @@ _UNKNOWN: Final = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITIO
 
 
 def library() -> ModuleType:
-    """confluent_kafka. CONNECTOR_OPTION if it is not installed."""
+    """confluent_kafka. LIBRARY_MISSING if it is not installed."""
     try:
         import confluent_kafka  # noqa: PLC0415 - an extra
         import confluent_kafka.admin  # noqa: PLC0415
     except ImportError as cause:
         raise error(
-            "CONNECTOR_OPTION",
+            "LIBRARY_MISSING",
             "connector kafka needs the library confluent-kafka, which is not installed",
             hint='Install it with: pip install "watersmeet[kafka]"',
         ) from cause

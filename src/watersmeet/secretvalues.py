@@ -6,9 +6,20 @@ opened the database. The value is in a file there (`store.secretfiles`), which o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
+HIDDEN: Final = "[HIDDEN]"
+#: How the names of options end whose values nobody else should see.
+_SECRET: Final = (
+    "password",
+    "secret",
+    "secret.key",
+    "access.key",
+    "token",
+    "credentials",
+    ".pem",
+)
 #: Begins references. No text of a statement has a zero byte.
 _MARK: Final = "\0secret "
 #: By the id of each database that this process has opened: gives the value of a secret.
@@ -34,6 +45,18 @@ def revealed(text: str) -> str:
     if name is None:
         return text
     return _READERS[text.removeprefix(_MARK).partition(" ")[0]](name)
+
+
+def shown(options: Mapping[str, str]) -> dict[str, str]:
+    """Options for people and programs that ask for them: without passwords, keys and the like."""
+    return {
+        name: f"SECRET {secret}"
+        if (secret := referred(value)) is not None
+        else HIDDEN
+        if name.endswith(_SECRET)
+        else value
+        for name, value in options.items()
+    }
 
 
 def serve(database: str, read: Callable[[str], str]) -> None:

@@ -19,6 +19,11 @@ NAME = re.compile("|".join((*DIALECTS, "proton")), re.IGNORECASE)
 #: Names of systems that are none of a dialect, with the module that says them.
 SYSTEMS = {
     "dialectnames.py": set(DIALECTS),  # the names themselves
+    "formats/encoders.py": {"RisingWave."},  # how Debezium's messages call their schemas
+    "sources/foreignstreams.py": {  # columns
+        f"SQLSTREAM_PROV_{n}"
+        for n in ("FILE_SOURCE_FILE", "KAFKA_KEY", "KAFKA_OFFSET", "KAFKA_PARTITION", "KAFKA_TIMESTAMP", "KAFKA_TOPIC")
+    },
     "sources/external.py": {"timeplus"},  # a kind of system outside, beside mysql and kafka
 }
 

@@ -82,7 +82,7 @@ class Encoded:
 
 def read_included(cursor: Cursor) -> Included:
     """The cursor stands behind INCLUDE."""
-    start = cursor.index
+    start = cursor.index - 1
     part = cursor.word()
     if part.name not in PARTS:
         raise error(
@@ -103,7 +103,7 @@ def read_included(cursor: Cursor) -> Included:
 
 def read_encoded(cursor: Cursor) -> Encoded:
     """The cursor stands behind FORMAT."""
-    start = cursor.index
+    start = cursor.index - 1
     rows = cursor.word().name
     cursor.expect("ENCODE")
     encoding = cursor.word().name

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from watersmeet.catalog import COMMON_SCHEMA, DropWord
-from watersmeet.formats.valuetexts import LENSES_JSON
 
 #: What becomes of a name without quotes.
 Folding = Literal["lower", "upper", "none"]
@@ -70,6 +69,16 @@ TIMEPLUS: Final = Semantics(
     own_words=("stream", "dictionary"),
     row_order="arrival",
 )
+
+#: Options of a `MessageFormat` for JSON as Lenses writes it. Lenses, "Serialization formats".
+LENSES_JSON: Final[Mapping[str, str]] = {
+    "numeric.handling.mode": "string",
+    "date.handling.mode": "days_from_epoch",
+    "time.handling.mode": "string",
+    "timestamp.handling.mode": "milli",
+    "timestamptz.handling.mode": "milli",
+    "jsonb.handling.mode": "dynamic",
+}
 
 #: Lenses, "Joins", "Matching expression (ON)", "Streams and tables"; rulings D-004-04 and D-004-10.
 LENSES: Final = Semantics(

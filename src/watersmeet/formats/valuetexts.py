@@ -77,26 +77,6 @@ def _mode(options: Mapping[str, str], kind: str, modes: tuple[str, ...], default
     )
 
 
-#: Options of a `MessageFormat` that give the JSON of other systems. Timeplus, "JSONEachRow"; SQLstream, "Formatting
-#: JSON data"; Lenses, "Serialization formats".
-TIMEPLUS_JSON: Final[Mapping[str, str]] = {
-    "numeric.handling.mode": "number",
-    "date.handling.mode": "string",
-    "time.handling.mode": "string",
-    "timestamp.handling.mode": "string",
-    "timestamptz.handling.mode": "utc_without_suffix",
-}
-SQLSTREAM_JSON: Final[Mapping[str, str]] = TIMEPLUS_JSON
-LENSES_JSON: Final[Mapping[str, str]] = {
-    "numeric.handling.mode": "string",
-    "date.handling.mode": "days_from_epoch",
-    "time.handling.mode": "string",
-    "timestamp.handling.mode": "milli",
-    "timestamptz.handling.mode": "milli",
-    "jsonb.handling.mode": "dynamic",
-}
-
-
 def literal(text: str) -> str:
     """`text` as a string of SQL."""
     return "'" + text.replace("'", "''") + "'"

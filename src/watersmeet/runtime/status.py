@@ -7,6 +7,7 @@ import math
 from collections.abc import Container, Iterable, Mapping
 from typing import Any, Final
 
+from watersmeet import secretvalues
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import COPY
@@ -113,7 +114,7 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
             counts["late"] = progress.late.get(relation_id, 0) + rejected.get(relation_id, 0)
             status["sources"][relation_id] = {
                 "name": known[relation_id].shown,
-                "connector": known[relation_id].connector,
+                "connector": secretvalues.shown(known[relation_id].connector),
                 **said,
                 **counts,
                 "first_dead": commit.metrics.first_dead.get(relation_id),

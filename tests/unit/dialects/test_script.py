@@ -153,7 +153,6 @@ def test_nesting_has_a_limit():
         ("CREATE FUNCTION f() RETURNS int LANGUAGE python AS 'x'", "a function in PYTHON"),
         ("CREATE AGGREGATE f(int) RETURNS int LANGUAGE python AS 'x'", "CREATE AGGREGATE"),
         ("TRUNCATE t", "TRUNCATE"),
-        ("DROP SECRET s", "DROP SECRET"),
         ("COPY t FROM 'x'", "COPY"),
         ("EXPLAIN ANALYZE SELECT 1", "EXPLAIN ANALYZE"),
         ("SAVEPOINT a", "SAVEPOINT"),

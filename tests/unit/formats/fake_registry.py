@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from watersmeet.formats.registry import _opened
+
 
 class FakeRegistry:
     def __init__(self) -> None:
@@ -45,6 +47,7 @@ class FakeRegistry:
 @contextmanager
 def fake_registry() -> Iterator[FakeRegistry]:
     fake = FakeRegistry()
+    _opened.cache_clear()  # an earlier one may have had the same port
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.catalog import MessageFormat
+from watersmeet.dialects.semantics import LENSES_JSON
 from watersmeet.errors import Error
 from watersmeet.formats.encoders import Destination, Encoded, open_encoder
-from watersmeet.formats.valuetexts import LENSES_JSON, TIMEPLUS_JSON
 from watersmeet.types import (
     BIGINT,
     BOOLEAN,
@@ -37,6 +37,16 @@ from watersmeet.types import (
 TO = Destination("t", "dev", "mv")
 POINT = SqlType("struct", fields=(("x", INTEGER), ("when", TIMESTAMPTZ)))
 TWO = (Field("id", INTEGER), Field("name", VARCHAR))
+
+
+#: Options for JSON as Timeplus writes it. Timeplus, "JSONEachRow".
+TIMEPLUS_JSON = {
+    "numeric.handling.mode": "number",
+    "date.handling.mode": "string",
+    "time.handling.mode": "string",
+    "timestamp.handling.mode": "string",
+    "timestamptz.handling.mode": "utc_without_suffix",
+}
 
 
 def table(columns, *rows):

@@ -375,7 +375,7 @@ SOURCE = "SOURCE(TIMEPLUS(STREAM 'm'))"
         ("CREATE EXTERNAL TABLE t(a int) SETTINGS type='file', path='/', format='Avro'", "CONNECTOR_OPTION", "t"),
         ("CREATE EXTERNAL TABLE t(a int) SETTINGS path='/'", "SYNTAX_ERROR", None),
         (
-            "CREATE EXTERNAL STREAM t(a int) SETTINGS type='kafka', brokers='b:9092', topic='x'",
+            "CREATE EXTERNAL STREAM t(a int) SETTINGS type='pulsar', service_url='p', topic='x'",
             "FEATURE_NOT_SUPPORTED",
             "t",
         ),

@@ -38,7 +38,7 @@ def produce(relation: Relation, rows: pa.Table, now_us: int) -> None:
     CONNECTOR_OPTION for what they refuse, INVALID_VALUE for rows that can't be encoded.
     """
     message_format = relation.format or MessageFormat()
-    if message_format.encoding in _READ_ONLY:
+    if relation.topic is not None and message_format.encoding in _READ_ONLY:
         raise error(
             "FEATURE_NOT_SUPPORTED",
             f"writing records in {message_format.encoding.upper()} is not supported",

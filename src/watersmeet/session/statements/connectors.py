@@ -56,7 +56,7 @@ def alter_connector(session: Session, statement: AlterConnector) -> Result:
 def refresh_schema(session: Session, statement: RefreshSchema) -> Result:
     """REFRESH SCHEMA: takes the columns from the schema again. Columns that are new come behind those there are.
 
-    SCHEMA_CHANGED if a column is gone or has another type: views read it.
+    DATATYPE_MISMATCH if a column is gone or has another type: views read it.
     """
     command = f"ALTER {kind_word(statement).upper()}"
     relation = _input(session, statement, "REFRESH SCHEMA")

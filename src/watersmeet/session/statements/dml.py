@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 import duckdb
 import numpy as np
@@ -62,6 +63,10 @@ def insert(session: Session, statement: Insert) -> Result:
             if not made.relation.connector:
                 return insert_rows(session, made.relation, rows, statement)
     return produce_rows(session, made.relation, rows, statement)
+
+
+#: Parts of a message that its brokers say, or that no column of a statement can give.
+_BROKERS_OWN: Final = ("headers", "partition", "offset")
 
 
 @dataclass(frozen=True)
@@ -134,6 +139,15 @@ def produce_rows(session: Session, relation: Relation, incoming: pa.Table, state
             "FEATURE_NOT_SUPPORTED",
             "RETURNING of an INSERT into a topic of Kafka is not supported",
         )
+    for name in statement.columns:
+        if relation.message_parts.get(name.name) in _BROKERS_OWN:
+            raise error_at(
+                statement,
+                name.span,
+                "FEATURE_NOT_SUPPORTED",
+                f'writing column "{name.name}" of {relation.title} is not supported',
+                hint="Leave it out.",
+            )
     incoming = as_kept(relation, settled(relation, incoming, statement))
     check_rows(relation, incoming, statement)
     rows = incoming.select([c.name for c in relation.columns])

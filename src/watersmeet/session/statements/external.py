@@ -40,7 +40,7 @@ from watersmeet.session.services.refreshing import refresh
 from watersmeet.sources.connectors import check_connector
 from watersmeet.sources.external import KINDS, check_kind, declared, file_connector
 from watersmeet.sources.fileoptions import absolute_path
-from watersmeet.sources.kafka.timeplus import kafka_connector, stream_columns
+from watersmeet.sources.kafka.externalstreams import kafka_connector, stream_columns
 from watersmeet.store.merging import quoted
 from watersmeet.types import Schema
 

@@ -17,7 +17,7 @@ from watersmeet.session.access.definitions import add, check_columns, may_create
 from watersmeet.session.access.eventtimes import event_time
 from watersmeet.session.access.result import Result
 from watersmeet.sources.connectors import check_connector
-from watersmeet.sources.sqlstream import (
+from watersmeet.sources.foreignstreams import (
     FILE_PROVENANCE,
     KINDS,
     LACKING_KINDS,

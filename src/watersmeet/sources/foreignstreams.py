@@ -13,8 +13,8 @@ from typing import Final
 from watersmeet.catalog import MessageFormat
 from watersmeet.catalog.parts import Encoding
 from watersmeet.errors import did_you_mean, error
+from watersmeet.sources.kafka.externalstreams import WRITTEN, properties_file
 from watersmeet.sources.kafka.options import begins_at
-from watersmeet.sources.kafka.timeplus import WRITTEN, properties_file
 from watersmeet.sources.options import refuse
 
 #: Servers that are always there, by name: the kind of adapter.
