@@ -53,7 +53,7 @@ def test_the_content_and_the_views_are_those_of_a_list(seed, statements, tmp_pat
         text = f"INSERT INTO c(k, v, _tp_time, _tp_delta) VALUES {', '.join(value(*w) for w in written)}"
         if left is None:
             refused += 1
-            with pytest.raises(watersmeet.Error, match="takes back"):
+            with pytest.raises(watersmeet.Error, match="to take back"):
                 connection.execute(text)
         else:
             content = left
