@@ -16,7 +16,17 @@ from watersmeet.errors import Error
 from watersmeet.formats.base import Decoded, Decoder, Messages, Numbers, Unreadable
 from watersmeet.formats.debezium import EnvelopeReader
 from watersmeet.formats.messageparts import check_part, part_column
-from watersmeet.formats.payloads import PayloadReader, Read, cut_rows, default_of, joined, moved, of_rows
+from watersmeet.formats.payloads import (
+    PayloadReader,
+    Read,
+    cut_rows,
+    default_of,
+    first_of,
+    joined,
+    moved,
+    of_rows,
+    spread,
+)
 from watersmeet.formats.readers import open_envelope_reader, open_key_reader, open_value_reader
 from watersmeet.formats.scalars import Converted, Mask
 from watersmeet.types import Field, Schema
@@ -153,7 +163,7 @@ class _MessageDecoder:
         if self.key is not None:
             keys = self._keys(self.key, messages, np.unique(read.places), reasons)
             for column, found in keys.items():
-                columns[column] = _first_of(_taken(found, read.places), columns[column])
+                columns[column] = first_of(_taken(found, read.places), columns[column])
         for i in np.flatnonzero(messages.keys.is_null().to_numpy(zero_copy_only=False)).tolist():
             reasons.setdefault(i, "key: the message has none")
         return _Rows(columns, read.places, diff, reasons)
@@ -237,13 +247,13 @@ class _MessageDecoder:
         for i in np.flatnonzero(messages.keys.is_null().to_numpy(zero_copy_only=False)).tolist():
             if i in set(wanted.tolist()):
                 reasons.setdefault(i, "key: the message has none")
-        return {f.name: _spread(c, read.places, len(messages)) for f, c in zip(self.keyed, read.columns, strict=True)}
+        return {f.name: spread(c, read.places, len(messages)) for f, c in zip(self.keyed, read.columns, strict=True)}
 
     def _shown_key(self, reader: PayloadReader, messages: Messages, reasons: dict[int, str]) -> Converted:
         read, _ = _read_some(reader, messages.keys, empty=False)
         for i, why in read.reasons.items():
             reasons.setdefault(i, f"key: {why}")
-        return _spread(read.columns[0], read.places, len(messages))
+        return spread(read.columns[0], read.places, len(messages))
 
     def _refused(self, rows: _Rows) -> Decoded:
         """The rows without those of messages that can't be read, with what stands for fields that can't."""
@@ -322,26 +332,6 @@ def _taken(found: Converted, places: Numbers) -> Converted:
     if np.array_equal(places, np.arange(len(found.column))):
         return found
     return Converted(of_rows(found.column, places), None if found.bad is None else found.bad[places])
-
-
-def _spread(found: Converted, places: Numbers, count: int) -> Converted:
-    """A column of `count` rows that has the values at `places`, NULL elsewhere."""
-    at = np.full(count, -1, np.int64)
-    at[places] = np.arange(len(places))
-    bad = None
-    if found.bad is not None:
-        bad = np.zeros(count, np.bool_)
-        bad[places] = found.bad
-    return Converted(found.column.take(pa.array(at, mask=at < 0)), bad)
-
-
-def _first_of(first: Converted, second: Converted) -> Converted:
-    """The first value, or else the second."""
-    there = first.column.is_valid().to_numpy(zero_copy_only=False)
-    first_bad = np.zeros(len(there), np.bool_) if first.bad is None else first.bad
-    second_bad = np.zeros(len(there), np.bool_) if second.bad is None else second.bad & ~there
-    bad = first_bad | second_bad
-    return Converted(pc.if_else(pa.array(there), first.column, second.column), bad if bad.any() else None)
 
 
 def _note(reasons: dict[int, str], places: Numbers, why: str) -> None:

@@ -151,6 +151,37 @@ def newest(codes: npt.NDArray[np.int32], wanted: int, found: Parts, count: int) 
     )
 
 
+def member(objects: pa.StringArray, name: str) -> pa.StringArray:
+    """The member `name` of JSON objects; NULL for null and where there is none."""
+    keys, found = members(objects)
+    codes = pc.equal(keys, name).cast(pa.int32()).to_numpy()
+    return newest(codes, 1, found, len(objects)).texts()
+
+
+def first_deep(texts: pa.StringArray, name: str) -> pa.StringArray:
+    """The first member `name` in JSON objects and arrays, however deep, but one of the object itself before all others;
+    NULL for null and where there is none.
+    """
+    tokens = _Tokens.of(texts)
+    colons = np.flatnonzero(tokens.kinds == _COLON)
+    keys = _keys(tokens.data, tokens.places[colons - 2], tokens.places[colons - 1])
+    colons = colons[pc.equal(keys, name).to_numpy(zero_copy_only=False)]
+    rows = np.searchsorted(tokens.offsets, tokens.places[colons], "right") - 1
+    order = np.lexsort((colons, tokens.depths[colons] > 1, rows))
+    colons, rows = colons[order], rows[order]
+    first = np.diff(rows, prepend=-1) != 0
+    colons, rows = colons[first], rows[first]
+    ends = np.zeros(len(colons), np.int64)
+    for depth in np.unique(tokens.depths[colons]).tolist():
+        at = tokens.depths[colons] == depth
+        bounds = np.flatnonzero(((tokens.kinds == _COMMA) & (tokens.depths == depth)) | (tokens.depths < depth))
+        ends[at] = bounds[np.searchsorted(bounds, colons[at])]
+    found = tokens.values(colons, ends, rows).texts()
+    take = np.full(len(texts), -1, np.int64)
+    take[rows] = np.arange(len(rows))
+    return found.take(pa.array(take, mask=take < 0))
+
+
 def canonical(texts: pa.StringArray) -> pa.StringArray:
     """JSON texts in the form in which jsonb is kept: no white space, plain characters, of equal keys the last."""
     if texts.null_count:

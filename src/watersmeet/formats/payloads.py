@@ -109,6 +109,26 @@ def joined(reads: Sequence[Read], fields: Sequence[Field]) -> Read:
     return Read(columns, places[order], {i: why for r in reads for i, why in r.reasons.items()})
 
 
+def spread(found: Converted, places: Numbers, count: int) -> Converted:
+    """A column of `count` rows that has the values at `places`, NULL elsewhere."""
+    at = np.full(count, -1, np.int64)
+    at[places] = np.arange(len(places))
+    bad = None
+    if found.bad is not None:
+        bad = np.zeros(count, np.bool_)
+        bad[places] = found.bad
+    return Converted(found.column.take(pa.array(at, mask=at < 0)), bad)
+
+
+def first_of(first: Converted, second: Converted) -> Converted:
+    """The first value, or else the second."""
+    there = first.column.is_valid().to_numpy(zero_copy_only=False)
+    first_bad = np.zeros(len(there), np.bool_) if first.bad is None else first.bad
+    second_bad = np.zeros(len(there), np.bool_) if second.bad is None else second.bad & ~there
+    bad = first_bad | second_bad
+    return Converted(pc.if_else(pa.array(there), first.column, second.column), bad if bad.any() else None)
+
+
 def option_error(name: str, message: str, hint: str | None = None) -> Error:
     """An option of a format that can't be used."""
     return error("CONNECTOR_OPTION", f"{name}: {message}", hint=hint)

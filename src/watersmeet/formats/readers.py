@@ -10,6 +10,7 @@ from watersmeet.formats.avropayloads import AvroReader
 from watersmeet.formats.avroschema import Node, read_schema
 from watersmeet.formats.csvpayloads import CsvReader
 from watersmeet.formats.debezium import AvroEnvelopeReader, EnvelopeReader, JsonEnvelopeKeyReader, JsonEnvelopeReader
+from watersmeet.formats.jsonpaths import PATH, ROW_PATH, JsonPathReader
 from watersmeet.formats.jsonpayloads import JsonKeyReader, JsonReader, message_rules
 from watersmeet.formats.payloads import PayloadReader, option_error
 from watersmeet.formats.protopayloads import ProtobufReader
@@ -17,6 +18,7 @@ from watersmeet.formats.protoschema import ProtoSchema, from_descriptors, from_t
 from watersmeet.formats.registry import RegisteredSchema, open_registry
 from watersmeet.formats.scalarpayloads import ScalarReader
 from watersmeet.formats.schemafiles import schema_bytes
+from watersmeet.formats.xmlpayloads import XmlReader
 from watersmeet.types import Field
 
 
@@ -24,6 +26,8 @@ def open_value_reader(fields: Sequence[Field], form: MessageFormat) -> PayloadRe
     """A reader of values in the encoding of `form`. Raises as `open_decoder` does."""
     encoding = form.encoding
     if encoding == "json":
+        if ROW_PATH in form.options or any(name.startswith(PATH) for name in form.options):
+            return JsonPathReader(fields, message_rules(form.options), form.options)
         framed = "schema.registry" in form.options
         return JsonReader(fields, message_rules(form.options), many_rows=form.many_rows, framed=framed)
     if encoding == "avro":
@@ -32,6 +36,8 @@ def open_value_reader(fields: Sequence[Field], form: MessageFormat) -> PayloadRe
         return _protobuf_reader(fields, form, form.options.get("message"))
     if encoding in ("csv", "tsv"):
         return CsvReader(fields, form.options, tabs=encoding == "tsv", many_rows=form.many_rows)
+    if encoding == "xml":
+        return XmlReader(fields, form.options)
     if encoding in ("bytes", "string", "int", "long"):
         return ScalarReader(fields, encoding)
     raise _unknown(encoding)

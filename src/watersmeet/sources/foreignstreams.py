@@ -13,9 +13,13 @@ from typing import Final
 from watersmeet.catalog import MessageFormat
 from watersmeet.catalog.parts import Encoding
 from watersmeet.errors import did_you_mean, error
+from watersmeet.formats.jsonpaths import PATH, ROW_PATH, JsonPathReader
+from watersmeet.formats.jsonpayloads import message_rules
+from watersmeet.formats.xmlpayloads import ATTRIBUTES, ROW_TAGS, XmlReader
 from watersmeet.sources.kafka.externalstreams import WRITTEN, properties_file
 from watersmeet.sources.kafka.options import begins_at
 from watersmeet.sources.options import refuse
+from watersmeet.types import VARCHAR, Field
 
 #: Servers that are always there, by name: the kind of adapter.
 SERVERS: Final = {"KAFKA10_SERVER": "KAFKA10", "FILE_SERVER": "FILE"}
@@ -78,6 +82,8 @@ _JAVA: Final = (
     "max.poll.records",
     "buffer.memory",
 )
+#: A path that is the name of a member, which may be deeper behind two dots.
+_MEMBER: Final = re.compile(r"\$(\.\.?)([\w-]+)")
 _JAAS: Final = re.compile(r'(username|password)\s*=\s*"([^"]*)"')
 
 
@@ -116,9 +122,9 @@ class _Given:
             refuse(f'option {name} can\'t be "{value}"', hint="It must be true or false.")
         return value == "true"
 
-    def paths(self, columns: Sequence[str]) -> dict[str, str]:
-        """By column, the path in option `"column_PATH"`."""
-        found = {c: self.take(f"{c}_PATH") for c in columns}
+    def paths(self, columns: Sequence[str], suffix: str) -> dict[str, str]:
+        """By column, the path in option `"column_PATH"` or `"column_XPATH"`."""
+        found = {c: self.take(f"{c}_{suffix}") for c in columns}
         return {c: path for c, path in found.items() if path is not None}
 
     def lower(self) -> dict[str, str]:
@@ -206,51 +212,75 @@ def _form(given: _Given, columns: Sequence[str]) -> tuple[MessageFormat, dict[st
         raise error(
             "FEATURE_NOT_SUPPORTED", f"{name} messages are not supported", hint=f"They are {', '.join(_ENCODINGS)}."
         )
-    options: dict[str, str] = {}
     members: dict[str, str] = {}
     if name == "JSON":
-        row = given.take("ROW_PATH")
-        if row not in (None, "$", "$[*]", "$[:]", "$[]"):
-            raise error("FEATURE_NOT_SUPPORTED", f'ROW_PATH "{row}" is not supported', hint="It is $ here.")
-        members = _members(given.paths(columns))
-        options = dict(WRITTEN)
+        members, options = _json_paths(given, columns)
+        options |= WRITTEN
     elif name == "CSV":
-        _encoded(given)
-        options["delimiter"] = given.take("SEPARATOR") or ","
-        if (quote := given.take("QUOTE_CHARACTER")) not in (None, '"'):
-            raise error("FEATURE_NOT_SUPPORTED", f"QUOTE_CHARACTER {quote} of messages is not supported")
-        options["without_header"] = "false" if given.flag("SKIP_HEADER") else "true"
-        given.take("ROW_SEPARATOR")
+        options = _csv_options(given)
     elif name == "AVRO":
-        known = {
-            "schema.location": given.take("AVRO_SCHEMA_LOCATION", "AVRO_SCHEMA_FILE_LOCATION"),
-            "schema.registry": given.take("schema.registry.url", "SCHEMA_REGISTRY_URL"),
-        }
-        options = {n: v for n, v in known.items() if v}
-        members = _members(given.paths(columns))
+        options = _avro_options(given)
+        members, deeper = _members(given.paths(columns, "PATH"))
+        if deeper:
+            column, path = next(iter(deeper.items()))
+            raise error("FEATURE_NOT_SUPPORTED", f'the path "{path}" of column "{column}" of AVRO is not supported')
     else:
-        tags = given.take("PARSER_XML_ROW_TAGS")
-        options = {"row_tags": tags} if tags else {}
-    return (
-        MessageFormat("plain", _ENCODINGS[name], None, options, "null", many_rows=name == "CSV"),
-        members,
-        (parser is not None),
-    )
+        options = _xml_options(given, columns)
+    many_rows = name in ("CSV", "JSON")
+    return MessageFormat("plain", _ENCODINGS[name], None, options, "null", many_rows), members, parser is not None
 
 
-def _members(paths: Mapping[str, str]) -> dict[str, str]:
-    """The members that paths name, where these are not called as their columns. FEATURE_NOT_SUPPORTED for others."""
-    found = {}
-    for column, path in paths.items():
-        simple = re.fullmatch(r"\$\.\.?([A-Za-z_][\w-]*)", path)
-        if simple is None:
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                f'the path "{path}" of column "{column}" is not supported',
-                hint="A path names a member of the message: $.name.",
-            )
-        found[column] = simple[1]
-    return {c: member for c, member in found.items() if member != c}
+def _json_paths(given: _Given, columns: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """(the members that columns are, where these have another name; options for paths). A column without a path is the
+    first member of its name, however deep.
+    """
+    row_path = given.take("ROW_PATH") or "$"
+    paths = {c: f"$..{c}" for c in columns} | given.paths(columns, "PATH")
+    members, deeper = _members(paths)
+    options = {PATH + members.get(c, c): path for c, path in deeper.items()}
+    if row_path not in ("$", "$[*]", "$[:]", "$[]", "$[0:]"):
+        options[ROW_PATH] = row_path
+    JsonPathReader([Field(members.get(c, c), VARCHAR) for c in columns], message_rules({}), options)
+    return members, options
+
+
+def _members(paths: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """(the members that paths name, where these are not called as their columns; by column, the paths that are to be
+    followed).
+    """
+    simple = {c: found for c, path in paths.items() if (found := _MEMBER.fullmatch(path.strip())) is not None}
+    members = {c: found[2] for c, found in simple.items() if found[2] != c}
+    deeper = {c: path for c, path in paths.items() if c not in simple or simple[c][1] == ".."}
+    return members, deeper
+
+
+def _csv_options(given: _Given) -> dict[str, str]:
+    _encoded(given)
+    if (quote := given.take("QUOTE_CHARACTER")) not in (None, '"'):
+        raise error("FEATURE_NOT_SUPPORTED", f"QUOTE_CHARACTER {quote} of messages is not supported")
+    given.take("ROW_SEPARATOR")
+    without_header = "false" if given.flag("SKIP_HEADER") else "true"
+    return {"delimiter": given.take("SEPARATOR") or ",", "without_header": without_header}
+
+
+def _avro_options(given: _Given) -> dict[str, str]:
+    known = {
+        "schema.location": given.take("AVRO_SCHEMA_LOCATION", "AVRO_SCHEMA_FILE_LOCATION"),
+        "schema.registry": given.take("schema.registry.url", "SCHEMA_REGISTRY_URL"),
+    }
+    return {n: v for n, v in known.items() if v}
+
+
+def _xml_options(given: _Given, columns: Sequence[str]) -> dict[str, str]:
+    """Options of `formats.xmlpayloads` and of its writer."""
+    _encoded(given)
+    options = {PATH + c: path for c, path in given.paths(columns, "XPATH").items()}
+    if tags := given.take("PARSER_XML_ROW_TAGS"):
+        options[ROW_TAGS] = tags
+    if given.flag("PARSER_XML_USE_ATTRIBUTES"):
+        options[ATTRIBUTES] = "true"
+    XmlReader([Field(c, VARCHAR) for c in columns], options)
+    return options
 
 
 def _encoded(given: _Given) -> None:

@@ -131,6 +131,35 @@ def test_paths_and_provenance_columns(broker, topic, session):
     assert rows(session, 'SELECT "number" FROM "times"') == []
 
 
+def test_rows_and_columns_are_at_paths_in_json(broker, topic, session):
+    name = topic()
+    produce(broker, name, {"sent": [{"id": 1, "of": {"who": {"name": "a"}}}, {"id": 2, "x": [{"nick": "b"}]}]})
+    produce(broker, name, b'{"sent": []} {"sent": {"id": 3}}')
+    columns = '"id" BIGINT, "name" VARCHAR(20), "nick" VARCHAR(20)'
+    paths = {"ROW_PATH": "$.sent[*]", "id_PATH": "$.sent[*].id", "name_PATH": "$.of.who.name"}
+    run(
+        session,
+        stream(broker, name, columns, STARTING_TIME="EARLIEST", **paths),
+        view("v", 'SELECT STREAM "id", "name", "nick" FROM "s"'),
+    )
+    assert rows(session, 'SELECT "id", "name", "nick" FROM "v"') == [(1, "a", None), (2, None, "b")]
+
+
+def test_messages_in_xml(broker, topic, session):
+    name = topic()
+    produce(broker, name, b"<orders><order no='1'><who>a</who></order><order no='2'/></orders>", b"<order")
+    given = {"PARSER": "XML", "PARSER_XML_ROW_TAGS": "/orders/order", "id_XPATH": "/orders/order/@no"}
+    run(
+        session,
+        stream(broker, name, STARTING_TIME="EARLIEST", name_XPATH="who", **given),
+        view("v", 'SELECT STREAM "id", "name" FROM "s"'),
+    )
+    assert rows(session, 'SELECT "id", "name" FROM "v"') == [(1, "a"), (2, None)]
+    ((reason, text),) = run(session, "SELECT reason, value FROM watersmeet.dead_letters").fetchall()
+    assert reason.startswith("xml: ")
+    assert "<order" in (text if isinstance(text, str) else bytes(text).decode())
+
+
 def test_the_time_of_messages_is_the_rowtime_if_it_has_the_watermark(broker, topic, session):
     name, now_ms = topic(), time.time_ns() // 1_000_000
     columns = (
@@ -194,9 +223,14 @@ def test_files_are_read(tmp_path, session):
             "PARSER",
         ),
         (
-            OF_JSON + "\"A_PATH\" '$.a.b')",
+            OF_JSON + "\"A_PATH\" '$.a[*].b')",
             "FEATURE_NOT_SUPPORTED",
-            "$.a.b",
+            "$.a[*].b",
+        ),
+        (
+            OF_JSON.replace("'JSON'", "'XML'") + "\"A_XPATH\" 'a[b]')",
+            "FEATURE_NOT_SUPPORTED",
+            "a[b]",
         ),
         (
             OF_JSON + "STARTING_TME 'LATEST')",

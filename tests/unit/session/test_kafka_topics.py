@@ -336,6 +336,20 @@ def test_csv_is_only_read(broker, opened, topic):
         connection.execute(f"INSERT INTO {name} VALUES ('k', 1, 'x')")
 
 
+def test_xml_is_turned_into_json(broker, opened, named, topic):
+    connection, name, target = opened(), topic(), named()
+    producer = broker.producer()
+    producer.produce(name, b"<who><id>7</id><address><city>Oslo</city></address></who>", key=b"k")
+    producer.produce(name, b"<!DOCTYPE who [<!ENTITY id '8'>]><who><id>&id;</id></who>", key=b"k")
+    producer.flush()
+    connection.execute(f"CREATE TABLE {name} (id int, address.city string) FORMAT (STRING, XML)")
+    connection.execute("SET defaults.topic.autocreate=true")
+    connection.execute(f"INSERT INTO {target} STORE VALUE AS JSON SELECT STREAM id, address.city FROM {name}")
+    assert rows(connection, f"SELECT id, city FROM {target}") == [(7, "Oslo")]
+    (reason,) = connection.execute(f"SELECT reason FROM watersmeet.dead_letters WHERE topic = '{name}'").fetchall()[0]
+    assert "document type" in reason
+
+
 def test_records_that_are_not_where_their_keys_belong_are_repartitioned(broker, opened, named, topic):
     """A join of both topics is right all the same, and its topology shows the step."""
     connection, elsewhere, name = opened(), topic(partitions=2), named()

@@ -1,0 +1,234 @@
+"""Payloads in XML.
+
+Each payload is parsed by the standard library's parser, in C. A document type is refused: what entities stand for is
+never read. Names count without their namespaces.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.errors import error
+from watersmeet.formats.convert import MessageRules, convert, json_values
+from watersmeet.formats.payloads import Read, spread
+from watersmeet.formats.scalars import Converted
+from watersmeet.types import Field, SqlType
+
+#: Options: the paths of elements that are rows, with commas between them; whether columns may be attributes of them;
+#: before the name of a column the path of that.
+ROW_TAGS: Final = "row_tags"
+ATTRIBUTES: Final = "use_attributes"
+PATH: Final = "path."
+
+_STEP: Final = re.compile(r"(?:[\w.\-]+:)?(\w[\w.\-]*|\*)(\[\d+\])?")
+_DECLARATION: Final = re.compile(rb"\s*<\?xml[^>]*\?>")
+_ENCODING: Final = re.compile(rb"""<\?xml[^>]*encoding\s*=\s*["']([\w.\-]+)""")
+#: Encodings in which a document type looks as it does in ASCII.
+_ASCII: Final = (b"utf-8", b"us-ascii", b"iso-8859-1")
+
+_Find = Callable[[ET.Element, ET.Element], str | ET.Element | None]
+
+
+class _RefusedError(Exception):
+    """The message says why a payload is not read."""
+
+
+class XmlReader:
+    """Elements whose children, or attributes, are the columns. A payload may have several roots.
+
+    options: see above. Without `row_tags` the root is the row. A column that is a struct or array is made of the
+    elements within its own, or of all elements of its name. FEATURE_NOT_SUPPORTED for a path that is more than steps.
+    """
+
+    def __init__(self, fields: Sequence[Field], options: Mapping[str, str]) -> None:
+        self._fields = fields
+        self._rows = [_row_path(p.strip()) for p in options.get(ROW_TAGS, "").split(",") if p.strip()]
+        has_attributes = options.get(ATTRIBUTES, "").lower() == "true"
+        self._finds = [
+            _by_path(options[PATH + f.name], f.name, [r for r, _ in self._rows])
+            if PATH + f.name in options
+            else _by_name(f.name, has_attributes=has_attributes)
+            for f in fields
+        ]
+
+    def read(self, payloads: pa.BinaryArray) -> Read:
+        cells: list[list[str | None]] = [[] for _ in self._fields]
+        places: list[int] = []
+        reasons: dict[int, str] = {}
+        writers = [_json_text if f.type.is_nested else _text for f in self._fields]
+        for place, payload in enumerate(payloads.to_pylist()):
+            try:
+                rows = [(row, root) for root in _parsed(payload) for row in self._rows_of(root)]
+            except _RefusedError as why:
+                reasons[place] = str(why)
+                continue
+            if not rows:
+                reasons[place] = f"xml: there is no element {' or '.join(p for p, _ in self._rows)}"
+            for row, root in rows:
+                for column, find, write, values in zip(self._fields, self._finds, writers, cells, strict=True):
+                    values.append(write(find(row, root), column, row))
+            places += [place] * len(rows)
+        return Read(self._converted(cells), np.array(places, np.int64), reasons)
+
+    def _rows_of(self, root: ET.Element) -> list[ET.Element]:
+        if not self._rows:
+            return [root]
+        return [row for _, find in self._rows for row in find(root)]
+
+    def _converted(self, cells: Sequence[list[str | None]]) -> list[Converted]:
+        texts = [pa.array(values, pa.string()) for values in cells]
+        plain = [i for i, f in enumerate(self._fields) if not f.type.is_nested]
+        done = dict(zip(plain, convert([texts[i] for i in plain], [self._fields[i].type for i in plain]), strict=True))
+        for i, column in enumerate(self._fields):
+            if i not in done:
+                there = np.flatnonzero(texts[i].is_valid().to_numpy(zero_copy_only=False))
+                done[i] = spread(
+                    json_values(texts[i].take(pa.array(there)), column.type, MessageRules()), there, len(texts[i])
+                )
+        return [done[i] for i in range(len(self._fields))]
+
+
+class _Tree(ET.TreeBuilder):
+    def doctype(self, name: str, *_: str | None) -> None:
+        """Refuses document types, before anything of them is read."""
+        raise _RefusedError(f"xml: a document type ({name}) is not read")
+
+
+def _parsed(payload: bytes) -> Sequence[ET.Element]:
+    """The roots of a payload. Raises _RefusedError."""
+    try:
+        roots: Sequence[ET.Element] = [_document(payload)]
+    except ET.ParseError as cause:
+        if cause.code != 9:  # junk after document element: perhaps another document
+            raise _RefusedError(f"xml: {cause}") from cause
+        try:
+            roots = list(_document(b"<_>" + _DECLARATION.sub(b"", payload) + b"</_>"))
+        except (ET.ParseError, ValueError, LookupError):
+            raise _RefusedError(f"xml: {cause}") from cause
+    except (ValueError, LookupError) as cause:  # of an encoding that does not exist
+        raise _RefusedError(f"xml: {cause}") from cause
+    if b":" in payload or b"\0" in payload:
+        for root in roots:
+            for element in root.iter():
+                _without_namespaces(element)
+    return roots
+
+
+def _document(payload: bytes) -> ET.Element:
+    encoding = _ENCODING.match(payload.lstrip(b"\xef\xbb\xbf \t\r\n"))
+    is_ascii = (encoding[1].lower() if encoding else b"utf-8") in _ASCII and b"\0" not in payload
+    if is_ascii and b"<!DOCTYPE" not in payload:
+        return ET.fromstring(payload)  # noqa: S314 - without a document type there are no entities
+    return ET.fromstring(payload, ET.XMLParser(target=_Tree()))  # noqa: S314
+
+
+def _without_namespaces(element: ET.Element) -> None:
+    if isinstance(element.tag, str):
+        element.tag = element.tag.rpartition("}")[2]
+    for name in [n for n in element.attrib if "}" in n]:
+        element.attrib.setdefault(name.rpartition("}")[2], element.attrib.pop(name))
+
+
+def _row_path(path: str) -> tuple[str, Callable[[ET.Element], list[ET.Element]]]:
+    """(the path, what finds the rows of a root): `/a/b` from the root on, `b` and `//b` anywhere."""
+    steps = _steps(path.removeprefix("//").removeprefix("/"), path, "rows")
+    inner = "/".join(steps[1:])
+    if path.startswith("//") or not path.startswith("/"):
+        return path, lambda root: [row for e in root.iter(steps[0]) for row in (e.findall(inner) if inner else [e])]
+    return path, lambda root: [] if steps[0] not in (root.tag, "*") else root.findall(inner) if inner else [root]
+
+
+def _by_path(path: str, column: str, rows: Sequence[str]) -> _Find:
+    """What finds a column by its path: from the row on, or from the root on if it does not begin as a path of rows."""
+    rest = path.strip()
+    within = next((r for r in sorted(rows, key=len, reverse=True) if rest == r or rest.startswith(f"{r}/")), None)
+    absolute = within is None and rest.startswith("/") and not rest.startswith("//")
+    rest = rest if within is None else rest[len(within) :].removeprefix("/")
+    is_deep = rest.startswith(("//", ".//"))
+    steps = [s for s in rest.lstrip("./").removesuffix("/text()").split("/") if s != "text()" and s]
+    attribute = steps.pop()[1:] if steps and steps[-1].startswith("@") else None
+    steps = _steps("/".join(steps), path, f'column "{column}"') if steps else []
+    inner = "/".join(steps)
+    if inner and is_deep:
+        inner = f".//{inner}"
+
+    def find(row: ET.Element, root: ET.Element) -> str | ET.Element | None:
+        found: ET.Element | None = row
+        if absolute:
+            below = "/".join(steps[1:])
+            found = None if steps[0] not in (root.tag, "*") else root.find(below) if below else root
+        elif inner:
+            found = row.find(inner)
+        if attribute is None or found is None:
+            return found
+        return found.get(attribute.rpartition(":")[2])
+
+    return find
+
+
+def _steps(path: str, whole: str, what: str) -> list[str]:
+    """The steps of a path without prefixes of namespaces. FEATURE_NOT_SUPPORTED."""
+    found = [_STEP.fullmatch(step) for step in path.split("/")]
+    if not all(found):
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f'the path "{whole}" of {what} is not supported',
+            hint="A path is names of elements with / between them, with [1], // and, last, @attribute.",
+        )
+    return [f"{step[1]}{step[2] or ''}" for step in found if step]
+
+
+def _by_name(name: str, *, has_attributes: bool) -> _Find:
+    """The child, or attribute, of a name, or else of one that is equal but for case."""
+    folded = name.lower()
+
+    def find(row: ET.Element, root: ET.Element) -> str | ET.Element | None:
+        del root
+        if has_attributes and name in row.attrib:
+            return row.attrib[name]
+        found = row.find(name) if _STEP.fullmatch(name) else None
+        if found is not None:
+            return found
+        if has_attributes:
+            same = next((v for n, v in row.attrib.items() if n.lower() == folded), None)
+            if same is not None:
+                return same
+        return next((e for e in row if isinstance(e.tag, str) and e.tag.lower() == folded), None)
+
+    return find
+
+
+def _text(found: str | ET.Element | None, column: Field, row: ET.Element) -> str | None:
+    """What a column says. An empty element is an empty text, and NULL for all other types."""
+    del row
+    if found is None:
+        return None
+    said = found if isinstance(found, str) else "".join(found.itertext()) if len(found) else found.text or ""
+    return said if column.type.name == "varchar" else said.strip() or None
+
+
+def _json_text(found: str | ET.Element | None, column: Field, row: ET.Element) -> str | None:
+    """An element as JSON for a column that is a struct or an array."""
+    if found is None:
+        return None
+    return json.dumps(_value(found, column.type, row))
+
+
+def _value(found: str | ET.Element, kind: SqlType, parent: ET.Element) -> Any:
+    if isinstance(found, str):
+        return found
+    if kind.element is not None:
+        alike = [e for e in parent if e.tag == found.tag] or [found]
+        return [_value(e, kind.element, found) for e in alike]
+    if kind.name == "struct":
+        inner = {name: _by_name(name, has_attributes=True)(found, found) for name, _ in kind.fields}
+        return {n: None if inner[n] is None else _value(inner[n], t, found) for n, t in kind.fields}  # type: ignore[arg-type]
+    said = "".join(found.itertext())
+    return said if kind.name == "varchar" else said.strip() or None
