@@ -22,6 +22,7 @@ _OWN = frozenset(
         "SOURCE_UNAVAILABLE",
         "STATE_DAMAGED",
         "STATE_MISMATCH",
+        "UNDEFINED_OBJECT",
         "VIEW_FAILED",
         "WRITER_FENCED",
     }

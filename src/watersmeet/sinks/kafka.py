@@ -20,7 +20,7 @@ import pyarrow as pa
 from watersmeet.errors import Error, error
 from watersmeet.faults import fault
 from watersmeet.formats.encoders import Destination, Encoded, Encoder, open_encoder
-from watersmeet.kafkaclient import client_config, failure, is_lasting, is_unknown_topic, library, properties_of
+from watersmeet.kafkaclient import Brokers, client_config, failure, is_lasting, library, properties_of
 from watersmeet.sinks.base import Delivery, Place, Portion, Target, Unavailable
 from watersmeet.sinks.targets import Connector, check_options
 
@@ -122,17 +122,17 @@ class KafkaTarget:
         """Why the first message was not taken."""
 
     def look(self) -> None:
-        """Whether the brokers have the topic. Unavailable, CONNECTOR_OPTION."""
+        """Whether the brokers have the topic. Unavailable, UNDEFINED_OBJECT, CONNECTOR_OPTION."""
         with self._explained():
-            self._find_topic(self._admin())
+            self._brokers().topic_id(self._options.topic)
 
     def open(self, generation: int) -> Place | None:
         self.close()
         self._told = self._undelivered = None
         with self._explained():
-            admin = self._admin()
-            self._topic_id = self._find_topic(admin)
-            self._make_progress_topic(admin)
+            brokers = self._brokers()
+            self._topic_id = brokers.topic_id(self._options.topic)
+            self._make_progress_topic(brokers)
             self._producer = self._kafka.Producer(
                 {
                     **self._config(),
@@ -150,7 +150,7 @@ class KafkaTarget:
             # First whoever wrote before is shut out, then nothing can be written behind what is read.
             self._repeated(self._producer.init_transactions)
             fault("kafka.fenced")
-            found = self._read_progress(admin)
+            found = self._read_progress(brokers)
             fault("kafka.read")
         if found is None:
             return None
@@ -195,8 +195,8 @@ class KafkaTarget:
         with contextlib.suppress(self._kafka.KafkaException, SystemError):
             producer.close()
 
-    def _admin(self) -> Any:
-        return self._kafka.admin.AdminClient({**self._config(), "error_cb": self._hear})
+    def _brokers(self) -> Brokers:
+        return Brokers(self._options.properties, answer_s=_ANSWER_S, stopping=self._stopping)
 
     def _config(self) -> dict[str, Any]:
         return client_config(self._options.properties)
@@ -221,6 +221,10 @@ class KafkaTarget:
             raise self._failure(cause.args[0]) from cause
         except TimeoutError as cause:
             raise self._unavailable(str(cause) or "no answer") from cause
+        except Error as cause:
+            if cause.condition != "RUNTIME_UNAVAILABLE":
+                raise
+            raise self._unavailable(cause.detail or cause.message) from cause
 
     def _failure(self, problem: Any) -> Exception:
         undelivered = self._undelivered
@@ -229,8 +233,6 @@ class KafkaTarget:
         for known in (undelivered, problem, self._told):
             if known is not None and is_lasting(known):
                 return failure(known, self._options.topic, self._options.servers)
-        if problem.name() == "_INVALID_ARG":
-            return error("CONNECTOR_OPTION", f"connector kafka does not take an option: {problem.str()}")
         return self._unavailable(f"{problem.name()}: {problem.str()}")
 
     def _unavailable(self, text: str) -> Unavailable:
@@ -270,74 +272,25 @@ class KafkaTarget:
             else:
                 return
 
-    def _answer(self, future: Any) -> Any:
-        """What the brokers answer to a request. TimeoutError, and errors of the client."""
-        end = time.monotonic() + _ANSWER_S
-        while True:
-            try:
-                return future.result(0.1)
-            except TimeoutError:
-                if self._told is not None and is_lasting(self._told):
-                    raise self._kafka.KafkaException(self._told) from None
-                if time.monotonic() > end or self._stopping():
-                    raise
-
-    def _find_topic(self, admin: Any) -> str:
-        """The brokers' id of the topic. CONNECTOR_OPTION if it is not there: elsewhere the news may be on its way."""
-        try:
-            return self._described(admin, self._options.topic)
-        except self._kafka.KafkaException as cause:
-            if is_unknown_topic(cause.args[0]):
-                raise failure(cause.args[0], self._options.topic, self._options.servers) from cause
-            raise
-
-    def _described(self, admin: Any, topic: str) -> str:
-        """The brokers' id of a topic."""
-        asked = admin.describe_topics(self._kafka.TopicCollection([topic]), request_timeout=_ANSWER_S)
-        end = time.monotonic() + _ANSWER_S
-        while not asked[topic].done() and time.monotonic() < end:
-            admin.poll(0.05)
-            if self._told is not None and is_lasting(self._told):
-                raise self._kafka.KafkaException(self._told)
-        return str(self._answer(asked[topic]).topic_id)
-
-    def _make_progress_topic(self, admin: Any) -> None:
+    def _make_progress_topic(self, brokers: Brokers) -> None:
         topic = self._options.progress_topic
-        try:
-            self._described(admin, topic)
-        except self._kafka.KafkaException as cause:
-            if not is_unknown_topic(cause.args[0]):
-                raise
-        else:
-            return
-        new = self._kafka.admin.NewTopic(topic, 1, config=dict(_PROGRESS_CONFIG))
-        try:
-            self._answer(admin.create_topics([new], request_timeout=_ANSWER_S)[topic])
-        except self._kafka.KafkaException as cause:
-            if cause.args[0].name() != "TOPIC_ALREADY_EXISTS":
-                raise
-        end = time.monotonic() + _ANSWER_S
-        while True:  # until the brokers have told each other
-            try:
-                self._described(admin, topic)
-            except self._kafka.KafkaException:
-                if time.monotonic() > end:
-                    raise
+        if not _has(brokers, topic):
+            brokers.create(topic, 1, -1, _PROGRESS_CONFIG)
+            end = time.monotonic() + _ANSWER_S
+            while not _has(brokers, topic):  # until the brokers have told each other
+                if time.monotonic() > end or self._stopping():
+                    raise TimeoutError(f'topic "{topic}" was created and can\'t be seen')
                 time.sleep(0.05)
-            else:
-                return
 
-    def _read_progress(self, admin: Any) -> _Progress | None:
+    def _read_progress(self, brokers: Brokers) -> _Progress | None:
         """What the newest transaction of the sink says.
 
         It may stand behind open transactions of other sinks, and is seen once those have ended.
         """
         kafka = self._kafka
         place = kafka.TopicPartition(self._options.progress_topic, 0, kafka.OFFSET_BEGINNING)
-        ends = admin.list_offsets(
-            {place: kafka.admin.OffsetSpec.latest()}, isolation_level=kafka.IsolationLevel.READ_UNCOMMITTED
-        )
-        end_offset = self._answer(ends[place]).offset
+        ends = brokers.offsets({place: kafka.admin.OffsetSpec.latest()}, committed=False)
+        end_offset = brokers.answer(ends[place], place.topic).offset
         consumer = kafka.Consumer(
             {
                 **self._config(),
@@ -409,6 +362,16 @@ class KafkaTarget:
         self._producer.produce(
             self._options.progress_topic, key=self._name.encode(), value=json.dumps(value).encode(), partition=0
         )
+
+
+def _has(brokers: Brokers, topic: str) -> bool:
+    try:
+        brokers.topic_id(topic)
+    except Error as err:
+        if err.condition == "UNDEFINED_OBJECT":
+            return False
+        raise
+    return True
 
 
 def _listed(column: pa.Array, start: int) -> list[Any]:

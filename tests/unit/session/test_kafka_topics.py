@@ -481,4 +481,4 @@ def test_a_processor_says_why_its_topic_does_not_get_its_records(broker, opened,
     processor = connection._session.catalog.by_name(target, "public")
     assert connection._session.database.deliveries.wait(processor.id, 60)
     ((_, state, _),) = connection.execute("SHOW PROCESSORS").fetchall()
-    assert state == f'stopped: CONNECTOR_OPTION: there is no topic "{target}" on {broker.bootstrap}'
+    assert state == f'stopped: UNDEFINED_OBJECT: there is no topic "{target}" on {broker.bootstrap}'

@@ -326,7 +326,7 @@ def test_wrong_options_are_named(connect, broker, topic, more, message):
     connection.execute("CREATE TABLE t (k int PRIMARY KEY, v varchar)")
     with pytest.raises(watersmeet.Error) as found:
         connection.execute(f"CREATE SINK s FROM t WITH ({listed}) FORMAT UPSERT ENCODE JSON")
-    assert found.value.condition == "CONNECTOR_OPTION"
+    assert found.value.condition == ("UNDEFINED_OBJECT" if more == {"topic": "nowhere"} else "CONNECTOR_OPTION")
     assert message in found.value.message
     assert found.value.span is not None
 

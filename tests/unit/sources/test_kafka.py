@@ -316,8 +316,14 @@ def refusal(broker, name, **options):
 
 def test_create_says_what_is_wrong_with_the_topic(broker):
     problem = refusal(broker, "not-there")
-    assert problem.condition == "CONNECTOR_OPTION"
+    assert problem.condition == "UNDEFINED_OBJECT"
     assert problem.message == f'there is no topic "not-there" on {broker.bootstrap}'
+
+
+def test_create_says_which_property_is_none_of_the_client(broker, topic):
+    problem = refusal(broker, topic(), **{"properties.no.such": "x"})
+    assert problem.condition == "CONNECTOR_OPTION"
+    assert 'no.such"' in problem.message
 
 
 def test_create_says_what_is_wrong_with_the_credentials(broker, topic):

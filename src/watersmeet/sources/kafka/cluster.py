@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from watersmeet.errors import Error
-from watersmeet.kafkaclient import LOGGER, client_config, failure, is_refusal, library
+from watersmeet.kafkaclient import LOGGER, Brokers, library
 
 #: How often the brokers are asked for the ends of partitions: while something comes, and while nothing does.
 _BUSY_S: Final = 0.02
@@ -50,11 +50,8 @@ class Cluster:
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        self.servers = properties["bootstrap.servers"]
+        self._brokers = Brokers(properties, answer_s=_TIMEOUT_S)
         self._kafka = library()
-        self._told: Any = None
-        """Why connections fail: the client keeps trying, whatever the reason is."""
-        self._admin = self._kafka.admin.AdminClient({**client_config(properties), "error_cb": self._hear})
         self._changed = threading.Condition()
         self._topics: dict[str, TopicState] = {}
         self._wanted: dict[str, int] = {}
@@ -98,8 +95,9 @@ class Cluster:
 
     def offsets(self, topic: str, partitions: Iterable[int], spec: Any) -> dict[int, int]:
         """The offsets that a spec (`OffsetSpec`) means; -1 behind the last message of a time. Raises what is wrong."""
-        asked = self._asked({self._kafka.TopicPartition(topic, p): spec for p in partitions}, committed=True)
-        return {p.partition: self._result(f, topic).offset for p, f in asked.items()}
+        wanted = {self._kafka.TopicPartition(topic, p): spec for p in partitions}
+        asked = self._brokers.offsets(wanted, committed=True)
+        return {p.partition: self._brokers.answer(f, topic).offset for p, f in asked.items()}
 
     def ask(self, topic: str) -> TopicState:
         """The state of a topic, asked for at once; its `problem` is raised."""
@@ -109,24 +107,6 @@ class Cluster:
         if state.problem is not None:
             raise state.problem
         return state
-
-    def _hear(self, problem: Any) -> None:
-        if is_refusal(problem):
-            self._told = problem
-
-    def _result(self, future: Any, topic: str) -> Any:
-        """What the brokers answer. Raises what is wrong: with the connection, if that is known, or with the request."""
-        while True:
-            self._admin.poll(0)
-            if self._told is not None:
-                problem, self._told = self._told, None
-                raise failure(problem, topic, self.servers)
-            try:
-                return future.result(0.1)
-            except TimeoutError:
-                continue
-            except self._kafka.KafkaException as cause:
-                raise failure(cause.args[0], topic, self.servers) from cause
 
     def _wait(self) -> bool:
         """Until the next look is due; False if nobody wants one any more."""
@@ -171,11 +151,10 @@ class Cluster:
 
     def _describe(self, topics: Mapping[str, TopicState]) -> dict[str, TopicState]:
         """Ids and partitions; a new partition has no end yet."""
-        asked = self._admin.describe_topics(self._kafka.TopicCollection(list(topics)), request_timeout=_TIMEOUT_S)
         found: dict[str, TopicState] = {}
-        for topic, future in asked.items():
+        for topic, future in self._brokers.describe(topics).items():
             try:
-                described = self._result(future, topic)
+                described = self._brokers.answer(future, topic)
             except Error as problem:
                 found[topic] = replace(topics[topic], problem=problem)
                 continue
@@ -207,9 +186,9 @@ class Cluster:
         problems: dict[str, Error] = {}
         wanted = {self._kafka.TopicPartition(t, p): spec for t, s in topics.items() for p in s.ends}
         if wanted:
-            for place, future in self._asked(wanted, committed=committed).items():
+            for place, future in self._brokers.offsets(wanted, committed=committed).items():
                 try:
-                    found[place.topic][place.partition] = self._result(future, place.topic).offset
+                    found[place.topic][place.partition] = self._brokers.answer(future, place.topic).offset
                 except Error as problem:
                     problems[place.topic] = problem
         if problems and len(topics) > 1:
@@ -220,12 +199,6 @@ class Cluster:
                 if topic not in still:
                     del problems[topic]
         return found, problems
-
-    def _asked(self, wanted: dict[Any, Any], *, committed: bool) -> dict[Any, Any]:
-        levels = self._kafka.IsolationLevel
-        level = levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED
-        asked: dict[Any, Any] = self._admin.list_offsets(wanted, isolation_level=level, request_timeout=_TIMEOUT_S)
-        return asked
 
 
 def _known(state: TopicState, problem: Error | None, **offsets: Mapping[int, int]) -> TopicState:
@@ -241,7 +214,7 @@ def _run(held: Callable[[], Cluster | None]) -> None:
         try:
             cluster.look()
         except Exception:  # the next look may do better; until then nothing new is known
-            LOGGER.exception("the brokers at %s could not be asked", cluster.servers)
+            LOGGER.exception("the brokers at %s could not be asked", cluster._brokers.servers)
             time.sleep(_RETRY_S)
         del cluster
 

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.errors import error
+from watersmeet.errors import Error, error
 from watersmeet.formats.base import Messages
-from watersmeet.kafkaclient import client_config, failure, is_unknown_topic, library
+from watersmeet.kafkaclient import Brokers, client_config, failure, is_unknown_topic, library
 from watersmeet.slices import MessageSlice
 from watersmeet.sources.base import Unavailable
 from watersmeet.sources.kafka.options import KafkaOptions
@@ -219,9 +219,7 @@ class TopicReader:
             if here is not None:
                 self._skip_expired(event.partition(), here)
             return
-        if is_unknown_topic(problem):
-            raise failure(problem, self._topic, self._servers)
-        if problem.fatal():
+        if is_unknown_topic(problem) or problem.fatal():
             raise failure(problem, self._topic, self._servers)
         # All else passes or not: reading gives up when nothing comes for too long.
 
@@ -258,15 +256,12 @@ class TopicReader:
 
     def _check(self, options: KafkaOptions, topic_id: str) -> None:
         """That the topic is the one whose offsets were planned."""
-        admin = self._kafka.admin.AdminClient(client_config(options.properties))
-        asked = admin.describe_topics(self._kafka.TopicCollection([self._topic]), request_timeout=_PATIENCE_S)
         try:
-            found = str(asked[self._topic].result().topic_id)
-        except self._kafka.KafkaException as cause:
-            problem = cause.args[0]
-            if is_unknown_topic(problem):
-                raise failure(problem, self._topic, self._servers) from cause
-            raise Unavailable(failure(problem, self._topic, self._servers).message) from cause
+            found = Brokers(options.properties, answer_s=_PATIENCE_S).topic_id(self._topic)
+        except Error as problem:
+            if problem.condition == "UNDEFINED_OBJECT":
+                raise
+            raise Unavailable(problem.message) from problem
         if found != topic_id:
             raise error(
                 "CONNECTOR_OPTION",

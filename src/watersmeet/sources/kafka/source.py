@@ -249,7 +249,7 @@ class KafkaSource:
 
     def _state(self, seen: TopicState) -> tuple[State, str | None]:
         if seen.problem is not None:
-            gone = "there is no topic" in seen.problem.message
+            gone = seen.problem.condition == "UNDEFINED_OBJECT"
             return ("stalled" if gone else "waiting"), seen.problem.message
         if (reason := self._reason(seen)) is not None and self.options.on_data_loss == "stop":
             return "stalled", f"{reason}. {self._hint()}"

@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from watersmeet.errors import Error, error
-from watersmeet.kafkaclient import client_config, failure, is_unknown_topic, library
+from watersmeet.errors import Error
+from watersmeet.kafkaclient import Brokers, client_config, library
 from watersmeet.sources.kafka.cluster import cluster_of
 
 _TIMEOUT_S: Final = 30.0
@@ -32,7 +32,7 @@ def partitions_of(properties: Mapping[str, str], topic: str) -> int | None:
         try:
             return len(cluster.ask(topic).ends)
         except Error as err:
-            if err.message.startswith("there is no topic"):
+            if err.condition == "UNDEFINED_OBJECT":
                 return None
             if not (err.detail or "").startswith(_ELECTING) or time.monotonic() > deadline_s:
                 raise
@@ -99,33 +99,14 @@ def create_topic(
 
     configuration: by Kafka's names. CONNECTOR_OPTION for what the brokers refuse.
     """
-    kafka = library()
-    admin = kafka.admin.AdminClient(client_config(properties))
-    new = kafka.admin.NewTopic(topic, partitions, replication, config=dict(configuration))
-    servers = properties["bootstrap.servers"]
-    try:
-        admin.create_topics([new], request_timeout=_TIMEOUT_S)[topic].result()
-    except kafka.KafkaException as cause:
-        problem = cause.args[0]
-        if problem.name() == "TOPIC_ALREADY_EXISTS":
-            return None
-        if problem.name() in ("INVALID_CONFIG", "INVALID_REPLICATION_FACTOR", "INVALID_PARTITIONS", "POLICY_VIOLATION"):
-            raise error(
-                "CONNECTOR_OPTION", f'the Kafka brokers at {servers} refuse topic "{topic}"', detail=problem.str()
-            ) from cause
-        raise failure(problem, topic, servers) from cause
+    if not Brokers(properties, answer_s=_TIMEOUT_S).create(topic, partitions, replication, configuration):
+        return None
     return _wait_until_readable(properties, topic)
 
 
 def delete_topic(properties: Mapping[str, str], topic: str) -> None:
     """Deletes a topic with its records, if it is there."""
-    kafka = library()
-    admin = kafka.admin.AdminClient(client_config(properties))
-    try:
-        admin.delete_topics([topic], request_timeout=_TIMEOUT_S)[topic].result()
-    except kafka.KafkaException as cause:
-        if not is_unknown_topic(cause.args[0]):
-            raise failure(cause.args[0], topic, properties["bootstrap.servers"]) from cause
+    Brokers(properties, answer_s=_TIMEOUT_S).delete(topic)
 
 
 def _wait_until_readable(properties: Mapping[str, str], topic: str) -> str:
