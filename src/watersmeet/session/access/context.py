@@ -187,6 +187,24 @@ def error_at(
     return error(condition, message, detail=detail, hint=hint, sql=statement.text, span=span, code=code)
 
 
+@contextmanager
+def located(statement: Statement, span: Span | None, places: Mapping[str, Span] | None = None) -> Iterator[None]:
+    """Errors from within get their place in the text of `statement`, unless they have one.
+
+    places: of its options. The place is that of the option that the message names, else `span`.
+    """
+    try:
+        yield
+    except Error as err:
+        if err.span is None:
+            words = err.message.replace('"', " ").split()
+            err.span = next((place for option, place in (places or {}).items() if option in words), span)
+            err.sql = statement.text
+        elif err.sql is None:
+            err.sql = statement.text
+        raise
+
+
 def sentence(parts: Iterable[str]) -> str:
     """Joins clauses to a sentence for the detail of an error."""
     text = "; ".join(parts)

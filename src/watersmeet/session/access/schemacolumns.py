@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from watersmeet.dialects.statements import CreateRelation
-from watersmeet.errors import Error, did_you_mean, error
+from watersmeet.errors import did_you_mean, error
 from watersmeet.formats.schemacolumns import schema_columns
-from watersmeet.session.access.context import error_at
+from watersmeet.session.access.context import error_at, located
 from watersmeet.types import Field
 
 S = TypeVar("S", bound=CreateRelation)
@@ -24,7 +24,8 @@ def with_schema_columns(statement: S) -> S:
         return statement
     topic = statement.options.get("topic", statement.options.get("kafka.topic", ""))
     try:
-        found = schema_columns(statement.format, topic)
+        with located(statement, statement.name_span):
+            found = schema_columns(statement.format, topic)
     except OSError as cause:
         raise error(
             "RUNTIME_UNAVAILABLE",
@@ -33,9 +34,6 @@ def with_schema_columns(statement: S) -> S:
             sql=statement.text,
             span=statement.name_span,
         ) from cause
-    except Error as problem:
-        problem.sql, problem.span = statement.text, problem.span or statement.name_span
-        raise
     declared = {c.name for c in statement.columns}
     columns = (*(c for c in found if c.name not in declared), *statement.columns)
     names = [c.name for c in columns]

@@ -8,8 +8,7 @@ from typing import Final
 from watersmeet.catalog import Input, Relation, one
 from watersmeet.dialects import parse
 from watersmeet.dialects.statements import Alter, AlterConnector, CreateRelation, RefreshSchema
-from watersmeet.errors import Error
-from watersmeet.session.access.context import Session, error_at, sentence
+from watersmeet.session.access.context import Session, error_at, located, sentence
 from watersmeet.session.access.definitions import kind_word, named
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.schemacolumns import with_schema_columns
@@ -43,12 +42,8 @@ def alter_connector(session: Session, statement: AlterConnector) -> Result:
                 detail="What was read so far is of the topic, and from the place, that CREATE named.",
                 hint=f"Create another {relation.what}.",
             )
-    try:
+    with located(statement, statement.span, statement.spans):
         altered = check_connector(replace(relation, connector={**relation.connector, **statement.options}))
-    except Error as problem:
-        named_span = next(iter(statement.spans.values())) if len(statement.spans) == 1 else statement.span
-        problem.sql, problem.span = statement.text, problem.span or named_span
-        raise
     _put(session, altered)
     return Result(command)
 

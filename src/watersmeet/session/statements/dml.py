@@ -22,9 +22,9 @@ from watersmeet.catalog import (
 )
 from watersmeet.database.transaction import Change
 from watersmeet.dialects.statements import Delete, Insert, Name, Statement, Update
-from watersmeet.errors import Error, error
+from watersmeet.errors import error
 from watersmeet.session.access.assignment import Target, assignable, check_types, named_targets, typed_query
-from watersmeet.session.access.context import Session, error_at
+from watersmeet.session.access.context import Session, error_at, located
 from watersmeet.session.access.ordering import in_order
 from watersmeet.session.access.producing import produce
 from watersmeet.session.access.reading import (
@@ -151,11 +151,8 @@ def produce_rows(session: Session, relation: Relation, incoming: pa.Table, state
     incoming = as_kept(relation, settled(relation, incoming, statement))
     check_rows(relation, incoming, statement)
     rows = incoming.select([c.name for c in relation.columns])
-    try:
+    with located(statement, statement.table.span):
         produce(relation, rows, session.database.clock.now_us())
-    except Error as err:
-        err.sql, err.span = statement.text, err.span or statement.table.span
-        raise
     return Result("INSERT", rowcount=rows.num_rows)
 
 

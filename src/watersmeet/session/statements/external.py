@@ -5,7 +5,6 @@ Timeplus, "Multi-JOINs and ASOF JOINs", "External Streams", "External Table", "D
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -30,9 +29,9 @@ from watersmeet.dialects.statements import (
     CreateRelation,
 )
 from watersmeet.dialects.typedefaults import type_default
-from watersmeet.errors import Error, Span, did_you_mean, error
+from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.formats.decoders import open_decoder
-from watersmeet.session.access.context import Session, error_at
+from watersmeet.session.access.context import Session, error_at, located
 from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.transactions import own_transaction
@@ -78,11 +77,8 @@ def create_external_table(session: Session, statement: CreateExternalTable) -> R
     if statement.own:
         _over_stream(session, statement, options)
         return Result("CREATE EXTERNAL TABLE")
-    external = _located(
-        statement,
-        statement.name_span,
-        lambda: _external(options.pop("type").lower(), options, statement.name, "database"),
-    )
+    with located(statement, statement.name_span):
+        external = _external(options.pop("type").lower(), options, statement.name, "database")
     _fill(
         session,
         statement,
@@ -146,7 +142,9 @@ def create_external_stream(session: Session, statement: CreateExternalStream) ->
         session.require_files(made.connector)
         return check_connector(made) if made.connector else made
 
-    add(session, _located(statement, statement.name_span, checked))
+    with located(statement, statement.name_span):
+        relation = checked()
+    add(session, relation)
     return Result("CREATE EXTERNAL STREAM")
 
 
@@ -204,9 +202,8 @@ def create_dictionary(session: Session, statement: CreateDictionary) -> Result:
             ),
         )
         return Result("CREATE DICTIONARY")
-    external = _located(
-        statement, source.span, lambda: _external(source.name, dict(source.options), statement.name, "db")
-    )
+    with located(statement, source.span):
+        external = _external(source.name, dict(source.options), statement.name, "db")
     _fill(
         session,
         statement,
@@ -246,17 +243,16 @@ def _fill(session: Session, statement: CreateRelation, relation: ExternalTable, 
     """
     outside, external = session.database.outside, relation.external
 
-    def known() -> Schema:
+    with located(statement, span):
         if external.kind == "file":
             session.require_files({"path": external.name})
-        return declared(outside.reader(external, what), relation.columns)
-
-    columns = _located(statement, span, known)
+        columns = declared(outside.reader(external, what), relation.columns)
     check_columns(columns, statement)
     made = replace(relation, columns=columns)
     with own_transaction(session):
         add(session, made)
-        _located(statement, span, lambda: refresh(session, made))
+        with located(statement, span):
+            refresh(session, made)
 
 
 def _layout(session: Session, statement: CreateDictionary) -> Dictionary:
@@ -403,12 +399,3 @@ def _check_columns_of(below: Relation, statement: CreateDictionary, span: Span) 
             f'the primary key of "{below.shown}" is not that of the dictionary',
             hint="A mutable stream with the dictionary's PRIMARY KEY has one row for each key.",
         )
-
-
-def _located(statement: CreateRelation, span: Span, action: Callable[[], T]) -> T:
-    """The result of `action`. Its errors get the place `span`."""
-    try:
-        return action()
-    except Error as err:
-        err.sql, err.span = statement.text, err.span or span
-        raise

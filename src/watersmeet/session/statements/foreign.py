@@ -5,14 +5,13 @@ SQLstream, "CREATE SERVER", "CREATE FOREIGN STREAM", "Integrating Kafka".
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final, TypeVar
 
 from watersmeet.catalog import ARRIVAL, ROWTIME, EventTime, Server, Source
 from watersmeet.dialects.statements import CreateForeignStream, CreateServer
-from watersmeet.errors import Error, did_you_mean
+from watersmeet.errors import did_you_mean
 from watersmeet.formats.decoders import open_decoder
-from watersmeet.session.access.context import Session, error_at, undefined_relation
+from watersmeet.session.access.context import Session, error_at, located, undefined_relation
 from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation
 from watersmeet.session.access.eventtimes import event_time
 from watersmeet.session.access.result import Result
@@ -68,8 +67,10 @@ def create_foreign_stream(session: Session, statement: CreateForeignStream) -> R
             )
     values = [c.name for c in statement.columns if c.name not in parts]
     options = {**inherited, **statement.options}
-    meant = _located(statement, lambda: foreign_options(kind, options, values))
-    add(session, _located(statement, lambda: _stream(session, statement, meant, parts, depends_on)))
+    with located(statement, statement.name_span, statement.places):
+        meant = foreign_options(kind, options, values)
+        relation = _stream(session, statement, meant, parts, depends_on)
+    add(session, relation)
     return Result("CREATE FOREIGN STREAM")
 
 
@@ -132,14 +133,3 @@ def _server(session: Session, statement: CreateForeignStream) -> tuple[str, dict
         raise error_at(statement, name.span, "CATALOG_TYPE_MISMATCH", f'"{found.shown}" is not a server')
     known = [r.shown for r in session.catalog.relations.values() if isinstance(r, Server)]
     raise undefined_relation(session.catalog, name, statement, "server", [*known, *SERVERS])
-
-
-def _located(statement: CreateForeignStream, action: Callable[[], T]) -> T:
-    """The result of `action`. Its errors get the place of the option that they name, or else of the stream's name."""
-    try:
-        return action()
-    except Error as err:
-        words = (err.message + " ").replace('"', " ").split(" ")
-        named = next((s for option, s in statement.places.items() if option in words), statement.name_span)
-        err.sql, err.span = statement.text, err.span or named
-        raise

@@ -5,7 +5,7 @@ RisingWave, "CREATE SINK", "Data delivery".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -16,9 +16,9 @@ from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import quoted
 from watersmeet.dialects.script import tokenize
 from watersmeet.dialects.statements import CreateMaterializedView, CreateSink, StartSink
-from watersmeet.errors import Error, Span, did_you_mean
+from watersmeet.errors import Error, did_you_mean
 from watersmeet.session.access.connections import with_connections
-from watersmeet.session.access.context import Session, error_at, undefined_relation
+from watersmeet.session.access.context import Session, error_at, located, undefined_relation
 from watersmeet.session.access.definitions import add, may_create, new_relation
 from watersmeet.session.access.result import Result, typed_result
 from watersmeet.session.access.schemas import schema_for
@@ -84,7 +84,8 @@ def create_sink(session: Session, statement: CreateSink) -> Result:
         if isinstance(replaced, Sink):
             sink = replace(sink, target_id=replaced.target_id, generation=replaced.generation + 1)
         delivery = delivery_of(sink)
-        _located(statement, lambda: connector_of(delivery).check(delivery))
+        with located(statement, statement.places.get("connector", statement.name_span), statement.places):
+            connector_of(delivery).check(delivery)
         snapshot = _truth(statement, "snapshot", statement.options.get("snapshot", "true"))
         if not snapshot and statement.source is None:
             raise _refused(
@@ -241,19 +242,6 @@ def _refused(statement: CreateSink, option: str, message: str, hint: str | None 
     """CONNECTOR_OPTION at the place of an option; at the name of the sink if it is not given."""
     span = statement.places.get(option, statement.name_span)
     return error_at(statement, span, "CONNECTOR_OPTION", message, hint=hint)
-
-
-def _located(statement: CreateSink, action: Callable[[], T]) -> T:
-    """The result of `action`. Its errors get the place of the option that they name."""
-    try:
-        return action()
-    except Error as err:
-        named = (
-            s for option, s in statement.places.items() if option in (err.message + " ").replace('"', " ").split(" ")
-        )
-        connector: Span = statement.places.get("connector", statement.name_span)
-        err.sql, err.span = statement.text, err.span or next(named, connector)
-        raise
 
 
 def start_sink(session: Session, statement: StartSink) -> Result:

@@ -15,11 +15,11 @@ from watersmeet.dialects.statements import (
     CreateSource,
     CreateTable,
 )
-from watersmeet.errors import Error, did_you_mean
+from watersmeet.errors import did_you_mean
 from watersmeet.planner import compile_connector_table
 from watersmeet.session.access.assignment import Target, assignable
 from watersmeet.session.access.connections import with_connections
-from watersmeet.session.access.context import Session, error_at
+from watersmeet.session.access.context import Session, error_at, located
 from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation
 from watersmeet.session.access.eventtimes import OPTIONS, event_time
 from watersmeet.session.access.filling import fill
@@ -212,15 +212,12 @@ def _checked(session: Session, relation: Made, statement: CreateRelation) -> Mad
         )
     check_columns(relation.columns, statement)
     if relation.connector:
-        try:
+        with located(statement, statement.name_span):
             session.require_files(relation.connector)
             if relation.format is not None:
                 key = relation.primary_key
                 check_rows(relation.format, relation.columns, key, relation.message_parts, is_table=relation.is_stored)
             return check_connector(relation)
-        except Error as err:
-            err.sql, err.span = statement.text, err.span or statement.name_span
-            raise
     return relation
 
 

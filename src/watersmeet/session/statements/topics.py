@@ -5,6 +5,7 @@ Lenses, "Joins": "Key decoder types", "Co-partitioning", "Joining and Grouping".
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Final
 
@@ -35,10 +36,9 @@ from watersmeet.catalog import (
     turned_into,
 )
 from watersmeet.dialects.statements import CreateProcessor, CreateTopic, Name, StopProcessor
-from watersmeet.errors import Error
 from watersmeet.formats.decoders import open_decoder
 from watersmeet.planner import compile_connector_table
-from watersmeet.session.access.context import Session, error_at, sentence, undefined_relation
+from watersmeet.session.access.context import Session, error_at, located, sentence, undefined_relation
 from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation, remove
 from watersmeet.session.access.filling import Bound, fill, stop_feeding
 from watersmeet.session.access.kafkatopics import (
@@ -141,7 +141,7 @@ def _create_in_kafka(session: Session, statement: CreateTopic, connector: dict[s
     """A topic whose rows are the records in Kafka. Others write there, too, so any field may be missing."""
     fields = tuple(Field(c.name, c.type, c.nullable or c.name != KEY_COLUMN) for c in statement.columns)
     columns = (*fields, _TIME, _DELETED, *_PLACE)
-    try:
+    with located(statement, statement.name_span):
         message_format = format_for(session, statement.key_format, statement.value_format)
         open_decoder(columns, (), message_format, MESSAGE_PARTS)
         partitions, created = ensure_topic(
@@ -152,9 +152,6 @@ def _create_in_kafka(session: Session, statement: CreateTopic, connector: dict[s
             replication=statement.replication,
             compacted=statement.compacted,
         )
-    except Error as err:
-        _place(err, statement)
-        raise
     delete = undone_by_rollback(session, connector) if created else lambda: None
     by_hash = bool(created) or is_hashed(kafka_options(connector).properties, connector["topic"])
     if not by_hash:
@@ -162,7 +159,8 @@ def _create_in_kafka(session: Session, statement: CreateTopic, connector: dict[s
             f'topic "{connector["topic"]}" is not partitioned by murmur2 of its keys: joins repartition its records'
         )
     required = tuple(c.name for c in statement.columns if not c.nullable and c.name != KEY_COLUMN)
-    try:
+    with ExitStack() as undone, located(statement, statement.name_span):
+        undone.callback(delete)
         relation = check_connector(
             new_relation(
                 session,
@@ -179,17 +177,7 @@ def _create_in_kafka(session: Session, statement: CreateTopic, connector: dict[s
             )
         )
         fill(session, relation, compile_connector_table(relation, session.database.buckets))
-    except BaseException as err:
-        delete()
-        if isinstance(err, Error):
-            _place(err, statement)
-        raise
-
-
-def _place(err: Error, statement: CreateTopic | CreateProcessor) -> None:
-    """The error is at the name of the topic, unless it has a place."""
-    if err.span is None:
-        err.sql, err.span = statement.text, statement.name_span
+        undone.pop_all()
 
 
 def create_processor(session: Session, statement: CreateProcessor) -> Result:
@@ -219,7 +207,7 @@ def _make_delivered(
     if not topic.target:
         make(session, bound)
         return
-    try:
+    with located(statement, statement.name_span):
         if created:
             partitions, is_new = ensure_topic(
                 session, statement, topic.target, partitions=None, is_table=topic.compacted
@@ -230,9 +218,6 @@ def _make_delivered(
         delivery = topic_delivery(relation)
         assert delivery is not None
         connector_of(delivery).check(delivery)
-    except Error as err:
-        _place(err, statement)
-        raise
     make(session, bound)
     begin(session.database, relation.id, 1, snapshot=True)
 
@@ -252,7 +237,7 @@ def _in_kafka(session: Session, statement: CreateProcessor, bound: Bound, declar
     target = connector_for(session, statement.name)
     if not target:
         return relation
-    try:
+    with located(statement, statement.name_span):
         key_format, value_format = _formats(session, relation)
         topic = replace(
             relation.topic,
@@ -260,9 +245,6 @@ def _in_kafka(session: Session, statement: CreateProcessor, bound: Bound, declar
             target=target,
             target_format=format_for(session, key_format, value_format),
         )
-    except Error as err:
-        _place(err, statement)
-        raise
     return replace(relation, topic=topic)
 
 
