@@ -9,7 +9,6 @@ one.
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.errors import error
+from watersmeet.formats.avrocontainers import container_block, container_head
 from watersmeet.formats.avroschema import Node, read_schema
 from watersmeet.formats.base import Numbers
 from watersmeet.formats.convert import convert
@@ -113,19 +113,25 @@ def columns_of(
     DATATYPE_MISMATCH if the schema has a field that is no column of the declared type.
     """
     table, reasons, good = raw_columns(schema, bodies)
-    places = np.flatnonzero(good)
+    return Read(columns_in(schema, table, fields, called, whole=whole), np.flatnonzero(good), reasons)
+
+
+def columns_in(
+    schema: Node, values: pa.Array, fields: Sequence[Field], called: str, *, whole: bool = False
+) -> list[Converted]:
+    """Values of a schema in plain types as columns. Raises as `columns_of` does."""
     if whole or schema.kind != "record":
         if len(fields) != 1:
             raise error("DATATYPE_MISMATCH", f"{called} is no record, and there are {len(fields)} columns")
-        return Read([declared(schema, table, fields[0], called)], places, reasons)
+        return [declared(schema, values, fields[0], called)]
     columns = []
     for column in fields:
         part = schema.part(column.name)
         if part is None:
-            columns.append(Converted(pa.nulls(len(places), column.type.arrow)))
+            columns.append(Converted(pa.nulls(len(values), column.type.arrow)))
         else:
-            columns.append(declared(part[1], table.field(part[0]), column, called))
-    return Read(columns, places, reasons)
+            columns.append(declared(part[1], values.field(part[0]), column, called))
+    return columns
 
 
 def raw_columns(schema: Node, bodies: pa.BinaryArray) -> tuple[pa.Array, dict[int, str], Mask]:
@@ -139,20 +145,28 @@ def raw_columns(schema: Node, bodies: pa.BinaryArray) -> tuple[pa.Array, dict[in
 
 def _by_block(schema: Node, bodies: pa.BinaryArray) -> pa.StructArray | None:
     """All bodies as one block; None if they are not what the schema says, each of them from end to end."""
-    polars = library("polars")
     _, offsets, data = bodies.buffers()
     ends = np.frombuffer(offsets, np.int32)[bodies.offset : bodies.offset + len(bodies) + 1].astype(np.int64)
     block = (data or pa.py_buffer(b""))[int(ends[0]) : int(ends[-1])]
-    text = json.dumps(schema.plain).encode()
-    head = b"".join((b"Obj\x01", _varint(1), _varint(11), b"avro.schema", _varint(len(text)), text, _varint(0), _SYNC))
-    file = b"".join((head, _varint(len(bodies)), _varint(len(block)), block, _SYNC))
+    record = read_block(schema, len(bodies), block)
+    if record is None or not np.array_equal(schema.sizes(record), np.diff(ends)):
+        return None
+    if not schema.agrees(record, ends[:-1] - ends[0], np.frombuffer(block, np.uint8)):
+        return None
+    return record
+
+
+def read_block(schema: Node, count: int, block: bytes | memoryview | pa.Buffer) -> pa.StructArray | None:
+    """So many records, one behind the other; None if Polars can't read them."""
+    polars = library("polars")
+    file = container_head(schema.plain, _SYNC) + container_block(count, block, _SYNC)
     try:
         frame = polars.read_avro(io.BytesIO(file))
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException:  # a panic of Rust's is no Exception; whatever is wrong, the slow way says what and where
         return None
-    if frame.height != len(bodies):
+    if frame.height != count:
         return None
     columns = [
         _flat(column, node.arrow) for (_, node), column in zip(schema.fields, frame.to_arrow().columns, strict=True)
@@ -161,10 +175,6 @@ def _by_block(schema: Node, bodies: pa.BinaryArray) -> pa.StructArray | None:
     try:
         record.validate(full=True)  # Polars does not look whether texts are UTF-8
     except pa.ArrowInvalid:
-        return None
-    if not np.array_equal(schema.sizes(record), np.diff(ends)):
-        return None
-    if not schema.agrees(record, ends[:-1] - ends[0], np.frombuffer(block, np.uint8)):
         return None
     return record
 
@@ -193,17 +203,6 @@ def _flat(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
     if isinstance(array, pa.ChunkedArray):
         return array.chunk(0) if array.num_chunks else pa.array([], kind)
     return array
-
-
-def _varint(number: int) -> bytes:
-    """A number that is not negative as Avro writes it."""
-    rest = number << 1
-    out = bytearray()
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
 
 
 def declared(node: Node, raw: pa.Array, column: Field, called: str) -> Converted:

@@ -14,7 +14,8 @@ import numpy as np
 
 from watersmeet.formats.csvscan import Dialect, RowIndex, scan_lines, scan_rows
 from watersmeet.slices import Aside, AsideSlice, FileSlice, FileVersion, RenamingSlice
-from watersmeet.sources.fileoptions import FileOptions
+from watersmeet.sources.documentrows import document_rows
+from watersmeet.sources.fileoptions import WHOLE, FileOptions
 from watersmeet.sources.filestate import FileState, print_at
 from watersmeet.sources.listing import FileStat
 from watersmeet.sources.parquetfooter import read_footer
@@ -76,6 +77,8 @@ def next_cut(
     settled: the file has not changed for a while, what it holds is all there is for now. The budget holds unless
     a single row, row group or gzip file is larger.
     """
+    if options.format in WHOLE:
+        return _document_cut(file, listed, options, settled=settled)
     if listed.name.endswith(".gz") and options.format != "parquet":
         return _gzip_cut(file, listed, settled=settled)
     if options.format == "parquet":
@@ -216,6 +219,14 @@ def _gzip_cut(file: BinaryIO, listed: ListedFile, *, settled: bool) -> Cut:
         return Cut(None, waits=True)
     size = listed.stat.size
     return Cut(_whole_piece(file, listed, (0, 1), 1, rows=max(1, size // GZIP_ROW_BYTES), size_bytes=size))
+
+
+def _document_cut(file: BinaryIO, listed: ListedFile, options: FileOptions, *, settled: bool) -> Cut:
+    """A file that is read as a whole is one slice; only time shows that it is complete."""
+    if not settled:
+        return Cut(None, waits=True)
+    rows = document_rows(file, options.format, is_gzip=listed.name.endswith(".gz"))
+    return Cut(_whole_piece(file, listed, (0, 1), 1, rows=rows, size_bytes=listed.stat.size))
 
 
 def _parquet_cut(

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Final, Literal, cast, get_args
 
 from watersmeet.catalog import Relation
+from watersmeet.formats.jsonpaths import PATH, ROW_PATH
+from watersmeet.formats.libraries import library
+from watersmeet.formats.xmlpayloads import ATTRIBUTES, ROW_TAGS
 from watersmeet.sources.options import Options, refuse
 
-Format = Literal["csv", "json", "parquet"]
+Format = Literal["csv", "json", "parquet", "xml", "avro"]
 Identity = Literal["inode", "content", "path"]
 
 _FORMATS: Final[dict[str, Format]] = {
@@ -20,7 +23,13 @@ _FORMATS: Final[dict[str, Format]] = {
     "jsonl": "json",
     "ndjson": "json",
     "parquet": "parquet",
+    "xml": "xml",
+    "avro": "avro",
 }
+#: Formats of which a file is read as a whole, once it no longer grows.
+WHOLE: Final[tuple[Format, ...]] = ("xml", "avro")
+#: Options of the readers of JSON and XML (`formats.jsonpaths`, `formats.xmlpayloads`).
+_READERS: Final = (ROW_PATH, ROW_TAGS, ATTRIBUTES)
 _MAGIC: Final = re.compile(r"[*?\[]")
 DEFAULT_SETTLE_MS: Final = 2000
 DEFAULT_MAX_RECORD_BYTES: Final = 16 << 20
@@ -36,7 +45,10 @@ class FileOptions:
     explicit: the source is one file of that name. null: CSV text that means NULL if not quoted.
     path_identity: by what a file is known when its name is new (`identity`).
     max_record_bytes: a longer record of text is set aside without being read; a quoted field that isn't closed within
-    so many bytes of its row's beginning never will be.
+    so many bytes of its row's beginning never will be. name_regex: what the names below `root` match as a whole, None
+    for `pattern`. sorted_by: how the first group of `name_regex` is read as a time, by which files are then in order
+    and no longer by the time at which they changed; empty: as text; None: they are not sorted so. null_for_bad: a field
+    that can't be read is NULL. reader: options of the format's reader.
     """
 
     root: str
@@ -53,6 +65,17 @@ class FileOptions:
     max_rows_per_epoch: int | None = None
     path_identity: Identity = "inode"
     max_record_bytes: int = DEFAULT_MAX_RECORD_BYTES
+    name_regex: str | None = None
+    sorted_by: str | None = None
+    null_for_bad: bool = False
+    reader: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def names(self) -> re.Pattern[str] | None:
+        """What names match that are meant; None for all."""
+        if self.name_regex is not None:
+            return re.compile(self.name_regex)
+        return glob_regex(self.pattern) if self.pattern else None
 
 
 def file_options(relation: Relation) -> FileOptions:
@@ -81,7 +104,14 @@ def file_options(relation: Relation) -> FileOptions:
     max_record = options.integer(
         "max_record_bytes", default=DEFAULT_MAX_RECORD_BYTES, minimum=1, maximum=_MOST_RECORD_BYTES
     )
+    name_regex, sorted_by = options.text("name_regex"), options.text("sorted_by")
+    _check_names(name_regex, sorted_by)
+    null_for_bad = options.flag("null_for_bad") or False
+    reader = {name: value for name in _READERS if (value := options.text(name)) is not None}
+    reader |= {PATH + name: value for name, value in options.under(PATH).items()}
     options.finish(relation.connector.get("connector", "file"))
+    if kind == "avro":
+        library("fastavro")
     assert settle_ms is not None
     assert max_record is not None
     return FileOptions(
@@ -99,7 +129,21 @@ def file_options(relation: Relation) -> FileOptions:
         max_rows,
         identity,
         max_record,
+        name_regex,
+        sorted_by,
+        null_for_bad,
+        tuple(sorted(reader.items())),
     )
+
+
+def _check_names(name_regex: str | None, sorted_by: str | None) -> None:
+    """CONNECTOR_OPTION for a regular expression that is none, or has no group for the time."""
+    try:
+        groups = 0 if name_regex is None else re.compile(name_regex).groups
+    except re.error as problem:
+        refuse(f'option name_regex can\'t be "{name_regex}"', detail=str(problem))
+    if sorted_by is not None and not groups:
+        refuse("option sorted_by needs a name_regex with a group, which is the time")
 
 
 def absolute_path(path: str) -> str:
@@ -140,12 +184,15 @@ def _format(options: Options, name: str | None) -> Format:
         said = encode
     if said is not None:
         if said.lower() not in _FORMATS:
-            refuse(f'format "{said}" is not supported by connector file', hint="It must be csv, json or parquet.")
+            refuse(
+                f'format "{said}" is not supported by connector file',
+                hint="It must be csv, json, parquet, xml or avro.",
+            )
         return _FORMATS[said.lower()]
     suffixes = Path((name or "").removesuffix(".gz")).suffix.lower().lstrip(".")
     if suffixes in _FORMATS:
         return _FORMATS[suffixes]
-    return refuse("connector file needs a format", hint="Write FORMAT PLAIN ENCODE CSV, JSON or PARQUET.")
+    return refuse("connector file needs a format", hint="Write FORMAT PLAIN ENCODE CSV, JSON, PARQUET, XML or AVRO.")
 
 
 def glob_regex(pattern: str) -> re.Pattern[str]:

@@ -15,12 +15,13 @@ from watersmeet.errors import error
 from watersmeet.slices import Aside, AsideSlice, FileSlice, RenamingSlice
 from watersmeet.sources.base import DeadLetterSink, SourceRows
 from watersmeet.sources.cutting import SLICE_BYTES, header_names, open_file, text_rows
-from watersmeet.sources.fileoptions import FileOptions
+from watersmeet.sources.documentrows import read_document
+from watersmeet.sources.fileoptions import WHOLE, FileOptions
 from watersmeet.sources.filestate import identity_key, print_at
 from watersmeet.sources.identity import key_of
 from watersmeet.sources.listing import FileStat, Listing
 from watersmeet.sources.parquetrows import ParquetReader
-from watersmeet.sources.rows import DamagedError, concat, nothing
+from watersmeet.sources.rows import DamagedError, FilePlace, concat, nothing
 from watersmeet.sources.specs import FileSpec
 from watersmeet.sources.textrows import LETTER_BYTES, TextReader
 from watersmeet.types import Field
@@ -120,9 +121,13 @@ def _read(
     if spec.options.format == "parquet":
         file.seek(0)
         return ParquetReader(spec.columns, spec.key, columns, name, dead_letters).read(file, piece)
+    place = FilePlace(spec.parts, name, piece.version.mtime_ns)
+    if spec.options.format in WHOLE:
+        file.seek(0)
+        return read_document(file, place, spec, columns, dead_letters)
     if name.endswith(".gz"):
-        return _read_gzip(file, name, spec, columns, dead_letters)
-    reader = TextReader(spec.options, spec.columns, spec.key, columns, piece.header, name, dead_letters)
+        return _read_gzip(file, place, spec, columns, dead_letters)
+    reader = TextReader(spec.options, spec.columns, spec.key, columns, piece.header, place, dead_letters)
     problem = reader.schema_problem()
     if problem is not None:
         dead_letters.add(name, None, problem, ",".join(piece.header or ()), max(1, piece.rows))
@@ -136,7 +141,7 @@ def _read(
 
 
 def _read_gzip(
-    file: BinaryIO, name: str, spec: FileSpec, columns: Sequence[Field], dead_letters: DeadLetterSink
+    file: BinaryIO, place: FilePlace, spec: FileSpec, columns: Sequence[Field], dead_letters: DeadLetterSink
 ) -> SourceRows:
     """A whole gzip file, in pieces. A file that breaks off is set aside as a whole: all of it is read first."""
     options = spec.options
@@ -170,10 +175,10 @@ def _read_gzip(
                     header = header_names(data[:first], options)
                     line += whole.count(b"\n", 0, first)
                     whole = whole[first:]
-                reader = TextReader(options, spec.columns, spec.key, columns, header, name, dead_letters)
+                reader = TextReader(options, spec.columns, spec.key, columns, header, place, dead_letters)
                 problem = reader.schema_problem()
                 if problem is not None:
-                    dead_letters.add(name, None, problem, ",".join(header or ()), 1)
+                    dead_letters.add(place.name, None, problem, ",".join(header or ()), 1)
                     return nothing(columns)
             if too_long:
                 rest, length = _skip_line(unpacked, len(data))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -29,7 +31,7 @@ _RETRY_US: Final = 2_000_000
 
 
 class FileSource:
-    """Files of a directory (or one file) as an append-only stream, in order of (time stamp, name).
+    """Files of a directory (or one file) as an append-only stream, in order of (time stamp, name) or of times in names.
 
     Laws: every byte of every file is given once, or counted in `status` and set aside with a reason. A file that
     is replaced under its name is not read again, nor one that only has a new name (`identity`). See `base.Source` for
@@ -40,8 +42,9 @@ class FileSource:
         self.relation_id = relation.id
         self.options = file_options(relation)
         self.seen = SeenFiles(self.options.path_identity)
-        self._columns = relation.columns
-        self._names = [column.name for column in relation.columns]
+        self._columns = tuple(c for c in relation.columns if c.name not in relation.message_parts)
+        self._parts = {c.name: p for c in relation.columns if (p := relation.message_parts.get(c.name)) is not None}
+        self._names = [column.name for column in self._columns]
         self._key = relation.primary_key
         self._listing = Listing(self.options)
         self._work: dict[str, FileStat] = {}
@@ -65,7 +68,7 @@ class FileSource:
         """Further names of files, with the names by which they are read."""
 
     def spec(self) -> FileSpec:
-        return FileSpec(self._columns, self._key, self.options)
+        return FileSpec(self._columns, self._key, self.options, self._parts)
 
     def poll(self, position: Any, budget_rows: int, budget_bytes: int, now_us: int, *, fresh: bool = False) -> Poll:
         self._check(position)
@@ -287,10 +290,22 @@ class FileSource:
     def _by_time(self) -> list[str]:
         """The files with work, oldest first."""
         if self._order is None:
-            self._order = sorted(self._work, key=lambda name: (self._work[name].mtime_ns, name))
+            self._order = sorted(self._work, key=self._rank)
         elif len(self._order) > 2 * len(self._work):
             self._order = [name for name in self._order if name in self._work]
         return [name for name in self._order if name in self._work]
+
+    def _rank(self, name: str) -> tuple[float, str, str]:
+        """By what files are in order: the time in their names, or the one at which they changed."""
+        regex, form = self.options.names, self.options.sorted_by
+        if form is None or regex is None:
+            return self._work[name].mtime_ns, "", name
+        found = regex.fullmatch(name)
+        text = (found[1] if found else None) or ""
+        if form:
+            with suppress(ValueError):  # behind all whose time can be read
+                return datetime.strptime(text, form).replace(tzinfo=UTC).timestamp(), "", name
+        return (float("inf") if form else 0.0), text, name
 
     def _is_ready(self, name: str, now_us: int) -> bool:
         blocked = self._blocked.get(name)

@@ -16,6 +16,7 @@ from watersmeet.errors import did_you_mean, error
 from watersmeet.formats.jsonpaths import PATH, ROW_PATH, JsonPathReader
 from watersmeet.formats.jsonpayloads import message_rules
 from watersmeet.formats.xmlpayloads import ATTRIBUTES, ROW_TAGS, XmlReader
+from watersmeet.sources.javatimes import date_format
 from watersmeet.sources.kafka.externalstreams import WRITTEN, properties_file
 from watersmeet.sources.kafka.options import begins_at
 from watersmeet.sources.options import refuse
@@ -53,7 +54,18 @@ PROVENANCE: Final = {
     "SQLSTREAM_PROV_KAFKA_OFFSET": "offset",
     "SQLSTREAM_PROV_KAFKA_TOPIC": "topic",
 }
-FILE_PROVENANCE: Final = "SQLSTREAM_PROV_FILE_SOURCE_FILE"
+#: Columns that show where in which file a row comes from.
+FILE_PROVENANCE: Final = {
+    "SQLSTREAM_PROV_FILE_SOURCE_FILE": "name",
+    "SQLSTREAM_PROV_FILE_LINE_NUMBER": "line",
+    "SQLSTREAM_PROV_FILE_MODIFIED_TIME": "modified",
+}
+#: The types that they may have, by the part.
+FILE_PART_TYPES: Final = {
+    "name": ("varchar",),
+    "line": ("bigint", "integer"),
+    "modified": ("timestamp", "timestamptz"),
+}
 
 _ENCODINGS: Final[dict[str, Encoding]] = {"JSON": "json", "CSV": "csv", "AVRO": "avro", "XML": "xml"}
 #: Options that only say how fast the product reads or writes.
@@ -66,7 +78,7 @@ _TUNING: Final = (
     "PUMP.NAME",
     "FORMATTER_CHARSET",
 )
-_LACKING: Final = ("OPTIONS_QUERY", "INDEX_TOPIC_NAME", "CLIENT_ID_QUERY", "REPEAT", "STATIC_FILES")
+_LACKING: Final = ("OPTIONS_QUERY", "INDEX_TOPIC_NAME", "CLIENT_ID_QUERY", "REPEAT")
 #: Properties of Java clients that mean nothing to others.
 _JAVA: Final = (
     "key.deserializer",
@@ -149,7 +161,7 @@ def foreign_options(kind: str, options: Mapping[str, str], columns: Sequence[str
     columns: the names of those that messages or records have. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED.
     """
     given = _Given(options)
-    return _topic(given, columns) if kind == "KAFKA10" else _files(given)
+    return _topic(given, columns) if kind == "KAFKA10" else _files(given, columns)
 
 
 def _topic(given: _Given, columns: Sequence[str]) -> Foreign:
@@ -220,10 +232,7 @@ def _form(given: _Given, columns: Sequence[str]) -> tuple[MessageFormat, dict[st
         options = _csv_options(given)
     elif name == "AVRO":
         options = _avro_options(given)
-        members, deeper = _members(given.paths(columns, "PATH"))
-        if deeper:
-            column, path = next(iter(deeper.items()))
-            raise error("FEATURE_NOT_SUPPORTED", f'the path "{path}" of column "{column}" of AVRO is not supported')
+        members = _avro_members(given, columns)
     else:
         options = _xml_options(given, columns)
     many_rows = name in ("CSV", "JSON")
@@ -271,6 +280,13 @@ def _avro_options(given: _Given) -> dict[str, str]:
     return {n: v for n, v in known.items() if v}
 
 
+def _avro_members(given: _Given, columns: Sequence[str]) -> dict[str, str]:
+    members, deeper = _members(given.paths(columns, "PATH"))
+    for column, path in deeper.items():
+        raise error("FEATURE_NOT_SUPPORTED", f'the path "{path}" of column "{column}" of AVRO is not supported')
+    return members
+
+
 def _xml_options(given: _Given, columns: Sequence[str]) -> dict[str, str]:
     """Options of `formats.xmlpayloads` and of its writer."""
     _encoded(given)
@@ -289,47 +305,62 @@ def _encoded(given: _Given) -> None:
         raise error("FEATURE_NOT_SUPPORTED", f"CHARACTER_ENCODING {charset} is not supported", hint="It is UTF-8 here.")
 
 
-def _files(given: _Given) -> Foreign:
+def _files(given: _Given, columns: Sequence[str]) -> Foreign:
     directory = given.take("DIRECTORY")
     if not directory:
         refuse('a foreign stream of files needs the option "DIRECTORY"', hint="Write \"DIRECTORY\" '…'.")
     if (formatter := given.take("FORMATTER")) is not None:
         raise error("FEATURE_NOT_SUPPORTED", f"FORMATTER {formatter} of files is not supported")
     name = (given.take("PARSER") or "").upper()
-    if name not in ("CSV", "JSON"):
-        raise error("FEATURE_NOT_SUPPORTED", f"PARSER {name} of files is not supported", hint="It is CSV or JSON here.")
-    connector = {"connector": "file", "path": directory or "", "format": name.lower()}
-    if (pattern := given.take("FILENAME_PATTERN")) is not None:
-        connector["match_pattern"] = _glob(pattern)
-    _encoded(given)
-    given.take("ROW_SEPARATOR")
+    if name not in _ENCODINGS:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f"PARSER {name} of files is not supported",
+            hint=f"It is one of {', '.join(_ENCODINGS)}.",
+        )
+    connector = {"connector": "file", "path": directory or "", "format": name.lower(), "null_for_bad": "true"}
+    members: dict[str, str] = {}
     if name == "CSV":
+        _encoded(given)
+        given.take("ROW_SEPARATOR")
         connector["delimiter"] = given.take("SEPARATOR") or ","
         connector["quote"] = given.take("QUOTE_CHARACTER") or '"'
         connector["header"] = "true" if given.flag("SKIP_HEADER") else "false"
-    elif given.take("ROW_PATH") not in (None, "$"):
-        raise error("FEATURE_NOT_SUPPORTED", "a ROW_PATH of files is not supported", hint="It is $ here.")
+    elif name == "JSON":
+        _encoded(given)
+        members, options = _json_paths(given, columns)
+        connector |= options
+    elif name == "XML":
+        connector |= _xml_options(given, columns)
+    else:
+        _avro_options(given)  # a file has its schema
+        members = _avro_members(given, columns)
+    connector |= _which_files(given)
     given.finish()
-    return Foreign(connector, None)
+    return Foreign(connector, None, members)
 
 
-def _glob(pattern: str) -> str:
-    """The glob of a regular expression of names. FEATURE_NOT_SUPPORTED for one that has no glob."""
-    out, i = "", 0
-    while i < len(pattern):
-        rest = pattern[i:]
-        if rest.startswith((".*", ".+")):
-            out, i = out + ("*" if rest[1] == "*" else "?*"), i + 2
-        elif rest[0] == "\\" and len(rest) > 1 and not rest[1].isalnum():
-            out, i = out + rest[1], i + 2
-        elif rest[0] == ".":
-            out, i = out + "?", i + 1
-        elif rest[0].isalnum() or rest[0] in "_-":
-            out, i = out + rest[0], i + 1
-        else:
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                f'FILENAME_PATTERN "{pattern}" is not supported',
-                hint="Letters, digits, \\., . and .* are.",
+def _which_files(given: _Given) -> dict[str, str]:
+    """Options of the file connector: which files are read, and in which order."""
+    found = {}
+    pattern, form = given.take("FILENAME_PATTERN"), given.take("FILENAME_DATE_FORMAT")
+    if pattern is not None:
+        found["name_regex"] = pattern
+    if given.flag("SORT_BY_TIMESTAMP_IN_FILENAME"):
+        if pattern is None or not _groups(pattern):
+            refuse(
+                "SORT_BY_TIMESTAMP_IN_FILENAME needs a FILENAME_PATTERN with a group, which is the time",
+                hint="Write \"FILENAME_PATTERN\" 'orders-(\\d+)\\.csv'.",
             )
-    return out
+        found["sorted_by"] = "" if form is None else date_format(form, "FILENAME_DATE_FORMAT")
+    if given.flag("STATIC_FILES"):
+        found["settle_ms"] = "0"  # they don't grow
+    return found
+
+
+def _groups(pattern: str) -> int:
+    """How many groups a regular expression has; 0 for what is none, as the connector will say."""
+    try:
+        return re.compile(pattern).groups
+    except re.error:
+        return 0

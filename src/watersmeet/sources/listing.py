@@ -8,7 +8,7 @@ import time
 from stat import S_ISREG
 from typing import Final, NamedTuple
 
-from watersmeet.sources.fileoptions import FileOptions, glob_regex
+from watersmeet.sources.fileoptions import FileOptions
 
 MIN_INTERVAL_US: Final = 200_000
 COST_FACTOR: Final = 20
@@ -39,7 +39,7 @@ class Listing:
 
     def __init__(self, options: FileOptions) -> None:
         self._options = options
-        self._pattern: re.Pattern[str] | None = glob_regex(options.pattern) if options.pattern else None
+        self._pattern: re.Pattern[str] | None = options.names
         self.files: dict[str, FileStat] = {}
         self.problem: str | None = None
         self.not_read: dict[str, str] = {}

@@ -16,6 +16,28 @@ from watersmeet.types import Field
 Rows = npt.NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class FilePlace:
+    """Where rows are: columns may show it. parts: as in `FileSpec`. name: of the file."""
+
+    parts: Mapping[str, str]
+    name: str
+    mtime_ns: int
+
+    def columns(self, requested: Sequence[Field], lines: Callable[[], Rows], count: int) -> dict[str, pa.Array]:
+        """Those of the requested columns that show a place. lines: the number of the first line of each row."""
+        return {f.name: self._column(f, lines, count) for f in requested if f.name in self.parts}
+
+    def _column(self, column: Field, lines: Callable[[], Rows], count: int) -> pa.Array:
+        part = self.parts[column.name]
+        if part == "line":
+            return pa.array(lines(), pa.int64()).cast(column.type.arrow)
+        if part == "name":
+            return pa.repeat(pa.scalar(self.name, column.type.arrow), count)
+        moment = pa.scalar(self.mtime_ns // 1_000_000 * 1000, pa.timestamp("us")).cast(column.type.arrow)
+        return pa.repeat(moment, count)
+
+
 class DamagedError(Exception):
     """A file can't be decoded: the slice is set aside as a whole. The message says why."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from watersmeet.catalog import MessageFormat
@@ -23,12 +23,15 @@ class SourceSpec:
 
 @dataclass(frozen=True)
 class FileSpec(SourceSpec):
-    """Of files. columns: all that were declared. key: the names of those of the primary key."""
+    """Of files. columns: all that the files have. key: the names of those of the primary key. parts: by further column,
+    what it shows of the place of a row: `name` and `modified` (the time at which it changed) of its file, and `line`.
+    """
 
     kind: ClassVar[str] = "file"
     columns: Schema
     key: tuple[str, ...]
     options: FileOptions
+    parts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

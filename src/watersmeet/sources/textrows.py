@@ -16,12 +16,15 @@ from watersmeet.errors import Error
 from watersmeet.formats.convert import convert, json_objects
 from watersmeet.formats.csvscan import RowIndex
 from watersmeet.formats.csvtable import csv_table
+from watersmeet.formats.jsonpaths import JsonPathReader
+from watersmeet.formats.jsonpayloads import message_rules
+from watersmeet.formats.payloads import moved
 from watersmeet.formats.scalars import Converted
 from watersmeet.sources.base import DeadLetterSink, SourceRows
 from watersmeet.sources.cutting import text_rows
 from watersmeet.sources.dead_letters import MAX_TEXT
 from watersmeet.sources.fileoptions import FileOptions
-from watersmeet.sources.rows import Problems, Rows, concat, gather, match_names, not_null_names
+from watersmeet.sources.rows import FilePlace, Problems, Rows, concat, gather, match_names, not_null_names
 from watersmeet.types import Field
 
 _JSON_SPACE: Final = b" \t\r\n"
@@ -34,7 +37,7 @@ class TextReader:
     """How the text of a source's files becomes rows.
 
     fields: all declared columns; each is converted, so that which rows are set aside doesn't depend on
-    `requested`. header: the file's own column names, or None. file: its name for dead letters.
+    `requested`. header: the file's own column names, or None. place: of the file.
     """
 
     options: FileOptions
@@ -42,7 +45,7 @@ class TextReader:
     key: Sequence[str]
     requested: Sequence[Field]
     header: Sequence[str] | None
-    file: str
+    place: FilePlace
     dead_letters: DeadLetterSink
 
     def schema_problem(self) -> str | None:
@@ -66,16 +69,23 @@ class TextReader:
             problems = Problems({0: f"unexpected: {type(cause).__name__}: {str(cause)[:MAX_TEXT]}"})
             found = gather(self.requested, {}, None, np.zeros(0, np.int64), self._missing)
         if problems.reasons:
-            problems.write(self.dead_letters, self.file, text.line, text.text)
+            problems.write(self.dead_letters, self.place.name, text.line, text.text)
         return found, text.count
 
     def _decode(self, text: _Text, problems: Problems, first_ordinal: int) -> SourceRows:
         rows, columns = self._csv(text, problems) if self.options.format == "csv" else self._json(text, problems)
         fields = self._present
+        if self.options.null_for_bad:
+            columns = [Converted(c.column) for c in columns]
         wrong = problems.add_columns(fields, columns, not_null_names(self.fields, self.key), rows)
         done = {f.name: c.column for f, c in zip(fields, columns, strict=True)}
+        done |= self.place.columns(self.requested, lambda: text.line_numbers(rows), len(rows))
         keep = ~wrong if wrong.any() else None
-        return gather(self.requested, done, keep, rows + first_ordinal, self._missing)
+        ordinals = rows
+        if self.options.reader:  # a line may have several rows
+            ordinals = np.arange(len(rows), dtype=np.int64)
+            text.count = max(text.count, len(rows))
+        return gather(self.requested, done, keep, ordinals + first_ordinal, self._missing)
 
     def _halves(self, text: _Text, first_ordinal: int) -> SourceRows:
         """The rows, read half by half."""
@@ -88,7 +98,7 @@ class TextReader:
 
     def set_aside_long(self, beginning: bytes, size: int, line: int) -> None:
         """Sets aside a record that is too long to be read."""
-        self.dead_letters.add(self.file, line, _too_long(size, self.options), _readable(beginning))
+        self.dead_letters.add(self.place.name, line, _too_long(size, self.options), _readable(beginning))
 
     @cached_property
     def _places(self) -> tuple[dict[str, int], str | None]:
@@ -136,12 +146,24 @@ class TextReader:
 
     def _json(self, text: _Text, problems: Problems) -> tuple[Rows, list[Converted]]:
         lines = text.lines(problems)
+        if self.options.reader:
+            return self._by_paths(text, lines, problems)
         names, types = [f.name for f in self.fields], [f.type for f in self.fields]
         columns, wrong = json_objects(lines, names, types)
         for row in np.nonzero(wrong)[0].tolist():
             if text.bytes_of(row).strip(_JSON_SPACE):
                 problems.add(row, "json: not a JSON object")
         return np.nonzero(~wrong)[0], columns
+
+    def _by_paths(self, text: _Text, lines: pa.StringArray, problems: Problems) -> tuple[Rows, list[Converted]]:
+        """As `_json`, where rows and columns are at paths: a line may have several rows."""
+        there = np.flatnonzero([bool(text.bytes_of(row).strip(_JSON_SPACE)) for row in range(len(lines))])
+        there = there[lines.is_valid().to_numpy(zero_copy_only=False)[there]]
+        reader = JsonPathReader(self.fields, message_rules({}), dict(self.options.reader))
+        found = moved(reader.read(lines.take(pa.array(there)).cast(pa.binary())), there)
+        for row, reason in found.reasons.items():
+            problems.add(row, reason)
+        return found.places, list(found.columns)
 
 
 class _Text:
@@ -203,7 +225,11 @@ class _Text:
 
     def line(self, row: int) -> int:
         """The number of the row's first line in the file."""
-        return self._first_line + int(np.searchsorted(self._newlines, self.index.starts[row]))
+        return int(self.line_numbers(np.array([row]))[0])
+
+    def line_numbers(self, rows: Rows) -> Rows:
+        """As `line`, of several rows."""
+        return self._first_line + np.searchsorted(self._newlines, self.index.starts[rows])
 
     def well_formed(self, problems: Problems) -> tuple[bytes, Rows | None]:
         """(the rows that are well-formed UTF-8 CSV, their numbers or None if it's all of them)."""

@@ -1,8 +1,12 @@
 """SQLstream's servers and foreign streams, over topics of Kafka and files."""
 
+import datetime as dt
+import gzip
 import json
+import os
 import time
 
+import fastavro
 import pytest
 from confluent_kafka import Consumer, Producer
 
@@ -12,6 +16,8 @@ from watersmeet.errors import Error
 OF_JSON = (
     "CREATE FOREIGN STREAM s (a INTEGER) SERVER KAFKA10_SERVER OPTIONS (TOPIC 't', SEED_BROKERS 'h:1', PARSER 'JSON', "
 )
+OF_FILES = "CREATE FOREIGN STREAM s "
+OF_CSV = OF_FILES + "(a INTEGER) SERVER FILE_SERVER OPTIONS (DIRECTORY '/', PARSER 'CSV', "
 
 
 @pytest.fixture
@@ -207,6 +213,89 @@ def test_files_are_read(tmp_path, session):
     assert rows(session, 'SELECT "id", "name" FROM "v"') == [(1, "x"), (2, "y")]
 
 
+def of_files(folder, columns='"id" BIGINT, "name" VARCHAR(20)', **more):
+    given = {"DIRECTORY": folder, "STATIC_FILES": "true", **more}
+    return f'CREATE FOREIGN STREAM "s" ({columns}) SERVER FILE_SERVER OPTIONS ({options(**given)})'
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "in").mkdir()
+    return tmp_path / "in"
+
+
+PLACE = "SQLSTREAM_PROV_FILE_SOURCE_FILE VARCHAR(99), SQLSTREAM_PROV_FILE_LINE_NUMBER BIGINT"
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_rows_know_their_files_and_lines(folder, session, suffix):
+    write = gzip.open if suffix else open
+    with write(folder / f"a.csv{suffix}", "wt") as file:
+        file.write('id,name\n1,"x\ny"\n\n2,z\nno\n3,w\n')
+    columns = f'"id" BIGINT, {PLACE}, "name" VARCHAR(9), SQLSTREAM_PROV_FILE_MODIFIED_TIME TIMESTAMP'
+    os.utime(folder / f"a.csv{suffix}", ns=(0, 1_700_000_000_123_456_789))
+    run(
+        session,
+        of_files(folder, columns, PARSER="CSV", SKIP_HEADER="true"),
+        view("v", 'SELECT STREAM * FROM "s"'),
+    )
+    names = "SQLSTREAM_PROV_FILE_SOURCE_FILE, SQLSTREAM_PROV_FILE_LINE_NUMBER, SQLSTREAM_PROV_FILE_MODIFIED_TIME"
+    when = dt.datetime(2023, 11, 14, 22, 13, 20, 123000)
+    name = f"a.csv{suffix}"
+    found = rows(session, f'SELECT "id", "name", {names} FROM "v"')
+    assert found == [(1, "x\ny", name, 2, when), (2, "z", name, 5, when), (3, "w", name, 7, when)]
+
+
+def test_json_files_have_rows_and_columns_at_paths(folder, session):
+    (folder / "a.json").write_text(
+        '{"sent": [{"id": 1, "of": {"who": "a"}}, {"id": "x", "deep": [{"name": "n"}]}]}\n\n'
+        '{"sent": 5}\n{"sent": {"id": 3}}\n'
+    )
+    given = {"ROW_PATH": "$.sent[*]", "PARSER": "JSON", "who_PATH": "$.of.who"}
+    columns = f'"id" BIGINT, "who" VARCHAR(9), "name" VARCHAR(9), {PLACE}'
+    run(session, of_files(folder, columns, **given), view("v", 'SELECT STREAM * FROM "s"'))
+    found = rows(session, 'SELECT "id", "who", "name", SQLSTREAM_PROV_FILE_LINE_NUMBER FROM "v"')
+    assert found == [(1, "a", None, 1), (None, None, "n", 1)]
+
+
+def test_xml_files(folder, session):
+    (folder / "a.xml").write_text("<o><r id='1'><name>x</name></r><r id='2'/></o>")
+    with gzip.open(folder / "b.xml.gz", "wt") as file:
+        file.write("<o><r id='3'/></o>")
+    (folder / "c.xml").write_text("<o><r id='4'>")
+    given = {"PARSER": "XML", "PARSER_XML_ROW_TAGS": "/o/r", "PARSER_XML_USE_ATTRIBUTES": "true"}
+    columns = f'"id" BIGINT, "name" VARCHAR(9), {PLACE}'
+    run(session, of_files(folder, columns, **given), view("v", 'SELECT STREAM * FROM "s"'))
+    found = rows(session, 'SELECT "id", "name", SQLSTREAM_PROV_FILE_SOURCE_FILE FROM "v"')
+    assert found == [(1, "x", "a.xml"), (2, None, "a.xml"), (3, None, "b.xml.gz")]
+    ((file, reason),) = run(session, "SELECT file, reason FROM watersmeet.dead_letters").fetchall()
+    assert (file, reason.split(":")[0]) == ("c.xml", "damaged")
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate"])
+@pytest.mark.parametrize("kind", ["long", {"type": "map", "values": "long"}])  # Polars reads no maps
+def test_avro_files(folder, session, codec, kind):
+    fields = [
+        {"name": "number", "type": "long"},
+        {"name": "name", "type": ["null", "string"]},
+        {"name": "more", "type": kind},
+    ]
+    schema = {"type": "record", "name": "r", "fields": fields}
+    more = 1 if kind == "long" else {"k": 1}
+    records = [{"number": n, "name": "x" if n % 2 else None, "more": more} for n in range(5000)]
+    with (folder / "a.avro").open("wb") as file:
+        fastavro.writer(file, schema, records, codec=codec, sync_interval=1000)
+    (folder / "b.avro").write_bytes(b"Obj\x01 and no more")
+    run(
+        session,
+        of_files(folder, PARSER="AVRO", id_PATH="$.number"),
+        view("v", 'SELECT STREAM "id", "name" FROM "s"'),
+    )
+    assert rows(session, 'SELECT COUNT(*), SUM("id"), COUNT("name") FROM "v"') == [(5000, 12497500, 2500)]
+    ((file, reason),) = run(session, "SELECT file, reason FROM watersmeet.dead_letters").fetchall()
+    assert (file, reason.split(":")[0]) == ("b.avro", "damaged")
+
+
 @pytest.mark.parametrize(
     ("statement", "condition", "words"),
     [
@@ -241,6 +330,33 @@ def test_files_are_read(tmp_path, session):
             OF_JSON + "OPTIONS_QUERY 'SELECT 1')",
             "FEATURE_NOT_SUPPORTED",
             "OPTIONS_QUERY",
+        ),
+        (
+            OF_FILES + "(a INTEGER) SERVER FILE_SERVER OPTIONS (DIRECTORY '/', PARSER 'TEXT')",
+            "FEATURE_NOT_SUPPORTED",
+            "TEXT",
+        ),
+        (OF_CSV + "REPEAT 'FOREVER')", "FEATURE_NOT_SUPPORTED", "REPEAT"),
+        (OF_CSV + "FILENAME_PATTERN '(')", "CONNECTOR_OPTION", "name_regex"),
+        (
+            OF_CSV + "FILENAME_PATTERN '.*', SORT_BY_TIMESTAMP_IN_FILENAME 'true')",
+            "CONNECTOR_OPTION",
+            "SORT_BY_TIMESTAMP",
+        ),
+        (
+            OF_CSV + "FILENAME_PATTERN '(.*)', SORT_BY_TIMESTAMP_IN_FILENAME 'true', FILENAME_DATE_FORMAT 'yyyy-QQ')",
+            "CONNECTOR_OPTION",
+            "yyyy-QQ",
+        ),
+        (
+            OF_CSV.replace("a INTEGER", "SQLSTREAM_PROV_FILE_LINE_NUMBER VARCHAR(9)") + "REPEAT '0')",
+            "DATATYPE_MISMATCH",
+            "LINE",
+        ),
+        (
+            OF_CSV.replace("a INTEGER", "SQLSTREAM_PROV_FILE_LINE BIGINT") + "REPEAT '0')",
+            "UNDEFINED_COLUMN",
+            "FILE_LINE",
         ),
         ("CREATE FOREIGN TABLE t (a INTEGER) SERVER s", "FEATURE_NOT_SUPPORTED", "FOREIGN TABLE"),
     ],

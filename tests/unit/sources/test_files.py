@@ -30,6 +30,14 @@ def test_files_come_in_order_of_time_then_name(tmp_path: Path) -> None:
     assert [a for a, _ in Driver(file_source(tmp_path)).all()] == [1, 2, 3]
 
 
+@pytest.mark.parametrize(("form", "expected"), [("", [2, 1, 3]), ("%d%m%Y", [3, 2, 1])])
+def test_files_come_in_the_order_of_the_times_in_their_names(tmp_path: Path, form: str, expected: list[int]) -> None:
+    for number, name in enumerate(["x-02012024.csv", "x-01012024.csv", "x-31122023.csv", "y-01012020.csv"], 1):
+        put(tmp_path / name, f"a,b\n{number},x\n", T0 - (30 - number) * S)
+    source = file_source(tmp_path, name_regex=r"x-(\d{8})\.csv", sorted_by=form)
+    assert [a for a, _ in Driver(source).all()] == expected
+
+
 def test_nothing_is_given_twice_and_new_files_are_found(tmp_path: Path) -> None:
     driver = Driver(file_source(tmp_path))
     assert driver.all() == []
@@ -374,7 +382,7 @@ def test_an_idle_source_seldom_looks_and_then_only_at_recent_files(
     [
         ({}, "needs the option path"),
         ({"path": "/does/not/exist", "format": "csv"}, "does not exist"),
-        ({"path": ".", "format": "avro"}, 'format "avro" is not supported'),
+        ({"path": ".", "format": "orc"}, 'format "orc" is not supported'),
         ({"path": "."}, "needs a format"),
         ({"path": ".", "format": "csv", "delimitr": ";"}, 'no option "delimitr"'),
         ({"path": ".", "format": "csv", "delimiter": ";;"}, "can't be"),

@@ -17,6 +17,7 @@ from watersmeet.session.access.eventtimes import event_time
 from watersmeet.session.access.result import Result
 from watersmeet.sources.connectors import check_connector
 from watersmeet.sources.foreignstreams import (
+    FILE_PART_TYPES,
     FILE_PROVENANCE,
     KINDS,
     LACKING_KINDS,
@@ -58,13 +59,10 @@ def create_foreign_stream(session: Session, statement: CreateForeignStream) -> R
         return Result("CREATE FOREIGN STREAM")
     check_columns(statement.columns, statement)
     kind, inherited, depends_on = _server(session, statement)
-    parts = {c.name: PROVENANCE[c.name] for c in statement.columns if c.name in PROVENANCE}
-    if kind == "FILE":
-        parts = {}
-        if FILE_PROVENANCE in [c.name for c in statement.columns]:
-            raise error_at(
-                statement, statement.name_span, "FEATURE_NOT_SUPPORTED", f"column {FILE_PROVENANCE} is not supported"
-            )
+    provenance = FILE_PROVENANCE if kind == "FILE" else PROVENANCE
+    parts = {c.name: provenance[c.name] for c in statement.columns if c.name in provenance}
+    for column in statement.columns if kind == "FILE" else ():
+        _check_file_part(statement, column, parts.get(column.name))
     values = [c.name for c in statement.columns if c.name not in parts]
     options = {**inherited, **statement.options}
     with located(statement, statement.name_span, statement.places):
@@ -72,6 +70,21 @@ def create_foreign_stream(session: Session, statement: CreateForeignStream) -> R
         relation = _stream(session, statement, meant, parts, depends_on)
     add(session, relation)
     return Result("CREATE FOREIGN STREAM")
+
+
+def _check_file_part(statement: CreateForeignStream, column: Field, part: str | None) -> None:
+    """DATATYPE_MISMATCH, UNDEFINED_COLUMN for a column that shows where a row of a file comes from."""
+    if part is not None and column.type.name not in FILE_PART_TYPES[part]:
+        types = " or ".join(FILE_PART_TYPES[part])
+        raise error_at(statement, statement.name_span, "DATATYPE_MISMATCH", f"column {column.name} can only be {types}")
+    if part is None and column.name.startswith("SQLSTREAM_PROV_"):
+        raise error_at(
+            statement,
+            statement.name_span,
+            "UNDEFINED_COLUMN",
+            f"files have no column {column.name}",
+            hint=did_you_mean(column.name, FILE_PROVENANCE) or f"They have {', '.join(FILE_PROVENANCE)}.",
+        )
 
 
 def _stream(
