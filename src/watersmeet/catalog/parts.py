@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
+from watersmeet.types import Schema
 from watersmeet.units import DAY_US
 
 #: append: every row is its own event; changelog: one with `_tp_delta` = -1 takes an equal one back. The others keep the
@@ -68,6 +69,17 @@ class EventTime:
     def renamed(self, names: Mapping[str, str]) -> EventTime:
         """The same, of columns that are called so now."""
         return replace(self, column=names[self.column])
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedColumn:
+    """`column type AS (expression)`: its value follows from other columns of the row.
+
+    sql: the expression as DuckDB SQL in which `c<i>` is column i of `reads`.
+    """
+
+    sql: str
+    reads: Schema
 
 
 #: What one message of a topic says, and in which form a sink delivers changes. plain: a row that is added. upsert: the

@@ -19,6 +19,7 @@ from watersmeet.catalog.parts import (
     Dictionary,
     EventTime,
     External,
+    GeneratedColumn,
     Known,
     MessageFormat,
     StreamMode,
@@ -136,6 +137,11 @@ class Relation:
         return {}
 
     @property
+    def generated(self) -> dict[str, GeneratedColumn]:
+        """By column, how its value follows from others of the row."""
+        return {}
+
+    @property
     def ranges(self) -> dict[str, tuple[int, int]]:
         """The least and the greatest number that a column takes, where its type takes more (unsigned numbers)."""
         return {}
@@ -229,6 +235,7 @@ class Relation:
     def written(self) -> Schema:
         """The columns whose values a row without column list has: not those that are filled by themselves."""
         own = _METADATA if self.topic is not None else ()
+        own = (*own, *self.generated)
         return tuple(c for c in self.columns if self.defaults.get(c.name) != ARRIVAL and c.name not in own)
 
     @property

@@ -11,6 +11,7 @@ from watersmeet.catalog.parts import (
     Dictionary,
     EventTime,
     External,
+    GeneratedColumn,
     MessageFormat,
     StreamMode,
     Topic,
@@ -37,6 +38,7 @@ class Input(Relation):
     message_parts: dict[str, str] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
     event_time: EventTime | None = field(default=None, kw_only=True, metadata=NAMES_COLUMNS)
     defaults: dict[str, str] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
+    generated: dict[str, GeneratedColumn] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
     digits: dict[str, int] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)
     fills: dict[str, str] = field(default_factory=dict, kw_only=True, metadata=NAMES_COLUMNS)

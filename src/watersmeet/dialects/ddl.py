@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Literal
 
+from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokens import Token
 
@@ -68,8 +69,12 @@ _LACKING: Final = (
 class Definition:
     """What is read of a CREATE TABLE or CREATE SOURCE, clause by clause."""
 
-    def __init__(self, cursor: Cursor, dialect: Dialect, read_type: TypeReader = read_type) -> None:
+    def __init__(
+        self, cursor: Cursor, dialect: Dialect, read_type: TypeReader = read_type, *, has_values: bool = True
+    ) -> None:
+        """has_values: whether columns may say what is in them, by DEFAULT or AS."""
         self.cursor = cursor
+        self.has_values = has_values
         self.dialect = dialect
         self.read_type = read_type
         self.columns: list[Field] = []
@@ -78,6 +83,8 @@ class Definition:
         self.primary_key: tuple[str, ...] = ()
         self.watermarks: list[Watermark] = []
         self.arrivals: list[str] = []
+        self.generated: dict[str, exp.Expression] = {}
+        self.declared: dict[str, exp.Expression] = {}
         self.options: dict[str, str] = {}
         self.included: list[Included] = []
         self.encoded: Encoded | None = None
@@ -153,17 +160,33 @@ class Definition:
                         hint="It must be a timestamp with time zone, or a timestamp.",
                     )
                 self.arrivals.append(name.name)
-            elif cursor.at("DEFAULT") or cursor.at("AS") or cursor.at("GENERATED"):
+            elif not self.has_values and (cursor.at("DEFAULT") or cursor.at("AS")):
                 what = "DEFAULT" if cursor.at("DEFAULT") else "a generated column"
                 cursor.until(",", ")")
                 self.refuse(what, span_of(cursor.tokens[start : cursor.index]))
+            elif cursor.take("AS"):
+                self.generated[name.name] = self._read_value(cursor.until(",", ")"))
+            elif cursor.take("DEFAULT"):
+                first = cursor.index
+                cursor.index += 1  # which may be NULL
+                cursor.until(",", ")", "NOT", "NULL", "PRIMARY")
+                self.declared[name.name] = self._read_value(cursor.tokens[first : cursor.index])
+            elif cursor.at("GENERATED"):
+                cursor.until(",", ")")
+                place = span_of(cursor.tokens[start : cursor.index])
+                self.refuse("GENERATED … AS", place, f"Write {name.name} {kind.sql} AS (expression).")
             elif any(cursor.at(word) for word in ("UNIQUE", "CHECK", "REFERENCES", "CONSTRAINT", "COLLATE")):
                 word = cursor.tokens[start].text.upper()
                 cursor.until(",", ")")
                 self.refuse(f"{word} on a column", span_of(cursor.tokens[start : cursor.index]))
             elif not cursor.take("NULL"):
                 raise cursor.error()
+        if name.name in self.generated and not nullable:
+            self.refuse("NOT NULL on a generated column", name.span)
         self.columns.append(Field(name.name, kind, nullable))
+
+    def _read_value(self, tokens: Sequence[Token]) -> exp.Expression:
+        return read_expression(self.cursor.originals(tokens), self.cursor.text, self.dialect)
 
     def _set_key(self, names: tuple[str, ...], span: Span) -> None:
         if self.primary_key:
@@ -189,6 +212,15 @@ class Definition:
                 sql=self.cursor.text,
                 span=self.key_span,
             )
+        for key in self.primary_key:
+            if key in self.generated:
+                raise error(
+                    "FEATURE_NOT_SUPPORTED",
+                    "Generated columns should not be part of the primary key. "
+                    f'Here column "{key}" is defined as part of the primary key.',
+                    sql=self.cursor.text,
+                    span=self.key_span,
+                )
         self.columns = [Field(c.name, c.type, c.nullable and c.name not in self.primary_key) for c in self.columns]
         for mark in self.watermarks:
             if mark.column not in names and not self.takes_columns:
@@ -349,6 +381,8 @@ def _relation(name: Name, definition: Definition, *, if_not_exists: bool) -> dic
         "if_not_exists": if_not_exists,
         "watermarks": tuple(definition.watermarks),
         "arrivals": tuple(definition.arrivals),
+        "generated": definition.generated,
+        "declared": definition.declared,
         "takes_columns": definition.takes_columns,
         "format": definition.format,
         "message_parts": definition.message_parts,

@@ -101,7 +101,8 @@ class CreateRelation(Create):
     columns: declared columns; a column is not nullable if NOT NULL or part of the primary key.
     options: WITH options (lower-case names) and those of FORMAT … ENCODE, where `format` is the
     encoding (json, csv, parquet). No columns: to be read from the connector's data. arrivals: columns that are
-    `AS PROCTIME()`. takes_columns: those of the schema come before them. format, message_parts: of a connector of
+    `AS PROCTIME()`. generated: by column, what other columns `AS expression` gives. declared: by column, its DEFAULT.
+    takes_columns: those of the schema come before them. format, message_parts: of a connector of
     messages, as in `catalog.Input`.
     """
 
@@ -110,6 +111,8 @@ class CreateRelation(Create):
     options: Mapping[str, str] = field(default_factory=dict)
     watermarks: tuple[Watermark, ...] = ()
     arrivals: tuple[str, ...] = ()
+    generated: Mapping[str, exp.Expression] = field(default_factory=dict)
+    declared: Mapping[str, exp.Expression] = field(default_factory=dict)
     takes_columns: bool = False
     format: MessageFormat | None = None
     message_parts: Mapping[str, str] = field(default_factory=dict)
@@ -148,7 +151,7 @@ class StreamIndex:
 
 @dataclass(frozen=True, kw_only=True)
 class CreateStream(CreateRelation):
-    """`CREATE [MUTABLE] STREAM`. defaults, ranges: as in the catalog. declared: what columns say behind DEFAULT.
+    """`CREATE [MUTABLE] STREAM`. defaults, ranges: as in the catalog.
 
     ordered: rows come in the order of the time with the watermark. digits: as in the catalog.
     """
@@ -157,7 +160,6 @@ class CreateStream(CreateRelation):
 
     mode: StreamMode
     defaults: Mapping[str, str]
-    declared: Mapping[str, exp.Expression] = field(default_factory=dict)
     digits: Mapping[str, int] = field(default_factory=dict)
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     indexes: tuple[StreamIndex, ...] = ()

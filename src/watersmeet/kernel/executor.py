@@ -27,7 +27,8 @@ from watersmeet.kernel.runs.spool import Spool, consolidated, spooled, whole
 from watersmeet.kernel.runs.state import ScopedState, StageState, State
 from watersmeet.types import arrow_schema
 
-_EVALUATOR: Final = Evaluator()
+#: The one of this process.
+EVALUATOR: Final = Evaluator()
 
 #: What comes for a bucket is taken at once up to so many slices: two million rows, the largest epoch.
 _MANY_SLICES: Final = 2
@@ -156,7 +157,7 @@ def run_stage(
                 step = StepContext(
                     bucket,
                     mode.is_first,
-                    _EVALUATOR,
+                    EVALUATOR,
                     schemas,
                     tally.counters,
                     flags,

@@ -355,8 +355,11 @@ class Coordinator:
     def _spec(self, piece: Slice, circuit: Circuit, known: Mapping[str, Relation]) -> InputSpec:
         relation_id = piece.relation
         if isinstance(piece, SourceSlice):
-            arrivals = tuple(c.name for c in known[relation_id].columns if c not in known[relation_id].given)
-            return InputSpec(source=self.inputs.sources[relation_id].spec(), arrivals=arrivals)
+            relation = known[relation_id]
+            computed = {*relation.given, *(relation.column(n) for n in relation.generated)}
+            arrivals = tuple(c.name for c in relation.columns if c not in computed)
+            source = self.inputs.sources[relation_id].spec()
+            return InputSpec(source=source, arrivals=arrivals, generated=relation.generated)
         columns = next((s.schema for s in circuit.sinks if s.relation_id == relation_id), None)
         return InputSpec(_fills(piece, known), columns or known[relation_id].columns)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from watersmeet.catalog import GeneratedColumn
 from watersmeet.circuit.epochs import Live, Mode
 from watersmeet.errors import error
 from watersmeet.serialization import from_json, to_json
@@ -24,13 +25,15 @@ class InputSpec:
     """What reading the slices of one relation needs.
 
     fills: what rows have in columns that were added after them. columns: as snapshots have them. source: of slices of a
-    connector. arrivals: the names of columns that are not in them: the time of the epoch (AS PROCTIME()).
+    connector. arrivals: the names of columns that are not in them: the time of the epoch (AS PROCTIME()). generated:
+    the other columns that are not.
     """
 
     fills: Mapping[str, str] = field(default_factory=dict)
     columns: Schema = ()
     source: SourceSpec | None = None
     arrivals: tuple[str, ...] = ()
+    generated: Mapping[str, GeneratedColumn] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,10 @@ from watersmeet.blobs import BlobRef
 from watersmeet.catalog import EventTime
 from watersmeet.circuit.operators import SEQ_ROW_BITS, Scan
 from watersmeet.errors import error
+from watersmeet.kernel.metrics import Counters
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.runtime.eventtimes import Numbers, Observed, observe
+from watersmeet.runtime.generated import computed
 from watersmeet.runtime.intents import InputSpec, Intent
 from watersmeet.runtime.receipts import SourceCounts
 from watersmeet.slices import ChangeSlice, Slice, SnapshotSlice, SourceSlice
@@ -152,8 +154,11 @@ def _read_source(
     directory = None if again else layout.dead(piece.relation)
     with DeadLetterWriter(directory, intent.epoch, piece.ordinal) as dead:
         arrivals = [f for f in fields if f.name in spec.arrivals]
+        generated = {f: spec.generated[f.name] for f in fields if f.name in spec.generated}
+        read = {f.name: f for f in fields if f not in arrivals and f not in generated}
+        read |= {f.name: f for column in generated.values() for f in column.reads}
         try:
-            rows = read_slice(piece, spec.source, [f for f in fields if f not in arrivals], dead)
+            rows = read_slice(piece, spec.source, list(read.values()), dead)
         except Unavailable as cause:
             problem = error("SOURCE_UNAVAILABLE", f"a source can't be read for now: {cause}")
             problem.source = piece.relation
@@ -167,6 +172,8 @@ def _read_source(
     for column in arrivals:  # AS PROCTIME(): the time of the epoch that reads the row
         moment = pa.scalar(intent.time_us, pa.timestamp("us")).cast(column.type.arrow)
         table = table.append_column(column.name, pa.repeat(moment, len(rows.ordinals)))
+    for column, made in generated.items():
+        table = table.append_column(column.name, computed(table, column, made, Counters()))
     diff = np.ones(len(rows.ordinals), np.int64) if rows.diff is None else rows.diff
     return table, diff, rows.ordinals
 

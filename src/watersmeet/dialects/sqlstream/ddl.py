@@ -165,7 +165,7 @@ def _read_stream(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Stat
     """`CREATE STREAM name (columns)`; the cursor stands behind STREAM."""
     if_not_exists = cursor.take("IF", "NOT", "EXISTS")
     name = cursor.relation_name()
-    definition = ddl.Definition(cursor, dialect, _read_column_type)
+    definition = ddl.Definition(cursor, dialect, _read_column_type, has_values=False)
     if not cursor.at("("):
         raise cursor.error(detail="The columns of the stream were expected here.")
     definition.read_columns()

@@ -59,7 +59,7 @@ def read_foreign_stream(cursor: Cursor, dialect: Dialect, base: dict[str, Any], 
     """`CREATE FOREIGN STREAM name (columns) SERVER server [OPTIONS (…)]`; the cursor stands behind STREAM."""
     if_not_exists = cursor.take("IF", "NOT", "EXISTS")
     name = cursor.relation_name()
-    definition = ddl.Definition(cursor, dialect, read_type)
+    definition = ddl.Definition(cursor, dialect, read_type, has_values=False)
     if not cursor.at("("):
         raise cursor.error(detail="The columns of the stream were expected here.")
     definition.read_columns()

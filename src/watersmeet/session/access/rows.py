@@ -11,6 +11,8 @@ from watersmeet.dialects.statements import Statement
 from watersmeet.errors import Error, error
 from watersmeet.formats.jsonscan import canonical
 from watersmeet.kernel.arrays.times import microseconds
+from watersmeet.kernel.metrics import Counters
+from watersmeet.runtime.generated import computed
 from watersmeet.session.access.values import python_rows
 from watersmeet.store.merging import quoted
 from watersmeet.types import Field, SqlType
@@ -26,6 +28,25 @@ def omitted(relation: Relation, column: Field, now_us: int) -> str:
         # Timeplus' datetime64(3): milliseconds
         return f"CAST(make_timestamp({now_us // 1000 * 1000}) AS {column.type.duckdb})"
     return f"CAST({default or 'NULL'} AS {column.type.duckdb})"
+
+
+def with_generated(relation: Relation, rows: pa.Table, statement: Statement | None) -> pa.Table:
+    """The rows with the values of generated columns, whatever they had there.
+
+    INVALID_VALUE if the expression of one raises an error.
+    """
+    for name, made in relation.generated.items():
+        counters = Counters()
+        values = computed(rows, relation.column(name), made, counters)
+        if counters.expression_errors:
+            raise _refused(
+                statement,
+                "INVALID_VALUE",
+                f'generated column "{name}" of {relation.title} can\'t be computed',
+                detail=f"Its expression raises an error in {counters.expression_errors} of {rows.num_rows} rows.",
+            )
+        rows = rows.set_column(rows.column_names.index(name), rows.schema.field(name), values)
+    return rows
 
 
 def as_kept(relation: Relation, rows: pa.Table) -> pa.Table:

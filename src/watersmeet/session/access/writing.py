@@ -17,7 +17,7 @@ from watersmeet.errors import error
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.ordering import in_order
 from watersmeet.session.access.reading import Bounded, computed, conformed, lent, reading, rows_with_keys, split_by_key
-from watersmeet.session.access.rows import as_kept, check_rows, converted, omitted, settled
+from watersmeet.session.access.rows import as_kept, check_rows, converted, omitted, settled, with_generated
 from watersmeet.store.merging import key_sql, quoted
 from watersmeet.types import INTEGER, VARCHAR, Field, arrow_schema
 
@@ -59,7 +59,8 @@ def deliver(session: Session, relation: Relation, rows: pa.Table) -> None:
     now_us = database.clock.now_us()
     texts = [_delivered(relation, c) if c.name in given else omitted(relation, c, now_us) for c in taken]
     with database.guard:
-        table = as_kept(relation, settled(relation, computed(session, rows, texts, taken), None))
+        table = with_generated(relation, computed(session, rows, texts, taken), None)
+        table = as_kept(relation, settled(relation, table, None))
         check_rows(relation, table, None)
         table, rejected = in_order(session, relation, table)
         apply(

@@ -154,6 +154,16 @@ def _rename_column(session: Session, statement: RenameColumn, relation: Relation
             "FEATURE_NOT_SUPPORTED",
             f'RENAME of the system column "{old.name}" is not supported',
         )
+    computing = [n for n, g in relation.generated.items() if old.name in (n, *(c.name for c in g.reads))]
+    if computing:
+        raise error_at(
+            statement,
+            old.span,
+            "FEATURE_NOT_SUPPORTED",
+            f'RENAME of a column that generated column "{computing[0]}" depends on is not supported'
+            if computing[0] != old.name
+            else f'RENAME of the generated column "{old.name}" is not supported',
+        )
     writing = [r for r in session.catalog.relations.values() if r.feeds == relation.id]
     if writing:
         raise error_at(

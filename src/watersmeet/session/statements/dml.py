@@ -24,6 +24,7 @@ from watersmeet.database.transaction import Change
 from watersmeet.dialects.statements import Delete, Insert, Name, Statement, Update
 from watersmeet.errors import error
 from watersmeet.session.access.assignment import Target, assignable, check_types, named_targets, typed_query
+from watersmeet.session.access.columnvalues import check_given
 from watersmeet.session.access.context import Session, error_at, located
 from watersmeet.session.access.ordering import in_order
 from watersmeet.session.access.producing import produce
@@ -41,7 +42,7 @@ from watersmeet.session.access.reading import (
     table_tree,
 )
 from watersmeet.session.access.result import Result, rows_result
-from watersmeet.session.access.rows import as_kept, check_rows, converted, settled
+from watersmeet.session.access.rows import as_kept, check_rows, converted, settled, with_generated
 from watersmeet.session.access.writing import accepting, apply, replacement, upserted
 from watersmeet.session.services.refreshing import refresh_read
 from watersmeet.types import Schema, arrow_schema
@@ -116,6 +117,7 @@ def _incoming(session: Session, made: _Bound, statement: Insert) -> pa.Table:
 
 def insert_rows(session: Session, relation: Relation, incoming: pa.Table, statement: Insert) -> Result:
     """Inserts rows that have the relation's columns. The caller holds the guard."""
+    incoming = with_generated(relation, incoming, statement)
     incoming = as_kept(relation, settled(relation, incoming, statement))
     check_rows(relation, incoming, statement)
     incoming, rejected = in_order(session, relation, incoming)
@@ -218,7 +220,7 @@ def update(session: Session, statement: Update) -> Result:
         schema = arrow_schema(relation.columns, positional=False)
         old = pa.Table.from_arrays(rows.columns[:width], schema=schema)
         new = pa.Table.from_arrays(rows.columns[width:], schema=schema)
-        new = as_kept(relation, new)
+        new = as_kept(relation, with_generated(relation, new, statement))
         check_rows(relation, new, statement)
         result = _result("UPDATE", session, relation, statement.alias, statement.returning, new, statement)
         if {t.column.name for t in targets} & set(relation.primary_key):
@@ -288,11 +290,14 @@ def insert_targets(relation: Relation, statement: Insert) -> tuple[Target, ...]:
     if not statement.columns:
         return tuple(Target(c) for c in relation.written if c.name != DELTA_COLUMN)
     found = named_targets(relation, statement.columns, statement)
+    check_given(relation, found, statement)
     return tuple(replace(t, epoch_ms=relation.topic is not None and t.column.name == RECORD_TIME) for t in found)
 
 
 def _assigned(relation: Relation, statement: Update) -> tuple[Target, ...]:
-    return named_targets(relation, tuple(n for n, _ in statement.assignments), statement)
+    found = named_targets(relation, tuple(n for n, _ in statement.assignments), statement)
+    check_given(relation, found, statement)
+    return found
 
 
 def _check_width(given: int, wanted: int, statement: Insert) -> None:

@@ -8,6 +8,7 @@ from typing import TypeVar
 from watersmeet.catalog import ARRIVAL, Index, Input, Relation, Source, Table
 from watersmeet.database.transaction import Change
 from watersmeet.dialects.messages import check_rows
+from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.schemas import quoted
 from watersmeet.dialects.statements import (
     CreateIndex,
@@ -18,6 +19,7 @@ from watersmeet.dialects.statements import (
 from watersmeet.errors import did_you_mean
 from watersmeet.planner import compile_connector_table
 from watersmeet.session.access.assignment import Target, assignable
+from watersmeet.session.access.columnvalues import default_values, generated_columns
 from watersmeet.session.access.connections import with_connections
 from watersmeet.session.access.context import Session, error_at, located
 from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation
@@ -50,6 +52,7 @@ def create_table(session: Session, statement: CreateTable) -> Result:
     statement = with_schema_columns(statement)
     if statement.query is not None:
         return _create_table_as(session, statement, query or bounded(session, statement.query, statement.text))
+    generated, functions = generated_columns(session, statement)
     relation = _checked(
         session,
         new_relation(
@@ -64,7 +67,9 @@ def create_table(session: Session, statement: CreateTable) -> Result:
             format=statement.format,
             message_parts=dict(statement.message_parts),
             event_time=event_time(statement),
-            defaults=dict.fromkeys(statement.arrivals, ARRIVAL),
+            defaults=_defaults(statement),
+            generated=generated,
+            functions=functions,
         ),
         statement,
     )
@@ -117,6 +122,7 @@ def create_source(session: Session, statement: CreateSource) -> Result:
             hint="CREATE TABLE … WITH (connector = …) keeps the last row of each key.",
         )
     statement = with_schema_columns(statement)
+    generated, functions = generated_columns(session, statement)
     add(
         session,
         _checked(
@@ -132,7 +138,9 @@ def create_source(session: Session, statement: CreateSource) -> Result:
                 format=statement.format,
                 message_parts=dict(statement.message_parts),
                 event_time=event_time(statement),
-                defaults=dict.fromkeys(statement.arrivals, ARRIVAL),
+                defaults=_defaults(statement),
+                generated=generated,
+                functions=functions,
             ),
             statement,
         ),
@@ -183,6 +191,19 @@ def create_index(session: Session, statement: CreateIndex) -> Result:
     return Result("CREATE INDEX")
 
 
+def _defaults(statement: CreateRelation) -> dict[str, str]:
+    """FEATURE_NOT_SUPPORTED for DEFAULT where rows come from a connector."""
+    if statement.declared and "connector" in statement.options:
+        raise error_at(
+            statement,
+            place_of(next(iter(statement.declared.values()))),
+            "FEATURE_NOT_SUPPORTED",
+            "DEFAULT on a column that a connector gives is not supported",
+            hint="Write a generated column: other type AS (coalesce(column, …)).",
+        )
+    return {**dict.fromkeys(statement.arrivals, ARRIVAL), **default_values(statement)}
+
+
 def _connector(session: Session, statement: CreateRelation) -> dict[str, str]:
     """The options of the connector; none without a connector, or if tests replace it."""
     options = {n: v for n, v in statement.options.items() if n not in OPTIONS}
@@ -216,7 +237,7 @@ def _checked(session: Session, relation: Made, statement: CreateRelation) -> Mad
             session.require_files(relation.connector)
             if relation.format is not None:
                 key = relation.primary_key
-                check_rows(relation.format, relation.columns, key, relation.message_parts, is_table=relation.is_stored)
+                check_rows(relation.format, relation.given, key, relation.message_parts, is_table=relation.is_stored)
             return check_connector(relation)
     return relation
 
