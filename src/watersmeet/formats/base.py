@@ -18,8 +18,8 @@ class Messages:
     """Messages of one partition of a topic, in the order of their offsets.
 
     keys, values: binary; NULL is a message without one (a tombstone has no value). offsets: int64, rising, with gaps.
-    times_ms: milliseconds since 1970 (UTC), -1 where the message has none. headers: list<struct<key: string, value:
-    binary>>, NULL for messages without; None if nobody asked for them.
+    times_ms: milliseconds since 1970 (UTC), -1 where the message has none; None if nobody asked for them. headers:
+    list<struct<key: string, value: binary>>, NULL for messages without; None if nobody asked for them.
     """
 
     topic: str
@@ -27,7 +27,7 @@ class Messages:
     keys: pa.BinaryArray
     values: pa.BinaryArray
     offsets: Numbers
-    times_ms: Numbers
+    times_ms: Numbers | None
     headers: pa.ListArray | None = None
 
     def __len__(self) -> int:

@@ -297,7 +297,7 @@ def _cut(messages: Messages, begin: int, end: int) -> Messages:
         of_rows(messages.keys, rows),
         of_rows(messages.values, rows),
         messages.offsets[begin:end],
-        messages.times_ms[begin:end],
+        None if messages.times_ms is None else messages.times_ms[begin:end],
         None if messages.headers is None else of_rows(messages.headers, rows),
     )
 

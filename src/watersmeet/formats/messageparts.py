@@ -64,6 +64,7 @@ def part_column(column: Field, part: str, messages: Messages) -> Converted:
     if part == "offset":
         return _number(messages.offsets, column)
     if part == "timestamp":
+        assert messages.times_ms is not None, "nobody asked for times"
         times = pa.array(messages.times_ms, mask=messages.times_ms < 0)
         if kind.name == "bigint":
             return Converted(times)

@@ -296,7 +296,7 @@ def test_headers_and_times_come_along(broker, topic):
     producer.produce(name, None, key=b"k")
     producer.flush()
     made = relation(broker, name)
-    reader = TopicReader(kafka_options(made.connector), made.connector["topic.id"], headers=True)
+    reader = TopicReader(kafka_options(made.connector), made.connector["topic.id"], headers=True, times=True)
     piece = MessageSlice(relation="s1", topic=name, topic_id=made.connector["topic.id"], partition=0, begin=0, end=2)
     ((batch,), lost) = reader.read(piece)
     reader.close()
@@ -306,6 +306,27 @@ def test_headers_and_times_come_along(broker, topic):
     assert batch.keys.to_pylist() == [None, b"k"]
     assert batch.headers.to_pylist() == [[{"key": "a", "value": b"1"}, {"key": "b", "value": None}], None]
     assert np.array_equal(batch.offsets, [0, 1])
+
+
+def test_what_is_taken_bit_by_bit_is_given_together(broker, topic):
+    name = topic(partitions=2)
+    count = 5000
+    for partition in (0, 1):
+        produce(broker, name, range(count), partition)
+    made = relation(broker, name)
+    topic_id = made.connector["topic.id"]
+    reader = TopicReader(kafka_options(made.connector), topic_id, headers=False, times=False)
+    pieces = [
+        MessageSlice(relation="s1", topic=name, topic_id=topic_id, partition=p, begin=3, end=count - 1) for p in (0, 1)
+    ]
+    reader.expect(pieces)
+    for piece in pieces:
+        ((batch,), _) = reader.read(piece)
+        assert np.array_equal(batch.offsets, np.arange(3, count - 1))
+        assert [json.loads(v)["n"] for v in batch.values.to_pylist()] == list(range(3, count - 1))
+        assert batch.times_ms is None
+        assert batch.headers is None
+    reader.close()
 
 
 def refusal(broker, name, **options):

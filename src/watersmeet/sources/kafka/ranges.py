@@ -7,7 +7,7 @@ epoch asks for it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -22,8 +22,11 @@ from watersmeet.slices import MessageSlice
 from watersmeet.sources.base import Unavailable
 from watersmeet.sources.kafka.options import KafkaOptions
 
-#: How many messages are taken from the client at once.
-_TAKE: Final = 20_000
+#: How many messages are taken from the client at once. Each is an object of Python for a moment: of ten times as many,
+#: the search for garbage among them took as long as all else.
+_TAKE: Final = 2_000
+#: So many messages are decoded together, if there are as many.
+_TOGETHER: Final = 40_000
 #: How many messages of a partition wait for the range that asks for them.
 _MOST_WAITING: Final = 200_000
 #: How long nothing comes before reading fails and is tried again.
@@ -40,7 +43,7 @@ class _Chunk(NamedTuple):
     """Messages of one partition, by offset."""
 
     offsets: Offsets
-    times_ms: Offsets
+    times_ms: Offsets | None
     keys: pa.BinaryArray
     values: pa.BinaryArray
     headers: pa.ListArray | None
@@ -48,13 +51,38 @@ class _Chunk(NamedTuple):
     def slice(self, begin: int, end: int) -> _Chunk:
         """The messages at the places [begin, end)."""
         size = end - begin
-        headers = None if self.headers is None else self.headers.slice(begin, size)
         return _Chunk(
             self.offsets[begin:end],
-            self.times_ms[begin:end],
+            None if self.times_ms is None else self.times_ms[begin:end],
             self.keys.slice(begin, size),
             self.values.slice(begin, size),
-            headers,
+            None if self.headers is None else self.headers.slice(begin, size),
+        )
+
+    def at(self, places: Offsets) -> _Chunk:
+        """The messages at the places."""
+        rows = pa.array(places)
+        return _Chunk(
+            self.offsets[places],
+            None if self.times_ms is None else self.times_ms[places],
+            self.keys.take(rows),
+            self.values.take(rows),
+            None if self.headers is None else self.headers.take(rows),
+        )
+
+    @staticmethod
+    def joined(chunks: Sequence[_Chunk]) -> _Chunk:
+        """One after the other."""
+        if len(chunks) == 1:
+            return chunks[0]
+        times_ms = [c.times_ms for c in chunks if c.times_ms is not None]
+        headers = [c.headers for c in chunks if c.headers is not None]
+        return _Chunk(
+            np.concatenate([c.offsets for c in chunks]),
+            np.concatenate(times_ms) if times_ms else None,
+            pa.concat_arrays([c.keys for c in chunks]),
+            pa.concat_arrays([c.values for c in chunks]),
+            pa.concat_arrays(headers) if headers else None,
         )
 
 
@@ -92,10 +120,10 @@ class _Partition:
 class TopicReader:
     """One consumer of a topic. Not thread-safe: for one task after the other."""
 
-    def __init__(self, options: KafkaOptions, topic_id: str, *, headers: bool) -> None:
+    def __init__(self, options: KafkaOptions, topic_id: str, *, headers: bool, times: bool) -> None:
         self._kafka = kafka = library()
         self._topic, self._servers = options.topic, options.servers
-        self._headers = headers
+        self._headers, self._times = headers, times
         self._eof = kafka.KafkaError._PARTITION_EOF
         self._here: dict[int, _Partition] = {}
         self._consumer = kafka.Consumer(
@@ -136,7 +164,7 @@ class TopicReader:
         self._fetch(here, piece)
         batches = [
             Messages(self._topic, piece.partition, c.keys, c.values, c.offsets, c.times_ms, c.headers)
-            for c in here.take(piece.end)
+            for c in _together(here.take(piece.end))
         ]
         lost = [(begin, min(end, piece.end)) for begin, end in here.lost if begin < piece.end]
         here.lost = [(max(begin, piece.end), end) for begin, end in here.lost if end > piece.end]
@@ -181,7 +209,9 @@ class TopicReader:
         count = len(found)
         partitions = np.fromiter(map(message.partition, found), np.int32, count)
         offsets = np.fromiter(map(message.offset, found), np.int64, count)
-        times_ms = np.fromiter(map(itemgetter(1), map(message.timestamp, found)), np.int64, count)
+        times_ms = None
+        if self._times:
+            times_ms = np.fromiter(map(itemgetter(1), map(message.timestamp, found)), np.int64, count)
         keys = pa.array(list(map(message.key, found)), pa.binary())
         values = pa.array(list(map(message.value, found)), pa.binary())
         headers = pa.array([_pairs(h) for h in map(message.headers, found)], _HEADERS) if self._headers else None
@@ -193,17 +223,7 @@ class TopicReader:
             chosen = np.flatnonzero((partitions == partition) & (offsets >= here.upto))
             if not len(chosen):
                 continue
-            if len(chosen) == len(found):
-                chunk = whole
-            else:
-                rows = pa.array(chosen)
-                chunk = _Chunk(
-                    offsets[chosen],
-                    times_ms[chosen],
-                    keys.take(rows),
-                    values.take(rows),
-                    None if headers is None else headers.take(rows),
-                )
+            chunk = whole if len(chosen) == len(found) else whole.at(chosen)
             here.chunks.append(chunk)
             here.upto = int(chunk.offsets[-1]) + 1
 
@@ -271,6 +291,19 @@ class TopicReader:
             )
 
 
+def _together(chunks: Iterable[_Chunk]) -> list[_Chunk]:
+    """The same messages in as few chunks as it takes for about `_TOGETHER` in each."""
+    groups: list[list[_Chunk]] = []
+    size = _TOGETHER
+    for chunk in chunks:
+        if size >= _TOGETHER:
+            groups.append([])
+            size = 0
+        groups[-1].append(chunk)
+        size += len(chunk.offsets)
+    return [_Chunk.joined(group) for group in groups]
+
+
 def _pairs(headers: list[tuple[str, bytes | None]] | None) -> list[dict[str, Any]] | None:
     return None if headers is None else [{"key": k, "value": v} for k, v in headers]
 
@@ -278,14 +311,14 @@ def _pairs(headers: list[tuple[str, bytes | None]] | None) -> list[dict[str, Any
 _READERS: Final[dict[tuple[Any, ...], TopicReader]] = {}
 
 
-def reader_of(options: KafkaOptions, topic_id: str, *, headers: bool) -> TopicReader:
+def reader_of(options: KafkaOptions, topic_id: str, *, headers: bool, times: bool) -> TopicReader:
     """The reader of a topic in this process."""
-    key = (options.topic, topic_id, tuple(sorted(options.properties.items())), headers)
+    key = (options.topic, topic_id, tuple(sorted(options.properties.items())), headers, times)
     found = _READERS.pop(key, None)
     if found is None:
         while len(_READERS) >= _MOST_CONSUMERS:
             _READERS.pop(next(iter(_READERS))).close()
-        found = TopicReader(options, topic_id, headers=headers)
+        found = TopicReader(options, topic_id, headers=headers, times=times)
     _READERS[key] = found  # the newest last
     return found
 

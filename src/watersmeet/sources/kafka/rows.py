@@ -14,7 +14,7 @@ from watersmeet.formats.decoders import open_decoder
 from watersmeet.serialization import to_json
 from watersmeet.slices import JumpSlice, MessageSlice
 from watersmeet.sources.base import DeadLetterSink, SourceRows, Unavailable
-from watersmeet.sources.kafka.ranges import forget_reader, reader_of
+from watersmeet.sources.kafka.ranges import TopicReader, forget_reader, reader_of
 from watersmeet.sources.specs import KafkaSpec
 from watersmeet.types import Field, arrow_schema
 
@@ -31,7 +31,7 @@ def expect_messages(ranges: Sequence[MessageSlice], spec: KafkaSpec) -> None:
     for piece in ranges:
         by_id.setdefault(piece.topic_id, []).append(piece)
     for topic_id, pieces in by_id.items():
-        reader_of(spec.options, topic_id, headers=_wants_headers(spec)).expect(pieces)
+        _reader(spec, topic_id).expect(pieces)
 
 
 def read_messages(
@@ -44,7 +44,7 @@ def read_messages(
             if begin < end or piece.reason == "recreated":
                 dead_letters.add_lost(piece.topic, partition, begin, end, _JUMPED[piece.reason])
         return SourceRows(empty, np.zeros(0, np.int64))
-    reader = reader_of(spec.options, piece.topic_id, headers=_wants_headers(spec))
+    reader = _reader(spec, piece.topic_id)
     try:
         batches, lost = reader.read(piece)
     except BaseException:
@@ -81,8 +81,11 @@ def _set_aside(batch: Messages, places: Sequence[int], reasons: Sequence[str], d
     )
 
 
-def _wants_headers(spec: KafkaSpec) -> bool:
-    return any(part.startswith("header") for part in spec.message_parts.values())
+def _reader(spec: KafkaSpec, topic_id: str) -> TopicReader:
+    parts = spec.message_parts.values()
+    return reader_of(
+        spec.options, topic_id, headers=any(p.startswith("header") for p in parts), times="timestamp" in parts
+    )
 
 
 def _decoder(spec: KafkaSpec) -> Decoder:
