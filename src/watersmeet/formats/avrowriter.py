@@ -35,7 +35,7 @@ from watersmeet.formats.wire import (
     with_nulls,
     zigzag,
 )
-from watersmeet.formats.writers import concatenated, evaluate_text
+from watersmeet.formats.writers import concatenated, evaluate_text, spread
 from watersmeet.types import DEFAULT_PRECISION, DEFAULT_SCALE, Field, Schema, SqlType
 
 _PRIMITIVE: Final = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
@@ -109,9 +109,13 @@ def _check_name(name: str) -> None:
 class AvroWriter:
     """Writes records of the newest schema of the subject, or, where the subject has none, of one that is made of the
     columns and registered. The schema stays the same as long as the writer lives.
+
+    whole: what is written is the only column itself, not a record with that field; a NULL is no payload.
     """
 
-    def __init__(self, columns: Schema, options: Mapping[str, str], topic: str, part: Part) -> None:
+    def __init__(
+        self, columns: Schema, options: Mapping[str, str], topic: str, part: Part, *, whole: bool = False
+    ) -> None:
         registry = open_registry(options)
         if registry is None:
             raise error("CONNECTOR_OPTION", "ENCODE AVRO needs the option schema.registry")
@@ -122,9 +126,18 @@ class AvroWriter:
         self._subject = subject_of(topic, part, options, asked)
         self._header: bytes | None = None
         self._encode: Callable[[pa.Table], pa.BinaryArray] | None = None
-        derived_schema(columns, self._record)
+        self._whole = whole
+        if not whole:
+            derived_schema(columns, self._record)
 
     def write(self, rows: pa.Table) -> pa.BinaryArray:
+        name = self._columns[0].name
+        if not self._whole or not rows.column(name).null_count:
+            return self._write(rows)
+        there = np.flatnonzero(rows.column(name).is_valid().to_numpy())
+        return spread(self._write(rows.take(pa.array(there))), there, len(rows))
+
+    def _write(self, rows: pa.Table) -> pa.BinaryArray:
         if self._encode is None or self._header is None:
             self._connect()
         assert self._encode is not None
@@ -136,8 +149,8 @@ class AvroWriter:
         newest = self._registry.newest(self._subject)
         if newest is None:
             space, _, name = self._record.rpartition(".")
-            schema = derived_schema(self._columns, name)
-            if space:
+            schema = self._derived(name)
+            if space and isinstance(schema, dict):
                 schema["namespace"] = space
             id_ = self._registry.register(self._subject, "AVRO", json.dumps(schema))
         elif newest.kind != "AVRO":
@@ -146,6 +159,9 @@ class AvroWriter:
             id_, schema = newest.id, json.loads(newest.text)
         self._encode = record_encoder(self._columns, schema)
         self._header = b"\0" + id_.to_bytes(4, "big")
+
+    def _derived(self, name: str) -> Any:
+        return _derived(self._columns[0].type, name) if self._whole else derived_schema(self._columns, name)
 
 
 def record_encoder(columns: Schema, schema: Any) -> Callable[[pa.Table], pa.BinaryArray]:

@@ -120,9 +120,17 @@ def open_encoder(
 
 
 def open_writer(
-    columns: Schema, encoding: Encoding, options: Mapping[str, str], destination: Destination, *, part: Part = "value"
+    columns: Schema,
+    encoding: Encoding,
+    options: Mapping[str, str],
+    destination: Destination,
+    *,
+    part: Part = "value",
+    whole: bool = False,
 ) -> Writer:
-    """The writer of values in `encoding`. part: value or key, which a schema registry keeps apart."""
+    """The writer of values in `encoding`. part: value or key, which a schema registry keeps apart. whole: in Avro, what
+    is written is the only column itself, not a record with that field.
+    """
     if encoding == "json":
         connected = flag(options, "schemas.enable", default=False)
         writer = json_writer(columns, JsonStyle(date="days_from_epoch" if connected else "days_from_ce").asked(options))
@@ -141,7 +149,7 @@ def open_writer(
     if encoding in ("int", "long"):
         return integer_writer(columns, 4 if encoding == "int" else 8)
     if encoding == "avro":
-        return AvroWriter(columns, options, destination.topic, part)
+        return AvroWriter(columns, options, destination.topic, part, whole=whole)
     raise error("FEATURE_NOT_SUPPORTED", f"ENCODE {encoding.upper()} for a sink")
 
 
@@ -180,7 +188,7 @@ def _key_writer(columns: Schema, format: MessageFormat, destination: Destination
         return SqlWriter(columns, f"CASE WHEN t0 IS NOT NULL THEN {json_value('t0', columns[0].type, style)} END")
     if encoding is None:
         encoding = ("bytes" if columns[0].type.name == "bytea" else "string") if is_own else format.encoding
-    return open_writer(columns, encoding, options, destination, part="key")
+    return open_writer(columns, encoding, options, destination, part="key", whole=is_own)
 
 
 class _Unpacked:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import secrets
+
 import pytest
 
 import watersmeet
@@ -32,3 +34,37 @@ def fails(connection):
         return found.value
 
     return fails
+
+
+@pytest.fixture
+def named(broker):
+    """Names of topics that are deleted at the end."""
+    made = []
+
+    def name(text="t"):
+        made.append(f"{text}_{secrets.token_hex(4)}")
+        return made[-1]
+
+    yield name
+    admin = broker.admin()
+    for future in admin.delete_topics(made).values() if made else ():
+        future.exception(30)
+
+
+@pytest.fixture
+def opened(broker, tmp_path):
+    """Opens one database, again and again."""
+    connections = []
+
+    def connect(**options):
+        for before in connections:
+            before.close()
+        where = options.pop("kafka", {"bootstrap.servers": broker.bootstrap})
+        connections.append(
+            watersmeet.connect(tmp_path / "db", dialect="lenses", runtime="inprocess", kafka=where, **options)
+        )
+        return connections[-1]
+
+    yield connect
+    for connection in connections:
+        connection.close()

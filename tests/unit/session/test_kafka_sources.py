@@ -1,12 +1,10 @@
 """RisingWave's CREATE SOURCE and CREATE TABLE over topics, with a real broker."""
 
 import datetime as dt
-import io
 import json
-import urllib.request
 
-import fastavro
 import pytest
+from tests.kafkatopics import avro_values
 
 import watersmeet
 from watersmeet.errors import Error
@@ -140,25 +138,6 @@ def test_a_source_goes_on_after_messages_expired_when_told_to(cursor, broker, to
         cursor.execute("ALTER SOURCE s CONNECTOR WITH (topic = 'other')")
 
 
-def framed(registry, subject, schema, *values):
-    """Values in Confluent's wire format; the schema is registered."""
-    body = json.dumps({"schema": json.dumps(schema)}).encode()
-    request = urllib.request.Request(
-        f"{registry.url}/subjects/{subject}/versions",
-        body,
-        {"Content-Type": "application/vnd.schemaregistry.v1+json"},
-    )
-    with urllib.request.urlopen(request) as answer:
-        number = json.load(answer)["id"]
-    found = []
-    for value in values:
-        out = io.BytesIO()
-        out.write(b"\0" + number.to_bytes(4, "big"))
-        fastavro.schemaless_writer(out, schema, value)
-        found.append((None, out.getvalue()))
-    return found
-
-
 def record(*fields):
     return {"type": "record", "name": "Plane", "fields": [dict(zip(("name", "type", "default"), f)) for f in fields]}
 
@@ -166,7 +145,7 @@ def record(*fields):
 def test_columns_come_from_the_registry_and_are_refreshed(cursor, broker, topic, registry):
     name = topic(retention_ms=-1)
     old = record(("plane", "string"), ("seats", "int"))
-    send(broker, name, *framed(registry, f"{name}-value", old, {"plane": "a", "seats": 1}))
+    send(broker, name, *avro_values(registry, f"{name}-value", old, {"plane": "a", "seats": 1}))
     cursor.execute(
         f"""CREATE SOURCE s (*) INCLUDE offset AS o {with_options(broker, name)}
             FORMAT PLAIN ENCODE AVRO (schema.registry = '{registry.url}')"""
@@ -174,7 +153,7 @@ def test_columns_come_from_the_registry_and_are_refreshed(cursor, broker, topic,
     cursor.execute("CREATE MATERIALIZED VIEW v AS SELECT * FROM s")
     assert rows(cursor, "SELECT plane, seats, o FROM v") == [("a", 1, "0")]
     new = record(("plane", "string"), ("seats", "int"), ("engines", ["null", "int"], None))
-    send(broker, name, *framed(registry, f"{name}-value", new, {"plane": "b", "seats": 2, "engines": 4}))
+    send(broker, name, *avro_values(registry, f"{name}-value", new, {"plane": "b", "seats": 2, "engines": 4}))
     assert rows(cursor, "SELECT plane, seats FROM v ORDER BY plane") == [("a", 1), ("b", 2)]
     cursor.execute("ALTER SOURCE s REFRESH SCHEMA")
     cursor.execute("CREATE MATERIALIZED VIEW w AS SELECT plane, engines FROM s")

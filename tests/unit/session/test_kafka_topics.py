@@ -2,91 +2,13 @@
 
 import datetime as dt
 import json
-import secrets
 from decimal import Decimal
 
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import ConfigResource, ResourceType
+from tests.kafkatopics import delivered, partitions, rows, settings_of, table, there
 
 import watersmeet
 from watersmeet.errors import Error
-
-
-@pytest.fixture
-def named(broker):
-    """Names of topics that are deleted at the end."""
-    made = []
-
-    def name(text="t"):
-        made.append(f"{text}_{secrets.token_hex(4)}")
-        return made[-1]
-
-    yield name
-    admin = broker.admin()
-    for future in admin.delete_topics(made).values() if made else ():
-        future.exception(30)
-
-
-@pytest.fixture
-def opened(broker, tmp_path):
-    """Opens one database, again and again."""
-    connections = []
-
-    def connect(**options):
-        for before in connections:
-            before.close()
-        where = options.pop("kafka", {"bootstrap.servers": broker.bootstrap})
-        connections.append(
-            watersmeet.connect(tmp_path / "db", dialect="lenses", runtime="inprocess", kafka=where, **options)
-        )
-        return connections[-1]
-
-    yield connect
-    for connection in connections:
-        connection.close()
-
-
-def there(broker, topic):
-    """What a consumer of committed records reads: (partition, key, value, time) by offset."""
-    partitions = broker.admin().list_topics(topic, timeout=30).topics[topic].partitions
-    consumer = broker.consumer(**{"isolation.level": "read_committed", "enable.partition.eof": True})
-    consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
-    found, ended = [], set()
-    while len(ended) < len(partitions):
-        message = consumer.poll(30)
-        if message.error() is not None:
-            ended.add(message.partition())
-        else:
-            found.append((message.partition(), message.key(), message.value(), message.timestamp()[1]))
-    consumer.close()
-    return found
-
-
-def rows(connection, sql):
-    connection.execute("FLUSH")
-    return sorted(connection.execute(sql).fetchall(), key=str)
-
-
-def table(connection, topic, fields="_key, *"):
-    """The topic as a table."""
-    connection.execute("FLUSH")
-    query = connection.start(f"SELECT TABLE {fields} FROM {topic}")
-    found, diff = query.take()
-    query.close()
-    assert (diff == 1).all()
-    return sorted(tuple(r.values()) for r in found.to_pylist())
-
-
-def settings_of(broker, topic):
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    admin = broker.admin()
-    return {n: e.value for n, e in admin.describe_configs([resource])[resource].result(30).items()}
-
-
-def partitions(broker, topic):
-    topics = broker.admin().list_topics(timeout=30).topics
-    return len(topics[topic].partitions) if topic in topics else None
 
 
 def test_create_table_creates_the_topic_and_drop_table_deletes_it(broker, opened, named):
@@ -368,16 +290,6 @@ def test_records_that_are_not_where_their_keys_belong_are_repartitioned(broker, 
     assert sorted(tuple(r.values()) for r in found.to_pylist()) == [(1, 10), (5, 50)]
     assert "Repartition" in connection.topology("dot")
     query.close()
-
-
-def delivered(connection):
-    """Waits until the topics of all processors have what was committed."""
-    connection.execute("FLUSH")
-    session = connection._session
-    for relation in session.catalog.relations.values():
-        assert session.database.deliveries.wait(relation.id, 60)
-        status = session.database.deliveries.status(relation.id)
-        assert status is None or status.state == "running", status
 
 
 def test_processors_write_their_topics(broker, opened, named):
