@@ -15,6 +15,8 @@ from watersmeet.catalog.words import Words
 class Sink(Relation):
     """A sink: the changes of one relation go to a target. Its columns are those that go out, under the names there.
 
+    One INTO a table has no connector: its query writes the table, as its `feeds` says.
+
     delivers: id of that relation, whose first columns they are. connector: the options of the target, lower-case names.
     format: in which form changes go out; the encodings matter to targets of messages alone. primary_key: the key at
     the target. force_append_only: deleted rows are left out. target_id: the id of the first sink that was replaced by
@@ -37,9 +39,13 @@ class Sink(Relation):
 
 @dataclass(frozen=True, slots=True)
 class SinkQuery(MaterializedView):
-    """The query of the sink `owner`, hidden."""
+    """The query of the sink `owner`, hidden.
+
+    deletes: of one INTO a table, whether rows that go are taken away there.
+    """
 
     words: ClassVar[Words] = Words("sink")
     entry: ClassVar[str] = "sink query"
 
     owner: str = field(kw_only=True)
+    deletes: bool = field(default=False, kw_only=True)

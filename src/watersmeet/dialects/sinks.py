@@ -30,6 +30,7 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
     if_not_exists = cursor.take("IF", "NOT", "EXISTS")
     name = cursor.relation_name()
     into = cursor.relation_name() if cursor.take("INTO") else None
+    targets = cursor.names() if into is not None and cursor.at("(") else ()
     source, query, emit, query_text = None, None, None, ""
     if cursor.at("("):
         raise not_supported("a sink with a list of columns", cursor.text, span_of(cursor.rest[:1]))
@@ -62,6 +63,7 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
         emit=emit,
         query_text=query_text,
         into=into,
+        targets=targets,
         options=options,
         places=places,
         format=format_,

@@ -377,7 +377,7 @@ class AlterPump(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateSink(Create):
-    """`CREATE SINK name [INTO into] {FROM source | AS query} [WITH (options)] [FORMAT … ENCODE …]`.
+    """`CREATE SINK name [INTO into [(targets)]] {FROM source | AS query} [WITH (options)] [FORMAT … ENCODE …]`.
 
     source: None with a query; query: None with a source; query_text: with its EMIT. options: names in lower case.
     places: of the options, and of the words from FORMAT on as `format`. format: None without FORMAT; its `options` are
@@ -393,6 +393,7 @@ class CreateSink(Create):
     into: Name | None
     options: Mapping[str, str]
     places: Mapping[str, Span]
+    targets: tuple[Name, ...] = ()
     format: MessageFormat | None = None
 
 

@@ -29,7 +29,7 @@ _RECORD_PARTS: Final = {
 def deliveries(catalog: Catalog) -> list[Delivery]:
     """All deliveries of what is committed; a sink that an open transaction has made is not among them."""
     known = catalog.relations
-    sinks = [delivery_of(r) for r in known.values() if isinstance(r, Sink) and not r.staged]
+    sinks = [delivery_of(r) for r in known.values() if isinstance(r, Sink) and r.connector and not r.staged]
     views = [r for r in known.values() if isinstance(r, MaterializedView) and r.ready and not r.staged]
     written = [view_delivery(v, known[v.feeds]) for v in views if v.feeds in known and known[v.feeds].reopened]
     topics = [d for r in known.values() if not r.staged and (d := topic_delivery(r)) is not None]

@@ -42,7 +42,7 @@ def apply(
     change = Change(in_one_form(change.table), change.diff) if plain else consolidated(change)
     rows = change.table.num_rows
     if session.writes_at_once(relation):
-        if rows or rejected:
+        if rows or rejected or copied:
             session.database.commit({relation.id: change} if rows else {}, copied, {relation.id: rejected})
         return
     assert session.transaction is not None

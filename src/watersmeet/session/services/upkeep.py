@@ -12,22 +12,24 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from watersmeet import files
-from watersmeet.catalog import DELTA_COLUMN, DictionaryTable, MaterializedView, Relation
+from watersmeet.catalog import DELTA_COLUMN, CacheFill, DictionaryTable, MaterializedView, Relation, SinkQuery
 from watersmeet.database.locks import lock
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.errors import Error
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.ordering import by_time, in_order
 from watersmeet.session.access.reading import computed, last_of_each_key, rows_with_keys, rows_without
-from watersmeet.session.access.rows import as_kept, check_rows, converted, omitted
+from watersmeet.session.access.rows import as_kept, check_rows, converted, omitted, with_generated
 from watersmeet.session.access.writing import accepting, apply, deliver, upserted
 from watersmeet.session.services.changes import Changes
+from watersmeet.session.services.emissions import Change
 from watersmeet.session.services.refreshing import refresh
 from watersmeet.store.merging import quoted
 
@@ -91,18 +93,25 @@ class Upkeep:
         with self._lock:
             self.follow()
             known = self._session.catalog.relations
+            merged: dict[str, list[tuple[SinkQuery, Changes]]] = {}
             for relation_id, changes in list(self._following.items()):
                 if relation_id not in known:
                     self._following.pop(relation_id).close()
                     self._problems.pop(relation_id)
                     continue
                 view = known[relation_id]
+                if isinstance(view, SinkQuery):
+                    merged.setdefault(view.feeds, []).append((view, changes))
+                    continue
                 if not view.owner:
                     self._wrote |= view.feeds in known and self._copy(view, known[view.feeds], changes)
                     continue
                 came = [c.rows.filter(pa.array(c.diff > 0)) for c in changes.take(relation_id)]
                 if came and view.feeds in known:
                     self._wrote |= self._write(known[view.feeds], pa.concat_tables(came))
+            for table_id, writers in merged.items():
+                if table_id in known:
+                    self._wrote |= merge(self._session, known[table_id], writers)
 
     def _copy(self, view: Relation, stream: Relation, changes: Changes) -> bool:
         try:
@@ -127,7 +136,7 @@ class Upkeep:
                 ):
                     database = self._session.database
                     self._following[relation.id] = (
-                        Changes(database) if relation.owner else changes_of(database, relation)
+                        Changes(database) if isinstance(relation, CacheFill) else changes_of(database, relation)
                     )
 
     def _is_delivered(self, view: Relation) -> bool:
@@ -223,6 +232,61 @@ def copy(session: Session, view: Relation, stream: Relation, changes: Changes) -
     return bool(rows.num_rows)
 
 
+def merge(session: Session, table: Relation, writers: Sequence[tuple[SinkQuery, Changes]]) -> bool:
+    """Merges what the sinks of a table gave since the last call into it, in the order of commits, and in one
+    transaction. Returns whether there was any.
+
+    Of one commit the sinks come in the order of their creation; of one sink the rows that go come before those that
+    come. A row replaces the row of its key; a row that goes takes the row of its key away, whoever wrote it. A sink
+    with rows that the table refuses is left out, and tried again later: the database's `unwritten` says why.
+    """
+    database = session.database
+    with database.guard:
+        head = database.log.head()
+        pieces: list[tuple[int, pa.Table]] = []
+        taken: dict[str, tuple[Changes, int]] = {}
+        try:
+            for view, changes in writers:
+                since = changes.taken
+                taken[view.id] = changes, since
+                try:
+                    found = [(c.commit, _signed(session, view, table, c)) for c in changes.take(view.id, head)]
+                except Error as problem:
+                    changes.back(since)
+                    database.unwritten[view.id] = problem
+                    del taken[view.id]
+                    continue
+                database.unwritten.pop(view.id)
+                pieces += found
+                if not found:
+                    del taken[view.id]
+            if not pieces:
+                return False
+            rows = pa.concat_tables([rows for _, rows in sorted(pieces, key=lambda p: p[0])])
+            change = upserted(session, table, rows if table.primary_key else rows.drop_columns([DELTA_COLUMN]))
+            apply(session, table, change, {i: c.taken for i, (c, _) in taken.items()})
+        except BaseException:
+            for changes, since in taken.values():
+                changes.back(since)
+            raise
+    return True
+
+
+def _signed(session: Session, view: SinkQuery, table: Relation, change: Change) -> pa.Table:
+    """The rows of a change with the table's columns, and `_tp_delta`: first those that go, as far as the sink deletes,
+    then those that come, each as often.
+
+    NOT_NULL_VIOLATION or INVALID_VALUE for rows that the table refuses.
+    """
+    diff = change.diff if view.deletes else np.maximum(change.diff, 0)
+    order = np.argsort(diff > 0, kind="stable")
+    order = np.repeat(order, np.abs(diff[order]))
+    rows = change.rows.take(pa.array(order)).rename_columns([c.name for c in view.columns])
+    rows = with_generated(table, _columns(session, view, table, rows), None)
+    check_rows(table, rows.filter(pa.array(diff[order] > 0)), None)
+    return rows.append_column(DELTA_COLUMN, pa.array(np.sign(diff[order]), pa.int32()))
+
+
 def _rows(view: Relation, stream: Relation, rows: pa.Table, diff: Any) -> pa.Table:
     """The inserted rows, each as often; for a changelog stream also the deleted ones, with signs."""
     rows = rows.rename_columns([c.name for c in view.columns])
@@ -234,8 +298,8 @@ def _rows(view: Relation, stream: Relation, rows: pa.Table, diff: Any) -> pa.Tab
 
 
 def _columns(session: Session, view: Relation, stream: Relation, rows: pa.Table) -> pa.Table:
-    """The rows with the stream's columns. A column that the view lacks, or has as NULL, is filled as an INSERT without
-    it would be.
+    """The rows with the stream's columns. A column that the view lacks is filled as an INSERT without it would be; so
+    is one that takes no NULL where a view INTO a stream has NULL.
     """
     now_us = session.database.clock.now_us()
     types = {c.name: c.type for c in view.columns}
@@ -245,6 +309,7 @@ def _columns(session: Session, view: Relation, stream: Relation, rows: pa.Table)
         text = omitted(stream, column, now_us)
         if column.name in rows.column_names:
             given = converted(quoted(column.name), types.get(column.name, column.type), column.type)
-            text = given if column.nullable else f"COALESCE({given}, {text})"
+            keeps_null = column.nullable or isinstance(view, SinkQuery)
+            text = given if keeps_null else f"COALESCE({given}, {text})"
         texts.append(text)
     return as_kept(stream, computed(session, rows, texts, taken, view.sql))

@@ -9,23 +9,37 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from watersmeet.catalog import MessageFormat, Relation, Sink, SinkQuery, Source, View, turned_into
+from watersmeet.binder import bind_query
+from watersmeet.catalog import (
+    MaterializedView,
+    MessageFormat,
+    Relation,
+    Sink,
+    SinkQuery,
+    Source,
+    Table,
+    View,
+    turned_into,
+)
 from watersmeet.catalog.parts import RowForm
 from watersmeet.dialects.queries import read_tree
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import quoted
 from watersmeet.dialects.script import tokenize
-from watersmeet.dialects.statements import CreateMaterializedView, CreateSink, StartSink
-from watersmeet.errors import Error, did_you_mean
+from watersmeet.dialects.statements import CreateMaterializedView, CreateSink, Name, StartSink
+from watersmeet.errors import Error, did_you_mean, error_from_json
+from watersmeet.session.access.assignment import Target, check_types, named_targets
+from watersmeet.session.access.columnvalues import check_given
 from watersmeet.session.access.connections import with_connections
 from watersmeet.session.access.context import Session, error_at, located, undefined_relation
 from watersmeet.session.access.definitions import add, may_create, new_relation
+from watersmeet.session.access.reading import readable
 from watersmeet.session.access.result import Result, typed_result
 from watersmeet.session.access.schemas import schema_for
 from watersmeet.session.access.secrets import with_secrets
 from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.services.delivery import Deliveries, begin
-from watersmeet.session.services.views import bind_view, make
+from watersmeet.session.services.views import bind_view, make, make_writing
 from watersmeet.sinks.deliveries import delivery_of
 from watersmeet.sinks.targets import connector_of
 from watersmeet.store.notes import Note
@@ -63,9 +77,8 @@ def create_sink(session: Session, statement: CreateSink) -> Result:
         if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
             return Result("CREATE SINK")
         if statement.into is not None:
-            raise error_at(
-                statement, statement.into.span, "FEATURE_NOT_SUPPORTED", "CREATE SINK … INTO a table is not supported"
-            )
+            _write_table(session, statement, statement.into)
+            return Result("CREATE SINK")
         if not statement.options.get("connector"):
             raise error_at(
                 statement,
@@ -99,13 +112,119 @@ def create_sink(session: Session, statement: CreateSink) -> Result:
     return Result("CREATE SINK")
 
 
+def _write_table(session: Session, statement: CreateSink, into: Name) -> None:
+    """A sink INTO a table: the changes of its query are merged into the table. The caller has a transaction open.
+
+    RisingWave, "CREATE SINK INTO". CONNECTOR_OPTION, READ_ONLY_RELATION, UNDEFINED_COLUMN, DATATYPE_MISMATCH,
+    SYNTAX_ERROR; FEATURE_NOT_SUPPORTED for a sink that its own rows would reach, and for changes that the table can't
+    take.
+    """
+    for option in ("format", *statement.options):
+        if option in statement.places and option not in ("type", "force_append_only"):
+            raise _refused(
+                statement,
+                option,
+                f"a sink INTO a table has no option {option}",
+                "It takes type, and force_append_only.",
+            )
+    table = session.relation(into, statement)
+    if type(table) is not Table or table.connector:
+        what = f"{table.title}: its rows come from its connector" if table.connector else table.title
+        raise error_at(
+            statement, into.span, "READ_ONLY_RELATION", f"a sink can't write {what}", hint="INTO needs a table."
+        )
+    # It has its id before its query, which it owns.
+    sink = new_relation(session, statement, Sink, (), delivers="", target_id=session.catalog.new_id(Sink), connector={})
+    session.put(sink)
+    view = _query_view(session, statement)
+    found = bind_query(view.query, readable(session.catalog), view.text, session.dialect, needs_names=False)
+    if table.id in session.catalog.upstream(found.depends_on, writers=True):
+        raise error_at(
+            statement,
+            into.span,
+            "FEATURE_NOT_SUPPORTED",
+            "Creating such a sink will result in circular dependency.",
+            detail=f"It reads what comes from {table.title}, so each row that it writes could produce another row.",
+        )
+    targets = _targets(statement, into, table, len(found.columns))
+    bound = bind_view(session, replace(view, column_names=tuple(t.column.name for t in targets)))
+    check_types(bound.relation.columns, targets, statement)
+    hidden = turned_into(SinkQuery, _hidden(statement, sink, bound.relation), feeds=table.id)
+    make_writing(session, replace(bound, relation=hidden))
+    made = session.catalog.relations[hidden.id]
+    assert isinstance(made, SinkQuery)
+    form, force = _form_of(statement, made)
+    if form == "debezium":
+        raise _refused(statement, "type", "a sink INTO a table can't be of type debezium")
+    if form == "upsert" and (not table.primary_key or table.append_only):
+        raise _refused(
+            statement,
+            "type",
+            "only append-only sinks can sink to a table without primary keys."
+            if not table.primary_key
+            else f'only append-only sinks can sink to the append-only table "{table.shown}"',
+            "Add WITH (type = 'append-only', force_append_only = 'true'): deleted rows stay in the table then.",
+        )
+    session.put(replace(made, deletes=form == "upsert"))
+    depends_on = (*found.depends_on, table.id)
+    made_format = MessageFormat(form)
+    add(
+        session,
+        replace(
+            sink,
+            columns=made.columns,
+            delivers=made.id,
+            depends_on=depends_on,
+            format=made_format,
+            append_only=form == "plain",
+            force_append_only=force and not made.append_only,
+        ),
+    )
+
+
+def _targets(statement: CreateSink, into: Name, table: Relation, count: int) -> tuple[Target, ...]:
+    """The columns of the table that the `count` columns of the query go to: those that are named, or the first ones."""
+    if statement.targets:
+        targets = named_targets(table, statement.targets, statement)
+        check_given(table, targets, statement)
+    else:
+        targets = tuple(Target(c, into.span) for c in table.written)
+    if count > len(targets) or (statement.targets and count < len(targets)):
+        raise error_at(
+            statement,
+            into.span,
+            "SYNTAX_ERROR",
+            f"the sink has {count} columns for {len(targets)} columns of {table.title}",
+        )
+    targets = targets[:count]
+    lacking = [k for k in table.primary_key if k not in [t.column.name for t in targets]]
+    if lacking:
+        raise error_at(
+            statement,
+            into.span,
+            "NOT_NULL_VIOLATION",
+            f'the sink has no column for "{lacking[0]}", which is in the primary key of {table.title}',
+        )
+    return targets
+
+
 def _delivered(session: Session, statement: CreateSink, sink: Sink) -> tuple[Relation, tuple[str, ...]]:
     """The relation whose changes go out, and what the sink depends on. A query is kept up to date by a hidden view."""
     if statement.source is not None:
         relation = session.relation(statement.source, statement)
         if relation.is_stored:
             return relation, (relation.id,)
-        if not isinstance(relation, (Source, View)):
+    bound = bind_view(session, _query_view(session, statement))
+    hidden = _hidden(statement, sink, bound.relation)
+    make(session, replace(bound, relation=hidden))
+    return session.catalog.relations[hidden.id], hidden.depends_on
+
+
+def _query_view(session: Session, statement: CreateSink) -> CreateMaterializedView:
+    """The view that has what a sink delivers."""
+    if statement.source is not None:
+        relation = session.relation(statement.source, statement)
+        if not relation.is_stored and not isinstance(relation, (Source, View)):
             raise error_at(
                 statement,
                 statement.source.span,
@@ -118,9 +237,9 @@ def _delivered(session: Session, statement: CreateSink, sink: Sink) -> tuple[Rel
     else:
         assert statement.query is not None
         query, text = statement.query, statement.query_text
-    view = CreateMaterializedView(
+    return CreateMaterializedView(
         text=statement.text,
-        sql=statement.sql,
+        sql=f"CREATE MATERIALIZED VIEW {quoted(statement.name)} AS {text}",
         span=statement.span,
         name=statement.name,
         name_span=statement.name_span,
@@ -128,21 +247,34 @@ def _delivered(session: Session, statement: CreateSink, sink: Sink) -> tuple[Rel
         query=query,
         emit=statement.emit,
     )
-    bound = bind_view(session, view)
-    hidden = turned_into(
-        SinkQuery,
-        bound.relation,
-        name=f"?{statement.name}",
-        hidden=True,
-        owner=sink.id,
-        sql=f"CREATE MATERIALIZED VIEW {quoted(statement.name)} AS {text}",
-    )
-    make(session, replace(bound, relation=hidden))
-    return session.catalog.relations[hidden.id], hidden.depends_on
+
+
+def _hidden(statement: CreateSink, sink: Sink, view: MaterializedView) -> SinkQuery:
+    return turned_into(SinkQuery, view, name=f"?{statement.name}", hidden=True, owner=sink.id)
 
 
 def _sink(statement: CreateSink, sink: Sink, relation: Relation) -> Sink:
     """The sink with what its options say."""
+    options = statement.options
+    made = statement.format or MessageFormat()
+    form, force = _form_of(statement, relation)
+    key = _key(statement, relation, form)
+    rest = {n: v for n, v in options.items() if n not in _OWN}
+    encoding = {n: v for n, v in made.options.items() if n != "force_append_only"}
+    return replace(
+        sink,
+        columns=relation.columns,
+        primary_key=key,
+        append_only=form == "plain",
+        delivers=relation.id,
+        connector=rest,
+        format=replace(made, rows=form, options=encoding),
+        force_append_only=force and not relation.append_only,
+    )
+
+
+def _form_of(statement: CreateSink, relation: Relation) -> tuple[RowForm, bool]:
+    """In which form changes go out, and whether deleted rows are left out by force_append_only."""
     options = statement.options
     made = statement.format or MessageFormat()
     forced = options.get("force_append_only", made.options.get("force_append_only"))
@@ -165,19 +297,7 @@ def _sink(statement: CreateSink, sink: Sink, relation: Relation) -> Sink:
             f"the sink can't be append-only: rows of {_described(relation, statement)} are updated or deleted",
             "Add force_append_only = 'true': deleted rows are left out then, and an updated row goes out again.",
         )
-    key = _key(statement, relation, form)
-    rest = {n: v for n, v in options.items() if n not in _OWN}
-    encoding = {n: v for n, v in made.options.items() if n != "force_append_only"}
-    return replace(
-        sink,
-        columns=relation.columns,
-        primary_key=key,
-        append_only=form == "plain",
-        delivers=relation.id,
-        connector=rest,
-        format=replace(made, rows=form, options=encoding),
-        force_append_only=force and not relation.append_only,
-    )
+    return form, force
 
 
 def _described(relation: Relation, statement: CreateSink) -> str:
@@ -263,6 +383,13 @@ def start_sink(session: Session, statement: StartSink) -> Result:
     return Result("ALTER SINK")
 
 
+def _written_state(session: Session, sink: Sink) -> tuple[object, ...]:
+    """The state of a sink INTO a table, in the columns from `state` on. It waits for nothing but for what is wrong."""
+    found = session.database.unwritten.to_json().get(sink.delivers)
+    problem = None if found is None else str(error_from_json(found)).splitlines()[0]
+    return ("running" if problem is None else "retrying", None, None, None, None, None, None, problem)
+
+
 def show_sinks(session: Session, sinks: Sequence[Relation]) -> Result:
     """A row for each sink: where it goes, its state, and how far it is behind. A process that only reads knows the
     state alone.
@@ -274,7 +401,9 @@ def show_sinks(session: Session, sinks: Sequence[Relation]) -> Result:
         assert isinstance(sink, Sink)
         said: tuple[object, ...]
         status = running.status(sink.id) if isinstance(running, Deliveries) else None
-        if status is None:
+        if not sink.connector:
+            said = _written_state(session, sink)
+        elif status is None:
             state = told.get(sink.id, {})
             said = (state.get("state"), None, None, None, None, None, None, state.get("problem"))
         else:
@@ -288,5 +417,5 @@ def show_sinks(session: Session, sinks: Sequence[Relation]) -> Result:
                 round(status.seconds, 3),
                 status.problem,
             )
-        rows.append((sink.name, sink.connector.get("connector"), _TYPES[sink.format.rows], *said))
+        rows.append((sink.name, sink.connector.get("connector", "table"), _TYPES[sink.format.rows], *said))
     return typed_result("SHOW", _SHOWN, rows)
