@@ -1,16 +1,19 @@
-"""Runs a server for as long as standard input stays open: `python guard.py FOLDER command…`.
+"""Runs a server for as long as standard input stays open: `python guard.py FOLDER USER command…`.
 
 Its owner holds the other end, so that the server ends with its owner, also when that one is killed. It says the process
-id of the server first, and ends as the server ends. Then it removes FOLDER, where one is named ("" for none).
+id of the server first, and ends as the server ends. Then it removes FOLDER, where one is named ("" for none). USER: whom
+the server runs as ("" for whoever runs this).
 """
 
+import pwd
 import shutil
 import subprocess
 import sys
 import threading
 
-folder, *command = sys.argv[1:]
-server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+folder, user, *command = sys.argv[1:]
+other = {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []} if user else {}
+server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, **other)
 print(server.pid, flush=True)
 owner_gone = threading.Event()
 

@@ -26,16 +26,21 @@ class Process:
     """A server that runs, under its guard.
 
     owner: what its owner holds the other end of, a pipe or FIFO opened for reading; None: the owner is this process.
-    folder: is removed when the owner is gone.
+    folder: is removed when the owner is gone. user: whom it runs as, if it is not whoever runs this.
     """
 
     def __init__(
-        self, command: list[str], log: Path, owner: IO[bytes] | None = None, folder: Path | None = None
+        self,
+        command: list[str],
+        log: Path,
+        owner: IO[bytes] | None = None,
+        folder: Path | None = None,
+        user: str | None = None,
     ) -> None:
         self._log = log
         with log.open("ab") as output:
             self._guard = subprocess.Popen(
-                [sys.executable, "-IS", str(GUARD), str(folder or ""), *command],
+                [sys.executable, "-IS", str(GUARD), str(folder or ""), user or "", *command],
                 stdin=subprocess.PIPE if owner is None else owner,
                 stdout=subprocess.PIPE,
                 stderr=output,
