@@ -1,4 +1,5 @@
-"""Fixtures with real servers: one Kafka broker and one schema registry for the whole run, topics of each test's own.
+"""Fixtures with real servers: one Kafka broker, one schema registry and one PostgreSQL server for the whole run, with
+topics and databases of each test's own.
 
 The first test that needs a server starts it, in whichever process of xdist it is. It ends with the run: with the
 process that pytest was started as, however that one ends. Where a server can't be had, the tests that need it are
@@ -15,20 +16,24 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psycopg
 import pytest
 from confluent_kafka import KafkaException
 from scripts.servers.archives import ServerUnavailableError, locked
 from scripts.servers.kafka import Broker
+from scripts.servers.postgres import PASSWORD, USER, Postgres
 from scripts.servers.registry import Registry
 
 UNAVAILABLE = "can't be had here: "
-FIXTURES = {"broker", "own_broker", "topic", "registry"}
+#: By marker: the fixtures of servers.
+FIXTURES = {"kafka": {"broker", "own_broker", "topic", "registry"}, "postgres": {"postgres", "own_postgres"}}
 
 
-Started = TypeVar("Started", Broker, Registry)
+Started = TypeVar("Started", Broker, Registry, Postgres)
 
 
 class SharedServers:
@@ -98,8 +103,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if FIXTURES.intersection(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.kafka)
+        for marker, fixtures in FIXTURES.items():
+            if fixtures.intersection(getattr(item, "fixturenames", ())):
+                item.add_marker(marker)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -156,3 +162,46 @@ def topic(broker: Broker) -> Iterator[Callable[..., str]]:
         for deleted in admin.delete_topics(made).values():
             with suppress(KafkaException):  # the test did
                 deleted.result(30)
+
+
+@dataclass(frozen=True)
+class PostgresDatabase:
+    """A database of one test."""
+
+    server: Postgres
+    name: str
+
+    def execute(self, statements: str) -> None:
+        """Runs statements of the superuser, in one transaction."""
+        with self.connect() as connection:
+            connection.execute(statements)
+
+    def connect(self) -> psycopg.Connection:
+        """A connection of the superuser, which commits each statement."""
+        return self.server.connect(self.name)
+
+    @property
+    def settings(self) -> str:
+        """Where it is, as SETTINGS of an external table of Timeplus."""
+        where = f"address='127.0.0.1:{self.server.port}', database='{self.name}'"
+        return f"type='postgresql', {where}, user='{USER}', password='{PASSWORD}'"
+
+
+@pytest.fixture
+def postgres(request: pytest.FixtureRequest) -> Iterator[PostgresDatabase]:
+    """A database of this test alone, on the server of the run."""
+    server = _or_skip(lambda: request.config.stash[_shared].get(Postgres, "postgres"), "PostgreSQL")
+    name = f"t_{secrets.token_hex(6)}"
+    with server.connect() as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    yield PostgresDatabase(server, name)
+    with server.connect() as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def own_postgres(tmp_path: Path) -> Iterator[PostgresDatabase]:
+    """A server of this test alone, to be killed, stopped, paused and started again."""
+    server = _or_skip(lambda: Postgres.started(tmp_path / "own-postgres"), "PostgreSQL")
+    yield PostgresDatabase(server, "postgres")
+    server.remove()

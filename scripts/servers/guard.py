@@ -1,8 +1,8 @@
 """Runs a server for as long as standard input stays open: `python guard.py FOLDER USER command…`.
 
 Its owner holds the other end, so that the server ends with its owner, also when that one is killed. It says the process
-id of the server first, and ends as the server ends. Then it removes FOLDER, where one is named ("" for none). USER: whom
-the server runs as ("" for whoever runs this).
+id of the server first, and ends as the server ends. Then it removes FOLDER, where one is named ("" for none).
+USER: whom the server runs as ("" for whoever runs this).
 """
 
 import pwd

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -113,7 +114,7 @@ class Postgres:
 
     def stop(self) -> None:
         """Ends it in order; connections that are open end with it."""
-        self._running().stop()
+        self._running().stop(signal.SIGINT)
         self._process = None
 
     def pause(self) -> None:

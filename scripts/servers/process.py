@@ -70,9 +70,9 @@ class Process:
         self._signal(signal.SIGKILL)
         self._end()
 
-    def stop(self) -> None:
+    def stop(self, by: signal.Signals = signal.SIGTERM) -> None:
         """Asks it to end, and waits until it has."""
-        self._signal(signal.SIGTERM)
+        self._signal(by)
         self._end()
 
     def pause(self) -> None:

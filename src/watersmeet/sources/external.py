@@ -18,6 +18,7 @@ from watersmeet.formats.convert import convert
 from watersmeet.sources.files import FileSource
 from watersmeet.sources.listing import Listing
 from watersmeet.sources.options import refuse
+from watersmeet.sources.postgrestables import PostgresReader
 from watersmeet.sources.reading import read_slice
 from watersmeet.types import Field, Schema, arrow_schema
 
@@ -155,7 +156,7 @@ class GivenReader:
         return pa.Table.from_arrays([d.column for d in done], schema=arrow_schema(columns, positional=False))
 
 
-READERS: Final[dict[str, Callable[[External], Reader]]] = {"file": FileReader}
+READERS: Final[dict[str, Callable[[External], Reader]]] = {"file": FileReader, "postgresql": PostgresReader}
 
 
 def check_kind(kind: str, known: Sequence[str], what: str) -> None:

@@ -226,7 +226,7 @@ def create_dictionary(session: Session, statement: CreateDictionary) -> Result:
 
 def _external(kind: str, options: dict[str, str], name: str, database: str) -> External:
     """Where the content is. database: the name of the option that names the database there."""
-    if "query" in options:
+    if "query" in options and kind != "postgresql":
         raise error("FEATURE_NOT_SUPPORTED", "the option QUERY of a source is not supported", hint="Name a table.")
     if kind == "file":
         options = file_connector(options)

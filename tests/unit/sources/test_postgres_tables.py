@@ -1,0 +1,185 @@
+"""External tables and dictionaries over a real PostgreSQL."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+import pytest
+
+import watersmeet
+from watersmeet.catalog import External
+from watersmeet.sources.postgrestables import PostgresReader
+
+
+@pytest.fixture
+def opened(tmp_path):
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess", dialect="timeplus") as connection:
+        yield connection
+
+
+def table(connection, postgres, name="t", columns="", **settings):
+    more = "".join(f", {n}='{v}'" for n, v in settings.items())
+    connection.execute(f"CREATE EXTERNAL TABLE {name} {columns} SETTINGS {postgres.settings}, table='{name}'{more}")
+
+
+def rows(connection, query):
+    return connection.execute(query).fetchall()
+
+
+def test_columns_and_values_are_those_of_the_table(opened, postgres):
+    postgres.execute(
+        """
+        CREATE TYPE mood AS ENUM ('sad', 'ok');
+        CREATE TABLE t (i int PRIMARY KEY, b bool, s smallint, l bigint, r real, d double precision, n numeric(12, 2),
+            v varchar(10), c char(3), u uuid, y bytea, a date, e time, p timestamp, z timestamptz, j jsonb, m mood,
+            x int[], w text[]);
+        INSERT INTO t VALUES (1, true, 2, 9007199254740993, 1.5, 0.1, 1234567890.12, 'a "b", c', 'xy',
+            '00000000-0000-0000-0000-00000000002a', '\\x00ff', '2024-02-29', '12:34:56.789',
+            '2024-02-29 12:34:56.123456',
+            '2024-02-29 12:00:00+02', '{"k": [1, null]}', 'ok', '{1,NULL,3}', '{"a,b", "NULL", ""}');
+        INSERT INTO t (i, v) VALUES (2, '');
+        """
+    )
+    table(opened, postgres)
+    (first, second) = rows(opened, "SELECT * FROM t ORDER BY i")
+    utc = dt.UTC
+    assert first[:12] == (1, True, 2, 9007199254740993, 1.5, 0.1, Decimal("1234567890.12"), 'a "b", c', "xy",
+        "00000000-0000-0000-0000-00000000002a", b"\x00\xff", dt.date(2024, 2, 29))  # fmt: skip
+    assert first[12:15] == (
+        dt.time(12, 34, 56, 789000),
+        dt.datetime(2024, 2, 29, 12, 34, 56, 123456),
+        dt.datetime(2024, 2, 29, 10, 0, tzinfo=utc),
+    )
+    assert first[15] == {"k": [1, None]}
+    assert first[16:] == ("ok", [1, None, 3], ["a,b", "NULL", ""])
+    assert second == (2, *[None] * 6, "", *[None] * 11)
+
+
+def test_a_select_shows_what_was_changed_there(opened, postgres):
+    postgres.execute("CREATE TABLE t (i int, v text); INSERT INTO t VALUES (1, 'a'), (1, 'a')")
+    table(opened, postgres)
+    assert rows(opened, "SELECT i, v FROM t") == [(1, "a"), (1, "a")]
+    postgres.execute("UPDATE t SET v = 'line' || chr(10) || 'two' WHERE ctid = '(0,1)'; INSERT INTO t VALUES (3, NULL)")
+    assert rows(opened, "SELECT i, v FROM t ORDER BY i, v") == [(1, "a"), (1, "line\ntwo"), (3, None)]
+    postgres.execute("DELETE FROM t")
+    assert rows(opened, "SELECT count() FROM t") == [(0,)]
+
+
+def test_a_table_is_read_again_only_after_changes(opened, postgres):
+    postgres.execute("CREATE TABLE t (i int); CREATE UNLOGGED TABLE u (i int); CREATE VIEW v AS SELECT now() AS n")
+    options = {"address": f"127.0.0.1:{postgres.server.port}", "database": postgres.name, "user": "postgres",
+        "password": "postgres-secret"}  # fmt: skip
+
+    def version(name, **more):
+        return PostgresReader(External("postgresql", name, {**options, "table": name, **more})).version()
+
+    before = version("t")
+    assert version("t", invalidate_query="SELECT 1") == [(1,)]
+    postgres.execute("INSERT INTO t VALUES (1)")
+    assert version("t") != before
+    assert version("u") != version("u")
+    assert version("v") != version("v")
+
+
+def test_a_dictionary_follows_the_table(opened, postgres):
+    postgres.execute("CREATE TABLE products (id int PRIMARY KEY, name text); INSERT INTO products VALUES (1, 'pen')")
+    opened.execute("CREATE STREAM orders (id int, n int)")
+    port = postgres.server.port
+    opened.execute(
+        f"""CREATE DICTIONARY products (id int, name string) PRIMARY KEY id
+        SOURCE(POSTGRESQL(HOST '127.0.0.1' PORT {port} USER 'postgres' PASSWORD 'postgres-secret' DB '{postgres.name}'
+        TABLE 'products')) LAYOUT(FLAT()) LIFETIME(MIN 0 MAX 1)"""
+    )
+    opened.execute(
+        "CREATE MATERIALIZED VIEW joined AS SELECT o.n, p.name FROM orders AS o LEFT JOIN products AS p ON o.id = p.id"
+    )
+    opened.execute("INSERT INTO orders (id, n) VALUES (1, 10), (2, 20)")
+    opened.execute("FLUSH")
+    assert sorted(rows(opened, "SELECT n, name FROM table(joined)"), key=str) == [(10, "pen"), (20, None)]
+    postgres.execute("INSERT INTO products VALUES (2, 'ink')")
+    opened.execute("INSERT INTO orders (id, n) VALUES (2, 30)")
+    opened.execute("FLUSH")
+    assert (30, "ink") in rows(opened, "SELECT n, name FROM table(joined)")
+    assert "postgres-secret" not in str(rows(opened, "SHOW CREATE DICTIONARY products"))
+
+
+def test_a_dictionary_of_a_query(opened, postgres):
+    postgres.execute("CREATE TABLE products (id int, name text); INSERT INTO products VALUES (1, 'pen'), (2, 'ink')")
+    source = (
+        f"POSTGRESQL(HOST '127.0.0.1' PORT {postgres.server.port} USER 'postgres' PASSWORD 'postgres-secret' "
+        f"DB '{postgres.name}' QUERY 'SELECT id, upper(name) AS name FROM products WHERE id > 1')"
+    )
+    opened.execute(f"CREATE DICTIONARY d (id int, name string) PRIMARY KEY id SOURCE({source}) LAYOUT(HASHED())")
+    assert rows(opened, "SELECT id, name FROM d") == [(2, "INK")]
+
+
+def refusal(connection, statement):
+    with pytest.raises(watersmeet.Error) as caught:
+        connection.execute(statement)
+    found = caught.value
+    assert found.span is not None
+    assert "postgres-secret" not in str(found)
+    assert "postgres-secret" not in str(found.to_json())
+    return found
+
+
+def test_what_is_wrong_is_named(opened, postgres):
+    postgres.execute("CREATE TABLE t (i int, x point); CREATE TABLE n (v numeric)")
+    reader_name = f"reader_{postgres.name}"
+    postgres.execute(f"CREATE USER {reader_name} PASSWORD 'r'")
+    postgres.execute("INSERT INTO n VALUES ('NaN')")
+    create = "CREATE EXTERNAL TABLE e {} SETTINGS {}, table='{}'"
+
+    def message(columns="", settings=postgres.settings, table="t"):
+        found = refusal(opened, create.format(columns, settings, table))
+        return found.condition, found.message, found.hint
+
+    assert message() == (
+        "CONNECTOR_OPTION",
+        'column "x" of table "public.t" has type point, which has no equivalent',
+        "Declare the columns, that one as string.",
+    )
+    condition, text, hint = message(table="tt")
+    assert (condition, hint) == ("UNDEFINED_OBJECT", 'Did you mean "t"?')
+    assert text.startswith('there is no table "public.tt" in database')
+    assert message("(i int, z int)")[1] == 'table "public.t" has no column "z"'
+    wrong = postgres.settings.replace("postgres-secret", "wrong")
+    assert message(settings=wrong)[0] == "CONNECTOR_OPTION"
+    assert 'does not let user "postgres" in' in message(settings=wrong)[1]
+    assert message(settings=postgres.settings.replace(postgres.name, "nowhere"))[1].startswith("there is no database")
+    away = postgres.settings.replace(str(postgres.server.port), "1")
+    assert message(settings=away)[0] == "RUNTIME_UNAVAILABLE"
+    reader = postgres.settings.replace(
+        "user='postgres', password='postgres-secret'", f"user='{reader_name}', password='r'"
+    )
+    condition, text, hint = message(settings=reader, columns="(i int)")
+    assert condition == "CONNECTOR_OPTION"
+    assert f"GRANT SELECT ON public.t TO {reader_name}" in hint
+    assert "is not numeric: NaN" in message(table="n")[1]
+    assert message(settings=postgres.settings + ", colour='red'")[1] == 'connector postgresql has no option "colour"'
+    opened.execute(create.format("(i int, x string)", postgres.settings, "t"))
+    postgres.execute(f"DROP USER {reader_name}")
+
+
+def test_a_server_that_is_away_leaves_the_content(opened, own_postgres):
+    own_postgres.execute("CREATE TABLE p (id int PRIMARY KEY, name text); INSERT INTO p VALUES (1, 'pen')")
+    port = own_postgres.server.port
+    opened.execute("CREATE STREAM o (id int)")
+    opened.execute(
+        f"""CREATE DICTIONARY p (id int, name string) PRIMARY KEY id SOURCE(POSTGRESQL(HOST '127.0.0.1'
+        PORT {port} USER 'postgres' PASSWORD 'postgres-secret' DB 'postgres' TABLE 'p')) LAYOUT(HASHED())"""
+    )
+    opened.execute("CREATE MATERIALIZED VIEW j AS SELECT o.id, p.name FROM o JOIN p ON o.id = p.id")
+    own_postgres.server.kill()
+    opened.execute("INSERT INTO o (id) VALUES (1)")
+    opened.execute("FLUSH")
+    assert rows(opened, "SELECT id, name FROM table(j)") == [(1, "pen")]
+    assert "can't be reached" in str(rows(opened, "SHOW ERRORS"))
+    with pytest.raises(watersmeet.Error, match="can't be reached"):
+        opened.execute("SELECT * FROM p")
+    own_postgres.server.start()
+    own_postgres.execute("UPDATE p SET name = 'ink'")
+    assert rows(opened, "SELECT name FROM p") == [("ink",)]
+    opened.execute("FLUSH")
+    assert rows(opened, "SHOW ERRORS") == []
