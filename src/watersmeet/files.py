@@ -16,7 +16,7 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from watersmeet.errors import Error, error
 
@@ -231,3 +231,13 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def copy_bytes(source: BinaryIO, target: BinaryIO, size_bytes: int) -> None:
+    """Copies the first bytes of a file. DATABASE_DAMAGED if it does not have so many."""
+    while size_bytes:
+        block = source.read(min(size_bytes, 1 << 20))
+        if not block:
+            raise error("DATABASE_DAMAGED", f"{source.name} is shorter than it was")
+        target.write(block)
+        size_bytes -= len(block)

@@ -34,6 +34,7 @@ from watersmeet.formats.writers import (
     string_writer,
     tsv_writer,
 )
+from watersmeet.formats.xmlwriter import xml_writer
 from watersmeet.types import Field, Schema, SqlType
 
 _TRUE: Final = ("true", "t", "1", "yes", "on")
@@ -140,6 +141,8 @@ def open_writer(
         return _Wrapped(b'{"schema":' + _dumped(schema) + b',"payload":', writer)
     if encoding == "csv":
         return csv_writer(columns, options.get("delimiter", ","))
+    if encoding == "xml":
+        return xml_writer(columns, options)
     if encoding == "tsv":
         return tsv_writer(columns)
     if encoding == "string":

@@ -74,6 +74,14 @@ def csv_writer(columns: Schema, delimiter: str = ",", null: str = "") -> SqlWrit
     return SqlWriter(columns, f", {literal(delimiter)}, ".join(fields).join(("concat(", ")")))
 
 
+def csv_header(columns: Schema, delimiter: str) -> bytes:
+    """The line with the names of the columns."""
+    names = pa.table({f"c{i}": pa.array([c.name]) for i, c in enumerate(columns)})
+    plain = tuple(type(c)(f"c{i}", SqlType("varchar")) for i, c in enumerate(columns))
+    line: bytes = csv_writer(plain, delimiter).write(names)[0].as_py()
+    return line + b"\n"
+
+
 #: What is a character's text in a line of fields between tabs; the backslash first.
 _ESCAPED: Final = (("'\\'", "'\\\\'"), ("chr(9)", "'\\t'"), ("chr(10)", "'\\n'"), ("chr(13)", "'\\r'"))
 
@@ -163,3 +171,10 @@ def spread(values: pa.Array, places: npt.NDArray[np.int64], length: int) -> pa.A
     take = np.full(length, -1, np.int64)
     take[places] = np.arange(len(values))
     return values.take(pa.array(take, mask=take < 0))
+
+
+def value_bytes(values: pa.BinaryArray) -> memoryview:
+    """All values, one behind the other."""
+    _, offsets, data = values.buffers()
+    ends = memoryview(offsets).cast("i")[values.offset : values.offset + len(values) + 1]
+    return memoryview(data if data is not None else b"")[ends[0] : ends[-1]]

@@ -11,7 +11,15 @@ import pyarrow.parquet as pq
 
 from watersmeet.errors import error
 from watersmeet.formats.valuetexts import EXACT_JSON
-from watersmeet.formats.writers import Writer, concatenated, csv_writer, evaluate_text, json_writer
+from watersmeet.formats.writers import (
+    Writer,
+    concatenated,
+    csv_header,
+    csv_writer,
+    evaluate_text,
+    json_writer,
+    value_bytes,
+)
 from watersmeet.types import Schema, SqlType
 
 FileFormat = Literal["parquet", "json", "csv"]
@@ -51,7 +59,7 @@ class FileWriter:
             delimiter = options.get("delimiter", ",")
             self._lines = csv_writer(columns, delimiter, options.get("null", ""))
             if options.get("without_header", "false") != "true":
-                self._header = _header(columns, delimiter)
+                self._header = csv_header(columns, delimiter)
         else:
             check_parquet(columns)
         if self._compression not in ("zstd", "snappy", "gzip", "lz4", "none"):
@@ -64,13 +72,6 @@ class FileWriter:
         return _Parquet(path, self._columns, self._compression)
 
 
-def _header(columns: Schema, delimiter: str) -> bytes:
-    names = pa.table({f"c{i}": pa.array([c.name]) for i, c in enumerate(columns)})
-    plain = tuple(type(c)(f"c{i}", SqlType("varchar")) for i, c in enumerate(columns))
-    line: bytes = csv_writer(plain, delimiter).write(names)[0].as_py()
-    return line + b"\n"
-
-
 class _Lines:
     def __init__(self, path: Path, lines: Writer, header: bytes) -> None:
         self._lines = lines
@@ -79,10 +80,7 @@ class _Lines:
 
     def write(self, rows: pa.Table) -> None:
         for begin in range(0, len(rows), 1 << 17):
-            lines = concatenated([self._lines.write(rows.slice(begin, 1 << 17)), b"\n"])
-            _, offsets, data = lines.buffers()
-            ends = memoryview(offsets).cast("i")[lines.offset : lines.offset + len(lines) + 1]
-            self._file.write(memoryview(data)[ends[0] : ends[-1]])
+            self._file.write(value_bytes(concatenated([self._lines.write(rows.slice(begin, 1 << 17)), b"\n"])))
 
     def close(self) -> None:
         self._file.close()

@@ -92,5 +92,10 @@ class Target(Protocol):
         sink: a row that the target never takes.
         """
 
+    def rest(self) -> None:
+        """Nothing is to be delivered for now: time to finish what was held back. Called again and again. Unavailable;
+        WRITER_FENCED.
+        """
+
     def close(self) -> None:
         """Gives up what is under way, and lets go of everything. May be called again."""

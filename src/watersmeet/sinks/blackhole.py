@@ -21,6 +21,9 @@ class Blackhole:
     def deliver(self, portions: Sequence[Portion]) -> None:
         pass
 
+    def rest(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

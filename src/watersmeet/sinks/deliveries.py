@@ -77,6 +77,8 @@ def view_delivery(view: Relation, stream: Relation) -> Delivery:
 
 def written_to(stream: Relation) -> dict[str, str]:
     """The options of the target that a stream outside of the database is: those that do not say how it is read."""
+    if stream.connector["connector"] == "rotating_file":
+        return stream.connector
     return {n: v for n, v in stream.connector.items() if n in ("connector", "topic") or n.startswith("properties.")}
 
 

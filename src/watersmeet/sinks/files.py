@@ -9,8 +9,7 @@
 Rows are prepared in the writer's own directory. Then the manifest is created: that is the step in which they are
 delivered. Only then the files are moved to their names. Whoever opens the target next moves what was left behind.
 
-A writer is shut out by renaming its directory: everything that it does later goes through that name, and fails. So it
-doesn't matter where it was stopped, and for how long.
+`sinks.filewriters` shuts out earlier writers.
 
 RisingWave, "Sink to file systems": append-only. An upsert sink has two columns more: `__op`, 1 for a row that was
 inserted, 2 for one that was deleted, 3 for one that replaces another, as RisingWave's changelogs have it, and
@@ -20,11 +19,10 @@ inserted, 2 for one that was deleted, 3 for one that replaces another, as Rising
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -35,13 +33,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet import files
-from watersmeet.errors import Error, did_you_mean, error
+from watersmeet.errors import did_you_mean, error
 from watersmeet.faults import fault
 from watersmeet.formats.encoders import changed_keys
 from watersmeet.formats.valuetexts import EXACT_JSON, plain_text
 from watersmeet.formats.writers import evaluate_text, json_writer
 from watersmeet.formats.writingfiles import FILE_FORMATS, FileFormat, FileWriter
 from watersmeet.sinks.base import Delivery, Place, Portion, Target, Unavailable
+from watersmeet.sinks.filewriters import (
+    Writers,
+    check_directory,
+    flush,
+    is_after,
+    place_of,
+    rows_that_came,
+    stem_of,
+    unavailable,
+)
 from watersmeet.sinks.targets import Connector, check_options
 from watersmeet.types import BIGINT, SMALLINT, Field, Schema
 
@@ -132,67 +140,52 @@ class FileTarget:
         self._owner = {"database": database_id, "sink": delivery.target_id}
         self._name = delivery.target_id
         self._state = form.root / _STATE
-        self._commits = self._state / "commits"
-        self._writers = self._state / "writers"
-        self._own: Path | None = None
+        self._writers = Writers(form.root, self._state)
         self._generation = 0
         self._newest: Place | None = None
         self._has_older = False
 
     def open(self, generation: int) -> Place | None:
-        with _unavailable():
+        with unavailable():
             self._claim_directory()
-            self._own = self._enter(generation)
+            self._writers.enter(generation)
             fault("files.entered")
             self._generation = generation
-            self._shut_out()
+            self._writers.shut_out()
             fault("files.fenced")
             self._finish()
-            manifests = files.list_names(self._commits)
-            self._newest = _place(self._manifest(manifests[-1])) if manifests else None
+            manifests = self._writers.manifests()
+            self._newest = place_of(self._writers.manifest(manifests[-1])) if manifests else None
             if self._newest is not None and self._newest.generation > generation:
-                raise self._fenced()
+                raise self._writers.fenced()
             self._has_older = bool(manifests) and int(manifests[0][:8]) < generation
             self._remove_generations()
             return self._newest
 
     def deliver(self, portions: Sequence[Portion]) -> None:
-        assert self._own is not None
-        wanted = [p for p in portions if self._newest is None or _order(p.place) > _order(self._newest)]
+        wanted = [p for p in portions if is_after(p.place, self._newest)]
         if not wanted:
             return
-        stem = _stem(wanted[-1].place)
-        with _unavailable(), self._shut_out_as_error():
-            staged = self._stage(stem, [self._rows(p) for p in wanted])
+        own = self._writers.own
+        with unavailable(), self._writers.shut_out_as_error():
+            staged = self._stage(stem_of(wanted[-1].place), [self._rows(p) for p in wanted])
             fault("files.staged")
-            manifest = {
-                **dict(zip(Place._fields, wanted[-1].place, strict=True)),
-                "time_us": wanted[-1].time_us,
-                "files": staged,
-            }
-            prepared = self._own / f"{stem}.manifest"
-            files.discard(prepared)
-            files.create_file(prepared, json.dumps(manifest).encode(), durable=True)
-            fault("files.prepared")
-            try:
-                os.link(prepared, self._commits / prepared.name)
-            except FileExistsError:
-                raise self._fenced() from None
-            fault("files.committed")
-            files.sync_directory(self._commits)
+            manifest = self._writers.commit(wanted[-1], {"files": staged})
             self._newest = wanted[-1].place
-            self._publish(manifest, self._own)
+            self._publish(manifest, own)
             fault("files.published")
-            files.discard(prepared)
+            files.discard(own / f"{stem_of(wanted[-1].place)}.manifest")
             self._remove_generations()
 
+    def rest(self) -> None:
+        pass
+
     def close(self) -> None:
-        self._own = None
+        pass
 
     def _claim_directory(self) -> None:
         """CONNECTOR_OPTION if the directory belongs to another sink."""
-        for directory in (self._commits, self._writers):
-            files.make_directory(directory)
+        self._writers.make_directories()
         owner = self._state / "owner"
         with contextlib.suppress(FileExistsError):
             files.create_file(owner, json.dumps(self._owner).encode(), durable=True)
@@ -203,45 +196,13 @@ class FileTarget:
                 hint=f"Name another directory, or delete this one with its {_STATE}.",
             )
 
-    def _enter(self, generation: int) -> Path:
-        """A directory of this writer alone, with the highest number. WRITER_FENCED by a newer generation."""
-        while True:
-            numbers = [_number(n) for n in files.list_names(self._writers)]
-            generations = [g for g, _ in numbers] + [int(n[:8]) for n in files.list_names(self._commits)[-1:]]
-            if max(generations, default=0) > generation:
-                raise self._fenced()
-            own = self._writers / f"{generation:08}-{max((n for _, n in numbers), default=0) + 1:08}"
-            try:
-                own.mkdir()
-            except FileExistsError:
-                continue
-            # Of two that came at the same time, one sees the other here.
-            if max(map(_rank, files.list_names(self._writers))) > _rank(own.name):
-                raise self._fenced()
-            return own
-
-    def _shut_out(self) -> None:
-        """After this no earlier writer can do anything."""
-        assert self._own is not None
-        mine = _rank(self._own.name)
-        for name in files.list_names(self._writers):
-            if _rank(name) < mine and not name.endswith(".out"):
-                with contextlib.suppress(FileNotFoundError):  # another one that was opened later has done so
-                    os.rename(self._writers / name, self._writers / f"{name}.out")
-        if not self._own.exists():
-            raise self._fenced()
-
     def _finish(self) -> None:
         """Moves the files of earlier writers that are delivered to their names, and removes the others."""
-        assert self._own is not None
-        for name in files.list_names(self._writers):
-            left = self._writers / name
-            if left == self._own or not name.endswith(".out"):
-                continue
+        for left in self._writers.left():
             for stem in sorted({n.rpartition(".")[0].split("+")[0] for n in files.list_names(left)}):
-                path = self._commits / f"{stem}.manifest"
-                if files.exists(path):
-                    self._publish(json.loads(files.read_file(path)), left)
+                name = f"{stem}.manifest"
+                if files.exists(self._writers.commits / name):
+                    self._publish(self._writers.manifest(name), left)
             fault("files.finished")
             shutil.rmtree(left)
 
@@ -267,22 +228,20 @@ class FileTarget:
         """Removes what generations before the newest one have delivered: it begins with the whole content."""
         if self._newest is None or self._newest.generation < self._generation or not self._has_older:
             return
-        for name in files.list_names(self._commits):
-            manifest_path = self._commits / name
+        for name in self._writers.manifests():
             if int(name[:8]) >= self._generation:
                 break
-            manifest = json.loads(files.read_file(manifest_path))
-            files.remove_files(self._form.root / f["name"] for f in manifest["files"])
-            files.discard(manifest_path)
+            files.remove_files(self._form.root / f["name"] for f in self._writers.manifest(name)["files"])
+            files.discard(self._writers.commits / name)
             fault("files.removed")
         self._has_older = False
 
     def _rows(self, portion: Portion) -> pa.Table:
         """The rows of the files, in their order."""
-        rows = portion.rows.select([c.name for c in self._form.columns])
+        names = [c.name for c in self._form.columns]
         if self._keys is None:
-            times = np.maximum(portion.diff, 0)
-            return rows if (portion.diff == 1).all() else rows.take(pa.array(np.repeat(np.arange(len(times)), times)))
+            return rows_that_came(portion).select(names)
+        rows = portion.rows.select(names)
         changed = changed_keys(self._keys.write(rows), portion.diff)
         is_there = changed.came >= 0
         taken = rows.take(pa.array(np.where(is_there, changed.came, changed.gone)))
@@ -292,7 +251,7 @@ class FileTarget:
 
     def _stage(self, stem: str, tables: list[pa.Table]) -> list[dict[str, Any]]:
         """Writes the rows in the writer's directory; the files with their names."""
-        assert self._own is not None
+        own = self._writers.own
         staged: list[dict[str, Any]] = []
         rows = pa.concat_tables(tables)
         for directory, part in self._partitions(rows):
@@ -300,14 +259,14 @@ class FileTarget:
             for begin in range(0, len(part), size):
                 piece = part.slice(begin, size)
                 name = f"{stem}+{len(staged)}.staged"
-                files.discard(self._own / name)
-                file = self._writer.open(self._own / name)
+                files.discard(own / name)
+                file = self._writer.open(own / name)
                 file.write(piece)
                 file.close()
-                _flush(self._own / name)
+                flush(own / name)
                 final = f"{directory}{self._name}-{stem}-{len(staged)}.{self._writer.extension}"
                 staged.append({"name": final, "staged": name, "rows": len(piece)})
-        files.sync_directory(self._own)
+        files.sync_directory(own)
         return staged
 
     def _partitions(self, rows: pa.Table) -> list[tuple[str, pa.Table]]:
@@ -331,88 +290,10 @@ class FileTarget:
             for i, name in enumerate(coded.dictionary)
         ]
 
-    def _manifest(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(files.read_file(self._commits / name))
-        return found
-
-    @contextlib.contextmanager
-    def _shut_out_as_error(self) -> Iterator[None]:
-        """WRITER_FENCED for what failed because the writer's directory is no longer there."""
-        assert self._own is not None
-        own = self._own
-        try:
-            yield
-        except (OSError, Error) as cause:
-            if isinstance(cause, Error) and cause.condition == "WRITER_FENCED":
-                raise
-            if self._writers.is_dir() and not own.exists():
-                raise self._fenced() from cause
-            raise
-
-    def _fenced(self) -> Error:
-        return error(
-            "WRITER_FENCED",
-            f'another process delivers to "{self._form.root}" now',
-            hint="Nothing is lost: it goes on where this one was.",
-        )
-
-
-@contextlib.contextmanager
-def _unavailable() -> Iterator[None]:
-    """Unavailable for what the system refuses."""
-    try:
-        yield
-    except Unavailable:
-        raise
-    except OSError as cause:
-        raise Unavailable(str(cause)) from cause
-    except Error as cause:
-        if cause.condition in ("DISK_FULL", "DATABASE_ACCESS"):
-            raise Unavailable(cause.message) from cause
-        raise
-
-
-def _flush(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _order(place: Place) -> tuple[int, int, int]:
-    return place.generation, place.commit, place.part
-
-
-def _stem(place: Place) -> str:
-    return f"{place.generation:08}-{place.commit:012}-{place.part:06}"
-
-
-def _place(manifest: dict[str, Any]) -> Place:
-    return Place(manifest["generation"], manifest["commit"], manifest["part"], manifest["last"])
-
-
-def _number(name: str) -> tuple[int, int]:
-    """(generation, number) of a writer's directory."""
-    generation, _, number = name.removesuffix(".out").partition("-")
-    return int(generation), int(number)
-
-
-def _rank(name: str) -> tuple[int, int]:
-    """Writers of a higher rank shut out those of a lower one."""
-    generation, number = _number(name)
-    return number, generation
-
 
 def _check(delivery: Delivery) -> None:
-    form = _form(delivery)
     FileTarget(delivery, "")
-    parent = form.root
-    while not parent.exists():
-        parent = parent.parent
-    if not parent.is_dir() or not os.access(parent, os.W_OK):
-        reason = os.strerror(errno.EACCES if parent.is_dir() else errno.ENOTDIR)
-        raise error("CONNECTOR_OPTION", f'path "{form.root}" can\'t be written: {reason}')
+    check_directory(_form(delivery).root)
 
 
 def _open(delivery: Delivery, database_id: str, stopping: Callable[[], bool]) -> Target:

@@ -182,6 +182,9 @@ class KafkaTarget:
             self._in_transaction = False
             fault("kafka.committed")
 
+    def rest(self) -> None:
+        pass
+
     def close(self) -> None:
         producer, self._producer = self._producer, None
         if producer is None:

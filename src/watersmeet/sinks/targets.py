@@ -33,6 +33,7 @@ _MODULES: Final[dict[str, str]] = {
     "fs": "watersmeet.sinks.files",
     "kafka": "watersmeet.sinks.kafka",
     "posix_fs": "watersmeet.sinks.files",
+    "rotating_file": "watersmeet.sinks.rotating",
 }
 #: Those of other programs.
 _REGISTERED: Final[dict[str, Connector]] = {}

@@ -16,6 +16,8 @@ from watersmeet.errors import did_you_mean, error
 from watersmeet.formats.jsonpaths import PATH, ROW_PATH, JsonPathReader
 from watersmeet.formats.jsonpayloads import message_rules
 from watersmeet.formats.xmlpayloads import ATTRIBUTES, ROW_TAGS, XmlReader
+from watersmeet.formats.xmlwriter import DATA_ELEMENTS, ELEMENTS, ROW_ELEMENTS
+from watersmeet.sources.fileoptions import absolute_path
 from watersmeet.sources.javatimes import date_format
 from watersmeet.sources.kafka.externalstreams import WRITTEN, properties_file
 from watersmeet.sources.kafka.options import begins_at
@@ -78,7 +80,9 @@ _TUNING: Final = (
     "PUMP.NAME",
     "FORMATTER_CHARSET",
 )
-_LACKING: Final = ("OPTIONS_QUERY", "INDEX_TOPIC_NAME", "CLIENT_ID_QUERY", "REPEAT")
+_LACKING: Final = ("OPTIONS_QUERY", "INDEX_TOPIC_NAME", "CLIENT_ID_QUERY", "REPEAT", "ORIGINAL_FILENAME", "ESCAPE_ALL")
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_BYTES: Final = {"": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 #: Properties of Java clients that mean nothing to others.
 _JAVA: Final = (
     "key.deserializer",
@@ -103,8 +107,9 @@ _JAAS: Final = re.compile(r'(username|password)\s*=\s*"([^"]*)"')
 class Foreign:
     """What the options of a foreign stream mean.
 
-    connector: options of connector kafka or file. members: by column, the member of a message that it is, where that
-    has another name. is_read: whether it has a parser. rowtime_written: whether ROWTIME goes out, too.
+    connector: options of connector kafka, file or, to write files, rotating_file. format: of messages, and of files
+    that are written. members: by column, the member of a message that it is, where that has another name. is_read:
+    whether it has a parser. rowtime_written: whether ROWTIME goes out, too.
     """
 
     connector: dict[str, str]
@@ -128,8 +133,8 @@ class _Given:
             refuse(f"options {' and '.join(n for n, _ in found)} contradict each other")
         return found[0][1] if found else None
 
-    def flag(self, name: str) -> bool:
-        value = (self.take(name) or "false").lower()
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        value = (self.take(name) or str(default)).lower()
         if value not in ("true", "false"):
             refuse(f'option {name} can\'t be "{value}"', hint="It must be true or false.")
         return value == "true"
@@ -196,7 +201,7 @@ def _topic(given: _Given, columns: Sequence[str]) -> Foreign:
     given.take("GROUP_ID")
     given.take("pump.name")
     properties |= given.lower()
-    rowtime = (given.take("FORMATTER_INCLUDE_ROWTIME") or "true").lower() == "true"
+    rowtime = given.flag("FORMATTER_INCLUDE_ROWTIME", default=True)
     given.finish()
     connector |= {f"properties.{n}": v for n, v in _of_client(properties).items()}
     return Foreign(connector, form, members, is_read, rowtime)
@@ -220,23 +225,25 @@ def _form(given: _Given, columns: Sequence[str]) -> tuple[MessageFormat, dict[st
     name = (parser or formatter or "").upper()
     if parser is not None and formatter is not None and parser.upper() != formatter.upper():
         refuse("options PARSER and FORMATTER of one stream differ", hint="Declare one stream for each.")
-    if name not in _ENCODINGS:
-        raise error(
-            "FEATURE_NOT_SUPPORTED", f"{name} messages are not supported", hint=f"They are {', '.join(_ENCODINGS)}."
-        )
-    members: dict[str, str] = {}
-    if name == "JSON":
-        members, options = _json_paths(given, columns)
-        options |= WRITTEN
-    elif name == "CSV":
-        options = _csv_options(given)
-    elif name == "AVRO":
-        options = _avro_options(given)
-        members = _avro_members(given, columns)
-    else:
-        options = _xml_options(given, columns)
+    options, members = _encoding_options(given, columns, name)
     many_rows = name in ("CSV", "JSON")
     return MessageFormat("plain", _ENCODINGS[name], None, options, "null", many_rows), members, parser is not None
+
+
+def _encoding_options(given: _Given, columns: Sequence[str], name: str) -> tuple[dict[str, str], dict[str, str]]:
+    """(the options of an encoding, the members that columns are). FEATURE_NOT_SUPPORTED for an encoding that is not
+    here.
+    """
+    if name == "JSON":
+        members, options = _json_paths(given, columns)
+        return options | WRITTEN, members
+    if name == "CSV":
+        return _csv_options(given), {}
+    if name == "AVRO":
+        return _avro_options(given), _avro_members(given, columns)
+    if name == "XML":
+        return _xml_options(given, columns), {}
+    raise error("FEATURE_NOT_SUPPORTED", f"{name} is not supported", hint=f"There are {', '.join(_ENCODINGS)}.")
 
 
 def _json_paths(given: _Given, columns: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -296,6 +303,9 @@ def _xml_options(given: _Given, columns: Sequence[str]) -> dict[str, str]:
     if given.flag("PARSER_XML_USE_ATTRIBUTES"):
         options[ATTRIBUTES] = "true"
     XmlReader([Field(c, VARCHAR) for c in columns], options)
+    elements = {ELEMENTS + c: given.take(f"{c}_ELEMENTS") for c in columns}
+    elements |= {ROW_ELEMENTS: given.take("ROW_ELEMENTS"), DATA_ELEMENTS: given.take("DATA_ELEMENTS")}
+    options |= {n: v for n, v in elements.items() if v is not None}
     return options
 
 
@@ -310,34 +320,66 @@ def _files(given: _Given, columns: Sequence[str]) -> Foreign:
     if not directory:
         refuse('a foreign stream of files needs the option "DIRECTORY"', hint="Write \"DIRECTORY\" '…'.")
     if (formatter := given.take("FORMATTER")) is not None:
-        raise error("FEATURE_NOT_SUPPORTED", f"FORMATTER {formatter} of files is not supported")
-    name = (given.take("PARSER") or "").upper()
-    if name not in _ENCODINGS:
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            f"PARSER {name} of files is not supported",
-            hint=f"It is one of {', '.join(_ENCODINGS)}.",
-        )
+        return _written_files(given, columns, absolute_path(directory), formatter.upper())
+    if (parser := given.take("PARSER")) is None:
+        refuse("a foreign stream needs a PARSER or a FORMATTER", hint="Write \"PARSER\" 'CSV'.")
+    name = parser.upper()
     connector = {"connector": "file", "path": directory or "", "format": name.lower(), "null_for_bad": "true"}
-    members: dict[str, str] = {}
+    quote = (given.take("QUOTE_CHARACTER") or '"') if name == "CSV" else ""
+    options, members = _encoding_options(given, columns, name)
     if name == "CSV":
-        _encoded(given)
-        given.take("ROW_SEPARATOR")
-        connector["delimiter"] = given.take("SEPARATOR") or ","
-        connector["quote"] = given.take("QUOTE_CHARACTER") or '"'
-        connector["header"] = "true" if given.flag("SKIP_HEADER") else "false"
-    elif name == "JSON":
-        _encoded(given)
-        members, options = _json_paths(given, columns)
-        connector |= options
-    elif name == "XML":
-        connector |= _xml_options(given, columns)
-    else:
-        _avro_options(given)  # a file has its schema
-        members = _avro_members(given, columns)
+        header = "true" if options.pop("without_header") == "false" else "false"
+        connector |= {"quote": quote, "header": header}
+    connector |= {n: v for n, v in options.items() if n not in WRITTEN and not n.startswith("schema.")}
     connector |= _which_files(given)
     given.finish()
     return Foreign(connector, None, members)
+
+
+def _written_files(given: _Given, columns: Sequence[str], directory: str, name: str) -> Foreign:
+    """A stream that pumps write to files, which get their names by its options."""
+    if given.take("PARSER") is not None:
+        refuse("a foreign stream of files has a PARSER or a FORMATTER", hint="Declare one stream for each.")
+    connector = {"connector": "rotating_file", "path": directory}
+    seconds, size = given.take("FILE_ROTATION_TIME"), given.take("FILE_ROTATION_SIZE")
+    if seconds is not None:
+        connector["seconds"] = str(_amount("FILE_ROTATION_TIME", seconds, _SECONDS))
+    if size is not None:
+        connector["bytes"] = str(int(_amount("FILE_ROTATION_SIZE", size, _BYTES)))
+    if not any(float(connector.get(n, "0")) for n in ("seconds", "bytes")):
+        refuse(
+            "files that are written need FILE_ROTATION_TIME or FILE_ROTATION_SIZE",
+            hint="Write \"FILE_ROTATION_TIME\" '1m'.",
+        )
+    if not given.flag("FILE_ROTATION_RESPECT_ROWTIME", default=True):
+        connector["by_rowtime"] = "false"
+    known = {
+        "column": given.take("FILE_ROTATION_WATERMARK_COLUMN"),
+        "prefix": given.take("FILENAME_PREFIX"),
+        "suffix": given.take("FILENAME_SUFFIX"),
+    }
+    connector |= {n: v for n, v in known.items() if v is not None}
+    for option in ("FILENAME_PREFIX", "FILENAME_SUFFIX"):
+        if {"/", "\0"} & set(connector.get(option.removeprefix("FILENAME_").lower(), "")):
+            refuse(f"option {option} can't have a /", hint="DIRECTORY says where the files are.")
+    if (times := given.take("FILENAME_DATE_FORMAT")) is not None:
+        connector["date_format"] = date_format(times, "FILENAME_DATE_FORMAT")
+    options, members = _encoding_options(given, columns, name)
+    if name == "CSV":
+        options["without_header"] = "false" if given.flag("WRITE_HEADER") else "true"
+    rowtime = given.flag("FORMATTER_INCLUDE_ROWTIME", default=True)
+    given.finish()
+    form = MessageFormat("plain", _ENCODINGS[name], None, options)
+    return Foreign(connector, form, members, is_read=False, rowtime_written=rowtime)
+
+
+def _amount(option: str, text: str, units: Mapping[str, float]) -> float:
+    """`10m` and the like. CONNECTOR_OPTION."""
+    found = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
+    if found is None or found[2] not in units:
+        names = ", ".join(u for u in units if u)
+        refuse(f'option {option} can\'t be "{text}"', hint=f"It is a whole number and a unit: {names}.")
+    return int(found[1]) * units[found[2]]
 
 
 def _which_files(given: _Given) -> dict[str, str]:

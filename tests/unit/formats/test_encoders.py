@@ -213,7 +213,7 @@ def test_keys_have_encodings_of_their_own(encoding, kind, value, key):
         ("string", TWO, "STRING encodes one column, here are 2"),
         ("bytes", (Field("a", DOUBLE),), 'BYTES can\'t encode column "a" of type double precision'),
         ("int", (Field("a", BIGINT),), 'INT can\'t encode column "a" of type bigint'),
-        ("xml", TWO, "ENCODE XML for a sink"),
+        ("parquet", TWO, "ENCODE PARQUET for a sink"),
     ],
 )
 def test_what_an_encoding_does_not_take_is_refused(encoding, columns, message):

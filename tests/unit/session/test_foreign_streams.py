@@ -18,6 +18,7 @@ OF_JSON = (
 )
 OF_FILES = "CREATE FOREIGN STREAM s "
 OF_CSV = OF_FILES + "(a INTEGER) SERVER FILE_SERVER OPTIONS (DIRECTORY '/', PARSER 'CSV', "
+TO_CSV = OF_CSV.replace("'/'", "'/tmp'").replace("PARSER", "FORMATTER")
 
 
 @pytest.fixture
@@ -296,6 +297,83 @@ def test_avro_files(folder, session, codec, kind):
     assert (file, reason.split(":")[0]) == ("b.avro", "damaged")
 
 
+def to_files(folder, columns='"id" BIGINT, "name" VARCHAR(20)', **more):
+    given = {"DIRECTORY": folder, "FILE_ROTATION_TIME": "1h", "FORMATTER_INCLUDE_ROWTIME": "false", **more}
+    return f'CREATE FOREIGN STREAM "f" ({columns}) SERVER FILE_SERVER OPTIONS ({options(**given)})'
+
+
+PUMP = 'CREATE PUMP "p" STARTED AS INSERT INTO "f" SELECT STREAM "id", "name" FROM "in"'
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({"FORMATTER": "CSV", "SEPARATOR": "|", "WRITE_HEADER": "true"}, "id|name\n1|a\n2|\n3|c\n"),
+        ({"FORMATTER": "JSON"}, '{"id":1,"name":"a"}\n{"id":2,"name":null}\n{"id":3,"name":"c"}\n'),
+        (
+            {"FORMATTER": "XML", "DATA_ELEMENTS": "all", "ROW_ELEMENTS": "one", "id_ELEMENTS": "no"},
+            (
+                '<?xml version="1.0" encoding="UTF-8"?>\n<all>\n<one><no>1</no><name>a</name></one>\n'
+                "<one><no>2</no></one>\n<one><no>3</no><name>c</name></one>\n</all>\n"
+            ),
+        ),
+    ],
+)
+def test_a_pump_writes_files_that_get_their_names_when_it_is_stopped(folder, session, more, expected):
+    run(
+        session,
+        'CREATE STREAM "in" ("id" BIGINT, "name" VARCHAR(20))',
+        to_files(folder, FILENAME_PREFIX="o-", FILENAME_SUFFIX=".txt", FILENAME_DATE_FORMAT="yyyyMMdd-HH", **more),
+        PUMP,
+    )
+    insert = 'INSERT INTO "in" (ROWTIME, "id", "name") VALUES (TIMESTAMP \'2024-05-01 10:00:0'
+    run(session, f"{insert}1', 1, 'a')", f"{insert}2', 2, NULL)", f"{insert}3', 3, 'c')", 'ALTER PUMP "p" STOP')
+    (made,) = [f for f in folder.iterdir() if f.is_file()]
+    assert (made.name, made.read_text()) == ("o-20240501-10.txt", expected)
+
+
+def test_files_that_a_pump_wrote_are_read_again(tmp_path, folder):
+    """Over several runs of the database, in Avro: each row is in one file."""
+    for number in range(3):
+        with watersmeet.connect(tmp_path / "db", dialect="sqlstream", runtime="inprocess") as session:
+            if not number:
+                run(
+                    session,
+                    'CREATE STREAM "in" ("id" BIGINT, "name" VARCHAR(20))',
+                    to_files(folder, FORMATTER="AVRO", FILENAME_SUFFIX=".avro"),
+                    PUMP,
+                )
+            run(session, f'INSERT INTO "in" ("id", "name") VALUES ({number}, \'x\')')
+            session.flush()
+            if number == 2:
+                run(session, 'ALTER PUMP "p" STOP')
+    with watersmeet.connect(tmp_path / "db2", dialect="sqlstream", runtime="inprocess") as session:
+        run(session, of_files(folder, PARSER="AVRO"), view("v", 'SELECT STREAM "id", "name" FROM "s"'))
+        assert rows(session, 'SELECT "id", "name" FROM "v"') == [(0, "x"), (1, "x"), (2, "x")]
+
+
+def test_files_that_are_written_are_neither_read_nor_inserted_into(folder, session):
+    run(session, to_files(folder, FORMATTER="CSV"))
+    with pytest.raises(Error, match="reading") as refused:
+        run(session, view("v", 'SELECT STREAM "id" FROM "f"'))
+    assert refused.value.condition == "FEATURE_NOT_SUPPORTED"
+    with pytest.raises(Error, match="pumps") as refused:
+        run(session, 'INSERT INTO "f" ("id") VALUES (1)')
+    assert refused.value.condition == "FEATURE_NOT_SUPPORTED"
+
+
+def test_messages_are_written_in_xml(broker, topic, session):
+    name = topic()
+    given = {"FORMATTER": "XML", "PARSER": "XML", "STARTING_TIME": "EARLIEST", "FORMATTER_INCLUDE_ROWTIME": "false"}
+    run(
+        session,
+        stream(broker, name, **given),
+        view("v", 'SELECT STREAM "id", "name" FROM "s"'),
+        'INSERT INTO "s" ("id", "name") VALUES (1, \'<a & b>\'), (2, NULL)',
+    )
+    assert rows(session, 'SELECT "id", "name" FROM "v"') == [(1, "<a & b>"), (2, None)]
+
+
 @pytest.mark.parametrize(
     ("statement", "condition", "words"),
     [
@@ -336,6 +414,11 @@ def test_avro_files(folder, session, codec, kind):
             "FEATURE_NOT_SUPPORTED",
             "TEXT",
         ),
+        (TO_CSV + "FILENAME_PREFIX 'a')", "CONNECTOR_OPTION", "FILE_ROTATION_TIME"),
+        (TO_CSV + "FILE_ROTATION_TIME '5 weeks')", "CONNECTOR_OPTION", "5 weeks"),
+        (TO_CSV + "FILE_ROTATION_SIZE '1M', FILENAME_PREFIX 'a/b')", "CONNECTOR_OPTION", "FILENAME_PREFIX"),
+        (TO_CSV + "FILE_ROTATION_SIZE '1M', FILE_ROTATION_WATERMARK_COLUMN 'B')", "CONNECTOR_OPTION", '"B"'),
+        (TO_CSV + "FILE_ROTATION_SIZE '1M', PARSER 'CSV')", "CONNECTOR_OPTION", "PARSER"),
         (OF_CSV + "REPEAT 'FOREVER')", "FEATURE_NOT_SUPPORTED", "REPEAT"),
         (OF_CSV + "FILENAME_PATTERN '(')", "CONNECTOR_OPTION", "name_regex"),
         (

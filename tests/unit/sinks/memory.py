@@ -103,6 +103,9 @@ class MemoryTarget:
             assert (portion.place.commit, portion.place.part) == (last.commit, last.part + 1)
         self.topic.portions.append(portion)
 
+    def rest(self) -> None:
+        pass
+
     def close(self) -> None:
         self.memory.fails("close")
 

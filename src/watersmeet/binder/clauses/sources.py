@@ -195,6 +195,8 @@ def _cut(tree: Scan, node: exp.Table, binding: Binding) -> Node:
 
 def _reopened(relation: Relation, node: exp.Table, env: Environment, binding: Binding) -> Node:
     """A source that each query reads from a place of its own on."""
+    if relation.connector["connector"] == "rotating_file":
+        raise not_supported(f"reading {relation.title}", node, env, hint="It has a FORMATTER: only pumps write it.")
     if binding.part == "before":
         raise not_supported(
             f"{relation.title} as it is now, in a query that runs",

@@ -289,6 +289,7 @@ class _Delivering(threading.Thread):
             self._show("filling" if flow.in_content else "running")
             if not batch and flow.caught_up:
                 self._check_relation()
+                target.rest()
                 self._database.log.wait_past(flow.since, _LOOK_S)
 
     def _acknowledge(self, batch: list[Portion], since: int) -> None:

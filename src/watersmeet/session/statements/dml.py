@@ -247,6 +247,14 @@ def writable(session: Session, name: Name, statement: Statement, what: str, *, c
             detail="Only its processor writes it.",
         )
     if relation.reopened and not changing:
+        if relation.connector["connector"] == "rotating_file":
+            raise error_at(
+                statement,
+                name.span,
+                "FEATURE_NOT_SUPPORTED",
+                f"{what} {relation.title} is not supported",
+                hint="Files are written by pumps: CREATE PUMP … AS INSERT INTO ….",
+            )
         return relation
     if not isinstance(relation, Table):
         raise error_at(

@@ -15,6 +15,8 @@ from watersmeet.session.access.context import Session, error_at, located, undefi
 from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation
 from watersmeet.session.access.eventtimes import event_time
 from watersmeet.session.access.result import Result
+from watersmeet.sinks.deliveries import view_delivery
+from watersmeet.sinks.targets import connector_of
 from watersmeet.sources.connectors import check_connector
 from watersmeet.sources.foreignstreams import (
     FILE_PART_TYPES,
@@ -94,7 +96,7 @@ def _stream(
     parts: dict[str, str],
     depends_on: tuple[str, ...],
 ) -> Source:
-    is_topic = meant.format is not None
+    is_outside = meant.format is not None
     clock = event_time(statement)
     columns, defaults = statement.columns, {}
     if clock is None:
@@ -102,10 +104,9 @@ def _stream(
         clock = EventTime(ROWTIME, 0, ahead_us=_EVER_US)
         defaults[ROWTIME] = ARRIVAL
         check_columns(columns, statement)
-    if is_topic and not meant.rowtime_written:
+    if is_outside and not meant.rowtime_written:
         parts = {**parts, ROWTIME: "offset"}  # which is never written
-    if not is_topic:
-        session.require_files(meant.connector)
+    session.require_files(meant.connector)
     connector = {} if session.replace_connectors else meant.connector
     made = new_relation(
         session,
@@ -119,9 +120,12 @@ def _stream(
         message_parts=parts,
         event_time=clock,
         defaults=defaults,
-        reopened=is_topic and bool(connector),
+        reopened=is_outside and bool(connector),
     )
-    if connector and is_topic:
+    if connector.get("connector") == "rotating_file":
+        delivery = view_delivery(made, made)
+        connector_of(delivery).check(delivery)
+    elif connector and is_outside:
         if meant.is_read:
             assert made.format is not None
             open_decoder(made.written, (), made.format, parts)
