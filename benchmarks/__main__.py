@@ -9,7 +9,7 @@ from pathlib import Path
 NAMES = sorted(
     p.stem
     for p in Path(__file__).parent.glob("*.py")
-    if not p.stem.startswith("_") and p.stem not in ("data", "frame", "peers", "processes", "rounds", "timed")
+    if not p.stem.startswith("_") and p.stem not in ("data", "frame", "peers", "processes", "rounds", "spark", "timed")
 )
 
 

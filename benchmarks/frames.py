@@ -8,15 +8,13 @@ its own.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
 
 from benchmarks.frame import Measured, batch, parser, streams
 from benchmarks.peers import spark_join
+from benchmarks.spark import OWN_OPERATORS, in_own_process, spark_session, written
 
 #: Pairs only: when rows without partner come, and that the last ones never do, is Spark's own affair.
 PAIRS = "count(r_amount), CAST(sum((l_amount + 1) * (r_amount + 7)) AS BIGINT)"
@@ -39,21 +37,7 @@ def main(arguments: list[str]) -> int:
     options = options.parse_args(arguments)
     given = streams(options, lateness_us=LATENESS_US)
     for join in options.join or ("interval-inner", "interval-left", "asof-left"):
-        out = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "benchmarks.frames",
-                str(given.left),
-                str(given.right),
-                str(options.files_per_trigger),
-                join,
-            ],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        found = json.loads(out.stdout.strip().splitlines()[-1])
+        found = in_own_process("benchmarks.frames", given.left, given.right, options.files_per_trigger, join)
         made = Measured(found["seconds"], tuple(found["check"]))
         asof = join == "asof-left"
         peer = batch(
@@ -85,29 +69,7 @@ def session():
     """A user's session, with Spark's own settings but for what the stateful operator needs and what
     `docs/DATAFRAMES.md` advises.
     """
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    from pyspark.sql import SparkSession
-
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "8g")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.python.daemon.module", "watersmeet.runtime.spark.daemon")
-        .config("spark.python.unix.domain.socket.enabled", "true")
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100000")
-        .config(
-            "spark.sql.streaming.stateStore.providerClass",
-            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
-        )
-        .config("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
-        .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
+    return spark_session({**OWN_OPERATORS, "spark.sql.execution.arrow.maxRecordsPerBatch": "100000"})
 
 
 def _one(left: str, right: str, files_per_trigger: int, join: str) -> None:
@@ -133,14 +95,7 @@ def _one(left: str, right: str, files_per_trigger: int, join: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
         joined = watersmeet.join(stream(left, "l"), stream(right, "r"), on="k", **how)
-        query = (
-            joined.writeStream.format("parquet")
-            .option("path", f"{folder}/out")
-            .option("checkpointLocation", f"{folder}/checkpoint")
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
+        query = written(joined, folder)
         seconds = time.perf_counter() - started
         found = (
             duckdb.connect()

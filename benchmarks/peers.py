@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -16,6 +14,7 @@ from pathlib import Path
 import duckdb
 
 from benchmarks.frame import Measured
+from benchmarks.spark import in_own_process, spark_session, written
 
 _INTERVAL = "l_k = r_k AND l_ts >= r_ts AND l_ts <= r_ts + INTERVAL 30 SECONDS"
 _WINDOW = "l_k = r_k AND l_window = r_window"
@@ -34,35 +33,14 @@ def spark_join(left: Path, right: Path, files_per_trigger: int, check: str, join
 
     interval, window: with a watermark of 20 s on both sides; windows are tumbling, of a minute.
     """
-    out = subprocess.run(
-        [sys.executable, "-m", "benchmarks.peers", str(left), str(right), str(files_per_trigger), check, join],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found = json.loads(out.stdout.strip().splitlines()[-1])
+    found = in_own_process("benchmarks.peers", left, right, files_per_trigger, check, join)
     return Measured(found["seconds"], tuple(found["check"]))
 
 
 def _main(left: str, right: str, files_per_trigger: int, check: str, join: str) -> None:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    from pyspark.sql import SparkSession
     from pyspark.sql import functions as f
 
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "8g")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config(
-            "spark.sql.streaming.stateStore.providerClass",
-            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
-        )
-        .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = spark_session()
     schema = "k long, ts timestamp_ntz, amount long, note string"
 
     def stream(path: str, prefix: str):
@@ -86,14 +64,7 @@ def _main(left: str, right: str, files_per_trigger: int, check: str, join: str) 
     joined = stream(left, "l").join(stream(right, "r"), f.expr(condition), kind).drop("l_window", "r_window")
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
-        query = (
-            joined.writeStream.format("parquet")
-            .option("path", f"{folder}/out")
-            .option("checkpointLocation", f"{folder}/checkpoint")
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
+        written(joined, folder)
         seconds = time.perf_counter() - started
         found = duckdb.connect().execute(f"SELECT {check} FROM read_parquet('{folder}/out/*.parquet')").fetchone()
     print(json.dumps({"seconds": seconds, "check": [int(v) for v in found]}))

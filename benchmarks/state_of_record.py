@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -19,34 +18,21 @@ import pandas as pd
 import pyarrow as pa
 
 from benchmarks.processes import median
+from benchmarks.spark import OWN_OPERATORS, spark_session
 
 CHUNK_BYTES = 8_000_000
 
 
 def session():
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    from pyspark.sql import SparkSession
-
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "4g")
-        .config("spark.sql.shuffle.partitions", "1")
-        .config("spark.sql.adaptive.enabled", "false")
-        .config("spark.sql.streaming.pollingDelay", "20ms")
-        .config("spark.python.unix.domain.socket.enabled", "true")
-        .config("spark.python.daemon.module", "watersmeet.runtime.spark.daemon")
-        .config(
-            "spark.sql.streaming.stateStore.providerClass",
-            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
-        )
-        .config("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
-        .config("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
-        .getOrCreate()
+    return spark_session(
+        {
+            **OWN_OPERATORS,
+            "spark.driver.memory": "4g",
+            "spark.sql.shuffle.partitions": "1",
+            "spark.sql.adaptive.enabled": "false",
+            "spark.sql.streaming.pollingDelay": "20ms",
+        }
     )
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
 
 
 def rows_at(folder: Path, n: int) -> None:
