@@ -13,6 +13,11 @@ from confluent_kafka.admin import ConfigResource, ResourceType
 
 def there(broker, topic):
     """What a consumer of committed records reads: (partition, key, value, time) by offset."""
+    return [(m.partition(), m.key(), m.value(), m.timestamp()[1]) for m in messages(broker, topic)]
+
+
+def messages(broker, topic):
+    """What a consumer of committed records reads, by offset."""
     partitions = broker.admin().list_topics(topic, timeout=30).topics[topic].partitions
     consumer = broker.consumer(**{"isolation.level": "read_committed", "enable.partition.eof": True})
     consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
@@ -22,7 +27,7 @@ def there(broker, topic):
         if message.error() is not None:
             ended.add(message.partition())
         else:
-            found.append((message.partition(), message.key(), message.value(), message.timestamp()[1]))
+            found.append(message)
     consumer.close()
     return found
 

@@ -120,7 +120,8 @@ class Topic:
     with a value leaves out. compacted: its records are the changes of a table, of each key the newest. target: of one
     that a processor writes to Kafka, the options of the connector by which its records get there. target_format: how
     they are written there. by_hash: whether the partition of a record follows from its key, as it does from all
-    producers that hash the key's bytes by murmur2.
+    producers that hash the key's bytes by murmur2. dead_letters: the topic of Kafka that gets the records that can't be
+    decoded; empty: none does.
     """
 
     key_format: str | None
@@ -131,6 +132,7 @@ class Topic:
     target: dict[str, str] = field(default_factory=dict)
     target_format: MessageFormat = field(default_factory=MessageFormat)
     by_hash: bool = True
+    dead_letters: str = ""
 
     def renamed(self, names: Mapping[str, str]) -> Topic:
         """The same, of columns that are called so now; without those that are not there."""

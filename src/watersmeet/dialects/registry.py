@@ -48,7 +48,7 @@ class Language:
 
     create, drop: read what follows CREATE and DROP. insert: reads an INSERT that makes something that runs; None for
     one that only writes rows. goes_on: tells a statement that belongs to those behind its semicolon: `WITH name AS
-    (…);`. stop, alter, rename: read what follows STOP, ALTER and RENAME. subscription: reads what follows SUBSCRIBE,
+    (…);`. stop, start, alter, rename: read what follows these words. subscription: reads what follows SUBSCRIBE,
     RECOVER or UNSUBSCRIBE. codes: its numbers of errors, by condition. variables: its session variables. columns:
     reads `(name type, …)` of what is outside, and which numbers columns take whose types take more.
     """
@@ -61,6 +61,7 @@ class Language:
     insert: Callable[[Cursor, Dialect, dict[str, Any], Parameters], Statement | None] = _no_insert
     goes_on: Callable[[Sequence[Token]], bool] = _never
     stop: Callable[[Cursor, dict[str, Any]], Statement] | None = None
+    start: Callable[[Cursor, dict[str, Any]], Statement] | None = None
     alter: Callable[[Cursor, dict[str, Any]], Statement] | None = None
     subscription: Callable[[str, Cursor, Dialect, dict[str, Any]], Statement] | None = None
     rename: Callable[[Cursor, dict[str, Any]], Statement] | None = None
@@ -93,6 +94,7 @@ _LANGUAGES: Final[dict[str, Language]] = {
         read_insert,
         goes_on,
         lenses.read_stop,
+        lenses.read_start,
         variables=LENSES_VARIABLES,
     ),
     "sqlstream": Language(

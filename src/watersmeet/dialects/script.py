@@ -276,6 +276,8 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, paramete
         return language.rename(cursor, base)
     if word in SUBSCRIPTIONS and language.subscription is not None:
         return language.subscription(word, cursor, language.grammar, base)
+    if word == "START" and language.start is not None and cursor.at("PROCESSOR"):
+        return language.start(cursor, base)
     if word == "STOP" and language.stop is not None:
         return language.stop(cursor, base)
     if word in _SIMPLE:

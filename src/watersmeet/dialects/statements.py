@@ -294,6 +294,13 @@ class StopProcessor(Statement):
 
 
 @dataclass(frozen=True, kw_only=True)
+class StartProcessor(Statement):
+    """`START PROCESSOR topic`: what writes records of a topic to Kafka, and was stopped by an error, goes on."""
+
+    name: Name
+
+
+@dataclass(frozen=True, kw_only=True)
 class Unit(Statement):
     """Statements of which all happen or none: those of a script with processors."""
 

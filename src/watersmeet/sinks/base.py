@@ -23,7 +23,8 @@ class Delivery:
     key: names of the columns of the key. connector, format: see `catalog.Sink`. force_append_only: deleted rows are
     left out. message_parts: by column, the part of a message that it is, as `open_encoder` takes them. target_id: the
     name under which the target knows this delivery and those that it has replaced; unique in the database. generation:
-    see `Place`.
+    see `Place`. dead_letters: what goes out are the messages of the relation that could not be decoded.
+    renewal: what the user does to begin anew, as a sentence.
     """
 
     id: str
@@ -37,6 +38,8 @@ class Delivery:
     target_id: str
     generation: int
     message_parts: dict[str, str] = field(default_factory=dict)
+    dead_letters: bool = False
+    renewal: str = "CREATE OR REPLACE it: the new one begins with the whole content."
 
 
 class Place(NamedTuple):

@@ -16,6 +16,7 @@ from watersmeet.catalog import (
     Sink,
 )
 from watersmeet.sinks.base import Delivery
+from watersmeet.types import BYTEA, VARCHAR, Field, Schema
 
 #: By column of a topic, the part of a message that it is.
 _RECORD_PARTS: Final = {
@@ -24,6 +25,13 @@ _RECORD_PARTS: Final = {
     TOMBSTONE: "tombstone",
     RECORD_NUMBER: "offset",
 }
+#: A record that could not be decoded.
+_DEAD_LETTER: Final[Schema] = (
+    Field("key", BYTEA),
+    Field("value", BYTEA),
+    *(Field(name, VARCHAR) for name in ("topic", "partition", "offset", "reason")),
+)
+_DEAD_LETTER_PARTS: Final = {"key": "key", **{c.name: f"header:{c.name}" for c in _DEAD_LETTER[2:]}}
 
 
 def deliveries(catalog: Catalog) -> list[Delivery]:
@@ -33,7 +41,8 @@ def deliveries(catalog: Catalog) -> list[Delivery]:
     views = [r for r in known.values() if isinstance(r, MaterializedView) and r.ready and not r.staged]
     written = [view_delivery(v, known[v.feeds]) for v in views if v.feeds in known and known[v.feeds].reopened]
     topics = [d for r in known.values() if not r.staged and (d := topic_delivery(r)) is not None]
-    return [*sinks, *written, *topics]
+    dead_letters = [d for r in known.values() if not r.staged and (d := dead_letter_delivery(r)) is not None]
+    return [*sinks, *written, *topics, *dead_letters]
 
 
 def topic_delivery(relation: Relation) -> Delivery | None:
@@ -53,6 +62,31 @@ def topic_delivery(relation: Relation) -> Delivery | None:
         target_id=relation.id,
         generation=1,
         message_parts=_RECORD_PARTS,
+        renewal="DROP TABLE it and start the processor again: it begins with the whole content.",
+    )
+
+
+def dead_letter_delivery(relation: Relation) -> Delivery | None:
+    """What goes to the dead-letter topic of a topic: the key and value of each record that could not be decoded, its
+    place and the reason as headers; None for others.
+    """
+    topic = relation.topic
+    if topic is None or not topic.dead_letters or not relation.connector:
+        return None
+    return Delivery(
+        relation.id,
+        f"the dead-letter topic of {relation.title}",
+        relation.id,
+        _DEAD_LETTER,
+        (),
+        {**written_to(relation), "topic": topic.dead_letters},
+        MessageFormat(encoding="bytes", key_encoding="bytes"),
+        force_append_only=False,
+        target_id=relation.id,
+        generation=1,
+        message_parts=_DEAD_LETTER_PARTS,
+        dead_letters=True,
+        renewal="DROP TABLE the topic that is read, and create it again.",
     )
 
 

@@ -163,7 +163,7 @@ class KafkaTarget:
             raise error(
                 "DELIVERY_MISMATCH",
                 f'{self._delivery.title} can\'t go on: topic "{self._options.topic}" was deleted and made anew',
-                hint="CREATE OR REPLACE it: the new one begins with the whole content.",
+                hint=self._delivery.renewal,
             )
         return found.place
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -60,7 +60,7 @@ class DeadLetterWriter:
 
     def __init__(self, directory: Path | None, epoch: int = 0, ordinal: int = 0) -> None:
         self._directory = directory
-        self._name = f"{epoch:012d}-{ordinal:08d}.jsonl"
+        self._name = _file_name(epoch, ordinal)
         self._records: list[dict[str, Any]] = []
         self.rows = 0
         """Rows set aside; a whole slice counts the rows it was estimated to have, at least one."""
@@ -151,16 +151,27 @@ class DeadLetterWriter:
             self.close()
 
 
-def read_dead_letters(directory: Path) -> list[dict[str, Any]]:
-    """All records under `directory`, by epoch and slice; empty if there is none.
+def _file_name(epoch: int, ordinal: int) -> str:
+    return f"{epoch:012d}-{ordinal:08d}.jsonl"
 
-    A record ends with a newline and with nothing else that Unicode calls the end of a line: U+2028 stands in texts.
+
+def read_dead_letters(directory: Path) -> list[dict[str, Any]]:
+    """All records under `directory`, by epoch and slice; empty if there is none."""
+    return [record for path in sorted(directory.glob("[0-9]*.jsonl")) for record in _records_of(path)]
+
+
+def letters_of_slice(directory: Path, epoch: int, ordinal: int) -> Iterator[dict[str, Any]]:
+    """The records that one slice of one epoch has set aside; none if there is no file."""
+    path = directory / _file_name(epoch, ordinal)
+    return _records_of(path) if path.exists() else iter(())
+
+
+def _records_of(path: Path) -> Iterator[dict[str, Any]]:
+    """A record ends with a newline and with nothing else that Unicode calls the end of a line: U+2028 stands in
+    texts.
     """
-    records: list[dict[str, Any]] = []
-    for path in sorted(directory.glob("[0-9]*.jsonl")):
-        with path.open(encoding="utf-8", newline="\n") as lines:
-            records.extend(json.loads(line) for line in lines)
-    return records
+    with path.open(encoding="utf-8", newline="\n") as lines:
+        yield from map(json.loads, lines)
 
 
 def stored_dead_letters(directories: Sequence[tuple[str, Path]]) -> pa.Table:

@@ -2,9 +2,11 @@
 
 import datetime as dt
 import json
+import time
 from decimal import Decimal
 
 import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from tests.kafkatopics import delivered, partitions, rows, settings_of, table, there
 
 import watersmeet
@@ -393,4 +395,39 @@ def test_a_processor_says_why_its_topic_does_not_get_its_records(broker, opened,
     processor = connection._session.catalog.by_name(target, "public")
     assert connection._session.database.deliveries.wait(processor.id, 60)
     ((_, state, _),) = connection.execute("SHOW PROCESSORS").fetchall()
-    assert state == f'stopped: UNDEFINED_OBJECT: there is no topic "{target}" on {broker.bootstrap}'
+    why = f'UNDEFINED_OBJECT: there is no topic "{target}" on {broker.bootstrap}'
+    assert state == f"stopped: {why}; START PROCESSOR {target} goes on"
+    assert ("not delivered", state) in {(r[1], r[4]) for r in connection.execute("SHOW ERRORS").fetchall()}
+
+
+def test_a_processor_that_was_stopped_is_started_again(broker, opened, named, topic):
+    connection, source, target = opened(), named(), topic(max_message_bytes=1000)
+    connection.execute("SET defaults.topic.autocreate=true")
+    connection.execute(f"CREATE TABLE {source} (_key int, text string) FORMAT (INT, JSON)")
+    connection.execute(f"INSERT INTO {target} SELECT STREAM text FROM {source}")
+    connection.execute(f"INSERT INTO {source} VALUES (1, 'short'), (2, '{'long ' * 1000}')")
+    connection.execute("FLUSH")
+    processor = connection._session.catalog.by_name(target, "public")
+    deliveries = connection._session.database.deliveries
+    assert deliveries.wait(processor.id, 60)
+    ((_, state, _),) = connection.execute("SHOW PROCESSORS").fetchall()
+    assert state.startswith("stopped: DELIVERY_REFUSED")
+    assert state.endswith(f"; START PROCESSOR {target} goes on")
+    assert ("not delivered", state) in {(r[1], r[4]) for r in connection.execute("SHOW ERRORS").fetchall()}
+    assert there(broker, target) == []
+    larger = ConfigEntry("max.message.bytes", "100000", incremental_operation=AlterConfigOpType.SET)
+    changed = ConfigResource(ResourceType.TOPIC, target, incremental_configs=[larger])
+    admin = broker.admin()
+    admin.incremental_alter_configs([changed])[changed].result(30)
+    connection.execute(f"START PROCESSOR {target}")
+    end = time.monotonic() + 60
+    while deliveries.status(processor.id).state != "running" and time.monotonic() < end:
+        time.sleep(0.05)
+    delivered(connection)
+    assert [key for _, key, _, _ in there(broker, target)] == [b"\0\0\0\1", b"\0\0\0\2"]
+    for sql, said in (
+        (f"START PROCESSOR {source}", f'nothing writes records of "{source}" to Kafka'),
+        ("START PROCESSOR nothing", 'relation "nothing" does not exist'),
+    ):
+        with pytest.raises(Error, match=said):
+            connection.execute(sql)

@@ -95,7 +95,7 @@ def test_what_the_registry_does_not_know_is_a_dead_letter(broker, registry, conn
     producer.flush()
     connection.execute(f"INSERT INTO {name} VALUES ('k', 3)")
     assert rows(connection, f"SELECT id FROM {name}") == [(3,)]
-    found = connection.execute(f"SELECT reason FROM watersmeet.dead_letters WHERE topic = '{name}' ORDER BY \"offset\"")
+    found = connection.execute(f"SELECT reason FROM watersmeet.dead_letters WHERE topic = '{name}' ORDER BY `offset`")
     assert [r for (r,) in found.fetchall()] == [
         "avro: the schema registry has no schema with the id 460551",
         "avro: no zero byte and id of a schema before the value",

@@ -13,7 +13,7 @@ from watersmeet.catalog import KEY_COLUMN
 from watersmeet.dialects import ddl
 from watersmeet.dialects.options import not_supported, read_value
 from watersmeet.dialects.sqltypes import read_type
-from watersmeet.dialects.statements import CreateTopic, Drop, Name, Statement, StopProcessor
+from watersmeet.dialects.statements import CreateTopic, Drop, Name, StartProcessor, Statement, StopProcessor
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.types import BIGINT, INTEGER, VARCHAR, Field, SqlType
@@ -133,6 +133,14 @@ def read_stop(cursor: Cursor, base: dict[str, Any]) -> Statement:
     name = cursor.relation_name()
     cursor.end()
     return StopProcessor(**base, name=name)
+
+
+def read_start(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """START PROCESSOR. The cursor stands behind START."""
+    cursor.expect("PROCESSOR")
+    name = cursor.relation_name()
+    cursor.end()
+    return StartProcessor(**base, name=name)
 
 
 def _columns(cursor: Cursor) -> tuple[list[Field], list[Name]]:

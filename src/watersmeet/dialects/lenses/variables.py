@@ -76,10 +76,17 @@ LENSES: Final = (
         "error.policy",
         "text",
         "continue",
-        "What happens to records that can't be decoded: they are set aside, or the topic is not read any further "
-        "(Lenses).",
+        "What happens to records that can't be decoded: they are set aside, or nothing is read any further, or they "
+        "are set aside and written to the topic of dead.letter.queue (Lenses).",
         effect=True,
-        choices=("continue", "fail"),
+        choices=("continue", "fail", "dlq"),
+    ),
+    Variable(
+        "dead.letter.queue",
+        "text",
+        "",
+        "Topic of Kafka for records that can't be decoded, with error.policy 'dlq' (Lenses).",
+        effect=True,
     ),
     Variable(
         "processing.guarantee",

@@ -18,7 +18,7 @@ from watersmeet.sources.kafka.topics import create_topic, delete_topic, partitio
 
 #: By the name of the option of connector kafka, where the settings differ from it.
 _OPTIONS: Final = {"bootstrap.servers": "properties.bootstrap.server"}
-_ON_ERROR: Final = {"continue": "skip", "fail": "stop"}
+_ON_ERROR: Final = {"continue": "skip", "fail": "stop", "dlq": "skip"}
 
 
 def connector_for(session: Session, topic: str) -> dict[str, str]:
@@ -69,6 +69,27 @@ def reading_options(session: Session) -> dict[str, str]:
         "scan.startup.mode": session.variables.get("auto.offset.reset"),
         "on_error": _ON_ERROR[session.variables.get("error.policy")],
     }
+
+
+def dead_letter_topic(session: Session, statement: CreateTopic, connector: dict[str, str]) -> dict[str, str]:
+    """The options of the topic that gets the records that can't be decoded, as the settings say; none: none does.
+
+    INVALID_PARAMETER if the settings don't name one.
+    """
+    if session.variables.get("error.policy") != "dlq":
+        return {}
+    name = session.variables.get("dead.letter.queue")
+    if not name or name == connector["topic"]:
+        raise error_at(
+            statement,
+            statement.name_span,
+            "INVALID_PARAMETER",
+            "error.policy 'dlq' needs a dead-letter topic"
+            if not name
+            else f'topic "{name}" can\'t be its own dead-letter topic',
+            hint="Write SET dead.letter.queue = 'topic'.",
+        )
+    return {**connector, "topic": name}
 
 
 def target_options(connector: dict[str, str]) -> dict[str, str]:

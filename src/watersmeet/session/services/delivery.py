@@ -19,6 +19,7 @@ from watersmeet.catalog import Relation
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.errors import Error, error, error_from_json
 from watersmeet.faults import fault
+from watersmeet.session.services.deadletters import DeadLetterPortions
 from watersmeet.session.services.portions import PORTION_ROWS, Portions
 from watersmeet.sinks.base import Delivery, Place, Portion, Target
 from watersmeet.sinks.deliveries import deliveries
@@ -199,7 +200,8 @@ class _Delivering(threading.Thread):
         log, relation_id = self._database.log, self._delivery.relation
         commits = rows = size_bytes = 0
         oldest_us: int | None = None
-        if self._position is not None and self.state != "lost":
+        # What of a topic is set aside is known once it is delivered.
+        if self._position is not None and self.state != "lost" and not self._delivery.dead_letters:
             begun = max(self._reached, self._position.since, self._position.commit - (not self._position.last))
             with contextlib.suppress(Error):  # of commits that were cleaned up meanwhile: it is lost, as it will notice
                 for number in range(begun + 1, log.head() + 1):
@@ -266,7 +268,12 @@ class _Delivering(threading.Thread):
             fault("sink.opened")
             place = self._agreed(position, found) if connector.remembers else _place(position)
             self._place = place
-            with contextlib.closing(_Flow(Portions(database, delivery, relation, position), place)) as flow:
+            portions: Portions | DeadLetterPortions
+            if delivery.dead_letters:
+                portions = DeadLetterPortions(database, delivery, position)
+            else:
+                portions = Portions(database, delivery, relation, position)
+            with contextlib.closing(_Flow(portions, place)) as flow:
                 self._write(target, flow)
         finally:
             target.close()
@@ -322,7 +329,7 @@ class _Delivering(threading.Thread):
         return error(
             "DELIVERY_LOST",
             f"{self._delivery.title} can't go on: changes that were not delivered are no longer kept",
-            hint="CREATE OR REPLACE it: the new one begins with the whole content.",
+            hint=self._delivery.renewal,
         )
 
     def _relation(self) -> Relation:
@@ -368,7 +375,7 @@ class _Delivering(threading.Thread):
             "DELIVERY_MISMATCH",
             f"{self._delivery.title} can't go on: {what}",
             detail=detail,
-            hint="CREATE OR REPLACE it: the new one begins with the whole content.",
+            hint=self._delivery.renewal,
         )
 
 
@@ -382,7 +389,7 @@ def _place(position: Delivered) -> Place | None:
 class _Flow:
     """The portions of a delivery in batches."""
 
-    def __init__(self, portions: Portions, place: Place | None) -> None:
+    def __init__(self, portions: Portions | DeadLetterPortions, place: Place | None) -> None:
         self._changes: Generator[Portion | None] | None = None
         self._portions = portions
         self._place = place

@@ -32,7 +32,7 @@ from watersmeet.session.services.status import database_status, memory_status
 from watersmeet.session.statements.connections import show_connections
 from watersmeet.session.statements.like import like
 from watersmeet.session.statements.secrets import show_secrets
-from watersmeet.session.statements.showtopics import processors, topics
+from watersmeet.session.statements.showtopics import processors, topics, undelivered
 from watersmeet.session.statements.sinks import show_sinks
 from watersmeet.session.statements.sqlfunctions import show_create_function, show_functions
 from watersmeet.sources.dead_letters import place_of, read_dead_letters, text_of
@@ -232,6 +232,11 @@ def _errors(session: Session, statement: Show) -> Result:
         (known[i].name, "problem", None, None, _message(p))
         for i, p in session.database.outside.problems.to_json().items()
         if i in known
+    ]
+    rows += [
+        (relation.name, "not delivered", None, None, why)
+        for relation in known.values()
+        if relation.topic is not None and (why := undelivered(session, relation.id)) is not None
     ]
     for source in status["sources"]:
         letters = read_dead_letters(session.database.layout.dead(source["id"]))

@@ -39,9 +39,7 @@ def processors(session: Session, wanted: Callable[[str], bool]) -> Result:
     rows = [
         (
             v["name"],
-            "failed"
-            if v["error"]
-            else _undelivered(session, v["id"]) or (status["state"] if v["ready"] else "filling"),
+            "failed" if v["error"] else undelivered(session, v["id"]) or (status["state"] if v["ready"] else "filling"),
             relation.sql,
         )
         for v in status["views"]
@@ -50,8 +48,13 @@ def processors(session: Session, wanted: Callable[[str], bool]) -> Result:
     return text_result("SHOW", ("Name", "State", "Sql"), rows)
 
 
-def _undelivered(session: Session, relation_id: str) -> str | None:
-    """Why the topic of a processor does not get its records in Kafka; None if it does, or is in the database."""
+def undelivered(session: Session, relation_id: str) -> str | None:
+    """Why the topic of a processor does not get its records in Kafka, or the dead-letter topic of a topic its records;
+    None if it does, or there is none.
+    """
     deliveries = session.database.deliveries
     status = deliveries.status(relation_id) if isinstance(deliveries, Deliveries) else None
-    return None if status is None or status.problem is None else f"{status.state}: {status.problem}"
+    if status is None or status.problem is None:
+        return None
+    goes_on = f"; START PROCESSOR {session.catalog.relations[relation_id].shown} goes on"
+    return f"{status.state}: {status.problem}{goes_on if status.state == 'stopped' else ''}"

@@ -35,7 +35,7 @@ from watersmeet.catalog import (
     TopicTable,
     turned_into,
 )
-from watersmeet.dialects.statements import CreateProcessor, CreateTopic, Name, StopProcessor
+from watersmeet.dialects.statements import CreateProcessor, CreateTopic, Name, StartProcessor, StopProcessor
 from watersmeet.formats.decoders import open_decoder
 from watersmeet.planner import compile_connector_table
 from watersmeet.session.access.context import Session, error_at, located, sentence, undefined_relation
@@ -43,6 +43,7 @@ from watersmeet.session.access.definitions import add, check_columns, may_create
 from watersmeet.session.access.filling import Bound, fill, stop_feeding
 from watersmeet.session.access.kafkatopics import (
     connector_for,
+    dead_letter_topic,
     ensure_topic,
     format_for,
     reading_options,
@@ -52,9 +53,9 @@ from watersmeet.session.access.kafkatopics import (
 from watersmeet.session.access.reading import bounded, fetch, readable, table_tree
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.transactions import own_transaction
-from watersmeet.session.services.delivery import begin
+from watersmeet.session.services.delivery import Deliveries, begin
 from watersmeet.session.services.views import make, watermarks_of
-from watersmeet.sinks.deliveries import topic_delivery
+from watersmeet.sinks.deliveries import dead_letter_delivery, topic_delivery
 from watersmeet.sinks.targets import connector_of
 from watersmeet.sources.connectors import check_connector
 from watersmeet.sources.kafka.options import kafka_options
@@ -159,8 +160,11 @@ def _create_in_kafka(session: Session, statement: CreateTopic, connector: dict[s
             f'topic "{connector["topic"]}" is not partitioned by murmur2 of its keys: joins repartition its records'
         )
     required = tuple(c.name for c in statement.columns if not c.nullable and c.name != KEY_COLUMN)
-    with ExitStack() as undone, located(statement, statement.name_span):
+    with ExitStack() as undone, own_transaction(session), located(statement, statement.name_span):
         undone.callback(delete)
+        dead_letters = dead_letter_topic(session, statement, connector)
+        if dead_letters and ensure_topic(session, statement, dead_letters, partitions=None)[1]:
+            undone.callback(undone_by_rollback(session, dead_letters))
         relation = check_connector(
             new_relation(
                 session,
@@ -172,10 +176,20 @@ def _create_in_kafka(session: Session, statement: CreateTopic, connector: dict[s
                 format=message_format,
                 message_parts=MESSAGE_PARTS,
                 event_time=EventTime(RECORD_TIME, 0, idle_us=statement.idle_us or _idle_us(session)),
-                topic=Topic(statement.key_format, statement.value_format, partitions, required, by_hash=by_hash),
+                topic=Topic(
+                    statement.key_format,
+                    statement.value_format,
+                    partitions,
+                    required,
+                    by_hash=by_hash,
+                    dead_letters=dead_letters.get("topic", ""),
+                ),
                 defaults={RECORD_TIME: ARRIVAL, TOMBSTONE: "FALSE"},
             )
         )
+        if (delivery := dead_letter_delivery(relation)) is not None:
+            connector_of(delivery).check(delivery)
+            begin(session.database, relation.id, delivery.generation, snapshot=False)
         fill(session, relation, compile_connector_table(relation, session.database.buckets))
         undone.pop_all()
 
@@ -304,6 +318,26 @@ def stop_processor(session: Session, statement: StopProcessor) -> Result:
     session.put(turned_into(TopicTable, relation, depends_on=()))
     stop_feeding(session, {relation.id})
     return Result("STOP PROCESSOR")
+
+
+def start_processor(session: Session, statement: StartProcessor) -> Result:
+    """START PROCESSOR: what writes records to Kafka, and was stopped by an error, goes on where it was; what waits
+    tries again at once.
+    """
+    session.require_definer("START PROCESSOR")
+    session.require_no_transaction("START PROCESSOR")
+    relation = session.relation(statement.name, statement)
+    deliveries = session.database.deliveries
+    if not isinstance(deliveries, Deliveries) or deliveries.status(relation.id) is None:
+        raise error_at(
+            statement,
+            statement.name.span,
+            "CATALOG_TYPE_MISMATCH",
+            f'nothing writes records of "{relation.shown}" to Kafka',
+            hint="A processor is started by INSERT INTO … SELECT STREAM or TABLE.",
+        )
+    deliveries.restart(relation.id)
+    return Result("START PROCESSOR")
 
 
 def _target(statement: CreateProcessor) -> Name:
