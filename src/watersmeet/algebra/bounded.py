@@ -69,3 +69,18 @@ class SystemScan(Leaf):
 
     name: str
     outputs: tuple[Column, ...]
+
+
+@dataclass(frozen=True)
+class TopicScan(Leaf):
+    """The rows of the messages that a topic has now.
+
+    relation_id: of a source that is `reopened`. name: of these rows in DuckDB, of one scan alone. start, shards: see
+    `changes.Reopened`.
+    """
+
+    relation_id: str
+    name: str
+    start: str
+    shards: str
+    outputs: tuple[Column, ...]

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from sqlglot import exp
 
+from watersmeet.algebra.bounded import TopicScan
 from watersmeet.binder.clauses.files import READERS, bind_files
 from watersmeet.binder.clauses.joins import join
 from watersmeet.binder.clauses.lookups import is_looked_up
@@ -42,6 +43,7 @@ class BoundedQuery:
     named: ids of the relations that it names itself.
     functions: ids of the SQL functions that it calls.
     system: names of the system relations that it reads.
+    topics: topics that it reads as they are now.
     """
 
     bound: Bound
@@ -49,6 +51,7 @@ class BoundedQuery:
     named: tuple[str, ...]
     functions: tuple[str, ...]
     system: tuple[str, ...]
+    topics: tuple[TopicScan, ...]
 
 
 def bind_bounded(
@@ -66,7 +69,14 @@ def bind_bounded(
         query = with_current_names(query, catalog, binding.rules.semantics)
         bound = bind(query, Environment(text, outer=Scope(bounded=True)), binding)
     collected = binding.collected
-    return BoundedQuery(bound, tuple(collected.read), tuple(binding.depends_on), functions, tuple(collected.system))
+    return BoundedQuery(
+        bound,
+        tuple(collected.read),
+        tuple(binding.depends_on),
+        functions,
+        tuple(collected.system),
+        tuple(collected.topics),
+    )
 
 
 @dataclass(frozen=True)
@@ -131,7 +141,9 @@ class BoundedRules(DialectRules):
                 detail="It is a SELECT STREAM, which runs until it is stopped.",
                 hint="Write SELECT STREAM, or read a materialized view of it.",
             )
-        if not isinstance(relation, (View, Index)) and not relation.is_stored:
+        # Where a query over a stream runs until it is stopped, one that ends reads what a topic has now.
+        read_now = relation.reopened and self.semantics.continuous == "streams"
+        if not isinstance(relation, (View, Index)) and not relation.is_stored and not read_now:
             raise error(
                 "FEATURE_NOT_SUPPORTED",
                 f'{relation.family} "{relation.name}" can\'t be read by a query',

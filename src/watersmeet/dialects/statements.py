@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 
 from sqlglot import exp
 
+from watersmeet.algebra.bounded import TopicScan
 from watersmeet.catalog import (
     Connection,
     DictionaryTable,
@@ -682,7 +683,8 @@ class QuerySql:
     """DuckDB SQL of a bounded query and what it gives.
 
     depends_on: ids of the relations whose content it reads. named: of those that the query itself names, views, too.
-    functions: of the functions of SQL that it calls. system: names of the system relations that it reads.
+    functions: of the functions of SQL that it calls. system: names of the system relations that it reads. topics: those
+    that it reads as they are now; their outputs are the columns that it reads, at least one.
     """
 
     sql: str
@@ -691,3 +693,4 @@ class QuerySql:
     named: tuple[str, ...] = ()
     functions: tuple[str, ...] = ()
     system: tuple[str, ...] = ()
+    topics: tuple[TopicScan, ...] = ()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from sqlglot import exp
 
+from watersmeet.algebra.bounded import TopicScan
 from watersmeet.binder.bounded import bind_bounded
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.dialectnames import DEFAULT_DIALECT
@@ -13,6 +15,7 @@ from watersmeet.dialects.depth import depth_checked
 from watersmeet.dialects.statements import QuerySql
 from watersmeet.types import Field
 from watersmeet.unparsing.relations import Writer
+from watersmeet.unparsing.texts import quoted
 
 
 def to_duckdb(
@@ -35,4 +38,11 @@ def to_duckdb(
     with depth_checked(text):
         writer = Writer(lambda i: relation_name(catalog.relations[i]))
         sql = writer.query(found.bound.relation, [c.name for c in columns])
-    return QuerySql(sql, columns, found.read, found.named, found.functions, found.system)
+    topics = tuple(_read_in(sql, t) for t in found.topics)
+    return QuerySql(sql, columns, found.read, found.named, found.functions, found.system, topics)
+
+
+def _read_in(sql: str, scan: TopicScan) -> TopicScan:
+    """The scan with the columns that a query reads: those that it has beyond the list of all."""
+    read = tuple(c for c in scan.outputs if sql.count(quoted(c.id)) > 1)
+    return replace(scan, outputs=read or scan.outputs[:1])

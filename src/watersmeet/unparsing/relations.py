@@ -10,7 +10,7 @@ from functools import singledispatchmethod
 
 from sqlglot import exp
 
-from watersmeet.algebra.bounded import FileScan, Named, Recursion, SystemScan
+from watersmeet.algebra.bounded import FileScan, Named, Recursion, SystemScan, TopicScan
 from watersmeet.algebra.nodes import (
     Aggregate,
     Apply,
@@ -90,7 +90,7 @@ class Writer:
         return Select(node.call.sql(dialect="duckdb"), tuple(items))
 
     @select.register
-    def _(self, node: SystemScan) -> Select:
+    def _(self, node: SystemScan | TopicScan) -> Select:
         return Select(_table(node.name, node.outputs))
 
     @select.register

@@ -178,6 +178,56 @@ def test_a_query_that_runs_reads_new_messages(broker, topic, session):
         assert cursor.fetchone()[0] == 2
 
 
+def test_a_table_of_a_stream_is_what_its_topic_has_now(broker, topic, session):
+    name = topic(2)
+    produce(broker, name, *[{"n": n} for n in range(3)], key=b"k", headers=[("h", b"1")])
+    produce(broker, name, *[{"n": n} for n in range(10, 13)], partition=1)
+    run(session, stream(broker, name), "CREATE VIEW big AS SELECT n FROM s WHERE n > 1")
+
+    def found(query):
+        return sorted(run(session, query).fetchall(), key=repr)
+
+    assert found("SELECT n FROM table(s)") == [(0,), (1,), (10,), (11,), (12,), (2,)]
+    assert found("SELECT count() FROM table(s)") == [(6,)]
+    assert found("SELECT count(), max(n), max(_tp_sn) FROM table(s) WHERE n < 12") == [(5, 11, 2)]
+    assert found("SELECT n FROM table(s) SETTINGS seek_to = '2,1'") == [(11,), (12,), (2,)]
+    assert found("SELECT n FROM table(s) SETTINGS shards = '1'") == [(10,), (11,), (12,)]
+    assert found("SELECT n FROM table(s) SETTINGS seek_to = 'latest'") == []
+    assert found("SELECT n FROM table(s) SETTINGS seek_to = '-1h', shards = '0'") == [(0,), (1,), (2,)]
+    assert found("SELECT * EXCEPT (_tp_time) FROM table(s) WHERE n = 2") == [(2, "")]
+    assert found("SELECT _tp_message_key, _tp_message_headers, _tp_shard, _tp_sn FROM table(s) WHERE n = 2") == [
+        ("k", {"h": "1"}, 0, 2)
+    ]
+    assert found("SELECT n FROM table(s) ORDER BY n LIMIT 2") == [(0,), (1,)]
+    assert found("SELECT a.n FROM table(s) AS a JOIN table(s) AS b ON a.n = b.n + 10") == [(10,), (11,), (12,)]
+    assert found(
+        "SELECT n FROM (SELECT n FROM table(s) SETTINGS shards = '0') UNION ALL SELECT n FROM table(s) WHERE n = 12"
+    ) == [(0,), (1,), (12,), (2,)]
+    assert found("SELECT n FROM table(big)") == [(10,), (11,), (12,), (2,)]
+    produce(broker, name, {"n": 3})
+    assert found("WITH x AS (SELECT n FROM table(s)) SELECT count() FROM x AS a JOIN x AS b ON a.n = b.n") == [(7,)]
+    assert run(session, "SHOW JOBS").fetchall() == []
+
+
+def test_what_a_topic_has_now_is_inserted_and_what_is_wrong_is_told(broker, topic, session):
+    name = topic()
+    produce(broker, name, {"n": 1}, b"{", {"n": 2})
+    run(session, stream(broker, name), "CREATE STREAM kept(n int)", "INSERT INTO kept(n) SELECT n FROM table(s)")
+    assert rows(session, "SELECT n FROM table(kept)") == [(1,), (2,)]
+    cursor = run(session, "SELECT n FROM table(s)")
+    assert "1 message is left out (the first: partition 0, offset 1:" in "".join(cursor.notices)
+    for query, words in {
+        "SELECT n FROM table(s) SETTINGS shards = '7'": "no partition 7",
+        "SELECT n FROM table(s) SETTINGS seek_to = '1,2'": "2 offsets",
+    }.items():
+        with pytest.raises(Error, match=words):
+            run(session, query)
+    admin = broker.admin()
+    admin.delete_topics([name])[name].result()
+    with pytest.raises(Error, match=f'no topic "{name}"'):
+        run(session, "SELECT n FROM table(s)")
+
+
 def test_dropping_a_view_drops_what_it_reads_by_itself(broker, topic, session):
     run(session, stream(broker, topic()), view("v", "SELECT n FROM s"))
     with pytest.raises(Error, match="DEPENDENT_OBJECTS"):

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
+from watersmeet.algebra.bounded import TopicScan
 from watersmeet.algebra.nodes import Cut, Node, Project, Reopened, Scan, Values
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.clauses.dictionaries import with_cache
@@ -140,8 +141,8 @@ def _rows(relation: Relation, item: NamedItem, env: Environment, binding: Bindin
     tree: Node
     if isinstance(relation, View):
         tree = _inline(relation, binding, bind)
-    elif relation.reopened and not binding.rules.bounded:
-        tree = _reopened(relation, node, env, binding)
+    elif relation.reopened:
+        tree = _topic_now(relation, binding) if binding.rules.bounded else _reopened(relation, node, env, binding)
     else:
         tree = _cut(scan(relation, binding), node, binding)
     if relation.dictionary is not None:
@@ -206,9 +207,20 @@ def _reopened(relation: Relation, node: exp.Table, env: Environment, binding: Bi
         )
     declared = any(name.startswith("scan.startup.") for name in relation.connector)
     start = binding.settings.get("seek_to", "latest" if binding.part != "all" and not declared else "")
-    return Reopened(
-        scan(relation, binding), "after", binding.moment, start, binding.settings.get("shards", "").replace(" ", "")
-    )
+    return Reopened(scan(relation, binding), "after", binding.moment, start, _shards(binding))
+
+
+def _topic_now(relation: Relation, binding: Binding) -> Node:
+    """The messages that a topic has now: all of them, or those from a place on."""
+    outputs = tuple(binding.new_column(f.name, f.type, f.nullable) for f in relation.columns)
+    start = binding.settings.get("seek_to", "earliest")
+    found = TopicScan(relation.id, binding.new_name(), start, _shards(binding), outputs)
+    binding.collected.topics.append(found)
+    return found
+
+
+def _shards(binding: Binding) -> str:
+    return binding.settings.get("shards", "").replace(" ", "")
 
 
 def scan(relation: Relation, binding: Binding) -> Scan:

@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 
 from sqlglot import exp
 
+from watersmeet.algebra.bounded import TopicScan
 from watersmeet.algebra.nodes import Aggregate, Column, Filter, Node, Project
 from watersmeet.algebra.scalars import Scalar, column_ref, conjunction
 from watersmeet.algebra.timewindows import TimeWindow
@@ -55,6 +56,7 @@ class Collected:
     named: the CTEs that something names; in queries that end, their results.
     read: ids of the stored relations and sources that are read, also below views.
     system: names of the system relations that are read.
+    topics: topics that are read as they are now.
     """
 
     next_id: int = 1
@@ -67,6 +69,7 @@ class Collected:
     named: dict[Cte, Bound | None] = field(default_factory=dict)
     read: list[str] = field(default_factory=list)
     system: list[str] = field(default_factory=list)
+    topics: list[TopicScan] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from sqlglot import exp
 
+from watersmeet.algebra.bounded import TopicScan
 from watersmeet.binder.clauses.timewindows import window_call
 from watersmeet.catalog import Catalog, MaterializedView, Relation, View
 from watersmeet.dialects.nodes import MarkedSelect, MarkedTable
@@ -22,6 +23,7 @@ from watersmeet.dialects.schemas import relation_in_from
 from watersmeet.errors import Error, error, error_from_json
 from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.session.access.context import Session
+from watersmeet.session.access.messages import messages_now
 from watersmeet.session.access.system import system_relations
 from watersmeet.store.merging import quoted
 from watersmeet.types import NUMERIC, Field, Schema, SqlType, arrow_schema
@@ -43,6 +45,7 @@ class Bounded:
     named: the relations that the query names itself, views among them.
     functions: ids of the SQL functions that it calls.
     system: names of the system relations that it reads.
+    topics: those that it reads as they are now, with the columns that it reads.
     """
 
     sql: str
@@ -54,6 +57,7 @@ class Bounded:
     named: tuple[str, ...] = ()
     functions: tuple[str, ...] = ()
     system: tuple[str, ...] = ()
+    topics: tuple[TopicScan, ...] = ()
 
 
 def bounded(session: Session, tree: exp.Expression, text: str) -> Bounded:
@@ -73,6 +77,7 @@ def bounded(session: Session, tree: exp.Expression, text: str) -> Bounded:
         named=query.named,
         functions=query.functions,
         system=query.system,
+        topics=query.topics,
     )
 
 
@@ -112,7 +117,10 @@ def fetch(session: Session, query: Bounded, *, newest: bool) -> pa.Table:
 def reading(session: Session, query: Bounded, *, newest: bool) -> Iterator[duckdb.DuckDBPyConnection]:
     """A DuckDB connection for this thread alone, in which the query's relations are views with their names."""
     content = session.database.content
-    with content.session(newest=newest) as connection:
+    messages = [messages_now(session, query.catalog.relations[t.relation_id], t) for t in query.topics]
+    with content.session(newest=newest) as connection, ExitStack() as views:
+        for topic, rows in zip(query.topics, messages, strict=True):
+            views.enter_context(lent(connection, rows, query.catalog.relations[topic.relation_id], topic.name))
         stored = [i for i in query.depends_on if query.catalog.relations[i].is_stored]
         if stored:
             content.refresh(query.catalog, stored, newest=newest)
@@ -124,12 +132,17 @@ def reading(session: Session, query: Bounded, *, newest: bool) -> Iterator[duckd
 def lent(
     connection: duckdb.DuckDBPyConnection, rows: pa.Table, relation: Relation, name: str = _LENT
 ) -> Iterator[None]:
-    """Inside the block, `rows` (columns of `relation`) are the temporary view `name`, with the relation's types."""
-    columns = ", ".join(f"CAST({quoted(c.name)} AS {c.type.duckdb}) AS {quoted(c.name)}" for c in relation.columns)
-    source = f"{_LENT}_source"
+    """Inside the block, `rows` (columns of `relation`) are the temporary view `name`, with the relation's types.
+
+    Columns that `rows` lacks are NULL.
+    """
+    there = frozenset(rows.column_names)
+    values = ((c, quoted(c.name) if c.name in there else "NULL") for c in relation.columns)
+    columns = ", ".join(f"CAST({value} AS {c.type.duckdb}) AS {quoted(c.name)}" for c, value in values)
+    source = f"{name}_source"
     connection.register(source, rows)
     try:
-        connection.execute(f"CREATE OR REPLACE TEMP VIEW {quoted(name)} AS SELECT {columns} FROM {source}")
+        connection.execute(f"CREATE OR REPLACE TEMP VIEW {quoted(name)} AS SELECT {columns} FROM {quoted(source)}")
         yield
     finally:
         connection.execute(f"DROP VIEW IF EXISTS temp.{quoted(name)}")

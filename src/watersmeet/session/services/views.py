@@ -32,7 +32,7 @@ from watersmeet.session.access.planning import join_order, joins_many, most_join
 from watersmeet.session.access.reading import check_running, readable
 from watersmeet.session.services.refreshing import refresh_read
 from watersmeet.sources.connectors import check_connector
-from watersmeet.sources.kafka.options import begins_at
+from watersmeet.sources.kafka.source import from_place
 from watersmeet.store.readers import Reader
 from watersmeet.types import Field
 from watersmeet.watermarks import Watermark
@@ -109,7 +109,7 @@ def _own_source(session: Session, node: Reopened, owner: str, source_id: str, re
         reopened=False,
         columns=tuple(c for c in relation.columns if c.name not in unread),
         message_parts={c: p for c, p in relation.message_parts.items() if c not in unread},
-        connector={**relation.connector, **begins_at(node.start), **({"shards": node.shards} if node.shards else {})},
+        connector=from_place(relation.connector, node.start, node.shards),
     )
     return check_connector(source)
 

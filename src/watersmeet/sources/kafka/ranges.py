@@ -86,6 +86,10 @@ class _Chunk(NamedTuple):
         )
 
 
+#: The messages of a range, in batches; the ranges of offsets in it that expired before they could be read.
+Found = tuple[list[Messages], list[tuple[int, int]]]
+
+
 class _Partition:
     """What has come of a partition. upto: all messages below are here, or were taken."""
 
@@ -152,8 +156,8 @@ class TopicReader:
             begins[piece.partition] = min(piece.begin, begins.get(piece.partition, piece.begin))
         self._assign({p: b for p, b in begins.items() if p not in self._here or self._here[p].begin != b})
 
-    def read(self, piece: MessageSlice) -> tuple[list[Messages], list[tuple[int, int]]]:
-        """(the messages of a range, in batches; the ranges of offsets in it that expired before they could be read).
+    def read(self, piece: MessageSlice) -> Found:
+        """The messages of a range.
 
         Unavailable if the brokers don't give them for now.
         """

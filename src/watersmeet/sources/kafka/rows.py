@@ -14,7 +14,7 @@ from watersmeet.formats.decoders import open_decoder
 from watersmeet.serialization import to_json
 from watersmeet.slices import JumpSlice, MessageSlice
 from watersmeet.sources.base import DeadLetterSink, SourceRows, Unavailable
-from watersmeet.sources.kafka.ranges import TopicReader, forget_reader, reader_of
+from watersmeet.sources.kafka.ranges import Found, TopicReader, forget_reader, reader_of
 from watersmeet.sources.specs import KafkaSpec
 from watersmeet.types import Field, arrow_schema
 
@@ -46,13 +46,20 @@ def read_messages(
         return SourceRows(empty, np.zeros(0, np.int64))
     reader = _reader(spec, piece.topic_id)
     try:
-        batches, lost = reader.read(piece)
+        found = reader.read(piece)
     except BaseException:
         forget_reader(reader)
         raise
+    return _decoded(piece, found, _decoder(spec), empty, dead_letters)
+
+
+def _decoded(
+    piece: MessageSlice, found: Found, decoder: Decoder, empty: pa.Table, dead_letters: DeadLetterSink
+) -> SourceRows:
+    """The rows of a range. empty: no rows, with the columns."""
+    batches, lost = found
     for begin, end in lost:
         dead_letters.add_lost(piece.topic, piece.partition, begin, end, _LOST)
-    decoder = _decoder(spec)
     tables, diffs = [empty], []
     for batch in batches:
         try:
@@ -66,6 +73,25 @@ def read_messages(
     # Rows are numbered one after the other: a message may have several.
     table = pa.concat_tables(tables) if empty.num_columns else empty
     return SourceRows(table, np.arange(rows), diff=np.concatenate([np.zeros(0, np.int64), *diffs]))
+
+
+def read_topic(
+    ranges: Sequence[MessageSlice], spec: KafkaSpec, columns: Sequence[Field], dead_letters: DeadLetterSink
+) -> pa.Table:
+    """The rows of ranges of one topic, by a consumer of their own: in any thread, beside tasks that read it.
+
+    Unavailable as `read_messages`.
+    """
+    empty = arrow_schema(tuple(columns), positional=False).empty_table()
+    if not ranges:
+        return empty
+    reader = TopicReader(spec.options, ranges[0].topic_id, **_wanted(spec))
+    decoder = open_decoder(spec.columns, spec.key, spec.format, spec.message_parts)
+    try:
+        reader.expect(ranges)
+        return pa.concat_tables([_decoded(p, reader.read(p), decoder, empty, dead_letters).table for p in ranges])
+    finally:
+        reader.close()
 
 
 def _set_aside(batch: Messages, places: Sequence[int], reasons: Sequence[str], dead_letters: DeadLetterSink) -> None:
@@ -82,10 +108,13 @@ def _set_aside(batch: Messages, places: Sequence[int], reasons: Sequence[str], d
 
 
 def _reader(spec: KafkaSpec, topic_id: str) -> TopicReader:
+    return reader_of(spec.options, topic_id, **_wanted(spec))
+
+
+def _wanted(spec: KafkaSpec) -> dict[str, bool]:
+    """What a reader has to keep of messages."""
     parts = spec.message_parts.values()
-    return reader_of(
-        spec.options, topic_id, headers=any(p.startswith("header") for p in parts), times="timestamp" in parts
-    )
+    return {"headers": any(p.startswith("header") for p in parts), "times": "timestamp" in parts}
 
 
 def _decoder(spec: KafkaSpec) -> Decoder:

@@ -15,7 +15,7 @@ from watersmeet.kafkaclient import library
 from watersmeet.slices import JumpSlice, MessageSlice, SourceSlice
 from watersmeet.sources.base import History, Poll
 from watersmeet.sources.kafka.cluster import Cluster, TopicState, cluster_of
-from watersmeet.sources.kafka.options import START, TOPIC_ID, KafkaOptions, kafka_options
+from watersmeet.sources.kafka.options import START, TOPIC_ID, KafkaOptions, begins_at, kafka_options
 from watersmeet.sources.specs import KafkaSpec
 
 #: The most messages of a slice: large reads are divided among tasks.
@@ -138,6 +138,15 @@ class KafkaSource:
         numbered = tuple(piece.at(i) for i, piece in enumerate(pieces, ordinal))
         after = [place, offset, ordinal + len(pieces)] if place < len(partitions) else None
         return History(numbered, after)
+
+    def now(self) -> list[MessageSlice]:
+        """The messages that are committed now, from where the options say. Nothing is remembered.
+
+        Raises what is wrong.
+        """
+        seen = cluster_of(self.options.properties).ask(self.options.topic)
+        unread = self._unread(seen)
+        return [piece for p, (begin, end) in unread.items() for piece in self._pieces(seen.id, p, begin, end)]
 
     def save(self, path: Path) -> None:
         state = {
@@ -274,6 +283,11 @@ class KafkaSource:
 
     def _hint(self) -> str:
         return f"To go on with what is there: ALTER SOURCE {self._name} CONNECTOR WITH (on_data_loss = 'skip')"
+
+
+def from_place(connector: Mapping[str, str], start: str, shards: str) -> dict[str, str]:
+    """The options of a source that is read from a place of its own on. start, shards: see `catalog.QuerySource`."""
+    return {**connector, **begins_at(start), **({"shards": shards} if shards else {})}
 
 
 def begun(relation_connector: Mapping[str, str]) -> dict[str, str]:
