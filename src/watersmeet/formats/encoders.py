@@ -20,6 +20,7 @@ from watersmeet.catalog.parts import Encoding
 from watersmeet.errors import error
 from watersmeet.formats.avrowriter import AvroWriter
 from watersmeet.formats.base import Numbers
+from watersmeet.formats.protowriter import ProtobufWriter
 from watersmeet.formats.registry import Part
 from watersmeet.formats.valuetexts import JsonStyle, json_value
 from watersmeet.formats.writers import (
@@ -153,6 +154,8 @@ def open_writer(
         return integer_writer(columns, 4 if encoding == "int" else 8)
     if encoding == "avro":
         return AvroWriter(columns, options, destination.topic, part, whole=whole)
+    if encoding == "protobuf":
+        return ProtobufWriter(columns, options, destination.topic, part)
     raise error("FEATURE_NOT_SUPPORTED", f"ENCODE {encoding.upper()} for a sink")
 
 
@@ -183,6 +186,12 @@ def _key_writer(columns: Schema, format: MessageFormat, destination: Destination
     options = {n: v for n, v in format.options.items() if n != "schemas.enable" or format.key_encoding is None}
     options |= {n.removeprefix("key."): v for n, v in format.options.items() if n.startswith("key.")}
     encoding = format.key_encoding
+    if format.encoding == "protobuf" and encoding is None and not is_own and "key.message" not in format.options:
+        raise error(
+            "CONNECTOR_OPTION",
+            "ENCODE PROTOBUF with a key needs a format of the key",
+            hint="Write KEY ENCODE TEXT, or the option key.message.",
+        )
     if is_own and encoding in ("json", "avro") and columns[0].type.name == "struct":
         fields = tuple(Field(name, kind) for name, kind in columns[0].type.fields)
         return _Unpacked(columns[0].name, open_writer(fields, encoding, options, destination, part="key"))

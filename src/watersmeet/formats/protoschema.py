@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -11,7 +11,9 @@ from watersmeet.errors import error
 from watersmeet.formats.avroschema import Node
 from watersmeet.formats.libraries import library
 from watersmeet.formats.logicaltypes import Logical
+from watersmeet.formats.payloads import option_error
 from watersmeet.formats.registry import RegisteredSchema, Registry
+from watersmeet.formats.schemafiles import schema_bytes
 
 #: By number of a descriptor's type, its word in .proto files.
 _WORDS: Final = (
@@ -136,6 +138,17 @@ def wrapped_type(name: str) -> str | None:
     if name.startswith("google.protobuf.") and name.endswith("Value"):
         return _WRAPPED.get(name.removeprefix("google.protobuf.").removesuffix("Value"))
     return None
+
+
+def protobuf_schema(options: Mapping[str, str]) -> ProtoSchema:
+    """The schema of messages that have no id of one: a set of file descriptors, or the text of a .proto file."""
+    found = schema_bytes(options)
+    if found is None:
+        hint = "schema.registry = 'http://host:port', or schema.location = 'file:///path'"
+        raise option_error("schema.location", "messages in PROTOBUF need a schema", hint)
+    if "schema" in options or options["schema.location"].endswith(".proto"):
+        return from_text(RegisteredSchema(0, "PROTOBUF", found.decode("utf-8", "replace")))
+    return from_descriptors(found)
 
 
 def from_descriptors(data: bytes) -> ProtoSchema:

@@ -14,7 +14,7 @@ from watersmeet.formats.jsonpaths import PATH, ROW_PATH, JsonPathReader
 from watersmeet.formats.jsonpayloads import JsonKeyReader, JsonReader, message_rules
 from watersmeet.formats.payloads import PayloadReader, option_error
 from watersmeet.formats.protopayloads import ProtobufReader
-from watersmeet.formats.protoschema import ProtoSchema, from_descriptors, from_text
+from watersmeet.formats.protoschema import protobuf_schema
 from watersmeet.formats.registry import RegisteredSchema, open_registry
 from watersmeet.formats.scalarpayloads import ScalarReader
 from watersmeet.formats.schemafiles import schema_bytes
@@ -86,19 +86,8 @@ def avro_schema(form: MessageFormat) -> Node:
 
 def _protobuf_reader(fields: Sequence[Field], form: MessageFormat, message: str | None) -> ProtobufReader:
     registry = open_registry(form.options)
-    schema = None if registry else protobuf_schema(form)
+    schema = None if registry else protobuf_schema(form.options)
     return ProtobufReader(fields, registry=registry, schema=schema, message=message)
-
-
-def protobuf_schema(form: MessageFormat) -> ProtoSchema:
-    """The schema of messages that have no id of one: a set of file descriptors, or the text of a .proto file."""
-    found = schema_bytes(form.options)
-    if found is None:
-        hint = "schema.registry = 'http://host:port', or schema.location = 'file:///path'"
-        raise option_error("schema.location", "messages in PROTOBUF need a schema", hint)
-    if "schema" in form.options or form.options["schema.location"].endswith(".proto"):
-        return from_text(RegisteredSchema(0, "PROTOBUF", found.decode("utf-8", "replace")))
-    return from_descriptors(found)
 
 
 def _unknown(encoding: Encoding) -> Exception:

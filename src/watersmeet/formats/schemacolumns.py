@@ -10,8 +10,8 @@ from watersmeet.catalog import MessageFormat
 from watersmeet.errors import error
 from watersmeet.formats.avroschema import Node, columns_from, read_schema
 from watersmeet.formats.payloads import option_error
-from watersmeet.formats.protoschema import ProtoMessage, ProtoSchema, from_text
-from watersmeet.formats.readers import avro_schema, protobuf_schema
+from watersmeet.formats.protoschema import ProtoMessage, ProtoSchema, from_text, protobuf_schema
+from watersmeet.formats.readers import avro_schema
 from watersmeet.formats.registry import Part, RegisteredSchema, UnknownSchemaError, open_registry, subject_of
 from watersmeet.formats.schemafiles import schema_bytes
 from watersmeet.types import BIGINT, BOOLEAN, DATE, DOUBLE, JSONB, TIME, TIMESTAMPTZ, VARCHAR, Field, Schema, SqlType
@@ -37,7 +37,9 @@ def schema_columns(form: MessageFormat, topic: str, part: Part = "value") -> Sch
             node = _row_after(node)
         return columns_from(node, form.options)
     if encoding == "protobuf":
-        schema = protobuf_schema(form) if registered is None else from_text(registered, open_registry(form.options))
+        schema = (
+            protobuf_schema(form.options) if registered is None else from_text(registered, open_registry(form.options))
+        )
         return _of_message(schema, schema.message(message), form.options)
     if encoding == "json":
         text = schema_bytes(form.options) if registered is None else registered.text.encode()
