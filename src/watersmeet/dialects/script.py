@@ -11,6 +11,7 @@ from sqlglot.errors import TokenError
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.dialects import utility
+from watersmeet.dialects.copying import read_copy
 from watersmeet.dialects.options import not_supported
 from watersmeet.dialects.queries import Parameters, read_tree
 from watersmeet.dialects.registry import Language
@@ -33,7 +34,7 @@ from watersmeet.types import Schema
 _QUERIES: Final = ("SELECT", "WITH", "VALUES", "(")
 _DML: Final = ("INSERT", "UPDATE", "DELETE")
 _LACKING: Final = (
-    "ALTER", "ANALYZE", "CALL", "CANCEL", "CLOSE", "COMMENT", "COPY", "DEALLOCATE", "DECLARE", "DISCARD", "DO",
+    "ALTER", "ANALYZE", "CALL", "CANCEL", "CLOSE", "COMMENT", "DEALLOCATE", "DECLARE", "DISCARD", "DO",
     "EXECUTE", "FETCH", "GRANT", "LISTEN", "LOCK", "MERGE", "PREPARE", "RECOVER", "REFRESH", "RELEASE",
     "REVOKE", "SAVEPOINT", "SUBSCRIBE", "TRUNCATE", "UNSUBSCRIBE", "USE", "VACUUM",
 )  # fmt: skip
@@ -43,7 +44,6 @@ _HINTS: Final = {
         "A materialized view is a query that resumes after a restart; DROP VIEW ends it.",
     ),
     "TRUNCATE": "Write DELETE FROM.",
-    "COPY": "COPY comes in a later release.",
     "USE": "Write SET SCHEMA 'name', or SET search_path TO name.",
 }
 
@@ -65,7 +65,7 @@ _SIMPLE: Final[dict[str, Callable[[Cursor, dict[str, Any]], Statement]]] = {
     "START": utility.read_begin,
     "WAIT": utility.read_flush,
 }
-_WORDS: Final = (*_QUERIES[:3], *_DML, *_SIMPLE, "CREATE", "DROP", "EXPLAIN")
+_WORDS: Final = (*_QUERIES[:3], *_DML, *_SIMPLE, "COPY", "CREATE", "DROP", "EXPLAIN")
 
 
 def read_script(
@@ -264,6 +264,8 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, paramete
     cursor.index += 1
     if word == "CREATE":
         return _read_create(cursor, base, language)
+    if word == "COPY":
+        return read_copy(cursor, language.grammar, base)
     if word == "DROP":
         return language.drop(cursor, base)
     if word == "EXPLAIN":

@@ -7,7 +7,7 @@ the database, and tasks read it from there, so that nothing outside needs to be 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ import pyarrow as pa
 from watersmeet.catalog import External, Table
 from watersmeet.errors import did_you_mean, error
 from watersmeet.formats.convert import convert
+from watersmeet.sources.base import DeadLetterSink
 from watersmeet.sources.files import FileSource
 from watersmeet.sources.listing import Listing
 from watersmeet.sources.options import refuse
@@ -78,22 +79,30 @@ class FileReader:
         return sorted(listing.files.items())
 
     def read(self, columns: Schema) -> pa.Table:
-        source = self._source(columns)
-        spec = source.spec()
-        everything = (1 << 62, 1 << 62)
-        parts = [arrow_schema(columns, positional=False).empty_table()]
-        position: Any = None
-        while True:
-            poll = source.poll(position, *everything, now_us=time.time_ns() // 1000, fresh=position is None)
-            parts += [read_slice(piece, spec, columns, _Refusing()).table for piece in poll.slices]
-            source.accept(poll.slices)
-            position = poll.position
-            if not poll.more:
-                return pa.concat_tables(parts)
+        return read_files(self._source(columns), columns, _Refusing())
 
     def _source(self, columns: Schema) -> FileSource:
-        options = {"settle_ms": "0", **self._external.options}
-        return FileSource(Table("external", self._external.name, columns, connector=options))
+        return present_files(self._external.name, columns, self._external.options)
+
+
+def present_files(name: str, columns: Schema, options: Mapping[str, str]) -> FileSource:
+    """Files as they are now: nobody is expected to write them. options: of the file connector. CONNECTOR_OPTION."""
+    return FileSource(Table("external", name, columns, connector={"settle_ms": "0", **options}))
+
+
+def read_files(source: FileSource, columns: Schema, dead: DeadLetterSink) -> pa.Table:
+    """All rows of `source`, with `columns` by name in their Arrow types. dead: takes the records that can't be read."""
+    spec = source.spec()
+    everything = (1 << 62, 1 << 62)
+    parts = [arrow_schema(columns, positional=False).empty_table()]
+    position: Any = None
+    while True:
+        poll = source.poll(position, *everything, now_us=time.time_ns() // 1000, fresh=position is None)
+        parts += [read_slice(piece, spec, columns, dead).table for piece in poll.slices]
+        source.accept(poll.slices)
+        position = poll.position
+        if not poll.more:
+            return pa.concat_tables(parts)
 
 
 class _Refusing:

@@ -153,7 +153,7 @@ def _run(session: Session, statement: st.Statement, lock: threading.RLock) -> Re
                 raise
             _fail(own)
             raise KeyboardInterrupt from cause
-    if isinstance(statement, (st.Insert, st.Update, st.Delete, st.Commit)):
+    if isinstance(statement, (st.CopyFrom, st.Insert, st.Update, st.Delete, st.Commit)):
         transactions.wait_if_wanted(session)
     return result
 

@@ -72,7 +72,7 @@ def insert_many(session: Session, text: str, rows: Sequence[Sequence[Any]]) -> R
         schema = arrow_schema(relation.columns, positional=False)
         given = {t.column.name: c for t, c in zip(targets, columns, strict=True)}
         missing = [c for c in relation.columns if c.name not in given]
-        given |= _omitted(session, relation, missing, len(rows))
+        given |= omitted_columns(session, relation, missing, len(rows))
         incoming = pa.Table.from_arrays([given[f.name] for f in schema], schema=schema)
         if not relation.connector:
             return insert_rows(session, relation, incoming, statement)
@@ -115,7 +115,7 @@ def _is_plain(values: Sequence[Any], kind: SqlType) -> bool:
     return True
 
 
-def _omitted(session: Session, relation: Relation, columns: Sequence[Field], rows: int) -> dict[str, pa.Array]:
+def omitted_columns(session: Session, relation: Relation, columns: Sequence[Field], rows: int) -> dict[str, pa.Array]:
     """The values of columns that are left out, for that many rows."""
     if not columns:
         return {}

@@ -17,6 +17,8 @@ Handler = Callable[[Session, Any], Result]
 HANDLERS: Final[dict[type[st.Statement], str]] = {
     st.Begin: "transactions.begin_statement",
     st.Commit: "transactions.commit_statement",
+    st.CopyFrom: "copying.copy_from",
+    st.CopyTo: "copying.copy_to",
     st.CreateConnection: "connections.create_connection",
     st.CreateDictionary: "external.create_dictionary",
     st.CreateExternalStream: "external.create_external_stream",

@@ -1,0 +1,262 @@
+"""COPY: the rows of a relation or a query as a file, and the rows of a file into a table.
+
+PostgreSQL, "COPY".
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import duckdb
+import pyarrow as pa
+from sqlglot import exp
+
+from watersmeet import files
+from watersmeet.binder.clauses.files import files_refused
+from watersmeet.catalog import Relation
+from watersmeet.dialects.statements import CopyFrom, CopyTo, Insert
+from watersmeet.errors import did_you_mean
+from watersmeet.formats.writingfiles import FILE_FORMATS, FileFormat, FileWriter
+from watersmeet.session.access.assignment import named_targets
+from watersmeet.session.access.context import Session, error_at, located
+from watersmeet.session.access.reading import bounded, conformed, described, failed_query, reading, runs_on, table_tree
+from watersmeet.session.access.result import Result
+from watersmeet.session.services.refreshing import refresh_read
+from watersmeet.session.statements.bulk import omitted_columns
+from watersmeet.session.statements.dml import insert_rows, insert_targets, writable
+from watersmeet.sources.dead_letters import DeadLetterWriter, place_of
+from watersmeet.sources.external import present_files, read_files
+from watersmeet.sources.fileoptions import absolute_path
+from watersmeet.types import Schema, arrow_schema
+
+#: So many rows are written at once.
+_BATCH_ROWS: Final = 1 << 17
+_TO: Final = {
+    "csv": ("format", "header", "delimiter", "null"),
+    "json": ("format",),
+    "parquet": ("format", "compression"),
+}
+_FROM: Final = {
+    "csv": ("format", "header", "delimiter", "null", "quote", "on_error"),
+    "json": ("format", "on_error"),
+    "parquet": ("format", "on_error"),
+}
+#: What the values of ON_ERROR mean: whether records that can't be read are set aside.
+_ON_ERROR: Final = {"stop": False, "skip": True, "ignore": True}
+
+
+def copy_to(session: Session, statement: CopyTo) -> Result:
+    """COPY … TO: the content as of one moment, as one file, which is there whole or not at all."""
+    path = _path(session, statement)
+    kind, options = _options(statement, _TO)
+    if kind == "csv":
+        options["without_header"] = "false" if _truth(statement, "header", options.pop("header", "false")) else "true"
+    query = bounded(session, _selected(session, statement), statement.text)
+    if refresh_read(session, query.depends_on):
+        session.database.flush()
+    transaction = session.transaction
+    rows = 0
+    with reading(session, query, newest=transaction is not None and not transaction.read_only) as connection:
+        temporary = files.temporary_path(path.parent)
+        try:
+            batches = connection.execute(query.sql).to_arrow_reader(_BATCH_ROWS)
+            columns, _ = described(batches.schema.empty_table(), query.columns)
+            schema = arrow_schema(columns, positional=False)
+            _check_names(statement, columns)
+            with located(statement, statement.path_span, statement.spans):
+                file = FileWriter(columns, kind, options).open(temporary)
+            try:
+                for batch in batches:
+                    file.write(conformed(pa.Table.from_batches([batch]), schema))
+                    rows += batch.num_rows
+            finally:
+                file.close()
+            files.publish_file(temporary, path, durable=True)
+            files.sync_directory(path.parent)
+        except duckdb.Error as cause:
+            raise failed_query(cause, statement.text) from cause
+        except OSError as cause:
+            with located(statement, statement.path_span):
+                raise files.failure(cause, path) from cause
+        finally:
+            files.discard(temporary)
+    return Result("COPY", rowcount=rows)
+
+
+def _selected(session: Session, statement: CopyTo) -> exp.Expression:
+    """The query whose rows are written."""
+    if statement.query is not None:
+        if runs_on(session, statement.query):
+            raise error_at(
+                statement,
+                statement.span,
+                "FEATURE_NOT_SUPPORTED",
+                "COPY of a query that runs until it is stopped is not supported",
+                hint="Create a sink.",
+            )
+        return statement.query
+    assert statement.table is not None
+    relation = session.relation(statement.table, statement)
+    names = [t.column.name for t in named_targets(relation, statement.columns, statement)]
+    items = [exp.column(exp.to_identifier(n, quoted=True)) for n in names] or [exp.Star()]
+    return exp.select(*items).from_(table_tree(relation, None))
+
+
+def _check_names(statement: CopyTo, columns: Schema) -> None:
+    """DUPLICATE_COLUMN: files of JSON and Parquet know columns by their names."""
+    names = [c.name for c in columns]
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise error_at(
+                statement,
+                statement.span,
+                "DUPLICATE_COLUMN",
+                f'column "{name}" specified more than once',
+                hint="Give one of them an alias with AS.",
+            )
+
+
+def copy_from(session: Session, statement: CopyFrom) -> Result:
+    """COPY … FROM: the rows of a file are inserted, by one commit.
+
+    INVALID_VALUE for records that can't be read, unless ON_ERROR says that they are set aside: then they are dead
+    letters of the table.
+    """
+    path = _path(session, statement)
+    kind, options = _options(statement, _FROM)
+    skips = _skips(statement, options.pop("on_error", "stop"))
+    if not path.is_file():
+        raise error_at(statement, statement.path_span, "INVALID_PARAMETER", f'there is no file "{path}"')
+    with session.database.guard:
+        relation = writable(session, statement.table, statement, "copy into")
+        if relation.connector:
+            raise error_at(
+                statement,
+                statement.table.span,
+                "FEATURE_NOT_SUPPORTED",
+                f"COPY FROM into {relation.title} is not supported",
+                hint="INSERT writes messages.",
+            )
+        made = Insert(
+            text=statement.text,
+            sql=statement.sql,
+            span=statement.span,
+            table=statement.table,
+            columns=statement.columns,
+            query=exp.Values(),
+        )
+        columns = tuple(t.column for t in insert_targets(relation, made))
+        if kind == "csv":
+            options["header"] = "true" if _truth(statement, "header", options.get("header", "false")) else "false"
+        given = {"connector": "file", "path": str(path), "format": kind, **options}
+        with located(statement, statement.path_span, statement.spans):
+            source = present_files(relation.name, columns, given)
+        with _dead_letters(session, relation) if skips else DeadLetterWriter(None) as dead:
+            rows = read_files(source, columns, dead)
+            _check_lacking(statement, source.status()["partial"])
+            if dead.count:
+                _told(session, statement, dead, skips=skips)
+        found = {c.name: rows.column(c.name) for c in columns}
+        found |= omitted_columns(session, relation, [c for c in relation.columns if c.name not in found], rows.num_rows)
+        schema = arrow_schema(relation.columns, positional=False)
+        incoming = pa.Table.from_arrays([found[f.name] for f in schema], schema=schema)
+        insert_rows(session, relation, incoming, made)
+    return Result("COPY", rowcount=rows.num_rows)
+
+
+def _dead_letters(session: Session, relation: Relation) -> DeadLetterWriter:
+    """What writes the dead letters of a statement; `epoch` is the number that its commit would have."""
+    directory, number = session.database.layout.dead(relation.id), session.database.log.head() + 1
+    return DeadLetterWriter(directory, number, len(list(directory.glob(f"{number:012d}-*"))))
+
+
+def _check_lacking(statement: CopyFrom, partial: list[tuple[str, list[str]]]) -> None:
+    """UNDEFINED_COLUMN if the file has no column of a name that is wanted."""
+    for _, lacking in partial:
+        raise error_at(
+            statement,
+            statement.path_span,
+            "UNDEFINED_COLUMN",
+            f'the file has no column "{lacking[0]}"',
+            hint="Name the columns that it has: COPY table (column, …) FROM ….",
+        )
+
+
+def _told(session: Session, statement: CopyFrom, dead: DeadLetterWriter, *, skips: bool) -> None:
+    """Says how many records can't be read: as a notice if they are set aside, else as an error."""
+    assert dead.first is not None
+    said = f"{dead.rows} record{'' if dead.rows == 1 else 's'} of the file can't be read"
+    if skips:
+        session.notice(f"{said} and were set aside: watersmeet.dead_letters has them")
+        return
+    file, line = place_of(dead.first)
+    raise error_at(
+        statement,
+        statement.path_span,
+        "INVALID_VALUE",
+        f"{said}: {dead.first['reason']}",
+        detail=f"The first is in {file if line is None else f'{file}, line {line}'}. Nothing was copied.",
+        hint="ON_ERROR skip sets such records aside, and copies the others.",
+    )
+
+
+def _path(session: Session, statement: CopyFrom | CopyTo) -> Path:
+    """FILES_NOT_ALLOWED, INVALID_PARAMETER."""
+    if not session.database.files:
+        raise files_refused("COPY", sql=statement.text, span=statement.path_span)
+    path = Path(absolute_path(statement.path))
+    if not statement.path or path.is_dir() or not os.path.isdir(path.parent):
+        reason = "is a directory" if path.is_dir() else "is in no directory that exists"
+        raise error_at(statement, statement.path_span, "INVALID_PARAMETER", f'"{path}" {reason}')
+    return path
+
+
+def _options(statement: CopyFrom | CopyTo, known: dict[str, tuple[str, ...]]) -> tuple[FileFormat, dict[str, str]]:
+    """The format, by default that of the file's extension, and the other options. CONNECTOR_OPTION."""
+    options = dict(statement.options)
+    extension = Path(statement.path).suffix.lower().lstrip(".")
+    name = options.pop("format", extension if extension in FILE_FORMATS else "csv").lower()
+    if name not in FILE_FORMATS:
+        raise error_at(
+            statement,
+            statement.spans["format"],
+            "CONNECTOR_OPTION",
+            f'the format of a file can\'t be "{name}"',
+            hint=did_you_mean(name, FILE_FORMATS) or "It is CSV, JSON or PARQUET.",
+        )
+    for option in options:
+        if option not in known[name]:
+            raise error_at(
+                statement,
+                statement.spans[option],
+                "CONNECTOR_OPTION",
+                f"COPY of {name.upper()} has no option {option.upper()}",
+                hint=did_you_mean(option, known[name]),
+            )
+    return name, options
+
+
+def _truth(statement: CopyFrom | CopyTo, option: str, value: str) -> bool:
+    if value.lower() not in ("true", "false", "on", "off", "1", "0"):
+        raise error_at(
+            statement,
+            statement.spans[option],
+            "CONNECTOR_OPTION",
+            f'option {option.upper()} can\'t be "{value}"',
+            hint="It must be true or false.",
+        )
+    return value.lower() in ("true", "on", "1")
+
+
+def _skips(statement: CopyFrom, value: str) -> bool:
+    if value.lower() not in _ON_ERROR:
+        raise error_at(
+            statement,
+            statement.spans["on_error"],
+            "CONNECTOR_OPTION",
+            f'option ON_ERROR can\'t be "{value}"',
+            hint="It is stop, or skip.",
+        )
+    return _ON_ERROR[value.lower()]
