@@ -57,7 +57,7 @@ def test_others_read_what_was_written(connection, tmp_path):
 def test_a_copy_that_fails_leaves_the_file_as_it_was(connection, tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("before")
-    with pytest.raises(Error, match="invalid input syntax|[Cc]ould not convert|not a"):
+    with pytest.raises(Error, match="invalid input syntax"):
         connection.execute(f"COPY (SELECT (s || 'x')::int AS q FROM t) TO '{path}'")
     assert path.read_text() == "before"
     connection.execute(f"COPY (SELECT i FROM t WHERE i = 1) TO '{path}'")
