@@ -5,17 +5,46 @@ PostgreSQL, "COPY".
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
+from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
 from watersmeet.dialects.options import not_supported, read_value
 from watersmeet.dialects.queries import read_tree
-from watersmeet.dialects.statements import CopyFrom, CopyTo, Name, Refused, Statement
+from watersmeet.dialects.statements import Name, Refused, Statement
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import Span, error
 
 _STREAMS: Final = ("STDIN", "STDOUT", "PROGRAM")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copy(Statement):
+    """What COPY … FROM and COPY … TO share. options, spans: by name in lower case."""
+
+    columns: tuple[Name, ...]
+    path: str
+    path_span: Span
+    options: Mapping[str, str]
+    spans: Mapping[str, Span]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopyFrom(Copy):
+    """`COPY table [(columns)] FROM 'path' [(options)]`."""
+
+    table: Name
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopyTo(Copy):
+    """`COPY {table [(columns)] | (query)} TO 'path' [(options)]`."""
+
+    table: Name | None
+    query: exp.Expression | None
 
 
 def read_copy(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:

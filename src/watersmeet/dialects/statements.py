@@ -536,31 +536,6 @@ class Insert(Statement):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CopyFrom(Statement):
-    """`COPY table [(columns)] FROM 'path' [(options)]`. options, spans: by name in lower case."""
-
-    table: Name
-    columns: tuple[Name, ...]
-    path: str
-    path_span: Span
-    options: Mapping[str, str]
-    spans: Mapping[str, Span]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CopyTo(Statement):
-    """`COPY {table [(columns)] | (query)} TO 'path' [(options)]`. options, spans: as in `CopyFrom`."""
-
-    table: Name | None
-    columns: tuple[Name, ...]
-    query: exp.Expression | None
-    path: str
-    path_span: Span
-    options: Mapping[str, str]
-    spans: Mapping[str, Span]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Update(Statement):
     """`UPDATE table SET column = expression, … [WHERE where]`."""
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from watersmeet.database.transaction import Transaction
 from watersmeet.dialects import parse
 from watersmeet.dialects import statements as st
+from watersmeet.dialects.copying import CopyFrom
 from watersmeet.errors import Error, error
 from watersmeet.kernel.evaluation.duck import is_interrupt
 from watersmeet.session.access import transactions
@@ -153,7 +154,7 @@ def _run(session: Session, statement: st.Statement, lock: threading.RLock) -> Re
                 raise
             _fail(own)
             raise KeyboardInterrupt from cause
-    if isinstance(statement, (st.CopyFrom, st.Insert, st.Update, st.Delete, st.Commit)):
+    if isinstance(statement, (CopyFrom, st.Insert, st.Update, st.Delete, st.Commit)):
         transactions.wait_if_wanted(session)
     return result
 

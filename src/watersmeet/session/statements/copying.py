@@ -16,7 +16,8 @@ from sqlglot import exp
 from watersmeet import files
 from watersmeet.binder.clauses.files import files_refused
 from watersmeet.catalog import Relation
-from watersmeet.dialects.statements import CopyFrom, CopyTo, Insert
+from watersmeet.dialects.copying import Copy, CopyFrom, CopyTo
+from watersmeet.dialects.statements import Insert
 from watersmeet.errors import did_you_mean
 from watersmeet.formats.writingfiles import FILE_FORMATS, FileFormat, FileWriter
 from watersmeet.session.access.assignment import named_targets
@@ -202,7 +203,7 @@ def _told(session: Session, statement: CopyFrom, dead: DeadLetterWriter, *, skip
     )
 
 
-def _path(session: Session, statement: CopyFrom | CopyTo) -> Path:
+def _path(session: Session, statement: Copy) -> Path:
     """FILES_NOT_ALLOWED, INVALID_PARAMETER."""
     if not session.database.files:
         raise files_refused("COPY", sql=statement.text, span=statement.path_span)
@@ -213,7 +214,7 @@ def _path(session: Session, statement: CopyFrom | CopyTo) -> Path:
     return path
 
 
-def _options(statement: CopyFrom | CopyTo, known: dict[str, tuple[str, ...]]) -> tuple[FileFormat, dict[str, str]]:
+def _options(statement: Copy, known: dict[str, tuple[str, ...]]) -> tuple[FileFormat, dict[str, str]]:
     """The format, by default that of the file's extension, and the other options. CONNECTOR_OPTION."""
     options = dict(statement.options)
     extension = Path(statement.path).suffix.lower().lstrip(".")
@@ -238,7 +239,7 @@ def _options(statement: CopyFrom | CopyTo, known: dict[str, tuple[str, ...]]) ->
     return name, options
 
 
-def _truth(statement: CopyFrom | CopyTo, option: str, value: str) -> bool:
+def _truth(statement: Copy, option: str, value: str) -> bool:
     if value.lower() not in ("true", "false", "on", "off", "1", "0"):
         raise error_at(
             statement,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from watersmeet.dialects import statements as st
+from watersmeet.dialects.copying import CopyFrom, CopyTo
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.filling import Bound
 from watersmeet.session.access.result import Result
@@ -17,8 +18,8 @@ Handler = Callable[[Session, Any], Result]
 HANDLERS: Final[dict[type[st.Statement], str]] = {
     st.Begin: "transactions.begin_statement",
     st.Commit: "transactions.commit_statement",
-    st.CopyFrom: "copying.copy_from",
-    st.CopyTo: "copying.copy_to",
+    CopyFrom: "copying.copy_from",
+    CopyTo: "copying.copy_to",
     st.CreateConnection: "connections.create_connection",
     st.CreateDictionary: "external.create_dictionary",
     st.CreateExternalStream: "external.create_external_stream",
