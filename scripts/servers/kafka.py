@@ -183,9 +183,11 @@ class Broker:
             time.sleep(0.02)
 
     def add_partitions(self, name: str, partitions: int) -> None:
-        """Makes it a topic of so many partitions."""
+        """Makes it a topic of so many partitions. Waits until the broker shows them."""
         admin = self.admin()
         admin.create_partitions([NewPartitions(name, partitions)])[name].result(30)
+        while len(admin.list_topics(name, timeout=30).topics[name].partitions) < partitions:
+            time.sleep(0.02)
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic. Waits until the broker has none of that name, so that it can be made anew."""

@@ -51,7 +51,8 @@ def run_scripts(
                 if reads and console.is_terminal and not as_json
                 else contextlib.nullcontext()
             ):
-                connection.execute("FLUSH")
+                flushed = connection.execute("FLUSH")
+            print_notices(flushed, console)
             drain(running)
             return 0
         if running:

@@ -185,3 +185,44 @@ def test_what_makes_no_sense_is_refused(cursor, text, said):
     with pytest.raises(Error) as caught:
         cursor.execute(text.format(options))
     assert said in caught.value.message
+
+
+def test_flush_names_the_sources_that_it_did_not_wait_for(cursor, broker, topic):
+    stalled, paused, running = topic(), topic(), topic()
+    for name, its in (("stalled", stalled), ("paused", paused), ("running", running)):
+        cursor.execute(f"CREATE SOURCE {name} (id int) {with_options(broker, its)} FORMAT PLAIN ENCODE JSON")
+        cursor.execute(f"CREATE MATERIALIZED VIEW {name}_rows AS SELECT id FROM {name}")
+    cursor.execute("FLUSH")
+    assert cursor.notices == ()
+    cursor.execute("ALTER SOURCE paused SET SOURCE_RATE_LIMIT = 0")
+    producer = broker.producer()
+    for its in (stalled, stalled, paused, running):
+        producer.produce(its, b'{"id": 1}')
+    producer.flush()
+    broker.delete_records(stalled, 0, 1)
+    cursor.execute("FLUSH")
+    first, second = sorted(cursor.notices)
+    assert first == 'source "paused" was not waited for, as it is paused'
+    assert first in cursor.connection.flush()
+    assert second.startswith('source "stalled" was not waited for, as it is stalled: messages of topic')
+    assert "on_data_loss = 'skip'" in second
+    assert cursor.execute("SELECT count(*) FROM running_rows").fetchall() == [(1,)]
+    cursor.execute("ALTER SOURCE stalled CONNECTOR WITH (on_data_loss = 'skip')")
+    cursor.execute("ALTER SOURCE paused SET SOURCE_RATE_LIMIT = DEFAULT")
+    cursor.execute("FLUSH")
+    assert cursor.notices == ()
+    assert cursor.execute("SELECT count(*) FROM stalled_rows").fetchall() == [(1,)]
+    assert cursor.execute("SELECT count(*) FROM paused_rows").fetchall() == [(1,)]
+
+
+def test_flush_sees_partitions_that_were_added_just_now(cursor, broker, topic):
+    name = topic()
+    cursor.execute(f"CREATE SOURCE s (id int) {with_options(broker, name)} FORMAT PLAIN ENCODE JSON")
+    cursor.execute("CREATE MATERIALIZED VIEW v AS SELECT id FROM s")
+    cursor.execute("FLUSH")
+    for partitions in (2, 3, 4):
+        broker.add_partitions(name, partitions)
+        producer = broker.producer()
+        producer.produce(name, b'{"id": 1}', partition=partitions - 1)
+        producer.flush()
+        assert rows(cursor, "SELECT count(*) FROM v") == [(partitions - 1,)]

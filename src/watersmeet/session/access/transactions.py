@@ -21,9 +21,10 @@ def new_transaction(session: Session, *, read_only: bool = False) -> Transaction
 
 
 def flush(session: Session) -> None:
-    """Waits until all views and running queries have processed what was committed before.
+    """Waits until all views and running queries have processed what was committed before, and what sources have.
 
-    Raises the error of a stream that refuses what a view writes (INTO).
+    A notice names each source that was not waited for, as it can't be read now. Raises the error of a stream that
+    refuses what a view writes (INTO).
     """
     session.require_writer("FLUSH")
     session.require_no_transaction("FLUSH")
@@ -38,9 +39,20 @@ def _flush(session: Session) -> None:
             session.reported_failures.add(relation_id)
             stopped = "" if failure["condition"] == "VIEW_FAILED" else f"{view.reader} was stopped: "
             session.notice(stopped + failure["message"])
+    if any(r.connector for r in session.catalog.relations.values()):
+        _name_unread(session)
     problem = session.database.unwritten.first()
     if problem is not None:
         raise again(problem)
+
+
+def _name_unread(session: Session) -> None:
+    """A notice for each source that can't be read now: without what it has, views look as if it had nothing."""
+    for source in session.database.engine.status()["sources"].values():
+        state, reason = source.get("state", "running"), source.get("reason")
+        if state != "running":
+            because = f": {reason}" if reason else ""
+            session.notice(f'source "{source["name"]}" was not waited for, as it is {state}{because}')
 
 
 def commit(session: Session) -> None:

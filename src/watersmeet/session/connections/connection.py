@@ -219,10 +219,15 @@ class Connection:
         finally:
             self._finalizer()
 
-    def flush(self) -> None:
-        """Returns when every view and running query has processed what was committed before, like FLUSH."""
+    def flush(self) -> tuple[str, ...]:
+        """Returns when every view and running query has processed what was committed before, like FLUSH.
+
+        The notices of FLUSH: one for each source that was not waited for, as it can't be read now.
+        """
         self._check_open()
+        self._session.notices.clear()
         transactions.flush(self._session)
+        return tuple(self._session.notices)
 
     def start(self, query: str) -> running.RunningQuery:
         """Starts a SELECT that runs until it is closed, in any dialect. `take` returns its rows.

@@ -88,7 +88,7 @@ class Cluster:
                 until = self._topics[topic].looks + 2
                 deadline_s = time.monotonic() + _TIMEOUT_S
                 while self._topics[topic].looks < until and time.monotonic() < deadline_s:
-                    self._now = True
+                    self._whole_at_s, self._now = 0.0, True  # what was written may be in a new partition
                     self._changed.notify_all()
                     self._changed.wait(0.05)
             return self._topics[topic]
