@@ -205,6 +205,73 @@ def test_a_killed_process_goes_on_where_it_was(connect, settle, path, broker, to
     assert len({tuple(v) for v in by_key.values()}) == 1, "all of a commit or nothing"
 
 
+PAUSED = """
+import os, signal, sys
+import watersmeet
+from watersmeet import faults
+path, point = sys.argv[1:]
+def pause(now):
+    if now == point:
+        faults.set_hook(None)
+        os.kill(os.getpid(), signal.SIGSTOP)
+connection = watersmeet.connect(path, runtime="inprocess")
+faults.set_hook(pause)
+connection.execute("UPDATE t SET v = 1")
+connection.flush()
+deliveries = connection._session.database.deliveries
+for relation in connection._session.catalog.relations.values():
+    deliveries.wait(relation.id, 60)  # it goes on behind the pause, as all of the process does
+sink = connection._session.catalog.by_name("s")
+try:
+    connection.execute("UPDATE t SET v = -1")
+except watersmeet.Error as error:
+    print(error.condition)
+while deliveries.status(sink.id).state in ("starting", "running", "retrying"):
+    deliveries.wait(sink.id, 1)
+print(deliveries.status(sink.id).state)
+print(deliveries.status(sink.id).problem)
+"""
+
+
+@pytest.mark.parametrize("point", [pytest.param(p, marks=() if p == "kafka.commit" else pytest.mark.slow)
+                                   for p in POINTS[4:]])  # fmt: skip
+def test_a_process_that_was_paused_and_overtaken_delivers_nothing_more(
+    connect, settle, path, broker, topic, point, tmp_path
+):
+    """Whose lock was lost meanwhile, as with an expired lease."""
+    name = topic(2)
+    connection = connect()
+    connection.execute("CREATE TABLE t (k int PRIMARY KEY, v int)")
+    connection.execute("INSERT INTO t VALUES (1, 0), (2, 0), (3, 0)")
+    connection.execute(sink_sql(broker, name))
+    settle(connection)
+    connection.close()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", PAUSED, path, point]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as paused:
+        try:
+            _, status = os.waitpid(paused.pid, os.WUNTRACED)
+            assert os.WIFSTOPPED(status)
+            (path / "LOCK").unlink()
+            for held in (path / "readers").iterdir():
+                held.unlink()
+            connection = connect()
+            connection.execute("UPDATE t SET v = 2")
+            settle(connection)
+            paused.send_signal(signal.SIGCONT)
+            told = paused.communicate(timeout=120)[0].splitlines()
+            connection.execute("UPDATE t SET v = 3")
+            settle(connection)
+        finally:
+            paused.kill()
+    assert told[:2] == ["WRITER_FENCED", "fenced"]
+    assert told[2].startswith("WRITER_FENCED: ")
+    by_key = {}
+    for _, key, value in messages(broker, name):
+        by_key.setdefault(key, []).append(json.loads(value)["v"])
+    assert list(by_key.values()) == [[0, 1, 2, 3]] * 3
+
+
 def portion(commit, *keys):
     table = pa.table({"k": pa.array(keys, pa.int32()), "v": pa.array(["x"] * len(keys))})
     return Portion(Place(1, commit), table, np.ones(len(keys), np.int64), 0)

@@ -282,8 +282,8 @@ class _Delivering(threading.Thread):
         for batch in flow.batches():
             if self._stopping.is_set():
                 return
+            self._database.log.check()
             if batch:
-                self._database.log.check()
                 self._handed = batch[-1].place
                 fault("sink.deliver")
                 target.deliver(batch)
