@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from watersmeet.errors import Error, error
 from watersmeet.formats.base import Messages
-from watersmeet.kafkaclient import Brokers, client_config, failure, is_unknown_topic, library
+from watersmeet.kafkaclient import Brokers, client_config, failure, is_lasting, is_unknown_topic, library
 from watersmeet.slices import MessageSlice
 from watersmeet.sources.base import Unavailable
 from watersmeet.sources.kafka.options import KafkaOptions
@@ -245,6 +245,8 @@ class TopicReader:
             return
         if is_unknown_topic(problem) or problem.fatal():
             raise failure(problem, self._topic, self._servers)
+        if is_lasting(problem):
+            raise Unavailable(failure(problem, self._topic, self._servers).message)
         # All else passes or not: reading gives up when nothing comes for too long.
 
     def _skip_expired(self, partition: int, here: _Partition) -> None:
