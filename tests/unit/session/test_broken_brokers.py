@@ -41,15 +41,24 @@ def deny(broker):
         rules = [AclBinding(*pattern, AclPermissionType.DENY), AclBinding(*allowed)]
         for future in admin.create_acls(rules).values():
             future.result(30)
+        until(lambda: len(rules_of(kind, name)) == len(rules))
         given.append((kind, name))
         return back
 
     def back():
         while given:
             kind, name = given.pop()
-            every = (ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY)
-            for future in admin.delete_acls([AclBindingFilter(kind, name, *every)]).values():
+            for future in admin.delete_acls([filter_of(kind, name)]).values():
                 future.result(30)
+            until(lambda kind=kind, name=name: not rules_of(kind, name))
+
+    def rules_of(kind, name):
+        return admin.describe_acls(filter_of(kind, name)).result(30)
+
+    def filter_of(kind, name):
+        return AclBindingFilter(
+            kind, name, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+        )
 
     yield deny
     back()
