@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -23,6 +23,7 @@ from watersmeet.formats.base import Numbers
 from watersmeet.formats.protowriter import ProtobufWriter
 from watersmeet.formats.registry import Part
 from watersmeet.formats.valuetexts import JsonStyle, json_value
+from watersmeet.formats.windowedkeys import WINDOW, WindowedKeyWriter, value_of
 from watersmeet.formats.writers import (
     SqlWriter,
     Writer,
@@ -183,6 +184,11 @@ def _needs_key(form: str) -> Exception:
 
 def _key_writer(columns: Schema, format: MessageFormat, destination: Destination, *, is_own: bool) -> Writer:  # noqa: A002
     """is_own: the key is a column of its own, which is written as it is unless the format says how."""
+    if (window := format.options.get(WINDOW)) is not None:
+        (key,) = columns
+        plain = replace(format, options={n: v for n, v in format.options.items() if n != WINDOW})
+        inner = _key_writer((value_of(key, window),), plain, destination, is_own=is_own)
+        return WindowedKeyWriter(key, window, inner)
     options = {n: v for n, v in format.options.items() if n != "schemas.enable" or format.key_encoding is None}
     options |= {n.removeprefix("key."): v for n, v in format.options.items() if n.startswith("key.")}
     encoding = format.key_encoding

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from watersmeet.catalog import Encoding, MessageFormat
 from watersmeet.errors import error
@@ -18,6 +19,7 @@ from watersmeet.formats.protoschema import protobuf_schema
 from watersmeet.formats.registry import RegisteredSchema, open_registry
 from watersmeet.formats.scalarpayloads import ScalarReader
 from watersmeet.formats.schemafiles import schema_bytes
+from watersmeet.formats.windowedkeys import WINDOW, WindowedKeyReader, value_of
 from watersmeet.formats.xmlpayloads import XmlReader
 from watersmeet.types import Field
 
@@ -46,6 +48,10 @@ def open_value_reader(fields: Sequence[Field], form: MessageFormat) -> PayloadRe
 def open_key_reader(fields: Sequence[Field], form: MessageFormat, *, whole: bool) -> PayloadReader:
     """A reader of keys, one row for each. whole: the one field is the key, not a part of it that has its name."""
     encoding = form.key_encoding or form.encoding
+    if (window := form.options.get(WINDOW)) is not None:
+        (key,) = fields
+        plain = replace(form, options={n: v for n, v in form.options.items() if n != WINDOW})
+        return WindowedKeyReader(key, window, open_key_reader([value_of(key, window)], plain, whole=True))
     if encoding == "json":
         if form.rows.startswith("debezium") and not whole:
             return JsonEnvelopeKeyReader(fields, form)

@@ -16,11 +16,14 @@ from watersmeet.dialects.sqltypes import read_type
 from watersmeet.dialects.statements import CreateTopic, Drop, Name, StartProcessor, Statement, StopProcessor
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import Span, did_you_mean, error
+from watersmeet.formats.windowedkeys import split_window, windowed_key
 from watersmeet.types import BIGINT, INTEGER, VARCHAR, Field, SqlType
 
 #: Formats that a key or a value may be stored in. Of topics in the database only their names matter: joined keys have
 #: to have the same (LS-31).
 FORMATS: Final = ("AVRO", "JSON", "STRING", "INT", "LONG", "BYTES", "CSV", "XML", "PROTOBUF")
+#: Formats of keys that may have windows.
+_IN_WINDOWS: Final = ("INT", "LONG", "STRING", "BYTES", "JSON", "AVRO")
 #: The types of keys that are declared by their format alone.
 _KEY_TYPES: Final = {"STRING": VARCHAR, "INT": INTEGER, "LONG": BIGINT}
 #: The property of a topic that is silent for so long: it holds nobody back any more.
@@ -50,7 +53,7 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
     name = cursor.relation_name()
     columns, places = _columns(cursor)
     cursor.expect("FORMAT", "(")
-    key_format = read_format(cursor)
+    key_format = read_format(cursor, of_key=True)
     cursor.expect(",")
     value_format = read_format(cursor)
     cursor.expect(")")
@@ -73,7 +76,8 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
                 hint="Such names are reserved for record metadata: _key, _value, _meta.",
             )
     if not any(c.name == KEY_COLUMN for c in columns):
-        if key_format not in _KEY_TYPES:
+        own_format = split_window(key_format)[1]
+        if own_format not in _KEY_TYPES:
             raise error(
                 "SYNTAX_ERROR",
                 f"the topic {name.name} needs a key",
@@ -82,7 +86,10 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
                 detail=f"{key_format} does not determine its type.",
                 hint="Declare it: _key int.",
             )
-        columns = [Field(KEY_COLUMN, _KEY_TYPES[key_format], False), *columns]
+        columns = [Field(KEY_COLUMN, _KEY_TYPES[own_format], False), *columns]
+    window = split_window(key_format)[0]
+    if window is not None:
+        columns = [replace(c, type=windowed_key(c.type, window)) if c.name == KEY_COLUMN else c for c in columns]
     return CreateTopic(
         **base,
         name=name.name,
@@ -99,9 +106,12 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
     )
 
 
-def read_format(cursor: Cursor) -> str:
-    """The name of a format. UNDEFINED_OBJECT."""
+def read_format(cursor: Cursor, *, of_key: bool = False) -> str:
+    """The name of a format. of_key: keys may have windows. UNDEFINED_OBJECT."""
     name = cursor.name(reserved=True)
+    window, of_value = split_window(name.name.upper())
+    if of_key and window is not None and of_value in _IN_WINDOWS:
+        return name.name.upper()
     if name.name.upper() not in FORMATS:
         raise error(
             "UNDEFINED_OBJECT",

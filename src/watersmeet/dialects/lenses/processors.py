@@ -47,7 +47,7 @@ def read_insert(cursor: Cursor, dialect: Dialect, base: dict[str, Any], paramete
         cursor.index = start
         return None
     stored = cursor.take("STORE")
-    key = read_format(cursor) if stored and cursor.take("KEY", "AS") else None
+    key = read_format(cursor, of_key=True) if stored and cursor.take("KEY", "AS") else None
     value = read_format(cursor) if stored and cursor.take("VALUE", "AS") else None
     if stored and key is None and value is None:
         raise cursor.error(detail="KEY AS or VALUE AS was expected here.")

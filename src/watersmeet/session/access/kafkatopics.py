@@ -12,6 +12,7 @@ from watersmeet.database.transaction import Transaction
 from watersmeet.dialects.statements import CreateProcessor, CreateTopic
 from watersmeet.dialects.variables import KAFKA_PROPERTIES, TOPIC_CONFIGURATION
 from watersmeet.errors import Error, error
+from watersmeet.formats.windowedkeys import WINDOW, split_window
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.sources.kafka.options import START, TOPIC_ID, kafka_options
 from watersmeet.sources.kafka.topics import create_topic, delete_topic, partitions_of
@@ -38,6 +39,9 @@ def format_for(session: Session, key_format: str, value_format: str) -> MessageF
     """How the records of a topic of Kafka are written and read. INVALID_PARAMETER for AVRO without a registry."""
     settings = session.variables
     options = dict(session.semantics.message_options)
+    window, key_format = split_window(key_format)
+    if window is not None:
+        options[WINDOW] = window
     registry = settings.get("kafka.schema.registry.url")
     if registry:
         options["schema.registry"] = registry

@@ -37,6 +37,7 @@ from watersmeet.catalog import (
 )
 from watersmeet.dialects.statements import CreateProcessor, CreateTopic, Name, StartProcessor, StopProcessor
 from watersmeet.formats.decoders import open_decoder
+from watersmeet.formats.windowedkeys import split_window
 from watersmeet.planner import compile_connector_table
 from watersmeet.session.access.context import Session, error_at, located, sentence, undefined_relation
 from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation, remove
@@ -279,9 +280,12 @@ def _formats(session: Session, relation: Processor) -> tuple[str, str]:
 
 def _check_change(statement: CreateProcessor, word: str, has: str | None, wanted: str | None) -> None:
     """INVALID_PARAMETER for STORE with a format that records of another one can't be turned into."""
-    if has is None or wanted is None or wanted == has or wanted in _CHANGES.get(has, ()):
+    if has is None or wanted is None or wanted == has:
         return
-    allowed = _CHANGES.get(has, ())
+    own = split_window(has)[1]
+    allowed = tuple(has.removesuffix(own) + other for other in _CHANGES.get(own, ()))
+    if wanted in allowed:
+        return
     raise error_at(
         statement,
         statement.name_span,
