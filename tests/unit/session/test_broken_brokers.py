@@ -112,6 +112,7 @@ def until(done, seconds=60):
 def delivered(connection, broker, name):
     """What the topic has once the sink has come to the end."""
     connection.flush()
+    until(lambda: shown(connection, "SINKS")[0] == "running")  # one that was told to start is stopped for a moment
     sink = connection._session.catalog.by_name("out")
     assert connection._session.database.deliveries.wait(sink.id, 60)
     assert shown(connection, "SINKS")[0] == "running"
