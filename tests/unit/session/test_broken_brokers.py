@@ -10,9 +10,11 @@ import pytest
 from confluent_kafka.admin import AclBinding, AclBindingFilter, AclOperation, AclPermissionType, ResourcePatternType
 from confluent_kafka.admin import ResourceType as Kind
 from scripts.servers.kafka import PASSWORD, USER
+from tests.unit.formats.fake_registry import fake_registry
 from tests.unit.sinks.test_kafka import content, messages
 
 import watersmeet
+from watersmeet.formats import registry as registry_module
 from watersmeet.session.services import delivery
 
 
@@ -248,3 +250,29 @@ def test_a_topic_that_is_deleted_under_a_sink_stops_it_alone(connection, broker,
     listed = options({"bootstrap.servers": broker.bootstrap}, **more)
     connection.execute(f"CREATE OR REPLACE SINK out FROM t WITH ({listed}) FORMAT UPSERT ENCODE JSON")
     assert delivered(connection, broker, name) == [(1, "a"), (2, "b"), (3, "c")]
+
+
+def test_a_registry_that_is_down_is_waited_for(connection, broker, topic):
+    name = topic()
+    with fake_registry() as registry:
+        schema = {"type": "record", "name": "r", "fields": [{"name": "id", "type": "int"}]}
+        number = registry.add(schema, subject=f"{name}-value").to_bytes(4, "big")
+        connection.execute(
+            f"""CREATE SOURCE s (id int) WITH ({options({"bootstrap.servers": broker.bootstrap}, topic=name)})
+                FORMAT PLAIN ENCODE AVRO (schema.registry = '{registry.address}')"""
+        )
+        connection.execute("CREATE MATERIALIZED VIEW v AS SELECT id FROM s")
+        connection.flush()
+        registry.status = 503
+        registry_module._opened.cache_clear()  # as in a process that has not seen the schema yet
+        producer = broker.producer()
+        producer.produce(name, b"\0" + number + b"\x0e")  # 7, as Avro writes it
+        producer.flush()
+        for _ in range(2):
+            with pytest.raises(watersmeet.Error, match="answers with the status 503") as caught:
+                connection.flush()
+            assert registry.address in f"{caught.value.message} {caught.value.detail}"
+        assert connection.execute("SELECT * FROM watersmeet.dead_letters").fetchall() == []
+        registry.status = 0
+        connection.flush()
+        assert connection.execute("SELECT * FROM v").fetchall() == [(7,)]
