@@ -180,6 +180,7 @@ def _metrics(
         for receipt in receipts:
             for relation_id, read in receipt.sources.items():
                 add(relation_id, rows=read.rows, size_bytes=read.size_bytes, dead=read.dead, ahead=read.seen.ahead)
+                add(relation_id, expression_errors=read.expression_errors)
                 if read.first_dead is not None:
                     first_dead.setdefault(relation_id, read.first_dead)
     for relation_id, change in relations.items():

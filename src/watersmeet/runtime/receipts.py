@@ -21,7 +21,7 @@ CONTROL: Final = "control"
 class SourceCounts:
     """What was read of one relation. dead: rows set aside; first_dead: the first of them. seen: of its event times.
 
-    clocks: see `epochs.Live`.
+    clocks: see `epochs.Live`. expression_errors: values of generated columns that became NULL because of an error.
     """
 
     rows: int = 0
@@ -30,6 +30,7 @@ class SourceCounts:
     first_dead: dict[str, Any] | None = None
     seen: Observed = field(default_factory=Observed)
     clocks: dict[str, int] = field(default_factory=dict)
+    expression_errors: int = 0
 
 
 @dataclass(frozen=True)

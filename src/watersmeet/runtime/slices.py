@@ -172,8 +172,10 @@ def _read_source(
     for column in arrivals:  # AS PROCTIME(): the time of the epoch that reads the row
         moment = pa.scalar(intent.time_us, pa.timestamp("us")).cast(column.type.arrow)
         table = table.append_column(column.name, pa.repeat(moment, len(rows.ordinals)))
+    counters = Counters()
     for column, made in generated.items():
-        table = table.append_column(column.name, computed(table, column, made, Counters()))
+        table = table.append_column(column.name, computed(table, column, made, counters))
+    counts.expression_errors += counters.expression_errors
     diff = np.ones(len(rows.ordinals), np.int64) if rows.diff is None else rows.diff
     return table, diff, rows.ordinals
 

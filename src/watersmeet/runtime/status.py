@@ -38,7 +38,7 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
         text; None as long as one has none), held_back_by (the name of that input), error (JSON: why it was stopped; or
         None),
     sources: by id (those with a connector or an event time): name, connector (None: a table that has an event time),
-    rows, bytes, dead,
+    rows, bytes, dead, expression_errors (of generated columns),
         late (with those that an ordered stream rejected), ahead, first_dead, watermark (text), idle, and what the
         source itself says (`sources`),
     operators: by id: kind, stage, rows_in, rows_out, made_rows (of joins, see `limits`; all three of the newest epoch),
@@ -111,6 +111,7 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
             said = sources.get(relation_id, {})
             total = totals.get(relation_id, _NOTHING)
             counts = {"rows": total.rows, "bytes": total.size_bytes, "dead": total.dead, "ahead": total.ahead}
+            counts["expression_errors"] = total.expression_errors
             counts["late"] = progress.late.get(relation_id, 0) + rejected.get(relation_id, 0)
             status["sources"][relation_id] = {
                 "name": known[relation_id].shown,

@@ -127,8 +127,8 @@ class OperatorCounts(NamedTuple):
 class RelationTotals(NamedTuple):
     """What there was of a relation since it was made.
 
-    rows, size_bytes, dead, ahead: of one that is read, see `runtime.receipts.SourceCounts`. inserted, deleted: rows of
-    its changes. rows_in: of one that the circuit writes, the rows that scans gave for it.
+    rows, size_bytes, dead, ahead, expression_errors: of one that is read, see `runtime.receipts.SourceCounts`.
+    inserted, deleted: rows of its changes. rows_in: of one that the circuit writes, the rows that scans gave for it.
     """
 
     rows: int = 0
@@ -138,6 +138,7 @@ class RelationTotals(NamedTuple):
     inserted: int = 0
     deleted: int = 0
     rows_in: int = 0
+    expression_errors: int = 0
 
 
 @dataclass(frozen=True)

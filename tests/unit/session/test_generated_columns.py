@@ -65,6 +65,9 @@ def test_a_value_that_raises_an_error_is_null(path):
         connection.execute(f"CREATE SOURCE s (id int, at varchar, n smallint AS id * 20000) {of_files(path)}")
         connection.execute("CREATE MATERIALIZED VIEW v AS SELECT id, n FROM s")
         assert rows(connection, "SELECT * FROM v ORDER BY id") == [(1, 20000), (2, None)]
+        ((relation, kind, _, _, message),) = rows(connection, "SHOW ERRORS")
+        assert (relation, kind) == ("s", "expression")
+        assert message.startswith("1 ")
 
 
 def send(broker, topic, *messages):

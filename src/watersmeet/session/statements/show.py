@@ -48,7 +48,7 @@ _FILE_PROBLEMS: Final = {
     "history_lost": "the file was read once, and is no longer there for a view that was created later",
 }
 #: Counters of errors in the status of a source.
-_SOURCE_ERRORS: Final = ("dead", "replaced_files", "history_lost_files", "unreadable_files")
+_SOURCE_ERRORS: Final = ("dead", "expression_errors", "replaced_files", "history_lost_files", "unreadable_files")
 
 _JOBS: Final[Schema] = (
     Field("name", VARCHAR),
@@ -223,9 +223,9 @@ def _errors(session: Session, statement: Show) -> Result:
     rows += [(v["name"], "view failed", None, None, _message(v["error"])) for v in status["views"] if v["error"]]
     rows += [(v["name"], "not written", None, None, _unwritten(session, v)) for v in status["views"] if v["writing"]]
     rows += [
-        (v["name"], "expression", None, None, _nulls(v["expression_errors"]))
-        for v in status["views"]
-        if v["expression_errors"]
+        (r["name"], "expression", None, None, _nulls(r["expression_errors"]))
+        for r in (*status["views"], *status["sources"])
+        if r["expression_errors"]
     ]
     known = session.catalog.relations
     rows += [
