@@ -21,7 +21,8 @@ class Sink(Relation):
     format: in which form changes go out; the encodings matter to targets of messages alone. primary_key: the key at
     the target. force_append_only: deleted rows are left out. target_id: the id of the first sink that was replaced by
     this one or those between, by which the target knows it; its own if there is none. generation: how many sinks there
-    were of that id, this one included: each begins anew with the whole content.
+    were of that id, this one included: each begins anew with the whole content. rate_limit: the rows a second that go
+    out at most; 0: it is paused; None: any number.
     """
 
     words: ClassVar[Words] = Words("sink", show=("sinks",), show_create=("sink",), drop=("sink",))
@@ -35,6 +36,7 @@ class Sink(Relation):
     force_append_only: bool = field(default=False, kw_only=True)
     target_id: str = field(kw_only=True)
     generation: int = field(default=1, kw_only=True)
+    rate_limit: int | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

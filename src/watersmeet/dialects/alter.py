@@ -6,6 +6,7 @@ RisingWave, "ALTER TABLE", "ALTER SOURCE", "ALTER VIEW", "ALTER MATERIALIZED VIE
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Any, Final
 
 from watersmeet.catalog import DropWord
@@ -14,6 +15,7 @@ from watersmeet.dialects.sqltypes import read_type
 from watersmeet.dialects.statements import (
     AddColumn,
     AlterConnector,
+    Name,
     RefreshSchema,
     Refused,
     RenameColumn,
@@ -39,6 +41,16 @@ _KINDS: Final[dict[tuple[str, ...], DropWord]] = {
     ("MATERIALIZED", "VIEW"): "materialized view",
     ("INDEX",): "index",
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitSink(Statement):
+    """`ALTER SINK name SET SINK_RATE_LIMIT = limit`."""
+
+    name: Name
+    limit: str
+    limit_span: Span
+    if_exists: bool = False
 
 
 def read_plain_column(cursor: Cursor) -> tuple[Field, dict[str, Any]]:
@@ -71,11 +83,14 @@ def read_alter(
 
 
 def _read_sink(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """`ALTER SINK name START`."""
+    """`ALTER SINK name START`, `ALTER SINK name SET SINK_RATE_LIMIT = n`."""
     if_exists = cursor.take("IF", "EXISTS")
     name = cursor.relation_name()
+    limit = _read_limit(cursor, "SINK_RATE_LIMIT")
+    if limit is not None:
+        return LimitSink(**base, name=name, if_exists=if_exists, limit=limit[0], limit_span=limit[1])
     if not cursor.take("START"):
-        return _refused(cursor, base, "ALTER SINK …", "ALTER SINK name START is supported.")
+        return _refused(cursor, base, "ALTER SINK …", "START and SET SINK_RATE_LIMIT are supported.")
     cursor.end()
     return StartSink(**base, name=name, if_exists=if_exists)
 
@@ -123,19 +138,32 @@ def _altered(cursor: Cursor, base: dict[str, Any], kind: DropWord, words: str, r
         options = read_options(cursor, spans)
         cursor.end()
         return AlterConnector(**base, options=options, spans=spans)
-    if cursor.take("SET", "SOURCE_RATE_LIMIT"):
-        start = cursor.index - 1
-        if not cursor.take("TO"):
-            cursor.expect("=")
-        value = read_value(cursor)
-        place = span_of(cursor.tokens[start : cursor.index])
-        cursor.end()
-        limit = {"source_rate_limit": value}
-        return AlterConnector(**base, options=limit, spans=dict.fromkeys(limit, place), clause="SET SOURCE_RATE_LIMIT")
+    if (found := _read_limit(cursor, "SOURCE_RATE_LIMIT")) is not None:
+        limit = {"source_rate_limit": found[0]}
+        return AlterConnector(
+            **base, options=limit, spans=dict.fromkeys(limit, found[1]), clause="SET SOURCE_RATE_LIMIT"
+        )
+    if cursor.at("SET", "BACKFILL_RATE_LIMIT"):
+        cursor.index += 1
+        hint = "A new view reads its history in bounded epochs, one after the other; other views wait for it."
+        return _refused(cursor, base, f"ALTER {words} … SET", hint)
     if cursor.take("REFRESH", "SCHEMA"):
         cursor.end()
         return RefreshSchema(**base)
     return _refused(cursor, base, f"ALTER {words} …")
+
+
+def _read_limit(cursor: Cursor, name: str) -> tuple[str, Span] | None:
+    """`SET name {= | TO} value` to the end, and the place from the name on; None if something else is there."""
+    if not cursor.take("SET", name):
+        return None
+    start = cursor.index - 1
+    if not cursor.take("TO"):
+        cursor.expect("=")
+    value = read_value(cursor)
+    place = span_of(cursor.tokens[start : cursor.index])
+    cursor.end()
+    return value, place
 
 
 def _renamed(cursor: Cursor, base: dict[str, Any]) -> Statement:

@@ -100,6 +100,13 @@ RISINGWAVE: Final = (
         choices=("auto", "local", "distributed"),
         system=_RISINGWAVE,
     ),
+    Variable(
+        "sink_rate_limit",
+        "text",
+        "default",
+        "Rows per second that each new sink delivers; 0 pauses it.",
+        effect=True,
+    ),
     flag("sink_decouple", True, "Log in front of sinks.", system=_RISINGWAVE),
     Variable(
         "statement_timeout",

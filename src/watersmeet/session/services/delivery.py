@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from watersmeet.catalog import Relation
+from watersmeet.catalog import Relation, Sink
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.errors import Error, error, error_from_json
 from watersmeet.faults import fault
@@ -24,15 +24,16 @@ from watersmeet.session.services.portions import PORTION_ROWS, Portions
 from watersmeet.sinks.base import Delivery, Place, Portion, Target
 from watersmeet.sinks.deliveries import deliveries
 from watersmeet.sinks.targets import connector_of
+from watersmeet.sources.ratelimit import Allowance
 from watersmeet.store.checkpoints import checkpoint_upto
 from watersmeet.store.notes import Note
 from watersmeet.store.positions import Delivered
 from watersmeet.store.readers import Reader
 
-#: starting: the target is being opened. filling: the content goes out. running: changes do. retrying: the target can't
-#: be reached, and is tried again. stopped: until ALTER SINK … START, by an error that does not pass. lost: changes that
-#: were not delivered are no longer kept. fenced: another writer delivers.
-State = Literal["starting", "filling", "running", "retrying", "stopped", "lost", "fenced"]
+#: starting: the target is being opened. filling: the content goes out. running: changes do. paused: the rate limit is
+#: 0. retrying: the target can't be reached, and is tried again. stopped: until ALTER SINK … START, by an error that
+#: does not pass. lost: changes that were not delivered are no longer kept. fenced: another writer delivers.
+State = Literal["starting", "filling", "running", "paused", "retrying", "stopped", "lost", "fenced"]
 
 #: Of errors that do not pass, those that are no "stopped".
 _STATES: Final[dict[str, State]] = {"DELIVERY_LOST": "lost", "WRITER_FENCED": "fenced"}
@@ -171,6 +172,9 @@ class _Delivering(threading.Thread):
         self._place: Place | None = None
         self._handed: Place | None = None
         """The newest place that was handed to the target, acknowledged or not."""
+        self._limited: int | None = None
+        self._allowance: Allowance | None = None
+        """Of the rate limit `_limited`."""
         self._position: Delivered | None = None
         self._pause_s = _FIRST_RETRY_S
         self.state: State = "starting"
@@ -273,13 +277,15 @@ class _Delivering(threading.Thread):
                 portions = DeadLetterPortions(database, delivery, position)
             else:
                 portions = Portions(database, delivery, relation, position)
-            with contextlib.closing(_Flow(portions, place)) as flow:
+            with contextlib.closing(_Flow(portions, place, self._most_rows)) as flow:
                 self._write(target, flow)
         finally:
             target.close()
 
     def _write(self, target: Target, flow: _Flow) -> None:
         for batch in flow.batches():
+            if batch:
+                self._wait_for_allowance()
             if self._stopping.is_set():
                 return
             self._database.log.check()
@@ -299,10 +305,35 @@ class _Delivering(threading.Thread):
                 target.rest()
                 self._database.log.wait_past(flow.since, _LOOK_S)
 
+    def _limit(self) -> int | None:
+        """The rows a second that go out at most; None for any number."""
+        sink = self._database.catalog.relations.get(self._delivery.id)
+        return sink.rate_limit if isinstance(sink, Sink) else None
+
+    def _most_rows(self) -> int:
+        """How many rows are handed to the target at once, if there are as many."""
+        return min(_BATCH_ROWS, self._limit() or _BATCH_ROWS)
+
+    def _wait_for_allowance(self) -> None:
+        """Waits until the rate limit, which may be altered meanwhile, allows a row, or until it is stopped."""
+        while not self._stopping.is_set():
+            limit = self._limit()
+            if limit != self._limited:
+                self._limited, self._allowance = limit, Allowance(limit) if limit else None
+            if limit is None or (self._allowance is not None and self._allowance.at(time.monotonic_ns() // 1000)):
+                return
+            if limit == 0:
+                self._show("paused")
+            wait_s = _LOOK_S if self._allowance is None else min(_LOOK_S, self._allowance.wait_us / 1e6)
+            self._stopping.wait(wait_s)
+
     def _acknowledge(self, batch: list[Portion], since: int) -> None:
         assert self._position is not None
         place = self._place = batch[-1].place
-        self._delivered_rows += sum(p.rows.num_rows for p in batch)
+        rows = sum(p.rows.num_rows for p in batch)
+        self._delivered_rows += rows
+        if self._allowance is not None:
+            self._allowance.take(rows)
         self._save(replace(self._position, since=since, commit=place.commit, part=place.part, last=place.last))
 
     def _save(self, position: Delivered) -> None:
@@ -389,7 +420,11 @@ def _place(position: Delivered) -> Place | None:
 class _Flow:
     """The portions of a delivery in batches."""
 
-    def __init__(self, portions: Portions | DeadLetterPortions, place: Place | None) -> None:
+    def __init__(
+        self, portions: Portions | DeadLetterPortions, place: Place | None, most_rows: Callable[[], int]
+    ) -> None:
+        """most_rows: a batch goes on until it has so many."""
+        self._most_rows = most_rows
         self._changes: Generator[Portion | None] | None = None
         self._portions = portions
         self._place = place
@@ -408,7 +443,7 @@ class _Flow:
         for portion in self._portions.content(self._place):
             batch.append(portion)
             rows += portion.rows.num_rows
-            if rows >= _BATCH_ROWS:
+            if rows >= self._most_rows():
                 yield batch
                 batch, rows = [], 0
         if batch:
@@ -417,7 +452,7 @@ class _Flow:
         changes = self._changes = self._portions.changes(self._place)
         while True:
             batch, rows, self.caught_up = [], 0, False
-            while rows < _BATCH_ROWS and not self.caught_up:
+            while rows < self._most_rows() and not self.caught_up:
                 following = next(changes)
                 if following is None:
                     self.caught_up = True

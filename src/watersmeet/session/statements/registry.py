@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from watersmeet.dialects import statements as st
+from watersmeet.dialects.alter import LimitSink
 from watersmeet.dialects.copying import CopyFrom, CopyTo
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.filling import Bound
@@ -55,6 +56,7 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
     st.KillQuery: "select.kill_query",
     st.RenameColumn: "altering.alter",
     st.RenameRelation: "altering.alter",
+    LimitSink: "sinks.limit_sink",
     st.Recover: "subscriptions.recover_query",
     st.Rollback: "transactions.rollback_statement",
     st.Select: "select.select",
@@ -88,6 +90,7 @@ DEFINING: Final = (
     st.DropSchema,
     st.DropSecret,
     st.KillQuery,
+    LimitSink,
     st.Recover,
     st.StartSink,
     st.StartProcessor,

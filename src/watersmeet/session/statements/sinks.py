@@ -22,6 +22,7 @@ from watersmeet.catalog import (
     turned_into,
 )
 from watersmeet.catalog.parts import RowForm
+from watersmeet.dialects.alter import LimitSink
 from watersmeet.dialects.queries import read_tree
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import quoted
@@ -42,13 +43,16 @@ from watersmeet.session.services.delivery import Deliveries, begin
 from watersmeet.session.services.views import bind_view, make, make_writing
 from watersmeet.sinks.deliveries import delivery_of
 from watersmeet.sinks.targets import connector_of
+from watersmeet.sources.ratelimit import rate_limit
 from watersmeet.store.notes import Note
 from watersmeet.types import BIGINT, DOUBLE, VARCHAR, Field
 
 T = TypeVar("T")
 
 #: What says how a sink is made, whatever its connector.
-_OWN: Final = ("type", "primary_key", "force_append_only", "snapshot", "force_compaction")
+_OWN: Final = ("type", "primary_key", "force_append_only", "snapshot", "force_compaction", "sink_rate_limit")
+#: The option, and the variable of the session, that limit how fast rows go out.
+RATE_LIMIT: Final = "sink_rate_limit"
 _FORMS: Final[dict[str, RowForm]] = {"append-only": "plain", "upsert": "upsert", "debezium": "debezium"}
 _TYPES: Final = {form: name for name, form in _FORMS.items()}
 
@@ -94,6 +98,9 @@ def create_sink(session: Session, statement: CreateSink) -> Result:
         session.put(sink)
         relation, depends_on = _delivered(session, statement, sink)
         sink = _sink(statement, replace(sink, depends_on=(*depends_on, *connections)), relation)
+        with located(statement, statement.name_span, statement.places):
+            limits = {RATE_LIMIT: session.variables.get(RATE_LIMIT), **statement.options}
+            sink = replace(sink, rate_limit=rate_limit(limits, RATE_LIMIT))
         if isinstance(replaced, Sink):
             sink = replace(sink, target_id=replaced.target_id, generation=replaced.generation + 1)
         delivery = delivery_of(sink)
@@ -364,21 +371,47 @@ def _refused(statement: CreateSink, option: str, message: str, hint: str | None 
     return error_at(statement, span, "CONNECTOR_OPTION", message, hint=hint)
 
 
-def start_sink(session: Session, statement: StartSink) -> Result:
-    """ALTER SINK name START: a sink that was stopped goes on where it was, one that waits tries again at once."""
-    session.require_definer("ALTER SINK")
-    session.require_no_transaction("ALTER SINK … START")
+def _altered(session: Session, statement: StartSink | LimitSink) -> Sink | None:
+    """The sink that is named; None if there is none and the statement has IF EXISTS."""
     name = statement.name
     found = session.find(name)
     if found is None and statement.if_exists:
         session.notice(f'sink "{name.shown}" does not exist, skipping')
-        return Result("ALTER SINK")
+        return None
     if found is None:
         sinks = [r.shown for r in session.catalog.relations.values() if isinstance(r, Sink)]
         raise undefined_relation(session.catalog, name, statement, "sink", sinks)
     if not isinstance(found, Sink):
         raise error_at(statement, name.span, "CATALOG_TYPE_MISMATCH", f'"{found.shown}" is not a sink')
-    if isinstance(session.database.deliveries, Deliveries):
+    return found
+
+
+def limit_sink(session: Session, statement: LimitSink) -> Result:
+    """ALTER SINK name SET SINK_RATE_LIMIT: from the next rows on."""
+    session.require_definer("ALTER SINK")
+    found = _altered(session, statement)
+    if found is None:
+        return Result("ALTER SINK")
+    if not found.connector:
+        raise error_at(
+            statement,
+            statement.limit_span,
+            "FEATURE_NOT_SUPPORTED",
+            "a rate limit of a sink INTO a table is not supported",
+        )
+    with located(statement, statement.limit_span):
+        limit = rate_limit({RATE_LIMIT: statement.limit}, RATE_LIMIT)
+    with own_transaction(session):
+        session.put(replace(found, rate_limit=limit))
+    return Result("ALTER SINK")
+
+
+def start_sink(session: Session, statement: StartSink) -> Result:
+    """ALTER SINK name START: a sink that was stopped goes on where it was, one that waits tries again at once."""
+    session.require_definer("ALTER SINK")
+    session.require_no_transaction("ALTER SINK … START")
+    found = _altered(session, statement)
+    if found is not None and isinstance(session.database.deliveries, Deliveries):
         session.database.deliveries.restart(found.id)
     return Result("ALTER SINK")
 

@@ -1,0 +1,84 @@
+"""sink_rate_limit in statements: WITH, SET and ALTER."""
+
+import time
+
+import pytest
+
+from watersmeet.errors import Error
+
+FORM = "connector = 'memory', type = 'append-only', force_append_only = true"
+
+
+def wait_for(condition):
+    """Waits until it is so; what another thread does is told by what it shows."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def delivered(memory, name):
+    """How many rows the target of that id has got."""
+    found = [t for (_, target_id), t in memory.topics.items() if target_id == name]
+    return sum(p.rows.num_rows for t in found for p in t.portions)
+
+
+def states(connection):
+    return {row[0]: row[3] for row in connection.execute("SHOW SINKS").fetchall()}
+
+
+def test_a_paused_sink_goes_on_when_told_to(memory, connect):
+    connection = connect()
+    connection.execute("CREATE TABLE t (v int); INSERT INTO t VALUES (1), (2), (3); SET sink_rate_limit = 0")
+    connection.execute(f"CREATE SINK one FROM t WITH ({FORM})")
+    connection.execute(f"CREATE SINK other FROM t WITH ({FORM}, sink_rate_limit = default)")
+    one, other = "s2", "s3"
+    wait_for(lambda: delivered(memory, other) == 3)
+    wait_for(lambda: states(connection) == {"one": "paused", "other": "running"})
+    assert delivered(memory, one) == 0
+    connection.execute("ALTER SINK one SET SINK_RATE_LIMIT = 1000")
+    wait_for(lambda: delivered(memory, one) == 3)
+    connection.execute("ALTER SINK one SET SINK_RATE_LIMIT TO DEFAULT; INSERT INTO t VALUES (4)")
+    wait_for(lambda: delivered(memory, one) == 4)
+    wait_for(lambda: states(connection) == {"one": "running", "other": "running"})
+
+
+def test_a_limit_is_kept_by_the_next_process(memory, connect):
+    connect().execute(
+        f"CREATE TABLE t (v int); CREATE SINK one FROM t WITH ({FORM}); ALTER SINK one SET SINK_RATE_LIMIT = 0"
+    )
+    connection = connect()
+    connection.execute("INSERT INTO t VALUES (1)")
+    wait_for(lambda: states(connection) == {"one": "paused"})
+    connection.execute("ALTER SINK one SET SINK_RATE_LIMIT = DEFAULT")
+    wait_for(lambda: delivered(memory, "s2") == 1)
+
+
+def test_after_a_portion_with_more_rows_the_next_one_waits(memory, connect):
+    connection = connect()
+    connection.execute(f"CREATE TABLE t (v int); CREATE SINK one FROM t WITH ({FORM}, sink_rate_limit = 1)")
+    connection.execute("INSERT INTO t SELECT * FROM generate_series(1, 100000)")
+    wait_for(lambda: delivered(memory, "s2") == 65536)  # from then on nothing for 65,536 seconds
+    connection.execute("INSERT INTO t VALUES (0); ALTER SINK one SET SINK_RATE_LIMIT = DEFAULT")
+    wait_for(lambda: delivered(memory, "s2") == 100001)
+
+
+@pytest.mark.parametrize(
+    ("statement", "place"),
+    [
+        ("ALTER SINK s SET SINK_RATE_LIMIT = fast", "SINK_RATE_LIMIT = fast"),
+        ("CREATE SINK x FROM t WITH (connector = 'blackhole', sink_rate_limit = '-1')", "sink_rate_limit = '-1'"),
+        ("ALTER SINK inner_one SET SINK_RATE_LIMIT = 1", "SINK_RATE_LIMIT = 1"),
+        ("ALTER SINK t SET SINK_RATE_LIMIT = 1", "t"),
+        ("ALTER SINK s SET PARALLELISM = 1", "ALTER SINK s SET"),
+        ("ALTER MATERIALIZED VIEW v SET BACKFILL_RATE_LIMIT = 1", "ALTER MATERIALIZED VIEW v SET BACKFILL_RATE_LIMIT"),
+    ],
+)
+def test_wrong_limits_are_refused_at_their_place(connect, statement, place):
+    connection = connect()
+    connection.execute("CREATE TABLE t (v int PRIMARY KEY); CREATE TABLE u (v int PRIMARY KEY)")
+    connection.execute("CREATE SINK s FROM t WITH (connector = 'blackhole')")
+    connection.execute("CREATE SINK inner_one INTO u FROM t; CREATE MATERIALIZED VIEW v AS SELECT * FROM t")
+    with pytest.raises(Error) as caught:
+        connection.execute(statement)
+    assert caught.value.sql[caught.value.span.start : caught.value.span.end] == place
