@@ -6,7 +6,7 @@ Law: what `encode` gives depends on the rows, their diffs and the time alone; th
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
@@ -22,6 +22,7 @@ from watersmeet.formats.avrowriter import AvroWriter
 from watersmeet.formats.base import Numbers
 from watersmeet.formats.protowriter import ProtobufWriter
 from watersmeet.formats.registry import Part
+from watersmeet.formats.scalars import evaluate
 from watersmeet.formats.valuetexts import JsonStyle, json_value
 from watersmeet.formats.windowedkeys import WINDOW, WindowedKeyWriter, value_of
 from watersmeet.formats.writers import (
@@ -92,9 +93,9 @@ def open_encoder(
 
     key: names of the columns that are the key of messages; none: messages have no key, which only plain rows can do.
     force_append_only: plain rows leave out what was deleted; without it a deletion is an error. parts: by column, the
-    part of a message that it is: key, header:<name>, timestamp, tombstone (the message has no value), or one that a
-    broker gives (offset …), which is not written. Other columns are the value. timestamp and tombstone are of plain
-    rows only.
+    part of a message that it is: key, headers (an object of JSON), header:<name>, timestamp, tombstone (the message has
+    no value), or one of `BROKERS_OWN`, which is not written. Other columns are the value. timestamp and tombstone are
+    of plain rows only.
 
     CONNECTOR_OPTION for what can't be encoded so. LIBRARY_MISSING.
     """
@@ -102,7 +103,7 @@ def open_encoder(
     written = tuple(c for c in columns if c.name not in parts)
     own_keys = tuple(c for c in columns if parts.get(c.name) == "key")
     keyed = own_keys or tuple(_column(columns, name) for name in key)
-    headers = {name.removeprefix("header:"): column for column, name in parts.items() if name.startswith("header:")}
+    headers = _header_writer(parts)
     if format.rows == "debezium":
         if not keyed:
             raise _needs_key("DEBEZIUM")
@@ -233,6 +234,15 @@ class _Wrapped:
         return concatenated([self._before, self._inner.write(rows), b"}"])
 
 
+#: Parts of messages that brokers give.
+BROKERS_OWN: Final = ("partition", "offset")
+
+#: From rows to their headers; None if none has any.
+HeaderWriter = Callable[[pa.Table], "pa.ListArray | None"]
+
+_PAIRS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
 class _Plain:
     """A message for each row that came, as often as it came. times, tombstones: the columns of these parts."""
 
@@ -240,7 +250,7 @@ class _Plain:
         self,
         keys: Writer | None,
         values: Writer,
-        headers: Mapping[str, str],
+        headers: HeaderWriter,
         times: str | None,
         tombstones: str | None,
         *,
@@ -266,7 +276,7 @@ class _Plain:
         if self._tombstones is not None:
             gone = rows.column(self._tombstones).combine_chunks()
             values = pc.if_else(pc.fill_null(gone, fill_value=False), pa.scalar(None, pa.binary()), values)
-        return Encoded(keys, values, _headers(rows, self._headers), self._times_ms(rows))
+        return Encoded(keys, values, self._headers(rows), self._times_ms(rows))
 
     def _times_ms(self, rows: pa.Table) -> pa.Int64Array | None:
         if self._times is None:
@@ -301,7 +311,7 @@ def changed_keys(keys: pa.BinaryArray, diff: Numbers) -> ChangedKeys:
 class _Upsert:
     """A message for each key that changed: its new row, or none if it has no row any more."""
 
-    def __init__(self, keys: Writer, values: Writer, headers: Mapping[str, str]) -> None:
+    def __init__(self, keys: Writer, values: Writer, headers: HeaderWriter) -> None:
         self._keys, self._values, self._headers = keys, values, headers
 
     def encode(self, rows: pa.Table, diff: Numbers, time_us: int) -> Encoded:
@@ -310,11 +320,11 @@ class _Upsert:
         changed = changed_keys(keys, diff)
         is_there = changed.came >= 0
         if len(changed.first) == len(rows) and is_there.all():
-            return Encoded(keys, self._values.write(rows), _headers(rows, self._headers))
+            return Encoded(keys, self._values.write(rows), self._headers(rows))
         there = np.flatnonzero(is_there)
         values = self._values.write(rows.take(pa.array(changed.came[there])))
         places = pa.array(np.where(is_there, changed.came, changed.first))
-        headers = _headers(rows.take(places), self._headers)
+        headers = self._headers(rows.take(places))
         return Encoded(keys.take(places), spread(values, there, len(is_there)), headers)
 
 
@@ -361,6 +371,29 @@ class _Debezium:
 
 def _or_null(places: npt.NDArray[np.int64]) -> pa.Array:
     return pa.array(places, mask=places < 0)
+
+
+def _header_writer(parts: Mapping[str, str]) -> HeaderWriter:
+    """Writes the column of all headers if there is one, else those of single headers."""
+    whole = [column for column, part in parts.items() if part == "headers"]
+    if whole:
+        return lambda rows: _of_objects(rows.column(whole[0]).combine_chunks())
+    single = {part.removeprefix("header:"): column for column, part in parts.items() if part.startswith("header:")}
+    return lambda rows: _headers(rows, single)
+
+
+def _of_objects(objects: pa.StringArray) -> pa.ListArray:
+    """A header for each member of an object of JSON. INVALID_VALUE for other values."""
+    kinds, pairs = evaluate(
+        [objects],
+        [
+            "CASE WHEN json_type(t0) NOT IN ('OBJECT', 'NULL') THEN t0 END",
+            "CASE WHEN json_type(t0) = 'OBJECT' THEN map_entries(CAST(CAST(t0 AS JSON) AS MAP(VARCHAR, VARCHAR))) END",
+        ],
+    )
+    if len(wrong := kinds.drop_null()):
+        raise error("INVALID_VALUE", f"headers can't be {wrong[0].as_py()}", hint='Write an object: {"name": "value"}.')
+    return pairs.cast(_PAIRS)
 
 
 def _headers(rows: pa.Table, columns: Mapping[str, str]) -> pa.ListArray | None:

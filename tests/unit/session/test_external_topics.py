@@ -283,6 +283,26 @@ def test_rows_are_inserted_as_messages_with_keys_and_times(broker, topic, sessio
     assert [(key, value["n"]) for key, value, _ in found[1:]] == [(None, 2), (None, 3)]
 
 
+def test_headers_are_written(broker, topic, session):
+    first, second = topic(), topic()
+    run(
+        session,
+        stream(broker, first),
+        stream(broker, second).replace("STREAM s", "STREAM out"),
+        "CREATE MATERIALIZED VIEW v INTO out AS SELECT n, text, _tp_message_headers FROM s",
+        """INSERT INTO s(n, _tp_message_headers)
+        VALUES (1, '{"a": "x", "b.c": 2, "none": null}'), (2, NULL), (3, '{}')""",
+    )
+    wanted = [(1, {"a": "x", "b.c": "2", "none": None}), (2, None), (3, None)]
+    written = "SELECT n, _tp_message_headers FROM table({}) ORDER BY n"
+    assert run(session, written.format("s")).fetchall() == wanted
+    session.flush()
+    consumed(broker, second, 3)
+    assert run(session, written.format("out")).fetchall() == wanted
+    with pytest.raises(Error, match=r"headers can't be \[1\]"):
+        run(session, "INSERT INTO s(n, _tp_message_headers) VALUES (1, '[1]')")
+
+
 def test_a_view_into_a_stream_is_delivered_once_and_goes_on_after_a_restart(broker, topic, tmp_path):
     first, second = topic(), topic()
     with watersmeet.connect(tmp_path / "db", dialect="timeplus", runtime="inprocess") as connection:

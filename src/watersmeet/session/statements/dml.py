@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
 
 import duckdb
 import numpy as np
@@ -23,6 +22,7 @@ from watersmeet.catalog import (
 from watersmeet.database.transaction import Change
 from watersmeet.dialects.statements import Delete, Insert, Name, Statement, Update
 from watersmeet.errors import error
+from watersmeet.formats.encoders import BROKERS_OWN
 from watersmeet.session.access.assignment import Target, assignable, check_types, named_targets, typed_query
 from watersmeet.session.access.columnvalues import check_given
 from watersmeet.session.access.context import Session, error_at, located
@@ -64,10 +64,6 @@ def insert(session: Session, statement: Insert) -> Result:
             if not made.relation.connector:
                 return insert_rows(session, made.relation, rows, statement)
     return produce_rows(session, made.relation, rows, statement)
-
-
-#: Parts of a message that its brokers say, or that no column of a statement can give.
-_BROKERS_OWN: Final = ("headers", "partition", "offset")
 
 
 @dataclass(frozen=True)
@@ -142,7 +138,7 @@ def produce_rows(session: Session, relation: Relation, incoming: pa.Table, state
             "RETURNING of an INSERT into a topic of Kafka is not supported",
         )
     for name in statement.columns:
-        if relation.message_parts.get(name.name) in _BROKERS_OWN:
+        if relation.message_parts.get(name.name) in BROKERS_OWN:
             raise error_at(
                 statement,
                 name.span,

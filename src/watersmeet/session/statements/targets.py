@@ -7,6 +7,7 @@ from dataclasses import replace
 from watersmeet.catalog import ROWTIME, Relation, Stream
 from watersmeet.dialects.statements import CreateMaterializedView
 from watersmeet.errors import did_you_mean
+from watersmeet.formats.encoders import BROKERS_OWN
 from watersmeet.session.access.assignment import Target, check_types
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.session.access.filling import Bound
@@ -80,7 +81,7 @@ def _check_outside(statement: CreateMaterializedView, stream: Relation, columns:
     assert stream.format is not None
     names = [c.name for c in columns]
     for name in names:
-        if stream.message_parts.get(name) in ("headers", "partition", "offset") and name != ROWTIME:
+        if stream.message_parts.get(name) in BROKERS_OWN and name != ROWTIME:
             raise error_at(
                 statement,
                 statement.into.span,
