@@ -92,6 +92,9 @@ class BoundedRules(DialectRules):
     def settings(self, node: exp.Expression, text: str) -> tuple[exp.Expression, Mapping[str, str]]:
         return self.own.settings(node, text)
 
+    def stops_at_bad_messages(self, settings: Mapping[str, str]) -> bool:
+        return self.own.stops_at_bad_messages(settings)
+
     def within(self, settings: Mapping[str, str], binding: Binding) -> Binding:
         return replace(binding, settings={**binding.settings, **settings})
 

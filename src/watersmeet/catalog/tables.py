@@ -156,7 +156,7 @@ class Source(Input):
 class QuerySource(Source):
     """What one view or running query, the `owner`, reads of a source that is `reopened`; hidden.
 
-    of: the id of that source. start, shards: see `algebra.changes.Reopened`.
+    of: the id of that source. start, shards, strict: see `algebra.changes.Reopened`.
     """
 
     words: ClassVar[Words] = Words("source")
@@ -168,6 +168,7 @@ class QuerySource(Source):
     of: str = field(kw_only=True)
     start: str = field(kw_only=True)
     shards: str = field(kw_only=True)
+    strict: bool = field(default=False, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

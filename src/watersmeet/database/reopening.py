@@ -21,7 +21,7 @@ def reopened_scans(tree: Node) -> list[Reopened]:
 def reading(tree: Node, sources: Iterable[QuerySource]) -> Node:
     """The tree of a query with its own sources in place of those that it names."""
     sources = list(sources)
-    by_place = {(s.of, s.start, s.shards): s.id for s in sources}
+    by_place = {(s.of, s.start, s.shards, s.strict): s.id for s in sources}
     ids = by_source(sources)
 
     def rule(node: Node) -> Node:
@@ -72,5 +72,5 @@ def _scan(node: Reopened) -> Scan:
     return node.input
 
 
-def _place(node: Reopened) -> tuple[str, str, str]:
-    return _scan(node).relation_id, node.start, node.shards
+def _place(node: Reopened) -> tuple[str, str, str, bool]:
+    return _scan(node).relation_id, node.start, node.shards, node.strict

@@ -154,10 +154,27 @@ def test_fields_that_are_not_there_are_defaults_and_bad_messages_dead_letters(br
     assert sorted(row[names.index("offset")] for row in letters.fetchall()) == [2, 3]
 
 
-def test_a_strict_view_is_refused(broker, topic, session):
-    run(session, stream(broker, topic()))
-    with pytest.raises(Error, match="recovery_policy"):
-        run(session, view("v", "SELECT n FROM s SETTINGS recovery_policy = 'strict'"))
+def test_a_bad_message_stops_a_strict_view_and_no_other(broker, topic, session):
+    name, strict = topic(), "SETTINGS recovery_policy = 'strict'"
+    run(
+        session,
+        stream(broker, name),
+        view("v", f"SELECT n FROM s {strict}"),
+        view("ignoring", f"SELECT n FROM s {strict}, input_format_ignore_parsing_errors = 1"),
+        view("other", "SELECT n FROM s"),
+    )
+    produce(broker, name, {"n": 1})
+    session.flush()
+    produce(broker, name, b"{", {"n": 2})
+    for reader in ("other", "ignoring"):
+        assert rows(session, f"SELECT * FROM table({reader})") == [(1,), (2,)]
+    stopped = f"(?s)was stopped: a message can't be decoded.*offset 1 in partition 0 of topic {name}.*DROP VIEW v"
+    with pytest.raises(Error, match=stopped):
+        run(session, "SELECT * FROM table(v)")
+    run(session, "DROP VIEW v", view("v", "SELECT n FROM s SETTINGS seek_to = '2', recovery_policy = 'strict'"))
+    assert rows(session, "SELECT * FROM table(v)") == [(2,)]
+    with pytest.raises(Error, match="of a query that ends"):
+        run(session, f"SELECT n FROM table(s) {strict}")
 
 
 def test_one_column_of_texts_is_the_whole_message(broker, topic, session):

@@ -142,7 +142,8 @@ def _rows(relation: Relation, item: NamedItem, env: Environment, binding: Bindin
     if isinstance(relation, View):
         tree = _inline(relation, binding, bind)
     elif relation.reopened:
-        tree = _topic_now(relation, binding) if binding.rules.bounded else _reopened(relation, node, env, binding)
+        bind_topic = _topic_now if binding.rules.bounded else _reopened
+        tree = bind_topic(relation, node, env, binding)
     else:
         tree = _cut(scan(relation, binding), node, binding)
     if relation.dictionary is not None:
@@ -207,11 +208,14 @@ def _reopened(relation: Relation, node: exp.Table, env: Environment, binding: Bi
         )
     declared = any(name.startswith("scan.startup.") for name in relation.connector)
     start = binding.settings.get("seek_to", "latest" if binding.part != "all" and not declared else "")
-    return Reopened(scan(relation, binding), "after", binding.moment, start, _shards(binding))
+    strict = binding.rules.stops_at_bad_messages(binding.settings)
+    return Reopened(scan(relation, binding), "after", binding.moment, start, _shards(binding), strict)
 
 
-def _topic_now(relation: Relation, binding: Binding) -> Node:
+def _topic_now(relation: Relation, node: exp.Table, env: Environment, binding: Binding) -> Node:
     """The messages that a topic has now: all of them, or those from a place on."""
+    if binding.rules.stops_at_bad_messages(binding.settings):
+        raise not_supported("recovery_policy = 'strict' of a query that ends", node, env)
     outputs = tuple(binding.new_column(f.name, f.type, f.nullable) for f in relation.columns)
     start = binding.settings.get("seek_to", "earliest")
     found = TopicScan(relation.id, binding.new_name(), start, _shards(binding), outputs)

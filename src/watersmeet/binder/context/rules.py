@@ -251,6 +251,10 @@ class DialectRules:
         """
         return node, {}
 
+    def stops_at_bad_messages(self, settings: Mapping[str, str]) -> bool:
+        """Whether a message that can't be decoded stops a query with these settings."""
+        return False
+
     def within(self, settings: Mapping[str, str], binding: Binding) -> Binding:
         """The binding inside a query with these settings, which are not empty.
 

@@ -106,6 +106,7 @@ def _own_source(session: Session, node: Reopened, owner: str, source_id: str, re
         of=relation.id,
         start=node.start,
         shards=node.shards,
+        strict=node.strict,
         reopened=False,
         columns=tuple(c for c in relation.columns if c.name not in unread),
         message_parts={c: p for c, p in relation.message_parts.items() if c not in unread},

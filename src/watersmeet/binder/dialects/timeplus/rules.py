@@ -30,7 +30,13 @@ from watersmeet.binder.context.scope import Scope, qualified_items
 from watersmeet.binder.dialects.timeplus.changelogs import changelog, check_functions
 from watersmeet.binder.dialects.timeplus.emit import with_emit, with_id, with_places
 from watersmeet.binder.dialects.timeplus.range_joins import with_ranges
-from watersmeet.binder.dialects.timeplus.settings import check_place, fills_aggregates, with_settings, within
+from watersmeet.binder.dialects.timeplus.settings import (
+    check_place,
+    fills_aggregates,
+    stops_at_bad_messages,
+    with_settings,
+    within,
+)
 from watersmeet.binder.dialects.timeplus.strictness import check_kind, strict_join
 from watersmeet.binder.dialects.timeplus.type_defaults import of_nothing, with_type_defaults
 from watersmeet.binder.dialects.timeplus.unions import check_said
@@ -52,6 +58,9 @@ class TimeplusRules(DialectRules):
 
     def within(self, settings: Mapping[str, str], binding: Binding) -> Binding:
         return within(settings, binding)
+
+    def stops_at_bad_messages(self, settings: Mapping[str, str]) -> bool:
+        return stops_at_bad_messages(settings)
 
     def emission(self, query: exp.Expression) -> tuple[exp.Expression, Emission | None]:
         return with_emit(query)

@@ -51,7 +51,7 @@ _VALUES: Final[dict[str, tuple[str, ...] | None]] = {
     JOIN_ROWS_SETTING: None,
     "aggregate_functions_null_for_empty": ("0", "1"),
     "seek_to": ("earliest", "latest"),
-    "recovery_policy": ("best_effort",),
+    "recovery_policy": ("best_effort", "strict"),
     "enable_dlq": ("1", "true"),
     "input_format_ignore_parsing_errors": ("1", "true"),
     "shards": ("0,2",),
@@ -86,15 +86,6 @@ def with_settings(query: exp.Expression, text: str) -> tuple[exp.Expression, Map
             raise error("SYNTAX_ERROR", "a setting is written name = value", sql=text, span=place_of(node))
         said = node.expression
         name, value = name_of(node.this.this), str(said.this).lower() if isinstance(said, exp.Boolean) else said.name
-        if name == "recovery_policy" and value == "strict":
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                "setting recovery_policy = 'strict' is not supported",
-                sql=text,
-                span=place_of(node),
-                detail="A message that can't be decoded is set aside: it never stops a view.",
-                hint="Write recovery_policy = 'best_effort', and read system.mat_view_dlq.",
-            )
         if name in _TUNING:
             settings[name] = value
             continue
@@ -156,6 +147,13 @@ def within(own: Mapping[str, str], binding: Binding) -> Binding:
     if part in ("all", "new") and "seek_to" in own:
         part = "all" if own["seek_to"] == "earliest" else "new"
     return replace(binding, settings={**binding.settings, **own}, part=part)
+
+
+def stops_at_bad_messages(settings: Mapping[str, str]) -> bool:
+    """Whether a message that can't be decoded stops a query: `recovery_policy = 'strict'`, unless such messages are
+    ignored.
+    """
+    return settings.get("recovery_policy") == "strict" and "input_format_ignore_parsing_errors" not in settings
 
 
 def unheeded(settings: Mapping[str, str]) -> str | None:
