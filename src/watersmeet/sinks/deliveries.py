@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from watersmeet.catalog import (
@@ -91,14 +92,14 @@ def dead_letter_delivery(relation: Relation) -> Delivery | None:
 
 
 def view_delivery(view: Relation, stream: Relation) -> Delivery:
-    """What a view delivers that writes to a stream outside of the database. Rows that go are left out, as they are of
-    what is written to any stream.
+    """What a view delivers that writes to a stream outside of the database, in the types of the stream's columns. Rows
+    that go are left out, as they are of what is written to any stream.
     """
     return Delivery(
         view.id,
         view.title,
         view.id,
-        view.columns,
+        tuple(replace(c, type=stream.column(c.name).type) for c in view.columns),
         (),
         written_to(stream),
         stream.format or MessageFormat(),

@@ -344,6 +344,19 @@ def test_a_view_into_a_stream_is_delivered_once_and_goes_on_after_a_restart(brok
         run(connection, "DROP VIEW v")
 
 
+def test_a_view_into_a_stream_gives_values_in_the_types_of_the_stream(broker, topic, session):
+    first, second = topic(), topic()
+    run(
+        session,
+        stream(broker, first),
+        stream(broker, second, "n decimal(10, 2), text string").replace("STREAM s", "STREAM out"),
+        "CREATE MATERIALIZED VIEW v INTO out AS SELECT n / 8 AS n, text FROM s",
+    )
+    produce(broker, first, {"n": 1, "text": "a"}, {"n": 16, "text": "b"})
+    session.flush()
+    assert [m[1] for m in consumed(broker, second, 2)] == [{"n": 0.13, "text": "a"}, {"n": 2.0, "text": "b"}]
+
+
 @pytest.mark.parametrize(
     ("query", "condition"),
     [

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Generator, Iterator
 from typing import Final
 
+import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -18,7 +19,10 @@ import pyarrow as pa
 from watersmeet import duckdbs
 from watersmeet.catalog import Relation, Table
 from watersmeet.database.opened import OpenDatabase
+from watersmeet.formats.scalars import evaluate
 from watersmeet.kernel.arrays.hashing import hash_columns
+from watersmeet.session.access.reading import conformed, failed_query
+from watersmeet.session.access.rows import converted
 from watersmeet.session.services.changes import Changes
 from watersmeet.sinks.base import Delivery, Place, Portion
 from watersmeet.store.changes import Diff, decode_change, fitted
@@ -46,6 +50,7 @@ class Portions:
         self._stored = relation.as_stored
         self._schema = arrow_schema(self._stored.columns, positional=False)
         self._names = [c.name for c in delivery.columns]
+        self._casts = self._conversions()
         self._by_transaction = isinstance(relation, Table) and not relation.is_fed_by_circuit
         self._position = position
         self._changes: Changes | None = None
@@ -118,8 +123,22 @@ class Portions:
 
     def _named(self, rows: pa.Table) -> pa.Table:
         """Rows of a commit with the columns of the delivery."""
-        rows = fitted(rows, self._schema, self._stored.fills)
-        return rows.select(range(len(self._names))).rename_columns(self._names)
+        rows = fitted(rows, self._schema, self._stored.fills).select(range(len(self._names)))
+        if self._casts:
+            try:
+                columns = evaluate(rows.columns, self._casts)
+            except duckdb.Error as cause:
+                raise failed_query(cause, "") from cause
+            schema = arrow_schema(self._delivery.columns, positional=False)
+            rows = conformed(pa.table(columns, names=self._names), schema)
+        return rows.rename_columns(self._names)
+
+    def _conversions(self) -> list[str]:
+        """What makes of the stored columns those of the delivery; none if they have the same types."""
+        pairs = [*zip(self._stored.columns, self._delivery.columns, strict=False)]
+        if all(stored.type == wanted.type for stored, wanted in pairs):
+            return []
+        return [converted(f"t{i}", stored.type, wanted.type) for i, (stored, wanted) in enumerate(pairs)]
 
     def _pieces(self, start: int, base: int) -> Iterator[tuple[pa.Table, Diff]]:
         """The content at commit `start`. base: the checkpoint from which it is read.
