@@ -69,6 +69,31 @@ def derived_schema(columns: Schema, name: str) -> dict[str, Any]:
     return {"type": "record", "name": _name(name), "fields": fields}
 
 
+def envelope_schema(columns: Schema, space: str) -> dict[str, Any]:
+    """Debezium's envelope of rows with a field for each column.
+
+    space: its namespace, of any characters. CONNECTOR_OPTION as for `derived_schema`. Source: Debezium, "Avro
+    Serialization".
+    """
+    source = [
+        {"name": "db", "type": "string"},
+        {"name": "table", "type": ["null", "string"], "default": None},
+        {"name": "ts_ms", "type": "long"},
+    ]
+    fields = [
+        {"name": "before", "type": ["null", derived_schema(columns, "Value")], "default": None},
+        {"name": "after", "type": ["null", "Value"], "default": None},
+        {"name": "source", "type": {"type": "record", "name": "Source", "fields": source}},
+        {"name": "op", "type": "string"},
+        {"name": "ts_ms", "type": ["null", "long"], "default": None},
+    ]
+    return {"type": "record", "name": "Envelope", "namespace": _namespace(space), "fields": fields}
+
+
+def _namespace(text: str) -> str:
+    return ".".join(_name(part) for part in text.split("."))
+
+
 def _derived_field(name: str, kind: SqlType, path: str) -> dict[str, Any]:
     return {"name": name, "type": ["null", _derived(kind, path)], "default": None}
 
@@ -110,11 +135,19 @@ class AvroWriter:
     """Writes records of the newest schema of the subject, or, where the subject has none, of one that is made of the
     columns and registered. The schema stays the same as long as the writer lives.
 
-    whole: what is written is the only column itself, not a record with that field; a NULL is no payload.
+    whole: what is written is the only column itself, not a record with that field; a NULL is no payload. schema: what
+    is registered in place of the one that is made of the columns.
     """
 
     def __init__(
-        self, columns: Schema, options: Mapping[str, str], topic: str, part: Part, *, whole: bool = False
+        self,
+        columns: Schema,
+        options: Mapping[str, str],
+        topic: str,
+        part: Part,
+        *,
+        whole: bool = False,
+        schema: dict[str, Any] | None = None,
     ) -> None:
         registry = open_registry(options)
         if registry is None:
@@ -122,12 +155,14 @@ class AvroWriter:
         self._registry: Registry = registry
         self._columns = columns
         asked = options.get("message" if part == "value" else "key.message")
+        self._named = bool(asked)
         self._record = asked or _name(f"{topic}_{part}")
         self._subject = subject_of(topic, part, options, asked)
         self._header: bytes | None = None
         self._encode: Callable[[pa.Table], pa.BinaryArray] | None = None
         self._whole = whole
-        if not whole:
+        self._schema = schema
+        if not whole and schema is None:
             derived_schema(columns, self._record)
 
     def write(self, rows: pa.Table) -> pa.BinaryArray:
@@ -161,6 +196,8 @@ class AvroWriter:
         self._header = b"\0" + id_.to_bytes(4, "big")
 
     def _derived(self, name: str) -> Any:
+        if self._schema is not None:
+            return {**self._schema, "name": name} if self._named else self._schema
         return _derived(self._columns[0].type, name) if self._whole else derived_schema(self._columns, name)
 
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from watersmeet.catalog import MessageFormat
 from watersmeet.catalog.parts import Encoding
 from watersmeet.errors import error
-from watersmeet.formats.avrowriter import AvroWriter
+from watersmeet.formats.avrowriter import AvroWriter, envelope_schema
 from watersmeet.formats.base import Numbers
 from watersmeet.formats.protowriter import ProtobufWriter
 from watersmeet.formats.registry import Part
@@ -38,7 +38,7 @@ from watersmeet.formats.writers import (
     tsv_writer,
 )
 from watersmeet.formats.xmlwriter import xml_writer
-from watersmeet.types import Field, Schema, SqlType
+from watersmeet.types import BIGINT, VARCHAR, Field, Schema, SqlType
 
 _TRUE: Final = ("true", "t", "1", "yes", "on")
 _FALSE: Final = ("false", "f", "0", "no", "off")
@@ -107,9 +107,12 @@ def open_encoder(
     if format.rows == "debezium":
         if not keyed:
             raise _needs_key("DEBEZIUM")
-        if format.encoding != "json":
-            raise error("FEATURE_NOT_SUPPORTED", f"FORMAT DEBEZIUM ENCODE {format.encoding.upper()} for a sink")
-        return _Debezium(written, keyed, format, destination)
+        if format.encoding == "json":
+            return _Debezium(*_json_envelopes(written, keyed, format, destination))
+        if format.encoding == "avro":
+            key_writer = _key_writer(keyed, format, destination, is_own=False)
+            return _Debezium(key_writer, None, _AvroEnvelopes(written, format, destination))
+        raise error("FEATURE_NOT_SUPPORTED", f"FORMAT DEBEZIUM ENCODE {format.encoding.upper()} for a sink")
     keys = _key_writer(keyed, format, destination, is_own=bool(own_keys)) if keyed else None
     values = open_writer(written, format.encoding, format.options, destination)
     if format.rows == "upsert":
@@ -328,45 +331,106 @@ class _Upsert:
         return Encoded(keys.take(places), spread(values, there, len(is_there)), headers)
 
 
-class _Debezium:
-    """Debezium's envelopes in JSON: for each key that changed what it was and is; behind a deletion a tombstone."""
+class _Envelopes(Protocol):
+    """Debezium's envelopes."""
 
-    def __init__(self, columns: Schema, key: Schema, format: MessageFormat, destination: Destination) -> None:  # noqa: A002
-        options = format.options
-        style = JsonStyle(date="days_from_epoch").asked(options)
-        self._values = json_writer(columns, style)
-        enabled = flag(options, "schemas.enable", default=True)
-        prefix = f"RisingWave.{destination.database}.{destination.relation}"
-        is_json = format.key_encoding in (None, "json")
-        self._keys = json_writer(key, style) if is_json else _key_writer(key, format, destination, is_own=False)
-        key_schema = _dumped(_connect_struct(key, f"{prefix}.Key"))
-        self._key_parts = (b'{"schema":' + key_schema + b',"payload":', b"}") if is_json and enabled else None
-        envelope = _dumped(_debezium_schema(columns, prefix))
-        self._before = b'{"schema":' + envelope + b',"payload":{"before":' if enabled else b'{"before":'
-        self._after = b"}}" if enabled else b"}"
-        self._source = {"db": destination.database, "table": destination.relation}
+    def write(self, rows: pa.Table, changed: ChangedKeys, time_ms: int) -> pa.BinaryArray:
+        """An envelope for each key that changed. time_ms: milliseconds since 1970 (UTC)."""
+
+
+class _Debezium:
+    """For each key that changed an envelope with what it was and is; behind a deletion a tombstone.
+
+    around_keys: what stands before and behind each key.
+    """
+
+    def __init__(self, keys: Writer, around_keys: tuple[bytes, bytes] | None, envelopes: _Envelopes) -> None:
+        self._keys, self._around_keys, self._envelopes = keys, around_keys, envelopes
 
     def encode(self, rows: pa.Table, diff: Numbers, time_us: int) -> Encoded:
         keys = self._keys.write(rows)
         changed = changed_keys(keys, diff)
+        values = self._envelopes.write(rows, changed, time_us // 1000)
+        is_deletion = changed.came < 0
+        times = 1 + is_deletion
+        place = np.repeat(np.arange(len(times)), times)
+        is_tombstone = np.zeros(len(place), bool)
+        is_tombstone[np.cumsum(times)[is_deletion] - 1] = True
+        keys = keys.take(pa.array(changed.first[place]))
+        if self._around_keys:
+            keys = concatenated([self._around_keys[0], keys, self._around_keys[1]])
+        return Encoded(keys, values if not is_tombstone.any() else values.take(pa.array(place, mask=is_tombstone)))
+
+
+def _json_envelopes(
+    columns: Schema,
+    key: Schema,
+    format: MessageFormat,  # noqa: A002
+    destination: Destination,
+) -> tuple[Writer, tuple[bytes, bytes] | None, _Envelopes]:
+    """The parts of `_Debezium` for JSON."""
+    style = JsonStyle(date="days_from_epoch").asked(format.options)
+    enabled = flag(format.options, "schemas.enable", default=True)
+    prefix = f"RisingWave.{destination.database}.{destination.relation}"
+    is_json = format.key_encoding in (None, "json")
+    keys = json_writer(key, style) if is_json else _key_writer(key, format, destination, is_own=False)
+    key_schema = _dumped(_connect_struct(key, f"{prefix}.Key"))
+    around_keys = (b'{"schema":' + key_schema + b',"payload":', b"}") if is_json and enabled else None
+    schema = _dumped(_debezium_schema(columns, prefix)) if enabled else None
+    return keys, around_keys, _JsonEnvelopes(json_writer(columns, style), schema, destination)
+
+
+class _JsonEnvelopes:
+    """schema: what stands beside each envelope."""
+
+    def __init__(self, values: Writer, schema: bytes | None, destination: Destination) -> None:
+        self._values = values
+        self._before = b'{"before":' if schema is None else b'{"schema":' + schema + b',"payload":{"before":'
+        self._after = b"}" if schema is None else b"}}"
+        self._source = {"db": destination.database, "table": destination.relation}
+
+    def write(self, rows: pa.Table, changed: ChangedKeys, time_ms: int) -> pa.BinaryArray:
         texts = self._values.write(rows)
         null = pa.scalar(b"null", pa.binary())
         before = pc.fill_null(texts.take(_or_null(changed.gone)), null)
         after = pc.fill_null(texts.take(_or_null(changed.came)), null)
-        names = np.where(changed.gone < 0, 0, np.where(changed.came < 0, 2, 1))
-        operations = pa.array([b"c", b"u", b"d"], pa.binary()).take(pa.array(names))
-        time_ms = time_us // 1000
         source = _dumped({**self._source, "ts_ms": time_ms})
         behind = b'","ts_ms":%d,"source":%b%b' % (time_ms, source, self._after)
-        values = concatenated([self._before, before, b',"after":', after, b',"op":"', operations, behind])
-        times = 1 + (names == 2)
-        place = np.repeat(np.arange(len(names)), times)
-        is_tombstone = np.zeros(len(place), bool)
-        is_tombstone[np.cumsum(times)[names == 2] - 1] = True
-        keys = keys.take(pa.array(changed.first[place]))
-        if self._key_parts:
-            keys = concatenated([self._key_parts[0], keys, self._key_parts[1]])
-        return Encoded(keys, values if not is_tombstone.any() else values.take(pa.array(place, mask=is_tombstone)))
+        operations = _operations(changed).cast(pa.binary())
+        return concatenated([self._before, before, b',"after":', after, b',"op":"', operations, behind])
+
+
+class _AvroEnvelopes:
+    def __init__(self, columns: Schema, format: MessageFormat, destination: Destination) -> None:  # noqa: A002
+        self._columns = columns
+        row = SqlType("struct", fields=tuple((c.name, c.type) for c in columns))
+        source = SqlType("struct", fields=(("db", VARCHAR), ("table", VARCHAR), ("ts_ms", BIGINT)))
+        kinds = {"before": row, "after": row, "source": source, "op": VARCHAR, "ts_ms": BIGINT}
+        fields = tuple(Field(name, kind) for name, kind in kinds.items())
+        schema = envelope_schema(columns, destination.topic)
+        self._writer = AvroWriter(fields, format.options, destination.topic, "value", schema=schema)
+        self._source = (destination.database, destination.relation)
+
+    def write(self, rows: pa.Table, changed: ChangedKeys, time_ms: int) -> pa.BinaryArray:
+        names = [c.name for c in self._columns]
+        values = pa.StructArray.from_arrays([rows.column(n).combine_chunks() for n in names], names)
+        count = len(changed.first)
+        times = pa.repeat(pa.scalar(time_ms, pa.int64()), count)
+        source = [*(pa.repeat(text, count) for text in self._source), times]
+        envelopes = {
+            "before": values.take(_or_null(changed.gone)),
+            "after": values.take(_or_null(changed.came)),
+            "source": pa.StructArray.from_arrays(source, ["db", "table", "ts_ms"]),
+            "op": _operations(changed),
+            "ts_ms": times,
+        }
+        return self._writer.write(pa.table(envelopes))
+
+
+def _operations(changed: ChangedKeys) -> pa.StringArray:
+    """The letters of changes."""
+    names = np.where(changed.gone < 0, 0, np.where(changed.came < 0, 2, 1))
+    return pa.array(["c", "u", "d"]).take(pa.array(names))
 
 
 def _or_null(places: npt.NDArray[np.int64]) -> pa.Array:

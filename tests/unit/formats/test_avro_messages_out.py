@@ -111,3 +111,54 @@ def test_the_newest_schema_is_used_and_has_to_take_the_columns(monkeypatch):
             encoder(monkeypatch, Registry({"type": "record", "name": "r", "fields": wrong})).encode(
                 ROWS, np.array([1]), 0
             )
+
+
+def changes_in_avro(monkeypatch, registry, columns, rows, diff, **options):
+    monkeypatch.setattr(avrowriter, "open_registry", lambda options: registry)
+    form = MessageFormat("debezium", "avro", options=options)
+    to = Destination("shop.1orders", "shop", "orders")
+    return open_encoder(columns, ("id",), form, to).encode(rows, np.array(diff), 5_000_001)
+
+
+def test_envelopes_of_debezium(monkeypatch):
+    registry = Registry()
+    columns = (Field("id", INTEGER), Field("v", VARCHAR), Field("p", POINT))
+    rows = pa.table(
+        {
+            "id": pa.array([1, 1, 2, 3], pa.int32()),
+            "v": ["a", "b", None, "c"],
+            "p": pa.array([{"x": 1, "y": None}, None, None, {"x": None, "y": "y"}], POINT.arrow),
+        }
+    )
+    got = changes_in_avro(monkeypatch, registry, columns, rows, [-1, 1, 1, -1])
+    schema = json.loads(registry.schemas["shop.1orders-value"].text)
+    assert (schema["name"], schema["namespace"]) == ("Envelope", "shop._1orders")
+    assert schema["fields"][1]["type"] == ["null", "Value"]
+    parsed = fastavro.parse_schema(schema)
+    header = b"\0" + registry.schemas["shop.1orders-value"].id.to_bytes(4, "big")
+    values = got.values.to_pylist()
+    assert all(v is None or v.startswith(header) for v in values)
+    first, second, third, fourth = rows.to_pylist()
+    told = {"source": {"db": "shop", "table": "orders", "ts_ms": 5000}, "ts_ms": 5000}
+    assert [v and fastavro.schemaless_reader(io.BytesIO(v[5:]), parsed) for v in values] == [
+        {"before": first, "after": second, "op": "u", **told},
+        {"before": None, "after": third, "op": "c", **told},
+        {"before": fourth, "after": None, "op": "d", **told},
+        None,
+    ]
+    keys = got.keys.to_pylist()
+    assert len(set(keys[:3])) == 3
+    assert keys[3] == keys[2]
+
+
+def test_envelopes_take_the_name_of_message(monkeypatch):
+    registry = Registry()
+    changes_in_avro(monkeypatch, registry, (Field("id", INTEGER), Field("v", VARCHAR)), ROWS, [1], message="a.b.Change")
+    schema = json.loads(registry.schemas["shop.1orders-value"].text)
+    assert (schema["name"], schema["namespace"]) == ("Change", "a.b")
+
+
+def test_columns_of_envelopes_have_names_that_avro_takes(monkeypatch):
+    columns = (Field("id", INTEGER), Field("a b", VARCHAR))
+    with pytest.raises(Error, match='Avro can\'t have a field "a b"'):
+        changes_in_avro(monkeypatch, Registry(), columns, None, [1])
