@@ -5,6 +5,7 @@ import time
 
 import pytest
 from confluent_kafka import Producer
+from tests.kafkatopics import avro_values
 
 import watersmeet
 from watersmeet.sources.kafka.source import KafkaSource
@@ -56,6 +57,42 @@ def test_two_topics_are_joined_and_go_on_after_a_restart(broker, topic, tmp_path
         cursor.execute("FLUSH")
         cursor.execute("SELECT * FROM again")
         assert cursor.fetchall() == [(3000, sum((k + 1) * (k + 2) for k in range(0, 6000, 2)))]
+
+
+def test_a_schema_that_the_columns_do_not_fit_stops_its_source_alone(broker, topic, registry, tmp_path):
+    name = topic()
+
+    def send(kind, *values):
+        schema = {"type": "record", "name": "r", "fields": [{"name": "v", "type": kind}]}
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        for _, value in avro_values(registry, f"{name}-{kind}", schema, *({"v": v} for v in values)):
+            producer.produce(name, value)
+        producer.flush(30)
+
+    with watersmeet.connect(tmp_path / "db", parallelism=1) as connection:
+        cursor = connection.cursor()
+        cursor.execute("CREATE TABLE beside (i int)")
+        cursor.execute("CREATE MATERIALIZED VIEW b AS SELECT count(*) AS n FROM beside")
+        cursor.execute(
+            f"CREATE SOURCE s (v bigint) WITH (connector = 'kafka', topic = '{name}', properties.bootstrap.server = "
+            f"'{broker.bootstrap}') FORMAT PLAIN ENCODE AVRO (schema.registry = '{registry.url}')"
+        )
+        cursor.execute("CREATE MATERIALIZED VIEW v AS SELECT sum(v) AS total FROM s")
+        send("long", 1, 2)
+        eventually(cursor, "SELECT total FROM v", [(3,)])
+        send("boolean", True)
+        until = time.monotonic() + 60
+        state = reason = None
+        while state != "waiting" and time.monotonic() < until:
+            cursor.execute("SHOW SOURCES")
+            ((_, state, reason, _),) = cursor.fetchall()
+        assert state == "waiting"
+        assert '"v"' in reason
+        cursor.execute("INSERT INTO beside VALUES (1), (2)")
+        eventually(cursor, "SELECT n FROM b", [(2,)])
+        cursor.execute("SELECT total FROM v")
+        assert cursor.fetchall() == [(3,)]
+        assert connection.status()["state"] == "running"
 
 
 def test_a_broker_that_dies_stops_its_source_alone(own_broker, tmp_path, monkeypatch):

@@ -88,7 +88,7 @@ class InProcessEngine:
             state: Literal["running", "failed", "stopped"] = "running"
             if coordinator is None:
                 state = "stopped" if self._failure is None else "failed"
-            sources = {} if coordinator is None else {i: s.status() for i, s in coordinator.inputs.sources.items()}
+            sources = {} if coordinator is None else coordinator.inputs.status()
             failure = None if self._failure is None else self._failure.to_json()
             return {
                 "runtime": "inprocess",

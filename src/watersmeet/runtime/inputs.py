@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 from watersmeet.catalog import Relation
 from watersmeet.runtime.database import Database
@@ -46,6 +47,7 @@ class Inputs:
         self._read: dict[str, Relation] = {}
         self._turn = 0
         self._held_until_us: dict[str, int] = {}
+        self._why_held: dict[str, str] = {}
         self._status = SourceStatus(db)
         self._saved = Saved(db)
         self.saved_at = self._saved.read_commit()
@@ -88,6 +90,7 @@ class Inputs:
                 more = True
                 break
             source = self.sources[relation_id]
+            self._why_held.pop(relation_id, None)
             poll = source.poll(
                 positions.get(relation_id), max(1, rows // left), max(1, size_bytes // left), now_us, fresh=fresh
             )
@@ -101,7 +104,7 @@ class Inputs:
                 size_bytes -= poll.size_bytes
                 positions[relation_id] = poll.position
                 moved = True
-        self._status.publish(self.sources, now_us)
+        self._status.publish(self.status, now_us, there_are=bool(self.sources))
         self.next_us = next_us
         self.more = more
         if not moved:
@@ -114,9 +117,18 @@ class Inputs:
     more: bool = False
     """Whether there was more than the last `take` could take."""
 
-    def hold_back(self, relation_id: str, until_us: int) -> None:
+    def hold_back(self, relation_id: str, until_us: int, why: str) -> None:
         """The source is not asked before that: what it gave last could not be read."""
         self._held_until_us[relation_id] = until_us
+        self._why_held[relation_id] = why
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        """What the sources say of themselves; of one that is held back, why."""
+        said = {i: source.status() for i, source in self.sources.items()}
+        for relation_id, why in self._why_held.items():
+            if relation_id in said:
+                said[relation_id] |= {"state": "waiting", "reason": why, "problem": why}
+        return said
 
     def skip_to(self, transaction: int) -> None:
         """Takes transactions up to that one as read: a backfill reads them from the content."""

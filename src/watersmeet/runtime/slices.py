@@ -13,7 +13,7 @@ import pyarrow as pa
 from watersmeet.blobs import BlobRef
 from watersmeet.catalog import EventTime
 from watersmeet.circuit.operators import SEQ_ROW_BITS, Scan
-from watersmeet.errors import error
+from watersmeet.errors import Error, error
 from watersmeet.kernel.metrics import Counters
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.runtime.eventtimes import Numbers, Observed, observe
@@ -159,8 +159,12 @@ def _read_source(
         read |= {f.name: f for column in generated.values() for f in column.reads}
         try:
             rows = read_slice(piece, spec.source, list(read.values()), dead)
-        except Unavailable as cause:
-            problem = error("SOURCE_UNAVAILABLE", f"a source can't be read for now: {cause}")
+        except (Unavailable, Error) as cause:
+            if isinstance(cause, Error) and not isinstance(spec.source, KafkaSpec):
+                raise
+            # Of messages, also what somebody has to mend: a schema that the columns don't fit. Other sources go on.
+            told = cause.message if isinstance(cause, Error) else str(cause)
+            problem = error("SOURCE_UNAVAILABLE", f"a source can't be read for now: {told}")
             problem.source = piece.relation
             raise problem from cause
     if dead.count and not again:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 from watersmeet.runtime.database import Database
-from watersmeet.sources.base import Source
 from watersmeet.store.notes import Note
 
 #: The file is written so often at most.
@@ -21,12 +20,12 @@ class SourceStatus:
         self._note = Note(db.layout, _NAME)
         self._next_us = 0
 
-    def publish(self, sources: Mapping[str, Source], now_us: int) -> None:
-        """Writes what is new; never fails, as nothing depends on it."""
-        if now_us < self._next_us or not (sources or self._note.is_written):
+    def publish(self, status: Callable[[], dict[str, dict[str, Any]]], now_us: int, *, there_are: bool) -> None:
+        """Writes what is new of the sources, if there are any; never fails, as nothing depends on it."""
+        if now_us < self._next_us or not (there_are or self._note.is_written):
             return
         self._next_us = now_us + _INTERVAL_US
-        self._note.write({i: s.status() for i, s in sources.items()})
+        self._note.write(status())
 
 
 def read_source_status(db: Database) -> dict[str, dict[str, Any]]:

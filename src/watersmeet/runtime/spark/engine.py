@@ -153,7 +153,7 @@ class SparkEngine:
     def status(self) -> dict[str, Any]:
         with self._changed:
             coordinator = self._coordinator
-            sources = {} if coordinator is None else {i: s.status() for i, s in coordinator.inputs.sources.items()}
+            sources = {} if coordinator is None else coordinator.inputs.status()
             state = "failed" if self._failure is not None else "stopped" if coordinator is None else "running"
             failure = None if self._failure is None else self._failure.to_json()
         return {"runtime": "spark", "state": state, "error": failure, **database_status(self._db, sources=sources)}
@@ -306,7 +306,7 @@ class SparkEngine:
             if cause.source is not None:
                 hold_s = min(2 * self._holds_s.get(cause.source, _HOLD_S / 2), _LONGEST_HOLD_S)
                 self._holds_s[cause.source] = hold_s
-                coordinator.inputs.hold_back(cause.source, _now_us() + round(hold_s * 1e6))
+                coordinator.inputs.hold_back(cause.source, _now_us() + round(hold_s * 1e6), cause.message)
             for flushing in self._flushes:
                 flushing.restart()
             self._query = start_query(session, self._db.layout, coordinator.epoch, self._run_planned)

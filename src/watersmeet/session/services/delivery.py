@@ -11,6 +11,7 @@ import contextlib
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal
@@ -166,6 +167,7 @@ class _Delivering(threading.Thread):
         self._tell = tell
         self._stopping = threading.Event()
         self._changed = threading.Condition()
+        self._looking = threading.Lock()
         self._again = False
         self._reached = -1
         self._delivered_rows = 0
@@ -176,6 +178,9 @@ class _Delivering(threading.Thread):
         self._allowance: Allowance | None = None
         """Of the rate limit `_limited`."""
         self._position: Delivered | None = None
+        self._behind: deque[tuple[int, int, int, int]] = deque()
+        """Of commits that were looked at for `status` and have changes: (number, rows, bytes, time)."""
+        self._looked_upto = 0
         self._pause_s = _FIRST_RETRY_S
         self.state: State = "starting"
         self.problem: str | None = None
@@ -190,6 +195,8 @@ class _Delivering(threading.Thread):
         """Goes on at once, if it waits after a failure."""
         with self._changed:
             self._again = True
+            if self.state in ("stopped", "lost", "fenced"):
+                self.state, self.problem = "starting", None
             self._changed.notify_all()
 
     def wait(self, commit: int, seconds: float) -> bool:
@@ -202,22 +209,26 @@ class _Delivering(threading.Thread):
     def status(self) -> Status:
         """How it is now."""
         log, relation_id = self._database.log, self._delivery.relation
-        commits = rows = size_bytes = 0
-        oldest_us: int | None = None
+        behind: list[tuple[int, int, int, int]] = []
         # What of a topic is set aside is known once it is delivered.
         if self._position is not None and self.state != "lost" and not self._delivery.dead_letters:
             begun = max(self._reached, self._position.since, self._position.commit - (not self._position.last))
-            with contextlib.suppress(Error):  # of commits that were cleaned up meanwhile: it is lost, as it will notice
-                for number in range(begun + 1, log.head() + 1):
+            with self._looking, contextlib.suppress(Error):  # commits were cleaned up: it is lost, as it will notice
+                for number in range(max(begun, self._looked_upto) + 1, log.head() + 1):
                     commit = log.read(number)
                     change = commit.relations.get(relation_id)
                     if change is not None:
-                        commits += 1
-                        rows += change.inserted_rows + change.deleted_rows
-                        size_bytes += change.size_bytes
-                        oldest_us = commit.time_us if oldest_us is None else oldest_us
-        seconds = 0.0 if oldest_us is None else max(0.0, time.time() - oldest_us / 1e6)
-        return Status(self.state, self.problem, self._place, commits, rows, size_bytes, seconds, self._delivered_rows)
+                        changed_rows = change.inserted_rows + change.deleted_rows
+                        self._behind.append((number, changed_rows, change.size_bytes, commit.time_us))
+                    self._looked_upto = number
+                while self._behind and self._behind[0][0] <= begun:
+                    self._behind.popleft()
+                behind = [*self._behind]
+        seconds = max(0.0, time.time() - behind[0][3] / 1e6) if behind else 0.0
+        rows, size_bytes = sum(b[1] for b in behind), sum(b[2] for b in behind)
+        return Status(
+            self.state, self.problem, self._place, len(behind), rows, size_bytes, seconds, self._delivered_rows
+        )
 
     def run(self) -> None:
         while not self._stopping.is_set():

@@ -16,6 +16,7 @@ from watersmeet.catalog import (
     Index,
     MaterializedView,
     Pump,
+    QuerySource,
     Relation,
     Subscription,
     View,
@@ -47,6 +48,8 @@ _FILE_PROBLEMS: Final = {
     "replaced": "the file was replaced under its name, its new content is not read",
     "history_lost": "the file was read once, and is no longer there for a view that was created later",
 }
+#: States of sources, the worst last.
+_STATES: Final = ("running", "paused", "blocked", "waiting", "stalled")
 #: Counters of errors in the status of a source.
 _SOURCE_ERRORS: Final = ("dead", "expression_errors", "replaced_files", "history_lost_files", "unreadable_files")
 
@@ -135,15 +138,23 @@ def _list(session: Session, statement: Show) -> Result:
 
 def _sources(session: Session, sources: Sequence[Relation]) -> Result:
     """The sources, each with its state, why that is not `running`, and how many messages are left to be read; NULL for
-    what is not known, as nothing reads the source.
+    what is not known, as nothing reads the source. Of one that each query reads by itself: the worst state of these,
+    and all that is left.
     """
     said = {s["id"]: s for s in database_status(session)["sources"]}
+    readers: dict[str, list[str]] = {}
+    for relation in session.catalog.relations.values():
+        if isinstance(relation, QuerySource):
+            readers.setdefault(relation.of, []).append(relation.id)
     rows = []
     for source in sources:
-        found = said.get(source.id)
-        state = None if found is None else found.get("state") or "running"
-        found = found or {}
-        rows.append((source.name, state, found.get("reason") or found.get("problem"), found.get("backlog_messages")))
+        found = [said[i] for i in (source.id, *readers.get(source.id, ())) if i in said]
+        worst: dict[str, Any] = max(found, key=lambda s: _STATES.index(s.get("state") or "running"), default={})
+        state = (worst.get("state") or "running") if found else None
+        backlogs = [s["backlog_messages"] for s in found if s.get("backlog_messages") is not None]
+        rows.append(
+            (source.name, state, worst.get("reason") or worst.get("problem"), sum(backlogs) if backlogs else None)
+        )
     return typed_result("SHOW", _SOURCES, rows)
 
 
