@@ -74,7 +74,7 @@ def expected() -> dict[int, list[list[str]]]:
     for second, number, product, amount in ORDERS:
         for since, priced, price in PRICES:
             if product == priced and second - 5 <= since <= second:
-                row = [str(number), f"c{number}", f"{amount * price:g}"]
+                row = [str(number), f"c{number}", f"{amount * price:.2f}"]
                 found.setdefault(second // 10, []).append(row)
     return found
 
@@ -101,7 +101,7 @@ def run(connect: Callable[[], Any], broker: Any, topic: Callable[..., str], fold
     assert found == _flat(expected()), (found, _flat(expected()))
     spans = expected()
     files = {f.name: [json.loads(line) for line in f.read_text().splitlines()] for f in archive.glob("*.json")}
-    rows = [[str(r["id"]), r["customer"], f"{r['total']:g}"] for name in sorted(files) for r in files[name]]
+    rows = [[str(r["id"]), r["customer"], f"{r['total']:.2f}"] for name in sorted(files) for r in files[name]]
     assert sorted(rows) == sorted(_flat(spans))
     for name, lines in files.items():  # of one span each, of which one may have two files, as the database was closed
         assert {r["id"] // 10 for r in lines} == {int(name[9:11]) // 10}

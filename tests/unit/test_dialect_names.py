@@ -22,7 +22,17 @@ SYSTEMS = {
     "formats/encoders.py": {"RisingWave."},  # how Debezium's messages call their schemas
     "sources/foreignstreams.py": {  # columns
         f"SQLSTREAM_PROV_{n}"
-        for n in ("FILE_SOURCE_FILE", "KAFKA_KEY", "KAFKA_OFFSET", "KAFKA_PARTITION", "KAFKA_TIMESTAMP", "KAFKA_TOPIC")
+        for n in (
+            "",
+            "FILE_SOURCE_FILE",
+            "FILE_LINE_NUMBER",
+            "FILE_MODIFIED_TIME",
+            "KAFKA_KEY",
+            "KAFKA_OFFSET",
+            "KAFKA_PARTITION",
+            "KAFKA_TIMESTAMP",
+            "KAFKA_TOPIC",
+        )
     },
     "sources/external.py": {"timeplus"},  # a kind of system outside, beside mysql and kafka
 }

@@ -14,7 +14,7 @@ from watersmeet.circuit.epochs import Fill, Live, Mode
 from watersmeet.circuit.operators import Arrange, Exchange, Operator, Scan, Sink, Union, Versions
 from watersmeet.errors import error
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.evaluation.expressions import Evaluator
+from watersmeet.kernel.evaluation.expressions import EVALUATOR
 from watersmeet.kernel.metrics import Counters, OperatorMetrics
 from watersmeet.kernel.operators import PIECEWISE, STATEFUL, STEPS, TAKE_SLICES, UNPROMPTED, OperatorOutput
 from watersmeet.kernel.operators.arrange import replay
@@ -26,9 +26,6 @@ from watersmeet.kernel.runs.sliced import Sliced, Slicing, slices_of
 from watersmeet.kernel.runs.spool import Spool, consolidated, spooled, whole
 from watersmeet.kernel.runs.state import ScopedState, StageState, State
 from watersmeet.types import arrow_schema
-
-#: The one of this process.
-EVALUATOR: Final = Evaluator()
 
 #: What comes for a bucket is taken at once up to so many slices: two million rows, the largest epoch.
 _MANY_SLICES: Final = 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from watersmeet.catalog import GeneratedColumn
-from watersmeet.kernel.executor import EVALUATOR
+from watersmeet.kernel.evaluation.expressions import EVALUATOR
 from watersmeet.kernel.metrics import Counters
 from watersmeet.types import Field
 

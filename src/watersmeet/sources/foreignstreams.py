@@ -48,6 +48,8 @@ LACKING_SERVERS: Final = (
 KINDS: Final = ("KAFKA10", "FILE")
 LACKING_KINDS: Final = tuple(name.removesuffix("_SERVER") for name in LACKING_SERVERS)
 
+#: How the names of columns begin that show where a row comes from.
+PROVENANCE_PREFIX: Final = "SQLSTREAM_PROV_"
 #: Columns that show where a message comes from: the part of it.
 PROVENANCE: Final = {
     "SQLSTREAM_PROV_KAFKA_PARTITION": "partition",

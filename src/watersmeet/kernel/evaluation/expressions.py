@@ -166,6 +166,10 @@ class Evaluator:
         return plan
 
 
+#: The one of this process.
+EVALUATOR: Final = Evaluator()
+
+
 def _compute(
     connection: duckdb.DuckDBPyConnection,
     plan: _Plan,

@@ -25,6 +25,7 @@ from watersmeet.sources.foreignstreams import (
     LACKING_KINDS,
     LACKING_SERVERS,
     PROVENANCE,
+    PROVENANCE_PREFIX,
     SERVERS,
     Foreign,
     foreign_options,
@@ -79,7 +80,7 @@ def _check_file_part(statement: CreateForeignStream, column: Field, part: str | 
     if part is not None and column.type.name not in FILE_PART_TYPES[part]:
         types = " or ".join(FILE_PART_TYPES[part])
         raise error_at(statement, statement.name_span, "DATATYPE_MISMATCH", f"column {column.name} can only be {types}")
-    if part is None and column.name.startswith("SQLSTREAM_PROV_"):
+    if part is None and column.name.startswith(PROVENANCE_PREFIX):
         raise error_at(
             statement,
             statement.name_span,
