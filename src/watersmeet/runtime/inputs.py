@@ -14,6 +14,7 @@ from watersmeet.runtime.sourcestatus import SourceStatus
 from watersmeet.slices import ChangeSlice, Slice
 from watersmeet.sources.base import Source
 from watersmeet.sources.connectors import open_source
+from watersmeet.sources.news import News
 from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import Frontier
 
@@ -51,6 +52,13 @@ class Inputs:
         self._status = SourceStatus(db)
         self._saved = Saved(db)
         self.saved_at = self._saved.read_commit()
+        self._news: News | None = None
+
+    def listen(self, news: News) -> None:
+        """From now on it is told when sources have something, by those that learn that by themselves."""
+        self._news = news
+        for source in self.sources.values():
+            source.listen(news)
 
     def set_scanned(self, relations: Iterable[Relation], first: frozenset[str] = frozenset()) -> None:
         """From now on these relations are read. Everything taken must have been committed.
@@ -176,6 +184,8 @@ class Inputs:
 
     def _open(self, relation: Relation) -> Source:
         source = open_source(relation)
+        if self._news is not None:
+            source.listen(self._news)
         if relation.id not in self.frontier.sources:
             return source
         saved = self._saved.newest(relation.id)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.slices import SourceSlice
+from watersmeet.sources.news import News
 from watersmeet.sources.specs import SourceSpec
 
 
@@ -79,6 +80,9 @@ class Source(Protocol):
         outside world now, whatever the cadence (FLUSH). Raises DATABASE_DAMAGED if `position` is not where
         the accepted slices end.
         """
+
+    def listen(self, news: News) -> None:
+        """From now on `news` is told when there is something to read, if the source learns that by itself."""
 
     def accept(self, slices: Iterable[SourceSlice]) -> None:
         """Takes note that `slices` are committed. Idempotent; raises DATABASE_DAMAGED on a gap in the ordinals."""

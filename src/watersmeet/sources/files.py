@@ -20,6 +20,7 @@ from watersmeet.sources.filestate import FileState, Key
 from watersmeet.sources.identity import is_same_file, key_of, other_names, renamed_files
 from watersmeet.sources.listing import FileStat, Listing
 from watersmeet.sources.names import shown_name
+from watersmeet.sources.news import News
 from watersmeet.sources.parquetfooter import read_footer
 from watersmeet.sources.seen import RunOf, SeenFiles
 from watersmeet.sources.specs import FileSpec
@@ -103,6 +104,9 @@ class FileSource:
         waiting = [again for _, waits, again in self._blocked.values() if waits]
         times = [again for again in waiting if again is not None]
         return Poll(tuple(pieces), self._position(len(pieces)), more, len(waiting), min(times, default=None))
+
+    def listen(self, news: News) -> None:
+        """Folders say nothing: they are asked."""
 
     def accept(self, slices: Iterable[SourceSlice]) -> None:
         pieces = list(slices)

@@ -13,6 +13,7 @@ from watersmeet import files
 from watersmeet.errors import error
 from watersmeet.slices import EventSlice, Segments, SourceSlice
 from watersmeet.sources.base import History, Poll
+from watersmeet.sources.news import News
 from watersmeet.types import Schema
 
 LEAST_SPLIT_ROWS: Final = 10_000
@@ -82,6 +83,9 @@ class PacedSource:
         return Poll(
             tuple(pieces), where, more=more, finished=finished, next_us=None if finished else self._made_us(until)
         )
+
+    def listen(self, news: News) -> None:
+        """Clocks say nothing: they are asked."""
 
     def accept(self, slices: Iterable[SourceSlice]) -> None:
         for piece in slices:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from watersmeet.slices import SourceSlice
 from watersmeet.sources.base import History, Poll, Source
+from watersmeet.sources.news import News
 from watersmeet.sources.options import RATE_LIMIT, refuse
 from watersmeet.sources.specs import SourceSpec
 from watersmeet.units import SECOND_US
@@ -90,6 +91,9 @@ class LimitedSource:
             next_us=now_us + self._allowance.wait_us,
             finished=found.finished,
         )
+
+    def listen(self, news: News) -> None:
+        self._source.listen(news)
 
     def accept(self, slices: Iterable[SourceSlice]) -> None:
         self._source.accept(slices)

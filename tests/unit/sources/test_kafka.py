@@ -3,6 +3,7 @@
 import builtins
 import json
 import random
+import threading
 import time
 from types import SimpleNamespace
 
@@ -17,6 +18,7 @@ from watersmeet.sources.connectors import check_connector, open_source
 from watersmeet.sources.dead_letters import DeadLetterWriter
 from watersmeet.sources.kafka.options import kafka_options
 from watersmeet.sources.kafka.ranges import TopicReader
+from watersmeet.sources.news import News
 from watersmeet.sources.reading import expect, read_slice
 from watersmeet.types import BIGINT, VARCHAR, Field
 
@@ -327,6 +329,22 @@ def test_what_is_taken_bit_by_bit_is_given_together(broker, topic):
         assert batch.times_ms is None
         assert batch.headers is None
     reader.close()
+
+
+def test_a_topic_that_grows_is_news(broker, topic):
+    name = topic()
+    source = open_source(relation(broker, name))
+    woken = threading.Event()
+    news = News(woken)
+    source.listen(news)
+    reading = source.poll(None, MANY, MANY, 0, fresh=True)
+    assert not reading.slices
+    news.take()
+    woken.clear()
+    produce(broker, name, [1])
+    assert woken.wait(30)
+    assert news.is_there
+    assert [p.end for p in source.poll(None, MANY, MANY, 0).slices] == [1]
 
 
 def refusal(broker, name, **options):

@@ -29,20 +29,20 @@ _logger = logging.getLogger(__name__)
 
 
 def start_query(
-    session: SparkSession, layout: Layout, first: int, run: Callable[[DataFrame, int], None]
+    session: SparkSession, layout: Layout, first: int, bell: str, run: Callable[[DataFrame, int], None]
 ) -> StreamingQuery:
     """Starts the query, which calls `run` when there are intents above `first`.
 
-    Tries again if a process of Python came too late.
+    bell: the path of the bell that rings then. Tries again if a process of Python came too late.
     """
     for attempt in range(1, ATTEMPTS):
         try:
-            return _started(session, layout, first, run)
+            return _started(session, layout, first, bell, run)
         except Exception as cause:
             if not _came_late(cause):
                 raise
             _logger.warning("a Python process of Spark started too late, attempt %d of %d", attempt, ATTEMPTS)
-    return _started(session, layout, first, run)
+    return _started(session, layout, first, bell, run)
 
 
 def _came_late(cause: object) -> bool:
@@ -51,9 +51,10 @@ def _came_late(cause: object) -> bool:
 
 
 def _started(
-    session: SparkSession, layout: Layout, first: int, run: Callable[[DataFrame, int], None]
+    session: SparkSession, layout: Layout, first: int, bell: str, run: Callable[[DataFrame, int], None]
 ) -> StreamingQuery:
     stream = session.readStream.format(NAME).option("directory", str(layout.intents)).option("first", str(first))
+    stream = stream.option("bell", bell)
     writer = stream.load().writeStream.foreachBatch(run).options(**_OPTIONS)
     checkpoint = layout.checkpoint / uuid.uuid4().hex
     return writer.option("checkpointLocation", checkpoint.as_uri()).queryName(f"watersmeet {layout.root}").start()

@@ -13,17 +13,20 @@ from typing import Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from watersmeet.runtime.spark.bell import Listener
+
 NAME: Final = "watersmeet"
 #: How long `latestOffset` waits for news: asking costs Spark far more than waiting here. Bounds the time to stop.
 _WAIT_S: Final = 0.25
-_LOOK_S: Final = 0.002
 
 
 class EpochReader(DataSourceStreamReader):  # type: ignore[misc]
     """Finds planned epochs by the names of their files: one look per poll, whatever the history."""
 
-    def __init__(self, directory: str, first: int) -> None:
+    def __init__(self, directory: str, first: int, bell: str) -> None:
         self._directory = directory
+        self._bell = bell
+        self._listener: Listener | None = None
         self._first = first
         self._last = first
 
@@ -31,6 +34,8 @@ class EpochReader(DataSourceStreamReader):  # type: ignore[misc]
         return {"epoch": self._first}
 
     def latestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        if self._listener is None:  # the process that plans, not those that were given this reader
+            self._listener = Listener(self._bell)
         deadline = time.monotonic() + _WAIT_S
         before = self._last
         while True:
@@ -38,7 +43,7 @@ class EpochReader(DataSourceStreamReader):  # type: ignore[misc]
                 self._last += 1
             if self._last > before or time.monotonic() >= deadline:
                 return {"epoch": self._last}
-            time.sleep(_LOOK_S)
+            self._listener.wait(deadline - time.monotonic())
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:  # noqa: ARG002 - Spark's signature
         return [InputPartition(end["epoch"])]
@@ -55,7 +60,9 @@ class EpochReader(DataSourceStreamReader):  # type: ignore[misc]
 
 
 class EpochSource(DataSource):  # type: ignore[misc]
-    """Options: `directory` (intents of the database), `first` (the last epoch that is committed already)."""
+    """Options: `directory` (intents of the database), `first` (the last epoch that is committed already), `bell` (the
+    path of the bell that rings when an epoch is planned).
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -68,4 +75,4 @@ class EpochSource(DataSource):  # type: ignore[misc]
         # This runs in the source's own process. Ctrl-C in a terminal reaches it, too, but is meant for the driver
         # alone.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        return EpochReader(self.options["directory"], int(self.options["first"]))
+        return EpochReader(self.options["directory"], int(self.options["first"]), self.options["bell"])

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from watersmeet.errors import Error
 from watersmeet.kafkaclient import LOGGER, Brokers, library
+from watersmeet.sources.news import News
 
 #: How often the brokers are asked for the ends of partitions: while something comes, and while nothing does.
 _BUSY_S: Final = 0.02
@@ -59,6 +60,7 @@ class Cluster:
         self._whole_at_s = 0.0
         self._news_at_s = time.monotonic()
         self._thread: threading.Thread | None = None
+        self._listening: weakref.WeakSet[News] = weakref.WeakSet()
 
     def watch(self, topic: str) -> None:
         """From now on the topic is asked for, until `leave` was called as often."""
@@ -72,6 +74,11 @@ class Cluster:
                 )
                 self._thread.start()
             self._changed.notify_all()
+
+    def tell(self, news: News) -> None:
+        """From now on it is told when a topic has grown. It is forgotten when nobody else has it."""
+        with self._changed:
+            self._listening.add(news)
 
     def leave(self, topic: str) -> None:
         """The opposite of `watch`."""
@@ -148,6 +155,9 @@ class Cluster:
                 if topic in self._topics:
                     self._topics[topic] = replace(state, looks=self._topics[topic].looks + 1)
             self._changed.notify_all()
+            listening = list(self._listening) if grown else []
+        for news in listening:
+            news.tell()
 
     def _describe(self, topics: Mapping[str, TopicState]) -> dict[str, TopicState]:
         """Ids and partitions; a new partition has no end yet."""

@@ -16,6 +16,7 @@ from watersmeet.slices import JumpSlice, MessageSlice, SourceSlice
 from watersmeet.sources.base import History, Poll
 from watersmeet.sources.kafka.cluster import Cluster, TopicState, cluster_of
 from watersmeet.sources.kafka.options import START, TOPIC_ID, KafkaOptions, begins_at, kafka_options
+from watersmeet.sources.news import News
 from watersmeet.sources.specs import KafkaSpec
 
 #: The most messages of a slice: large reads are divided among tasks.
@@ -60,6 +61,7 @@ class KafkaSource:
         self._seen = TopicState()
         self._blocked_since_us: dict[int, int] = {}
         self._now_us = 0
+        self._news: News | None = None
 
     def spec(self) -> KafkaSpec:
         return self._spec
@@ -94,6 +96,11 @@ class KafkaSource:
             pieces += self._pieces(seen.id, partition, begin, upto)
         pieces = [piece.at(ordinal) for ordinal, piece in enumerate(pieces, self._slices)]
         return Poll(tuple(pieces), self._position(len(pieces)), more)
+
+    def listen(self, news: News) -> None:
+        self._news = news
+        if self._cluster is not None:
+            self._cluster.tell(news)
 
     def accept(self, slices: Iterable[SourceSlice]) -> None:
         for piece in slices:
@@ -194,6 +201,8 @@ class KafkaSource:
         if self._cluster is None:
             self._cluster = cluster_of(self.options.properties)
             self._cluster.watch(self.options.topic)
+            if self._news is not None:
+                self._cluster.tell(self._news)
             weakref.finalize(self, self._cluster.leave, self.options.topic).atexit = False
         self._seen = self._cluster.state(self.options.topic, fresh=fresh)
         return self._seen
