@@ -9,6 +9,7 @@ the id, so a name that is dropped and created again starts empty.
 
 from watersmeet.catalog.connections import Connection
 from watersmeet.catalog.contents import Catalog
+from watersmeet.catalog.formatschemas import FormatSchema
 from watersmeet.catalog.functions import SqlFunction
 from watersmeet.catalog.kinds import FAMILIES, KINDS, SHOWN, SHOWN_CREATED
 from watersmeet.catalog.parts import (
@@ -98,6 +99,7 @@ __all__ = [
     "External",
     "ExternalTable",
     "ExternalView",
+    "FormatSchema",
     "GeneratedColumn",
     "Index",
     "Input",

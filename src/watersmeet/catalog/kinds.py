@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from watersmeet.catalog.connections import Connection
+from watersmeet.catalog.formatschemas import FormatSchema
 from watersmeet.catalog.relations import Relation
 from watersmeet.catalog.servers import Server
 from watersmeet.catalog.sinks import Sink, SinkQuery
@@ -56,6 +57,7 @@ KINDS: Final[tuple[type[Relation], ...]] = (
     SinkQuery,
     Server,
     Connection,
+    FormatSchema,
 )
 kinds(Relation, {c.entry: c for c in KINDS}, by="entry")
 

@@ -21,6 +21,7 @@ DropWord = Literal[
     "sink",
     "server",
     "connection",
+    "format schema",
 ]
 
 

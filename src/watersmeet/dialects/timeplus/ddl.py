@@ -10,6 +10,7 @@ from sqlglot.dialects.dialect import Dialect
 
 from watersmeet.catalog import ARRIVAL, TIME_COLUMN, DropWord, StreamMode
 from watersmeet.dialects import alter, ddl
+from watersmeet.dialects.formatschemas import read_format_schema
 from watersmeet.dialects.options import not_supported, read_value
 from watersmeet.dialects.queries import read_expression
 from watersmeet.dialects.statements import (
@@ -22,7 +23,11 @@ from watersmeet.dialects.statements import (
     StreamIndex,
 )
 from watersmeet.dialects.timeplus.columns import key_names, read_column, refuse_default
-from watersmeet.dialects.timeplus.external import read_dictionary, read_external_stream, read_external_table
+from watersmeet.dialects.timeplus.external import (
+    read_dictionary,
+    read_external_stream,
+    read_external_table,
+)
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.dialects.typedefaults import type_default
 from watersmeet.errors import Span, error
@@ -45,7 +50,6 @@ _LACKING: Final = (
     ("INPUT",),
     ("TASK",),
     ("ALERT",),
-    ("FORMAT", "SCHEMA"),
     ("DISK",),
     ("TEMPORARY",),
 )
@@ -75,10 +79,13 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
         (("EXTERNAL", "TABLE"), read_external_table),
         (("EXTERNAL", "STREAM"), read_external_stream),
         (("DICTIONARY",), read_dictionary),
+        (("FORMAT", "SCHEMA"), read_format_schema),
     ):
         if cursor.take(*words):
             return read(cursor, base)
-    there = "STREAM, MUTABLE STREAM, EXTERNAL STREAM, EXTERNAL TABLE, DICTIONARY, VIEW and MATERIALIZED VIEW"
+    there = (
+        "STREAM, MUTABLE STREAM, EXTERNAL STREAM, EXTERNAL TABLE, DICTIONARY, FORMAT SCHEMA, VIEW and MATERIALIZED VIEW"
+    )
     refused = ddl.refused_create(cursor, base, _LACKING, there)
     if refused is not None:
         return refused
@@ -118,7 +125,7 @@ def _read_added(cursor: Cursor) -> tuple[Field, dict[str, Any]]:
 
 
 def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """DROP STREAM (external ones and tables, too), DICTIONARY, VIEW (of both kinds), DATABASE.
+    """DROP STREAM (external ones and tables, too), DICTIONARY, FORMAT SCHEMA, VIEW (of both kinds), DATABASE.
 
     The cursor stands behind DROP.
     """
@@ -129,7 +136,8 @@ def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
         cursor.index += 2
         kind: DropWord | None = "stream"
     else:
-        kind = next((k for word, k in words.items() if cursor.take(word)), None)
+        kind = "format schema" if cursor.take("FORMAT", "SCHEMA") else None
+        kind = kind or next((k for word, k in words.items() if cursor.take(word)), None)
     if kind is None:
         return ddl.read_drop(cursor, base)
     if_exists = cursor.take("IF", "EXISTS")

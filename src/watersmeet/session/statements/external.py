@@ -36,6 +36,7 @@ from watersmeet.session.access.definitions import add, check_columns, may_create
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.services.refreshing import refresh
+from watersmeet.session.statements.formatschemas import with_format_schema
 from watersmeet.sources.connectors import check_connector
 from watersmeet.sources.external import KINDS, check_kind, declared, file_connector
 from watersmeet.sources.fileoptions import absolute_path
@@ -153,7 +154,12 @@ def _of_topic(session: Session, statement: CreateExternalStream, settings: dict[
     if "config_file" in settings:
         session.require_files({"path": settings["config_file"]})
     declared = tuple(c for c in statement.columns if c.name not in statement.arrivals)
+    has_registry = "kafka_schema_registry_url" in settings
+    schema = None if has_registry else settings.pop("format_schema", None)
     connector, form = kafka_connector(settings, declared)
+    depends_on: tuple[str, ...] = ()
+    if schema is not None:
+        form, depends_on = with_format_schema(session, form, schema)
     columns, parts, unlisted = stream_columns(declared)
     open_decoder(columns, (), form, parts)
     made = new_relation(
@@ -163,6 +169,7 @@ def _of_topic(session: Session, statement: CreateExternalStream, settings: dict[
         columns,
         append_only=True,
         connector=connector,
+        depends_on=depends_on,
         format=form,
         message_parts=parts,
         defaults={c.name: d for c in columns if not c.nullable and (d := type_default(c.type)) is not None},

@@ -9,6 +9,7 @@ from typing import Any, Final
 from watersmeet.dialects import statements as st
 from watersmeet.dialects.alter import LimitSink
 from watersmeet.dialects.copying import CopyFrom, CopyTo
+from watersmeet.dialects.formatschemas import CreateFormatSchema
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.filling import Bound
 from watersmeet.session.access.result import Result
@@ -24,6 +25,7 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
     st.CreateConnection: "connections.create_connection",
     st.CreateDictionary: "external.create_dictionary",
     st.CreateExternalStream: "external.create_external_stream",
+    CreateFormatSchema: "formatschemas.create_format_schema",
     st.CreateExternalTable: "external.create_external_table",
     st.CreateForeignStream: "foreign.create_foreign_stream",
     st.CreateFunction: "sqlfunctions.create_function",
