@@ -22,7 +22,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from scripts.servers import certificates
 from scripts.servers.archives import Artifact, Bundle, fetch, java
-from scripts.servers.process import Process, ServerFailedError, free_ports
+from scripts.servers.process import Process, free_ports
+from scripts.servers.server import Server, try_ports
 
 KAFKA = Bundle(
     "kafka-4.1.1",
@@ -97,13 +98,15 @@ class Ports:
     controller: int
 
 
-class Broker:
-    """A broker whose data, log and settings are in a folder. It runs between `start` and `stop` or `kill`."""
+class Broker(Server):
+    """A broker whose data, log and settings are in a folder. It runs between `start` and `stop` or `kill`, after which
+    what it acknowledged is there.
+    """
 
     def __init__(self, folder: Path, ports: Ports, process: Process | None = None) -> None:
+        super().__init__(process)
         self.folder = folder
         self.ports = ports
-        self._process = process
 
     @classmethod
     def started(
@@ -131,17 +134,12 @@ class Broker:
                 threads.submit(broker._format, jars),
             ):
                 step.result()
-        for attempt in range(3):
-            try:
-                broker.start(owner=owner, remove_folder=remove_folder)
-            except ServerFailedError as error:
-                # Somebody else took one of the ports meanwhile.
-                if attempt == 2 or "Address already in use" not in str(error):
-                    raise
-                broker.ports = Ports(*free_ports(4))
-                broker._write_settings(key_password)
-            else:
-                break
+
+        def choose() -> None:
+            broker.ports = Ports(*free_ports(4))
+            broker._write_settings(key_password)
+
+        try_ports(lambda: broker.start(owner=owner, remove_folder=remove_folder), choose)
         return broker
 
     @property
@@ -211,10 +209,6 @@ class Broker:
         defaults = {"group.id": "tests", "enable.auto.commit": False, "auto.offset.reset": "earliest", "log_level": 0}
         return Consumer({"bootstrap.servers": self.bootstrap, **defaults, **settings})
 
-    @property
-    def pid(self) -> int:
-        return self._running().pid
-
     def start(self, *, owner: IO[bytes] | None = None, remove_folder: bool = False) -> None:
         """Starts it over the data that it has, at the same ports, and waits until it answers."""
         jars = fetch(KAFKA)
@@ -234,27 +228,6 @@ class Broker:
         except KafkaException:
             return False
 
-    def kill(self) -> None:
-        """Ends it as a crash does (kill -9). What it acknowledged is there after the next `start`."""
-        self._running().kill()
-        self._process = None
-
-    def stop(self) -> None:
-        """Ends it in order."""
-        self._running().stop()
-        self._process = None
-
-    def pause(self) -> None:
-        """Lets it hang: connections stay open, and nothing answers until `resume`."""
-        self._running().pause()
-
-    def resume(self) -> None:
-        self._running().resume()
-
-    @property
-    def is_running(self) -> bool:
-        return self._process is not None and self._process.is_running
-
     def to_json(self) -> str:
         """What another process needs to use this broker, for `from_json`."""
         return json.dumps({"folder": str(self.folder), "ports": asdict(self.ports)})
@@ -264,11 +237,6 @@ class Broker:
         """A broker of another process: it can be used, but neither stopped nor started."""
         stored = json.loads(text)
         return cls(Path(stored["folder"]), Ports(**stored["ports"]))
-
-    def _running(self) -> Process:
-        if self._process is None:
-            raise RuntimeError("this broker does not run, or belongs to another process")
-        return self._process
 
     def _write_settings(self, key_password: str) -> None:
         (self.folder / "server.properties").write_text(

@@ -19,7 +19,8 @@ from typing import IO
 
 import psycopg
 from scripts.servers.archives import ServerUnavailableError
-from scripts.servers.process import Process, ServerFailedError, free_ports
+from scripts.servers.process import Process, free_ports
+from scripts.servers.server import Server, try_ports
 
 USER, PASSWORD = "postgres", "postgres-secret"
 #: PostgreSQL never runs as root: then it is this user's.
@@ -39,13 +40,13 @@ shared_buffers = 64MB
 """
 
 
-class Postgres:
+class Postgres(Server):
     """A server whose data and log are in a folder. It runs between `start` and `stop` or `kill`."""
 
     def __init__(self, folder: Path, port: int, process: Process | None = None) -> None:
+        super().__init__(process)
         self.folder = folder
         self.port = port
-        self._process = process
 
     @classmethod
     def started(
@@ -64,16 +65,11 @@ class Postgres:
         say("starting PostgreSQL")
         server = cls(_home(folder), free_ports(1)[0])
         server._initialise()
-        for attempt in range(3):
-            try:
-                server.start(owner=owner, remove_folder=remove_folder)
-            except ServerFailedError as error:
-                # Somebody else took the port meanwhile.
-                if attempt == 2 or "Address already in use" not in str(error):
-                    raise
-                (server.port,) = free_ports(1)
-            else:
-                break
+
+        def choose() -> None:
+            (server.port,) = free_ports(1)
+
+        try_ports(lambda: server.start(owner=owner, remove_folder=remove_folder), choose)
         return server
 
     def url(self, database: str = "postgres", user: str = USER, password: str = PASSWORD) -> str:
@@ -83,10 +79,6 @@ class Postgres:
     def connect(self, database: str = "postgres") -> psycopg.Connection:
         """A connection of the superuser, which commits each statement."""
         return psycopg.connect(self.url(database), autocommit=True)
-
-    @property
-    def pid(self) -> int:
-        return self._running().pid
 
     def start(self, *, owner: IO[bytes] | None = None, remove_folder: bool = False) -> None:
         """Starts it over the data that it has, at the same port, and waits until it answers."""
@@ -107,26 +99,9 @@ class Postgres:
             return False
         return True
 
-    def kill(self) -> None:
-        """Ends it as a crash does (kill -9). What it acknowledged is there after the next `start`."""
-        self._running().kill()
-        self._process = None
-
-    def stop(self) -> None:
+    def stop(self, by: signal.Signals = signal.SIGINT) -> None:
         """Ends it in order; connections that are open end with it."""
-        self._running().stop(signal.SIGINT)
-        self._process = None
-
-    def pause(self) -> None:
-        """Lets it hang: connections stay open, and no new one is taken until `resume`."""
-        self._running().pause()
-
-    def resume(self) -> None:
-        self._running().resume()
-
-    @property
-    def is_running(self) -> bool:
-        return self._process is not None and self._process.is_running
+        super().stop(by)
 
     def remove(self) -> None:
         """Ends it and removes its data."""
@@ -143,11 +118,6 @@ class Postgres:
         """A server of another process: it can be used, but neither stopped nor started."""
         stored = json.loads(text)
         return cls(Path(stored["folder"]), stored["port"])
-
-    def _running(self) -> Process:
-        if self._process is None:
-            raise RuntimeError("this server does not run, or belongs to another process")
-        return self._process
 
     def _program(self, name: str) -> Path:
         return self.folder / _PROGRAMS / "bin" / name

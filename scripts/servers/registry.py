@@ -13,7 +13,8 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from scripts.servers.archives import Artifact, Bundle, fetch, java
-from scripts.servers.process import Process, ServerFailedError, free_ports
+from scripts.servers.process import Process, free_ports
+from scripts.servers.server import Server, try_ports
 
 APICURIO = Bundle(
     "apicurio-registry-2.6.13",
@@ -29,12 +30,12 @@ APICURIO = Bundle(
 )
 
 
-class Registry:
-    """A registry that answers. It runs until `stop`, or until its owner is gone."""
+class Registry(Server):
+    """A registry that answers. It runs until `stop`, or until its owner is gone; its schemas are gone with it."""
 
     def __init__(self, port: int, process: Process | None = None) -> None:
+        super().__init__(process)
         self.port = port
-        self._process = process
 
     @classmethod
     def started(
@@ -56,27 +57,19 @@ class Registry:
         with tarfile.open(archive) as files:
             files.extractall(folder, filter="data")
         (runner,) = folder.glob("*-runner.jar")
-        for attempt in range(3):
-            (port,) = free_ports(1)
-            command = [
-                java(),
-                "-Xmx256m",
-                "-XX:+UseSerialGC",
-                "-XX:TieredStopAtLevel=1",
-                "-Dquarkus.http.host=127.0.0.1",
-            ]
-            command += [f"-Dquarkus.http.port={port}", "-jar", str(runner)]
-            process = Process(command, folder / "registry.log", owner, folder if remove_folder else None)
-            registry = cls(port, process)
-            try:
-                process.wait_until(registry.answers, "the schema registry")
-            except ServerFailedError as error:
-                # Somebody else took the port meanwhile.
-                if attempt == 2 or "already in use" not in str(error):
-                    raise
-            else:
-                return registry
-        raise AssertionError("the last try returns or raises")
+        registry = cls(*free_ports(1))
+
+        def choose() -> None:
+            (registry.port,) = free_ports(1)
+
+        def start() -> None:
+            command = [java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+            command += ["-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={registry.port}", "-jar", str(runner)]
+            registry._process = Process(command, folder / "registry.log", owner, folder if remove_folder else None)
+            registry._process.wait_until(registry.answers, "the schema registry")
+
+        try_ports(start, choose)
+        return registry
 
     @property
     def url(self) -> str:
@@ -90,19 +83,6 @@ class Registry:
         except (URLError, OSError):
             return False
 
-    def stop(self) -> None:
-        """Ends it. Its schemas are gone with it."""
-        self._running().stop()
-        self._process = None
-
-    def pause(self) -> None:
-        """Lets it hang: connections stay open, and nothing answers until `resume`."""
-        self._running().pause()
-
-    def resume(self) -> None:
-        """Lets it go on after `pause`."""
-        self._running().resume()
-
     def to_json(self) -> str:
         """What another process needs to use it, for `from_json`."""
         return str(self.port)
@@ -111,8 +91,3 @@ class Registry:
     def from_json(cls, text: str) -> Registry:
         """A registry of another process: it can be used, but not stopped."""
         return cls(int(text))
-
-    def _running(self) -> Process:
-        if self._process is None:
-            raise RuntimeError("this registry does not run, or belongs to another process")
-        return self._process
