@@ -45,4 +45,4 @@ def read_records(file: BinaryIO, fields: Sequence[Field]) -> Read:
         records = pa.array(
             [schema.shaped(fastavro.schemaless_reader(data, parsed)) for _ in range(count)], schema.arrow
         )
-    return Read(columns_in(schema, records, fields, "the schema of the file"), np.arange(count, dtype=np.int64))
+    return Read(columns_in(schema, records, fields, "the schema of the file", {}), np.arange(count, dtype=np.int64))

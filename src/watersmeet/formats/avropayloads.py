@@ -9,8 +9,9 @@ one.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
-from typing import Final
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -24,11 +25,13 @@ from watersmeet.formats.convert import convert
 from watersmeet.formats.libraries import library
 from watersmeet.formats.logicaltypes import with_meaning
 from watersmeet.formats.payloads import Read, joined, moved, nothing, of_rows, without_head
-from watersmeet.formats.registry import Registry, UnknownSchemaError
+from watersmeet.formats.registry import RegisteredSchema, Registry, UnknownSchemaError
 from watersmeet.formats.retyping import can_read, retyped
 from watersmeet.formats.scalars import Converted, Mask, evaluate
 from watersmeet.types import Field, SqlType
 
+#: The option of a format that keeps the text of the schema from which the columns were taken.
+TAKEN_SCHEMA: Final = "taken.schema"
 _SYNC: Final = bytes(range(16))
 _FRAME: Final = 5
 """Bytes before a body: zero, and the id of its schema as a big-endian int."""
@@ -37,11 +40,18 @@ _FRAME: Final = 5
 class AvroReader:
     """Records whose fields are the columns; whole: the one column is the value of any type.
 
-    registry: has the schemas of bodies by the ids before them. schema: of bodies without an id.
+    registry: has the schemas of bodies by the ids before them. schema: of bodies without an id. ours: the text of the
+    schema from which the columns were taken, if they were: its defaults stand for fields that a body's schema lacks.
     """
 
     def __init__(
-        self, fields: Sequence[Field], *, registry: Registry | None, schema: Node | None, whole: bool = False
+        self,
+        fields: Sequence[Field],
+        *,
+        registry: Registry | None,
+        schema: Node | None,
+        whole: bool = False,
+        ours: str | None = None,
     ) -> None:
         assert (registry is None) != (schema is None), "either ids or one schema"
         library("fastavro")
@@ -49,6 +59,7 @@ class AvroReader:
         self._registry = registry
         self._schema = schema
         self._whole = whole
+        self._defaults = {} if ours is None else field_defaults(ours, fields)
         self._by_id: dict[int, Node | str] = {}
 
     def read(self, payloads: pa.BinaryArray) -> Read:
@@ -57,7 +68,7 @@ class AvroReader:
             if isinstance(schema, str):
                 found = nothing(self._fields, dict.fromkeys(range(len(places)), schema))
             else:
-                found = columns_of(schema, bodies, self._fields, called, whole=self._whole)
+                found = columns_of(schema, bodies, self._fields, called, self._defaults, whole=self._whole)
             reads.append(moved(found, places))
         return joined(reads, self._fields) if reads else nothing(self._fields)
 
@@ -105,19 +116,78 @@ def split_frames(payloads: pa.BinaryArray) -> tuple[pa.BinaryArray, Numbers]:
     return without_head(payloads, _FRAME), ids
 
 
+def field_defaults(text: str, fields: Sequence[Field]) -> dict[str, pa.Scalar]:
+    """By column, the default of its field in a schema, unless that is null. CONNECTOR_OPTION for one that is no value
+    of its column.
+    """
+    found = {}
+    for part in json.loads(text).get("fields", ()):
+        column = next((c for c in fields if c.name.lower() == part["name"].lower()), None)
+        if column is None or part.get("default") is None:
+            continue
+        try:
+            (value,) = _default(part, column)
+        except Exception as cause:
+            raise error(
+                "CONNECTOR_OPTION",
+                f'the default of field "{part["name"]}" can\'t be a value of column "{column.name}"',
+                detail=str(cause)[:200] or type(cause).__name__,
+                hint="Declare the columns.",
+            ) from cause
+        found[column.name] = value
+    return found
+
+
+def _default(part: Mapping[str, Any], column: Field) -> pa.Array:
+    """The default of a field: written by its type as a body of its own, and read as all bodies are."""
+    fastavro = library("fastavro")
+    alone = {"type": "record", "name": "defaults", "fields": [part]}
+    kind = part["type"][0] if isinstance(part["type"], list) else part["type"]
+    kind = kind.get("type") if isinstance(kind, dict) else kind
+    value = part["default"].encode("latin-1") if kind in ("bytes", "fixed") else part["default"]
+    file = io.BytesIO()
+    fastavro.schemaless_writer(file, fastavro.parse_schema(_without_meanings(alone)), {part["name"]: value})
+    schema = read_schema(RegisteredSchema(0, "AVRO", json.dumps(alone)))
+    read = columns_of(schema, pa.array([file.getvalue()], pa.binary()), [column], "the schema of the columns", {})
+    if read.reasons or read.columns[0].column.null_count:
+        raise ValueError(next(iter(read.reasons.values()), json.dumps(part["default"])))
+    return read.columns[0].column
+
+
+def _without_meanings(schema: Any) -> Any:
+    """The same schema, in which values mean nothing beside their types."""
+    if isinstance(schema, list):
+        return [_without_meanings(s) for s in schema]
+    if isinstance(schema, dict):
+        return {n: s if n == "default" else _without_meanings(s) for n, s in schema.items() if n != "logicalType"}
+    return schema
+
+
 def columns_of(
-    schema: Node, bodies: pa.BinaryArray, fields: Sequence[Field], called: str, *, whole: bool = False
+    schema: Node,
+    bodies: pa.BinaryArray,
+    fields: Sequence[Field],
+    called: str,
+    defaults: Mapping[str, pa.Scalar],
+    *,
+    whole: bool = False,
 ) -> Read:
-    """Bodies of one schema as columns. called: the schema in errors.
+    """Bodies of one schema as columns. called: the schema in errors. defaults: of columns that it lacks.
 
     DATATYPE_MISMATCH if the schema has a field that is no column of the declared type.
     """
     table, reasons, good = raw_columns(schema, bodies)
-    return Read(columns_in(schema, table, fields, called, whole=whole), np.flatnonzero(good), reasons)
+    return Read(columns_in(schema, table, fields, called, defaults, whole=whole), np.flatnonzero(good), reasons)
 
 
 def columns_in(
-    schema: Node, values: pa.Array, fields: Sequence[Field], called: str, *, whole: bool = False
+    schema: Node,
+    values: pa.Array,
+    fields: Sequence[Field],
+    called: str,
+    defaults: Mapping[str, pa.Scalar],
+    *,
+    whole: bool = False,
 ) -> list[Converted]:
     """Values of a schema in plain types as columns. Raises as `columns_of` does."""
     if whole or schema.kind != "record":
@@ -128,7 +198,8 @@ def columns_in(
     for column in fields:
         part = schema.part(column.name)
         if part is None:
-            columns.append(Converted(pa.nulls(len(values), column.type.arrow)))
+            missing = defaults.get(column.name, pa.scalar(None, column.type.arrow))
+            columns.append(Converted(pa.repeat(missing, len(values))))
         else:
             columns.append(declared(part[1], values.field(part[0]), column, called))
     return columns

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from watersmeet.catalog import Encoding, MessageFormat
 from watersmeet.errors import error
-from watersmeet.formats.avropayloads import AvroReader
+from watersmeet.formats.avropayloads import TAKEN_SCHEMA, AvroReader
 from watersmeet.formats.avroschema import Node, read_schema
 from watersmeet.formats.csvpayloads import CsvReader
 from watersmeet.formats.debezium import AvroEnvelopeReader, EnvelopeReader, JsonEnvelopeKeyReader, JsonEnvelopeReader
@@ -33,7 +33,7 @@ def open_value_reader(fields: Sequence[Field], form: MessageFormat) -> PayloadRe
         framed = "schema.registry" in form.options
         return JsonReader(fields, message_rules(form.options), many_rows=form.many_rows, framed=framed)
     if encoding == "avro":
-        return _avro_reader(fields, form, whole=False)
+        return _avro_reader(fields, form, whole=False, ours=form.options.get(TAKEN_SCHEMA))
     if encoding == "protobuf":
         return _protobuf_reader(fields, form, form.options.get("message"))
     if encoding in ("csv", "tsv"):
@@ -76,9 +76,10 @@ def open_envelope_reader(fields: Sequence[Field], form: MessageFormat) -> Envelo
     raise error("FEATURE_NOT_SUPPORTED", f"FORMAT {name} has no messages in {form.encoding.upper()}")
 
 
-def _avro_reader(fields: Sequence[Field], form: MessageFormat, *, whole: bool) -> AvroReader:
+def _avro_reader(fields: Sequence[Field], form: MessageFormat, *, whole: bool, ours: str | None = None) -> AvroReader:
     registry = open_registry(form.options)
-    return AvroReader(fields, registry=registry, schema=None if registry else avro_schema(form), whole=whole)
+    schema = None if registry else avro_schema(form)
+    return AvroReader(fields, registry=registry, schema=schema, whole=whole, ours=ours)
 
 
 def avro_schema(form: MessageFormat) -> Node:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from watersmeet.catalog import MessageFormat
 from watersmeet.errors import error
+from watersmeet.formats.avropayloads import TAKEN_SCHEMA
 from watersmeet.formats.avroschema import Node, columns_from, read_schema
 from watersmeet.formats.payloads import option_error
 from watersmeet.formats.protoschema import ProtoMessage, ProtoSchema, from_text, protobuf_schema
@@ -48,6 +49,16 @@ def schema_columns(form: MessageFormat, topic: str, part: Part = "value") -> Sch
         return _of_json(text)
     hint = "Declare the columns."
     raise error("FEATURE_NOT_SUPPORTED", f"columns can't be taken from messages in {encoding.upper()}", hint=hint)
+
+
+def taken_schema(form: MessageFormat, topic: str) -> dict[str, str]:
+    """The option of the format that keeps the schema from which columns are taken, where it says more than these: the
+    defaults of Avro's fields. Raises as `schema_columns`.
+    """
+    if form.encoding != "avro" or form.rows.startswith("debezium"):
+        return {}
+    found = _registered(form, topic, "value", form.options.get("message"))
+    return {} if found is None or '"default"' not in found.text else {TAKEN_SCHEMA: found.text}
 
 
 def _registered(form: MessageFormat, topic: str, part: Part, message: str | None) -> RegisteredSchema | None:

@@ -20,6 +20,7 @@ from watersmeet import types as t
 from watersmeet.catalog import MessageFormat
 from watersmeet.errors import Error
 from watersmeet.formats import avropayloads
+from watersmeet.formats.schemacolumns import schema_columns, taken_schema
 from watersmeet.types import SqlType
 
 
@@ -146,6 +147,43 @@ def test_values_that_do_not_fit(kind: Any, value: Any, declared: SqlType, regist
     found = decode(messages([wire]), columns(c=declared), form(registry))
     assert reasons(found) == {0: f'value: column "c" is not {declared.sql}'}
     assert rows(decode(messages([wire]), columns(c=declared), form(registry, bad_field="null"))) == [(None,)]
+
+
+def test_fields_that_the_writer_does_not_have_are_defaults(
+    registry: FakeRegistry,
+) -> None:
+    price = {"type": "bytes", "logicalType": "decimal", "precision": 6, "scale": 2}
+    state = {"type": "enum", "name": "State", "symbols": ["NEW", "PAID"]}
+    old = record(("id", "int"))
+    new = record(
+        ("id", "int"),
+        {"name": "item", "type": "string", "default": "none"},
+        {"name": "n", "type": ["int", "null"], "default": 7},
+        {"name": "maybe", "type": ["null", "int"], "default": None},
+        {"name": "price", "type": price, "default": "\u0001\u002c"},
+        {"name": "state", "type": state, "default": "PAID"},
+        {"name": "tags", "type": {"type": "array", "items": "string"}, "default": ["a"]},
+        {"name": "at", "type": logical("long", "timestamp-millis"), "default": 1500},
+        {"name": "raw", "type": "bytes", "default": "\u00ff"},
+    )
+    number = registry.add(old, "AVRO", "orders-value")
+    registry.add(new, "AVRO", "orders-value")
+    plain = form(registry)
+    taken = MessageFormat(encoding="avro", options={**plain.options, **taken_schema(plain, "orders")})
+    fields = schema_columns(taken, "orders")
+    found = decode(messages([framed(number, old, {"id": 1})]), fields, taken)
+    assert rows(found) == [
+        (1, "none", 7, None, Decimal("3.00"), "PAID", ["a"], datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC), b"\xff")
+    ]
+    # Columns that are declared have no schema of their own.
+    assert rows(decode(messages([framed(number, old, {"id": 1})]), fields, plain)) == [(1, *[None] * 8)]
+
+
+def test_a_default_that_is_no_value_of_its_column(registry: FakeRegistry) -> None:
+    schema = record({"name": "n", "type": "string", "default": "x"})
+    wrong = MessageFormat(encoding="avro", options={**form(registry).options, "taken.schema": json.dumps(schema)})
+    with pytest.raises(Error, match='the default of field "n" can\'t be a value of column "n"'):
+        decode(messages([]), columns(n=t.INTEGER), wrong)
 
 
 def test_the_schema_of_the_writer_is_resolved_by_names_and_aliases(registry: FakeRegistry) -> None:

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from watersmeet.dialects.statements import CreateRelation
 from watersmeet.errors import did_you_mean, error
-from watersmeet.formats.schemacolumns import schema_columns
+from watersmeet.formats.schemacolumns import schema_columns, taken_schema
 from watersmeet.session.access.context import error_at, located
 from watersmeet.types import Field
 
@@ -26,6 +26,7 @@ def with_schema_columns(statement: S) -> S:
     try:
         with located(statement, statement.name_span):
             found = schema_columns(statement.format, topic)
+            taken = taken_schema(statement.format, topic)
     except OSError as cause:
         raise error(
             "RUNTIME_UNAVAILABLE",
@@ -50,4 +51,5 @@ def with_schema_columns(statement: S) -> S:
                 hint=did_you_mean(name, names) or "The columns are " + ", ".join(names) + ".",
             )
     keyed = tuple(Field(c.name, c.type, c.nullable and c.name not in statement.primary_key) for c in columns)
-    return replace(statement, columns=keyed)
+    options = {**statement.format.options, **taken}
+    return replace(statement, columns=keyed, format=replace(statement.format, options=options))

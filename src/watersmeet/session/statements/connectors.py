@@ -66,7 +66,8 @@ def refresh_schema(session: Session, statement: RefreshSchema) -> Result:
             f"the columns of {relation.title} are declared",
             hint="ALTER … ADD COLUMN adds one.",
         )
-    found = {c.name: c for c in with_schema_columns(replace(made, format=relation.format)).columns}
+    now_made = with_schema_columns(replace(made, format=relation.format))
+    found = {c.name: c for c in now_made.columns}
     for column in relation.columns:
         now = found.get(column.name)
         if now is None or now.type != column.type:
@@ -80,7 +81,7 @@ def refresh_schema(session: Session, statement: RefreshSchema) -> Result:
             )
     new = tuple(replace(c, nullable=True) for n, c in found.items() if n not in {c.name for c in relation.columns})
     if new:
-        _put(session, replace(relation, columns=(*relation.columns, *new)))
+        _put(session, replace(relation, columns=(*relation.columns, *new), format=now_made.format))
     session.notice(f"{len(new)} new columns" if len(new) != 1 else "1 new column")
     return Result(command)
 
