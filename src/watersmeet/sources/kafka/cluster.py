@@ -24,6 +24,9 @@ _QUIET_S: Final = 2.0
 _WHOLE_S: Final = 1.0
 _RETRY_S: Final = 0.5
 _TIMEOUT_S: Final = 5.0
+_ELECTION_S: Final = 30.0
+#: What brokers say of a partition that has no leader yet.
+_ELECTING: Final = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE")
 
 
 @dataclass(frozen=True)
@@ -107,13 +110,19 @@ class Cluster:
         return {p.partition: self._brokers.answer(f, topic).offset for p, f in asked.items()}
 
     def ask(self, topic: str) -> TopicState:
-        """The state of a topic, asked for at once; its `problem` is raised."""
-        state = self._describe({topic: TopicState()})[topic]
-        if state.problem is None:
-            state = self._ends({topic: state})[topic]
-        if state.problem is not None:
-            raise state.problem
-        return state
+        """The state of a topic, asked for at once; its `problem` is raised. Waits while its partitions get leaders, as
+        those of a new topic do.
+        """
+        deadline_s = time.monotonic() + _ELECTION_S
+        while True:
+            state = self._describe({topic: TopicState()})[topic]
+            if state.problem is None:
+                state = self._ends({topic: state})[topic]
+            if state.problem is None:
+                return state
+            if not (state.problem.detail or "").startswith(_ELECTING) or time.monotonic() > deadline_s:
+                raise state.problem
+            time.sleep(_BUSY_S)
 
     def _wait(self) -> bool:
         """Until the next look is due; False if nobody wants one any more."""

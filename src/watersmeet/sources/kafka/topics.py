@@ -16,8 +16,6 @@ _PAUSE_S: Final = 0.02
 _SAMPLED_PARTITIONS: Final = 64
 _SAMPLED_RECORDS: Final = 100
 _SAMPLING_S: Final = 5.0
-#: What brokers say of a partition that has no leader yet.
-_ELECTING: Final = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE")
 
 
 def partitions_of(properties: Mapping[str, str], topic: str) -> int | None:
@@ -26,17 +24,12 @@ def partitions_of(properties: Mapping[str, str], topic: str) -> int | None:
     properties: of the client, as `KafkaOptions` has them. RUNTIME_UNAVAILABLE without brokers, CONNECTOR_OPTION for
     wrong credentials.
     """
-    cluster = cluster_of(properties)
-    deadline_s = time.monotonic() + _TIMEOUT_S
-    while True:
-        try:
-            return len(cluster.ask(topic).ends)
-        except Error as err:
-            if err.condition == "UNDEFINED_OBJECT":
-                return None
-            if not (err.detail or "").startswith(_ELECTING) or time.monotonic() > deadline_s:
-                raise
-        time.sleep(_PAUSE_S)
+    try:
+        return len(cluster_of(properties).ask(topic).ends)
+    except Error as err:
+        if err.condition == "UNDEFINED_OBJECT":
+            return None
+        raise
 
 
 def is_hashed(properties: Mapping[str, str], topic: str) -> bool:
