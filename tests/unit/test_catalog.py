@@ -38,6 +38,7 @@ RELATIONS = [
     c.SinkQuery("m7", "?k", COLUMNS, owner="s2", hidden=True),
     c.Server("s5", "sv", (), adapter="KAFKA10", options={"TOPIC": "t"}),
     c.Connection("s6", "co", (), type="kafka", options={"properties.bootstrap.server": "h:1"}),
+    c.FormatSchema("s7", "fs", (), type="avro", text='{"type": "int"}'),
 ]
 
 

@@ -11,6 +11,7 @@ import watersmeet
 from watersmeet import catalog as c
 from watersmeet.dialectnames import DIALECTS
 from watersmeet.dialects import statements as st
+from watersmeet.dialects.formatschemas import CreateFormatSchema
 from watersmeet.dialects.registry import language_named
 
 #: By dialect, what makes a relation of each kind, under the name of its class.
@@ -30,7 +31,8 @@ CREATE EXTERNAL TABLE ExternalTable (a int, b string) SETTINGS type = 'file', pa
 CREATE EXTERNAL TABLE ExternalView SETTINGS type = 'timeplus', table = 'below';
 CREATE DICTIONARY DictionaryTable (a int, b string) PRIMARY KEY a
     SOURCE(FILE(path '{file}' format 'CSV')) LAYOUT(FLAT());
-CREATE DICTIONARY DictionaryView (a int, b string) PRIMARY KEY a SOURCE(TIMEPLUS(STREAM 'below')) LAYOUT(FLAT())""",
+CREATE DICTIONARY DictionaryView (a int, b string) PRIMARY KEY a SOURCE(TIMEPLUS(STREAM 'below')) LAYOUT(FLAT());
+CREATE FORMAT SCHEMA FormatSchema AS 'message M {}' TYPE Protobuf""",
     "sqlstream": """
 CREATE SERVER "Server" TYPE 'KAFKA10' FOREIGN DATA WRAPPER ECDA OPTIONS ("TOPIC" 't');
 CREATE STREAM "read" ("A" INTEGER);
@@ -59,6 +61,7 @@ REPLACING = {
         st.CreateExternalTable: "EXTERNAL TABLE name SETTINGS type = 'timeplus', table = 'below'",
         st.CreateDictionary: "DICTIONARY name (a int, b string) PRIMARY KEY a SOURCE(TIMEPLUS(STREAM 'below')) "
         "LAYOUT(FLAT())",
+        CreateFormatSchema: "FORMAT SCHEMA name AS 'message N {}' TYPE Protobuf",
     },
     "sqlstream": {
         st.CreateServer: "SERVER name TYPE 'FILE' FOREIGN DATA WRAPPER ECDA",
