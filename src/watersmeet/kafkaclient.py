@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, Final
 
+from watersmeet import extras
 from watersmeet.errors import Error, error
 from watersmeet.secretvalues import revealed
 
@@ -40,16 +41,8 @@ _UNKNOWN: Final = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITIO
 
 def library() -> ModuleType:
     """confluent_kafka. LIBRARY_MISSING if it is not installed."""
-    try:
-        import confluent_kafka  # noqa: PLC0415 - an extra
-        import confluent_kafka.admin  # noqa: PLC0415
-    except ImportError as cause:
-        raise error(
-            "LIBRARY_MISSING",
-            "connector kafka needs the library confluent-kafka, which is not installed",
-            hint='Install it with: pip install "watersmeet[kafka]"',
-        ) from cause
-    return confluent_kafka  # type: ignore[no-any-return]
+    extras.library("confluent_kafka.admin", "topics of Kafka")
+    return extras.library("confluent_kafka", "topics of Kafka")
 
 
 def client_config(properties: Mapping[str, str], **own: Any) -> dict[str, Any]:

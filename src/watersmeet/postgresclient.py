@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
 
+from watersmeet import extras
 from watersmeet.errors import Error, error
 from watersmeet.secretvalues import revealed
 
@@ -49,16 +50,8 @@ class Server:
 
 def library() -> ModuleType:
     """The module psycopg. LIBRARY_MISSING if it is not installed."""
-    try:
-        import psycopg  # noqa: PLC0415 - an extra
-        import psycopg.sql  # noqa: PLC0415
-    except ImportError as cause:
-        raise error(
-            "LIBRARY_MISSING",
-            "connections to PostgreSQL need the library psycopg, which is not installed",
-            hint='Install it with: pip install "watersmeet[postgres]"',
-        ) from cause
-    return psycopg  # type: ignore[no-any-return]
+    extras.library("psycopg.sql", "connections to PostgreSQL")
+    return extras.library("psycopg", "connections to PostgreSQL")
 
 
 def connect(server: Server) -> Any:

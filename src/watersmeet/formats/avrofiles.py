@@ -12,9 +12,9 @@ from typing import BinaryIO
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.extras import library
 from watersmeet.formats.avropayloads import columns_in, read_block
 from watersmeet.formats.avroschema import read_schema
-from watersmeet.formats.libraries import library
 from watersmeet.formats.payloads import Read
 from watersmeet.formats.registry import RegisteredSchema
 from watersmeet.types import Field
@@ -22,7 +22,7 @@ from watersmeet.types import Field
 
 def count_records(file: BinaryIO) -> int:
     """How many records a file has, by the heads of its blocks. Raises what fastavro raises for a file that is none."""
-    return sum(block.num_records for block in library("fastavro").block_reader(file))
+    return sum(block.num_records for block in library("fastavro", "files of Avro").block_reader(file))
 
 
 def read_records(file: BinaryIO, fields: Sequence[Field]) -> Read:
@@ -30,7 +30,7 @@ def read_records(file: BinaryIO, fields: Sequence[Field]) -> Read:
 
     DATATYPE_MISMATCH if its schema has a field that is no column of the declared type.
     """
-    fastavro = library("fastavro")
+    fastavro = library("fastavro", "files of Avro")
     blocks = fastavro.block_reader(file)
     text = blocks.metadata["avro.schema"]
     schema = read_schema(RegisteredSchema(0, "AVRO", text))

@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.errors import error
+from watersmeet.extras import library
 from watersmeet.formats.avrocontainers import container_block, container_head
 from watersmeet.formats.avroschema import Node, read_schema
 from watersmeet.formats.base import Numbers
 from watersmeet.formats.convert import convert
-from watersmeet.formats.libraries import library
 from watersmeet.formats.logicaltypes import with_meaning
 from watersmeet.formats.payloads import Read, joined, moved, nothing, of_rows, without_head
 from watersmeet.formats.registry import RegisteredSchema, Registry, UnknownSchemaError
@@ -54,7 +54,7 @@ class AvroReader:
         ours: str | None = None,
     ) -> None:
         assert (registry is None) != (schema is None), "either ids or one schema"
-        library("fastavro")
+        library("fastavro", "messages in Avro")
         self._fields = fields
         self._registry = registry
         self._schema = schema
@@ -140,7 +140,7 @@ def field_defaults(text: str, fields: Sequence[Field]) -> dict[str, pa.Scalar]:
 
 def _default(part: Mapping[str, Any], column: Field) -> pa.Array:
     """The default of a field: written by its type as a body of its own, and read as all bodies are."""
-    fastavro = library("fastavro")
+    fastavro = library("fastavro", "messages in Avro")
     alone = {"type": "record", "name": "defaults", "fields": [part]}
     kind = part["type"][0] if isinstance(part["type"], list) else part["type"]
     kind = kind.get("type") if isinstance(kind, dict) else kind
@@ -229,7 +229,7 @@ def _by_block(schema: Node, bodies: pa.BinaryArray) -> pa.StructArray | None:
 
 def read_block(schema: Node, count: int, block: bytes | memoryview | pa.Buffer) -> pa.StructArray | None:
     """So many records, one behind the other; None if Polars can't read them."""
-    polars = library("polars")
+    polars = library("polars", "messages in Avro")
     file = container_head(schema.plain, _SYNC) + container_block(count, block, _SYNC)
     try:
         frame = polars.read_avro(io.BytesIO(file))
@@ -251,7 +251,7 @@ def read_block(schema: Node, count: int, block: bytes | memoryview | pa.Buffer) 
 
 
 def _one_by_one(schema: Node, bodies: pa.BinaryArray) -> tuple[pa.Array, dict[int, str], Mask]:
-    fastavro = library("fastavro")
+    fastavro = library("fastavro", "messages in Avro")
     parsed = fastavro.parse_schema(schema.plain)
     good = np.ones(len(bodies), np.bool_)
     reasons: dict[int, str] = {}

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from watersmeet.errors import error
+from watersmeet.extras import library
 from watersmeet.formats.avroschema import Node
-from watersmeet.formats.libraries import library
 from watersmeet.formats.logicaltypes import Logical
 from watersmeet.formats.payloads import option_error
 from watersmeet.formats.registry import RegisteredSchema, Registry
@@ -153,8 +153,8 @@ def protobuf_schema(options: Mapping[str, str]) -> ProtoSchema:
 
 def from_descriptors(data: bytes) -> ProtoSchema:
     """The schema of a serialized `FileDescriptorSet`. CONNECTOR_OPTION if it is none."""
-    library("google.protobuf")
-    descriptors = library("google.protobuf.descriptor_pb2")
+    library("google.protobuf", "schemas of Protobuf")
+    descriptors = library("google.protobuf.descriptor_pb2", "schemas of Protobuf")
     files = descriptors.FileDescriptorSet()
     try:
         files.ParseFromString(data)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final, Literal, cast, get_args
 
 from watersmeet.catalog import Relation
+from watersmeet.extras import library
 from watersmeet.formats.jsonpaths import PATH, ROW_PATH
-from watersmeet.formats.libraries import library
 from watersmeet.formats.xmlpayloads import ATTRIBUTES, ROW_TAGS
 from watersmeet.sources.options import Options, refuse
 
@@ -111,7 +111,7 @@ def file_options(relation: Relation) -> FileOptions:
     reader |= {PATH + name: value for name, value in options.under(PATH).items()}
     options.finish(relation.connector.get("connector", "file"))
     if kind == "avro":
-        library("fastavro")
+        library("fastavro", "files of Avro")
     assert settle_ms is not None
     assert max_record is not None
     return FileOptions(

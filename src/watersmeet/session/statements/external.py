@@ -6,7 +6,7 @@ Timeplus, "Multi-JOINs and ASOF JOINs", "External Streams", "External Table", "D
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
 from watersmeet.catalog import (
     ARRIVAL,
@@ -43,8 +43,6 @@ from watersmeet.sources.fileoptions import absolute_path
 from watersmeet.sources.kafka.externalstreams import kafka_connector, stream_columns
 from watersmeet.store.merging import quoted
 from watersmeet.types import Schema
-
-T = TypeVar("T")
 
 #: Layouts by name (without `complex_key_`): the options that say how the product stores them, on which nothing here
 #: depends.

@@ -5,7 +5,7 @@ SQLstream, "CREATE SERVER", "CREATE FOREIGN STREAM", "Integrating Kafka".
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import Final
 
 from watersmeet.catalog import ARRIVAL, ROWTIME, EventTime, Server, Source
 from watersmeet.dialects.statements import CreateForeignStream, CreateServer
@@ -31,8 +31,6 @@ from watersmeet.sources.foreignstreams import (
     foreign_options,
 )
 from watersmeet.types import TIMESTAMP, Field
-
-T = TypeVar("T")
 
 #: Later than all times: each row moves the clock, as its time is that of its arrival.
 _EVER_US: Final = 1 << 62

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
 from watersmeet.binder import bind_query
 from watersmeet.catalog import (
@@ -46,8 +46,6 @@ from watersmeet.sinks.targets import connector_of
 from watersmeet.sources.ratelimit import rate_limit
 from watersmeet.store.notes import Note
 from watersmeet.types import BIGINT, DOUBLE, VARCHAR, Field
-
-T = TypeVar("T")
 
 #: What says how a sink is made, whatever its connector.
 _OWN: Final = ("type", "primary_key", "force_append_only", "snapshot", "force_compaction", "sink_rate_limit")
