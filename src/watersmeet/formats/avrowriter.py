@@ -30,6 +30,8 @@ from watersmeet.formats.wire import (
     lengths_of,
     list_parts,
     numbers_of,
+    one_array,
+    reals,
     shortest,
     varints,
     with_nulls,
@@ -212,7 +214,7 @@ def record_encoder(columns: Schema, schema: Any) -> Callable[[pa.Table], pa.Bina
         encode = _record(columns, schema, named, space)
 
         def write(rows: pa.Table) -> pa.BinaryArray:
-            arrays = [_one(rows.column(c.name)) for c in columns]
+            arrays = [one_array(rows.column(c.name)) for c in columns]
             return encode(arrays, len(rows))
 
         return write
@@ -220,13 +222,7 @@ def record_encoder(columns: Schema, schema: Any) -> Callable[[pa.Table], pa.Bina
         raise error("CONNECTOR_OPTION", f"the schema is no record, and there are {len(columns)} columns")
     (column,) = columns
     single = _value(column.type, schema, column.name, named, space)
-    return lambda rows: single(_one(rows.column(column.name)))
-
-
-def _one(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return lambda rows: single(one_array(rows.column(column.name)))
 
 
 def _record(
@@ -312,9 +308,9 @@ def _plain(kind: SqlType, schema: Any, path: str, named: dict[str, Any], space: 
     elif (kind.name, of) == ("boolean", "boolean"):
         found = _boolean
     elif (kind.name, of) == ("real", "float"):
-        found = partial(_real, form="<f4")
+        found = partial(reals, form="<f4")
     elif kind.is_float and of == "double":
-        found = partial(_real, form="<f8")
+        found = partial(reals, form="<f8")
     elif (kind.name, of, logical) == ("interval", "fixed", "duration"):
         found = partial(_duration, path=path)
     elif (kind.name, of) == ("varchar", "enum"):
@@ -376,10 +372,6 @@ def _lengthed(column: pa.Array) -> pa.BinaryArray:
 
 def _boolean(column: pa.Array) -> pa.BinaryArray:
     return fixed(column.cast(pa.uint8()).to_numpy(zero_copy_only=False))
-
-
-def _real(column: pa.Array, form: str) -> pa.BinaryArray:
-    return fixed(column.to_numpy(zero_copy_only=False).astype(form))
 
 
 def _decimal(kind: SqlType, of: str, logical: str | None, schema: Any, path: str) -> Encode | None:

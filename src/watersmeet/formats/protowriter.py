@@ -35,6 +35,8 @@ from watersmeet.formats.wire import (
     lengths_of,
     list_parts,
     numbers_of,
+    one_array,
+    reals,
     varints,
     with_nulls,
     zigzag,
@@ -50,7 +52,7 @@ _RANGES: Final = {
     **dict.fromkeys(("uint32", "fixed32"), (0, 2**32 - 1)),
     **dict.fromkeys(("uint64", "fixed64"), (0, 2**64 - 1)),
 }
-_LEAST_NUMPY, _GREATEST_NUMPY = -(2**63), 2**63 - 1
+_GREATEST_NUMPY: Final = 2**63 - 1
 _WORDS: Final = {"fixed64": "<u8", "sfixed64": "<i8", "fixed32": "<u4", "sfixed32": "<i4"}
 _MILLION: Final = 1_000_000
 
@@ -76,7 +78,7 @@ class ProtobufWriter:
         if self._encode is None:
             self._connect()
         assert self._encode is not None
-        arrays = [_one(rows.column(c.name)) for c in self._columns]
+        arrays = [one_array(rows.column(c.name)) for c in self._columns]
         written = self._encode(arrays, len(rows))
         return concatenated([self._header, written]) if self._header else written
 
@@ -207,9 +209,9 @@ def _single(kind: SqlType, part: ProtoField, schema: ProtoSchema, path: str) -> 
     elif (kind.name, part.type) == ("boolean", "bool"):
         found = _VARINT, lambda column: fixed(column.cast(pa.uint8()).to_numpy(zero_copy_only=False))
     elif kind.is_float and part.type == "double":
-        found = _FIXED64, partial(_real, form="<f8")
+        found = _FIXED64, partial(reals, form="<f8")
     elif (kind.name, part.type) == ("real", "float"):
-        found = _FIXED32, partial(_real, form="<f4")
+        found = _FIXED32, partial(reals, form="<f4")
     elif part.type == "bytes" and kind.name in ("bytea", "varchar"):
         found = _SPAN, lambda column: _spanned(column.cast(pa.binary()))
     elif part.type == "string" and kind.name != "bytea" and not kind.is_nested:
@@ -287,10 +289,6 @@ def _too_large(of: str, path: str) -> Error:
     return error("INVALID_VALUE", f'a number in "{path}" does not fit into {of} of its schema of Protobuf')
 
 
-def _real(column: pa.Array, form: str) -> pa.BinaryArray:
-    return fixed(column.to_numpy(zero_copy_only=False).astype(form))
-
-
 def _enum(column: pa.Array, numbers: Mapping[str, int], path: str) -> pa.BinaryArray:
     words = pa.array(list(numbers), pa.string())
     places = pc.index_in(column, words)
@@ -299,9 +297,3 @@ def _enum(column: pa.Array, numbers: Mapping[str, int], path: str) -> pa.BinaryA
         raise error("INVALID_VALUE", f'"{unknown}" in "{path}" is no word of its enum')
     values = np.array(list(numbers.values()), np.int64)[places.to_numpy(zero_copy_only=False)]
     return varints(values.view(np.uint64))
-
-
-def _one(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()

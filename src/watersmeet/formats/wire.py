@@ -28,6 +28,18 @@ def numbers_of(column: pa.Array) -> npt.NDArray[np.int64]:
     return found
 
 
+def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """A column in one piece."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def reals(column: pa.Array, form: str) -> pa.BinaryArray:
+    """Floating-point numbers in the form of that name of numpy's."""
+    return fixed(column.to_numpy(zero_copy_only=False).astype(form))
+
+
 def zigzag(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
     """0, -1, 1, -2 … as 0, 1, 2, 3 …"""
     return ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)

@@ -42,6 +42,7 @@ class FileSource:
     def __init__(self, relation: Relation) -> None:
         self.relation_id = relation.id
         self.options = file_options(relation)
+        self._regex = self.options.names
         self.seen = SeenFiles(self.options.path_identity)
         self._columns = tuple(c for c in relation.columns if c.name not in relation.message_parts)
         self._parts = {c.name: p for c in relation.columns if (p := relation.message_parts.get(c.name)) is not None}
@@ -301,7 +302,7 @@ class FileSource:
 
     def _rank(self, name: str) -> tuple[float, str, str]:
         """By what files are in order: the time in their names, or the one at which they changed."""
-        regex, form = self.options.names, self.options.sorted_by
+        regex, form = self._regex, self.options.sorted_by
         if form is None or regex is None:
             return self._work[name].mtime_ns, "", name
         found = regex.fullmatch(name)

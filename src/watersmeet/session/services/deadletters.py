@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.database.opened import OpenDatabase
-from watersmeet.session.services.portions import PORTION_BYTES, PORTION_ROWS
+from watersmeet.session.services.portions import PORTION_BYTES, PORTION_ROWS, numbered
 from watersmeet.sinks.base import Delivery, Place, Portion
 from watersmeet.sources.dead_letters import letters_of_slice
+from watersmeet.store.changes import Diff
 from watersmeet.store.commits import Commit
 from watersmeet.store.positions import Delivered
 from watersmeet.types import arrow_schema
@@ -30,7 +31,6 @@ class DeadLetterPortions:
         self._database = database
         self._delivery = delivery
         self._schema = arrow_schema(delivery.columns, positional=False)
-        self._position = position
         self.since = position.since
         """All commits above it are needed to go on behind the last portion that was given in full."""
 
@@ -51,22 +51,12 @@ class DeadLetterPortions:
             commit = log.read(self.since + 1)
             skipped = after.part if after is not None and after.commit == commit.number else -1
             if commit.epoch is not None:
-                yield from self._of(commit, skipped)
+                yield from numbered(
+                    self._batches(commit), self._delivery.generation, commit.number, skipped, commit.time_us
+                )
             self.since = commit.number
 
-    def _of(self, commit: Commit, skipped: int) -> Iterator[Portion]:
-        """skipped: the last part that is left out."""
-        batches = self._batches(commit)
-        following = next(batches, None)
-        part = 0
-        while following is not None:
-            rows, following = following, next(batches, None)
-            if part > skipped:
-                place = Place(self._delivery.generation, commit.number, part, following is None)
-                yield Portion(place, rows, np.ones(rows.num_rows, np.int64), commit.time_us)
-            part += 1
-
-    def _batches(self, commit: Commit) -> Iterator[pa.Table]:
+    def _batches(self, commit: Commit) -> Iterator[tuple[pa.Table, Diff]]:
         relation_id = self._delivery.relation
         directory = self._database.layout.dead(relation_id)
         batch: list[dict[str, Any]] = []
@@ -80,10 +70,13 @@ class DeadLetterPortions:
                 batch.append(row)
                 size_bytes += len(row["key"] or b"") + len(row["value"] or b"")
                 if len(batch) >= PORTION_ROWS or size_bytes >= PORTION_BYTES:
-                    yield pa.Table.from_pylist(batch, schema=self._schema)
+                    yield self._inserted(batch)
                     batch, size_bytes = [], 0
         if batch:
-            yield pa.Table.from_pylist(batch, schema=self._schema)
+            yield self._inserted(batch)
+
+    def _inserted(self, batch: list[dict[str, Any]]) -> tuple[pa.Table, Diff]:
+        return pa.Table.from_pylist(batch, schema=self._schema), np.ones(len(batch), np.int64)
 
 
 def _row(letter: dict[str, Any]) -> dict[str, Any]:

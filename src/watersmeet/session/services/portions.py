@@ -68,14 +68,7 @@ class Portions:
         skipped = -1 if after is None else after.part
         time_us = self._database.log.read(position.start).time_us if position.start else 0
         pieces = self._pieces(position.start, position.base)
-        following = next(pieces, None)
-        part = 0
-        while following is not None:
-            (rows, diff), following = following, next(pieces, None)
-            if part > skipped:
-                place = Place(self._delivery.generation, position.start, part, following is None)
-                yield Portion(place, rows, diff, time_us)
-            part += 1
+        yield from numbered(pieces, self._delivery.generation, position.start, skipped, time_us)
 
     def changes(self, after: Place | None) -> Generator[Portion | None]:
         """The portions of the changes behind the content and behind place `after`; None where there are no more yet.
@@ -174,6 +167,19 @@ class Portions:
             for end in _ends(rows.num_rows, _limit(rows), None):
                 yield rows.slice(first, end - first), diff[first:end]
                 first = end
+
+
+def numbered(
+    pieces: Iterator[tuple[pa.Table, Diff]], generation: int, commit: int, skipped: int, time_us: int
+) -> Iterator[Portion]:
+    """The pieces of a commit as portions, which know the last. skipped: the last part that is left out."""
+    following = next(pieces, None)
+    part = 0
+    while following is not None:
+        (rows, diff), following = following, next(pieces, None)
+        if part > skipped:
+            yield Portion(Place(generation, commit, part, following is None), rows, diff, time_us)
+        part += 1
 
 
 def _limit(rows: pa.Table) -> int:
