@@ -21,16 +21,16 @@ _FORMATS: Final = {"date-time": TIMESTAMPTZ, "date": DATE, "time": TIME}
 _SCALARS: Final = {"integer": BIGINT, "number": DOUBLE, "boolean": BOOLEAN, "string": VARCHAR}
 
 
-def schema_columns(form: MessageFormat, topic: str, part: Part = "value") -> Schema:
+def schema_columns(form: MessageFormat, registered: RegisteredSchema | None, part: Part = "value") -> Schema:
     """The columns of a topic's values, or of its keys, as the schema of the format has them.
 
     Source: RisingWave, "Avro", "Protobuf" and "JSON" with a schema registry; Debezium's are those of the row after a
-    change. Raises OSError if the registry can't be reached for now, else an `Error`: CONNECTOR_OPTION without a schema,
-    FEATURE_NOT_SUPPORTED for types that SQL does not have.
+    change. registered: the schema of the registry (`registered_schema`), None without one. Raises OSError if a schema
+    can't be reached for now, else an `Error`: CONNECTOR_OPTION without a schema, FEATURE_NOT_SUPPORTED for types that
+    SQL does not have.
     """
     encoding = form.encoding if part == "value" else form.key_encoding or form.encoding
     message = form.options.get("message" if part == "value" else "key.message")
-    registered = _registered(form, topic, part, message)
     if encoding == "avro":
         registry = open_registry(form.options)
         node = avro_schema(form) if registered is None else read_schema(registered, registry)
@@ -51,18 +51,21 @@ def schema_columns(form: MessageFormat, topic: str, part: Part = "value") -> Sch
     raise error("FEATURE_NOT_SUPPORTED", f"columns can't be taken from messages in {encoding.upper()}", hint=hint)
 
 
-def taken_schema(form: MessageFormat, topic: str) -> dict[str, str]:
+def taken_schema(form: MessageFormat, registered: RegisteredSchema | None) -> dict[str, str]:
     """The option of the format that keeps the schema from which columns are taken, where it says more than these: the
-    defaults of Avro's fields. Raises as `schema_columns`.
+    defaults of Avro's fields.
     """
     if form.encoding != "avro" or form.rows.startswith("debezium"):
         return {}
-    found = _registered(form, topic, "value", form.options.get("message"))
-    return {} if found is None or '"default"' not in found.text else {TAKEN_SCHEMA: found.text}
+    return {} if registered is None or '"default"' not in registered.text else {TAKEN_SCHEMA: registered.text}
 
 
-def _registered(form: MessageFormat, topic: str, part: Part, message: str | None) -> RegisteredSchema | None:
-    """The newest schema of the topic; None without a registry."""
+def registered_schema(form: MessageFormat, topic: str, part: Part = "value") -> RegisteredSchema | None:
+    """The newest schema of the topic; None without a registry.
+
+    Raises OSError if the registry can't be reached for now, CONNECTOR_OPTION if it has no schema of that kind.
+    """
+    message = form.options.get("message" if part == "value" else "key.message")
     registry = open_registry(form.options)
     if registry is None:
         return None

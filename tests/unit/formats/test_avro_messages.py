@@ -20,7 +20,7 @@ from watersmeet import types as t
 from watersmeet.catalog import MessageFormat
 from watersmeet.errors import Error
 from watersmeet.formats import avropayloads
-from watersmeet.formats.schemacolumns import schema_columns, taken_schema
+from watersmeet.formats.schemacolumns import registered_schema, schema_columns, taken_schema
 from watersmeet.types import SqlType
 
 
@@ -169,8 +169,10 @@ def test_fields_that_the_writer_does_not_have_are_defaults(
     number = registry.add(old, "AVRO", "orders-value")
     registry.add(new, "AVRO", "orders-value")
     plain = form(registry)
-    taken = MessageFormat(encoding="avro", options={**plain.options, **taken_schema(plain, "orders")})
-    fields = schema_columns(taken, "orders")
+    taken = MessageFormat(
+        encoding="avro", options={**plain.options, **taken_schema(plain, registered_schema(plain, "orders"))}
+    )
+    fields = schema_columns(taken, registered_schema(taken, "orders"))
     found = decode(messages([framed(number, old, {"id": 1})]), fields, taken)
     assert rows(found) == [
         (1, "none", 7, None, Decimal("3.00"), "PAID", ["a"], datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC), b"\xff")

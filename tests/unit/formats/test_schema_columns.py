@@ -10,7 +10,7 @@ from tests.unit.formats.fake_registry import FakeRegistry, fake_registry
 
 from watersmeet.catalog import MessageFormat
 from watersmeet.errors import Error
-from watersmeet.formats.schemacolumns import schema_columns
+from watersmeet.formats.schemacolumns import registered_schema, schema_columns
 
 ROW = {
     "type": "record",
@@ -69,7 +69,7 @@ def shown(registry: FakeRegistry, encoding: Any, topic: str = "t", rows: Any = "
     form = MessageFormat(
         rows=rows, encoding=encoding, options={"schema.registry": registry.address, **options}, key_encoding=encoding
     )
-    return [(c.name, c.type.sql) for c in schema_columns(form, topic)]
+    return [(c.name, c.type.sql) for c in schema_columns(form, registered_schema(form, topic))]
 
 
 def test_avro(registry: FakeRegistry) -> None:
@@ -126,7 +126,7 @@ def test_no_schema(registry: FakeRegistry) -> None:
     with pytest.raises(Error, match="is one of AVRO, the messages are in JSON"):
         shown(registry, "json")
     with pytest.raises(Error, match="can't be taken from messages in CSV"):
-        schema_columns(MessageFormat(encoding="csv"), "t")
+        schema_columns(MessageFormat(encoding="csv"), None)
     registry.status = 500
     with pytest.raises(OSError, match="500"):
         shown(registry, "avro")

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from watersmeet.dialects.statements import CreateRelation
 from watersmeet.errors import did_you_mean, error
-from watersmeet.formats.schemacolumns import schema_columns, taken_schema
+from watersmeet.formats.schemacolumns import registered_schema, schema_columns, taken_schema
 from watersmeet.session.access.context import error_at, located
 from watersmeet.types import Field
 
@@ -25,8 +25,9 @@ def with_schema_columns(statement: S) -> S:
     topic = statement.options.get("topic", statement.options.get("kafka.topic", ""))
     try:
         with located(statement, statement.name_span):
-            found = schema_columns(statement.format, topic)
-            taken = taken_schema(statement.format, topic)
+            registered = registered_schema(statement.format, topic)
+            found = schema_columns(statement.format, registered)
+            taken = taken_schema(statement.format, registered)
     except OSError as cause:
         raise error(
             "RUNTIME_UNAVAILABLE",
