@@ -39,6 +39,7 @@ RELATIONS = [
     c.Server("s5", "sv", (), adapter="KAFKA10", options={"TOPIC": "t"}),
     c.Connection("s6", "co", (), type="kafka", options={"properties.bootstrap.server": "h:1"}),
     c.FormatSchema("s7", "fs", (), type="avro", text='{"type": "int"}'),
+    c.NamedCollection("s8", "nc", (), settings={"brokers": "h:1"}, fixed=("brokers",)),
 ]
 
 

@@ -12,6 +12,7 @@ from watersmeet.catalog.contents import Catalog
 from watersmeet.catalog.formatschemas import FormatSchema
 from watersmeet.catalog.functions import SqlFunction
 from watersmeet.catalog.kinds import FAMILIES, KINDS, SHOWN, SHOWN_CREATED
+from watersmeet.catalog.namedcollections import NamedCollection
 from watersmeet.catalog.parts import (
     ARRIVAL,
     COMMON_SCHEMA,
@@ -106,6 +107,7 @@ __all__ = [
     "Known",
     "MaterializedView",
     "MessageFormat",
+    "NamedCollection",
     "Processor",
     "Pump",
     "Query",

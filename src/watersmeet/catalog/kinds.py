@@ -6,6 +6,7 @@ from typing import Final
 
 from watersmeet.catalog.connections import Connection
 from watersmeet.catalog.formatschemas import FormatSchema
+from watersmeet.catalog.namedcollections import NamedCollection
 from watersmeet.catalog.relations import Relation
 from watersmeet.catalog.servers import Server
 from watersmeet.catalog.sinks import Sink, SinkQuery
@@ -58,6 +59,7 @@ KINDS: Final[tuple[type[Relation], ...]] = (
     Server,
     Connection,
     FormatSchema,
+    NamedCollection,
 )
 kinds(Relation, {c.entry: c for c in KINDS}, by="entry")
 

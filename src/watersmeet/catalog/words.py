@@ -22,6 +22,7 @@ DropWord = Literal[
     "server",
     "connection",
     "format schema",
+    "named collection",
 ]
 
 

@@ -40,6 +40,17 @@ def _read_secret(cursor: Cursor) -> str | None:
     return reference(cursor.name().name)
 
 
+def read_setting(cursor: Cursor, settings: dict[str, str]) -> str:
+    """`name = value`, added to `settings`: the name in lower case. CONNECTOR_OPTION if it is there already."""
+    name = cursor.name(reserved=True)
+    cursor.expect("=")
+    setting = name.name.lower()
+    if setting in settings:
+        raise error("CONNECTOR_OPTION", f'option "{name.name}" is given twice', sql=cursor.text, span=name.span)
+    settings[setting] = read_value(cursor)
+    return setting
+
+
 def read_value(cursor: Cursor) -> str:
     """A string, a number or a word as text."""
     sign = "-" if cursor.take("-") else ""

@@ -13,8 +13,21 @@ HIDDEN: Final = "'[HIDDEN]'"
 #: The words, not in parentheses, behind which options stand and no columns.
 _OPTIONS: Final = ("SOURCE", "LAYOUT", "SETTINGS", "WITH", "PROPERTIES", "OPTIONS")
 _CLAUSES: Final = ("SOURCE", "LAYOUT")  # with a parenthesis: CREATE SOURCE is something else
+#: What is made of options alone.
+_COLLECTION: Final = ["NAMED", "COLLECTION"]
 #: How the names of options end whose values are nobody else's.
-_SECRET: Final = ("password", "secret", "secret_key", "secret_access_key", "token", "api_key", "private_key")
+_SECRET: Final = (
+    "password",
+    "secret",
+    "secret_key",
+    "secret_access_key",
+    "token",
+    "api_key",
+    "private_key",
+    "credentials",
+)
+#: The option whose value is options of the client.
+_PAIRS: Final = "properties"
 _SIGNS: Final = ("(", ")", ",", ".", "=")
 
 
@@ -29,7 +42,7 @@ def without_secrets(text: str, dialect: str) -> str:
     `password = 'x'`).
     """
     words = words_of(tokenize(text, language_named(dialect)))
-    depth, i, inside = 0, 0, False
+    depth, i, inside = 0, 0, [w.text.upper() for w in words[1:3]] == _COLLECTION
     found: list[tuple[int, int]] = []
     while i < len(words):
         word, following = words[i].text, [w.text for w in words[i + 1 : i + 3]]
@@ -51,7 +64,8 @@ def without_secrets(text: str, dialect: str) -> str:
             i = value + 2  # a reference
             continue
         last = min(value + (words[value].text == "-"), len(words) - 1)
-        if word.lower().endswith(_SECRET):
+        has_pairs = word.lower() == _PAIRS and any(s in words[value].text.lower() for s in _SECRET)
+        if word.lower().endswith(_SECRET) or has_pairs:
             found.append((words[value].start, words[last].end + 1))
         i = last + 1
     for start, end in reversed(found):

@@ -57,6 +57,27 @@ from watersmeet.dialects.secrets import has_secrets, without_secrets
         ),
         (
             "timeplus",
+            "CREATE NAMED COLLECTION password AS user = 'u', password='p' NOT OVERRIDABLE, n = 4",
+            "CREATE NAMED COLLECTION password AS user = 'u', password='[HIDDEN]' NOT OVERRIDABLE, n = 4",
+        ),
+        (
+            "timeplus",
+            (
+                "CREATE EXTERNAL STREAM s(a int) SETTINGS kafka_schema_registry_credentials='u:p', "
+                "properties='ssl.key.password=p'"
+            ),
+            (
+                "CREATE EXTERNAL STREAM s(a int) SETTINGS kafka_schema_registry_credentials='[HIDDEN]', "
+                "properties='[HIDDEN]'"
+            ),
+        ),
+        (
+            "timeplus",
+            "CREATE EXTERNAL STREAM s(a int) SETTINGS properties='linger.ms=1'",
+            "CREATE EXTERNAL STREAM s(a int) SETTINGS properties='linger.ms=1'",
+        ),
+        (
+            "timeplus",
             "CREATE STREAM s(password string, token string)",
             "CREATE STREAM s(password string, token string)",
         ),

@@ -259,7 +259,7 @@ def test_dropping_a_view_drops_what_it_reads_by_itself(broker, topic, session):
     [
         ({"type": "pulsar"}, "FEATURE_NOT_SUPPORTED", "pulsar"),
         ({"type": "log"}, "FEATURE_NOT_SUPPORTED", "log"),
-        ({"named_collection": "c"}, "FEATURE_NOT_SUPPORTED", "named_collection"),
+        ({"named_collection": "c"}, "UNDEFINED_OBJECT", 'named collection "c" does not exist'),
         ({"sharding_expr": "n"}, "FEATURE_NOT_SUPPORTED", "sharding_expr"),
         ({"message_key": "n"}, "FEATURE_NOT_SUPPORTED", "message_key"),
         ({"data_format": "XML"}, "CONNECTOR_OPTION", "data_format"),

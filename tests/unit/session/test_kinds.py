@@ -12,6 +12,7 @@ from watersmeet import catalog as c
 from watersmeet.dialectnames import DIALECTS
 from watersmeet.dialects import statements as st
 from watersmeet.dialects.formatschemas import CreateFormatSchema
+from watersmeet.dialects.namedcollections import CreateNamedCollection
 from watersmeet.dialects.registry import language_named
 
 #: By dialect, what makes a relation of each kind, under the name of its class.
@@ -32,7 +33,8 @@ CREATE EXTERNAL TABLE ExternalView SETTINGS type = 'timeplus', table = 'below';
 CREATE DICTIONARY DictionaryTable (a int, b string) PRIMARY KEY a
     SOURCE(FILE(path '{file}' format 'CSV')) LAYOUT(FLAT());
 CREATE DICTIONARY DictionaryView (a int, b string) PRIMARY KEY a SOURCE(TIMEPLUS(STREAM 'below')) LAYOUT(FLAT());
-CREATE FORMAT SCHEMA FormatSchema AS 'message M {}' TYPE Protobuf""",
+CREATE FORMAT SCHEMA FormatSchema AS 'message M {}' TYPE Protobuf;
+CREATE NAMED COLLECTION NamedCollection AS brokers = 'h:1'""",
     "sqlstream": """
 CREATE SERVER "Server" TYPE 'KAFKA10' FOREIGN DATA WRAPPER ECDA OPTIONS ("TOPIC" 't');
 CREATE STREAM "read" ("A" INTEGER);
@@ -62,6 +64,7 @@ REPLACING = {
         st.CreateDictionary: "DICTIONARY name (a int, b string) PRIMARY KEY a SOURCE(TIMEPLUS(STREAM 'below')) "
         "LAYOUT(FLAT())",
         CreateFormatSchema: "FORMAT SCHEMA name AS 'message N {}' TYPE Protobuf",
+        CreateNamedCollection: "NAMED COLLECTION name AS topic = 't'",
     },
     "sqlstream": {
         st.CreateServer: "SERVER name TYPE 'FILE' FOREIGN DATA WRAPPER ECDA",

@@ -19,7 +19,7 @@ from watersmeet.binder.context.binding import Bound, Environment, OutputColumn, 
 from watersmeet.binder.context.rules import Binding, BindQuery, NamedItem, Sourced
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext
 from watersmeet.binder.sqlfunctions import inlined
-from watersmeet.catalog import Catalog, Connection, FormatSchema, Index, Relation, Server, Sink, View
+from watersmeet.catalog import Catalog, Connection, FormatSchema, Index, NamedCollection, Relation, Server, Sink, View
 from watersmeet.dialects.nodes import own_parts
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.dialects.registry import language_named
@@ -103,7 +103,7 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
     if system is not None and relation_in_from(node, binding.catalog) is None:
         return bind_system(system, alias, names, node, env, binding)
     relation = catalog_relation(node, binding.catalog, env.text, env.ctes)
-    if isinstance(relation, (Connection, FormatSchema, Server, Sink)):
+    if isinstance(relation, (Connection, FormatSchema, NamedCollection, Server, Sink)):
         raise error(
             "CATALOG_TYPE_MISMATCH",
             f"{relation.title} can't be read by a query",

@@ -11,6 +11,7 @@ from sqlglot.dialects.dialect import Dialect
 from watersmeet.catalog import ARRIVAL, TIME_COLUMN, DropWord, StreamMode
 from watersmeet.dialects import alter, ddl
 from watersmeet.dialects.formatschemas import read_format_schema
+from watersmeet.dialects.namedcollections import read_named_collection
 from watersmeet.dialects.options import not_supported, read_value
 from watersmeet.dialects.queries import read_expression
 from watersmeet.dialects.statements import (
@@ -19,6 +20,7 @@ from watersmeet.dialects.statements import (
     CreateStream,
     Drop,
     Name,
+    Refused,
     Statement,
     StreamIndex,
 )
@@ -80,11 +82,13 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
         (("EXTERNAL", "STREAM"), read_external_stream),
         (("DICTIONARY",), read_dictionary),
         (("FORMAT", "SCHEMA"), read_format_schema),
+        (("NAMED", "COLLECTION"), read_named_collection),
     ):
         if cursor.take(*words):
             return read(cursor, base)
     there = (
-        "STREAM, MUTABLE STREAM, EXTERNAL STREAM, EXTERNAL TABLE, DICTIONARY, FORMAT SCHEMA, VIEW and MATERIALIZED VIEW"
+        "STREAM, MUTABLE STREAM, EXTERNAL STREAM, EXTERNAL TABLE, DICTIONARY, FORMAT SCHEMA, NAMED COLLECTION, VIEW "
+        "and MATERIALIZED VIEW"
     )
     refused = ddl.refused_create(cursor, base, _LACKING, there)
     if refused is not None:
@@ -110,6 +114,10 @@ def _view_into(cursor: Cursor, dialect: Dialect, base: dict[str, Any], place: in
 
 def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """ALTER STREAM, ALTER VIEW …: the cursor stands behind ALTER."""
+    if cursor.at("NAMED", "COLLECTION"):
+        place = span_of(cursor.tokens[: cursor.index + 2])
+        hint = "Streams take its settings over when they are created: drop them, and create it and them again."
+        return Refused(**base, error=not_supported("ALTER NAMED COLLECTION", cursor.text, place, hint=hint))
     found = alter.read_alter(cursor, base, _read_added, ("STREAM", "EXTERNAL", "DICTIONARY", "VIEW", "MATERIALIZED"))
     if isinstance(found, Alter) and found.kind in ("view", "materialized view"):
         return replace(found, kind="any view")
@@ -125,19 +133,25 @@ def _read_added(cursor: Cursor) -> tuple[Field, dict[str, Any]]:
 
 
 def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """DROP STREAM (external ones and tables, too), DICTIONARY, FORMAT SCHEMA, VIEW (of both kinds), DATABASE.
+    """DROP STREAM (external ones and tables, too), DICTIONARY, FORMAT SCHEMA, NAMED COLLECTION, VIEW (of both
+    kinds), DATABASE.
 
     The cursor stands behind DROP.
     """
     if cursor.take("DATABASE"):
         return ddl.read_drop_schema(cursor, base)
-    words: dict[str, DropWord] = {"STREAM": "stream", "VIEW": "any view", "DICTIONARY": "dictionary"}
+    words: dict[str, DropWord] = {
+        "STREAM": "stream",
+        "VIEW": "any view",
+        "DICTIONARY": "dictionary",
+        "FORMAT SCHEMA": "format schema",
+        "NAMED COLLECTION": "named collection",
+    }
     if cursor.at("EXTERNAL", "STREAM") or cursor.at("EXTERNAL", "TABLE"):
         cursor.index += 2
         kind: DropWord | None = "stream"
     else:
-        kind = "format schema" if cursor.take("FORMAT", "SCHEMA") else None
-        kind = kind or next((k for word, k in words.items() if cursor.take(word)), None)
+        kind = next((k for word, k in words.items() if cursor.take(*word.split())), None)
     if kind is None:
         return ddl.read_drop(cursor, base)
     if_exists = cursor.take("IF", "EXISTS")

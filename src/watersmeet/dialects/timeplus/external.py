@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from watersmeet.catalog import TIME_COLUMN
-from watersmeet.dialects.options import not_supported, read_value
+from watersmeet.dialects.options import not_supported, read_setting, read_value
 from watersmeet.dialects.statements import (
     Clause,
     CreateDictionary,
@@ -122,14 +122,9 @@ def _settings(cursor: Cursor, what: str) -> dict[str, str]:
     if not cursor.take("SETTINGS"):
         raise cursor.error(detail=f"SETTINGS type = '…' of {what} were expected here.")
     options: dict[str, str] = {}
-    while True:
-        name = cursor.name(reserved=True)
-        cursor.expect("=")
-        if name.name.lower() in options:
-            raise error("CONNECTOR_OPTION", f'option "{name.name}" is given twice', sql=cursor.text, span=name.span)
-        options[name.name.lower()] = read_value(cursor)
-        if not cursor.take(","):
-            break
+    read_setting(cursor, options)
+    while cursor.take(","):
+        read_setting(cursor, options)
     cursor.end()
     if "type" not in options:
         raise cursor.error(detail=f"{what[0].upper()}{what[1:]} needs the setting type.")

@@ -37,6 +37,7 @@ from watersmeet.session.access.result import Result
 from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.services.refreshing import refresh
 from watersmeet.session.statements.formatschemas import with_format_schema
+from watersmeet.session.statements.namedcollections import with_named_collection
 from watersmeet.sources.connectors import check_connector
 from watersmeet.sources.external import KINDS, check_kind, declared, file_connector
 from watersmeet.sources.fileoptions import absolute_path
@@ -72,9 +73,10 @@ def create_external_table(session: Session, statement: CreateExternalTable) -> R
     """A table whose content is fetched when a statement names it. For a running query it never changes (TP-18)."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE EXTERNAL TABLE")
-    options = dict(statement.options)
+    with located(statement, statement.name_span):
+        options, needs = with_named_collection(session, statement.options)
     if statement.own:
-        _over_stream(session, statement, options)
+        _over_stream(session, statement, options, needs)
         return Result("CREATE EXTERNAL TABLE")
     with located(statement, statement.name_span):
         external = _external(options.pop("type").lower(), options, statement.name, "database")
@@ -82,7 +84,13 @@ def create_external_table(session: Session, statement: CreateExternalTable) -> R
         session,
         statement,
         new_relation(
-            session, statement, ExternalTable, statement.columns, ranges=dict(statement.ranges), external=external
+            session,
+            statement,
+            ExternalTable,
+            statement.columns,
+            depends_on=needs,
+            ranges=dict(statement.ranges),
+            external=external,
         ),
         "an external table",
         statement.name_span,
@@ -90,8 +98,13 @@ def create_external_table(session: Session, statement: CreateExternalTable) -> R
     return Result("CREATE EXTERNAL TABLE")
 
 
-def _over_stream(session: Session, statement: CreateExternalTable, options: dict[str, str]) -> None:
-    """An external table over a relation of this database: a view of it that never changes for a running query."""
+def _over_stream(
+    session: Session, statement: CreateExternalTable, options: dict[str, str], needs: tuple[str, ...]
+) -> None:
+    """An external table over a relation of this database: a view of it that never changes for a running query.
+
+    needs: the ids of what the statement names beside that relation.
+    """
     kind = options.pop("type").lower()
     below = _stream(session, statement, Clause(name=kind, options=options, span=statement.name_span))
     columns = (
@@ -104,7 +117,7 @@ def _over_stream(session: Session, statement: CreateExternalTable, options: dict
             statement,
             ExternalView,
             columns,
-            depends_on=(below.id,),
+            depends_on=(below.id, *needs),
             query=_query(below, columns),
             external=External(kind, below.name),
         ),
@@ -121,19 +134,21 @@ def create_external_stream(session: Session, statement: CreateExternalStream) ->
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE EXTERNAL STREAM")
     check_columns(statement.columns, statement)
-    options = dict(statement.options)
+    with located(statement, statement.name_span):
+        options, needs = with_named_collection(session, statement.options)
     kind = options.pop("type").lower()
 
     def checked() -> Relation:
         check_kind(kind, KINDS if session.replace_connectors else ("file", "kafka"), "an external stream")
         if kind == "kafka" and not session.replace_connectors:
-            return _of_topic(session, statement, options)
+            return _of_topic(session, statement, options, needs)
         made = new_relation(
             session,
             statement,
             Source,
             statement.columns,
             append_only=True,
+            depends_on=needs,
             connector={} if session.replace_connectors else file_connector(options),
             defaults=dict.fromkeys(statement.arrivals, ARRIVAL),
             ranges=dict(statement.ranges),
@@ -147,17 +162,22 @@ def create_external_stream(session: Session, statement: CreateExternalStream) ->
     return Result("CREATE EXTERNAL STREAM")
 
 
-def _of_topic(session: Session, statement: CreateExternalStream, settings: dict[str, str]) -> Relation:
-    """A stream of the messages of a topic of Kafka. Each query reads it by itself, from where it says."""
+def _of_topic(
+    session: Session, statement: CreateExternalStream, settings: dict[str, str], needs: tuple[str, ...]
+) -> Relation:
+    """A stream of the messages of a topic of Kafka. Each query reads it by itself, from where it says.
+
+    needs: the ids of what the statement names.
+    """
     if "config_file" in settings:
         session.require_files({"path": settings["config_file"]})
     declared = tuple(c for c in statement.columns if c.name not in statement.arrivals)
     has_registry = "kafka_schema_registry_url" in settings
     schema = None if has_registry else settings.pop("format_schema", None)
     connector, form = kafka_connector(settings, declared)
-    depends_on: tuple[str, ...] = ()
     if schema is not None:
-        form, depends_on = with_format_schema(session, form, schema)
+        form, found = with_format_schema(session, form, schema)
+        needs = (*needs, *found)
     columns, parts, unlisted = stream_columns(declared)
     open_decoder(columns, (), form, parts)
     made = new_relation(
@@ -167,7 +187,7 @@ def _of_topic(session: Session, statement: CreateExternalStream, settings: dict[
         columns,
         append_only=True,
         connector=connector,
-        depends_on=depends_on,
+        depends_on=needs,
         format=form,
         message_parts=parts,
         defaults={c.name: d for c in columns if not c.nullable and (d := type_default(c.type)) is not None},

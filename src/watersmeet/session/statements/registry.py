@@ -10,6 +10,7 @@ from watersmeet.dialects import statements as st
 from watersmeet.dialects.alter import LimitSink
 from watersmeet.dialects.copying import CopyFrom, CopyTo
 from watersmeet.dialects.formatschemas import CreateFormatSchema
+from watersmeet.dialects.namedcollections import CreateNamedCollection
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.filling import Bound
 from watersmeet.session.access.result import Result
@@ -30,6 +31,7 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
     st.CreateForeignStream: "foreign.create_foreign_stream",
     st.CreateFunction: "sqlfunctions.create_function",
     st.CreateIndex: "tables.create_index",
+    CreateNamedCollection: "namedcollections.create_named_collection",
     st.CreateMaterializedView: "views.create_materialized_view",
     st.AddColumn: "altering.alter",
     st.AlterConnector: "connectors.alter_connector",

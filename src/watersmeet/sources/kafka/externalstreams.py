@@ -56,7 +56,6 @@ _PROPERTIES: Final = {
     "ssl_ca_pem": "ssl.ca.pem",
 }
 _LACKING: Final = {
-    "named_collection": "Write its settings here.",
     "sharding_expr": "Messages with a key go to the partition that the hash of the key says.",
     "message_key": "Declare a column _tp_message_key.",
 }
