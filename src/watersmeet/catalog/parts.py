@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from watersmeet.types import Schema
+from watersmeet.types import Field, Schema
 from watersmeet.units import DAY_US
 
 #: append: every row is its own event; changelog: one with `_tp_delta` = -1 takes an equal one back. The others keep the
@@ -80,6 +80,18 @@ class GeneratedColumn:
 
     sql: str
     reads: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedPart:
+    """A part of the messages that are written to a stream, which follows from the columns of each row.
+
+    column: rows have it under this name. part: "computed key" or "computed partition".
+    """
+
+    column: Field
+    part: str
+    value: GeneratedColumn
 
 
 #: What one message of a topic says, and in which form a sink delivers changes. plain: a row that is added. upsert: the

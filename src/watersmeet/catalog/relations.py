@@ -16,6 +16,7 @@ from watersmeet.catalog.parts import (
     RECORD_PARTITION,
     TOMBSTONE,
     VALUE_FACET,
+    ComputedPart,
     Dictionary,
     EventTime,
     External,
@@ -179,6 +180,11 @@ class Relation:
     @property
     def unlisted(self) -> tuple[str, ...]:
         """The columns of a source that `*` leaves out."""
+        return ()
+
+    @property
+    def computed_parts(self) -> tuple[ComputedPart, ...]:
+        """The parts of messages that follow from the rows that are written to a stream outside of the database."""
         return ()
 
     @property

@@ -8,6 +8,7 @@ from typing import ClassVar
 from watersmeet.catalog.parts import (
     KEY_COLUMN,
     RECORD_NUMBER,
+    ComputedPart,
     Dictionary,
     EventTime,
     External,
@@ -139,7 +140,7 @@ class Source(Input):
     """A source: its rows are read, and not kept.
 
     reopened: each query over it reads it from a place of its own on, by a `QuerySource`. unlisted: columns that `*`
-    leaves out.
+    leaves out. computed_parts: of messages that are written to it.
     """
 
     words: ClassVar[Words] = Words(
@@ -150,6 +151,7 @@ class Source(Input):
 
     reopened: bool = field(default=False, kw_only=True)
     unlisted: tuple[str, ...] = field(default=(), kw_only=True, metadata=NAMES_COLUMNS)
+    computed_parts: tuple[ComputedPart, ...] = field(default=(), kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

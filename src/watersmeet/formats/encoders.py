@@ -42,22 +42,34 @@ from watersmeet.types import BIGINT, VARCHAR, Field, Schema, SqlType
 
 _TRUE: Final = ("true", "t", "1", "yes", "on")
 _FALSE: Final = ("false", "f", "0", "no", "off")
+#: By the bits of a whole number, the type of its unsigned numbers.
+_UNSIGNED: Final = {16: pa.uint16(), 32: pa.uint32(), 64: pa.uint64()}
 
 
 @dataclass(frozen=True)
 class Encoded:
     """Messages in their order. keys, values: binary; NULL for a message without one. headers: list<struct<key: string,
     value: binary>>, None if no message has any. times_ms: milliseconds since 1970 (UTC), None if messages get the time
-    at which they are written.
+    at which they are written. partition_numbers: see `partitions`; None if no message has one.
     """
 
     keys: pa.BinaryArray
     values: pa.BinaryArray
     headers: pa.ListArray | None = None
     times_ms: pa.Int64Array | None = None
+    partition_numbers: pa.UInt64Array | None = None
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def partitions(self, count: int) -> list[int]:
+        """The partition of each message, of `count`: its number modulo `count`; -1 where the client chooses."""
+        numbers = self.partition_numbers
+        if numbers is None:
+            return [-1] * len(self)
+        found = (numbers.fill_null(0).to_numpy() % np.uint64(count)).astype(np.int64)
+        chosen: list[int] = np.where(numbers.is_valid().to_numpy(zero_copy_only=False), found, -1).tolist()
+        return chosen
 
 
 class Encoder(Protocol):
@@ -94,14 +106,16 @@ def open_encoder(
     key: names of the columns that are the key of messages; none: messages have no key, which only plain rows can do.
     force_append_only: plain rows leave out what was deleted; without it a deletion is an error. parts: by column, the
     part of a message that it is: key, headers (an object of JSON), header:<name>, timestamp, tombstone (the message has
-    no value), or one of `BROKERS_OWN`, which is not written. Other columns are the value. timestamp and tombstone are
+    no value), or one of `BROKERS_OWN`, which is not written; `COMPUTED_KEY` in place of any key, `COMPUTED_PARTITION`
+    (a whole number, see `Encoded.partitions`). Other columns are the value. timestamp, tombstone and computed parts are
     of plain rows only.
 
     CONNECTOR_OPTION for what can't be encoded so. LIBRARY_MISSING.
     """
     parts = parts or {}
     written = tuple(c for c in columns if c.name not in parts)
-    own_keys = tuple(c for c in columns if parts.get(c.name) == "key")
+    by_part = {part: column for column, part in parts.items()}
+    own_keys = tuple(c for c in columns if c.name == by_part.get(COMPUTED_KEY, by_part.get("key")))
     keyed = own_keys or tuple(_column(columns, name) for name in key)
     headers = _header_writer(parts)
     if format.rows == "debezium":
@@ -120,9 +134,8 @@ def open_encoder(
             raise _needs_key("UPSERT")
         return _Upsert(keys, values, headers)
     if format.rows == "plain":
-        by_part = {part: column for column, part in parts.items()}
-        times, tombstones = by_part.get("timestamp"), by_part.get("tombstone")
-        return _Plain(keys, values, headers, times, tombstones, force_append_only=force_append_only)
+        columns_of = [by_part.get(part) for part in ("timestamp", "tombstone", COMPUTED_PARTITION)]
+        return _Plain(keys, values, headers, *columns_of, force_append_only=force_append_only)
     raise error("FEATURE_NOT_SUPPORTED", f"FORMAT {format.rows.upper()} for a sink")
 
 
@@ -239,6 +252,9 @@ class _Wrapped:
 
 #: Parts of messages that brokers give.
 BROKERS_OWN: Final = ("partition", "offset")
+#: Parts that follow from other columns of the row.
+COMPUTED_KEY: Final = "computed key"
+COMPUTED_PARTITION: Final = "computed partition"
 
 #: From rows to their headers; None if none has any.
 HeaderWriter = Callable[[pa.Table], "pa.ListArray | None"]
@@ -247,7 +263,9 @@ _PAIRS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())
 
 
 class _Plain:
-    """A message for each row that came, as often as it came. times, tombstones: the columns of these parts."""
+    """A message for each row that came, as often as it came. times, tombstones, numbers: the columns of timestamps,
+    tombstones and numbers of partitions.
+    """
 
     def __init__(
         self,
@@ -256,11 +274,12 @@ class _Plain:
         headers: HeaderWriter,
         times: str | None,
         tombstones: str | None,
+        numbers: str | None,
         *,
         force_append_only: bool,
     ) -> None:
         self._keys, self._values, self._headers = keys, values, headers
-        self._times, self._tombstones = times, tombstones
+        self._times, self._tombstones, self._numbers = times, tombstones, numbers
         self._force_append_only = force_append_only
 
     def encode(self, rows: pa.Table, diff: Numbers, time_us: int) -> Encoded:
@@ -279,13 +298,25 @@ class _Plain:
         if self._tombstones is not None:
             gone = rows.column(self._tombstones).combine_chunks()
             values = pc.if_else(pc.fill_null(gone, fill_value=False), pa.scalar(None, pa.binary()), values)
-        return Encoded(keys, values, self._headers(rows), self._times_ms(rows))
+        return Encoded(keys, values, self._headers(rows), self._times_ms(rows), self._partition_numbers(rows))
 
     def _times_ms(self, rows: pa.Table) -> pa.Int64Array | None:
         if self._times is None:
             return None
         micros = rows.column(self._times).combine_chunks().cast(pa.timestamp("us")).cast(pa.int64())
         return pc.divide(micros, 1000)
+
+    def _partition_numbers(self, rows: pa.Table) -> pa.UInt64Array | None:
+        """Negative numbers count as the unsigned ones with the same bits."""
+        if self._numbers is None:
+            return None
+        numbers = rows.column(self._numbers).combine_chunks()
+        if pa.types.is_integer(numbers.type):
+            return numbers.view(_UNSIGNED[numbers.type.bit_width]).cast(pa.uint64())
+        try:
+            return numbers.cast(pa.uint64())
+        except pa.ArrowInvalid as cause:
+            raise error("INVALID_VALUE", "the number of a partition is not between 0 and 2⁶⁴ - 1") from cause
 
 
 @dataclass(frozen=True)

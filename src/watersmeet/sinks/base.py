@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.catalog import MessageFormat
+from watersmeet.catalog import ComputedPart, MessageFormat
 from watersmeet.types import Schema
 
 
@@ -21,7 +21,8 @@ class Delivery:
     id: of what the catalog has for it. title: what that is and its name, for messages. relation: the id of the relation
     whose changes go out. columns: the first columns of that relation, under the names that they have at the target.
     key: names of the columns of the key. connector, format: see `catalog.Sink`. force_append_only: deleted rows are
-    left out. message_parts: by column, the part of a message that it is, as `open_encoder` takes them. target_id: the
+    left out. message_parts: by column, the part of a message that it is, as `open_encoder` takes them. computed_parts:
+    rows have their columns behind `columns`. target_id: the
     name under which the target knows this delivery and those that it has replaced; unique in the database. generation:
     see `Place`. dead_letters: what goes out are the messages of the relation that could not be decoded.
     renewal: what the user does to begin anew, as a sentence.
@@ -38,6 +39,7 @@ class Delivery:
     target_id: str
     generation: int
     message_parts: dict[str, str] = field(default_factory=dict)
+    computed_parts: tuple[ComputedPart, ...] = ()
     dead_letters: bool = False
     renewal: str = "CREATE OR REPLACE it: the new one begins with the whole content."
 

@@ -107,6 +107,7 @@ def view_delivery(view: Relation, stream: Relation) -> Delivery:
         target_id=view.id,
         generation=1,
         message_parts={c.name: p for c in view.columns if (p := stream.message_parts.get(c.name)) is not None},
+        computed_parts=stream.computed_parts,
     )
 
 

@@ -327,7 +327,7 @@ class KafkaTarget:
 
     def _produce(self, messages: Encoded) -> None:
         producer, topic = self._producer, self._options.topic
-        if messages.headers is not None or messages.times_ms is not None:
+        if any(p is not None for p in (messages.headers, messages.times_ms, messages.partition_numbers)):
             self._produce_each(messages)
             return
         for start in range(0, len(messages), _CALL_MESSAGES):
@@ -338,17 +338,25 @@ class KafkaTarget:
                 raise self._kafka.KafkaException(next(m["_error"] for m in batch if "_error" in m))
 
     def _produce_each(self, messages: Encoded) -> None:
-        """Messages with headers or times, which the client takes one by one."""
+        """Messages with headers, times or chosen partitions, which the client takes one by one."""
         size = len(messages)
         headers = pa.nulls(size) if messages.headers is None else messages.headers
         times_ms = pa.nulls(size) if messages.times_ms is None else messages.times_ms
+        chosen = messages.partitions(1 if messages.partition_numbers is None else self._partition_count())
         for start in range(0, size, _CALL_MESSAGES):
             self._make_room()
             columns = (_listed(c, start) for c in (messages.keys, messages.values, headers, times_ms))
-            for key, value, pairs, time_ms in zip(*columns, strict=True):
+            for key, value, pairs, time_ms, partition in zip(*columns, chosen[start:], strict=False):
                 given = {} if time_ms is None else {"timestamp": time_ms}
                 own = [(h["key"], h["value"]) for h in pairs or ()]
-                self._producer.produce(self._options.topic, key=key, value=value, headers=own, **given)
+                self._producer.produce(
+                    self._options.topic, key=key, value=value, headers=own, partition=partition, **given
+                )
+
+    def _partition_count(self) -> int:
+        """How many partitions the topic has now."""
+        topic = self._options.topic
+        return len(self._producer.list_topics(topic, _ANSWER_S).topics[topic].partitions)
 
     def _make_room(self) -> None:
         """Waits until the client has sent most of what it has."""
@@ -394,13 +402,14 @@ def _progress_of(value: bytes) -> _Progress:
 
 def _encoder(delivery: Delivery, options: KafkaSinkOptions) -> Encoder:
     destination = Destination(options.topic, "", delivery.title)
+    computed = delivery.computed_parts
     return open_encoder(
-        delivery.columns,
+        (*delivery.columns, *(c.column for c in computed)),
         delivery.key,
         delivery.format,
         destination,
         force_append_only=delivery.force_append_only,
-        parts=delivery.message_parts,
+        parts=delivery.message_parts | {c.column.name: c.part for c in computed},
     )
 
 

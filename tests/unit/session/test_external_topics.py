@@ -260,8 +260,16 @@ def test_dropping_a_view_drops_what_it_reads_by_itself(broker, topic, session):
         ({"type": "pulsar"}, "FEATURE_NOT_SUPPORTED", "pulsar"),
         ({"type": "log"}, "FEATURE_NOT_SUPPORTED", "log"),
         ({"named_collection": "c"}, "UNDEFINED_OBJECT", 'named collection "c" does not exist'),
-        ({"sharding_expr": "n"}, "FEATURE_NOT_SUPPORTED", "sharding_expr"),
-        ({"message_key": "n"}, "FEATURE_NOT_SUPPORTED", "message_key"),
+        (
+            {"sharding_expr": "text"},
+            "DATATYPE_MISMATCH",
+            "sharding_expr must give a whole number, not character varying",
+        ),
+        ({"sharding_expr": "n / 2"}, "DATATYPE_MISMATCH", "sharding_expr must give a whole number, not double"),
+        ({"message_key": "n"}, "DATATYPE_MISMATCH", "message_key must give a string, not integer"),
+        ({"message_key": "other"}, "UNDEFINED_COLUMN", "other"),
+        ({"message_key": "text ||"}, "SYNTAX_ERROR", ""),
+        ({"message_key": "text, text"}, "SYNTAX_ERROR", ""),
         ({"data_format": "XML"}, "CONNECTOR_OPTION", "data_format"),
         ({"data_format": "RawBLOB"}, "CONNECTOR_OPTION", "one column"),
         ({"datafmt": "CSV"}, "CONNECTOR_OPTION", "datafmt"),
@@ -298,6 +306,62 @@ def test_rows_are_inserted_as_messages_with_keys_and_times(broker, topic, sessio
     found = consumed(broker, name, 3)
     assert found[0] == (b"k", {"n": 1, "at": "2024-01-31 12:00:00.500000", "d": 1.10}, now_ms)
     assert [(key, value["n"]) for key, value, _ in found[1:]] == [(None, 2), (None, 3)]
+
+
+def test_keys_and_partitions_are_computed_from_rows(broker, topic, session):
+    first, second = topic(3), topic(3)
+    exprs = {"message_key": "lower(text)", "sharding_expr": "n + 1"}
+    run(
+        session,
+        stream(broker, first, **exprs),
+        stream(broker, second, **exprs).replace("STREAM s", "STREAM out"),
+        "CREATE STREAM given(n int, text string)",
+        "CREATE MATERIALIZED VIEW v INTO out AS SELECT n, text, '{\"h\": 1}'::json AS _tp_message_headers FROM given",
+        "CREATE MATERIALIZED VIEW w INTO out AS SELECT n + 10 AS n, text FROM given",
+        "INSERT INTO s(n, text) VALUES (0, 'A'), (1, 'b'), (-1, 'C'), (-2, 'D')",
+        "INSERT INTO given(n, text) VALUES (0, 'A'), (1, 'b')",
+    )
+    asked = "SELECT n, text, _tp_message_key, _tp_shard FROM table({}) ORDER BY n"
+    assert run(session, asked.format("s")).fetchall() == [
+        (-2, "D", "d", (2**32 - 1) % 3),
+        (-1, "C", "c", 0),
+        (0, "A", "a", 1),
+        (1, "b", "b", 2),
+    ]
+    session.flush()
+    consumed(broker, second, 4)
+    assert run(session, asked.format("out")).fetchall() == [
+        (0, "A", "a", 1),
+        (1, "b", "b", 2),
+        (10, "A", "a", 2),
+        (11, "b", "b", 0),
+    ]
+    with pytest.raises(Error, match='writing column "_tp_message_key"'):
+        run(session, "INSERT INTO s(n, _tp_message_key) VALUES (1, 'k')")
+    with pytest.raises(Error, match='writing column "_tp_message_key"'):
+        run(session, "CREATE MATERIALIZED VIEW x INTO out AS SELECT n, text, text AS _tp_message_key FROM given")
+    with pytest.raises(Error, match=r'the view has no column "text", which message_key of .* reads'):
+        run(session, "CREATE MATERIALIZED VIEW x INTO out AS SELECT n FROM given")
+
+
+def test_expressions_of_messages_that_fail_and_those_that_choose_nothing(broker, topic, session):
+    name = topic(2)
+    run(
+        session,
+        stream(
+            broker, name, "n nullable(int), text string", sharding_expr="n", message_key="to_string(to_int32(text))"
+        ),
+    )
+    with pytest.raises(Error, match=r"setting message_key .* can't be computed"):
+        run(session, "INSERT INTO s(n, text) VALUES (0, 'A')")
+    run(session, "INSERT INTO s(n, text) VALUES (NULL, '07')")
+    assert run(session, "SELECT n, _tp_message_key FROM table(s)").fetchall() == [(None, "7")]
+    with pytest.raises(Error, match="message_key can't be given beside the column _tp_message_key"):
+        run(
+            session,
+            stream(broker, name, "n int, _tp_message_key string", message_key="to_string(n)").replace("s(", "t("),
+        )
+    run(session, stream(broker, name, sharding_expr="rand()").replace("s(", "u("))
 
 
 def test_headers_are_written(broker, topic, session):

@@ -82,10 +82,7 @@ def generated_columns(
         _check_reads(tree, statement)
         target = Target(column)
         tree = target.typed(tree)
-        scope = single(
-            statement.name, [ScopeColumn(c.name, Value(column_ref(c.name), c.type, c.nullable)) for c in given]
-        )
-        ctx = ScopeContext(statement.text, scope, _CLAUSE)
+        ctx = _context(given, statement.name, statement.text, _CLAUSE)
         value = bind_value(tree, ctx)
         if not target.takes(value.type):
             raise error_at(
@@ -95,7 +92,7 @@ def generated_columns(
                 f'column "{column.name}" is of type {column.type.sql} but expression is of type {value.type.sql}',
                 hint="You will need to rewrite or cast the expression.",
             )
-        made[column.name] = _positional(cast(value, column.type, ctx, tree), given)
+        made[column.name] = positional(cast(value, column.type, ctx, tree), given)
     return made, tuple(dict.fromkeys(functions))
 
 
@@ -113,7 +110,21 @@ def _check_reads(tree: exp.Expression, statement: CreateRelation) -> None:
             )
 
 
-def _positional(value: Value, given: Schema) -> GeneratedColumn:
+def _context(columns: Schema, name: str, text: str, clause: str) -> Context:
+    """Where an expression reads the columns of one relation."""
+    scope = single(name, [ScopeColumn(c.name, Value(column_ref(c.name), c.type, c.nullable)) for c in columns])
+    return ScopeContext(text, scope, clause)
+
+
+def bound_value(tree: exp.Expression, columns: Schema, name: str, text: str, clause: str) -> Value:
+    """What an expression over the columns of the relation `name` means. text: in which its places are. clause: where it
+    stands, in words. Errors of the expression.
+    """
+    return bind_value(tree, _context(columns, name, text, clause))
+
+
+def positional(value: Value, given: Schema) -> GeneratedColumn:
+    """A value over the columns `given` in the form of the catalog."""
     names = columns_of(value)
     reads = tuple(c for c in given if c.name in names) or given[:1]
     places = {c.name: exp.column(f"c{i}") for i, c in enumerate(reads)}

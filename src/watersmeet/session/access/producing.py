@@ -18,6 +18,7 @@ from watersmeet.catalog import MessageFormat, Relation
 from watersmeet.errors import Error, error
 from watersmeet.formats.encoders import Destination, Encoded, open_encoder
 from watersmeet.kafkaclient import client_config, failure, library
+from watersmeet.session.access.messageparts import with_computed_parts
 from watersmeet.sources.kafka.cluster import cluster_of
 from watersmeet.sources.kafka.options import kafka_options
 
@@ -45,13 +46,15 @@ def produce(relation: Relation, rows: pa.Table, now_us: int) -> None:
             detail=f'Topic "{relation.shown}" can only be read.',
         )
     options = kafka_options(relation.connector)
+    computed = relation.computed_parts
     encoder = open_encoder(
-        relation.columns,
+        (*relation.columns, *(c.column for c in computed)),
         (),
         message_format,
         Destination(options.topic, relation.schema, relation.name),
-        parts=relation.message_parts,
+        parts=relation.message_parts | {c.column.name: c.part for c in computed},
     )
+    rows = with_computed_parts(rows, computed, relation.title)
     try:
         messages = encoder.encode(rows, np.ones(rows.num_rows, np.int64), now_us)
     except OSError as cause:
@@ -137,14 +140,18 @@ class _Producer:
         """The client keeps a limited number of messages: it is given time where it has too many."""
         times = [0] * len(messages) if messages.times_ms is None else messages.times_ms.to_pylist()
         headers = [None] * len(messages) if messages.headers is None else messages.headers.to_pylist()
-        columns = zip(messages.keys.to_pylist(), messages.values.to_pylist(), times, headers, strict=True)
-        for number, (key, value, time_ms, pairs) in enumerate(columns, 1):
+        count = 1
+        if messages.partition_numbers is not None:
+            count = len(client.list_topics(topic, _TIMEOUT_S).topics[topic].partitions)
+        keys, values, partitions = messages.keys.to_pylist(), messages.values.to_pylist(), messages.partitions(count)
+        columns = zip(keys, values, times, headers, partitions, strict=True)
+        for number, (key, value, time_ms, pairs, partition) in enumerate(columns, 1):
             given: dict[str, Any] = {"timestamp": time_ms} if time_ms is not None else {}
             if pairs:
                 given["headers"] = [(pair["key"], pair["value"]) for pair in pairs]
             while True:
                 try:
-                    client.produce(topic, value=value, key=key, on_delivery=told, **given)
+                    client.produce(topic, value=value, key=key, partition=partition, on_delivery=told, **given)
                     break
                 except BufferError:
                     client.poll(0.1)

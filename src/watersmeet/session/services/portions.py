@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 from typing import Final
 
 import duckdb
@@ -21,6 +22,7 @@ from watersmeet.catalog import Relation, Table
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.formats.scalars import evaluate
 from watersmeet.kernel.arrays.hashing import hash_columns
+from watersmeet.session.access.messageparts import with_computed_parts
 from watersmeet.session.access.reading import conformed, failed_query
 from watersmeet.session.access.rows import converted
 from watersmeet.session.services.changes import Changes
@@ -68,7 +70,8 @@ class Portions:
         skipped = -1 if after is None else after.part
         time_us = self._database.log.read(position.start).time_us if position.start else 0
         pieces = self._pieces(position.start, position.base)
-        yield from numbered(pieces, self._delivery.generation, position.start, skipped, time_us)
+        portions = numbered(pieces, self._delivery.generation, position.start, skipped, time_us)
+        yield from map(self._completed, portions)
 
     def changes(self, after: Place | None) -> Generator[Portion | None]:
         """The portions of the changes behind the content and behind place `after`; None where there are no more yet.
@@ -90,7 +93,8 @@ class Portions:
                     continue
                 if after is None or changes.taken >= after.commit:
                     skipped = after.part if after is not None and changes.taken == after.commit else -1
-                    yield from self._cut(change.rows, change.diff, change.time_us, skipped)
+                    portions = self._cut(change.rows, change.diff, change.time_us, skipped)
+                    yield from map(self._completed, portions)
                 self._since = changes.taken
         finally:
             changes.close()
@@ -113,6 +117,12 @@ class Portions:
                 place = Place(self._delivery.generation, commit, part, end == rows.num_rows)
                 yield Portion(place, rows.slice(first, end - first), diff[first:end], time_us)
             first = end
+
+    def _completed(self, portion: Portion) -> Portion:
+        """The portion with the parts of messages that follow from its rows."""
+        delivery = self._delivery
+        rows = with_computed_parts(portion.rows, delivery.computed_parts, delivery.title)
+        return replace(portion, rows=rows)
 
     def _named(self, rows: pa.Table) -> pa.Table:
         """Rows of a commit with the columns of the delivery."""

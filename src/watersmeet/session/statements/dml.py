@@ -22,10 +22,10 @@ from watersmeet.catalog import (
 from watersmeet.database.transaction import Change
 from watersmeet.dialects.statements import Delete, Insert, Name, Statement, Update
 from watersmeet.errors import error
-from watersmeet.formats.encoders import BROKERS_OWN
 from watersmeet.session.access.assignment import Target, assignable, check_types, named_targets, typed_query
 from watersmeet.session.access.columnvalues import check_given
 from watersmeet.session.access.context import Session, error_at, located
+from watersmeet.session.access.messageparts import unwritten
 from watersmeet.session.access.ordering import in_order
 from watersmeet.session.access.producing import produce
 from watersmeet.session.access.reading import (
@@ -138,7 +138,7 @@ def produce_rows(session: Session, relation: Relation, incoming: pa.Table, state
             "RETURNING of an INSERT into a topic of Kafka is not supported",
         )
     for name in statement.columns:
-        if relation.message_parts.get(name.name) in BROKERS_OWN:
+        if name.name in unwritten(relation):
             raise error_at(
                 statement,
                 name.span,

@@ -33,6 +33,7 @@ from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.formats.decoders import open_decoder
 from watersmeet.session.access.context import Session, error_at, located
 from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation
+from watersmeet.session.access.messageparts import take_computed_parts
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.services.refreshing import refresh
@@ -174,6 +175,7 @@ def _of_topic(
     declared = tuple(c for c in statement.columns if c.name not in statement.arrivals)
     has_registry = "kafka_schema_registry_url" in settings
     schema = None if has_registry else settings.pop("format_schema", None)
+    computed = take_computed_parts(session, settings, statement.name, declared)
     connector, form = kafka_connector(settings, declared)
     if schema is not None:
         form, found = with_format_schema(session, form, schema)
@@ -194,6 +196,7 @@ def _of_topic(
         ranges=dict(statement.ranges),
         reopened=True,
         unlisted=unlisted,
+        computed_parts=computed,
     )
     check_connector(made)
     return made

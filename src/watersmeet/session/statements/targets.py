@@ -7,10 +7,10 @@ from dataclasses import replace
 from watersmeet.catalog import ROWTIME, Relation, Stream
 from watersmeet.dialects.statements import CreateMaterializedView
 from watersmeet.errors import did_you_mean
-from watersmeet.formats.encoders import BROKERS_OWN
 from watersmeet.session.access.assignment import Target, check_types
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.session.access.filling import Bound
+from watersmeet.session.access.messageparts import unwritten
 from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.services.delivery import begin
 from watersmeet.session.services.views import make, make_writing
@@ -81,12 +81,21 @@ def _check_outside(statement: CreateMaterializedView, stream: Relation, columns:
     assert stream.format is not None
     names = [c.name for c in columns]
     for name in names:
-        if stream.message_parts.get(name) in BROKERS_OWN and name != ROWTIME:
+        if name in unwritten(stream) and name != ROWTIME:
             raise error_at(
                 statement,
                 statement.into.span,
                 "FEATURE_NOT_SUPPORTED",
                 f'writing column "{name}" of {stream.title} is not supported',
+            )
+    for part in stream.computed_parts:
+        lacking = [c.name for c in part.value.reads if c.name not in names]
+        if lacking:
+            raise error_at(
+                statement,
+                statement.into.span,
+                "UNDEFINED_COLUMN",
+                f'the view has no column "{lacking[0]}", which {part.column.name[1:]} of {stream.title} reads',
             )
     values = [c.name for c in stream.columns if c.name not in stream.message_parts and c.name != ROWTIME]
     given = [n for n in names if n not in stream.message_parts and n != ROWTIME]

@@ -11,7 +11,7 @@ from typing import Final
 
 from watersmeet.catalog import MessageFormat
 from watersmeet.catalog.parts import Encoding
-from watersmeet.errors import did_you_mean, error
+from watersmeet.errors import did_you_mean
 from watersmeet.sources.options import Options, refuse
 from watersmeet.types import JSONB, TIMESTAMP, VARCHAR, Field, Schema, SqlType
 
@@ -55,10 +55,6 @@ _PROPERTIES: Final = {
     "ssl_ca_cert_pem": "ssl.ca.pem",
     "ssl_ca_pem": "ssl.ca.pem",
 }
-_LACKING: Final = {
-    "sharding_expr": "Messages with a key go to the partition that the hash of the key says.",
-    "message_key": "Declare a column _tp_message_key.",
-}
 #: How the names of strategies for subjects differ.
 _STRATEGIES: Final = {
     "topicname": "topic_name_strategy",
@@ -78,11 +74,8 @@ def stream_columns(declared: Schema) -> tuple[Schema, dict[str, str], tuple[str,
 def kafka_connector(settings: Mapping[str, str], declared: Schema) -> tuple[dict[str, str], MessageFormat]:
     """The options of the connector, and how messages become rows and rows messages.
 
-    settings: without `type`. declared: the columns of the statement. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED.
+    settings: without `type`. declared: the columns of the statement. CONNECTOR_OPTION.
     """
-    for name, hint in _LACKING.items():
-        if name in settings:
-            raise error("FEATURE_NOT_SUPPORTED", f"setting {name} of an external stream is not supported", hint=hint)
     options = Options(settings)
     servers, topic = options.text("brokers"), options.text("topic")
     for name, value in (("brokers", servers), ("topic", topic)):
