@@ -140,7 +140,8 @@ class Source(Input):
     """A source: its rows are read, and not kept.
 
     reopened: each query over it reads it from a place of its own on, by a `QuerySource`. unlisted: columns that `*`
-    leaves out. computed_parts: of messages that are written to it.
+    leaves out. computed_parts: of messages that are written to it. options_query: a query that says where reading of a
+    topic begins, whenever a query begins to read it; empty: the connector does.
     """
 
     words: ClassVar[Words] = Words(
@@ -152,6 +153,7 @@ class Source(Input):
     reopened: bool = field(default=False, kw_only=True)
     unlisted: tuple[str, ...] = field(default=(), kw_only=True, metadata=NAMES_COLUMNS)
     computed_parts: tuple[ComputedPart, ...] = field(default=(), kw_only=True)
+    options_query: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

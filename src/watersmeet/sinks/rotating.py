@@ -50,14 +50,14 @@ from watersmeet.sinks.targets import Connector, check_options
 from watersmeet.types import Schema
 
 _STATE: Final = ".watersmeet"
-_OPTIONS: Final = ("path", "seconds", "bytes", "by_rowtime", "column", "prefix", "suffix", "date_format")
+_OPTIONS: Final = ("path", "seconds", "bytes", "by_rowtime", "column", "prefix", "suffix", "date_format", "growing")
 
 
 @dataclass(frozen=True)
 class _Rotation:
     """root: the directory. most_us: files are of spans of this length, whose first is at 1970; 0: of any. most_bytes:
     a file that has them is full; 0: none is. by_rowtime: spans are of ROWTIME, not of the clock. column: whose last
-    value is part of the name.
+    value is part of the name. growing: what the file that grows is called in the directory; empty: it is not there.
     """
 
     root: Path
@@ -68,6 +68,7 @@ class _Rotation:
     prefix: str
     suffix: str
     date_format: str
+    growing: str
 
     def name(self, begun_us: int, last: str | None) -> str:
         """The name of a file. begun_us: the time of its first row. last: the value in its last row."""
@@ -110,6 +111,7 @@ def _rotation(delivery: Delivery) -> _Rotation:
         given.get("prefix", ""),
         given.get("suffix", ""),
         given.get("date_format", "%Y-%m-%d-%H:%M:%S"),
+        given.get("growing", ""),
     )
 
 
@@ -176,6 +178,7 @@ class RotatingTarget:
         """Goes on with a copy of a file; False if that has its name already."""
         for left in self._writers.left():
             before = left / file.staged
+            self._hide(before)
             if before.exists() and before.stat().st_nlink == 1:
                 copy = self._writers.own / file.staged
                 with before.open("rb") as source, copy.open("xb") as target:
@@ -264,8 +267,33 @@ class RotatingTarget:
         for file in grown:
             if file is grown[-1] and not finish and self._has_room(file, file.begun_us):
                 self._growing = file
+                self._show(self._writers.own / file.staged)
             else:
                 self._finish(file)
+
+    def _show(self, path: Path) -> None:
+        """Gives the file that grows the name that it has meanwhile. DELIVERY_REFUSED if another file has it."""
+        name = self._rotation.growing
+        if name and not self._is_shown(path):
+            try:
+                os.link(path, self._rotation.root / name)
+            except FileExistsError as cause:
+                raise error(
+                    "DELIVERY_REFUSED",
+                    f'there is a file "{name}" already, which is no file of this pump',
+                    hint="Remove it, or choose another ORIGINAL_FILENAME.",
+                ) from cause
+
+    def _hide(self, path: Path) -> None:
+        """Takes that name from a file that no longer grows."""
+        if self._rotation.growing and self._is_shown(path):
+            files.discard(self._rotation.root / self._rotation.growing)
+
+    def _is_shown(self, path: Path) -> bool:
+        try:
+            return path.samefile(self._rotation.root / self._rotation.growing)
+        except FileNotFoundError:
+            return False
 
     def _finish(self, file: _Growing) -> None:
         """Gives a file its tail and its name, or, if there is one of that name, another one."""
@@ -282,6 +310,7 @@ class RotatingTarget:
                 os.link(path, self._rotation.root / name)
                 break
         fault("rotating.named")
+        self._hide(path)
         files.discard(path)
         files.sync_directory(self._rotation.root)
 

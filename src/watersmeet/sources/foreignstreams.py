@@ -82,7 +82,9 @@ _TUNING: Final = (
     "PUMP.NAME",
     "FORMATTER_CHARSET",
 )
-_LACKING: Final = ("OPTIONS_QUERY", "INDEX_TOPIC_NAME", "CLIENT_ID_QUERY", "REPEAT", "ORIGINAL_FILENAME", "ESCAPE_ALL")
+_LACKING: Final = ("INDEX_TOPIC_NAME", "CLIENT_ID_QUERY", "REPEAT", "ESCAPE_ALL")
+#: The option with a query that gives others.
+OPTIONS_QUERY: Final = "OPTIONS_QUERY"
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES: Final = {"": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
 #: Properties of Java clients that mean nothing to others.
@@ -185,15 +187,7 @@ def _topic(given: _Given, columns: Sequence[str]) -> Foreign:
         )
     if partitions := given.take("PARTITION"):
         connector["shards"] = partitions
-    start = given.take("STARTING_TIME")
-    offset = given.take("STARTING_OFFSET")
-    if offset is not None:
-        if not offset.isdecimal():
-            refuse(f'option STARTING_OFFSET can\'t be "{offset}"', hint="It must be a whole number.")
-        connector["scan.startup.offsets"] = offset
-    else:
-        start = start or "LATEST"
-        connector |= begins_at(start.lower() if start.upper() in ("EARLIEST", "LATEST") else start)
+    connector |= _start(given) or begins_at("latest")
     properties: dict[str, str] = {}
     for option in ("kafka.consumer.config", "kafka.producer.config"):
         path = given.take(option)
@@ -207,6 +201,26 @@ def _topic(given: _Given, columns: Sequence[str]) -> Foreign:
     given.finish()
     connector |= {f"properties.{n}": v for n, v in _of_client(properties).items()}
     return Foreign(connector, form, members, is_read, rowtime)
+
+
+def _start(given: _Given) -> dict[str, str]:
+    """The options of the connector that say where reading begins; empty if none does."""
+    start, offset = given.take("STARTING_TIME"), given.take("STARTING_OFFSET")
+    if offset is not None:
+        if not offset.isdecimal():
+            refuse(f'option STARTING_OFFSET can\'t be "{offset}"', hint="It must be a whole number.")
+        return {"scan.startup.offsets": offset}
+    if not start:
+        return {}
+    return begins_at(start.lower() if start.upper() in ("EARLIEST", "LATEST") else start)
+
+
+def starting_options(options: Mapping[str, str]) -> dict[str, str]:
+    """The options of connector kafka that STARTING_TIME and STARTING_OFFSET of `options` mean; empty without them.
+
+    CONNECTOR_OPTION.
+    """
+    return _start(_Given(options))
 
 
 def _of_client(properties: Mapping[str, str]) -> dict[str, str]:
@@ -359,11 +373,18 @@ def _written_files(given: _Given, columns: Sequence[str], directory: str, name: 
         "column": given.take("FILE_ROTATION_WATERMARK_COLUMN"),
         "prefix": given.take("FILENAME_PREFIX"),
         "suffix": given.take("FILENAME_SUFFIX"),
+        "growing": given.take("ORIGINAL_FILENAME"),
     }
     connector |= {n: v for n, v in known.items() if v is not None}
-    for option in ("FILENAME_PREFIX", "FILENAME_SUFFIX"):
-        if {"/", "\0"} & set(connector.get(option.removeprefix("FILENAME_").lower(), "")):
+    for key, option in (
+        ("prefix", "FILENAME_PREFIX"),
+        ("suffix", "FILENAME_SUFFIX"),
+        ("growing", "ORIGINAL_FILENAME"),
+    ):
+        if {"/", "\0"} & set(connector.get(key, "")):
             refuse(f"option {option} can't have a /", hint="DIRECTORY says where the files are.")
+    if connector.get("growing") in ("", ".", ".."):
+        refuse("option ORIGINAL_FILENAME is no name of a file", hint="Write \"ORIGINAL_FILENAME\" 'pending.csv'.")
     if (times := given.take("FILENAME_DATE_FORMAT")) is not None:
         connector["date_format"] = date_format(times, "FILENAME_DATE_FORMAT")
     options, members = _encoding_options(given, columns, name)

@@ -100,6 +100,38 @@ def test_a_view_reads_messages_from_the_starting_time_on(broker, topic, session)
     assert rows(session, 'SELECT "id" FROM "one"') == [(3,)]
 
 
+def test_a_query_says_where_reading_begins(broker, topic, session):
+    name = topic()
+    produce(broker, name, *[{"id": n} for n in range(4)])
+    query = 'SELECT max("at") AS STARTING_OFFSET FROM "places"'
+    run(
+        session,
+        'CREATE TABLE "places" ("at" BIGINT)',
+        stream(broker, name, OPTIONS_QUERY=query, STARTING_TIME="EARLIEST"),
+        view("whole", 'SELECT STREAM "id" FROM "s"'),
+        'INSERT INTO "places" VALUES (2)',
+        view("later", 'SELECT STREAM "id" FROM "s"'),
+    )
+    assert rows(session, 'SELECT "id" FROM "whole"') == [(0,), (1,), (2,), (3,)]
+    assert rows(session, 'SELECT "id" FROM "later"') == [(2,), (3,)]
+    run(session, 'INSERT INTO "places" VALUES (1)', 'DELETE FROM "places"', 'DROP TABLE "places"')
+    assert rows(session, 'SELECT "id" FROM "later"') == [(2,), (3,)]
+    with pytest.raises(Error, match="UNDEFINED_RELATION"):
+        run(session, view("third", 'SELECT STREAM "id" FROM "s"'))
+
+
+def test_a_query_gives_options_of_files(tmp_path, session):
+    (tmp_path / "a.csv").write_text("1;x\n")
+    query = "SELECT '';'' AS SEPARATOR, CAST(NULL AS VARCHAR(9)) AS FILENAME_PATTERN"
+    run(
+        session,
+        f'CREATE FOREIGN STREAM "s" ("n" INTEGER, "t" VARCHAR(9)) SERVER FILE_SERVER OPTIONS '
+        f"(PARSER 'CSV', DIRECTORY '{tmp_path}', STATIC_FILES 'true', OPTIONS_QUERY '{query}')",
+        view("v", 'SELECT STREAM "n", "t" FROM "s"'),
+    )
+    assert rows(session, 'SELECT "n", "t" FROM "v"') == [(1, "x")]
+
+
 def test_a_stream_inherits_the_options_of_its_server(broker, topic, session):
     name = topic()
     produce(broker, name, {"id": 1})
@@ -404,11 +436,13 @@ def test_messages_are_written_in_xml(broker, topic, session):
             "CONNECTOR_OPTION",
             "STARTING_TME",
         ),
+        (OF_JSON + "OPTIONS_QUERY 'SELECT 1 AS A')", "CONNECTOR_OPTION", '"A"'),
         (
-            OF_JSON + "OPTIONS_QUERY 'SELECT 1')",
-            "FEATURE_NOT_SUPPORTED",
-            "OPTIONS_QUERY",
+            OF_JSON + "OPTIONS_QUERY 'SELECT * FROM (VALUES (1), (2)) AS v(STARTING_OFFSET)')",
+            "CONNECTOR_OPTION",
+            "2 rows",
         ),
+        (OF_JSON + "OPTIONS_QUERY 'SELECT * FROM nowhere')", "UNDEFINED_RELATION", "NOWHERE"),
         (
             OF_FILES + "(a INTEGER) SERVER FILE_SERVER OPTIONS (DIRECTORY '/', PARSER 'TEXT')",
             "FEATURE_NOT_SUPPORTED",
@@ -419,6 +453,8 @@ def test_messages_are_written_in_xml(broker, topic, session):
         (TO_CSV + "FILE_ROTATION_SIZE '1M', FILENAME_PREFIX 'a/b')", "CONNECTOR_OPTION", "FILENAME_PREFIX"),
         (TO_CSV + "FILE_ROTATION_SIZE '1M', FILE_ROTATION_WATERMARK_COLUMN 'B')", "CONNECTOR_OPTION", '"B"'),
         (TO_CSV + "FILE_ROTATION_SIZE '1M', PARSER 'CSV')", "CONNECTOR_OPTION", "PARSER"),
+        (TO_CSV + "FILE_ROTATION_SIZE '1M', ORIGINAL_FILENAME 'a/b')", "CONNECTOR_OPTION", "ORIGINAL_FILENAME"),
+        (TO_CSV + "FILE_ROTATION_SIZE '1M', ORIGINAL_FILENAME '..')", "CONNECTOR_OPTION", "ORIGINAL_FILENAME"),
         (OF_CSV + "REPEAT 'FOREVER')", "FEATURE_NOT_SUPPORTED", "REPEAT"),
         (OF_CSV + "FILENAME_PATTERN '(')", "CONNECTOR_OPTION", "name_regex"),
         (

@@ -160,6 +160,35 @@ def test_formats(tmp_path):
         assert [(r["id"], r["name"]) for r in fastavro.reader(file)] == [(1, "a<&>\r\x01]]>"), (2, None), (3, "")]
 
 
+def test_the_file_that_grows_may_have_a_name(tmp_path):
+    made = target(tmp_path, seconds="10", date_format="%S", growing="pending")
+    made.open(1)
+    made.deliver([portion(1, (1, 1, "a"))])
+    assert there(tmp_path) == {"pending": "1,a\n"}
+    made.deliver([portion(2, (2, 2, "b"), (12, 3, "c"))])
+    assert there(tmp_path) == {"o-01.txt": "1,a\n2,b\n", "pending": "3,c\n"}
+    following = target(tmp_path, seconds="10", date_format="%S", growing="pending")
+    following.open(1)  # the one before was killed
+    following.deliver([portion(3, (13, 4, "d"))])
+    assert there(tmp_path) == {"o-01.txt": "1,a\n2,b\n", "pending": "3,c\n4,d\n"}
+    following.close()
+    assert there(tmp_path) == {"o-01.txt": "1,a\n2,b\n", "o-12.txt": "3,c\n4,d\n"}
+
+
+def test_the_name_of_the_file_that_grows_is_not_taken_from_others(tmp_path):
+    (tmp_path / "pending").write_text("of another")
+    made = target(tmp_path, seconds="10", growing="pending")
+    made.open(1)
+    with pytest.raises(Error, match='there is a file "pending" already'):
+        made.deliver([portion(1, (1, 1, "a"))])
+    made.close()
+    (tmp_path / "pending").unlink()
+    made = target(tmp_path, seconds="10", growing="pending")
+    assert made.open(1) == Place(1, 1)
+    made.deliver([portion(2, (2, 2, "b"))])
+    assert there(tmp_path) == {"o-2024-05-01-10:00:01.txt": "1,a\n", "pending": "2,b\n"}
+
+
 def test_a_writer_that_was_overtaken_is_shut_out(tmp_path):
     first, second = target(tmp_path, seconds="10"), target(tmp_path, seconds="10")
     first.open(1)
@@ -178,7 +207,7 @@ def test_a_writer_that_was_overtaken_is_shut_out(tmp_path):
 def test_rows_are_there_once_whatever_is_killed(tmp_path, seed, problem):
     """Each delivery may end at any point; the next writer goes on from the place that the target tells."""
     rng = random.Random(seed)
-    clock = Clock()
+    clock, growing = Clock(), "pending" if seed % 2 else ""
     portions, second = [], 0
     for commit in range(1, 16):
         rows = []
@@ -201,7 +230,7 @@ def test_rows_are_there_once_whatever_is_killed(tmp_path, seed, problem):
         faults.set_hook(hook if rng.random() < 0.8 else None)
         try:
             if made is None:
-                made = target(tmp_path, seconds="10", bytes="60", clock=clock)
+                made = target(tmp_path, seconds="10", bytes="60", clock=clock, growing=growing)
                 place = made.open(1)
                 at = 0 if place is None else place.commit
             count = rng.randrange(1, 4)
@@ -215,7 +244,7 @@ def test_rows_are_there_once_whatever_is_killed(tmp_path, seed, problem):
             made = None
     faults.set_hook(None)
     if made is None:
-        made = target(tmp_path, seconds="10", clock=clock)
+        made = target(tmp_path, seconds="10", clock=clock, growing=growing)
         made.open(1)
     made.close()
     files = there(tmp_path)

@@ -28,6 +28,7 @@ from watersmeet.runtime.rebuilds import LateRowsError
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.session.access.definitions import check_columns, new_relation, remove
 from watersmeet.session.access.filling import Bound, fill
+from watersmeet.session.access.optionsqueries import begins_now
 from watersmeet.session.access.planning import join_order, joins_many, most_join_rows, shares
 from watersmeet.session.access.reading import check_running, readable
 from watersmeet.session.services.refreshing import refresh_read
@@ -96,6 +97,7 @@ def _own_source(session: Session, node: Reopened, owner: str, source_id: str, re
     """What a query reads of a source. read: the ids of the columns that it reads."""
     assert isinstance(node.input, Scan)
     relation = session.catalog.relations[node.input.relation_id]
+    assert isinstance(relation, Source)
     unread = {c.name for c in node.input.outputs if c.name in relation.unlisted and c.id not in read}
     source = turned_into(
         QuerySource,
@@ -110,7 +112,7 @@ def _own_source(session: Session, node: Reopened, owner: str, source_id: str, re
         reopened=False,
         columns=tuple(c for c in relation.columns if c.name not in unread),
         message_parts={c: p for c, p in relation.message_parts.items() if c not in unread},
-        connector=from_place(relation.connector, node.start, node.shards),
+        connector=from_place(begins_now(session, relation.connector, relation.options_query), node.start, node.shards),
     )
     return check_connector(source)
 

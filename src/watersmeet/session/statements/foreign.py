@@ -5,6 +5,7 @@ SQLstream, "CREATE SERVER", "CREATE FOREIGN STREAM", "Integrating Kafka".
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from watersmeet.catalog import ARRIVAL, ROWTIME, EventTime, Server, Source
@@ -14,6 +15,7 @@ from watersmeet.formats.decoders import open_decoder
 from watersmeet.session.access.context import Session, error_at, located, undefined_relation
 from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation
 from watersmeet.session.access.eventtimes import event_time
+from watersmeet.session.access.optionsqueries import queried_options
 from watersmeet.session.access.result import Result
 from watersmeet.sinks.deliveries import view_delivery
 from watersmeet.sinks.targets import connector_of
@@ -24,6 +26,7 @@ from watersmeet.sources.foreignstreams import (
     KINDS,
     LACKING_KINDS,
     LACKING_SERVERS,
+    OPTIONS_QUERY,
     PROVENANCE,
     PROVENANCE_PREFIX,
     SERVERS,
@@ -66,9 +69,11 @@ def create_foreign_stream(session: Session, statement: CreateForeignStream) -> R
         _check_file_part(statement, column, parts.get(column.name))
     values = [c.name for c in statement.columns if c.name not in parts]
     options = {**inherited, **statement.options}
+    asked = next((options.pop(name) for name in list(options) if name.upper() == OPTIONS_QUERY), "")
     with located(statement, statement.name_span, statement.places):
+        options |= queried_options(session, asked) if asked else {}
         meant = foreign_options(kind, options, values)
-        relation = _stream(session, statement, meant, parts, depends_on)
+        relation = replace(_stream(session, statement, meant, parts, depends_on), options_query=asked)
     add(session, relation)
     return Result("CREATE FOREIGN STREAM")
 

@@ -299,6 +299,11 @@ def from_place(connector: Mapping[str, str], start: str, shards: str) -> dict[st
     return {**connector, **begins_at(start), **({"shards": shards} if shards else {})}
 
 
+def restarted(connector: Mapping[str, str], start: Mapping[str, str]) -> dict[str, str]:
+    """The options with other ones of where reading begins."""
+    return {**{n: v for n, v in connector.items() if not n.startswith("scan.startup.")}, **start}
+
+
 def begun(relation_connector: Mapping[str, str]) -> dict[str, str]:
     """The options of a source or table with the offsets at which it begins: for CREATE, which asks the brokers.
 
