@@ -45,15 +45,15 @@ class Delivery:
 
 
 class Place(NamedTuple):
-    """How far a sink was delivered: part `part` of commit `commit` is there, and all before it.
+    """How far a sink was delivered: the first `rows` rows of commit `commit` are there, and all before it.
 
     generation: rises when a sink begins anew with the whole content; a target knows the newest one only. last: whether
-    that was the last part of its commit.
+    those are all rows of that commit.
     """
 
     generation: int
     commit: int
-    part: int = 0
+    rows: int = 0
     last: bool = True
 
 
@@ -62,8 +62,8 @@ class Portion:
     """All that a commit changed of a relation, or a part of it.
 
     rows: columns by the delivery's names. diff: int64, how often each row came (+) or went (-); consolidated. time_us:
-    of the commit, microseconds since 1970 (UTC). The same place always has the same rows in the same order. All rows of
-    one key that a commit changed are in one portion, unless the sink only appends.
+    of the commit, microseconds since 1970 (UTC). place: at its end. The rows of a commit are always in the same order,
+    wherever portions end. All rows of one key that a commit changed are in one portion, unless the sink only appends.
     """
 
     place: Place

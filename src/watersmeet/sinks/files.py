@@ -1,7 +1,7 @@
 """The target `file`: a directory of Parquet, JSON or CSV files, each of which is there whole, once, or not at all.
 
     orders/
-        day=2024-05-01/s12-00000001-000000000017-000000-0.parquet
+        day=2024-05-01/s12-00000001-000000000017-000000000250-0.parquet
         .watersmeet/owner                   which sink the directory belongs to
         .watersmeet/writers/00000001-00000003/   where the newest writer prepares files
         .watersmeet/commits/00000001-000000000017-000000.manifest

@@ -154,12 +154,12 @@ def is_after(place: Place, newest: Place | None) -> bool:
 
 def stem_of(place: Place) -> str:
     """The name of a place's manifest, without its end; in the order of places."""
-    return f"{place.generation:08}-{place.commit:012}-{place.part:06}"
+    return f"{place.generation:08}-{place.commit:012}-{place.rows:012}"
 
 
 def place_of(manifest: dict[str, Any]) -> Place:
     """The place that a manifest is of."""
-    return Place(manifest["generation"], manifest["commit"], manifest["part"], manifest["last"])
+    return Place(manifest["generation"], manifest["commit"], manifest["rows"], manifest["last"])
 
 
 def rows_that_came(portion: Portion) -> pa.Table:

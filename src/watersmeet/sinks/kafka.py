@@ -394,7 +394,7 @@ def _progress_of(value: bytes) -> _Progress:
     """DELIVERY_MISMATCH for what no sink has written."""
     try:
         said = json.loads(value)
-        place = Place(int(said["generation"]), int(said["commit"]), int(said["part"]), bool(said["last"]))
+        place = Place(int(said["generation"]), int(said["commit"]), int(said["rows"]), bool(said["last"]))
         return _Progress(place, str(said["topic_id"]))
     except (KeyError, TypeError, ValueError) as cause:
         raise error("DELIVERY_MISMATCH", "the progress topic says something that no sink has written") from cause

@@ -57,7 +57,7 @@ class Delivered:
     """How far a sink was delivered: what its target has acknowledged.
 
     generation: see `sinks.base.Place`. start: the commit whose content goes out first; None: it does not. base: number
-    of the checkpoint from which that content is read; 0: there was none. commit, part, last: the newest place, -1
+    of the checkpoint from which that content is read; 0: there was none. commit, rows, last: the newest place, -1
     before the first one. since: all commits above it are needed.
     """
 
@@ -66,7 +66,7 @@ class Delivered:
     start: int | None = None
     base: int = 0
     commit: int = -1
-    part: int = -1
+    rows: int = -1
     last: bool = True
 
 

@@ -95,12 +95,12 @@ class MemoryTarget:
         if last is None or last.generation < portion.place.generation:
             self.topic.generation = portion.place.generation
             self.topic.portions = []
-            assert portion.place.part == 0
+            assert portion.place.rows == portion.rows.num_rows
         elif last.last:
             assert portion.place.commit > last.commit
-            assert portion.place.part == 0
+            assert portion.place.rows == portion.rows.num_rows
         else:
-            assert (portion.place.commit, portion.place.part) == (last.commit, last.part + 1)
+            assert (portion.place.commit, portion.place.rows) == (last.commit, last.rows + portion.rows.num_rows)
         self.topic.portions.append(portion)
 
     def rest(self) -> None:

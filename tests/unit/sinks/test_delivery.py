@@ -157,7 +157,7 @@ def test_large_content_and_large_commits_are_cut_with_all_rows_of_a_key_together
     sink(connection)
     settle(connection)
     topic = topic_of(memory, connection)
-    assert [p.place.part for p in topic.portions] == [0, 1, 2, 3]
+    assert [p.place.rows for p in topic.portions] == [10, 20, 30, 35]
     assert [p.place.last for p in topic.portions] == [False, False, False, True]
     connection.execute("UPDATE t SET v = 'b'")
     settle(connection)

@@ -97,8 +97,8 @@ def test_rows_of_commits_are_files_in_their_order(tmp_path):
     sink.deliver([portion(4, (3, "c")), portion(5, (4, "d"), part=0, last=False), portion(5, (5, "e"), part=1)])
     assert content(tmp_path / "out") == [(1, "a"), (2, "b"), (2, "b"), (3, "c"), (4, "d"), (5, "e")]
     assert seen(tmp_path / "out") == [
-        "s1-00000001-000000000003-000000-0.parquet",
-        "s1-00000001-000000000005-000001-0.parquet",
+        "s1-00000001-000000000003-000000000000-0.parquet",
+        "s1-00000001-000000000005-000000000001-0.parquet",
     ]
     sink.close()
     assert target(tmp_path / "out").open(1) == Place(1, 5, 1, last=True)
@@ -141,7 +141,7 @@ def test_partitions_are_directories(tmp_path):
     sink.open(1)
     day = dt.date(2024, 5, 1)
     sink.deliver([portion(3, (1, "a/b", day), (2, None, day), (3, "a/b", day), (4, "", None), columns=columns)])
-    stem = "s1-00000001-000000000003-000000"
+    stem = "s1-00000001-000000000003-000000000000"
     assert seen(tmp_path) == [
         f"day=2024-05-01/name=__HIVE_DEFAULT_PARTITION__/{stem}-1.parquet",
         f"day=2024-05-01/name=a%2Fb/{stem}-0.parquet",

@@ -54,13 +54,46 @@ def test_a_limit_is_kept_by_the_next_process(memory, connect):
     wait_for(lambda: delivered(memory, "s2") == 1)
 
 
-def test_after_a_portion_with_more_rows_the_next_one_waits(memory, connect):
+def portions(memory):
+    return [p.rows.num_rows for t in memory.topics.values() for p in t.portions]
+
+
+def test_no_more_rows_go_out_at_once_than_are_allowed_in_a_second(memory, connect):
     connection = connect()
-    connection.execute(f"CREATE TABLE t (v int); CREATE SINK one FROM t WITH ({FORM}, sink_rate_limit = 1)")
+    connection.execute(f"CREATE TABLE t (v int); CREATE SINK one FROM t WITH ({FORM}, sink_rate_limit = 40)")
     connection.execute("INSERT INTO t SELECT * FROM generate_series(1, 100000)")
-    wait_for(lambda: delivered(memory, "s2") == 65536)  # from then on nothing for 65,536 seconds
+    wait_for(lambda: len(portions(memory)) >= 2)
+    assert portions(memory)[:2] == [40, 40]
     connection.execute("INSERT INTO t VALUES (0); ALTER SINK one SET SINK_RATE_LIMIT = DEFAULT")
     wait_for(lambda: delivered(memory, "s2") == 100001)
+    assert max(portions(memory)) == 65536
+
+
+def test_one_row_goes_out_when_a_paused_sink_goes_on(memory, connect):
+    connection = connect()
+    connection.execute(f"CREATE TABLE t (v int); CREATE SINK one FROM t WITH ({FORM}, sink_rate_limit = 0)")
+    connection.execute("INSERT INTO t SELECT * FROM generate_series(1, 100)")
+    wait_for(lambda: states(connection) == {"one": "paused"})
+    connection.execute("ALTER SINK one SET SINK_RATE_LIMIT = 20")
+    wait_for(lambda: len(portions(memory)) >= 2)
+    assert portions(memory)[:2] == [1, 20]
+
+
+def test_another_limit_cuts_the_rest_of_a_commit_otherwise(memory, connect):
+    """The next process goes on behind the rows that are there, wherever portions ended."""
+    connection = connect()
+    form = "connector = 'memory', type = 'upsert', primary_key = 'k'"
+    connection.execute(f"CREATE TABLE t (k int PRIMARY KEY, v int); CREATE SINK one FROM t WITH ({form})")
+    connection.execute("INSERT INTO t SELECT i, 0 FROM generate_series(1, 100) AS g(i)")
+    wait_for(lambda: delivered(memory, "s2") == 100)
+    connection.execute("ALTER SINK one SET SINK_RATE_LIMIT = 30; UPDATE t SET v = 1")
+    wait_for(lambda: len(portions(memory)) >= 2)
+    connection = connect()
+    connection.execute("ALTER SINK one SET SINK_RATE_LIMIT = 70")
+    connection.execute("ALTER SINK one SET SINK_RATE_LIMIT = DEFAULT")
+    wait_for(lambda: sum(portions(memory)[1:]) == 200)
+    assert portions(memory)[1] == 30
+    assert sorted(memory.topic("s2").content) == [(k, 1) for k in range(1, 101)]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.database.opened import OpenDatabase
-from watersmeet.session.services.portions import PORTION_BYTES, PORTION_ROWS, numbered
+from watersmeet.session.services.portions import PORTION_BYTES, PORTION_ROWS, placed, whole
 from watersmeet.sinks.base import Delivery, Place, Portion
 from watersmeet.sources.dead_letters import letters_of_slice
 from watersmeet.store.changes import Diff
@@ -49,11 +49,10 @@ class DeadLetterPortions:
                 yield None
                 continue
             commit = log.read(self.since + 1)
-            skipped = after.part if after is not None and after.commit == commit.number else -1
+            skipped = after.rows if after is not None and after.commit == commit.number else 0
             if commit.epoch is not None:
-                yield from numbered(
-                    self._batches(commit), self._delivery.generation, commit.number, skipped, commit.time_us
-                )
+                generation, pieces = self._delivery.generation, self._batches(commit)
+                yield from placed(pieces, generation, commit.number, skipped, commit.time_us, whole)
             self.since = commit.number
 
     def _batches(self, commit: Commit) -> Iterator[tuple[pa.Table, Diff]]:

@@ -287,7 +287,7 @@ class _Delivering(threading.Thread):
             if delivery.dead_letters:
                 portions = DeadLetterPortions(database, delivery, position)
             else:
-                portions = Portions(database, delivery, relation, position)
+                portions = Portions(database, delivery, relation, position, self._most_rows)
             with contextlib.closing(_Flow(portions, place, self._most_rows)) as flow:
                 self._write(target, flow)
         finally:
@@ -322,8 +322,9 @@ class _Delivering(threading.Thread):
         return sink.rate_limit if isinstance(sink, Sink) else None
 
     def _most_rows(self) -> int:
-        """How many rows are handed to the target at once, if there are as many."""
-        return min(_BATCH_ROWS, self._limit() or _BATCH_ROWS)
+        """How many rows are handed to the target at once, if there are as many. Above 0."""
+        limit = self._limit()
+        return _BATCH_ROWS if limit is None else max(1, min(_BATCH_ROWS, limit))
 
     def _wait_for_allowance(self) -> None:
         """Waits until the rate limit, which may be altered meanwhile, allows a row, or until it is stopped."""
@@ -345,7 +346,7 @@ class _Delivering(threading.Thread):
         self._delivered_rows += rows
         if self._allowance is not None:
             self._allowance.take(rows)
-        self._save(replace(self._position, since=since, commit=place.commit, part=place.part, last=place.last))
+        self._save(replace(self._position, since=since, commit=place.commit, rows=place.rows, last=place.last))
 
     def _save(self, position: Delivered) -> None:
         self._position = position
@@ -405,9 +406,9 @@ class _Delivering(threading.Thread):
                 "The database is an older copy of the one that delivered it.",
             )
         if known is not None and (found is None or found < known):
-            there = "nothing of it" if found is None else f"commit {found.commit}, part {found.part}"
+            there = "nothing of it" if found is None else f"commit {found.commit}, {found.rows} rows of it"
             raise self._mismatch(
-                f"its target has {there}, and had acknowledged commit {known.commit}, part {known.part}",
+                f"its target has {there}, and had acknowledged commit {known.commit}, {known.rows} rows of it",
                 "What was delivered, or the note of how far it was, was deleted there.",
             )
         return found
@@ -425,7 +426,7 @@ def _place(position: Delivered) -> Place | None:
     """The newest place that was acknowledged."""
     if position.commit < 0:
         return None
-    return Place(position.generation, position.commit, position.part, position.last)
+    return Place(position.generation, position.commit, position.rows, position.last)
 
 
 class _Flow:

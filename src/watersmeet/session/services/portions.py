@@ -1,14 +1,14 @@
 """What a delivery delivers, in portions of limited size: first the content of its relation at one commit, then the
 changes behind it.
 
-The same place always has the same rows in the same order: content and commits never change, and nothing here depends on
-when it is asked for.
+The rows of a commit are always in the same order: content and commits never change. Where portions end may differ, as a
+place says how many rows there are before it.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -45,8 +45,17 @@ PORTION_BYTES: Final = 32 << 20
 class Portions:
     """The portions of a delivery. One thread."""
 
-    def __init__(self, database: OpenDatabase, delivery: Delivery, relation: Relation, position: Delivered) -> None:
-        """relation: whose changes they are, from the catalog. position: where to begin."""
+    def __init__(
+        self,
+        database: OpenDatabase,
+        delivery: Delivery,
+        relation: Relation,
+        position: Delivered,
+        most_rows: Callable[[], int],
+    ) -> None:
+        """relation: whose changes they are, from the catalog. position: where to begin. most_rows: of a portion; above
+        0.
+        """
         self._database = database
         self._delivery = delivery
         self._stored = relation.as_stored
@@ -55,6 +64,7 @@ class Portions:
         self._casts = self._conversions()
         self._by_transaction = isinstance(relation, Table) and not relation.is_fed_by_circuit
         self._position = position
+        self._most_rows = most_rows
         self._changes: Changes | None = None
 
     @property
@@ -67,10 +77,10 @@ class Portions:
         position = self._position
         if position.start is None or (after is not None and (after.commit > position.start or after.last)):
             return
-        skipped = -1 if after is None else after.part
+        skipped = 0 if after is None else after.rows
         time_us = self._database.log.read(position.start).time_us if position.start else 0
         pieces = self._pieces(position.start, position.base)
-        portions = numbered(pieces, self._delivery.generation, position.start, skipped, time_us)
+        portions = placed(pieces, self._delivery.generation, position.start, skipped, time_us, self._most_rows)
         yield from map(self._completed, portions)
 
     def changes(self, after: Place | None) -> Generator[Portion | None]:
@@ -92,7 +102,7 @@ class Portions:
                     yield None
                     continue
                 if after is None or changes.taken >= after.commit:
-                    skipped = after.part if after is not None and changes.taken == after.commit else -1
+                    skipped = after.rows if after is not None and changes.taken == after.commit else 0
                     portions = self._cut(change.rows, change.diff, change.time_us, skipped)
                     yield from map(self._completed, portions)
                 self._since = changes.taken
@@ -100,23 +110,19 @@ class Portions:
             changes.close()
 
     def _cut(self, rows: pa.Table, diff: Diff, time_us: int, skipped: int) -> Iterator[Portion]:
-        """A change in portions. skipped: the last part that is left out."""
+        """A change in portions. skipped: so many rows are left out. What is cut between keys is in their order."""
         assert self._changes is not None
-        commit = self._changes.taken
         rows = self._named(rows)
-        limit = _limit(rows)
-        keys = None
-        if rows.num_rows > limit and self._delivery.format.rows != "plain":
-            keys = hash_columns([rows.column(k) for k in self._delivery.key], rows.num_rows)
-            order = np.argsort(keys, kind="stable")
-            rows, diff, keys = rows.take(pa.array(order)), diff[order], keys[order]
-        ends = _ends(rows.num_rows, limit, keys)
-        first = 0
-        for part, end in enumerate(ends):
-            if part > skipped:
-                place = Place(self._delivery.generation, commit, part, end == rows.num_rows)
-                yield Portion(place, rows.slice(first, end - first), diff[first:end], time_us)
-            first = end
+        keys, most_rows = None, self._most_rows
+        if self._delivery.format.rows != "plain":
+            if skipped or rows.num_rows > min(_limit(rows), most_rows()):
+                keys = hash_columns([rows.column(k) for k in self._delivery.key], rows.num_rows)
+                order = np.argsort(keys, kind="stable")
+                rows, diff, keys = rows.take(pa.array(order)), diff[order], keys[order]
+            else:
+                most_rows = whole  # whatever the limit becomes
+        pieces = iter([(rows, diff)])
+        return placed(pieces, self._delivery.generation, self._changes.taken, skipped, time_us, most_rows, keys)
 
     def _completed(self, portion: Portion) -> Portion:
         """The portion with the parts of messages that follow from its rows."""
@@ -170,26 +176,42 @@ class Portions:
                     yield self._named(rows), diff
 
         grows = all(level.insert_only for level in levels) and not any(c.deleted_rows for c in later)
-        for rows, diff in (
-            parts() if grows else _summed(parts(), arrow_schema(self._delivery.columns, positional=False))
-        ):
-            first = 0
-            for end in _ends(rows.num_rows, _limit(rows), None):
-                yield rows.slice(first, end - first), diff[first:end]
-                first = end
+        return parts() if grows else _summed(parts(), arrow_schema(self._delivery.columns, positional=False))
 
 
-def numbered(
-    pieces: Iterator[tuple[pa.Table, Diff]], generation: int, commit: int, skipped: int, time_us: int
+def whole() -> int:
+    """Of `placed`, where only the size of a portion is limited."""
+    return PORTION_ROWS
+
+
+def placed(
+    pieces: Iterator[tuple[pa.Table, Diff]],
+    generation: int,
+    commit: int,
+    skipped: int,
+    time_us: int,
+    most_rows: Callable[[], int],
+    keys: npt.NDArray[np.uint64] | None = None,
 ) -> Iterator[Portion]:
-    """The pieces of a commit as portions, which know the last. skipped: the last part that is left out."""
-    following = next(pieces, None)
-    part = 0
+    """The pieces of a commit in portions, which know the last. skipped: so many rows are left out. keys: of the only
+    piece, sorted; equal ones are in one portion.
+    """
+    following = _next(pieces)
+    before = 0
     while following is not None:
-        (rows, diff), following = following, next(pieces, None)
-        if part > skipped:
-            yield Portion(Place(generation, commit, part, following is None), rows, diff, time_us)
-        part += 1
+        (rows, diff), following = following, _next(pieces)
+        count, first = rows.num_rows, max(0, skipped - before)
+        while first < count:
+            end = _end(count, first, min(_limit(rows), most_rows()), keys)
+            place = Place(generation, commit, before + end, following is None and end == count)
+            yield Portion(place, rows.slice(first, end - first), diff[first:end], time_us)
+            first = end
+        before += count
+
+
+def _next(pieces: Iterator[tuple[pa.Table, Diff]]) -> tuple[pa.Table, Diff] | None:
+    """The next piece that has rows."""
+    return next((piece for piece in pieces if piece[0].num_rows), None)
 
 
 def _limit(rows: pa.Table) -> int:
@@ -200,16 +222,16 @@ def _limit(rows: pa.Table) -> int:
     return max(1, min(PORTION_ROWS, int(rows.num_rows) * PORTION_BYTES // size_bytes))
 
 
-def _ends(count: int, limit: int, keys: npt.NDArray[np.uint64] | None) -> Iterator[int]:
-    """Where the parts of `count` rows end, of at most `limit` rows. keys: sorted; equal ones are in one part."""
-    first = 0
-    while first < count:
-        end = min(count, first + limit)
-        if keys is not None and end < count and keys[end] == keys[end - 1]:
-            begin = int(np.searchsorted(keys, keys[end], "left"))
-            end = begin if begin > first else int(np.searchsorted(keys, keys[end], "right"))
-        yield end
-        first = end
+def _end(count: int, first: int, limit: int, keys: npt.NDArray[np.uint64] | None) -> int:
+    """Where a portion of `count` rows ends that begins at `first`, with at most `limit` rows, or those of one key.
+
+    keys: sorted; equal ones are not parted.
+    """
+    end = min(count, first + limit)
+    if keys is not None and end < count and keys[end] == keys[end - 1]:
+        begin = int(np.searchsorted(keys, keys[end], "left"))
+        end = begin if begin > first else int(np.searchsorted(keys, keys[end], "right"))
+    return end
 
 
 def _summed(parts: Iterator[tuple[pa.Table, Diff]], schema: pa.Schema) -> Iterator[tuple[pa.Table, Diff]]:
