@@ -43,7 +43,8 @@ class Sink(Relation):
 class SinkQuery(MaterializedView):
     """The query of the sink `owner`, hidden.
 
-    deletes: of one INTO a table, whether rows that go are taken away there.
+    deletes: of one INTO a table, whether rows that go are taken away there. skips: whether rows that the table refuses
+    are set aside; else they hold the sink back.
     """
 
     words: ClassVar[Words] = Words("sink")
@@ -51,3 +52,4 @@ class SinkQuery(MaterializedView):
 
     owner: str = field(kw_only=True)
     deletes: bool = field(default=False, kw_only=True)
+    skips: bool = field(default=False, kw_only=True)

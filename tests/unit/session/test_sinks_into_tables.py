@@ -103,11 +103,47 @@ def test_rows_that_the_table_refuses_hold_back_their_sink_alone(path):
         assert states["good"] == ("running", None)
         assert states["bad"][0] == "retrying"
         assert "null value in column" in states["bad"][1]
-        connection.execute("UPDATE a SET v = 1")
-        with pytest.raises(Error):  # the row with NULL was committed: the table refuses it still
+        connection.execute("INSERT INTO a VALUES (3, 3)")
+        with pytest.raises(Error, match='null value in column "v"'):
             connection.execute("FLUSH")
         connection.execute("DROP SINK bad; FLUSH")
         assert rows(connection, "SELECT * FROM strict") == [(2, 2)]
+
+
+def test_a_sink_goes_on_once_the_row_that_was_refused_is_mended(path):
+    with opened(path) as connection:
+        connection.execute("CREATE TABLE strict (k int PRIMARY KEY, v int NOT NULL); INSERT INTO strict VALUES (1, 10)")
+        connection.execute("CREATE SINK s INTO strict FROM a; INSERT INTO a VALUES (1, NULL), (2, NULL), (3, 3)")
+        with pytest.raises(Error, match='null value in column "v"'):
+            connection.execute("FLUSH")
+    with opened(path) as connection:
+        connection.execute("UPDATE a SET v = 1 WHERE k = 1")
+        with pytest.raises(Error, match='null value in column "v"'):
+            connection.execute("FLUSH")
+        assert connection.execute("SELECT * FROM strict").fetchall() == [(1, 10)]
+        connection.execute("DELETE FROM a WHERE k = 2")
+        assert rows(connection, "SELECT * FROM strict") == [(1, 1), (3, 3)]
+        assert [r[3] for r in connection.execute("SHOW SINKS").fetchall()] == ["running"]
+
+
+def test_rows_that_the_table_refuses_are_set_aside_if_the_sink_says_so(path):
+    with opened(path) as connection:
+        connection.execute("CREATE TABLE strict (k int PRIMARY KEY, v int NOT NULL); INSERT INTO strict VALUES (1, 10)")
+        connection.execute("CREATE SINK s INTO strict FROM a WITH (on_error = 'skip')")
+        connection.execute("INSERT INTO a VALUES (1, NULL), (2, 2)")
+        assert rows(connection, "SELECT * FROM strict") == [(1, 10), (2, 2)]
+        connection.execute("UPDATE a SET v = NULL WHERE k = 2; FLUSH; DELETE FROM a WHERE k = 1")
+        assert rows(connection, "SELECT * FROM strict") == [(1, 10)]
+        found = "SELECT source, text, reason FROM watersmeet.dead_letters ORDER BY text"
+        reason = 'null value in column "v" of relation "strict" violates not-null constraint'
+        assert connection.execute(found).fetchall() == [
+            ("s", '{"k": 1, "v": null}', reason),
+            ("s", '{"k": 2, "v": null}', reason),
+        ]
+        connection.execute("DROP SINK s")
+        assert connection.execute(found).fetchall() == []
+        with pytest.raises(Error, match="on_error can't be"):
+            connection.execute("CREATE SINK s INTO strict FROM a WITH (on_error = 'maybe')")
 
 
 def test_a_sink_of_a_transaction_writes_when_that_commits(path):

@@ -11,26 +11,32 @@ rows are events, and in keyed streams the next row of a key replaces the one bef
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet import files
 from watersmeet.catalog import DELTA_COLUMN, CacheFill, DictionaryTable, MaterializedView, Relation, SinkQuery
 from watersmeet.database.locks import lock
 from watersmeet.database.opened import OpenDatabase
+from watersmeet.database.transaction import Change as Written
+from watersmeet.database.transaction import consolidated
 from watersmeet.errors import Error
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.ordering import by_time, in_order
 from watersmeet.session.access.reading import computed, last_of_each_key, rows_with_keys, rows_without
-from watersmeet.session.access.rows import as_kept, check_rows, converted, omitted, with_generated
+from watersmeet.session.access.rows import as_kept, check_rows, converted, omitted, refused_rows, with_generated
+from watersmeet.session.access.values import python_rows
 from watersmeet.session.access.writing import accepting, apply, deliver, upserted
 from watersmeet.session.services.changes import Changes
 from watersmeet.session.services.emissions import Change
 from watersmeet.session.services.refreshing import refresh
+from watersmeet.sources.dead_letters import DeadLetterWriter
 from watersmeet.store.merging import quoted
 
 _PAUSE_S: Final = 1.0
@@ -238,7 +244,8 @@ def merge(session: Session, table: Relation, writers: Sequence[tuple[SinkQuery, 
 
     Of one commit the sinks come in the order of their creation; of one sink the rows that go come before those that
     come. A row replaces the row of its key; a row that goes takes the row of its key away, whoever wrote it. A sink
-    with rows that the table refuses is left out, and tried again later: the database's `unwritten` says why.
+    with rows that the table refuses, and that are still there, is left out, and tried again later: the database's
+    `unwritten` says why.
     """
     database = session.database
     with database.guard:
@@ -250,7 +257,7 @@ def merge(session: Session, table: Relation, writers: Sequence[tuple[SinkQuery, 
                 since = changes.taken
                 taken[view.id] = changes, since
                 try:
-                    found = [(c.commit, _signed(session, view, table, c)) for c in changes.take(view.id, head)]
+                    found = _accepted(session, view, table, changes.take(view.id, head))
                 except Error as problem:
                     changes.back(since)
                     database.unwritten[view.id] = problem
@@ -272,18 +279,54 @@ def merge(session: Session, table: Relation, writers: Sequence[tuple[SinkQuery, 
     return True
 
 
+def _accepted(
+    session: Session, view: SinkQuery, table: Relation, taken: Sequence[Change]
+) -> list[tuple[int, pa.Table]]:
+    """What a sink gave, by commit as `_signed`, without the rows that the table refuses: they were never in it.
+
+    NOT_NULL_VIOLATION or INVALID_VALUE for a row that the table refuses and that no later change took back, unless the
+    sink sets such rows aside.
+    """
+    pieces = [(c.commit, _signed(session, view, table, c)) for c in taken]
+    masks = [refused_rows(table, rows) for _, rows in pieces]
+    if not any(mask.any() for mask in masks):
+        return pieces
+    if view.skips:
+        for (commit, rows), mask in zip(pieces, masks, strict=True):
+            _set_aside(session, view, table, commit, rows.filter(pa.array(mask)))
+    else:
+        held = pa.concat_tables([rows.filter(pa.array(mask)) for (_, rows), mask in zip(pieces, masks, strict=True)])
+        signs = held.column(DELTA_COLUMN).to_numpy().astype(np.int64)
+        left = consolidated(Written(held.drop_columns([DELTA_COLUMN]), signs))
+        check_rows(table, left.table.filter(pa.array(left.diffs > 0)), None)
+    return [(commit, rows.filter(pa.array(~mask))) for (commit, rows), mask in zip(pieces, masks, strict=True)]
+
+
+def _set_aside(session: Session, view: SinkQuery, table: Relation, commit: int, refused: pa.Table) -> None:
+    """Writes the rows of a commit that came and that the table refuses as dead letters of the sink. The same commit
+    gives the same ones.
+    """
+    came = refused.filter(pc.greater(refused.column(DELTA_COLUMN), 0)).drop_columns([DELTA_COLUMN])
+    names, types = [c.name for c in table.columns], tuple(c.type for c in table.columns)
+    with DeadLetterWriter(session.database.layout.dead(view.owner), commit) as letters:
+        for number in range(came.num_rows):
+            row = came.slice(number, 1)
+            try:
+                check_rows(table, row, None)
+            except Error as problem:
+                values = dict(zip(names, python_rows(row, types)[0], strict=True))
+                letters.add("", None, problem.message, json.dumps(values, default=str, ensure_ascii=False))
+
+
 def _signed(session: Session, view: SinkQuery, table: Relation, change: Change) -> pa.Table:
     """The rows of a change with the table's columns, and `_tp_delta`: first those that go, as far as the sink deletes,
-    then those that come, each as often.
-
-    NOT_NULL_VIOLATION or INVALID_VALUE for rows that the table refuses.
+    then those that come, each as often. INVALID_VALUE for rows that can't be computed.
     """
     diff = change.diff if view.deletes else np.maximum(change.diff, 0)
     order = np.argsort(diff > 0, kind="stable")
     order = np.repeat(order, np.abs(diff[order]))
     rows = change.rows.take(pa.array(order)).rename_columns([c.name for c in view.columns])
     rows = with_generated(table, _columns(session, view, table, rows), None)
-    check_rows(table, rows.filter(pa.array(diff[order] > 0)), None)
     return rows.append_column(DELTA_COLUMN, pa.array(np.sign(diff[order]), pa.int32()))
 
 

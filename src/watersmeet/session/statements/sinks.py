@@ -125,12 +125,12 @@ def _write_table(session: Session, statement: CreateSink, into: Name) -> None:
     take.
     """
     for option in ("format", *statement.options):
-        if option in statement.places and option not in ("type", "force_append_only"):
+        if option in statement.places and option not in ("type", "force_append_only", "on_error"):
             raise _refused(
                 statement,
                 option,
                 f"a sink INTO a table has no option {option}",
-                "It takes type, and force_append_only.",
+                "It takes type, force_append_only and on_error.",
             )
     table = session.relation(into, statement)
     if type(table) is not Table or table.connector:
@@ -170,7 +170,7 @@ def _write_table(session: Session, statement: CreateSink, into: Name) -> None:
             else f'only append-only sinks can sink to the append-only table "{table.shown}"',
             "Add WITH (type = 'append-only', force_append_only = 'true'): deleted rows stay in the table then.",
         )
-    session.put(replace(made, deletes=form == "upsert"))
+    session.put(replace(made, deletes=form == "upsert", skips=_skips(statement)))
     depends_on = (*found.depends_on, table.id)
     made_format = MessageFormat(form)
     add(
@@ -185,6 +185,14 @@ def _write_table(session: Session, statement: CreateSink, into: Name) -> None:
             force_append_only=force and not made.append_only,
         ),
     )
+
+
+def _skips(statement: CreateSink) -> bool:
+    """Whether rows that the table refuses are set aside. CONNECTOR_OPTION."""
+    asked = statement.options.get("on_error", "stop")
+    if asked.lower() not in ("stop", "skip"):
+        raise _refused(statement, "on_error", f'option on_error can\'t be "{asked}"', "It must be stop or skip.")
+    return asked.lower() == "skip"
 
 
 def _targets(statement: CreateSink, into: Name, table: Relation, count: int) -> tuple[Target, ...]:
