@@ -193,6 +193,13 @@ class Relation:
         return ""
 
     @property
+    def has_partial_changes(self) -> bool:
+        """Of a table that a connector feeds, whether changes of its rows may keep values of the rows before, or empty
+        it.
+        """
+        return False
+
+    @property
     def owner(self) -> str:
         """Of what is hidden, the id of the view for which it works."""
         return ""

@@ -15,6 +15,7 @@ from watersmeet.circuit.base import KINDS as KINDS
 from watersmeet.circuit.base import InputColumn as InputColumn
 from watersmeet.circuit.base import Operator as Operator
 from watersmeet.circuit.base import PassThrough as PassThrough
+from watersmeet.types import INTEGER, Field, SqlType
 from watersmeet.watermarks import Watermark
 
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
@@ -22,6 +23,8 @@ JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]
 #: A length of time that never ends.
 FOREVER_US: Final = 1 << 61
 
+#: The column of partial changes that says which columns of a row are kept, see `Upsert`.
+KEPT: Final = Field("_kept", SqlType("array", element=INTEGER))
 #: Bits of `_seq` for the number of a row within what came together.
 SEQ_ROW_BITS: Final = 40
 
@@ -32,6 +35,7 @@ class Scan(Operator):
 
     ordered: adds a last column `_seq` (int64, unique in the epoch, in arrival order) after the named ones; without its
     last `SEQ_ROW_BITS` bits it is the number of the slice, or of the transaction, that the row is of.
+    partial: adds `_kept` before `_seq`, see `Upsert`.
     late: how many rows of the relation had been left out as late when the view was made. It reads them as history, so
     that it has no operator in common with older views, whose state lacks them.
     """
@@ -41,6 +45,7 @@ class Scan(Operator):
     names: tuple[str, ...]
     ordered: bool = False
     late: int = 0
+    partial: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,12 +75,13 @@ class Map(Operator):
 class Exchange(PassThrough):
     """Moves rows to the bucket of `keys` (column positions).
 
-    mode: `hash` by keys (no keys: all rows to bucket 0); `broadcast` copies every row to every bucket.
+    mode: `hash` by keys (no keys: all rows to bucket 0); `broadcast` copies every row to every bucket; `partial` sends
+    the changes of a partial `Upsert` by keys, but those that empty the table to every bucket.
     """
 
     kind: ClassVar[str] = "exchange"
     keys: tuple[int, ...]
-    mode: Literal["hash", "broadcast"] = "hash"
+    mode: Literal["hash", "broadcast", "partial"] = "hash"
 
 
 @dataclass(frozen=True)
@@ -556,11 +562,24 @@ class Upsert(PassThrough):
     """Last row per key wins: turns an ordered scan (last column `_seq`) into a retracting changelog.
 
     keys: positions of the key. The output has the input's columns without `_seq`.
-    A row with diff -1 deletes the row of its key.
+    A row with diff -1 deletes the row of its key; of such a row only the key counts.
+
+    partial: changes may depend on the rows that are there. The input then has one more column, `_kept`, right before
+    `_seq`: integer[] (Arrow list<int32>), the positions of columns in this operator's schema, in any order.
+
+    - NULL: a whole row, or a deletion. With diff 1 an empty list is the same.
+    - diff 1 and a list: the row is an update of the row of its key. Columns in the list keep the value which that row
+      has just before, in the order of `_seq`; what this row has there does not count. The key is never in the list. An
+      update that finds no row of its key changes nothing, and is counted (`Counters.orphans`).
+    - diff -1 and a list, whatever is in it: the table is emptied: all rows from before go, in all buckets. What the row
+      has in other columns does not count.
+
+    What is in order before a change is what earlier epochs left and, in this one, all changes with a lower `_seq`.
     """
 
     kind: ClassVar[str] = "upsert"
     keys: tuple[int, ...]
+    partial: bool = False
 
 
 @dataclass(frozen=True)

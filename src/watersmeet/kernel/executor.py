@@ -15,7 +15,7 @@ from watersmeet.circuit.operators import Arrange, Exchange, Operator, Scan, Sink
 from watersmeet.errors import error
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import EVALUATOR
-from watersmeet.kernel.metrics import Counters, OperatorMetrics
+from watersmeet.kernel.metrics import Counters, OperatorMetrics, Orphan
 from watersmeet.kernel.operators import PIECEWISE, STATEFUL, STEPS, TAKE_SLICES, UNPROMPTED, OperatorOutput
 from watersmeet.kernel.operators.arrange import replay
 from watersmeet.kernel.runs.amplification import TooManyRowsError
@@ -72,13 +72,15 @@ class StageResult:
     """frames: for later stages. published: changes by relation, consolidated unless append-only.
 
     metrics: by operator. hottest: by join that may have made too many rows, with the other buckets or alone. In the
-    latter case it has made none, and what is above it in the plan is of no use.
+    latter case it has made none, and what is above it in the plan is of no use. orphans: by upsert, the updates that
+    found no row of their key.
     """
 
     frames: list[Frame]
     published: dict[str, Delta] = field(default_factory=dict)
     metrics: dict[str, OperatorMetrics] = field(default_factory=dict)
     hottest: dict[str, HottestKey] = field(default_factory=dict)
+    orphans: dict[str, list[Orphan]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -176,6 +178,8 @@ def run_stage(
         if tally.counters.made_rows * circuit.buckets > ctx.most_rows.get(op.id, _ANY_NUMBER).reported > 0:
             # If all buckets together make more, there is one for which this is true.
             result.hottest[op.id] = HottestKey(tally.counters.hottest_rows, tally.counters.hottest_key())
+        if tally.counters.orphans:
+            result.orphans[op.id] = tally.counters.orphans
         out = tally.going(out)
         if isinstance(out, Sliced) and inputs.readers.get(op.id, 0) > 1:
             out = _kept(out, ctx.slicing)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass
@@ -12,7 +12,8 @@ class Counters:
 
     expression_errors: cells that became NULL, and predicates that became false, because of an error. waits_for_us: of a
     time filter, the least time that its bound has not passed; None if nothing waits. made_rows: that a join makes or
-    would have made, counted by key; hottest_rows: the most of one key; hottest_key: gives that as texts.
+    would have made, counted by key; hottest_rows: the most of one key; hottest_key: gives that as texts. orphans: of an
+    upsert, the updates that found no row of their key.
     """
 
     expression_errors: int = 0
@@ -20,6 +21,18 @@ class Counters:
     made_rows: int = 0
     hottest_rows: int = 0
     hottest_key: Callable[[], tuple[str | None, ...]] = tuple
+    orphans: list[Orphan] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Orphan:
+    """An update that found no row of its key. seq: its `_seq`. key: its values as texts, None for NULL. kept: positions
+    of the columns whose values it lacks.
+    """
+
+    seq: int
+    key: tuple[str | None, ...]
+    kept: tuple[int, ...]
 
 
 @dataclass(frozen=True)

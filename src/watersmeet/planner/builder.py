@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Literal
 
 from watersmeet.circuit.operators import Arrange, Exchange, LateRowFilter, Operator, Scan, SortKey
 from watersmeet.planner.distribution import Placement
@@ -40,9 +41,9 @@ class Builder:
             op = replace(op, apart=op.apart + 1)
         return self.operators.setdefault(op.id, op)
 
-    def exchange(self, op: Operator, keys: Sequence[int]) -> Operator:
-        """`op` sent to the buckets of columns `keys`; no keys: all to bucket 0."""
-        return self.add(Exchange((op.id,), _canonical(op), op.append_only, tuple(keys)))
+    def exchange(self, op: Operator, keys: Sequence[int], mode: Literal["hash", "partial"] = "hash") -> Operator:
+        """`op` sent to the buckets of columns `keys`; no keys: all to bucket 0. mode: see `Exchange`."""
+        return self.add(Exchange((op.id,), _canonical(op), op.append_only, tuple(keys), mode))
 
     def broadcast(self, op: Operator) -> Operator:
         """`op` copied to every bucket."""

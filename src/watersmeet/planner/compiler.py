@@ -8,7 +8,7 @@ from watersmeet.algebra.nodes import Node
 from watersmeet.algebra.rewrites import JoinOrder, rewrite
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import Operator, Scan, Sink, Upsert
+from watersmeet.circuit.operators import KEPT, Operator, Scan, Sink, Upsert
 from watersmeet.planner.builder import Builder
 from watersmeet.planner.distribution import Placement, key_columns
 from watersmeet.planner.lowering import Lowering, Producer
@@ -59,12 +59,16 @@ def compile_connector_table(relation: Relation, buckets: int) -> tuple[Operator,
     if not relation.primary_key:
         top = builder.add(Scan((), relation.columns, append_only=True, relation_id=relation.id, names=names))
     else:
-        schema = (*relation.columns, Field("_seq", BIGINT, nullable=False))
-        top = builder.add(Scan((), schema, append_only=True, relation_id=relation.id, names=names, ordered=True))
+        partial = relation.has_partial_changes
+        schema = (*relation.columns, *([KEPT] if partial else []), Field("_seq", BIGINT, nullable=False))
+        top = builder.add(
+            Scan((), schema, append_only=True, relation_id=relation.id, names=names, ordered=True, partial=partial)
+        )
         keys = tuple(names.index(k) for k in relation.primary_key)
         if buckets > 1:
-            top = builder.exchange(top, keys)
-        top = builder.add(Upsert((top.id,), top.schema[:-1], append_only=False, keys=keys))
+            top = builder.exchange(top, keys, mode="partial" if partial else "hash")
+        schema = top.schema[: len(names)]
+        top = builder.add(Upsert((top.id,), schema, append_only=False, keys=keys, partial=partial))
     return builder.closure(_sink(builder, top, relation))
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.blobs import BlobRef
 from watersmeet.catalog import EventTime
-from watersmeet.circuit.operators import SEQ_ROW_BITS, Scan
+from watersmeet.circuit.operators import KEPT, SEQ_ROW_BITS, Scan
 from watersmeet.errors import Error, error
 from watersmeet.kernel.metrics import Counters
 from watersmeet.kernel.runs.delta import Delta
@@ -34,8 +35,19 @@ from watersmeet.types import Field, arrow_schema
 
 Diff = npt.NDArray[np.int64]
 
-_Part = tuple[pa.Table, Diff, Diff]
-"""Columns by name, diff, ordinals."""
+
+class _Part(NamedTuple):
+    """Some rows of a slice: columns by name; kept: as in `SourceRows`."""
+
+    table: pa.Table
+    diff: Diff
+    ordinals: Diff
+    kept: pa.ListArray | None = None
+
+    def filter(self, keep: npt.NDArray[np.bool_]) -> _Part:
+        """Only the rows to keep."""
+        kept = None if self.kept is None else self.kept.filter(pa.array(keep))
+        return _Part(self.table.filter(pa.array(keep)), self.diff[keep], self.ordinals[keep], kept)
 
 
 @dataclass
@@ -73,10 +85,10 @@ def read_slices(
         parts = _read(layout, packs, intent, piece, list(fields.values()), counts)
         late_below_us = watermarks.get(piece.relation) if _drops(intent, piece.relation) else None
         clocks = intent.live.clocks.get(piece.relation, {})
-        for table, diff, ordinals in _without_late_rows(parts, event_time, late_below_us, intent.time_us, counts):
-            _tell(clocks, table, diff, intent.time_us, counts)
+        for part in _without_late_rows(parts, event_time, late_below_us, intent.time_us, counts):
+            _tell(clocks, part.table, part.diff, intent.time_us, counts)
             for scan in readers:
-                found.deltas.setdefault(scan.id, []).append(_delta(scan, piece, table, diff, ordinals))
+                found.deltas.setdefault(scan.id, []).append(_delta(scan, piece, part))
     return found
 
 
@@ -98,12 +110,13 @@ def _without_late_rows(
     parts: Iterable[_Part], event_time: EventTime | None, late_below_us: int | None, now_us: int, counts: SourceCounts
 ) -> Iterator[_Part]:
     """The rows that are not late; all are counted."""
-    for table, diff, ordinals in parts:
-        counts.rows += len(diff)
-        kept = None
+    for part in parts:
+        counts.rows += len(part.diff)
+        timely = None
         if event_time is not None:
-            kept = observe(table.column(event_time.column), diff, event_time, late_below_us, now_us, counts.seen)
-        yield (table, diff, ordinals) if kept is None else (table.filter(pa.array(kept)), diff[kept], ordinals[kept])
+            times = part.table.column(event_time.column)
+            timely = observe(times, part.diff, event_time, late_below_us, now_us, counts.seen)
+        yield part if timely is None else part.filter(timely)
 
 
 def _event_time(intent: Intent, relation_id: str, fields: dict[str, Field]) -> EventTime | None:
@@ -130,13 +143,13 @@ def _read(
         blob = BlobRef(piece.file, piece.offset_bytes, piece.size_bytes, piece.rows)
         table, diff = decode_change(packs.read_blob(blob, "DATABASE_DAMAGED"))
         ordinals = np.arange(piece.first, piece.first + len(diff), dtype=np.int64)
-        yield fitted(table, schema, spec.fills), diff, ordinals
+        yield _Part(fitted(table, schema, spec.fills), diff, ordinals)
     elif isinstance(piece, SnapshotSlice):
         first = 0
         file = SnapshotFile(piece.name, piece.rows, piece.size_bytes)
         whole = arrow_schema(spec.columns, positional=False)
         for table, diff in read_snapshot(layout, file, whole, spec.fills):
-            yield table.select(schema.names), diff, np.arange(first, first + len(diff), dtype=np.int64)
+            yield _Part(table.select(schema.names), diff, np.arange(first, first + len(diff), dtype=np.int64))
             first += len(diff)
     elif isinstance(piece, SourceSlice):
         yield _read_source(layout, intent, piece, fields, counts)
@@ -181,7 +194,7 @@ def _read_source(
         table = table.append_column(column.name, computed(table, column, made, counters))
     counts.expression_errors += counters.expression_errors
     diff = np.ones(len(rows.ordinals), np.int64) if rows.diff is None else rows.diff
-    return table, diff, rows.ordinals
+    return _Part(table, diff, rows.ordinals, rows.kept)
 
 
 def _stopped(first: dict[str, Any]) -> Exception:
@@ -198,8 +211,29 @@ def _stopped(first: dict[str, Any]) -> Exception:
     )
 
 
-def _delta(scan: Scan, piece: Slice, table: pa.Table, diff: Diff, ordinals: Diff) -> Delta:
-    columns = [table.column(name) for name in scan.names]
+def _delta(scan: Scan, piece: Slice, part: _Part) -> Delta:
+    columns = [part.table.column(name) for name in scan.names]
+    if scan.partial:
+        columns.append(pa.chunked_array([_kept_places(part, scan.names)]))
+    elif part.kept is not None and part.kept.null_count < len(part.kept):
+        raise error(
+            "STATE_MISMATCH",
+            f"the plan of relation {piece.relation} does not take changes that keep values or empty a table",
+            hint="An earlier release made it. Drop the table and create it again.",
+        )
     if scan.ordered:
-        columns.append(pa.chunked_array([pa.array((piece.seq << SEQ_ROW_BITS) | ordinals, pa.int64())]))
-    return Delta(pa.table(columns, names=[f"c{i}" for i in range(len(columns))]), diff)
+        columns.append(pa.chunked_array([pa.array((piece.seq << SEQ_ROW_BITS) | part.ordinals, pa.int64())]))
+    return Delta(pa.table(columns, names=[f"c{i}" for i in range(len(columns))]), part.diff)
+
+
+def _kept_places(part: _Part, names: Sequence[str]) -> pa.ListArray:
+    """The column `_kept`: positions in place of names."""
+    kind = KEPT.type.arrow
+    if part.kept is None or part.kept.null_count == len(part.kept):
+        return pa.nulls(len(part.diff), kind)
+    parents = pc.list_parent_indices(part.kept).to_numpy()
+    places = pc.index_in(pc.list_flatten(part.kept), value_set=pa.array(names, pa.string()))
+    read = places.is_valid().to_numpy(zero_copy_only=False)
+    ends = np.cumsum(np.bincount(parents[read], minlength=len(part.kept)))
+    offsets = pa.array(np.concatenate([[0], ends]), pa.int32())
+    return pa.ListArray.from_arrays(offsets, places.drop_null(), type=kind, mask=part.kept.is_null())

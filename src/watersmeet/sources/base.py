@@ -111,13 +111,16 @@ class SourceRows:
     rows' places in the slice (rows that were set aside leave gaps); len(ordinals) is the number of rows
     even if no column was requested. missing_columns: declared columns that the file does not have (NULL).
     diff: int64: 1 for a row that is there now, -1 for one that is gone, of which only the primary key counts; None: all
-    are 1.
+    are 1. kept: for relations that have partial changes (`Relation.has_partial_changes`): for each row NULL, or, with
+    diff 1, the names of the columns that keep the value which the row of its key has, and with diff -1 an empty list:
+    the table is emptied (`circuit.operators.Upsert`). None: all are NULL.
     """
 
     table: pa.Table
     ordinals: npt.NDArray[np.int64]
     missing_columns: tuple[str, ...] = field(default=())
     diff: npt.NDArray[np.int64] | None = None
+    kept: pa.ListArray | None = None
 
 
 class DeadLetterSink(Protocol):

@@ -15,6 +15,7 @@ from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Fill, Live, Start
 from watersmeet.circuit.operators import (
+    KEPT,
     Aggregate,
     AggregateSpec,
     Arrange,
@@ -35,7 +36,7 @@ from watersmeet.kernel.runs import frames as frames_module
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.frames import Frame, decode, encode, send
 from watersmeet.serialization import from_json, to_json
-from watersmeet.types import BIGINT, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, Schema
+from watersmeet.types import BIGINT, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, Field, Schema
 from watersmeet.watermarks import NOW, Term
 
 ORDERS = schema_of(INTEGER, DOUBLE)
@@ -329,6 +330,16 @@ def test_large_frames_are_cut(monkeypatch):
             assert rows == sorted(rows)
             assert rows == rows_of(delta) or mode == "hash"
         assert sum(decode(f.body).num_rows for f in found) == (1000 if mode == "hash" else 3000)
+
+
+def test_what_empties_a_table_goes_to_every_bucket():
+    schema = (*NAMES, KEPT, Field("_seq", BIGINT))
+    exchange = Exchange(("scan-0",), schema, True, (0,), "partial")
+    rows = [*((i, "a", [1] if i % 2 else None, i) for i in range(20)), (None, None, [], 20), (3, None, None, 21)]
+    found = list(send(exchange, delta_of(schema, rows, [1] * 20 + [-1, -1]), 4, 0))
+    received = [[r for f in found if f.bucket == b for r in rows_of(decode(f.body))] for b in range(4)]
+    assert [sum(r[3] == 20 for r in mine) for mine in received] == [1] * 4
+    assert Counter(r[3] for mine in received for r in mine) == Counter({i: 4 if i == 20 else 1 for i in range(22)})
 
 
 def test_rows_without_key_go_to_bucket_0():

@@ -41,14 +41,15 @@ class Amplification:
         if self._place is None:
             return ()
         probe, group = self._place
-        return tuple(_text(a[int(probe.starts[group])]) for a in probe.run.key_arrays)
+        return tuple(shown(a[int(probe.starts[group])]) for a in probe.run.key_arrays)
 
 
 class TooManyRowsError(Exception):
     """An operator would make more rows than it may: nothing of its output was made."""
 
 
-def _text(value: pa.Scalar) -> str | None:
+def shown(value: pa.Scalar) -> str | None:
+    """A value of a key as text, cut if it is long; None for NULL."""
     if not value.is_valid:
         return None
     try:

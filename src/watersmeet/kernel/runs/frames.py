@@ -14,6 +14,7 @@ from watersmeet.errors import error
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import bucket_of, hash_columns
 from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.partial import empties
 
 #: Bodies are cut to about this size: Spark copies a body several times, in the JVM too.
 FRAME_BYTES: Final = 16 << 20
@@ -104,6 +105,11 @@ def _parts(
     if not exchange.keys:
         yield 0, delta
         return
+    if exchange.mode == "partial":
+        emptied = empties(delta)
+        if emptied.any():
+            yield None, delta.take(np.flatnonzero(emptied))
+            delta = delta.take(np.flatnonzero(~emptied))
     hashes = hash_columns([delta.columns.column(i) for i in exchange.keys] if keys is None else keys)
     targets = bucket_of(hashes, buckets).astype(np.uint16)
     ordered = delta.take(np.argsort(targets, kind="stable"))  # 16 bits: a radix sort
