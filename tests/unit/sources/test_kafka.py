@@ -1,6 +1,6 @@
 """The Kafka source against a real broker: what is read once, what stops it, what it says."""
 
-import builtins
+import importlib
 import json
 import random
 import threading
@@ -16,6 +16,7 @@ from watersmeet.errors import Error
 from watersmeet.slices import JumpSlice, MessageSlice
 from watersmeet.sources.connectors import check_connector, open_source
 from watersmeet.sources.dead_letters import DeadLetterWriter
+from watersmeet.sources.kafka import cluster
 from watersmeet.sources.kafka.options import kafka_options
 from watersmeet.sources.kafka.ranges import TopicReader
 from watersmeet.sources.news import News
@@ -395,16 +396,10 @@ def test_create_says_that_no_broker_is_there():
 
 
 def test_create_says_what_to_install(monkeypatch):
+    def missing(name):
+        raise ModuleNotFoundError(name)
 
-    real = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name.startswith("confluent_kafka"):
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-
+    monkeypatch.setattr(importlib, "import_module", missing)
     problem = refusal(NOBODY, "t")
     assert problem.hint == 'Install it with: pip install "watersmeet[kafka]"'
 
@@ -422,3 +417,18 @@ def test_create_says_what_to_install(monkeypatch):
 )
 def test_options_that_make_no_sense_are_refused(options, said):
     assert refusal(NOBODY, "t", **options).message == said
+
+
+def test_messages_that_came_after_the_last_look_are_in_the_next_poll(broker, topic, monkeypatch):
+    """A trickle of messages does not wait for another epoch."""
+    monkeypatch.setattr(cluster, "_BUSY_S", 3600.0)
+    monkeypatch.setattr(cluster, "_IDLE_S", 3600.0)  # no look by itself
+    monkeypatch.setattr(cluster, "_PATIENCE_S", 60.0)
+    name = topic()
+    produce(broker, name, [1])
+    asked = cluster.Cluster({"bootstrap.servers": broker.bootstrap})
+    asked.watch(name)
+    assert asked.state(name, fresh=True).ends == {0: 1}
+    produce(broker, name, [2])
+    assert asked.recent(name).ends == {0: 2}
+    asked.leave(name)
