@@ -75,8 +75,9 @@ class Late:
 def end_query(kit):
     """As if Spark had ended the query so: the engine, which looks now and then, sees nothing in between."""
     with kit.engine._changed:
-        ended = kit.engine._query
-        ended.stop()
+        ended, kit.engine._query = kit.engine._query, None
+    ended.stop()  # without the lock, which its last batch may need
+    with kit.engine._changed:
         kit.engine._query = Late()
     return ended
 
@@ -199,6 +200,27 @@ def test_epochs_go_on_while_nobody_asks(tmp_path):
     while kit.log.last_epoch().frontier.transaction < commit.number:
         assert time.monotonic() < deadline
         time.sleep(0.02)
+    kit.check()
+    kit.close()
+
+
+def test_a_micro_batch_runs_epochs_that_are_planned_meanwhile(tmp_path, monkeypatch):
+    """Spark's own work for each micro-batch is not in the way of rows that come one after the other."""
+    monkeypatch.setattr(engine, "_LINGER_S", PATIENCE_S)
+    batches = []
+    run = SparkEngine._run_planned
+    monkeypatch.setattr(
+        SparkEngine, "_run_planned", lambda self, batch, number: (batches.append(number), run(self, batch, number))
+    )
+    kit = open_kit(tmp_path / "db", 1)
+    two_tables(kit)
+    kit.engine.start()
+    kit.view("joined", *JOINED)
+    before = len(batches)
+    for i in range(5):
+        kit.change(a=[(i, "x", 1)], b=[(i, 2, 1)])
+        kit.engine.flush()
+    assert len(batches) == max(1, before)
     kit.check()
     kit.close()
 

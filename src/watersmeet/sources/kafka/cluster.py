@@ -23,6 +23,10 @@ _QUIET_S: Final = 2.0
 #: How often everything else is asked for: partitions, ids, first offsets, open transactions.
 _WHOLE_S: Final = 1.0
 _RETRY_S: Final = 0.5
+#: What was asked for so lately is as good as asked for now; who wants nothing older waits for an answer at most so
+#: long.
+_RECENT_S: Final = 0.01
+_PATIENCE_S: Final = 0.05
 _TIMEOUT_S: Final = 5.0
 _ELECTION_S: Final = 30.0
 #: What brokers say of a partition that has no leader yet.
@@ -62,6 +66,7 @@ class Cluster:
         self._now = False
         self._whole_at_s = 0.0
         self._news_at_s = time.monotonic()
+        self._looked_at_s = 0.0
         self._thread: threading.Thread | None = None
         self._listening: weakref.WeakSet[News] = weakref.WeakSet()
 
@@ -101,6 +106,16 @@ class Cluster:
                     self._whole_at_s, self._now = 0.0, True  # what was written may be in a new partition
                     self._changed.notify_all()
                     self._changed.wait(0.05)
+            return self._topics[topic]
+
+    def recent(self, topic: str) -> TopicState:
+        """What is known of a watched topic, as of now if the brokers answer at once."""
+        with self._changed:
+            before_s = self._looked_at_s
+            if time.monotonic() - before_s > _RECENT_S:
+                self._now = True
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._looked_at_s > before_s, _PATIENCE_S)
             return self._topics[topic]
 
     def offsets(self, topic: str, partitions: Iterable[int], spec: Any) -> dict[int, int]:
@@ -163,6 +178,7 @@ class Cluster:
             for topic, state in known.items():
                 if topic in self._topics:
                     self._topics[topic] = replace(state, looks=self._topics[topic].looks + 1)
+            self._looked_at_s = began_s
             self._changed.notify_all()
             listening = list(self._listening) if grown else []
         for news in listening:

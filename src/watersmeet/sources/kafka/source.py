@@ -205,6 +205,8 @@ class KafkaSource:
                 self._cluster.tell(self._news)
             weakref.finalize(self, self._cluster.leave, self.options.topic).atexit = False
         self._seen = self._cluster.state(self.options.topic, fresh=fresh)
+        if not fresh and self._seen.problem is None and self._unread(self._seen):
+            self._seen = self._cluster.recent(self.options.topic)  # what came meanwhile need not wait for another epoch
         return self._seen
 
     def _position(self, more: int) -> dict[str, int]:
