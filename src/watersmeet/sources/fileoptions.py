@@ -12,6 +12,7 @@ from watersmeet.catalog import Relation
 from watersmeet.extras import library
 from watersmeet.formats.jsonpaths import PATH, ROW_PATH
 from watersmeet.formats.xmlpayloads import ATTRIBUTES, ROW_TAGS
+from watersmeet.objectstores import Location, ObjectPath, is_url, object_path, option_names
 from watersmeet.sources.options import Options, refuse
 
 Format = Literal["csv", "json", "parquet", "xml", "avro"]
@@ -32,6 +33,8 @@ WHOLE: Final[tuple[Format, ...]] = ("xml", "avro")
 _READERS: Final = (ROW_PATH, ROW_TAGS, ATTRIBUTES)
 _MAGIC: Final = re.compile(r"[*?\[]")
 DEFAULT_SETTLE_MS: Final = 2000
+DEFAULT_REFRESH_S: Final = 60
+"""RisingWave's."""
 DEFAULT_MAX_RECORD_BYTES: Final = 16 << 20
 _MOST_RECORD_BYTES: Final = 1 << 30
 """Places in a text are 32 bits wide."""
@@ -48,7 +51,9 @@ class FileOptions:
     so many bytes of its row's beginning never will be. name_regex: what the names below `root` match as a whole, None
     for `pattern`. sorted_by: how the first group of `name_regex` is read as a time, by which files are then in order
     and no longer by the time at which they changed; empty: as text; None: they are not sorted so. null_for_bad: a field
-    that can't be read is NULL. reader: options of the format's reader.
+    that can't be read is NULL. reader: options of the format's reader. store: where the files are objects; then root is
+    what their names begin with there: empty, or directories with `/` at the end. refresh_s: how often objects are
+    listed.
     """
 
     root: str
@@ -69,6 +74,8 @@ class FileOptions:
     sorted_by: str | None = None
     null_for_bad: bool = False
     reader: tuple[tuple[str, str], ...] = ()
+    store: Location | None = None
+    refresh_s: int = DEFAULT_REFRESH_S
 
     @property
     def names(self) -> re.Pattern[str] | None:
@@ -82,8 +89,12 @@ def file_options(relation: Relation) -> FileOptions:
     """The options of `relation`, whose connector is `file`. Raises CONNECTOR_OPTION."""
     options = Options(relation.connector)
     options.text("connector")
-    root, pattern, explicit = _place(options)
-    recursive = options.flag("recursive") or "/" in (pattern or "")
+    objects = object_path(relation.connector)
+    for name in option_names(relation.connector):
+        options.text(name)
+    root, pattern, explicit = _place(options) if objects is None else _object_place(options, objects)
+    everything = objects is not None and not objects.path
+    recursive = options.flag("recursive") or everything or "/" in (pattern or "")
     kind = _format(options, explicit or pattern)
     header, delimiter, quote, null = True, ",", '"', ""
     if kind == "csv":
@@ -106,6 +117,13 @@ def file_options(relation: Relation) -> FileOptions:
     )
     name_regex, sorted_by = options.text("name_regex"), options.text("sorted_by")
     _check_names(name_regex, sorted_by)
+    refresh_s = DEFAULT_REFRESH_S
+    if objects is not None:
+        # An object is there as a whole, and keeps its name.
+        settle_ms, identity = 0, "path"
+        refresh_s = options.integer("refresh.interval.sec", default=DEFAULT_REFRESH_S, minimum=1) or 1
+        if pattern is not None and relation.connector.get("match_pattern"):
+            name_regex, pattern, recursive = glob_regex(pattern, crosses=True).pattern, None, True
     null_for_bad = options.flag("null_for_bad") or False
     reader = {name: value for name in _READERS if (value := options.text(name)) is not None}
     reader |= {PATH + name: value for name, value in options.under(PATH).items()}
@@ -133,6 +151,8 @@ def file_options(relation: Relation) -> FileOptions:
         sorted_by,
         null_for_bad,
         tuple(sorted(reader.items())),
+        None if objects is None else objects.location,
+        refresh_s,
     )
 
 
@@ -147,8 +167,8 @@ def _check_names(name_regex: str | None, sorted_by: str | None) -> None:
 
 
 def absolute_path(path: str) -> str:
-    """The path or pattern, independent of the directory in which the process was started."""
-    return os.path.abspath(os.path.expanduser(path))
+    """The path or pattern, independent of the directory in which the process was started; a URL as it is."""
+    return path if is_url(path) else os.path.abspath(os.path.expanduser(path))
 
 
 def _place(options: Options) -> tuple[str, str | None, str | None]:
@@ -174,6 +194,25 @@ def _place(options: Options) -> tuple[str, str | None, str | None]:
     return str(place), pattern, None
 
 
+def _object_place(options: Options, objects: ObjectPath) -> tuple[str, str | None, str | None]:
+    """(what names begin with, pattern, name of a single object). A path that ends as files do is one object.
+
+    A `match_pattern` is one of whole names in the bucket, in which `*` and `?` stand for `/`, too.
+    """
+    options.text("path")
+    path, pattern = objects.path, options.text("match_pattern")
+    if pattern is not None and path:
+        refuse("path and match_pattern are given", hint="Write the pattern as part of one of them.")
+    parts = (pattern or path).lstrip("/").split("/")
+    magic = next((i for i, part in enumerate(parts) if _MAGIC.search(part)), None)
+    if magic is not None:
+        return "".join(f"{p}/" for p in parts[:magic]), "/".join(parts[magic:]), None
+    suffix = Path(parts[-1].removesuffix(".gz")).suffix.lower().lstrip(".")
+    if parts[-1] and (pattern is not None or suffix in _FORMATS):
+        return "".join(f"{p}/" for p in parts[:-1]), None, parts[-1]
+    return "".join(f"{p}/" for p in parts if p), None, None
+
+
 def _format(options: Options, name: str | None) -> Format:
     """The format that is said, or else the one that the name of the files shows."""
     said = options.text("format")
@@ -195,9 +234,13 @@ def _format(options: Options, name: str | None) -> Format:
     return refuse("connector file needs a format", hint="Write FORMAT PLAIN ENCODE CSV, JSON, PARQUET, XML or AVRO.")
 
 
-def glob_regex(pattern: str) -> re.Pattern[str]:
-    """The regular expression of a glob over relative paths: `**/` any directories, `*` and `?` within a name."""
+def glob_regex(pattern: str, *, crosses: bool = False) -> re.Pattern[str]:
+    """The regular expression of a glob over relative paths: `**/` any directories, `*` and `?` within a name.
+
+    crosses: `*` and `?` stand for `/`, too.
+    """
     out = []
+    within = "." if crosses else "[^/]"
     i = 0
     while i < len(pattern):
         if pattern.startswith("**/", i):
@@ -207,9 +250,9 @@ def glob_regex(pattern: str) -> re.Pattern[str]:
         char = pattern[i]
         i += 1
         if char == "*":
-            out.append("[^/]*")
+            out.append(f"{within}*")
         elif char == "?":
-            out.append("[^/]")
+            out.append(within)
         elif char == "[" and "]" in pattern[i + 1 :]:
             end = pattern.index("]", i + 1)
             inner = pattern[i:end].replace("\\", "\\\\")

@@ -12,9 +12,10 @@ from functools import lru_cache
 from typing import BinaryIO, Final
 
 from watersmeet.errors import error
+from watersmeet.objectstores import ObjectReplacedError, StoreProblem
 from watersmeet.slices import Aside, AsideSlice, FileSlice, RenamingSlice
-from watersmeet.sources.base import DeadLetterSink, SourceRows
-from watersmeet.sources.cutting import SLICE_BYTES, header_names, open_file, text_rows
+from watersmeet.sources.base import DeadLetterSink, SourceRows, Unavailable
+from watersmeet.sources.cutting import SLICE_BYTES, check_read, header_names, open_file, open_listed, text_rows
 from watersmeet.sources.documentrows import read_document
 from watersmeet.sources.fileoptions import WHOLE, FileOptions
 from watersmeet.sources.filestate import identity_key, print_at
@@ -50,6 +51,8 @@ def read_file_slice(
         dead_letters.add(piece.path, None, _ASIDE[piece.reason], f"{piece.lost_bytes} bytes", 1)
         return nothing(columns)
     try:
+        if spec.options.store is not None:
+            return _read_object(piece, spec, columns, dead_letters)
         with _open_planned(spec.options, piece) as file:
             return _read(file, piece, spec, columns, dead_letters)
     except DamagedError as problem:
@@ -58,6 +61,27 @@ def read_file_slice(
         reason = str(problem)
     dead_letters.add(piece.path, None, reason, f"from {piece.begin} to {piece.end}", max(1, piece.rows))
     return nothing(columns)
+
+
+def _read_object(
+    piece: FileSlice, spec: FileSpec, columns: Sequence[Field], dead_letters: DeadLetterSink
+) -> SourceRows:
+    """The rows of a slice of an object. _LostError, DamagedError; Unavailable if the store does not give it for now."""
+    size_bytes, etag = piece.head
+    stat = FileStat(piece.version.mtime_ns, size_bytes, piece.version.inode, etag=etag)
+    file = open_listed(spec.options, piece.path, stat)
+    try:
+        try:
+            rows = _read(file, piece, spec, columns, dead_letters)
+        finally:
+            check_read(file)
+    except FileNotFoundError:
+        raise _LostError(_ASIDE["vanished"]) from None
+    except ObjectReplacedError:
+        raise _LostError(_ASIDE["replaced"]) from None
+    except StoreProblem as problem:
+        raise Unavailable(str(problem)) from problem
+    return rows
 
 
 class _LostError(Exception):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -12,15 +11,27 @@ from typing import Any, BinaryIO, Final
 
 from watersmeet.catalog import Relation
 from watersmeet.errors import error
+from watersmeet.objectstores import ObjectReplacedError, StoreProblem
 from watersmeet.slices import AsideSlice, FileSlice, RenamingSlice, SourceSlice
 from watersmeet.sources.base import History, Poll
-from watersmeet.sources.cutting import Cut, ListedFile, aside_piece, next_cut, open_file, renaming_piece, text_cut
-from watersmeet.sources.fileoptions import file_options
+from watersmeet.sources.cutting import (
+    Cut,
+    ListedFile,
+    aside_piece,
+    check_read,
+    next_cut,
+    open_listed,
+    present_stat,
+    renaming_piece,
+    text_cut,
+)
+from watersmeet.sources.fileoptions import FileOptions, file_options
 from watersmeet.sources.filestate import FileState, Key
 from watersmeet.sources.identity import is_same_file, key_of, other_names, renamed_files
 from watersmeet.sources.listing import FileStat, Listing
 from watersmeet.sources.names import shown_name
 from watersmeet.sources.news import News
+from watersmeet.sources.objectlisting import ObjectListing
 from watersmeet.sources.parquetfooter import read_footer
 from watersmeet.sources.seen import RunOf, SeenFiles
 from watersmeet.sources.specs import FileSpec
@@ -48,7 +59,7 @@ class FileSource:
         self._parts = {c.name: p for c in relation.columns if (p := relation.message_parts.get(c.name)) is not None}
         self._names = [column.name for column in self._columns]
         self._key = relation.primary_key
-        self._listing = Listing(self.options)
+        self._listing = open_listing(self.options)
         self._work: dict[str, FileStat] = {}
         """Files in which something may be unread."""
         self._order: list[str] | None = None
@@ -93,6 +104,8 @@ class FileSource:
                 if more:
                     break
                 continue
+            if self._is_away:
+                break  # it is said once, not for each object
             for piece in self._cuts(name, now_us, budget_rows, budget_bytes):
                 fits = piece.rows <= budget_rows and piece.size_bytes <= budget_bytes
                 if (pieces and not fits) or len(pieces) >= MAX_SLICES:
@@ -107,7 +120,9 @@ class FileSource:
         return Poll(tuple(pieces), self._position(len(pieces)), more, len(waiting), min(times, default=None))
 
     def listen(self, news: News) -> None:
-        """Folders say nothing: they are asked."""
+        """Folders say nothing: they are asked. Looks at objects take their time, and say when they are over."""
+        if isinstance(self._listing, ObjectListing):
+            self._listing.listen(news)
 
     def accept(self, slices: Iterable[SourceSlice]) -> None:
         pieces = list(slices)
@@ -167,7 +182,8 @@ class FileSource:
         partial_files, partial = self.seen.lacking(SHOWN)
         unreadable = sorted((self._listing.not_read | self._problems).items())
         problem = self._listing.problem
-        return {
+        waiting = {"state": "waiting", "reason": problem} if self._is_away else {}
+        return waiting | {
             "files": self.seen.read,
             "rows_planned": self.seen.rows,
             "bytes": self.seen.bytes,
@@ -191,6 +207,11 @@ class FileSource:
             "unreadable": [[shown_name(name), why] for name, why in unreadable[:SHOWN]],
             "problem": None if problem is None else shown_name(problem),
         }
+
+    @property
+    def _is_away(self) -> bool:
+        """Whether objects can't be read for now."""
+        return self.options.store is not None and self._listing.problem is not None
 
     def _listed(self, name: str, stat: FileStat) -> ListedFile:
         return ListedFile(self.relation_id, name, stat)
@@ -274,7 +295,7 @@ class FileSource:
         if (state.size, state.mtime_ns) == (stat.size, stat.mtime_ns) and state.inode in (0, stat.inode):
             return not state.is_done or state.aside == "vanished"
         try:
-            with open_file(self.options.root, name) as file:
+            with open_listed(self.options, name, stat) as file:
                 same = is_same_file(file, stat.size, state)
         except OSError:
             self._unchecked.add(name)
@@ -323,12 +344,15 @@ class FileSource:
         if not self._is_ready(name, now_us):
             return
         try:
-            with open_file(self.options.root, name) as file:
+            with open_listed(self.options, name, self._work[name]) as file:
                 self._problems.pop(name, None)
                 yield from self._cuts_of(file, name, now_us, budget_rows, budget_bytes)
-        except FileNotFoundError:
-            # The next look says whether it has another name now.
+        except (FileNotFoundError, ObjectReplacedError):
+            # The next look says whether it has another name, or what the object is now.
             self._block(name, waits=True, again_us=now_us + _RETRY_US)
+        except StoreProblem as problem:
+            assert isinstance(self._listing, ObjectListing)
+            self._listing.fail(problem, now_us)
         except OSError as problem:
             self._problems[name] = problem.strerror or str(problem)
             self._block(name, waits=True, again_us=now_us + _RETRY_US)
@@ -340,9 +364,8 @@ class FileSource:
     def _cuts_of(
         self, file: BinaryIO, name: str, now_us: int, budget_rows: int, budget_bytes: int
     ) -> Iterator[FileSlice | AsideSlice]:
-        now = os.fstat(file.fileno())
         listed, known = self._work[name], self.seen.files.get(name)
-        stat = listed._replace(mtime_ns=now.st_mtime_ns, size=now.st_size, inode=now.st_ino, device=now.st_dev)
+        stat = present_stat(file, listed)
         if stat != listed:
             # It changed since the last look: let the next look judge whether it is the same file.
             self._since_us[name] = now_us
@@ -365,6 +388,7 @@ class FileSource:
                 budget_bytes=max(1, budget_bytes),
                 settled=settled,
             )
+            check_read(file)
             piece = cut.piece
             if piece is None:
                 self._block(name, waits=cut.waits, again_us=settles_us if cut.waits and not settled else None)
@@ -391,6 +415,7 @@ class FileSource:
         found: Iterable[str] | None = piece.header
         if self.options.format == "parquet":
             footer = read_footer(file, piece.version.size_bytes)
+            check_read(file)
             found = None if footer is None else footer.names
         known = None if found is None else {n.lower() for n in found}
         lacks = () if known is None else tuple(n for n in self._names if n.lower() not in known)
@@ -409,22 +434,30 @@ class FileSource:
             consumed, lines = run.before or (known.start, known.start_line)
         elif consumed >= end:
             return None
-        listed = self._listed(name, FileStat(known.mtime_ns, known.size, known.inode))
+        listed = self._listed(name, FileStat(known.mtime_ns, known.size, known.inode, etag=known.head[1]))
         state = known._replace(consumed=consumed, lines=lines, unterminated=False)
         try:
-            with open_file(self.options.root, name) as file:
-                if not is_same_file(file, os.fstat(file.fileno()).st_size, known):
+            with open_listed(self.options, name, listed.stat) as file:
+                if not is_same_file(file, present_stat(file, listed.stat).size, known):
                     return aside_piece(listed, "replaced", known.size)
                 rows, size = max(1, budget_rows), max(1, budget_bytes)
                 if known.total is None:
                     cut = text_cut(file, listed, state, self.options, rows, size, end=end, settled=True)
                 else:
                     cut = next_cut(file, listed, state, self.options, budget_rows=rows, budget_bytes=size, settled=True)
+                check_read(file)
         except FileNotFoundError:
             return aside_piece(listed, "vanished", known.size)
+        except ObjectReplacedError:
+            return aside_piece(listed, "replaced", known.size)
         if isinstance(cut.piece, FileSlice) and known.total is not None:
             return replace(cut.piece, end=min(cut.piece.end, end))
         return cut.piece
+
+
+def open_listing(options: FileOptions) -> Listing | ObjectListing:
+    """How the files of a source are looked for."""
+    return Listing(options) if options.store is None else ObjectListing(options)
 
 
 def _shown(names: Iterable[str]) -> list[str]:

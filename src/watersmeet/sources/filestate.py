@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import BinaryIO, Final, NamedTuple
 
+from watersmeet.objectstores import ObjectFile
 from watersmeet.slices import Aside, AsideSlice, FileSlice, Print
 from watersmeet.sources.fileoptions import Identity
 
@@ -23,7 +24,12 @@ def fingerprint(data: bytes) -> str:
 
 
 def print_at(file: BinaryIO, end: int, *, tail: bool) -> Print:
-    """The fingerprint of the first bytes of [0, end) or, with `tail`, of its last bytes."""
+    """The fingerprint of the first bytes of [0, end) or, with `tail`, of its last bytes.
+
+    An object has its tag instead: nothing is read.
+    """
+    if isinstance(file, ObjectFile):
+        return (0, "") if tail else (file.size_bytes, file.etag)
     length = min(PRINT_BYTES, end)
     file.seek(end - length if tail else 0)
     return length, fingerprint(file.read(length))

@@ -20,13 +20,16 @@ TICK_NS: Final = 50_000_000
 
 
 class FileStat(NamedTuple):
-    """What a listing says of a file. linked: it may have further names, by hard or symbolic links."""
+    """What a listing says of a file. linked: it may have further names, by hard or symbolic links. etag: of an object;
+    its inode is a number made of that and its name.
+    """
 
     mtime_ns: int
     size: int
     inode: int
     device: int = 0
     linked: bool = False
+    etag: str = ""
 
 
 class Listing:

@@ -17,6 +17,7 @@ from watersmeet.dialects.schemas import find_relation, listed, near_relations, s
 from watersmeet.dialects.semantics import Semantics
 from watersmeet.dialects.statements import Name, Statement
 from watersmeet.errors import Error, Span, did_you_mean, error
+from watersmeet.objectstores import ENVIRONMENT
 from watersmeet.session.access.acknowledgements import Acknowledgements
 from watersmeet.session.access.variables import DIALECT, Variables
 
@@ -155,8 +156,8 @@ class Session:
             )
 
     def require_files(self, connector: Mapping[str, str]) -> None:
-        """FILES_NOT_ALLOWED for a connector that reads files, if this connection may not read files."""
-        if not self.database.files and "path" in connector:
+        """FILES_NOT_ALLOWED for a connector that reads files, or the environment, if this connection may not."""
+        if not self.database.files and ("path" in connector or ENVIRONMENT in connector):
             raise files_refused("a connector with a path")
 
     def require_definer(self, what: str) -> None:

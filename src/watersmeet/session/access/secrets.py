@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 from watersmeet.catalog import Connection, Relation
 from watersmeet.dialects.statements import AlterConnector, CreateConnection, CreateRelation, CreateSink
 from watersmeet.errors import did_you_mean
+from watersmeet.objectstores import CREDENTIALS
 from watersmeet.secretvalues import reference, referred
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.store.secretfiles import secret_names
@@ -18,6 +19,7 @@ Given = TypeVar("Given", bound=CreateConnection | CreateRelation | CreateSink | 
 #: What may be a secret: what clients take as it is. A wrong value of another option would stand in their messages.
 _SECRET: Final = frozenset(
     {
+        *CREDENTIALS,
         "properties.sasl.oauthbearer.client.id",
         "properties.sasl.oauthbearer.client.secret",
         "properties.sasl.password",

@@ -1,0 +1,121 @@
+"""Objects of a store: against a real server of S3's protocol."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from scripts.servers.s3 import REGION
+
+from watersmeet import objectstores
+from watersmeet.errors import Error
+from watersmeet.objectstores import Location, ObjectFile, ObjectReplacedError, StoreProblem, open_store
+
+
+def location_of(bucket) -> Location:
+    settings = {
+        "access_key_id": bucket.keys[0],
+        "secret_access_key": bucket.keys[1],
+        "endpoint": bucket.server.url,
+        "region": REGION,
+    }
+    return Location(f"s3://{bucket.name}", tuple(sorted(settings.items())))
+
+
+def test_one_of_several_that_create_succeeds(bucket):
+    store = open_store(location_of(bucket))
+    assert store.create("a/b.txt", b"first")
+    assert not store.create("a/b.txt", b"second")
+    assert store.get("a/b.txt") == bucket.get("a/b.txt") == b"first"
+    store.put("a/b.txt", b"third")
+    assert bucket.get("a/b.txt") == b"third"
+
+
+def test_names_are_listed_in_order_from_a_place(bucket):
+    store = open_store(location_of(bucket))
+    for i in range(1003):
+        store.put(f"many/{i:04}", b"x")
+    store.put("manyfold", b"no directory of that name")
+    names = [name for name, _ in store.list("many")]
+    assert names == [f"many/{i:04}" for i in range(1003)]
+    assert [name for name, _ in store.list("many", after="many/1000")] == ["many/1001", "many/1002"]
+    store.delete([*names, "many/none"])
+    assert [name for name, _ in store.list()] == ["manyfold"]
+
+
+def test_a_range_is_of_the_content_that_was_asked_for(bucket):
+    store = open_store(location_of(bucket))
+    store.put("x", b"0123456789")
+    was = store.stat("x")
+    assert was.size_bytes == 10
+    assert store.range("x", 2, 5, was.etag) == b"234"
+    store.put("x", b"abcdefghij")
+    with pytest.raises(ObjectReplacedError):
+        store.range("x", 2, 5, was.etag)
+    store.delete(["x"])
+    for missing in (lambda: store.range("x", 2, 5, was.etag), lambda: store.get("x"), lambda: store.stat("x")):
+        with pytest.raises(FileNotFoundError):
+            missing()
+
+
+def test_a_file_of_an_object_reads_as_a_file_does(bucket, monkeypatch, tmp_path):
+    monkeypatch.setattr(objectstores, "BLOCK_BYTES", 7)
+    content = bytes(range(200))
+    bucket.put("x", content)
+    (tmp_path / "x").write_bytes(content)
+    etag = open_store(location_of(bucket)).stat("x").etag
+    with ObjectFile(location_of(bucket), "x", len(content), etag) as file, (tmp_path / "x").open("rb") as plain:
+        for place, size in ((0, 7), (5, 4), (6, 30), (14, 7), (190, 50), (200, 3), (250, 1), (0, -1)):
+            assert file.seek(place) == plain.seek(place)
+            assert file.read(size) == plain.read(size)
+            assert file.tell() == plain.tell()
+        assert file.seek(-10, 2) == plain.seek(-10, 2)
+        assert file.read() == plain.read()
+
+
+def test_arrow_reads_parquet_from_it(bucket, tmp_path):
+    rows = pa.table({"a": list(range(1000)), "b": [str(i) for i in range(1000)]})
+    pq.write_table(rows, tmp_path / "x.parquet", row_group_size=100)
+    bucket.put("x.parquet", (tmp_path / "x.parquet").read_bytes())
+    stat = open_store(location_of(bucket)).stat("x.parquet")
+    assert pq.ParquetFile(ObjectFile(location_of(bucket), "x.parquet", stat.size_bytes, stat.etag)).read() == rows
+
+
+def test_a_missing_bucket_is_named(bucket):
+    store = open_store(replace(location_of(bucket), url="s3://not-there"))
+    for call in (lambda: list(store.list()), lambda: store.put("x", b""), lambda: store.create("x", b"")):
+        with pytest.raises(StoreProblem, match='there is no bucket "not-there"') as problem:
+            call()
+        assert not problem.value.passes
+        assert problem.value.as_error().condition == "CONNECTOR_OPTION"
+
+
+def test_wrong_credentials_are_said_and_never_shown(own_bucket):
+    good = own_bucket.server.require_credentials()
+    settings = dict(location_of(own_bucket).settings) | {"access_key_id": good[0], "secret_access_key": good[1]}
+    location = Location(location_of(own_bucket).url, tuple(sorted(settings.items())))
+    open_store(location).put("x", b"1")
+    for name in ("access_key_id", "secret_access_key"):
+        wrong = {**settings, name: "WRONGWRONG"}
+        with pytest.raises(StoreProblem, match=r"access to bucket .* is refused") as problem:
+            list(open_store(Location(location.url, tuple(sorted(wrong.items())))).list())
+        assert not problem.value.passes
+        shown = f"{problem.value} {problem.value.__cause__} {problem.value.as_error()} {location!r}"
+        assert not any(secret in shown for secret in (*good, "WRONGWRONG"))
+
+
+def test_a_server_that_is_away_passes(own_bucket):
+    own_bucket.server.kill()
+    with pytest.raises(StoreProblem, match="can't be reached: ") as problem:
+        open_store(location_of(own_bucket)).get("x")
+    assert problem.value.passes
+    assert problem.value.as_error().condition == "RUNTIME_UNAVAILABLE"
+
+
+def test_options_that_the_library_does_not_know_are_refused():
+    with pytest.raises(Error, match="can't be used") as problem:
+        open_store(Location("s3://b", (("no_such_option", "hidden-value"),)))
+    assert problem.value.condition == "CONNECTOR_OPTION"
+    assert "hidden-value" not in str(problem.value)
