@@ -30,6 +30,7 @@ RELATIONS = [
     c.MaterializedView("m1", "m", COLUMNS, watermarks={"at": (Term("t1"),)}, most_join_rows=9, ready=False),
     c.Pump("m2", "pu", COLUMNS, feeds="t2"),
     c.Processor("m3", "pr", COLUMNS, topic=TOPIC),
+    c.TopicWriter("m8", "p", COLUMNS, feeds="t3"),
     c.Query("m4", "query 1", COLUMNS, hidden=True),
     c.Subscription("m6", "q", COLUMNS, hidden=True, subscribed_us=7),
     c.CacheFill("m5", "?m.d.0", COLUMNS, owner="m1", feeds="t2", hidden=True),

@@ -65,6 +65,7 @@ from watersmeet.catalog.views import (
     Query,
     StoppedPump,
     Subscription,
+    TopicWriter,
     View,
 )
 from watersmeet.catalog.words import DropWord, Words, one
@@ -128,6 +129,7 @@ __all__ = [
     "Table",
     "Topic",
     "TopicTable",
+    "TopicWriter",
     "View",
     "Words",
     "one",

@@ -103,7 +103,7 @@ class Catalog:
         named = [
             r
             for r in self.relations.values()
-            if not r.hidden and r.schema in places and (r.name == name or (folded and r.name.lower() == name.lower()))
+            if r.is_named and r.schema in places and (r.name == name or (folded and r.name.lower() == name.lower()))
         ]
         return min(named, key=lambda r: (r.id not in self.first, places.index(r.schema)), default=None)
 

@@ -30,6 +30,7 @@ from watersmeet.catalog.views import (
     Query,
     StoppedPump,
     Subscription,
+    TopicWriter,
     View,
 )
 from watersmeet.serialization import kinds
@@ -50,6 +51,7 @@ KINDS: Final[tuple[type[Relation], ...]] = (
     MaterializedView,
     Pump,
     Processor,
+    TopicWriter,
     Query,
     Subscription,
     CacheFill,

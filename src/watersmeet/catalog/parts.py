@@ -129,11 +129,9 @@ class Topic:
     """What a topic is beside its columns: the formats of its key and its value, its number of partitions.
 
     key_format: None for a key that was computed (ON expressions and key change). required: the fields that no record
-    with a value leaves out. compacted: its records are the changes of a table, of each key the newest. target: of one
-    that a processor writes to Kafka, the options of the connector by which its records get there. target_format: how
-    they are written there. by_hash: whether the partition of a record follows from its key, as it does from all
-    producers that hash the key's bytes by murmur2. dead_letters: the topic of Kafka that gets the records that can't be
-    decoded; empty: none does.
+    with a value leaves out. compacted: its records are the changes of a table, of each key the newest. by_hash: whether
+    the partition of a record follows from its key, as it does from all producers that hash the key's bytes by murmur2.
+    dead_letters: the topic of Kafka that gets the records that can't be decoded; empty: none does.
     """
 
     key_format: str | None
@@ -141,8 +139,6 @@ class Topic:
     partitions: int
     required: tuple[str, ...] = ()
     compacted: bool = False
-    target: dict[str, str] = field(default_factory=dict)
-    target_format: MessageFormat = field(default_factory=MessageFormat)
     by_hash: bool = True
     dead_letters: str = ""
 

@@ -215,6 +215,11 @@ class Relation:
         return MOST_JOIN_ROWS
 
     @property
+    def is_named(self) -> bool:
+        """Whether a statement can name it as a relation."""
+        return not self.hidden and bool(self.words.show_create)
+
+    @property
     def shown(self) -> str:
         """The name that no other relation has: with its schema, unless that is the common one."""
         return self.name if self.schema == COMMON_SCHEMA else f"{self.schema}.{self.name}"

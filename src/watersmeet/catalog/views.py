@@ -75,7 +75,7 @@ class StoppedPump(View):
 
 @dataclass(frozen=True, slots=True)
 class MaterializedView(Relation):
-    """A view that the circuit keeps up to date. feeds: of one INTO a stream."""
+    """A view that the circuit keeps up to date. feeds: of one INTO a stream or a topic, its id."""
 
     words: ClassVar[Words] = Words(
         "materialized view",
@@ -127,6 +127,17 @@ class Processor(MaterializedView):
     def written_by(self) -> str:
         """Itself."""
         return "processor"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicWriter(MaterializedView):
+    """One of the processors that write a topic of Kafka, which is what `feeds` says. Only statements on processors name
+    it.
+    """
+
+    words: ClassVar[Words] = Words("processor")
+    entry: ClassVar[str] = "topic writer"
+    can_alter: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)

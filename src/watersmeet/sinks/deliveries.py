@@ -15,6 +15,7 @@ from watersmeet.catalog import (
     MessageFormat,
     Relation,
     Sink,
+    TopicWriter,
 )
 from watersmeet.sinks.base import Delivery
 from watersmeet.types import BYTEA, VARCHAR, Field, Schema
@@ -40,30 +41,27 @@ def deliveries(catalog: Catalog) -> list[Delivery]:
     known = catalog.relations
     sinks = [delivery_of(r) for r in known.values() if isinstance(r, Sink) and r.connector and not r.staged]
     views = [r for r in known.values() if isinstance(r, MaterializedView) and r.ready and not r.staged]
+    writers = [writer_delivery(v, known[v.feeds]) for v in views if isinstance(v, TopicWriter)]
     written = [view_delivery(v, known[v.feeds]) for v in views if v.feeds in known and known[v.feeds].reopened]
-    topics = [d for r in known.values() if not r.staged and (d := topic_delivery(r)) is not None]
     dead_letters = [d for r in known.values() if not r.staged and (d := dead_letter_delivery(r)) is not None]
-    return [*sinks, *written, *topics, *dead_letters]
+    return [*sinks, *written, *writers, *dead_letters]
 
 
-def topic_delivery(relation: Relation) -> Delivery | None:
-    """What a topic delivers whose processor writes to Kafka, or did so until it was stopped; None for others."""
-    topic = relation.topic
-    if topic is None or not topic.target:
-        return None
+def writer_delivery(writer: Relation, topic: Relation) -> Delivery:
+    """What a processor delivers that writes a topic of Kafka."""
     return Delivery(
-        relation.id,
-        relation.title,
-        relation.id,
-        relation.columns,
+        writer.id,
+        writer.title,
+        writer.id,
+        writer.columns,
         (),
-        topic.target,
-        topic.target_format,
+        written_to(topic),
+        topic.format or MessageFormat(),
         force_append_only=False,
-        target_id=relation.id,
+        target_id=writer.id,
         generation=1,
         message_parts=_RECORD_PARTS,
-        renewal="DROP TABLE it and start the processor again: it begins with the whole content.",
+        renewal="STOP PROCESSOR and start it again: it begins with the whole content.",
     )
 
 

@@ -10,6 +10,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from tests.kafkatopics import delivered, partitions, rows, settings_of, table, there
 
 import watersmeet
+from watersmeet.catalog import TopicWriter
 from watersmeet.errors import Error
 
 
@@ -294,6 +295,13 @@ def test_records_that_are_not_where_their_keys_belong_are_repartitioned(broker, 
     query.close()
 
 
+def processor_of(connection, name):
+    (found,) = [
+        r.id for r in connection._session.catalog.relations.values() if isinstance(r, TopicWriter) and r.name == name
+    ]
+    return found
+
+
 def test_processors_write_their_topics(broker, opened, named):
     """The changes of a table with tombstones in a compacted topic, the records of a stream as they come."""
     connection = opened()
@@ -362,6 +370,56 @@ def test_a_processor_writes_a_declared_topic(broker, opened, named):
     assert rows(connection, f"SELECT _key, n FROM {target}") == [(2, 2)]
 
 
+def test_several_processors_and_inserts_write_one_topic(broker, opened, named):
+    """Each is delivered by itself; queries read what is in Kafka, whoever wrote it."""
+    connection = opened()
+    one, two, target, last = named("one"), named("two"), named("Target"), named("last")
+    connection.execute(
+        f"""
+        SET defaults.topic.autocreate=true;
+        CREATE TABLE {one} (_key int, n int) FORMAT (INT, JSON);
+        CREATE TABLE {two} (_key int, n int) FORMAT (INT, JSON);
+        CREATE TABLE {target} (_key int, n int) FORMAT (INT, JSON) PROPERTIES (partitions=2);
+        """
+    )
+    connection.execute(f"INSERT INTO {target} VALUES (0, 0)")
+    connection.execute(f"INSERT INTO {last} SELECT TABLE n * 10 AS n FROM {target}")
+    connection.execute(f"INSERT INTO {target} SELECT STREAM n FROM {one}")
+    told = connection.execute(f"INSERT INTO {target} SELECT STREAM n + 100 AS n FROM {two}").notices
+    assert told == (f'processor "{target}_2" writes topic "{target}", as others do',)
+    connection.execute(f"INSERT INTO {one} VALUES (1, 1), (2, 2)")
+    connection.execute(f"INSERT INTO {two} VALUES (3, 3)")
+    connection.execute(f"INSERT INTO {target} VALUES (4, 4)")
+    assert rows(connection, f"SELECT _key, n FROM {target}") == [(0, 0), (1, 1), (2, 2), (3, 103), (4, 4)]
+    assert table(connection, last) == [(0, 0), (1, 10), (2, 20), (3, 1030), (4, 40)]
+    assert len(there(broker, target)) == 5
+    assert [r[:2] for r in connection.execute("SHOW PROCESSORS").fetchall()] == [
+        (name, "running") for name in (last, target, f"{target}_2")
+    ]
+    drawn = connection.topology("dot")
+    assert f"{target}_2" in drawn
+    with pytest.raises(Error, match="which it writes, is not supported"):
+        connection.execute(f"INSERT INTO {one} SELECT STREAM n FROM {target}")
+
+    connection = opened(kafka={}, parallelism=3, rebuild=True)  # nothing is written twice
+    connection.execute(f"INSERT INTO {two} VALUES (5, 5)")
+    connection.execute(f"INSERT INTO {one} VALUES (6, 6)")
+    told = connection.execute(f"STOP PROCESSOR {target}").notices
+    assert told == ()
+    connection.execute(f"INSERT INTO {one} VALUES (7, 7)")
+    delivered(connection)
+    assert len(there(broker, target)) == 7
+    with pytest.raises(Error, match=f'no processor is called "{target}"') as caught:
+        connection.execute(f"STOP PROCESSOR {target}")
+    assert caught.value.hint == f'The topic is written by "{target}_2".'
+    with pytest.raises(Error, match=f'Processor "{target}_2" depends on it'):
+        connection.execute(f"DROP TABLE {two}")
+    connection.execute(f"STOP PROCESSOR {last}")
+    connection.execute(f"DROP TABLE {target}")
+    assert [r[0] for r in connection.execute("SHOW PROCESSORS").fetchall()] == []
+    assert partitions(broker, target) is None
+
+
 def test_formats_that_records_can_not_be_turned_into_are_refused(broker, opened, named):
     connection, name, target = opened(), named(), named()
     connection.execute("SET defaults.topic.autocreate=true")
@@ -392,8 +450,7 @@ def test_a_processor_says_why_its_topic_does_not_get_its_records(broker, opened,
     broker.delete_topic(target)
     connection.execute(f"INSERT INTO {source} VALUES (2, 2)")
     connection.execute("FLUSH")
-    processor = connection._session.catalog.by_name(target, "public")
-    assert connection._session.database.deliveries.wait(processor.id, 60)
+    assert connection._session.database.deliveries.wait(processor_of(connection, target), 60)
     ((_, state, _),) = connection.execute("SHOW PROCESSORS").fetchall()
     why = f'UNDEFINED_OBJECT: there is no topic "{target}" on {broker.bootstrap}'
     assert state == f"stopped: {why}; START PROCESSOR {target} goes on"
@@ -407,27 +464,31 @@ def test_a_processor_that_was_stopped_is_started_again(broker, opened, named, to
     connection.execute(f"INSERT INTO {target} SELECT STREAM text FROM {source}")
     connection.execute(f"INSERT INTO {source} VALUES (1, 'short'), (2, '{'long ' * 1000}')")
     connection.execute("FLUSH")
-    processor = connection._session.catalog.by_name(target, "public")
+    processor = processor_of(connection, target)
     deliveries = connection._session.database.deliveries
-    assert deliveries.wait(processor.id, 60)
+    assert deliveries.wait(processor, 60)
     ((_, state, _),) = connection.execute("SHOW PROCESSORS").fetchall()
     assert state.startswith("stopped: DELIVERY_REFUSED")
     assert state.endswith(f"; START PROCESSOR {target} goes on")
     assert ("not delivered", state) in {(r[1], r[4]) for r in connection.execute("SHOW ERRORS").fetchall()}
     assert there(broker, target) == []
+    connection.execute("BEGIN")
+    told = connection.execute(f"STOP PROCESSOR {target}").notices
+    connection.execute("ROLLBACK")
+    assert told[-1].startswith(f'processor "{target}" was stopped before 2 records were in Kafka: DELIVERY_REFUSED')
     larger = ConfigEntry("max.message.bytes", "100000", incremental_operation=AlterConfigOpType.SET)
     changed = ConfigResource(ResourceType.TOPIC, target, incremental_configs=[larger])
     admin = broker.admin()
     admin.incremental_alter_configs([changed])[changed].result(30)
     connection.execute(f"START PROCESSOR {target}")
     end = time.monotonic() + 60
-    while deliveries.status(processor.id).state != "running" and time.monotonic() < end:
+    while deliveries.status(processor).state != "running" and time.monotonic() < end:
         time.sleep(0.05)
     delivered(connection)
     assert [key for _, key, _, _ in there(broker, target)] == [b"\0\0\0\1", b"\0\0\0\2"]
     for sql, said in (
         (f"START PROCESSOR {source}", f'nothing writes records of "{source}" to Kafka'),
-        ("START PROCESSOR nothing", 'relation "nothing" does not exist'),
+        ("START PROCESSOR nothing", 'processor "nothing" does not exist'),
     ):
         with pytest.raises(Error, match=said):
             connection.execute(sql)

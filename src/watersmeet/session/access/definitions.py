@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from watersmeet.catalog import Index, MaterializedView, Relation, SinkQuery, Table
+from watersmeet.catalog import Index, MaterializedView, Relation, SinkQuery, Table, TopicWriter
 from watersmeet.dialects.statements import (
     Alter,
     Create,
@@ -70,7 +70,7 @@ def check_folded(
 ) -> None:
     """DUPLICATE_OBJECT for a name that DuckDB can't distinguish from that of another relation than `own`."""
     shown = Table("", name, (), schema=schema).shown.lower()
-    same = (r for r in session.catalog.relations.values() if r.shown.lower() == shown and not r.hidden and r is not own)
+    same = (r for r in session.catalog.relations.values() if r.shown.lower() == shown and r.is_named and r is not own)
     folded = next(same, None)
     if folded is not None:
         detail = "upper and lower case" if folded.schema == schema else "where a dot belongs to the name"
@@ -154,9 +154,9 @@ def with_dependents(
         ]
         # What is hidden goes with its owner, which reads the same.
         above = list({r.id: r for r in above if r.id not in ids and not isinstance(r, SinkQuery)}.values())
-        # An index is removed with its table, as it serves nothing else.
-        ids |= {r.id for r in above if isinstance(r, Index)}
-        above = [r for r in above if not isinstance(r, Index)]
+        # An index is removed with its table, as it serves nothing else; so are the processors of a topic.
+        ids |= {r.id for r in above if _serves(r, relation)}
+        above = [r for r in above if r.id not in ids]
         if above and not cascade:
             raise error_at(
                 statement,
@@ -172,6 +172,10 @@ def with_dependents(
     return ids
 
 
+def _serves(relation: Relation, other: Relation) -> bool:
+    return isinstance(relation, Index) or (isinstance(relation, TopicWriter) and relation.feeds == other.id)
+
+
 def named(session: Session, name: Name, statement: Drop | Alter) -> Relation | None:
     """The relation with that name, of any kind; None if there is none and the statement has IF EXISTS.
 
@@ -179,9 +183,7 @@ def named(session: Session, name: Name, statement: Drop | Alter) -> Relation | N
     """
     relation = session.find(name)
     if relation is None and not statement.if_exists:
-        same_kind = [
-            r.shown for r in session.catalog.relations.values() if is_called(statement.kind, r) and not r.hidden
-        ]
+        same_kind = [r.shown for r in session.catalog.relations.values() if is_called(statement.kind, r) and r.is_named]
         raise undefined_relation(session.catalog, name, statement, kind_word(statement), same_kind)
     if relation is None:
         session.notice(f'{kind_word(statement)} "{name.shown}" does not exist, skipping')

@@ -75,7 +75,9 @@ def reading_options(session: Session) -> dict[str, str]:
     }
 
 
-def dead_letter_topic(session: Session, statement: CreateTopic, connector: dict[str, str]) -> dict[str, str]:
+def dead_letter_topic(
+    session: Session, statement: CreateTopic | CreateProcessor, connector: dict[str, str]
+) -> dict[str, str]:
     """The options of the topic that gets the records that can't be decoded, as the settings say; none: none does.
 
     INVALID_PARAMETER if the settings don't name one.
@@ -94,11 +96,6 @@ def dead_letter_topic(session: Session, statement: CreateTopic, connector: dict[
             hint="Write SET dead.letter.queue = 'topic'.",
         )
     return {**connector, "topic": name}
-
-
-def target_options(connector: dict[str, str]) -> dict[str, str]:
-    """Of the options by which a topic of Kafka is read, those by which it is written."""
-    return {n: v for n, v in connector.items() if n in ("connector", "topic") or n.startswith("properties.")}
 
 
 def ensure_topic(
@@ -191,6 +188,4 @@ def _deletion(session: Session, connector: dict[str, str]) -> Callable[[], None]
 
 def topic_of(relation: Relation) -> dict[str, str]:
     """The options of connector kafka of a topic that is in Kafka; none for other relations."""
-    if relation.topic is None:
-        return {}
-    return relation.connector if isinstance(relation, TopicTable) and relation.connector else relation.topic.target
+    return relation.connector if isinstance(relation, TopicTable) else {}

@@ -21,7 +21,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet import files
-from watersmeet.catalog import DELTA_COLUMN, CacheFill, DictionaryTable, MaterializedView, Relation, SinkQuery
+from watersmeet.catalog import (
+    DELTA_COLUMN,
+    CacheFill,
+    DictionaryTable,
+    MaterializedView,
+    Relation,
+    SinkQuery,
+    TopicWriter,
+)
 from watersmeet.database.locks import lock
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.transaction import Change as Written
@@ -34,6 +42,7 @@ from watersmeet.session.access.rows import as_kept, check_rows, converted, omitt
 from watersmeet.session.access.values import python_rows
 from watersmeet.session.access.writing import accepting, apply, deliver, upserted
 from watersmeet.session.services.changes import Changes
+from watersmeet.session.services.delivery import Deliveries
 from watersmeet.session.services.emissions import Change
 from watersmeet.session.services.refreshing import refresh
 from watersmeet.sources.dead_letters import DeadLetterWriter
@@ -42,6 +51,8 @@ from watersmeet.store.merging import quoted
 _PAUSE_S: Final = 1.0
 
 _STOP_S: Final = 10.0
+#: How long FLUSH waits for the topic of a processor.
+_DELIVERY_S: Final = 10.0
 
 
 class Upkeep:
@@ -58,6 +69,9 @@ class Upkeep:
         self._following: dict[str, Changes] = {}
         self._lock = lock("upkeep")
         self._wrote = False
+        self._rounds = 0
+        self._delivered_rows: dict[str, int] = {}
+        """By processor that writes to Kafka, how many there were when they were looked at last."""
         self._problems = session.database.unwritten
         self._ended = threading.Event()
 
@@ -78,7 +92,9 @@ class Upkeep:
         """Fetches the content of dictionaries' sources. A dictionary that can't be read keeps its content; SHOW ERRORS
         shows why.
         """
-        for relation in self._relations():
+        relations = self._relations()
+        self._rounds = sum(isinstance(r, TopicWriter) for r in relations)
+        for relation in relations:
             if isinstance(relation, DictionaryTable):
                 with contextlib.suppress(Error):
                     refresh(self._session, relation)
@@ -93,7 +109,28 @@ class Upkeep:
         with self._lock:
             self._write_found()
             wrote, self._wrote = self._wrote, False
-            return wrote
+        return wrote or self._delivered()
+
+    def _delivered(self) -> bool:
+        """Waits until what processors have given is in their topics of Kafka, from which it is read. Returns whether
+        there was any; for each FLUSH that often at most as there are processors, as one may read what another writes.
+
+        A processor whose topic can't be written is not waited for.
+        """
+        deliveries = self._session.database.deliveries
+        if not self._rounds or not isinstance(deliveries, Deliveries):
+            return False
+        self._rounds -= 1
+        before, self._delivered_rows = self._delivered_rows, {}
+        for relation in self._relations():
+            status = deliveries.status(relation.id) if isinstance(relation, TopicWriter) else None
+            if status is None:
+                continue
+            if status.problem is None:
+                deliveries.wait(relation.id, _DELIVERY_S)
+                status = deliveries.status(relation.id) or status
+            self._delivered_rows[relation.id] = status.delivered_rows
+        return self._delivered_rows != before
 
     def _write_found(self) -> None:
         with self._lock:
@@ -146,7 +183,9 @@ class Upkeep:
                     )
 
     def _is_delivered(self, view: Relation) -> bool:
-        """Whether its rows go to a stream outside of the database, as those of a sink do."""
+        """Whether its rows go to a stream or a topic outside of the database, as those of a sink do."""
+        if isinstance(view, TopicWriter):
+            return True
         stream = self._session.catalog.relations.get(view.feeds)
         return stream is not None and stream.reopened
 

@@ -38,7 +38,7 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
     st.RefreshSchema: "connectors.refresh_schema",
     st.AlterPump: "pumps.alter_pump",
     st.CreatePump: "pumps.create_pump",
-    st.CreateProcessor: "topics.create_processor",
+    st.CreateProcessor: "processors.create_processor",
     st.CreateSchema: "schemaddl.create_schema",
     st.CreateSecret: "secrets.create_secret",
     st.CreateServer: "foreign.create_server",
@@ -68,8 +68,8 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
     st.Show: "show.show",
     st.ShowVariable: "settings.show_variable",
     st.StartSink: "sinks.start_sink",
-    st.StartProcessor: "topics.start_processor",
-    st.StopProcessor: "topics.stop_processor",
+    st.StartProcessor: "processors.start_processor",
+    st.StopProcessor: "processors.stop_processor",
     st.Subscribe: "subscriptions.subscribe",
     st.Unsubscribe: "subscriptions.unsubscribe",
     st.Update: "dml.update",
@@ -78,7 +78,7 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
 #: The functions that bind the views that statements create.
 _BINDERS: Final[dict[type[st.Statement], str]] = {
     st.CreateMaterializedView: "views.bind_view",
-    st.CreateProcessor: "topics.bind_processor",
+    st.CreateProcessor: "processors.bind_processor",
     st.CreatePump: "views.bind_view",
 }
 

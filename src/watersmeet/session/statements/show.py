@@ -19,6 +19,7 @@ from watersmeet.catalog import (
     QuerySource,
     Relation,
     Subscription,
+    TopicWriter,
     View,
     one,
 )
@@ -247,7 +248,8 @@ def _errors(session: Session, statement: Show) -> Result:
     rows += [
         (relation.name, "not delivered", None, None, why)
         for relation in known.values()
-        if relation.topic is not None and (why := undelivered(session, relation.id)) is not None
+        if (relation.topic is not None or isinstance(relation, TopicWriter))
+        and (why := undelivered(session, relation.id)) is not None
     ]
     for source in status["sources"]:
         letters = read_dead_letters(session.database.layout.dead(source["id"]))
@@ -342,7 +344,7 @@ def _listed(session: Session, statement: Show) -> list[Relation]:
     schema = schema_meant(statement.name.name, catalog)
     if schema is None:
         raise undefined_schema(session, statement.name, statement)
-    return [r for r in catalog.relations.values() if r.schema == schema]
+    return [r for r in catalog.relations.values() if r.schema == schema and r.is_named]
 
 
 def _queries(session: Session, statement: Show) -> Result:
@@ -396,9 +398,7 @@ def _create(session: Session, statement: Show) -> Result:
     relation = session.find(statement.name)
     if relation is None:
         names = [
-            r.shown
-            for r in session.catalog.relations.values()
-            if has_create(kind, r, session.semantics) and not r.hidden
+            r.shown for r in session.catalog.relations.values() if has_create(kind, r, session.semantics) and r.is_named
         ]
         raise undefined_relation(session.catalog, statement.name, statement, kind, names)
     if not has_create(kind, relation, session.semantics):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from watersmeet.catalog import Processor, Relation
+from watersmeet.catalog import Processor, Relation, TopicWriter
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.result import Result, text_result, typed_result
 from watersmeet.session.services.delivery import Deliveries
@@ -34,7 +34,7 @@ def _facts(relation: Relation) -> tuple[Any, ...]:
 
 
 def processors(session: Session, wanted: Callable[[str], bool]) -> Result:
-    """A row for each processor, by the name of its topic."""
+    """A row for each processor. The first one of a topic has its name."""
     status = database_status(session)
     rows = [
         (
@@ -43,7 +43,7 @@ def processors(session: Session, wanted: Callable[[str], bool]) -> Result:
             relation.sql,
         )
         for v in status["views"]
-        if isinstance(relation := session.catalog.relations[v["id"]], Processor) and wanted(v["name"])
+        if isinstance(relation := session.catalog.relations[v["id"]], (Processor, TopicWriter)) and wanted(v["name"])
     ]
     return text_result("SHOW", ("Name", "State", "Sql"), rows)
 

@@ -1,0 +1,418 @@
+"""Processors: the queries that write topics. Lenses, "Joins", "Key decoder types", "Joining and Grouping"."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from typing import Final
+
+from sqlglot import exp
+
+from watersmeet.algebra.nodes import Column, Project
+from watersmeet.algebra.scalars import Scalar
+from watersmeet.algebra.trees import read
+from watersmeet.algebra.watermarks import clocks
+from watersmeet.binder import BoundQuery, bind_query
+from watersmeet.binder.dialects.registry import rules_of
+from watersmeet.catalog import (
+    KEY_COLUMN,
+    RECORD_HEADERS,
+    RECORD_NUMBER,
+    RECORD_OFFSET,
+    RECORD_PARTITION,
+    RECORD_TIME,
+    TOMBSTONE,
+    Processor,
+    Relation,
+    Table,
+    Topic,
+    TopicTable,
+    TopicWriter,
+    turned_into,
+)
+from watersmeet.dialects.schemas import schema_meant
+from watersmeet.dialects.statements import CreateProcessor, Name, StartProcessor, StopProcessor
+from watersmeet.errors import Error
+from watersmeet.formats.windowedkeys import split_window
+from watersmeet.session.access.context import Session, error_at, located, sentence, undefined_relation
+from watersmeet.session.access.definitions import check_columns, may_create, new_relation, remove
+from watersmeet.session.access.filling import Bound, stop_feeding
+from watersmeet.session.access.kafkatopics import connector_for
+from watersmeet.session.access.reading import bounded, fetch, readable, table_tree
+from watersmeet.session.access.result import Result
+from watersmeet.session.access.transactions import own_transaction
+from watersmeet.session.services.delivery import Deliveries, begin
+from watersmeet.session.services.views import make, watermarks_of
+from watersmeet.session.statements.topics import TIME, KafkaTopic, add_topic, partitions_wanted
+from watersmeet.sinks.deliveries import writer_delivery
+from watersmeet.sinks.targets import connector_of
+from watersmeet.types import BIGINT, BYTEA, INTEGER, VARCHAR, Field
+
+#: Into which other formats records can be turned. Lenses, "Serialization formats".
+_CHANGES: Final = {
+    "INT": ("LONG", "STRING", "AVRO"),
+    "LONG": ("STRING", "AVRO"),
+    "STRING": ("AVRO",),
+    "JSON": ("AVRO", "STRING"),
+    "AVRO": ("JSON", "STRING"),
+    "XML": ("JSON", "AVRO"),
+    "CSV": ("JSON", "AVRO"),
+    "PROTOBUF": ("JSON", "AVRO"),
+}
+_READ_ONLY: Final = ("XML", "CSV", "PROTOBUF")
+#: Formats of a single value, and what is read in them.
+_SCALARS: Final = {"INT": INTEGER, "LONG": BIGINT, "STRING": VARCHAR, "BYTES": BYTEA}
+#: The formats of computed keys, by their types.
+_KEYS: Final = {"smallint": "INT", "integer": "INT", "bigint": "LONG", "varchar": "STRING", "bytea": "BYTES"}
+#: Columns that a query does not give.
+_METADATA: Final = (RECORD_TIME, TOMBSTONE, RECORD_NUMBER, RECORD_PARTITION, RECORD_OFFSET, RECORD_HEADERS)
+
+
+def create_processor(session: Session, statement: CreateProcessor) -> Result:
+    """INSERT INTO … SELECT STREAM or TABLE: creates the topic, if it is missing, and the processor that writes it."""
+    session.require_definer("INSERT")
+    bound = bind_processor(session, statement)
+    topic = session.find(_target(statement))
+    if topic is None:
+        may_create(session, statement, statement.name, statement.name_span, if_not_exists=False)
+        connector = connector_for(session, statement.name)
+        if not connector:
+            make(session, bound)
+            return Result("INSERT")
+    with own_transaction(session):
+        if topic is None:
+            topic = _created_in_kafka(session, statement, bound.relation, connector)
+        if topic.connector:
+            _make_writer(session, statement, bound, topic)
+        else:
+            remove(session, {topic.id})
+            make(session, bound)
+    return Result("INSERT")
+
+
+def _make_writer(session: Session, statement: CreateProcessor, bound: Bound, topic: Relation) -> None:
+    """Makes one of the processors of a topic of Kafka, and begins to deliver its records."""
+    writer = turned_into(TopicWriter, bound.relation, name=_free_name(session, topic), feeds=topic.id)
+    with located(statement, statement.name_span):
+        delivery = writer_delivery(writer, topic)
+        connector_of(delivery).check(delivery)
+    make(session, replace(bound, relation=writer))
+    begin(session.database, writer.id, 1, snapshot=True)
+    if writer.name != topic.name:
+        session.notice(f'processor "{writer.shown}" writes {topic.title}, as others do')
+
+
+def _free_name(session: Session, topic: Relation) -> str:
+    """The name of the topic, or for further processors that name with a number."""
+    taken = {r.name for r in _processors(session) if r.schema == topic.schema}
+    name, number = topic.name, 1
+    while name in taken:
+        number += 1
+        name = f"{topic.name}_{number}"
+    return name
+
+
+def _processors(session: Session) -> list[Relation]:
+    return [r for r in session.catalog.relations.values() if isinstance(r, (Processor, TopicWriter))]
+
+
+def _created_in_kafka(
+    session: Session, statement: CreateProcessor, relation: Relation, connector: dict[str, str]
+) -> Relation:
+    """The topic of Kafka that a processor creates, with the types that its records have there.
+
+    INVALID_PARAMETER for a format that its records can't have.
+    """
+    topic = relation.topic
+    assert topic is not None
+    fields = [c for c in relation.columns if c.name not in (KEY_COLUMN, *_METADATA)]
+    key = next((c for c in relation.columns if c.name == KEY_COLUMN), Field(KEY_COLUMN, BYTEA))
+    key_format, value_format = _formats(session, topic, key, fields)
+    fields = [replace(c, type=_SCALARS.get(value_format, c.type)) for c in fields]
+    return add_topic(
+        session,
+        statement,
+        connector,
+        KafkaTopic(
+            (replace(key, type=_SCALARS.get(key_format, key.type)), *fields),
+            key_format,
+            value_format,
+            required=topic.required,
+            shown_key_format=topic.key_format,
+            is_table=topic.compacted,
+        ),
+    )
+
+
+def _formats(session: Session, topic: Topic, key: Field, fields: list[Field]) -> tuple[str, str]:
+    """In which formats the records of a processor are written to Kafka: those of its topic, else by the types."""
+    structured = "AVRO" if session.variables.get("kafka.schema.registry.url") else "JSON"
+    value_format = topic.value_format
+    if value_format in _READ_ONLY or (value_format in _SCALARS and len(fields) != 1):
+        value_format = structured
+    key_format = topic.key_format
+    if key_format is None or key_format in _READ_ONLY:
+        key_format = _KEYS.get(key.type.name, structured)
+    return key_format, value_format
+
+
+def _check_change(statement: CreateProcessor, word: str, has: str | None, wanted: str | None) -> None:
+    """INVALID_PARAMETER for STORE with a format that records of another one can't be turned into."""
+    if has is None or wanted is None or wanted == has:
+        return
+    own = split_window(has)[1]
+    allowed = tuple(has.removesuffix(own) + other for other in _CHANGES.get(own, ()))
+    if wanted in allowed:
+        return
+    raise error_at(
+        statement,
+        statement.name_span,
+        "INVALID_PARAMETER",
+        f"{has} can't be stored AS {wanted}" if word == "VALUE" else f"a key in {has} can't be stored AS {wanted}",
+        hint=f"{has} can become {' or '.join(allowed)}." if allowed else f"Leave {word} AS out: it stays {has}.",
+    )
+
+
+def stop_processor(session: Session, statement: StopProcessor) -> Result:
+    """STOP PROCESSOR, DROP PROCESSOR: the topic that it writes stays as it is.
+
+    DEPENDENT_OBJECTS while views read the topic, if it is in the database.
+    """
+    session.require_definer("STOP PROCESSOR")
+    writer = _writer(session, statement.name)
+    if writer is not None:
+        _deliver_rest(session, writer)
+        remove(session, {writer.id})
+        return Result("STOP PROCESSOR")
+    relation = session.find(statement.name)
+    if relation is None:
+        names = [r.shown for r in _processors(session)]
+        raise undefined_relation(session.catalog, statement.name, statement, "processor", names)
+    if not isinstance(relation, Processor):
+        others = [f'"{r.shown}"' for r in session.catalog.relations.values() if r.feeds == relation.id]
+        raise error_at(
+            statement,
+            statement.name.span,
+            "CATALOG_TYPE_MISMATCH",
+            f'no processor is called "{relation.shown}"' if others else f'no processor writes "{relation.shown}"',
+            hint=f"The topic is written by {' and '.join(others)}." if others else None,
+        )
+    above = session.catalog.dependents(relation.id)
+    if above:
+        raise error_at(
+            statement,
+            statement.span,
+            "DEPENDENT_OBJECTS",
+            f'cannot stop the processor of "{relation.shown}"',
+            detail=sentence(f"{r.reader} reads it" for r in above),
+            hint="Stop or drop these first.",
+        )
+    session.put(turned_into(TopicTable, relation, depends_on=()))
+    stop_feeding(session, {relation.id})
+    return Result("STOP PROCESSOR")
+
+
+def _writer(session: Session, name: Name) -> TopicWriter | None:
+    """The processor of a topic of Kafka that has that name."""
+    schema = None if name.schema is None else schema_meant(name.schema, session.catalog)
+    places = session.catalog.path if name.schema is None else (schema,)
+    found = (r for r in _processors(session) if r.name == name.name and r.schema in places)
+    return next((r for r in found if isinstance(r, TopicWriter)), None)
+
+
+def _deliver_rest(session: Session, writer: TopicWriter) -> None:
+    """Lets a processor write to Kafka what it gives for what is committed; a notice says what can't be written."""
+    deliveries = session.database.deliveries
+    with contextlib.suppress(Error):  # where nothing can be processed any more, it can still be stopped
+        session.database.flush()
+    status = deliveries.status(writer.id) if isinstance(deliveries, Deliveries) else None
+    if status is not None and status.rows:
+        why = f": {status.problem}" if status.problem else ""
+        session.notice(f"{writer.title} was stopped before {status.rows} records were in Kafka{why}")
+
+
+def start_processor(session: Session, statement: StartProcessor) -> Result:
+    """START PROCESSOR: what writes records to Kafka, and was stopped by an error, goes on where it was; what waits
+    tries again at once. Of a topic: also what writes its dead letters.
+    """
+    session.require_definer("START PROCESSOR")
+    session.require_no_transaction("START PROCESSOR")
+    found = [r for r in (_writer(session, statement.name), session.find(statement.name)) if r is not None]
+    if not found:
+        names = [r.shown for r in _processors(session)]
+        raise undefined_relation(session.catalog, statement.name, statement, "processor", names)
+    deliveries = session.database.deliveries
+    assert isinstance(deliveries, Deliveries)
+    delivered = [r for r in found if deliveries.status(r.id) is not None]
+    if not delivered:
+        raise error_at(
+            statement,
+            statement.name.span,
+            "CATALOG_TYPE_MISMATCH",
+            f'nothing writes records of "{found[0].shown}" to Kafka',
+            hint="A processor is started by INSERT INTO … SELECT STREAM or TABLE.",
+        )
+    for relation in delivered:
+        deliveries.restart(relation.id)
+    return Result("START PROCESSOR")
+
+
+def _target(statement: CreateProcessor) -> Name:
+    return Name(statement.name, statement.name_span, schema=statement.schema)
+
+
+def bind_processor(session: Session, statement: CreateProcessor) -> Bound:
+    """What the statement would create.
+
+    Errors of the binder, with their places; UNDEFINED_RELATION for a missing target.
+    """
+    query = bind_query(statement.query, readable(session.catalog), statement.text, session.dialect)
+    session.notices.extend(query.notices)
+    check_columns(query.columns, statement)
+    name = _target(statement)
+    declared = session.find(name)
+    if declared is None and not session.variables.is_on("defaults.topic.autocreate"):
+        raise error_at(
+            statement,
+            name.span,
+            "UNDEFINED_RELATION",
+            f'topic "{name.shown}" does not exist',
+            hint="SET defaults.topic.autocreate=true lets a processor create its topic.",
+        )
+    rules = rules_of(session.dialect)
+    kept = rules.records_kept(query)
+    if kept is None:
+        raise error_at(
+            statement,
+            statement.span,
+            "FEATURE_NOT_SUPPORTED",
+            "a processor that reads no records is not supported",
+            hint="Write rows by INSERT … VALUES, or by a SELECT without STREAM and TABLE.",
+        )
+    if kept.compacted and not any(c.name == KEY_COLUMN for c in query.columns):
+        raise error_at(
+            statement,
+            statement.span,
+            "FEATURE_NOT_SUPPORTED",
+            "a topic of a table without a key is not supported",
+            hint="Select one: expression AS _key.",
+        )
+    if statement.key_format is not None and not any(c.name == KEY_COLUMN for c in query.columns):
+        raise error_at(
+            statement,
+            statement.span,
+            "INVALID_PARAMETER",
+            f"the records have no key that could be stored as {statement.key_format}",
+            hint="Select one: expression AS _key.",
+        )
+    _check_change(statement, "KEY", kept.key_format, statement.key_format)
+    _check_change(statement, "VALUE", kept.value_format, statement.value_format)
+    tree = rules.records_of(query if declared is None else _into(session, query, declared, statement))
+    columns = tuple(Field(c.name, c.type, c.nullable) for c in tree.columns)
+    required = tuple(c.name for c in query.columns if not c.nullable and c.name not in (KEY_COLUMN, RECORD_TIME))
+    key_format = statement.key_format or kept.key_format
+    topic = Topic(
+        key_format,
+        statement.value_format or kept.value_format or "AVRO",
+        partitions_wanted(session),
+        required,
+        compacted=kept.compacted,
+    )
+    if declared is not None and declared.topic is not None:
+        _check_formats(statement, declared.topic, name)
+        topic = replace(declared.topic, compacted=topic.compacted)
+    relation = new_relation(
+        session,
+        statement,
+        Processor,
+        columns,
+        depends_on=query.depends_on,
+        watermarks=watermarks_of(tree, clocks),
+        topic=topic,
+    )
+    return Bound(tree, relation)
+
+
+def _check_formats(statement: CreateProcessor, declared: Topic, name: Name) -> None:
+    """INVALID_PARAMETER for STORE with formats other than those that the topic was declared with."""
+    for word, said, has in (
+        ("KEY", statement.key_format, declared.key_format),
+        ("VALUE", statement.value_format, declared.value_format),
+    ):
+        if said is not None and said != has:
+            raise error_at(
+                statement,
+                name.span,
+                "INVALID_PARAMETER",
+                f'topic "{name.shown}" is declared with {word} AS {has}, not {said}',
+                hint="Leave STORE out.",
+            )
+
+
+def _into(session: Session, query: BoundQuery, declared: Relation, statement: CreateProcessor) -> BoundQuery:
+    """The query with the columns of an existing topic. A topic in the database must be empty and without readers, as a
+    processor is its only writer.
+
+    READ_ONLY_RELATION, DEPENDENT_OBJECTS, DATATYPE_MISMATCH, UNDEFINED_COLUMN, NOT_NULL_VIOLATION.
+    """
+    span = statement.name_span
+    if declared.topic is None or not isinstance(declared, Table) or declared.event_time is None:
+        kind, what = (
+            (declared.family, "is no topic")
+            if declared.topic is None
+            else ("topic", "has a processor that writes it, or had one")
+        )
+        raise error_at(statement, span, "READ_ONLY_RELATION", f'can\'t write {kind} "{declared.shown}": it {what}')
+    if declared.id in session.catalog.upstream(query.depends_on, writers=True):
+        raise error_at(
+            statement,
+            span,
+            "FEATURE_NOT_SUPPORTED",
+            f'a processor that reads topic "{declared.shown}", which it writes, is not supported',
+            detail="Each record that it writes could produce another record.",
+            hint="Write another topic.",
+        )
+    if not declared.connector and (session.catalog.dependents(declared.id) or _has_records(session, declared)):
+        raise error_at(
+            statement,
+            span,
+            "FEATURE_NOT_SUPPORTED",
+            f'a processor of topic "{declared.shown}", which has records or readers, is not supported',
+            hint="Start the processor before its topic is written or read. A topic of Kafka has any number of writers.",
+        )
+    own = {c.name: c for c in query.tree.columns}
+    fields = [c for c in declared.columns if c.name not in _METADATA]
+    for name in own:
+        if name not in [c.name for c in fields] and name != RECORD_TIME:
+            raise error_at(statement, span, "UNDEFINED_COLUMN", f'topic "{declared.shown}" has no field "{name}"')
+    exprs: list[Scalar] = []
+    for field in [*fields, TIME]:
+        column = own.get(field.name)
+        if column is None or (column.nullable and field.name in declared.always_there):
+            what = "has no" if column is None else "may have NULL as"
+            raise error_at(
+                statement,
+                span,
+                "NOT_NULL_VIOLATION",
+                f'the query {what} field "{field.name}" of topic "{declared.shown}"',
+            )
+        if column.type != field.type:
+            raise error_at(
+                statement,
+                span,
+                "DATATYPE_MISMATCH",
+                f'field "{field.name}" of topic "{declared.shown}" is of type {field.type.sql} '
+                f"but expression is of type {column.type.sql}",
+                hint="You will need to rewrite or cast the expression.",
+            )
+        exprs.append(read(column))
+    outputs = tuple(
+        Column(f"@{f.name}", f.name, e.type, e.nullable) for f, e in zip([*fields, TIME], exprs, strict=True)
+    )
+    tree = Project(query.tree, outputs, tuple(exprs))
+    return replace(query, tree=tree, columns=tuple(Field(c.name, c.type, c.nullable) for c in outputs))
+
+
+def _has_records(session: Session, topic: Relation) -> bool:
+    tree = exp.select("1").from_(table_tree(topic, None)).limit(1)
+    return bool(fetch(session, bounded(session, tree, ""), newest=True).num_rows)
