@@ -56,13 +56,14 @@ class Statement:
 class Name:
     """A name and its place. folded: written without quotes, so that case does not tell it from others.
 
-    schema: of a relation, as written in front of it; None without one.
+    schema: of a relation, as written in front of it; None without one. path: of a field of a column, the names behind.
     """
 
     name: str
     span: Span
     folded: bool = False
     schema: str | None = None
+    path: tuple[str, ...] = ()
 
     @property
     def shown(self) -> str:

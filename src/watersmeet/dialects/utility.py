@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from sqlglot import exp
@@ -318,6 +319,14 @@ def _name(identifier: exp.Expression, span: Span, schema: str | None = None) -> 
     return Name(name_of(identifier), span, is_folded(identifier), schema)
 
 
+def _column(tree: exp.Expression, span: Span) -> Name:
+    """A column, or a field of one: `address.city`."""
+    if not isinstance(tree, exp.Dot):
+        return _name(tree, span)
+    first, *others = tree.flatten()
+    return replace(_name(first, span), path=tuple(name_of(p) for p in others))
+
+
 def _returning(tree: exp.Expression) -> tuple[exp.Expression, ...] | None:
     clause = tree.args.get("returning")
     return tuple(clause.expressions) if clause else None
@@ -328,7 +337,7 @@ def _insert(tree: exp.Insert, base: dict[str, Any]) -> Statement:
     columns: tuple[Name, ...] = ()
     target = tree.this
     if isinstance(target, exp.Schema):
-        columns = tuple(_name(c, place_of(c) or base["span"]) for c in target.expressions)
+        columns = tuple(_column(c, place_of(c) or base["span"]) for c in target.expressions)
         target = target.this
     name, _ = _target(target, base)
     if tree.args.get("default") or tree.expression is None:

@@ -245,3 +245,58 @@ def test_on_without_an_equality_says_so(tmp_path):
         said = connection.execute("INSERT INTO o SELECT TABLE a.x, b.y FROM a JOIN b ON a.x = 'q'").notices
         assert said == ("the join is by _key: nothing in ON equates both sources",)
         assert connection.execute("INSERT INTO p SELECT TABLE a.x, b.y FROM a JOIN b").notices == ()
+
+
+@pytest.fixture
+def connection(tmp_path):
+    with connected(tmp_path / "db") as made:
+        yield made
+
+
+def test_insert_names_fields_of_fields(connection):
+    connection.execute(
+        "CREATE TABLE t (_key.plate string, _key.country string, id int, address.city string NULL, "
+        "address.home.number int NULL, name string NULL) FORMAT (JSON, JSON)"
+    )
+    connection.execute(
+        "INSERT INTO t(_key.plate, _value.id, address.home.number, _key.country, `@time`) "
+        "VALUES ('M 1', 1, 5, 'DE', 1000), ('M 2', 2, NULL, NULL, 2000)"
+    )
+    connection.execute("INSERT INTO t(name, address.city, _key.plate, id) SELECT 'x', concat('O', 'slo'), 'O 3', 3")
+    connection.cursor().executemany(
+        "INSERT INTO t(_key.plate, id, address.city) VALUES (?, ?, ?)", [("O 4", 4, "Bergen")]
+    )
+    assert connection.execute("SELECT _key, id, address, name FROM t ORDER BY id").fetchall() == [
+        ({"plate": "M 1", "country": "DE"}, 1, {"city": None, "home": {"number": 5}}, None),
+        ({"plate": "M 2", "country": None}, 2, {"city": None, "home": {"number": None}}, None),
+        ({"plate": "O 3", "country": None}, 3, {"city": "Oslo", "home": None}, "x"),
+        ({"plate": "O 4", "country": None}, 4, {"city": "Bergen", "home": None}, None),
+    ]
+    assert connection.execute(
+        "SELECT _key.plate FROM t WHERE _meta.timestamp < TIMESTAMP '1970-01-01 00:00:02'"
+    ).fetchall() == [("M 1",)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "condition", "said", "caret"),
+    [
+        ("_key.plat, id", "UNDEFINED_COLUMN", '"_key" of relation "t" has no field "plat"', "_key.plat"),
+        ("id.x", "UNDEFINED_COLUMN", '"id" of relation "t" has no field "x"', "id.x"),
+        ("a.b, a.b", "UNDEFINED_COLUMN", 'column "a" of relation "t" does not exist', "a.b"),
+        ("_key.plate, _key", "DUPLICATE_COLUMN", 'column "_key" specified more than once', "_key"),
+        ("_key, _key.plate", "DUPLICATE_COLUMN", 'column "_key.plate" specified more than once', "_key.plate"),
+    ],
+)
+def test_insert_refuses_fields_that_are_not_there_or_are_there_twice(connection, fields, condition, said, caret):
+    connection.execute("CREATE TABLE t (_key.plate string, id int) FORMAT (JSON, JSON)")
+    sql = f"INSERT INTO t({fields}) VALUES ('x', 1)"
+    with pytest.raises(Error) as caught:
+        connection.execute(sql)
+    assert (caught.value.condition, caught.value.message) == (condition, said)
+    assert sql[caught.value.span.start : caught.value.span.end] == caret
+
+
+def test_insert_gives_a_field_of_a_field_its_type(connection):
+    connection.execute("CREATE TABLE t (_key int, place.n int) FORMAT (INT, JSON)")
+    with pytest.raises(Error, match=r'column "place\.n" is of type integer but expression is of type boolean'):
+        connection.execute("INSERT INTO t(_key, place.n) VALUES (1, true)")

@@ -94,6 +94,14 @@ class WatersmeetLenses(Base):  # type: ignore[misc]
             found: exp.Expression | None = super()._parse_table_alias(*args, **kwargs)
             return found
 
+        def _parse_field_def(self) -> exp.Expression | None:
+            """Of the list of fields of an INSERT also a field of a field, `address.city`; `_value.id` is `id`."""
+            found: exp.Expression | None = super()._parse_field_def()
+            while found is not None and self._match(TokenType.DOT):
+                below = self._parse_field(any_token=True)
+                found = below if found.name == VALUE_FACET else exp.Dot(this=found, expression=below)
+            return found
+
         def _windows(self) -> tuple[list[exp.Expression], list[exp.Expression]]:
             """`WITHIN 5s GRACE PERIOD 1h`, as often as it is written: the lengths and the grace periods."""
             lengths: list[exp.Expression] = []

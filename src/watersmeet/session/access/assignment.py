@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,6 +17,7 @@ from watersmeet.places import own_place, set_place
 from watersmeet.session.access.context import error_at
 from watersmeet.session.access.reading import Bounded
 from watersmeet.session.access.rows import converted, omitted
+from watersmeet.store.merging import quoted
 from watersmeet.types import Field, Schema, SqlType
 
 _TREE_TYPES: Final[dict[str, exp.DataType.Type]] = {
@@ -44,12 +45,18 @@ class Target:
     """A column that gets a value, and where the statement names it.
 
     epoch_ms: a timestamp that may also be given as a whole number of milliseconds since 1970: the time of a topic's
-    records.
+    records. path: of a field of a column, the names that lead to it, the column's first; `column` is the field then.
     """
 
     column: Field
     span: Span | None = None
     epoch_ms: bool = False
+    path: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """The names that lead to it."""
+        return self.path or (self.column.name,)
 
     def takes(self, kind: SqlType) -> bool:
         """Whether values of the type can be assigned."""
@@ -100,15 +107,23 @@ def check_types(columns: Schema, targets: Sequence[Target], statement: Statement
 
 def assignable(query: Bounded, targets: Sequence[Target], relation: Relation, now_us: int) -> Bounded:
     """The query for rows of `relation`: targets are cast, other columns are as `omitted` says for the time `now_us`."""
-    given = {
-        t.column.name: t.converted(f"x{i}", c.type) for i, (c, t) in enumerate(zip(query.columns, targets, strict=True))
-    }
+    given = {t.place: t.converted(f"x{i}", c.type) for i, (c, t) in enumerate(zip(query.columns, targets, strict=True))}
+    named = {place[0] for place in given}
     columns = [
-        f"{given[c.name] if c.name in given else omitted(relation, c, now_us)} AS c{i}"
+        f"{_packed((c.name,), c.type, given) if c.name in named else omitted(relation, c, now_us)} AS c{i}"
         for i, c in enumerate(relation.columns)
     ]
     sql = f"SELECT {', '.join(columns)} FROM ({query.sql}) AS q({', '.join(f'x{i}' for i in range(len(targets)))})"
     return replace(query, sql=sql, columns=relation.columns, exact=relation.columns)
+
+
+def _packed(place: tuple[str, ...], kind: SqlType, given: Mapping[tuple[str, ...], str]) -> str:
+    """DuckDB SQL for what is at a place, of the values of it or of its fields; fields that are not given are NULL."""
+    if place in given:
+        return given[place]
+    if not any(p[: len(place)] == place for p in given):
+        return f"CAST(NULL AS {kind.duckdb})"
+    return f"struct_pack({', '.join(f'{quoted(n)} := {_packed((*place, n), t, given)}' for n, t in kind.fields)})"
 
 
 def data_type(kind: SqlType) -> exp.DataType:
@@ -175,7 +190,30 @@ def named_targets(relation: Relation, names: tuple[Name, ...], statement: Statem
                 f'column "{name.name}" of relation "{relation.name}" does not exist',
                 hint=did_you_mean(name.name, known),
             )
-        if column in [t.column for t in found]:
-            raise error_at(statement, name.span, "DUPLICATE_COLUMN", f'column "{name.name}" specified more than once')
-        found.append(Target(column, name.span))
+        target = Target(column, name.span)
+        if name.path:
+            target = Target(_field(relation, column, name, statement), name.span, path=(column.name, *name.path))
+        place = target.place
+        if any(t.place[: len(place)] == place or place[: len(t.place)] == t.place for t in found):
+            raise error_at(
+                statement, name.span, "DUPLICATE_COLUMN", f'column "{".".join(place)}" specified more than once'
+            )
+        found.append(target)
     return tuple(found)
+
+
+def _field(relation: Relation, column: Field, name: Name, statement: Statement) -> Field:
+    """The field of a column that a name stands for. UNDEFINED_COLUMN."""
+    kind, place = column.type, column.name
+    for below in name.path:
+        fields = dict(kind.fields)
+        if below not in fields:
+            raise error_at(
+                statement,
+                name.span,
+                "UNDEFINED_COLUMN",
+                f'"{place}" of relation "{relation.name}" has no field "{below}"',
+                hint=did_you_mean(below, fields),
+            )
+        kind, place = fields[below], f"{place}.{below}"
+    return Field(place, kind)

@@ -61,7 +61,7 @@ def insert_many(session: Session, text: str, rows: Sequence[Sequence[Any]]) -> R
         return None
     with session.database.guard:
         relation = writable(session, statement.table, statement, "insert into")
-        if VALUE_FACET in [c.name for c in statement.columns]:
+        if any(c.name == VALUE_FACET or c.path for c in statement.columns):
             return None
         targets = insert_targets(relation, statement)[: len(order)]
         if len(targets) != len(order) or (statement.columns and len(statement.columns) != len(order)):
