@@ -179,7 +179,6 @@ def test_refusals(broker, opened, named):
     for sql, condition, said in (
         (f"CREATE TABLE {name} (id int) FORMAT (INT, AVRO)", "INVALID_PARAMETER", "needs a schema registry"),
         (f"CREATE TABLE {name} (a int, b int) FORMAT (INT, LONG)", "CONNECTOR_OPTION", "is one value"),
-        (f"CREATE OR REPLACE TABLE {name} (id int) FORMAT (INT, JSON)", "FEATURE_NOT_SUPPORTED", "CREATE OR REPLACE"),
         ("SET error.policy='ignore'", "INVALID_PARAMETER", "error.policy"),
         ("SET topic.cleanup.policy='compact'", "UNDEFINED_OBJECT", "topic.cleanup.policy"),
     ):
@@ -418,6 +417,35 @@ def test_several_processors_and_inserts_write_one_topic(broker, opened, named):
     connection.execute(f"DROP TABLE {target}")
     assert [r[0] for r in connection.execute("SHOW PROCESSORS").fetchall()] == []
     assert partitions(broker, target) is None
+
+
+def test_create_or_replace_keeps_the_records_in_kafka(broker, opened, named):
+    connection, name, other = opened(), named(), named()
+    connection.execute(f"CREATE OR REPLACE TABLE {name} (_key int, n int) FORMAT (INT, JSON) PROPERTIES (partitions=2)")
+    connection.execute(f"INSERT INTO {name} VALUES (1, 10), (2, 20)")
+    assert table(connection, name) == [(1, 10), (2, 20)]
+    replaced = f"CREATE OR REPLACE TABLE {name} (_key int, n string, more int NULL) FORMAT (INT, JSON)"
+    assert connection.execute(replaced).notices == (
+        f'topic "{name}" stays in Kafka with its records: they are read anew',
+        f'topic "{name}" exists in Kafka, with 2 partitions: it is used as it is',
+    )
+    connection.execute(f"INSERT INTO {name} VALUES (3, 'x', 5)")
+    assert table(connection, name) == [(1, "10", None), (2, "20", None), (3, "x", 5)]
+    assert len(there(broker, name)) == 3
+    with pytest.raises(Error, match="exists in Kafka with 2 partitions, not 3"):
+        connection.execute(f"{replaced} PROPERTIES (partitions=3)")
+    assert table(connection, name) == [(1, "10", None), (2, "20", None), (3, "x", 5)]
+    connection.execute(f"CREATE TABLE {other} (_key int, n string, more int NULL) FORMAT (INT, JSON)")
+    connection.execute(f"INSERT INTO {name} SELECT STREAM n, more FROM {other}")
+    with pytest.raises(Error, match=f'cannot replace topic "{name}"') as caught:
+        connection.execute(replaced)
+    assert caught.value.detail == f'Processor "{name}" depends on it.'
+    connection.execute(f"STOP PROCESSOR {name}")
+    connection.execute("SET kafka.bootstrap.servers=''")
+    told = connection.execute(f"CREATE OR REPLACE TABLE {name} (_key int, n int) FORMAT (INT, JSON)").notices
+    assert told == (f'topic "{name}" stays in Kafka with its records',)
+    assert table(connection, name) == []
+    assert len(there(broker, name)) == 3
 
 
 def test_formats_that_records_can_not_be_turned_into_are_refused(broker, opened, named):

@@ -155,7 +155,7 @@ def with_dependents(
         # What is hidden goes with its owner, which reads the same.
         above = list({r.id: r for r in above if r.id not in ids and not isinstance(r, SinkQuery)}.values())
         # An index is removed with its table, as it serves nothing else; so are the processors of a topic.
-        ids |= {r.id for r in above if _serves(r, relation)}
+        ids |= {r.id for r in above if _serves(r, relation, verb)}
         above = [r for r in above if r.id not in ids]
         if above and not cascade:
             raise error_at(
@@ -172,8 +172,10 @@ def with_dependents(
     return ids
 
 
-def _serves(relation: Relation, other: Relation) -> bool:
-    return isinstance(relation, Index) or (isinstance(relation, TopicWriter) and relation.feeds == other.id)
+def _serves(relation: Relation, other: Relation, verb: str) -> bool:
+    """Whether a relation goes with another. The processors of a topic that is replaced would write what it was."""
+    writes = isinstance(relation, TopicWriter) and relation.feeds == other.id
+    return isinstance(relation, Index) or (writes and verb == "drop")
 
 
 def named(session: Session, name: Name, statement: Drop | Alter) -> Relation | None:

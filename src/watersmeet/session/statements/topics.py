@@ -20,10 +20,10 @@ from watersmeet.catalog import (
     Topic,
     TopicTable,
 )
-from watersmeet.dialects.statements import CreateProcessor, CreateTopic
+from watersmeet.dialects.statements import CreateProcessor, CreateTopic, Name
 from watersmeet.formats.decoders import open_decoder
 from watersmeet.planner import compile_connector_table
-from watersmeet.session.access.context import Session, error_at, located
+from watersmeet.session.access.context import Session, located
 from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation
 from watersmeet.session.access.filling import fill
 from watersmeet.session.access.kafkatopics import (
@@ -32,6 +32,7 @@ from watersmeet.session.access.kafkatopics import (
     ensure_topic,
     format_for,
     reading_options,
+    topic_of,
     undone_by_rollback,
 )
 from watersmeet.session.access.result import Result
@@ -65,18 +66,22 @@ _COMPACTED: Final = (
 
 
 def create_topic(session: Session, statement: CreateTopic) -> Result:
-    """CREATE TABLE: a topic written by INSERT. With a connection to Kafka it is a topic there."""
+    """CREATE TABLE: a topic written by INSERT. With a connection to Kafka it is a topic there.
+
+    With OR REPLACE a topic of Kafka stays there with its records, and is read anew.
+    """
+    with own_transaction(session):
+        _create(session, statement)
+    return Result("CREATE TABLE")
+
+
+def _create(session: Session, statement: CreateTopic) -> None:
     connector = connector_for(session, statement.name)
-    if statement.replaces and connector:
-        raise error_at(
-            statement,
-            statement.span,
-            "FEATURE_NOT_SUPPORTED",
-            "CREATE OR REPLACE TABLE of a topic of Kafka is not supported",
-            hint="DROP TABLE deletes the topic with its records; CREATE TABLE creates it again.",
-        )
+    replaced = session.find(Name(statement.name, statement.name_span, schema=statement.schema))
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
-        return Result("CREATE TABLE")
+        return
+    if statement.replaces and replaced is not None and topic_of(replaced):
+        session.notice(f"{replaced.title} stays in Kafka with its records{': they are read anew' if connector else ''}")
     check_columns(statement.columns, statement)
     required = tuple(c.name for c in statement.columns if not c.nullable and c.name != KEY_COLUMN)
     if connector:
@@ -96,7 +101,7 @@ def create_topic(session: Session, statement: CreateTopic) -> Result:
                 idle_us=statement.idle_us,
             ),
         )
-        return Result("CREATE TABLE")
+        return
     if statement.compacted:
         session.notice(_COMPACTED)
     if statement.replication is not None:
@@ -117,7 +122,6 @@ def create_topic(session: Session, statement: CreateTopic) -> Result:
             defaults={RECORD_TIME: ARRIVAL, TOMBSTONE: "FALSE"},
         ),
     )
-    return Result("CREATE TABLE")
 
 
 @dataclass(frozen=True)
