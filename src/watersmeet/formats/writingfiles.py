@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import BinaryIO, Final, Literal, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -34,7 +33,7 @@ class RowFile(Protocol):
         """Adds rows. OSError."""
 
     def close(self) -> None:
-        """Writes the rest. OSError."""
+        """Writes the rest; the file that was given stays open. OSError."""
 
 
 class FileWriter:
@@ -65,17 +64,17 @@ class FileWriter:
         if self._compression not in ("zstd", "snappy", "gzip", "lz4", "none"):
             raise error("CONNECTOR_OPTION", f"compression can't be '{self._compression}'")
 
-    def open(self, path: Path) -> RowFile:
-        """A new file, of which the name must be free. OSError."""
+    def begin(self, file: BinaryIO) -> RowFile:
+        """Begins with what a file of rows begins with. file: is empty. OSError."""
         if self._lines is not None:
-            return _Lines(path, self._lines, self._header)
-        return _Parquet(path, self._columns, self._compression)
+            return _Lines(file, self._lines, self._header)
+        return _Parquet(file, self._columns, self._compression)
 
 
 class _Lines:
-    def __init__(self, path: Path, lines: Writer, header: bytes) -> None:
+    def __init__(self, file: BinaryIO, lines: Writer, header: bytes) -> None:
         self._lines = lines
-        self._file = path.open("xb")
+        self._file = file
         self._file.write(header)
 
     def write(self, rows: pa.Table) -> None:
@@ -83,15 +82,14 @@ class _Lines:
             self._file.write(value_bytes(concatenated([self._lines.write(rows.slice(begin, 1 << 17)), b"\n"])))
 
     def close(self) -> None:
-        self._file.close()
+        pass
 
 
 class _Parquet:
-    def __init__(self, path: Path, columns: Schema, compression: str) -> None:
+    def __init__(self, file: BinaryIO, columns: Schema, compression: str) -> None:
         self._columns = columns
         schema = pa.schema([pa.field(c.name, _parquet_type(c.type)) for c in columns])
-        self._sink = path.open("xb")
-        self._writer = pq.ParquetWriter(self._sink, schema, compression=compression)
+        self._writer = pq.ParquetWriter(file, schema, compression=compression)
 
     def write(self, rows: pa.Table) -> None:
         arrays = [_for_parquet(rows.column(c.name), c.type) for c in self._columns]
@@ -99,7 +97,6 @@ class _Parquet:
 
     def close(self) -> None:
         self._writer.close()
-        self._sink.close()
 
 
 def _parquet_type(kind: SqlType) -> pa.DataType:

@@ -67,12 +67,12 @@ def copy_to(session: Session, statement: CopyTo) -> Result:
             schema = arrow_schema(columns, positional=False)
             _check_names(statement, columns)
             with located(statement, statement.path_span, statement.spans):
-                file = FileWriter(columns, kind, options).open(temporary)
-            try:
+                writer = FileWriter(columns, kind, options)
+            with temporary.open("xb") as out:
+                file = writer.begin(out)
                 for batch in batches:
                     file.write(conformed(pa.Table.from_batches([batch]), schema))
                     rows += batch.num_rows
-            finally:
                 file.close()
             files.publish_file(temporary, path, durable=True)
             files.sync_directory(path.parent)
