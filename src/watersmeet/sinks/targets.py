@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from watersmeet.errors import did_you_mean, error
+from watersmeet.objectstores import is_url
 from watersmeet.sinks.base import Delivery, Target
 
 
@@ -28,12 +29,15 @@ class Connector:
 
 #: By the value of the option `connector`: the module that has its `CONNECTOR`.
 _MODULES: Final[dict[str, str]] = {
+    "azblob": "watersmeet.sinks.objects",
     "blackhole": "watersmeet.sinks.blackhole",
     "file": "watersmeet.sinks.files",
     "fs": "watersmeet.sinks.files",
+    "gcs": "watersmeet.sinks.objects",
     "kafka": "watersmeet.sinks.kafka",
     "posix_fs": "watersmeet.sinks.files",
     "rotating_file": "watersmeet.sinks.rotating",
+    "s3": "watersmeet.sinks.objects",
 }
 #: Those of other programs.
 _REGISTERED: Final[dict[str, Connector]] = {}
@@ -56,7 +60,8 @@ def connector_of(delivery: Delivery) -> Connector:
             f'there is no connector "{name}" of sinks',
             hint=did_you_mean(name, known) or f"The connectors are: {', '.join(sorted(known))}.",
         )
-    found: Connector = importlib.import_module(_MODULES[name]).CONNECTOR
+    is_object = _MODULES[name] == _MODULES["file"] and is_url(delivery.connector.get("path", ""))
+    found: Connector = importlib.import_module(_MODULES["s3" if is_object else name]).CONNECTOR
     return found
 
 
