@@ -104,6 +104,7 @@ class FileSlice(SourceSlice):
     bytes, up to `end` or, with `total`, of the whole file; head of an object: its size and its tag. header: the names
     in the header of a CSV file, None without one. lacks: of a file's first slice, the declared columns that the file
     does not have. unterminated: it ends without a newline. long: it is one line that is longer than records may be.
+    again: which time the file is read once more, 0 for the first time.
     """
 
     kind: ClassVar[str] = "file"
@@ -120,17 +121,19 @@ class FileSlice(SourceSlice):
     lacks: tuple[str, ...] = ()
     unterminated: bool = False
     long: bool = False
+    again: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class AsideSlice(SourceSlice):
-    """A file that is set aside as a whole, as it was then: no rows, a dead letter."""
+    """A file that is set aside as a whole, as it was then: no rows, a dead letter. again: as in `FileSlice`."""
 
     kind: ClassVar[str] = "aside"
     path: str
     version: FileVersion
     reason: Aside
     lost_bytes: int
+    again: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,9 +51,9 @@ class FileOptions:
     so many bytes of its row's beginning never will be. name_regex: what the names below `root` match as a whole, None
     for `pattern`. sorted_by: how the first group of `name_regex` is read as a time, by which files are then in order
     and no longer by the time at which they changed; empty: as text; None: they are not sorted so. null_for_bad: a field
-    that can't be read is NULL. reader: options of the format's reader. store: where the files are objects; then root is
-    what their names begin with there: empty, or directories with `/` at the end. refresh_s: how often objects are
-    listed.
+    that can't be read is NULL. repeat: how often all files are read once more after all were read; -1: for ever.
+    reader: options of the format's reader. store: where the files are objects; then root is what their names begin with
+    there: empty, or directories with `/` at the end. refresh_s: how often objects are listed.
     """
 
     root: str
@@ -73,6 +73,7 @@ class FileOptions:
     name_regex: str | None = None
     sorted_by: str | None = None
     null_for_bad: bool = False
+    repeat: int = 0
     reader: tuple[tuple[str, str], ...] = ()
     store: Location | None = None
     refresh_s: int = DEFAULT_REFRESH_S
@@ -125,6 +126,9 @@ def file_options(relation: Relation) -> FileOptions:
         if pattern is not None and relation.connector.get("match_pattern"):
             name_regex, pattern, recursive = glob_regex(pattern, crosses=True).pattern, None, True
     null_for_bad = options.flag("null_for_bad") or False
+    repeat = options.integer("repeat", default=0, minimum=-1)
+    if repeat and settle_ms:
+        refuse("option repeat is for files that don't change", hint="Add settle_ms = 0.")
     reader = {name: value for name in _READERS if (value := options.text(name)) is not None}
     reader |= {PATH + name: value for name, value in options.under(PATH).items()}
     options.finish(relation.connector.get("connector", "file"))
@@ -132,6 +136,7 @@ def file_options(relation: Relation) -> FileOptions:
         library("fastavro", "files of Avro")
     assert settle_ms is not None
     assert max_record is not None
+    assert repeat is not None
     return FileOptions(
         root,
         pattern,
@@ -150,6 +155,7 @@ def file_options(relation: Relation) -> FileOptions:
         name_regex,
         sorted_by,
         null_for_bad,
+        repeat,
         tuple(sorted(reader.items())),
         None if objects is None else objects.location,
         refresh_s,

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from watersmeet.catalog import Relation
 from watersmeet.errors import error
@@ -40,14 +40,28 @@ MAX_SLICES: Final = 1000
 """The most slices of a poll: keeps intents small."""
 SHOWN: Final = 20
 _RETRY_US: Final = 2_000_000
+#: Files that are read once more are cut into slices of so many rows and bytes, so that a history is cut as they were.
+_AGAIN_ROWS: Final = 1 << 13
+_AGAIN_BYTES: Final = 1 << 20
+
+
+class _Again(NamedTuple):
+    """A place among the slices of files that are read once more: which time it is, from 1, where their history goes on,
+    and how many slices of that piece of history are passed.
+    """
+
+    number: int = 1
+    cursor: list[Any] | None = None
+    passed: int = 0
 
 
 class FileSource:
     """Files of a directory (or one file) as an append-only stream, in order of (time stamp, name) or of times in names.
 
     Laws: every byte of every file is given once, or counted in `status` and set aside with a reason. A file that
-    is replaced under its name is not read again, nor one that only has a new name (`identity`). See `base.Source` for
-    the life of a source.
+    is replaced under its name is not read again, nor one that only has a new name (`identity`). With the option
+    `repeat` all files that were read are read once more, as often as it says; then files that are new are left alone.
+    See `base.Source` for the life of a source.
     """
 
     def __init__(self, relation: Relation) -> None:
@@ -85,6 +99,8 @@ class FileSource:
 
     def poll(self, position: Any, budget_rows: int, budget_bytes: int, now_us: int, *, fresh: bool = False) -> Poll:
         self._check(position)
+        if self.seen.again:
+            return self._poll_again(position, budget_rows, budget_bytes, now_us)
         if fresh or self._looks_again or self._listing.is_due(now_us):
             self._look(now_us, full=fresh)
         if self._renamed:
@@ -117,6 +133,9 @@ class FileSource:
         pieces = [piece.at(ordinal) for ordinal, piece in enumerate(pieces, self.seen.slices)]
         waiting = [again for _, waits, again in self._blocked.values() if waits]
         times = [again for again in waiting if again is not None]
+        if self.options.repeat and self.seen.read and not (pieces or more or self._work):
+            return self._poll_again(position, budget_rows, budget_bytes, now_us)
+        more = more or (bool(pieces) and self.options.repeat > 0)
         return Poll(tuple(pieces), self._position(len(pieces)), more, len(waiting), min(times, default=None))
 
     def listen(self, news: News) -> None:
@@ -143,6 +162,61 @@ class FileSource:
                 self._forget_work(name)
 
     def history(self, cursor: Any, budget_rows: int, budget_bytes: int) -> History:
+        if not isinstance(cursor, dict):
+            once = self._history_once(cursor, budget_rows, budget_bytes)
+            if once.cursor is not None or not self.seen.again:
+                return once
+            ordinal = once.slices[-1].ordinal + 1 if once.slices else (cursor or [0])[-1]
+            return History(once.slices, {"place": _Again(), "given": 0, "ordinal": ordinal})
+        given, ordinal = cursor["given"], cursor["ordinal"]
+        most = self.seen.again - given
+        pieces, place = self._again(_Again(*cursor["place"]), most, budget_rows, budget_bytes, ends=False)
+        slices = tuple(piece.at(n) for n, piece in enumerate(pieces, ordinal))
+        if len(pieces) == most:
+            return History(slices, None)
+        return History(slices, {"place": place, "given": given + len(pieces), "ordinal": ordinal + len(pieces)})
+
+    def _poll_again(self, position: Any, budget_rows: int, budget_bytes: int, now_us: int) -> Poll:
+        """What follows when all files were read. Reading them for ever, a poll is due again after each time."""
+        repeat, at = self.options.repeat, _Again(*(position or {}).get("again", ()))
+        if 0 <= repeat < at.number:
+            return Poll((), position)
+        pieces, place = self._again(at, MAX_SLICES, budget_rows, budget_bytes, ends=True)
+        ended = place.number > at.number
+        slices = tuple(piece.at(n) for n, piece in enumerate(pieces, self.seen.slices))
+        more = not ended or place.number <= repeat
+        next_us = now_us if ended and repeat < 0 else None
+        return Poll(slices, self._position(len(pieces)) | {"again": place}, more, next_us=next_us)
+
+    def _again(
+        self, place: _Again, most: int, budget_rows: int, budget_bytes: int, *, ends: bool
+    ) -> tuple[list[FileSlice | AsideSlice], _Again]:
+        """(slices of files that are read once more, from `place` on; where to go on).
+
+        most: so many slices. ends: the last one of a time ends it.
+        """
+        pieces: list[FileSlice | AsideSlice] = []
+        while len(pieces) < min(most, MAX_SLICES):
+            step = self._history_once(place.cursor, _AGAIN_ROWS, _AGAIN_BYTES)
+            for piece in step.slices[place.passed :]:
+                fits = piece.rows <= budget_rows and piece.size_bytes <= budget_bytes
+                if len(pieces) >= min(most, MAX_SLICES) or (pieces and not fits):
+                    return pieces, place
+                assert isinstance(piece, (FileSlice, AsideSlice))
+                pieces.append(replace(piece, again=place.number))
+                budget_rows -= piece.rows
+                budget_bytes -= piece.size_bytes
+                place = place._replace(passed=place.passed + 1)
+            if step.cursor is not None:
+                place = _Again(place.number, step.cursor)
+                continue
+            place = _Again(place.number + 1)
+            if ends:
+                break
+        return pieces, place
+
+    def _history_once(self, cursor: Any, budget_rows: int, budget_bytes: int) -> History:
+        """All files as they were read for the first time."""
         run, consumed, lines, ordinal = cursor or (0, None, 0, 0)
         runs = self.seen.runs(run)
         now = next(runs, None)
@@ -163,6 +237,8 @@ class FileSource:
                 run, consumed, now = run + 1, None, next(runs, None)
             else:
                 consumed, lines = piece.end, piece.line - 1 + piece.lines
+                if consumed >= now.consumed:
+                    run, consumed, now = run + 1, None, next(runs, None)
             if budget_rows <= 0 or budget_bytes <= 0:
                 break
         return History(tuple(pieces), None if now is None else [run, consumed, lines, ordinal])

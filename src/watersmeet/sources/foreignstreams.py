@@ -82,7 +82,7 @@ _TUNING: Final = (
     "PUMP.NAME",
     "FORMATTER_CHARSET",
 )
-_LACKING: Final = ("INDEX_TOPIC_NAME", "CLIENT_ID_QUERY", "REPEAT", "ESCAPE_ALL")
+_LACKING: Final = ("INDEX_TOPIC_NAME", "CLIENT_ID_QUERY", "ESCAPE_ALL")
 #: The option with a query that gives others.
 OPTIONS_QUERY: Final = "OPTIONS_QUERY"
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -418,9 +418,15 @@ def _which_files(given: _Given) -> dict[str, str]:
                 hint="Write \"FILENAME_PATTERN\" 'orders-(\\d+)\\.csv'.",
             )
         found["sorted_by"] = "" if form is None else date_format(form, "FILENAME_DATE_FORMAT")
-    if given.flag("STATIC_FILES"):
+    is_static, repeat = given.flag("STATIC_FILES"), given.take("REPEAT") or "0"
+    if is_static:
         found["settle_ms"] = "0"  # they don't grow
-    return found
+    if repeat.upper() != "FOREVER" and re.fullmatch(r"-?\d+", repeat) is None:
+        refuse(f'option REPEAT can\'t be "{repeat}"', hint="It is a whole number, or FOREVER.")
+    times = -1 if repeat.upper() == "FOREVER" else max(-1, int(repeat))
+    if times and not is_static:
+        refuse("option REPEAT is for files that don't change", hint="Add STATIC_FILES 'true'.")
+    return found | ({"repeat": str(times)} if times else {})
 
 
 def _groups(pattern: str) -> int:

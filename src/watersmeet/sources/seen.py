@@ -42,7 +42,7 @@ CREATE INDEX run_order ON run (ordinal, name, i);
 CREATE INDEX run_fresh ON run (name, i) WHERE fresh = 1;
 CREATE TABLE gone (name BLOB PRIMARY KEY) WITHOUT ROWID;
 """
-_COUNTS: Final = ("slices", "rows", "bytes", "aside", "renamed", "read")
+_COUNTS: Final = ("slices", "rows", "bytes", "aside", "renamed", "read", "again")
 
 
 class RunOf(NamedTuple):
@@ -76,7 +76,8 @@ class SeenFiles:
     """The memory of a file source: what the accepted slices say, nothing else.
 
     Rebuilt after a restart by `load` of an older save and `apply` of the slices since (or of all). read: how many
-    files something was read of. cache_bytes: what it takes in memory.
+    files something was read of. again: how many slices were of files that are read once more, which says nothing about
+    the files. cache_bytes: what it takes in memory.
     """
 
     def __init__(self, identity: Identity = "inode", *, cache_bytes: int = _CACHE_BYTES) -> None:
@@ -94,6 +95,7 @@ class SeenFiles:
         self.aside: dict[str, int] = {}
         self.renamed = 0
         self.read = 0
+        self.again = 0
 
     def names_of(self, key: Key | None) -> list[str]:
         """The names under which files with that `identity_key` were taken, sorted."""
@@ -148,6 +150,9 @@ class SeenFiles:
             self._rename(dict(piece.names))
             return
         assert isinstance(piece, (FileSlice, AsideSlice))
+        if piece.again:
+            self.again += 1
+            return
         before = self.files.get(piece.path, FileState())
         state = before.advanced(piece)
         self.read += state.is_read and not before.is_read

@@ -16,6 +16,7 @@ from watersmeet.errors import Error
 OF_JSON = (
     "CREATE FOREIGN STREAM s (a INTEGER) SERVER KAFKA10_SERVER OPTIONS (TOPIC 't', SEED_BROKERS 'h:1', PARSER 'JSON', "
 )
+TWO = '"n" INTEGER, "t" VARCHAR(9)'
 OF_FILES = "CREATE FOREIGN STREAM s "
 OF_CSV = OF_FILES + "(a INTEGER) SERVER FILE_SERVER OPTIONS (DIRECTORY '/', PARSER 'CSV', "
 TO_CSV = OF_CSV.replace("'/'", "'/tmp'").replace("PARSER", "FORMATTER")
@@ -118,6 +119,55 @@ def test_a_query_says_where_reading_begins(broker, topic, session):
     assert rows(session, 'SELECT "id" FROM "later"') == [(2,), (3,)]
     with pytest.raises(Error, match="UNDEFINED_RELATION"):
         run(session, view("third", 'SELECT STREAM "id" FROM "s"'))
+
+
+#: A view of all that a stream gave, as it is in another dialect.
+HISTORY = "SET dialect = 'risingwave'; CREATE MATERIALIZED VIEW \"{}\" AS SELECT n FROM s"
+
+
+def counted(connection, name):
+    return run(connection, f'SELECT "n", count(*) FROM "{name}" GROUP BY "n" ORDER BY "n"').fetchall()
+
+
+def test_files_are_read_so_many_times_more(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.csv").write_text("1,a\n2,b\n")
+    (folder / "b.csv").write_text("3,c\n")
+    made = view("v", 'SELECT STREAM "n", "t" FROM "s"')
+    for number in range(2):
+        with watersmeet.connect(tmp_path / "db", dialect="sqlstream", runtime="inprocess") as connection:
+            if not number:
+                run(connection, of_files(folder, TWO, PARSER="CSV", REPEAT=2), made)
+            else:
+                (folder / "c.csv").write_text("4,d\n")  # the files are static
+                run(connection, HISTORY.format("later"), "SET dialect = 'sqlstream'")
+                assert counted(connection, "later") == [(1, 3), (2, 3), (3, 3)]
+            connection.flush()
+            assert counted(connection, "v") == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_files_are_read_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr("watersmeet.sources.files._AGAIN_ROWS", 2)
+    monkeypatch.setattr("watersmeet.sources.files.MAX_SLICES", 2)
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name, first in (("a", 0), ("b", 5)):
+        (folder / f"{name}.csv").write_text("".join(f"{first + n},x\n" for n in range(5)))
+    made = view("v", 'SELECT STREAM "n", "t" FROM "s"')
+    times = 0
+    for number in range(3):
+        with watersmeet.connect(tmp_path / "db", dialect="sqlstream", runtime="inprocess") as connection:
+            if not number:
+                run(connection, of_files(folder, TWO, PARSER="CSV", REPEAT="FOREVER"), made)
+            for _ in range(2):
+                connection.flush()
+                found = counted(connection, "v")
+                assert len({count for _, count in found}) == 1, "whole times"
+                assert found[0][1] > times
+                times = found[0][1]
+            run(connection, HISTORY.format(f"later {number}"), "SET dialect = 'sqlstream'")
+            assert counted(connection, f"later {number}") == [(n, times) for n in range(10)]
 
 
 def test_a_query_gives_options_of_files(tmp_path, session):
@@ -455,7 +505,8 @@ def test_messages_are_written_in_xml(broker, topic, session):
         (TO_CSV + "FILE_ROTATION_SIZE '1M', PARSER 'CSV')", "CONNECTOR_OPTION", "PARSER"),
         (TO_CSV + "FILE_ROTATION_SIZE '1M', ORIGINAL_FILENAME 'a/b')", "CONNECTOR_OPTION", "ORIGINAL_FILENAME"),
         (TO_CSV + "FILE_ROTATION_SIZE '1M', ORIGINAL_FILENAME '..')", "CONNECTOR_OPTION", "ORIGINAL_FILENAME"),
-        (OF_CSV + "REPEAT 'FOREVER')", "FEATURE_NOT_SUPPORTED", "REPEAT"),
+        (OF_CSV + "REPEAT 'FOREVER')", "CONNECTOR_OPTION", "REPEAT"),
+        (OF_CSV + "STATIC_FILES 'true', REPEAT 'often')", "CONNECTOR_OPTION", "REPEAT"),
         (OF_CSV + "FILENAME_PATTERN '(')", "CONNECTOR_OPTION", "name_regex"),
         (
             OF_CSV + "FILENAME_PATTERN '.*', SORT_BY_TIMESTAMP_IN_FILENAME 'true')",
