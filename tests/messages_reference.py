@@ -20,6 +20,9 @@ BAD = object()
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DEFAULTS = {"bigint": 0, "integer": 0, "numeric": Decimal(0), "double precision": 0.0, "boolean": False, "varchar": ""}
 DEFAULTS |= {"timestamptz": EPOCH, "date": date(1970, 1, 1), "jsonb": "null", "array": [], "bytea": b""}
+#: What stands for a value that was not sent, as a text and as bytes.
+PLACEHOLDERS = ["__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="]
+UNSENT = [*PLACEHOLDERS, *([text] for text in PLACEHOLDERS)]
 
 
 class UnreadableError(Exception):
@@ -171,10 +174,13 @@ def from_text(kind: SqlType, text: str) -> Any:
 
 @dataclass(frozen=True)
 class Row:
-    """diff: 1 there, -1 gone. values: by column."""
+    """diff: 1 there, -1 gone. values: by column. kept: the columns that keep the value of the row before; with diff -1:
+    all rows are gone.
+    """
 
     diff: int
     values: dict[str, Any]
+    kept: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -194,12 +200,15 @@ class Reference:
             found = self.newest(key, value)
         else:
             found = self.change(key, value)
-        return [Row(row.diff, self.kept(row)) for row in found]
+        return [Row(row.diff, self.readable(row), row.kept) for row in found]
 
-    def kept(self, row: Row) -> dict[str, Any]:
+    def readable(self, row: Row) -> dict[str, Any]:
         """Values, with what stands for those that can't be read."""
         done = {}
         for column in self.fields:
+            if row.kept is not None and (row.diff < 0 or column.name in row.kept):
+                done[column.name] = None
+                continue
             value = row.values.get(column.name)
             strict = column.name in self.key
             if row.diff < 0 and not strict:
@@ -350,6 +359,8 @@ class Reference:
         op, before, after = (exact[k][0] if exact[k] else None for k in ("op", "before", "after"))
         if op == "m":
             return []
+        if op == "t":
+            return [Row(-1, {}, ())]
         if op not in ("c", "r", "u", "d"):
             raise UnreadableError
         if op == "r":
@@ -363,10 +374,13 @@ class Reference:
             return [Row(-1, old if old is not None else self.keys(key))]
         if new is None:
             raise UnreadableError
+        kept = tuple(c.name for c in self.fields if after.get(c.name) in UNSENT) or None
         changed = old is not None and any(
             old[k] not in (None, BAD) and new[k] not in (None, BAD) and old[k] != new[k] for k in self.key
         )
-        return [Row(-1, old), Row(1, new)] if changed and old is not None else [Row(1, new)]
+        if kept is not None and (changed or set(kept) & set(self.key)):
+            raise UnreadableError
+        return [Row(-1, old), Row(1, new, kept)] if changed and old is not None else [Row(1, new, kept)]
 
 
 def from_csv(kind: SqlType, text: str) -> Any:

@@ -153,11 +153,17 @@ class MessageSlice(SourceSlice):
     """
 
     kind: ClassVar[str] = "messages"
+    #: Rows that are changes (`SourceRows.kept`) have as ordinals so many times the number of their message.
+    ROWS_OF_CHANGE: ClassVar[int] = 2
     topic: str
     topic_id: str
     partition: int
     begin: int
     end: int
+
+    def offset_of(self, ordinal: int) -> int:
+        """The offset of the message of a row that is a change."""
+        return self.begin + ordinal // self.ROWS_OF_CHANGE
 
 
 @dataclass(frozen=True, kw_only=True)

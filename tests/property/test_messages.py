@@ -15,7 +15,7 @@ import fastavro
 import numpy as np
 import pytest
 
-from tests.messages_reference import Reference, UnreadableError
+from tests.messages_reference import UNSENT, Reference, UnreadableError
 from tests.thorough import mostly_slow
 from tests.unit.formats.messages import messages
 from watersmeet import types as t
@@ -122,6 +122,7 @@ class Case:
         )
         if any(f.type.name == "struct" for f in self.fields) and self.form.bad_field == "default":
             self.form = MessageFormat(self.rows, self.encoding, self.form.key_encoding, {}, "null", self.form.many_rows)
+        self.unsent = random.Random(-seed)
         count = rnd.choice([0, 1, 5, 60])
         self.keys = [self.a_key(rnd) for _ in range(count)]
         self.values = [self.a_value(rnd) for _ in range(count)]
@@ -166,7 +167,9 @@ class Case:
             parts = [("op", rnd.choice(['"c"', '"r"', '"u"', '"u"', '"d"', '"m"', '"t"', "null"]))]
             for name in ("before", "after"):
                 whole = rnd.random() < 0.8
-                parts.append((name, an_object(rnd, fields) if whole else rnd.choice(["null", "null", "7"])))
+                parts.append(
+                    (name, self.lacking(an_object(rnd, fields)) if whole else rnd.choice(["null", "null", "7"]))
+                )
             rnd.shuffle(parts)
             text = written(rnd, parts[: rnd.choice([3, 3, 3, 2])])
             return (f'{{"schema": null, "payload": {text}}}' if rnd.random() < 0.2 else text).encode()
@@ -176,6 +179,15 @@ class Case:
             gap = rnd.choice(["\n", " ", ",\n", ""])
             return gap.join(an_object(rnd, fields) for _ in range(rnd.randrange(1, 4))).encode()
         return an_object(rnd, fields).encode()
+
+    def lacking(self, written_: str) -> str:
+        """An object of which some values were not sent, at times."""
+        rnd = self.unsent
+        chosen = [f.name for f in self.fields if rnd.random() < 0.3] if rnd.random() < 0.3 else []
+        if chosen and chosen[0] in self.key and rnd.random() < 0.8:
+            return written_
+        ends = "".join(f", {json.dumps(name)}: {json.dumps(rnd.choice(UNSENT))}" for name in chosen)
+        return written_[: written_.rindex("}")].rstrip() + (ends if ":" in written_ else ends[1:]) + "}"
 
     def avro(self, rnd: random.Random) -> bytes:
         pools: dict[str, list[Any]] = {
@@ -226,14 +238,17 @@ def shown(row: dict[str, Any]) -> str:
 
 
 def rows(decoder: Decoder, keys: list[Any], values: list[Any], first: int) -> tuple[list[Any], list[int]]:
-    """(place, diff and values of all rows as text, places of the unreadable)."""
+    """(place, diff, what is kept, and values of all rows as text, places of the unreadable)."""
     decoded = decoder.decode(messages(values, keys))
     decoded.table.validate(full=True)
     count = len(decoded.places)
     diff = np.ones(count, np.int64) if decoded.diff is None else decoded.diff
+    kept = [None] * count if decoded.kept is None else decoded.kept.to_pylist()
     found = [
-        (first + place, d, shown(row))
-        for place, d, row in zip(decoded.places.tolist(), diff.tolist(), decoded.table.to_pylist(), strict=True)
+        (first + place, d, None if k is None else sorted(k), shown(row))
+        for place, d, k, row in zip(
+            decoded.places.tolist(), diff.tolist(), kept, decoded.table.to_pylist(), strict=True
+        )
     ]
     assert count == decoded.table.num_rows
     assert (np.diff(decoded.places) >= 0).all()
@@ -253,7 +268,9 @@ def test_rows_are_what_the_rules_say_however_messages_are_cut(seed: int) -> None
         except UnreadableError:
             unreadable.append(place)
             continue
-        expected += [(place, row.diff, shown(row.values)) for row in said]
+        expected += [
+            (place, row.diff, None if row.kept is None else sorted(row.kept), shown(row.values)) for row in said
+        ]
     found = rows(decoder, case.keys, case.values, 0)
     assert found == (expected, unreadable)
     cuts = sorted(case.rnd.randrange(len(case.values) + 1) for _ in range(4))

@@ -70,7 +70,7 @@ class Messages:
         )
         self.reference = Reference(self.fields, self.key, form, case.schema)
         self.schema_id = b""
-        self.content: Counter[str] | dict[str, str] = Counter() if self.rows == "plain" else {}
+        self.content: Counter[str] | dict[str, dict[str, Any]] = Counter() if self.rows == "plain" else {}
         self.dead: set[Place] = set()
 
     def produced(self) -> Record:
@@ -115,16 +115,20 @@ class Messages:
                 self.content[shown(row.values)] += 1
                 continue
             name = shown({column: row.values[column] for column in key})
-            if row.diff > 0:
-                self.content[name] = shown(row.values)
-            else:
+            if row.diff < 0:
                 self.content.pop(name, None)
+                if row.kept is not None:
+                    self.content.clear()
+            elif row.kept is not None and name not in self.content:
+                self.dead.add(place)
+            else:
+                self.content[name] = row.values | {column: self.content[name][column] for column in row.kept or ()}
 
     def listed(self) -> list[str]:
         """The rows of the model as text, in order."""
         if isinstance(self.content, Counter):
             return sorted(self.content.elements())
-        return sorted(self.content.values())
+        return sorted(map(shown, self.content.values()))
 
 
 def register(registry: Any, subject: str, schema: Any) -> bytes:

@@ -59,6 +59,11 @@ class Table(Input):
         """Whether its connector writes it."""
         return bool(self.connector)
 
+    @property
+    def has_partial_changes(self) -> bool:
+        """Whether its messages are changes of rows."""
+        return self.format is not None and self.format.rows.startswith("debezium")
+
 
 @dataclass(frozen=True, slots=True)
 class Stream(Table):

@@ -48,13 +48,15 @@ class Decoded:
     table: all columns of the relation that come from messages, by name, in the Arrow types of their SQL types. places:
     int64, not falling: for each row the place of its message in the batch. diff: int64: 1 for a row that is there now,
     -1 for one that is gone, of which only the columns of the primary key count; None: all are 1. unreadable: rising by
-    place; these messages have no row.
+    place; these messages have no row. kept: list<string>: by row, the columns whose values the message lacks because
+    they did not change; an empty list with diff -1: all rows are gone. None: all are NULL.
     """
 
     table: pa.Table
     places: Numbers
     diff: Numbers | None = None
     unreadable: Sequence[Unreadable] = ()
+    kept: pa.ListArray | None = None
 
 
 class Decoder(Protocol):

@@ -35,20 +35,26 @@ _BRACE: Final = b"{"[0]
 _VARIABLE: Final = "io.debezium.data.VariableScaleDecimal"
 #: Stands for a value that the database did not send because the change left it as it was.
 _UNAVAILABLE: Final = "__debezium_unavailable_value"
-#: Changes with a row after them, and those that concern no row: m, a message that was written to the log.
+_UNAVAILABLE_BASE64: Final = base64.b64encode(_UNAVAILABLE.encode()).decode()
+#: As it is written in JSON. Of an array it is the only element.
+_UNAVAILABLE_JSON: Final = rf'^(\[\s*)?"({_UNAVAILABLE}|{_UNAVAILABLE_BASE64})"(\s*\])?$'
+#: Changes with a row after them, those of all rows (TRUNCATE), those of none (a message that was written to the log).
 _WITH_ROW: Final = ("c", "r", "u")
+ALL_ROWS: Final = "t"
 _NO_ROW: Final = "m"
 
 
 @dataclass(frozen=True)
 class Changes:
     """ops: of each payload the letter of its change, empty for one that changes no row. before, after: rows, of those
-    payloads that have them. reasons: by place, why a payload can't be read.
+    payloads that have them. unsent: by column, the places of the payloads of which `after` lacks its value, because it
+    did not change. reasons: by place, why a payload can't be read.
     """
 
     ops: npt.NDArray[Any]
     before: Read
     after: Read
+    unsent: Mapping[str, Numbers]
     reasons: Mapping[int, str] = field(default_factory=dict)
 
 
@@ -96,26 +102,21 @@ class JsonEnvelopeReader:
             places, schemas = places[objects], of_rows(schemas, objects)
             before, after, op = _parts(of_rows(inner, objects), ["before", "after", "op"])
         keep = _sort_out(op.contents(), places, ops, reasons)
-        return Changes(
-            ops,
-            self._rows(before, "before", schemas, places, keep & (ops[places] != "r")),
-            self._rows(after, "after", schemas, places, keep),
-            reasons,
-        )
+        rows, _ = self._rows(before, "before", schemas, places, keep & (ops[places] != "r"))
+        return Changes(ops, rows, *self._rows(after, "after", schemas, places, keep), reasons)
 
     def _rows(
         self, part: Parts, name: str, schemas: pa.StringArray, places: Numbers, keep: npt.NDArray[np.bool_]
-    ) -> Read:
-        """The rows that part of the envelopes says, of those to keep."""
+    ) -> tuple[Read, dict[str, Numbers]]:
+        """(the rows that part of the envelopes says, of those to keep, what they lack as in `Changes`)."""
         texts = part.contents() if self._mongo else part.texts()
         some = keep & texts.is_valid().to_numpy(zero_copy_only=False)
+        texts, places = of_rows(texts, some), places[some]
         if self._mongo:
-            found = self._documents(of_rows(texts, some))
-        else:
-            found = typed_objects(of_rows(texts, some), of_rows(schemas, some), name, self._plain)
-        if name == "after":
-            found = _without_unavailable(found, self._fields)
-        return moved(found, places[some])
+            return moved(self._documents(texts), places), {}
+        unsent = _unsent_members(texts, self._fields) if name == "after" else {}
+        found = typed_objects(texts, of_rows(schemas, some), name, self._plain)
+        return moved(found, places), {column: places[rows] for column, rows in unsent.items()}
 
     def _documents(self, texts: pa.StringArray) -> Read:
         good = is_valid(texts) & (first_bytes(texts) == _BRACE)
@@ -170,6 +171,7 @@ class AvroEnvelopeReader:
     def read(self, payloads: pa.BinaryArray) -> Changes:
         ops = np.full(len(payloads), "", "U8")
         before, after = [nothing(self._fields)], [nothing(self._fields)]
+        unsent: dict[str, list[Numbers]] = {}
         reasons: dict[int, str] = {}
         for places, bodies, schema, called in self._avro.by_schema(payloads):
             if isinstance(schema, str):
@@ -182,33 +184,47 @@ class AvroEnvelopeReader:
                 raise error("DATATYPE_MISMATCH", f"{called} is not a schema of Debezium's envelopes")
             there = places[good]
             keep = _sort_out(values.field(op[0]), there, ops, reasons)
-            before.append(moved(self._rows(schema, values, "before", keep, called), there))
-            after.append(moved(self._rows(schema, values, "after", keep, called), there))
-        return Changes(ops, joined(before, self._fields), joined(after, self._fields), reasons)
+            rows, _ = self._rows(schema, values, "before", keep, called)
+            before.append(moved(rows, there))
+            rows, lacking = self._rows(schema, values, "after", keep, called)
+            after.append(moved(rows, there))
+            for column, some in lacking.items():
+                unsent.setdefault(column, []).append(there[some])
+        return Changes(
+            ops,
+            joined(before, self._fields),
+            joined(after, self._fields),
+            {column: np.concatenate(found) for column, found in unsent.items()},
+            reasons,
+        )
 
-    def _rows(self, schema: Node, values: pa.StructArray, name: str, keep: npt.NDArray[np.bool_], called: str) -> Read:
+    def _rows(
+        self, schema: Node, values: pa.StructArray, name: str, keep: npt.NDArray[np.bool_], called: str
+    ) -> tuple[Read, dict[str, Numbers]]:
         part = schema.part(name)
         if part is None or part[1].kind != "record":
-            return nothing(self._fields)
+            return nothing(self._fields), {}
         place, node = part
         records = values.field(place)
         some = np.flatnonzero(keep & records.is_valid().to_numpy(zero_copy_only=False))
         records = of_rows(records, some)
-        columns = []
+        columns, unsent = [], {}
         for column in self._fields:
             held = node.part(column.name)
             if held is None:
                 columns.append(Converted(pa.nulls(len(some), column.type.arrow)))
-            else:
-                columns.append(declared(held[1], records.field(held[0]), column, called))
-        found = Read(columns, some)
-        return _without_unavailable(found, self._fields) if name == "after" else found
+                continue
+            columns.append(declared(held[1], records.field(held[0]), column, called))
+            lacking = _unsent_values(records.field(held[0])) if name == "after" else ()
+            if len(lacking):
+                unsent[column.name] = some[lacking]
+        return Read(columns, some), unsent
 
 
 def _sort_out(
     letters: pa.StringArray, places: Numbers, ops: npt.NDArray[Any], reasons: dict[int, str]
 ) -> npt.NDArray[np.bool_]:
-    """Notes the letters of changes in `ops`, and why others can't be read; which of them change rows."""
+    """Notes the letters of changes in `ops`, and why others can't be read; which of them change single rows."""
     codes = pc.fill_null(letters, "").dictionary_encode()
     which = codes.indices.to_numpy()
     keep = np.zeros(len(places), np.bool_)
@@ -218,17 +234,16 @@ def _sort_out(
         if why is not None:
             reasons.update(dict.fromkeys(places[mine].tolist(), why))
         elif letter != _NO_ROW:
-            keep |= mine
+            if letter != ALL_ROWS:
+                keep |= mine
             ops[places[mine]] = letter
     return keep
 
 
 def _problem(letter: str) -> str | None:
     """Why a change can't be read, by its letter."""
-    if letter in (*_WITH_ROW, "d", _NO_ROW):
+    if letter in (*_WITH_ROW, "d", ALL_ROWS, _NO_ROW):
         return None
-    if letter == "t":
-        return "debezium: the table was emptied (TRUNCATE), which is not followed"
     return f'debezium: there is no change "{letter}"' if letter else 'debezium: no "op" says what the change is'
 
 
@@ -363,26 +378,45 @@ def _variable_decimals(texts: pa.StringArray, column: Field) -> Converted:
     return Converted(pa.array(values, column.type.arrow), bad if bad.any() else None)
 
 
-def _without_unavailable(read: Read, fields: Sequence[Field]) -> Read:
-    """Rows of which a value was not sent are unreadable: what it is, only the row that was there before knows."""
-    reasons = dict(read.reasons)
-    lost = np.zeros(len(read.places), np.bool_)
-    stand_ins = {"varchar": _UNAVAILABLE, "jsonb": f'"{_UNAVAILABLE}"', "bytea": _UNAVAILABLE.encode()}
-    for column, found in zip(fields, read.columns, strict=True):
-        stand_in = stand_ins.get(column.type.name)
-        if stand_in is None:
-            continue
-        here = pc.fill_null(pc.equal(found.column, pa.scalar(stand_in, found.column.type)), fill_value=False)
-        mask = here.to_numpy(zero_copy_only=False)
-        for i in np.flatnonzero(mask).tolist():
-            why = f'debezium: the value of column "{column.name}" was not sent, because it did not change'
-            reasons.setdefault(int(read.places[i]), why)
-        lost |= mask
-    if not lost.any():
-        return read
-    keep = ~lost
-    columns = [Converted(of_rows(c.column, keep), None if c.bad is None else c.bad[keep]) for c in read.columns]
-    return Read(columns, read.places[keep], reasons)
+def _unsent_members(objects: pa.StringArray, fields: Sequence[Field]) -> dict[str, Numbers]:
+    """By column, which of these JSON objects have in its place what stands for a value that was not sent."""
+    may = [pc.match_substring(objects, text) for text in (_UNAVAILABLE, _UNAVAILABLE_BASE64)]
+    some = np.flatnonzero(pc.or_(*may).to_numpy(zero_copy_only=False))
+    some = some[first_bytes(of_rows(objects, some)) == _BRACE] if len(some) else some
+    if not len(some):
+        return {}
+    keys, found = members(of_rows(objects, some))
+    exact, folded = (
+        pc.fill_null(pc.index_in(k, value_set=pa.array(names)), -1).to_numpy(zero_copy_only=False)
+        for k, names in (
+            (keys, [f.name for f in fields]),
+            (pc.utf8_lower(keys), list(dict.fromkeys(f.name.lower() for f in fields))),
+        )
+    )
+    lacking = {}
+    places = {name: i for i, name in enumerate(dict.fromkeys(f.name.lower() for f in fields))}
+    for i, column in enumerate(fields):
+        said = newest(exact, i, found, len(some))
+        alike = newest(folded, places[column.name.lower()], found, len(some))
+        texts = pc.if_else(pa.array(said.firsts != 0), said.texts(), alike.texts())
+        here = pc.fill_null(pc.match_substring_regex(texts, _UNAVAILABLE_JSON), fill_value=False)
+        if pc.any(here).as_py():
+            lacking[column.name] = some[here.to_numpy(zero_copy_only=False)]
+    return lacking
+
+
+def _unsent_values(values: pa.Array) -> Numbers:
+    """Which of these values stand for one that was not sent."""
+    kind = values.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        if not (pa.types.is_string(kind.value_type) or pa.types.is_binary(kind.value_type)):
+            return np.zeros(0, np.int64)
+        single = np.flatnonzero(pc.fill_null(pc.equal(pc.list_value_length(values), 1), fill_value=False))
+        return single[_unsent_values(pc.list_flatten(of_rows(values, single)))]
+    if not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+        return np.zeros(0, np.int64)
+    stand_in = pa.scalar(_UNAVAILABLE.encode(), pa.binary()).cast(kind)
+    return np.flatnonzero(pc.fill_null(pc.equal(values, stand_in), fill_value=False))
 
 
 def _document_id(texts: pa.StringArray, column: Field) -> Converted:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import duckdb
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from watersmeet.catalog import MessageFormat
 from watersmeet.errors import Error
 from watersmeet.formats.base import Decoded, Decoder, Messages, Numbers, Unreadable
-from watersmeet.formats.debezium import EnvelopeReader
+from watersmeet.formats.debezium import ALL_ROWS, EnvelopeReader
 from watersmeet.formats.messageparts import check_part, part_column
 from watersmeet.formats.payloads import (
     PayloadReader,
@@ -72,12 +72,30 @@ def open_decoder(
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows before anything is refused: columns by name, NULL where there is none; diff as in `Decoded`."""
+    """Rows before anything is refused: columns by name, NULL where there is none; diff as in `Decoded`.
+
+    unsent: by column, which rows lack its value because it did not change. emptied: which stand for all rows of the
+    table, which are gone.
+    """
 
     columns: dict[str, Converted]
     places: Numbers
     diff: Numbers | None
     reasons: dict[int, str]
+    unsent: Mapping[str, Mask] = field(default_factory=dict)
+    emptied: Mask | None = None
+
+    def kept(self) -> pa.ListArray | None:
+        """As in `Decoded`."""
+        if not self.unsent and self.emptied is None:
+            return None
+        count = len(self.places)
+        lacking = np.stack([np.zeros(count, np.bool_), *self.unsent.values()], axis=1)
+        rows, which = np.nonzero(lacking)
+        names = pa.array(["", *self.unsent], pa.string()).take(pa.array(which))
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))])
+        whole = ~lacking.any(axis=1) & (True if self.emptied is None else ~self.emptied)
+        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), names, mask=pa.array(whole))
 
 
 @dataclass(frozen=True)
@@ -119,7 +137,8 @@ class _MessageDecoder:
         diff = None if first.diff is None or second.diff is None else np.concatenate([first.diff, second.diff])
         unreadable = [*first.unreadable, *(Unreadable(u.place + middle, u.reason) for u in second.unreadable)]
         table = pa.concat_tables([first.table, second.table])
-        return Decoded(table, np.concatenate([first.places, second.places + middle]), diff, unreadable)
+        places = np.concatenate([first.places, second.places + middle])
+        return Decoded(table, places, diff, unreadable, together([first, second]))
 
     def _decode(self, messages: Messages) -> Decoded:
         if self.envelope is not None:
@@ -177,25 +196,42 @@ class _MessageDecoder:
         reasons = {int(places[i]): why for i, why in found.reasons.items()}
         ops = np.full(len(messages), "", "U8")
         ops[places] = found.ops
-        deleted = ops == "d"
+        deleted, emptied = ops == "d", ops == ALL_ROWS
         # Rows that are gone: those deleted, and those that are another row now.
         has_before, has_after = np.zeros((2, len(messages)), np.bool_)
         has_before[before.places], has_after[after.places] = True, True
-        lacking = (ops != "") & ~deleted & ~has_after
+        lacking = (ops != "") & ~deleted & ~emptied & ~has_after
         for i in np.flatnonzero(lacking & ~np.isin(np.arange(len(messages)), list(reasons))).tolist():
             reasons[i] = f'debezium: a change "{ops[i]}" has no "after"'
-        old = cut_rows(before, deleted[before.places] | self._rekeyed(before, after, len(messages)))
+        rekeyed = self._rekeyed(before, after, len(messages))
+        old = cut_rows(before, deleted[before.places] | rekeyed)
         new = cut_rows(after, ~deleted[after.places])
+        unsent = {name: places[some][~deleted[places[some]]] for name, some in found.unsent.items()}
+        for name, some in unsent.items():
+            if name in self.primary_key:
+                _note(reasons, some, f'debezium: the value of column "{name}", of the primary key, was not sent')
+            moved_away = some[np.isin(some, before.places[rekeyed])]
+            _note(
+                reasons, moved_away, f'debezium: the value of column "{name}" was not sent, but the primary key changed'
+            )
         unknown = np.flatnonzero(deleted & ~has_before)
         unknown = unknown[~np.isin(unknown, list(reasons))]
         columns = [self._gone(old)]
         if len(unknown):
             columns.append(self._from_keys(messages, unknown, reasons))
+        columns.append(_nulls(self.fields, np.flatnonzero(emptied)))
         gone = joined(columns, self.fields)
         read = joined([gone, new], self.fields)  # of one message first the row that is gone
         order = np.argsort(np.concatenate([gone.places, new.places]), kind="stable")
         diff = np.concatenate([np.full(len(gone.places), -1), np.ones(len(new.places), np.int64)])[order]
-        return _Rows(_by_name(self.fields, read), read.places, diff.astype(np.int64), reasons | dict(read.reasons))
+        return _Rows(
+            _by_name(self.fields, read),
+            read.places,
+            diff.astype(np.int64),
+            reasons | dict(read.reasons),
+            {name: np.isin(read.places, some) & (diff > 0) for name, some in unsent.items()},
+            emptied[read.places] if emptied.any() else None,
+        )
 
     def _gone(self, read: Read) -> Read:
         """Of rows that are gone only the primary key counts: what else of them can't be read is no matter."""
@@ -265,6 +301,9 @@ class _MessageDecoder:
             found = rows.columns[column.name]
             array, bad = found.column, found.bad
             strict = column.name in self.primary_key
+            unsent = rows.unsent.get(column.name)
+            if unsent is not None and bad is not None:
+                bad = bad & ~unsent
             if bad is not None and bad.any() and (strict or kept == "dead letter"):
                 _note(reasons, rows.places[bad], f'value: column "{column.name}" is not {column.type.sql}')
             elif bad is not None and kept == "default":
@@ -273,20 +312,34 @@ class _MessageDecoder:
                 null = array.is_null().to_numpy(zero_copy_only=False)
                 if not strict and gone is not None:
                     null &= ~gone
+                for others in (unsent, rows.emptied):
+                    if others is not None:
+                        null &= ~others
                 if (kept == "default" or self.form.defaults) and not strict:
                     array = pc.if_else(pa.array(null), default_of(column.type), array)
                 else:
                     _note(reasons, rows.places[null], f'null: column "{column.name}" is NULL')
+            if unsent is not None:
+                array = pc.if_else(pa.array(unsent), pa.scalar(None, array.type), array)
             arrays.append(array)
         schema = pa.schema([pa.field(c.name, c.type.arrow) for c in self.columns])
         table = pa.Table.from_arrays(arrays, schema=schema)
-        places, diff = rows.places, rows.diff
+        places, diff, keeping = rows.places, rows.diff, rows.kept()
         if reasons:
             keep = ~np.isin(places, list(reasons))
             table = table.filter(pa.array(keep)) if self.columns else table
             places = places[keep]
             diff = None if diff is None else diff[keep]
-        return Decoded(table, places, diff, [Unreadable(i, reasons[i]) for i in sorted(reasons)])
+            keeping = None if keeping is None else of_rows(keeping, keep)
+        return Decoded(table, places, diff, [Unreadable(i, reasons[i]) for i in sorted(reasons)], keeping)
+
+
+def together(batches: Sequence[Decoded]) -> pa.ListArray | None:
+    """`kept` of several batches."""
+    if all(b.kept is None for b in batches):
+        return None
+    kind = pa.list_(pa.string())
+    return pa.concat_arrays([pa.nulls(len(b.places), kind) if b.kept is None else b.kept for b in batches])
 
 
 def _cut(messages: Messages, begin: int, end: int) -> Messages:

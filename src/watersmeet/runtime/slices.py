@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.blobs import BlobRef
-from watersmeet.catalog import EventTime
+from watersmeet.catalog import EventTime, GeneratedColumn
 from watersmeet.circuit.operators import KEPT, SEQ_ROW_BITS, Scan
 from watersmeet.errors import Error, error
 from watersmeet.kernel.metrics import Counters
@@ -21,8 +21,8 @@ from watersmeet.runtime.eventtimes import Numbers, Observed, observe
 from watersmeet.runtime.generated import computed
 from watersmeet.runtime.intents import InputSpec, Intent
 from watersmeet.runtime.receipts import SourceCounts
-from watersmeet.slices import ChangeSlice, Slice, SnapshotSlice, SourceSlice
-from watersmeet.sources.base import Unavailable
+from watersmeet.slices import ChangeSlice, MessageSlice, Slice, SnapshotSlice, SourceSlice
+from watersmeet.sources.base import DeadLetterSink, SourceRows, Unavailable
 from watersmeet.sources.dead_letters import DeadLetterWriter
 from watersmeet.sources.reading import expect, read_slice
 from watersmeet.sources.specs import FileSpec, KafkaSpec
@@ -180,11 +180,10 @@ def _read_source(
             problem = error("SOURCE_UNAVAILABLE", f"a source can't be read for now: {told}")
             problem.source = piece.relation
             raise problem from cause
+        if rows.kept is not None and generated:
+            rows = _with_kept_generated(rows, generated, piece, dead)
     if dead.count and not again:
-        counts.dead += dead.rows
-        counts.first_dead = counts.first_dead or dead.first
-        if isinstance(spec.source, (FileSpec, KafkaSpec)) and spec.source.options.on_error == "stop":
-            raise _stopped(dead.first or {})
+        count_dead(dead, spec, counts)
     table = rows.table
     for column in arrivals:  # AS PROCTIME(): the time of the epoch that reads the row
         moment = pa.scalar(intent.time_us, pa.timestamp("us")).cast(column.type.arrow)
@@ -195,6 +194,56 @@ def _read_source(
     counts.expression_errors += counters.expression_errors
     diff = np.ones(len(rows.ordinals), np.int64) if rows.diff is None else rows.diff
     return _Part(table, diff, rows.ordinals, rows.kept)
+
+
+def count_dead(dead: DeadLetterWriter, spec: InputSpec, counts: SourceCounts) -> None:
+    """Counts what was set aside. VIEW_FAILED if nothing of the source may be."""
+    counts.dead += dead.rows
+    counts.first_dead = counts.first_dead or dead.first
+    if dead.count and isinstance(spec.source, (FileSpec, KafkaSpec)) and spec.source.options.on_error == "stop":
+        raise _stopped(dead.first or {})
+
+
+def set_row_aside(dead: DeadLetterSink, piece: Slice | None, ordinal: int, reason: str) -> None:
+    """Sets aside a row that is a change, by its place in its slice."""
+    if isinstance(piece, MessageSlice):
+        dead.add_messages(piece.topic, piece.partition, [piece.offset_of(ordinal)], [reason], [None], [None])
+    else:
+        dead.add("", None, reason)
+
+
+def _with_kept_generated(
+    rows: SourceRows, generated: Mapping[Field, GeneratedColumn], piece: SourceSlice, dead: DeadLetterSink
+) -> SourceRows:
+    """A generated column is kept if all that it is computed from is. Rows that lack a part of that are set aside."""
+    assert rows.kept is not None
+    names, parents = pc.list_flatten(rows.kept), pc.list_parent_indices(rows.kept).to_numpy()
+    count = len(rows.kept)
+    lacking = np.zeros(count, np.bool_)
+    all_names, all_parents = [names], [parents]
+    for column, made in generated.items():
+        reads = pa.array([f.name for f in made.reads], pa.string())
+        found = np.bincount(parents[pc.is_in(names, value_set=reads).to_numpy(zero_copy_only=False)], minlength=count)
+        kept = np.flatnonzero((found == len(reads)) & (found > 0))
+        all_names.append(pa.array([column.name] * len(kept), pa.string()))
+        all_parents.append(kept)
+        part = (found > 0) & (found < len(reads)) & ~lacking
+        for i in np.flatnonzero(part).tolist():
+            why = f'generated: column "{column.name}" is computed from a value that was not sent, and from one that was'
+            set_row_aside(dead, piece, int(rows.ordinals[i]), why)
+        lacking |= part
+    order = np.argsort(np.concatenate(all_parents), kind="stable")
+    ends = np.cumsum(np.bincount(np.concatenate(all_parents), minlength=count))
+    whole = pa.ListArray.from_arrays(
+        pa.array(np.concatenate([[0], ends]), pa.int32()),
+        pa.concat_arrays(all_names).take(pa.array(order)),
+        mask=rows.kept.is_null(),
+    )
+    good = pa.array(~lacking)
+    diff = None if rows.diff is None else rows.diff[~lacking]
+    return replace(
+        rows, table=rows.table.filter(good), ordinals=rows.ordinals[~lacking], diff=diff, kept=whole.filter(good)
+    )
 
 
 def _stopped(first: dict[str, Any]) -> Exception:

@@ -28,6 +28,7 @@ from watersmeet.kernel.runs.state import StageState, StateManifest
 from watersmeet.runtime.eventtimes import Numbers, promised, risen
 from watersmeet.runtime.idleness import raised
 from watersmeet.runtime.intents import Intent
+from watersmeet.runtime.orphans import set_orphans_aside
 from watersmeet.runtime.plans import load_circuit
 from watersmeet.runtime.receipts import CONTROL, RECEIPT, Receipt, SourceCounts
 from watersmeet.runtime.slices import read_slices
@@ -204,7 +205,13 @@ def _run(
     }
     waiting = {i: m.waits_for_us for i, m in result.metrics.items() if m.waits_for_us is not None}
     hottest = {i: (h.rows, h.values) for i, h in result.hottest.items()}
-    receipt = replace(receipt, operators=operators, sources=dict(counts), waiting=waiting, hottest=hottest)
+    read = dict(counts)
+    for relation_id, found in set_orphans_aside(
+        _layout(job.root, durable=job.durable), intent, circuit, stage, bucket, result.orphans
+    ).items():
+        own = read.get(relation_id, SourceCounts())
+        read[relation_id] = replace(own, dead=own.dead + found.dead, first_dead=own.first_dead or found.first_dead)
+    receipt = replace(receipt, operators=operators, sources=read, waiting=waiting, hottest=hottest)
     return [*result.frames, Frame(bucket if stage else bucket % circuit.buckets, RECEIPT, bucket, receipt.to_bytes())]
 
 

@@ -54,13 +54,14 @@ class DeadLetterWriter:
     """Collects the dead letters of one slice of one epoch and writes them to a file when closed.
 
     The file is `<directory>/<epoch>-<slice ordinal>.jsonl`; the same epoch run again writes the same
-    file again (or removes it if there is nothing to set aside any more). directory None: counts only.
+    file again (or removes it if there is nothing to set aside any more). directory None: counts only. bucket: of what
+    is found in a bucket; the file is then `<directory>/<epoch>-bucket-<bucket>.jsonl`.
     A context manager: it closes at the end unless an error passes through.
     """
 
-    def __init__(self, directory: Path | None, epoch: int = 0, ordinal: int = 0) -> None:
+    def __init__(self, directory: Path | None, epoch: int = 0, ordinal: int = 0, *, bucket: int | None = None) -> None:
         self._directory = directory
-        self._name = _file_name(epoch, ordinal)
+        self._name = _file_name(epoch, ordinal) if bucket is None else f"{epoch:012d}-bucket-{bucket:05d}.jsonl"
         self._records: list[dict[str, Any]] = []
         self.rows = 0
         """Rows set aside; a whole slice counts the rows it was estimated to have, at least one."""

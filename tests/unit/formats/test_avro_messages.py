@@ -371,3 +371,40 @@ def test_debezium_in_avro(registry: FakeRegistry) -> None:
     found = decode(batch, columns(id=t.INTEGER, price=NUM), form(registry, rows="debezium"), ["id"])
     expected = [(1, 1, Decimal("1.50")), (-1, 1, None), (1, 2, Decimal("-2.00")), (-1, 2, None), (-1, 7, None)]
     assert (rows(found), found.places.tolist(), reasons(found)) == (expected, [0, 1, 1, 2, 3], {})
+
+
+def test_what_debezium_did_not_send_in_avro_is_kept(registry: FakeRegistry) -> None:
+    row = record(
+        ("id", "int"),
+        ("v", ["null", "string"]),
+        ("raw", "bytes"),
+        ("doc", {"type": "string", "connect.name": "io.debezium.data.Json"}),
+        ("words", {"type": "array", "items": "string"}),
+        name="row",
+    )
+    envelope = record(("before", ["null", row]), ("after", ["null", "row"]), ("op", "string"), name="Envelope")
+    id_ = registry.add(envelope)
+    unsent = "__debezium_unavailable_value"
+    whole = {"id": 1, "v": "a", "raw": b"r", "doc": "{}", "words": ["x", unsent]}
+    lacking = {"id": 1, "v": unsent, "raw": unsent.encode(), "doc": unsent, "words": [unsent]}
+    batch = [
+        {"op": "c", "before": None, "after": whole},
+        {"op": "u", "before": whole, "after": lacking},
+        {"op": "t", "before": None, "after": None},
+        {"op": "u", "before": whole, "after": {**whole, "raw": unsent.encode()}},
+    ]
+    fields = columns(
+        id=t.INTEGER, v=t.VARCHAR, raw=t.BYTEA, doc=t.JSONB, words=SqlType("array", element=t.VARCHAR), n=t.INTEGER
+    )
+    found = decode(
+        messages([framed(id_, envelope, change) for change in batch]), fields, form(registry, rows="debezium"), ["id"]
+    )
+    assert reasons(found) == {}
+    assert found.kept is not None
+    assert found.kept.to_pylist() == [None, ["v", "raw", "doc", "words"], [], ["raw"]]
+    assert rows(found) == [
+        (1, 1, "a", b"r", "{}", ["x", unsent], None),
+        (1, 1, None, None, None, None, None),
+        (-1, None, None, None, None, None, None),
+        (1, 1, "a", None, "{}", ["x", unsent], None),
+    ]

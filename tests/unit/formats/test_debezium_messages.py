@@ -14,10 +14,13 @@ from tests.unit.formats.messages import columns, decode, messages, reasons, rows
 from watersmeet import types as t
 from watersmeet.catalog import MessageFormat
 from watersmeet.errors import Error
-from watersmeet.types import SqlType
+from watersmeet.types import Field, SqlType
 
 FORM = MessageFormat(rows="debezium")
 COLUMNS = columns(id=t.INTEGER, v=t.VARCHAR)
+UNSENT = "__debezium_unavailable_value"
+JSON_NAME = "io.debezium.data.Json"
+UNSENT_BYTES = base64.b64encode(UNSENT.encode()).decode()
 
 
 def change(op: str, before: Any = None, after: Any = None, schema: Any = None) -> str:
@@ -50,28 +53,73 @@ def test_changes(schema: Any) -> None:
 def test_what_cannot_be_followed() -> None:
     batch = messages(
         [
-            change("t"),
+            change("u", {"id": 1}, {"id": 2, "v": UNSENT}),
             change("x", None, {"id": 1}),
             change("c", {"id": 1}, None),
             change("u", None, {"id": "?"}),
             '{"id": 1}',
             "[]",
-            change("u", None, {"id": 1, "v": "__debezium_unavailable_value"}),
+            change("u", None, {"id": UNSENT, "v": ""}),
             change("d", None, None),
         ]
     )
     found = decode(batch, COLUMNS, FORM, ["id"])
     assert rows(found) == []
     assert reasons(found) == {
-        0: "debezium: the table was emptied (TRUNCATE), which is not followed",
+        0: 'debezium: the value of column "v" was not sent, but the primary key changed',
         1: 'debezium: there is no change "x"',
         2: 'debezium: a change "c" has no "after"',
         3: 'value: column "id" is not integer',
         4: 'debezium: no "op" says what the change is',
         5: "json: not a JSON object",
-        6: 'debezium: the value of column "v" was not sent, because it did not change',
+        6: 'debezium: the value of column "id", of the primary key, was not sent',
         7: "key: the message has none",
     }
+
+
+def test_values_that_were_not_sent_are_kept() -> None:
+    fields = (
+        *columns(id=t.INTEGER, v=t.VARCHAR, raw=t.BYTEA, doc=t.JSONB, n=t.INTEGER),
+        Field("words", SqlType("array", element=t.VARCHAR), nullable=False),
+    )
+    whole = {"id": 1, "v": "a", "raw": "AA==", "doc": "{}", "n": 2, "words": ["x"]}
+    meant = {"field": "after", "fields": [{"field": "raw", "type": "bytes"}, {"field": "doc", "name": JSON_NAME}]}
+    batch = messages(
+        [
+            change("c", None, whole),
+            change("u", None, whole | {"v": UNSENT, "raw": UNSENT_BYTES}),
+            change("u", None, {"V": UNSENT, **{k: v for k, v in whole.items() if k != "v"}}),
+            change("u", whole, whole | {"doc": UNSENT, "raw": UNSENT_BYTES, "n": None}, {"fields": [meant]}),
+            change("u", whole, whole | {"words": [UNSENT], "n": UNSENT}),
+            change("d", whole | {"v": UNSENT}),
+            change("u", None, whole | {"v": f"the text {UNSENT} in a text"}),
+        ]
+    )
+    found = decode(batch, fields, FORM, ["id"])
+    assert reasons(found) == {}
+    assert found.kept is not None
+    assert found.kept.to_pylist() == [None, ["v", "raw"], ["v"], ["raw", "doc"], ["n", "words"], None, None]
+    after = (1, 1, "a", b"\0", "{}", 2, ["x"])
+    assert rows(found) == [
+        after,
+        (1, 1, None, None, "{}", 2, ["x"]),
+        (1, 1, None, b"\0", "{}", 2, ["x"]),
+        (1, 1, "a", None, None, None, ["x"]),
+        (1, 1, "a", b"\0", "{}", None, None),
+        (-1, 1, None, None, None, None, None),
+        (1, 1, f"the text {UNSENT} in a text", b"\0", "{}", 2, ["x"]),
+    ]
+
+
+def test_truncate_is_a_row_that_stands_for_all() -> None:
+    batch = messages([change("c", None, {"id": 1, "v": "a"}), change("t"), change("u", None, {"id": 2, "v": UNSENT})])
+    found = decode(batch, COLUMNS, FORM, ["id"])
+    assert reasons(found) == {}
+    assert found.kept is not None
+    assert (rows(found), found.kept.to_pylist()) == (
+        [(1, 1, "a"), (-1, None, None), (1, 2, None)],
+        [None, [], ["v"]],
+    )
 
 
 @pytest.mark.parametrize("key", ['{"id": 7}', '{"schema": {"type": "struct"}, "payload": {"id": 7}}', "7"])

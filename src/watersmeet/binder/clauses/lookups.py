@@ -111,6 +111,15 @@ def versions(scan: Scan, node: exp.Table, env: Environment, binding: Binding) ->
             detail=detail,
             hint=_NOW_HINT if arrives else _VERSIONED_HINT,
         )
+    if relation.connector and relation.has_partial_changes:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f'"{named.name}" has no versions to join as of a time of the left side yet',
+            sql=env.text,
+            span=place_of(node),
+            detail="The messages of its connector may keep values of the rows before, or empty the table.",
+            hint=_NOW_HINT if _is_arrival(node, binding) else None,
+        )
     assert relation.event_time is not None
     time = scan.outputs[scan.source_names.index(relation.event_time.column)]
     since = TIMESTAMPTZ if time.type == TIMESTAMPTZ else TIMESTAMP

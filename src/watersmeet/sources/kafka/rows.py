@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.formats.base import Decoder, Messages
-from watersmeet.formats.decoders import open_decoder
+from watersmeet.formats.decoders import open_decoder, together
 from watersmeet.serialization import to_json
 from watersmeet.slices import JumpSlice, MessageSlice
 from watersmeet.sources.base import DeadLetterSink, SourceRows, Unavailable
@@ -50,29 +50,41 @@ def read_messages(
     except BaseException:
         forget_reader(reader)
         raise
-    return _decoded(piece, found, _decoder(spec), empty, dead_letters)
+    return _decoded(piece, found, spec, _decoder(spec), empty, dead_letters)
 
 
 def _decoded(
-    piece: MessageSlice, found: Found, decoder: Decoder, empty: pa.Table, dead_letters: DeadLetterSink
+    piece: MessageSlice,
+    found: Found,
+    spec: KafkaSpec,
+    decoder: Decoder,
+    empty: pa.Table,
+    dead_letters: DeadLetterSink,
 ) -> SourceRows:
     """The rows of a range. empty: no rows, with the columns."""
     batches, lost = found
     for begin, end in lost:
         dead_letters.add_lost(piece.topic, piece.partition, begin, end, _LOST)
-    tables, diffs = [empty], []
+    batches_read, tables, diffs, places = [], [empty], [], []
     for batch in batches:
         try:
             decoded = decoder.decode(batch)
         except OSError as cause:
             raise Unavailable(str(cause)) from cause
         _set_aside(batch, [u.place for u in decoded.unreadable], [u.reason for u in decoded.unreadable], dead_letters)
+        batches_read.append(decoded)
         tables.append(decoded.table.select(empty.column_names))
         diffs.append(np.ones(len(decoded.places), np.int64) if decoded.diff is None else decoded.diff)
-    rows = sum(map(len, diffs))
-    # Rows are numbered one after the other: a message may have several.
+        places.append(batch.offsets[decoded.places] - piece.begin)
+    diff, offsets = (np.concatenate([np.zeros(0, np.int64), *parts]) for parts in (diffs, places))
     table = pa.concat_tables(tables) if empty.num_columns else empty
-    return SourceRows(table, np.arange(rows), diff=np.concatenate([np.zeros(0, np.int64), *diffs]))
+    numbers = np.arange(len(diff))
+    if spec.format.rows.startswith("debezium"):
+        # A message has one row, or one that is gone and another one.
+        again = np.zeros(len(offsets), np.int64)
+        again[1:] = offsets[1:] == offsets[:-1]
+        numbers = MessageSlice.ROWS_OF_CHANGE * offsets + again
+    return SourceRows(table, numbers, diff=diff, kept=together(batches_read))
 
 
 def read_topic(
@@ -89,7 +101,7 @@ def read_topic(
     decoder = open_decoder(spec.columns, spec.key, spec.format, spec.message_parts)
     try:
         reader.expect(ranges)
-        return pa.concat_tables([_decoded(p, reader.read(p), decoder, empty, dead_letters).table for p in ranges])
+        return pa.concat_tables([_decoded(p, reader.read(p), spec, decoder, empty, dead_letters).table for p in ranges])
     finally:
         reader.close()
 
