@@ -1,13 +1,20 @@
 """Kafka sources on Spark: brokers that die, workers that die, restarts of the database."""
 
 import json
+import random
+import subprocess
+import sys
 import time
+from typing import Final
 
 import pytest
 from confluent_kafka import Producer
 from tests.kafkatopics import avro_values
+from tests.rowchanges import COLUMNS, RowChanges
+from tests.spark.test_kill import ENVIRONMENT, ROOT, kill
 
 import watersmeet
+from watersmeet.runtime.spark import jobs
 from watersmeet.sources.kafka.source import KafkaSource
 
 pytestmark = pytest.mark.spark
@@ -128,3 +135,63 @@ def test_a_broker_that_dies_stops_its_source_alone(own_broker, tmp_path, monkeyp
         eventually(cursor, "SELECT total FROM v", [(sum(range(100)),)])
         produce(own_broker, "t", [(k, k) for k in range(100, 200)])
         eventually(cursor, "SELECT total FROM v", [(sum(range(200)),)])
+
+
+READS: Final = """
+import sys
+import watersmeet
+from watersmeet.runtime.spark import jobs
+jobs.SMALL_ROWS = -1  # every epoch goes through the shuffle
+with watersmeet.connect(sys.argv[1], parallelism=2):
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_values_that_were_not_sent_and_truncate_survive_kills(broker, topic, tmp_path, monkeypatch):
+    """Changes that depend on rows, through the shuffle, while kill -9 hits driver and workers."""
+    monkeypatch.setattr(jobs, "SMALL_ROWS", -1)
+    name, model, rng = topic(retention_ms=-1), RowChanges(7, keys=40), random.Random(7)
+    path = tmp_path / "db"
+
+    def send(count):
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        for key, value in model.messages(count):
+            producer.produce(name, value, key=key)
+        producer.flush(30)
+
+    with watersmeet.connect(path, parallelism=2) as connection:
+        connection.execute(
+            f"""CREATE TABLE t ({COLUMNS}) WITH (connector = 'kafka', topic = '{name}',
+                properties.bootstrap.server = '{broker.bootstrap}') FORMAT DEBEZIUM ENCODE JSON"""
+        )
+        connection.execute("CREATE MATERIALIZED VIEW v AS SELECT * FROM t")
+        send(200)
+    for _ in range(2):
+        process = subprocess.Popen(
+            [sys.executable, "-c", READS, str(path)],
+            cwd=ROOT,
+            env=ENVIRONMENT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().strip() == "ready"
+            for _ in range(rng.randrange(4, 12)):
+                send(50)
+                time.sleep(rng.random() / 3)
+        finally:
+            kill(process)
+    with watersmeet.connect(path, parallelism=2) as connection:
+        cursor = connection.cursor()
+        send(100)
+        cursor.execute("FLUSH")
+        for relation in ("t", "v"):
+            cursor.execute(f"SELECT * FROM {relation} ORDER BY id")
+            assert cursor.fetchall() == model.listed()
+        cursor.execute('SELECT "offset" FROM watersmeet.dead_letters ORDER BY 1')
+        assert [offset for (offset,) in cursor.fetchall()] == model.dead
+        assert model.dead

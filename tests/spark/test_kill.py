@@ -21,14 +21,14 @@ from tests.spark.worker import QUERIES
 import watersmeet
 
 ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
 
 
 def start(path: Path, parallelism: int, seed: int) -> subprocess.Popen:
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
     return subprocess.Popen(
         [sys.executable, "-m", "tests.spark.worker", str(path), str(parallelism), str(seed)],
         cwd=ROOT,
-        env=environment,
+        env=ENVIRONMENT,
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,

@@ -380,9 +380,18 @@ def _variable_decimals(texts: pa.StringArray, column: Field) -> Converted:
 
 def _unsent_members(objects: pa.StringArray, fields: Sequence[Field]) -> dict[str, Numbers]:
     """By column, which of these JSON objects have in its place what stands for a value that was not sent."""
-    may = [pc.match_substring(objects, text) for text in (_UNAVAILABLE, _UNAVAILABLE_BASE64)]
-    some = np.flatnonzero(pc.or_(*may).to_numpy(zero_copy_only=False))
-    some = some[first_bytes(of_rows(objects, some)) == _BRACE] if len(some) else some
+    # Most often nothing lacks, which bytes tell ten times faster than Arrow.
+    written = b"" if not len(objects) else objects.buffers()[2].to_pybytes()
+    may = first_bytes(objects) == _BRACE
+    may &= np.logical_or.reduce(
+        [
+            pc.match_substring(objects, text).to_numpy(zero_copy_only=False)
+            for text in (_UNAVAILABLE, _UNAVAILABLE_BASE64)
+            if text.encode() in written
+        ],
+        initial=False,
+    )
+    some = np.flatnonzero(may)
     if not len(some):
         return {}
     keys, found = members(of_rows(objects, some))
