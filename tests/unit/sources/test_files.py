@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import random
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pytest
 from tests.unit.sources.helpers import AB, T0, Driver, S, file_source, put, relation, stored
 
 from watersmeet.errors import Error
-from watersmeet.sources import cutting, listing
+from watersmeet.sources import cutting, files, listing
 from watersmeet.sources.connectors import check_connector, open_source
 
 
@@ -339,6 +340,54 @@ def test_history_gives_all_input_in_order_of_arrival(tmp_path: Path) -> None:
     assert [a for a, _ in driver.history()] == [1, 3, 4, 5]
     assert driver.reasons()[-1] == ("b.csv", None, "vanished")
     assert driver.source.status()["history_lost"] == ["b.csv"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_files_that_are_read_once_more(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each poll, and after restarts anywhere, the history is what was given, however it is cut."""
+    rng = random.Random(seed)
+    monkeypatch.setattr(files, "_AGAIN_ROWS", rng.choice((1, 2, 3, 100)))
+    root, save = tmp_path / "in", tmp_path / "seen-1.json"
+    root.mkdir()
+    form = rng.choice(("csv", "parquet"))
+    count = 0
+    for number in range(3):
+        if form == "csv":
+            lines = rng.randrange(1, 6)
+            text = "".join(f"{count + n},x\n" for n in range(lines))
+            put(root / f"{number}.csv", f"a,b\n{text}", T0 - (30 - number) * S)
+        else:
+            lines = rng.randrange(1, 25)
+            parquet(root / f"{number}.parquet", lines, T0 - (30 - number) * S)
+        count += lines
+    repeat = rng.choice(("1", "2", "-1"))
+    options = {"format": form, "settle_ms": "0", "repeat": repeat}
+    driver = Driver(file_source(root, **options), budget_rows=rng.choice((1, 3, 1 << 20)))
+    driver.source.save(save)
+    rows: list[tuple[object, ...]] = []
+    for _ in range(60):
+        rows += driver.once()
+        assert driver.history(budget_rows=rng.choice((1, 4, 1 << 20))) == rows
+        if rng.random() < 0.1:
+            driver.source.save(save)
+        if rng.random() < 0.2:
+            source = file_source(root, **options)
+            source.load(save)
+            source.accept(stored(driver.slices))
+            driver.source = source
+        if not driver.last.more and repeat != "-1":
+            break
+    once = rows[:count]
+    times = len(rows) // count
+    assert len(once) == count
+    assert rows == (once * (times + 1))[: len(rows)]
+    if repeat != "-1":
+        assert times == int(repeat) + 1
+        assert len(rows) == count * times
+        put(root / f"late.{form}", "a,b\n7,x\n")
+        assert driver.all() == []
+    else:
+        assert times > 2
 
 
 def test_history_of_parquet(tmp_path: Path) -> None:
