@@ -116,8 +116,10 @@ def _is_alive(psycopg: ModuleType, connection: Any) -> bool:
     return True
 
 
-def failure(cause: Any, server: Server, table: str = "") -> Error:
+def failure(cause: Any, server: Server, table: str = "", rights: str = "SELECT") -> Error:
     """What an error of the library means to who wrote the statement. It never has a secret.
+
+    rights: those that the user needs on the table.
 
     UNDEFINED_OBJECT without the table; CONNECTOR_OPTION if somebody has to do something; RUNTIME_UNAVAILABLE for what
     may pass.
@@ -125,7 +127,7 @@ def failure(cause: Any, server: Server, table: str = "") -> Error:
     text = str(cause).strip()
     state = getattr(cause, "sqlstate", None) or ""
     if state == _INSUFFICIENT:
-        grant = f"GRANT SELECT ON {table} TO {server.user}" if table else f"a GRANT to {server.user}"
+        grant = f"GRANT {rights} ON {table} TO {server.user}" if table else f"a GRANT to {server.user}"
         return error(
             "CONNECTOR_OPTION",
             f'user "{server.user}" may not do that in {server.shown}',

@@ -22,6 +22,7 @@ _SECRET: Final = (
     "token",
     "credentials",
     ".pem",
+    "jdbc.url",  # which may have a password in it
 )
 #: Begins references. No text of a statement has a zero byte.
 _MARK: Final = "\0secret "

@@ -25,6 +25,7 @@ _SECRET: Final = (
     "api_key",
     "private_key",
     "credentials",
+    "jdbc.url",  # which may have a password in it
 )
 #: The option whose value is options of the client.
 _PAIRS: Final = "properties"

@@ -202,6 +202,18 @@ def plain_text(value: str, kind: SqlType) -> str:
     return f"CAST({value} AS VARCHAR)"
 
 
+def array_literal(value: str, kind: SqlType, depth: int = 0) -> str:
+    """The text of an array as PostgreSQL reads it: {1,2,NULL}; NULL for NULL. depth: of arrays around it."""
+    assert kind.element is not None
+    item = f"x{depth}"
+    if kind.element.element is not None:
+        text = array_literal(item, kind.element, depth + 1)
+    else:
+        text = f"""'"' || replace(replace({plain_text(item, kind.element)}, '\\', '\\\\'), '"', '\\"') || '"'"""
+    items = f"list_transform({value}, lambda {item}: coalesce({text}, 'NULL'))"
+    return f"'{{' || array_to_string({items}, ',') || '}}'"
+
+
 #: JSON from which every value can be read again, whatever its type.
 EXACT_JSON: Final = JsonStyle(
     numeric="number",

@@ -72,6 +72,14 @@ class Portion:
     time_us: int
 
 
+def rows_that_came(portion: Portion) -> pa.Table:
+    """The rows of a portion that came, each as often as it did."""
+    if (portion.diff == 1).all():
+        return portion.rows
+    times = np.maximum(portion.diff, 0)
+    return portion.rows.take(pa.array(np.repeat(np.arange(len(times)), times)))
+
+
 class Unavailable(OSError):  # noqa: N818 - a state of the target that passes
     """The target can't be reached for now, or refused for a reason that passes: the delivery is tried again."""
 

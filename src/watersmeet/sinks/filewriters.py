@@ -16,9 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
 from watersmeet import files
 from watersmeet.errors import Error, error
 from watersmeet.faults import fault
@@ -160,14 +157,6 @@ def stem_of(place: Place) -> str:
 def place_of(manifest: dict[str, Any]) -> Place:
     """The place that a manifest is of."""
     return Place(manifest["generation"], manifest["commit"], manifest["rows"], manifest["last"])
-
-
-def rows_that_came(portion: Portion) -> pa.Table:
-    """The rows of a portion that came, each as often as it did."""
-    if (portion.diff == 1).all():
-        return portion.rows
-    times = np.maximum(portion.diff, 0)
-    return portion.rows.take(pa.array(np.repeat(np.arange(len(times)), times)))
 
 
 def check_directory(root: Path) -> None:

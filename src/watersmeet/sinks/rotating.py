@@ -36,14 +36,13 @@ from watersmeet.faults import fault
 from watersmeet.formats.growingfiles import GrowingFormat, growing_format
 from watersmeet.formats.valuetexts import plain_text
 from watersmeet.formats.writers import evaluate_text
-from watersmeet.sinks.base import Delivery, Place, Portion, Target
+from watersmeet.sinks.base import Delivery, Place, Portion, Target, rows_that_came
 from watersmeet.sinks.filewriters import (
     Writers,
     check_directory,
     flush,
     is_after,
     place_of,
-    rows_that_came,
     unavailable,
 )
 from watersmeet.sinks.targets import Connector, check_options

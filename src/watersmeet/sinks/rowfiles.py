@@ -21,8 +21,7 @@ from watersmeet.formats.encoders import changed_keys
 from watersmeet.formats.valuetexts import EXACT_JSON, plain_text
 from watersmeet.formats.writers import evaluate_text, json_writer
 from watersmeet.formats.writingfiles import FILE_FORMATS, FileFormat, FileWriter
-from watersmeet.sinks.base import Delivery, Portion
-from watersmeet.sinks.filewriters import rows_that_came
+from watersmeet.sinks.base import Delivery, Portion, rows_that_came
 from watersmeet.sinks.targets import check_options
 from watersmeet.types import BIGINT, SMALLINT, Field, Schema
 

@@ -34,8 +34,10 @@ _MODULES: Final[dict[str, str]] = {
     "file": "watersmeet.sinks.files",
     "fs": "watersmeet.sinks.files",
     "gcs": "watersmeet.sinks.objects",
+    "jdbc": "watersmeet.sinks.postgres",
     "kafka": "watersmeet.sinks.kafka",
     "posix_fs": "watersmeet.sinks.files",
+    "postgres": "watersmeet.sinks.postgres",
     "rotating_file": "watersmeet.sinks.rotating",
     "s3": "watersmeet.sinks.objects",
 }

@@ -20,6 +20,7 @@ Given = TypeVar("Given", bound=CreateConnection | CreateRelation | CreateSink | 
 _SECRET: Final = frozenset(
     {
         *CREDENTIALS,
+        "password",
         "properties.sasl.oauthbearer.client.id",
         "properties.sasl.oauthbearer.client.secret",
         "properties.sasl.password",
