@@ -65,6 +65,9 @@ class Upkeep(Protocol):
     def after(self) -> bool:
         """After it; whether that gave them something to do."""
 
+    def delivered(self, *, wait: bool) -> dict[str, int]:
+        """By processor, how many of its records are in its topic outside of the database; wait: all that it gave."""
+
     def follow(self) -> None:
         """There are new hidden views that feed streams."""
 
@@ -225,11 +228,22 @@ class OpenDatabase:
         if relation_id in self.clocks:
             self.clocks[relation_id] = max(time_us, self.clocks[relation_id])
 
-    def flush(self) -> None:
+    def flush(self, *, topics: bool = False) -> None:
         """Wait until all views reflect all transactions.
 
-        What streams don't take of views is in `unwritten`.
+        What streams don't take of views is in `unwritten`. topics: views also reflect what processors write to topics
+        outside of the database; one may read what another writes.
         """
+        written = self.upkeep.delivered(wait=False) if topics and self.upkeep is not None else {}
+        self._flush()
+        for _ in range(len(written)):
+            assert self.upkeep is not None
+            before, written = written, self.upkeep.delivered(wait=True)
+            if written == before:
+                return
+            self._flush()
+
+    def _flush(self) -> None:
         self.log.check()
         if self._stale:
             self.reinstall()

@@ -32,7 +32,7 @@ def flush(session: Session) -> None:
 
 
 def _flush(session: Session) -> None:
-    session.database.flush()
+    session.database.flush(topics=True)
     for relation_id, failure in session.database.log.progress().failed.items():
         view = session.catalog.relations.get(relation_id)
         if view is not None and relation_id not in session.reported_failures:

@@ -69,9 +69,6 @@ class Upkeep:
         self._following: dict[str, Changes] = {}
         self._lock = lock("upkeep")
         self._wrote = False
-        self._rounds = 0
-        self._delivered_rows: dict[str, int] = {}
-        """By processor that writes to Kafka, how many there were when they were looked at last."""
         self._problems = session.database.unwritten
         self._ended = threading.Event()
 
@@ -92,9 +89,7 @@ class Upkeep:
         """Fetches the content of dictionaries' sources. A dictionary that can't be read keeps its content; SHOW ERRORS
         shows why.
         """
-        relations = self._relations()
-        self._rounds = sum(isinstance(r, TopicWriter) for r in relations)
-        for relation in relations:
+        for relation in self._relations():
             if isinstance(relation, DictionaryTable):
                 with contextlib.suppress(Error):
                     refresh(self._session, relation)
@@ -109,28 +104,25 @@ class Upkeep:
         with self._lock:
             self._write_found()
             wrote, self._wrote = self._wrote, False
-        return wrote or self._delivered()
+            return wrote
 
-    def _delivered(self) -> bool:
-        """Waits until what processors have given is in their topics of Kafka, from which it is read. Returns whether
-        there was any; for each FLUSH that often at most as there are processors, as one may read what another writes.
+    def delivered(self, *, wait: bool) -> dict[str, int]:
+        """By processor, how many of its records are in its topic of Kafka, since the process opened the database.
 
-        A processor whose topic can't be written is not waited for.
+        wait: what they have given so far is there then, except of those whose topic can't be written.
         """
+        found: dict[str, int] = {}
         deliveries = self._session.database.deliveries
-        if not self._rounds or not isinstance(deliveries, Deliveries):
-            return False
-        self._rounds -= 1
-        before, self._delivered_rows = self._delivered_rows, {}
+        if not isinstance(deliveries, Deliveries):
+            return found
         for relation in self._relations():
             status = deliveries.status(relation.id) if isinstance(relation, TopicWriter) else None
-            if status is None:
-                continue
-            if status.problem is None:
+            if status is not None and status.problem is None and wait:
                 deliveries.wait(relation.id, _DELIVERY_S)
-                status = deliveries.status(relation.id) or status
-            self._delivered_rows[relation.id] = status.delivered_rows
-        return self._delivered_rows != before
+                status = deliveries.status(relation.id)
+            if status is not None:
+                found[relation.id] = status.delivered_rows
+        return found
 
     def _write_found(self) -> None:
         with self._lock:

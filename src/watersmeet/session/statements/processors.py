@@ -224,7 +224,7 @@ def _deliver_rest(session: Session, writer: TopicWriter) -> None:
     """Lets a processor write to Kafka what it gives for what is committed; a notice says what can't be written."""
     deliveries = session.database.deliveries
     with contextlib.suppress(Error):  # where nothing can be processed any more, it can still be stopped
-        session.database.flush()
+        session.database.flush(topics=True)
     status = deliveries.status(writer.id) if isinstance(deliveries, Deliveries) else None
     if status is not None and status.rows:
         why = f": {status.problem}" if status.problem else ""
