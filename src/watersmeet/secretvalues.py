@@ -19,6 +19,7 @@ _SECRET: Final = (
     "access_key",
     "account_key",
     "gcs.credential",
+    "service.account",
     "token",
     "credentials",
     ".pem",

@@ -25,6 +25,9 @@ _SECRET: Final = (
     "api_key",
     "private_key",
     "credentials",
+    "secret.key",
+    "access.key",
+    "service.account",
     "jdbc.url",  # which may have a password in it
 )
 #: The option whose value is options of the client.
@@ -66,9 +69,17 @@ def without_secrets(text: str, dialect: str) -> str:
             continue
         last = min(value + (words[value].text == "-"), len(words) - 1)
         has_pairs = word.lower() == _PAIRS and any(s in words[value].text.lower() for s in _SECRET)
-        if word.lower().endswith(_SECRET) or has_pairs:
+        if _dotted([w.text for w in words], i).lower().endswith(_SECRET) or has_pairs:
             found.append((words[value].start, words[last].end + 1))
         i = last + 1
     for start, end in reversed(found):
         text = text[:start] + HIDDEN + text[end:]
     return text
+
+
+def _dotted(words: list[str], last: int) -> str:
+    """The name of parts with points between them that ends at place `last`."""
+    first = last
+    while first >= 2 and words[first - 1] == ".":
+        first -= 2
+    return "".join(words[first : last + 1])

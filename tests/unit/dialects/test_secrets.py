@@ -86,3 +86,16 @@ from watersmeet.dialects.secrets import has_secrets, without_secrets
 def test_passwords_are_hidden(dialect, written, shown):
     assert without_secrets(written, dialect) == shown
     assert has_secrets(written, dialect) == (written != shown)
+
+
+def test_options_with_points_are_hidden_by_their_whole_names():
+    written = (
+        "CREATE SINK k FROM t WITH (s3.access.key = 'a', s3.secret.key = 'b', gcs.service.account = 'c', "
+        "jdbc.url = 'jdbc:postgresql://h/d?password=p', location = 'x')"
+    )
+    hidden = "'[HIDDEN]'"
+    shown = (
+        f"CREATE SINK k FROM t WITH (s3.access.key = {hidden}, s3.secret.key = {hidden}, "
+        f"gcs.service.account = {hidden}, jdbc.url = {hidden}, location = 'x')"
+    )
+    assert without_secrets(written, "risingwave") == shown
