@@ -11,6 +11,7 @@ from watersmeet.errors import error
 #: By library: the extra that installs it, and what it is called there.
 _EXTRAS: Final = {
     "confluent_kafka": ("kafka", "confluent-kafka"),
+    "deltalake": ("delta", "deltalake"),
     "fastavro": ("kafka", "fastavro"),
     "google": ("kafka", "protobuf"),
     "obstore": ("objectstores", "obstore"),

@@ -9,6 +9,7 @@ EXTRAS = (
     "confluent_kafka",
     "fastavro",
     "google.protobuf",
+    "deltalake",
     "psycopg",
     "obstore",
     "polars",
@@ -35,6 +36,8 @@ with watersmeet.connect({path!r}, runtime="inprocess") as connection:
     kafka = "WITH (connector = 'kafka', topic = 't', properties.bootstrap.server = '127.0.0.1:1')"
     print(refused(f"CREATE SOURCE s (a int) {{kafka}} FORMAT PLAIN ENCODE JSON"))
     print(refused(f"CREATE SINK s FROM t {{kafka}} FORMAT UPSERT ENCODE JSON"))
+    delta = "WITH (connector = 'deltalake', location = 'x', primary_key = 'k')"
+    print(refused(f"CREATE SINK s FROM t {{delta}}"))
     s3 = "WITH (connector = 's3', s3.bucket_name = 'b', anonymous = 'true', match_pattern = '*')"
     print(refused(f"CREATE SOURCE s (a int) {{s3}} FORMAT PLAIN ENCODE JSON"))
     connection.execute("SET dialect = 'timeplus'")
@@ -50,6 +53,7 @@ def test_databases_work_without_extras_and_name_what_is_missing(tmp_path):
         "[('a', 2)]",
         'LIBRARY_MISSING Install it with: pip install "watersmeet[kafka]"',
         'LIBRARY_MISSING Install it with: pip install "watersmeet[kafka]"',
+        'LIBRARY_MISSING Install it with: pip install "watersmeet[delta]"',
         'LIBRARY_MISSING Install it with: pip install "watersmeet[objectstores]"',
         'LIBRARY_MISSING Install it with: pip install "watersmeet[postgres]"',
     ], done.stderr

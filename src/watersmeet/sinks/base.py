@@ -11,6 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.catalog import ComputedPart, MessageFormat
+from watersmeet.formats.encoders import changed_keys
+from watersmeet.formats.writers import Writer
 from watersmeet.types import Schema
 
 
@@ -78,6 +80,21 @@ def rows_that_came(portion: Portion) -> pa.Table:
         return portion.rows
     times = np.maximum(portion.diff, 0)
     return portion.rows.take(pa.array(np.repeat(np.arange(len(times)), times)))
+
+
+def newest_rows(
+    portions: Sequence[Portion], names: Sequence[str], keys: Writer
+) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+    """(a row for each key that changed, whether the key has no row any more).
+
+    names: the columns. keys: writes a key, equal bytes for equal keys. Within a portion a row replaces one of the same
+    key; one that goes in a later portion is gone.
+    """
+    rows = pa.concat_tables([p.rows.select(names) for p in portions])
+    of = np.repeat(np.arange(len(portions)), [len(p.diff) for p in portions])
+    changed = changed_keys(keys.write(rows), np.concatenate([p.diff for p in portions]))
+    there = (changed.came >= 0) & ((changed.gone < 0) | (of[changed.came] >= of[changed.gone]))
+    return rows.take(pa.array(np.where(there, changed.came, changed.first))), ~there
 
 
 class Unavailable(OSError):  # noqa: N818 - a state of the target that passes

@@ -20,17 +20,15 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.faults import fault
-from watersmeet.formats.encoders import changed_keys
 from watersmeet.formats.valuetexts import EXACT_JSON, array_literal
 from watersmeet.formats.writers import concatenated, csv_writer, evaluate_text, json_writer, value_bytes
 from watersmeet.postgresclient import Server, connect, failure, library
-from watersmeet.sinks.base import Delivery, Place, Portion, Target, Unavailable, rows_that_came
+from watersmeet.sinks.base import Delivery, Place, Portion, Target, Unavailable, newest_rows, rows_that_came
 from watersmeet.sinks.targets import Connector, check_options
 from watersmeet.types import BOOLEAN, VARCHAR, Field, Schema, SqlType
 
@@ -282,15 +280,8 @@ class PostgresTarget:
 
     def _changes(self, portions: Sequence[Portion]) -> pa.BinaryArray:
         """A line for each key that changed: its last row, or one that says that it has none any more."""
-        names = [c.name for c in self._delivery.columns]
-        rows = pa.concat_tables([p.rows.select(names) for p in portions])
-        diff = np.concatenate([p.diff for p in portions])
-        of = np.repeat(np.arange(len(portions)), [len(p.diff) for p in portions])
-        changed = changed_keys(self._keys.write(rows), diff)
-        # In one portion a row replaces another; in a later portion it went.
-        there = (changed.came >= 0) & ((changed.gone < 0) | (of[changed.came] >= of[changed.gone]))
-        taken = rows.take(pa.array(np.where(there, changed.came, changed.first)))
-        taken = taken.append_column(_GONE, pa.array(~there))
+        rows, gone = newest_rows(portions, [c.name for c in self._delivery.columns], self._keys)
+        taken = rows.append_column(_GONE, pa.array(gone))
         return self._lines(taken, (*self._delivery.columns, Field(_GONE, BOOLEAN)))
 
     def _lines(self, rows: pa.Table, columns: Schema) -> pa.BinaryArray:

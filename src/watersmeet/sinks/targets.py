@@ -31,6 +31,7 @@ class Connector:
 _MODULES: Final[dict[str, str]] = {
     "azblob": "watersmeet.sinks.objects",
     "blackhole": "watersmeet.sinks.blackhole",
+    "deltalake": "watersmeet.sinks.delta",
     "file": "watersmeet.sinks.files",
     "fs": "watersmeet.sinks.files",
     "gcs": "watersmeet.sinks.objects",

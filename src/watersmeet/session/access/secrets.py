@@ -20,6 +20,7 @@ Given = TypeVar("Given", bound=CreateConnection | CreateRelation | CreateSink | 
 _SECRET: Final = frozenset(
     {
         *CREDENTIALS,
+        "gcs.service.account",
         "password",
         "properties.sasl.oauthbearer.client.id",
         "properties.sasl.oauthbearer.client.secret",
@@ -30,6 +31,8 @@ _SECRET: Final = frozenset(
         "properties.ssl.key.password",
         "properties.ssl.key.pem",
         "properties.ssl.keystore.password",
+        "s3.access.key",
+        "s3.secret.key",
         "schema.registry.password",
         "schema.registry.username",
     }

@@ -1,0 +1,318 @@
+"""The target `deltalake`: a table of Delta Lake.
+
+Each version that a sink writes has rows and, as transactions of an application (Delta's protocol, "Transaction
+Identifiers"), the place of the last one and the number of the writer. Two writers of one sink are in conflict
+whatever they write, so a version is added only by who knows all that the sink has written. Whoever opens the target
+writes a version without rows: writers before it are behind then. Versions of others, as of a compaction, don't matter.
+
+RisingWave, "Sink data to Delta Lake". Upserts are Watersmeet's own: a merge by the key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from watersmeet import extras
+from watersmeet.errors import Error, did_you_mean, error
+from watersmeet.faults import fault
+from watersmeet.formats.valuetexts import EXACT_JSON, plain_text
+from watersmeet.formats.writers import evaluate_text, json_writer
+from watersmeet.secretvalues import revealed
+from watersmeet.sinks.base import Delivery, Place, Portion, Target, Unavailable, newest_rows, rows_that_came
+from watersmeet.sinks.targets import Connector, check_options
+from watersmeet.types import Field
+
+#: How often a version is tried again that somebody else came before.
+_ATTEMPTS: Final = 10
+_GONE: Final = "__watersmeet_gone"
+#: What the library calls the options of stores.
+_STORES: Final = {
+    "s3.endpoint": "AWS_ENDPOINT_URL",
+    "s3.access.key": "AWS_ACCESS_KEY_ID",
+    "s3.secret.key": "AWS_SECRET_ACCESS_KEY",
+    "s3.region": "AWS_REGION",
+    "gcs.service.account": "GOOGLE_SERVICE_ACCOUNT_KEY",
+}
+_OPTIONS: Final = ("location", "partition_by", "create_table_if_not_exists", *_STORES)
+#: Delta has no such types: they are written as text.
+_AS_TEXT: Final = ("time", "interval")
+
+
+@dataclass(frozen=True)
+class _Options:
+    """location: a directory or a URL. storage: of the library."""
+
+    location: str
+    storage: dict[str, str]
+    partition_by: tuple[str, ...]
+    creates: bool
+
+
+class DeltaTarget:
+    """See `base.Target`."""
+
+    def __init__(self, delivery: Delivery, database_id: str) -> None:
+        self._delivery = delivery
+        self._options = _options(delivery)
+        self._library = _library()
+        self._exceptions = _library("deltalake.exceptions")
+        self._names = [c.name for c in delivery.columns]
+        by_name = {c.name: c for c in delivery.columns}
+        self._is_upsert = delivery.format.rows == "upsert"
+        self._keys = json_writer(tuple(by_name[name] for name in delivery.key), EXACT_JSON)
+        self._application = f"watersmeet-{database_id}-{delivery.target_id}"
+        self._table: Any = None
+        self._writer = 0
+
+    def look(self) -> None:
+        """Whether the table is there and takes the rows, or can be made. Unavailable, CONNECTOR_OPTION, …"""
+        with self._explained():
+            self._open_table()
+
+    def open(self, generation: int) -> Place | None:
+        with self._explained():
+            for _ in range(_ATTEMPTS):
+                table = self._table = self._open_table()
+                found = self._place(table)
+                if found is not None and found.generation > generation:
+                    raise self._fenced(f"generation {found.generation} is delivered")
+                self._writer = (table.transaction_version(f"{self._application}-writer") or 0) + 1
+                fault("delta.looked")
+                with contextlib.suppress(self._exceptions.CommitFailedError):
+                    self._append(self._arrow_schema().empty_table(), found)
+                    fault("delta.fenced")
+                    return found
+        raise Unavailable(f"{self._what}: others write without end")
+
+    def deliver(self, portions: Sequence[Portion]) -> None:
+        place = portions[-1].place
+        with self._explained():
+            rows = self._changes(portions) if self._is_upsert else self._added(portions)
+            for _ in range(_ATTEMPTS):
+                fault("delta.begun")
+                try:
+                    if self._is_upsert:
+                        self._merge(rows, place)
+                    else:
+                        self._append(rows, place)
+                except self._exceptions.CommitFailedError:
+                    self._table = table = self._open_table()
+                    if table.transaction_version(f"{self._application}-writer") != self._writer:
+                        raise self._fenced("another writer has taken over") from None
+                    if self._place(table) == place:
+                        return  # it was written, and the answer got lost
+                    continue
+                fault("delta.committed")
+                return
+        raise Unavailable(f"{self._what}: others write without end")
+
+    def rest(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self._table = None
+
+    @property
+    def _what(self) -> str:
+        return f'Delta table "{self._options.location}"'
+
+    def _fenced(self, why: str) -> Error:
+        return error("WRITER_FENCED", f"{self._delivery.title} was replaced: {why}")
+
+    def _open_table(self) -> Any:
+        """The newest version. UNDEFINED_OBJECT, UNDEFINED_COLUMN, DATATYPE_MISMATCH."""
+        options = self._options
+        try:
+            table = self._library.DeltaTable(options.location, storage_options=options.storage)
+        except self._exceptions.TableNotFoundError as cause:
+            if not options.creates:
+                raise error(
+                    "UNDEFINED_OBJECT",
+                    f"there is no {self._what}",
+                    hint="Create it first, or add create_table_if_not_exists = 'true'.",
+                ) from cause
+            table = self._library.DeltaTable.create(
+                options.location,
+                self._arrow_schema(),
+                mode="ignore",
+                partition_by=list(options.partition_by) or None,
+                storage_options=options.storage,
+            )
+        self._check_columns(pa.schema(table.schema().to_arrow()))
+        return table
+
+    def _check_columns(self, there: pa.Schema) -> None:
+        for field in self._arrow_schema():
+            if field.name not in there.names:
+                raise error(
+                    "UNDEFINED_COLUMN",
+                    f'{self._what} has no column "{field.name}"',
+                    detail=f"The sink has one of type {field.type}.",
+                    hint=did_you_mean(field.name, there.names),
+                )
+            found = there.field(field.name).type
+            if _plain(found) != _plain(field.type):
+                raise error(
+                    "DATATYPE_MISMATCH",
+                    f'column "{field.name}" of {self._what} has type {found}',
+                    detail=f"The sink has values of type {field.type} for it.",
+                )
+        lacking = [f.name for f in there if not f.nullable and f.name not in self._names]
+        if lacking:
+            raise error(
+                "CONNECTOR_OPTION",
+                f'column "{lacking[0]}" of {self._what} must not be NULL, and the sink has no column for it',
+            )
+
+    def _arrow_schema(self) -> pa.Schema:
+        return pa.schema([pa.field(c.name, _written(c)) for c in self._delivery.columns])
+
+    def _place(self, table: Any) -> Place | None:
+        generation, commit, rows = (
+            table.transaction_version(f"{self._application}-{part}") for part in ("generation", "commit", "rows")
+        )
+        return None if generation is None else Place(generation, commit, rows >> 1, bool(rows & 1))
+
+    def _properties(self, place: Place | None) -> Any:
+        """What goes into a version beside the rows. Nothing is tried again blindly: the place may have moved."""
+        numbers = {"writer": self._writer}
+        if place is not None:
+            numbers |= {"generation": place.generation, "commit": place.commit, "rows": place.rows << 1 | place.last}
+        return self._library.CommitProperties(
+            max_commit_retries=0,
+            app_transactions=[self._library.Transaction(f"{self._application}-{n}", v) for n, v in numbers.items()],
+        )
+
+    def _append(self, rows: pa.Table, place: Place | None) -> None:
+        self._library.write_deltalake(self._table, rows, mode="append", commit_properties=self._properties(place))
+
+    def _merge(self, rows: pa.Table, place: Place) -> None:
+        if not len(rows):
+            self._append(self._arrow_schema().empty_table(), place)
+            return
+        source, target = "s", "t"
+        values = {_quoted(n): f"{source}.{_quoted(n)}" for n in self._names}
+        gone = f"{source}.{_quoted(_GONE)}"
+        same = " AND ".join(f"{target}.{_quoted(k)} = {source}.{_quoted(k)}" for k in self._delivery.key)
+        (
+            self._table.merge(
+                rows, same, source_alias=source, target_alias=target, commit_properties=self._properties(place)
+            )
+            .when_matched_delete(predicate=gone)
+            .when_matched_update(updates=values)
+            .when_not_matched_insert(updates=values, predicate=f"NOT {gone}")
+            .execute()
+        )
+
+    def _added(self, portions: Sequence[Portion]) -> pa.Table:
+        return self._columns(pa.concat_tables([rows_that_came(p).select(self._names) for p in portions]))
+
+    def _changes(self, portions: Sequence[Portion]) -> pa.Table:
+        rows, gone = newest_rows(portions, self._names, self._keys)
+        return self._columns(rows).append_column(_GONE, pa.array(gone))
+
+    def _columns(self, rows: pa.Table) -> pa.Table:
+        arrays = [
+            evaluate_text([rows.column(c.name)], plain_text("t0", c.type)).cast(pa.string())
+            if c.type.name in _AS_TEXT
+            else rows.column(c.name)
+            for c in self._delivery.columns
+        ]
+        return pa.table(arrays, schema=self._arrow_schema())
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Errors of the library as those of the contract."""
+        try:
+            yield
+        except (Error, Unavailable):
+            raise
+        except (self._exceptions.SchemaMismatchError, self._exceptions.DeltaProtocolError) as cause:
+            raise error("DELIVERY_REFUSED", f"{self._what} refuses: {_first_line(cause)}") from cause
+        except (self._exceptions.DeltaError, OSError) as cause:
+            raise Unavailable(f"{self._what} can't be read or written: {_first_line(cause)}") from cause
+
+
+def _written(column: Field) -> pa.DataType:
+    """The type of a column there."""
+    return pa.string() if column.type.name in _AS_TEXT else column.type.arrow
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """The type without what Delta does not tell apart."""
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(pa.field("item", _plain(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(f.name, _plain(f.type)) for f in kind])
+    return kind
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _first_line(cause: BaseException) -> str:
+    return (str(cause).strip().splitlines() or [type(cause).__name__])[0]
+
+
+def _library(module: str = "deltalake") -> Any:
+    return extras.library(module, "tables of Delta Lake")
+
+
+def _options(delivery: Delivery) -> _Options:
+    """CONNECTOR_OPTION for options that are wrong."""
+    check_options(delivery, _OPTIONS)
+    given, form = delivery.connector, delivery.format
+    if form.rows == "debezium" or form.encoding != "json" or form.options:
+        raise error(
+            "CONNECTOR_OPTION",
+            "connector deltalake writes columns, not messages",
+            hint="Leave FORMAT … ENCODE … out; type = 'append-only' and 'upsert' exist.",
+        )
+    location = given.get("location", "")
+    if not location:
+        raise error("CONNECTOR_OPTION", "connector deltalake needs the option location", hint="Add location = '…'.")
+    if "://" not in location:
+        location = str(Path(location).expanduser().absolute())
+    creates = given.get("create_table_if_not_exists", "false").lower()
+    if creates not in ("true", "false"):
+        raise error("CONNECTOR_OPTION", f'create_table_if_not_exists can\'t be "{creates}"', hint="true or false.")
+    by_name = {c.name for c in delivery.columns}
+    partition_by = tuple(n.strip() for n in given.get("partition_by", "").split(",") if n.strip())
+    for name in partition_by:
+        if name not in by_name:
+            raise error(
+                "CONNECTOR_OPTION",
+                f'partition_by names "{name}", which is no column',
+                hint=did_you_mean(name, by_name),
+            )
+    storage = {theirs: revealed(given[ours]) for ours, theirs in _STORES.items() if given.get(ours)}
+    if storage.get("AWS_ENDPOINT_URL", "").startswith("http://"):
+        storage["AWS_ALLOW_HTTP"] = "true"
+    return _Options(location, storage, partition_by, creates == "true")
+
+
+def _check(delivery: Delivery) -> None:
+    target = DeltaTarget(delivery, "")
+    try:
+        target.look()
+    except Unavailable as cause:
+        raise error("RUNTIME_UNAVAILABLE", str(cause), hint="Check the option location, and credentials.") from cause
+
+
+def _open(delivery: Delivery, database_id: str, stopping: Callable[[], bool]) -> Target:
+    del stopping
+    return DeltaTarget(delivery, database_id)
+
+
+CONNECTOR: Final = Connector(_check, _open)
