@@ -54,9 +54,13 @@ def library() -> ModuleType:
     return extras.library("psycopg", "connections to PostgreSQL")
 
 
-def connect(server: Server) -> Any:
-    """A new connection, which commits each statement. RUNTIME_UNAVAILABLE, CONNECTOR_OPTION."""
+def connect(server: Server, *, replication: bool = False) -> Any:
+    """A new connection, which commits each statement. RUNTIME_UNAVAILABLE, CONNECTOR_OPTION.
+
+    replication: it takes the commands of replication.
+    """
     psycopg = library()
+    more = {"replication": "database"} if replication else {}
     try:
         return psycopg.connect(
             host=server.host,
@@ -70,6 +74,7 @@ def connect(server: Server) -> Any:
             client_encoding="UTF8",
             options=_SETTINGS,
             autocommit=True,
+            **more,
         )
     except psycopg.Error as cause:
         raise failure(cause, server) from cause

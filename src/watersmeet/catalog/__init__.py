@@ -7,6 +7,7 @@ A relation has a `name` that the user sees and an `id` that is never used twice:
 the id, so a name that is dropped and created again starts empty.
 """
 
+from watersmeet.catalog.captured import Captured, CapturedDatabase, CapturedTable
 from watersmeet.catalog.connections import Connection
 from watersmeet.catalog.contents import Catalog
 from watersmeet.catalog.formatschemas import FormatSchema
@@ -91,6 +92,9 @@ __all__ = [
     "TOMBSTONE",
     "VALUE_FACET",
     "CacheFill",
+    "Captured",
+    "CapturedDatabase",
+    "CapturedTable",
     "Catalog",
     "ComputedPart",
     "Connection",

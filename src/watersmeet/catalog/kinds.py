@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from watersmeet.catalog.captured import CapturedDatabase, CapturedTable
 from watersmeet.catalog.connections import Connection
 from watersmeet.catalog.formatschemas import FormatSchema
 from watersmeet.catalog.namedcollections import NamedCollection
@@ -42,8 +43,10 @@ KINDS: Final[tuple[type[Relation], ...]] = (
     TopicTable,
     ExternalTable,
     DictionaryTable,
+    CapturedTable,
     Source,
     QuerySource,
+    CapturedDatabase,
     View,
     ExternalView,
     DictionaryView,

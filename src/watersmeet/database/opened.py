@@ -79,6 +79,21 @@ class Deliveries(Protocol):
         """The sinks of the catalog are others now: starts and ends what delivers them."""
 
 
+class Captures(Protocol):
+    """What captures the changes of databases outside."""
+
+    def follow(self) -> None:
+        """The captured databases and tables of the catalog are others now."""
+
+    def flush(self) -> list[str]:
+        """Waits until the tables have what was committed there before. A notice for each database that is not waited
+        for.
+        """
+
+    def status(self, database_id: str) -> dict[str, Any] | None:
+        """For SHOW SOURCES; None for one that is not captured."""
+
+
 class OpenDatabase:
     """One database as this process has it open.
 
@@ -137,6 +152,7 @@ class OpenDatabase:
             self.unwritten = Problems(self.layout, "UNWRITTEN.json", read_only=read_only)
             self.upkeep: Upkeep | None = None
             self.deliveries: Deliveries | None = None
+            self.captures: Captures | None = None
             self.sizes = RelationSizes(self.layout, self.log)
             opened.callback(self.sizes.close)
             self._engine: Engine | None = None
@@ -187,17 +203,20 @@ class OpenDatabase:
         copied: Mapping[str, int] | None = None,
         rejected: Mapping[str, int] | None = None,
         catalog: Catalog | None = None,
+        captured: Mapping[str, Any] | None = None,
     ) -> Commit:
         """Commit changes (by relation id) in one step, with the number of rows that were not taken, and tell the
         engine.
 
-        copied: as in `store.manifests.Commit`. catalog: becomes the newest by the same step. After an error it is that
-        only if the commit is in the log.
+        copied, captured: as in `store.manifests.Commit`. catalog: becomes the newest by the same step. After an error
+        it is that only if the commit is in the log.
         """
         known = (catalog or self._catalog).relations
         rows = {i: (_as_stored(c.table, known.get(i)), c.diff) for i, c in changes.items()}
         with contextlib.nullcontext("") if catalog is None else self._saving(catalog) as name:
-            made = write_transaction(self.layout, self.log, rows, copied=copied, rejected=rejected, catalog=name)
+            made = write_transaction(
+                self.layout, self.log, rows, copied=copied, rejected=rejected, captured=captured, catalog=name
+            )
         for relation_id in changes.keys() & self.clocks.keys():
             time = self._catalog.relations[relation_id].event_time
             assert time is not None

@@ -10,8 +10,10 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokens import Token
 
 from watersmeet.catalog import DropWord, MessageFormat
+from watersmeet.dialects import captured
 from watersmeet.dialects.messages import (
     CONNECTORS,
+    PARTS,
     Encoded,
     Included,
     included_columns,
@@ -92,6 +94,7 @@ class Definition:
         self.message_parts: dict[str, str] = {}
         self.star: Span | None = None
         self.takes_columns = False
+        self.origin: captured.Origin | None = None
         self.append_only = False
         self.refusal: Error | None = None
 
@@ -256,8 +259,7 @@ class Definition:
                 cursor.names()
                 self.refuse("WITH VERSION COLUMN", span_of(cursor.tokens[start : cursor.index]))
             elif cursor.at("FROM"):
-                cursor.until()
-                self.refuse("a table of a shared source (FROM … TABLE)", span_of(cursor.tokens[start : cursor.index]))
+                self.origin = captured.read_origin(cursor)
             else:
                 raise cursor.error()
         self._finish_format()
@@ -266,10 +268,17 @@ class Definition:
     def _finish_format(self) -> None:
         """What FORMAT … ENCODE and INCLUDE mean is up to the connector: files, or messages."""
         encoded = self.encoded
+        if self.origin is not None or self.options.get("connector", "").lower() == captured.CONNECTOR:
+            self.takes_columns = self.star is not None or not self.columns
+            columns, self.message_parts = included_columns(self.included, "cdc", captured.PARTS, self.cursor.text)
+            self.columns += columns
+            if encoded is not None and (encoded.rows, encoded.encoding) not in captured.FORMATS:
+                self.refuse(f"FORMAT {encoded.rows.upper()} with connector {captured.CONNECTOR}", encoded.span)
+            return
         if self.options.get("connector", "").lower() in CONNECTORS:
             connector = self.options["connector"].lower()
             self.takes_columns = self.star is not None or not self.columns
-            columns, self.message_parts = included_columns(self.included, connector)
+            columns, self.message_parts = included_columns(self.included, connector, PARTS, self.cursor.text)
             self.columns += columns
             try:
                 self.format = message_format(encoded, self.cursor.text)
@@ -341,13 +350,18 @@ def read_table(cursor: Cursor, dialect: Dialect, base: dict[str, Any], read_type
     elif definition.bare_names:
         column = definition.bare_names[0]
         raise error("SYNTAX_ERROR", f'column "{column}" has no type', sql=cursor.text, span=definition.spans[column])
-    elif not definition.columns and "connector" not in definition.options:
+    elif not definition.columns and "connector" not in definition.options and definition.origin is None:
         raise error("SYNTAX_ERROR", "a table needs columns", sql=cursor.text, span=name.span)
     if definition.refusal:
         return Refused(**base, error=definition.refusal)
+    said = _relation(name, definition, if_not_exists=if_not_exists)
+    if definition.origin is not None:
+        return captured.CreateCapturedTable(
+            **base, **said, append_only=definition.append_only, origin=definition.origin
+        )
     return CreateTable(
         **base,
-        **_relation(name, definition, if_not_exists=if_not_exists),
+        **said,
         append_only=definition.append_only,
         query=query,
         column_names=tuple(definition.bare_names),

@@ -84,14 +84,6 @@ def read_included(cursor: Cursor) -> Included:
     """The cursor stands behind INCLUDE."""
     start = cursor.index - 1
     part = cursor.word()
-    if part.name not in PARTS:
-        raise error(
-            "SYNTAX_ERROR",
-            f"INCLUDE {part.name} is no part of a message",
-            sql=cursor.text,
-            span=part.span,
-            hint=did_you_mean(part.name, PARTS) or "It is one of " + ", ".join(PARTS) + ".",
-        )
     header = None
     token = cursor.current
     if part.name == "header" and token is not None and token.token_type.name == "STRING":
@@ -113,14 +105,24 @@ def read_encoded(cursor: Cursor) -> Encoded:
     return Encoded(rows, encoding, span_of(cursor.tokens[start : cursor.index]), options, spans, key_encoding)
 
 
-def included_columns(found: list[Included], connector: str) -> tuple[list[Field], dict[str, str]]:
-    """(the columns that INCLUDE makes, the part that each shows)."""
+def included_columns(
+    found: list[Included], connector: str, known: Mapping[str, SqlType], text: str
+) -> tuple[list[Field], dict[str, str]]:
+    """(the columns that INCLUDE makes, the part that each shows). known: the parts that there are. SYNTAX_ERROR."""
     columns: list[Field] = []
     parts: dict[str, str] = {}
     for item in found:
+        if item.part not in known:
+            raise error(
+                "SYNTAX_ERROR",
+                f"INCLUDE {item.part} is no part of a {'change' if connector == 'cdc' else 'message'}",
+                sql=text,
+                span=item.span,
+                hint=did_you_mean(item.part, known) or "It is one of " + ", ".join(known) + ".",
+            )
         own = f"_rw_{connector}_{item.part}" + (f"_{item.header}" if item.header else "")
         name = item.name or own
-        kind = BYTEA if item.header else PARTS[item.part]
+        kind = BYTEA if item.header else known[item.part]
         columns.append(Field(name, kind))
         parts[name] = {"header": f"header:{item.header}" if item.header else "headers"}.get(item.part, item.part)
     return columns, parts

@@ -11,50 +11,18 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.csv as pacsv
 
 from watersmeet.catalog import External
 from watersmeet.errors import did_you_mean, error
-from watersmeet.formats.convert import convert
 from watersmeet.postgresclient import Server, connected, failure, library
 from watersmeet.sources.options import Options, refuse
-from watersmeet.types import JSONB, TIMESTAMP, VARCHAR, Field, Schema, SqlType, arrow_schema
+from watersmeet.sources.postgrescolumns import Column, column_of, described, texts_of, typed
+from watersmeet.types import Field, Schema, SqlType
 
-#: Types by their names there. Others are read as text if the column is declared so.
-_TYPES: Final[dict[str, SqlType]] = {
-    "bool": SqlType("boolean"),
-    "int2": SqlType("smallint"),
-    "int4": SqlType("integer"),
-    "int8": SqlType("bigint"),
-    "float4": SqlType("real"),
-    "float8": SqlType("double precision"),
-    "text": VARCHAR,
-    "varchar": VARCHAR,
-    "bpchar": VARCHAR,
-    "name": VARCHAR,
-    "uuid": VARCHAR,
-    "bytea": SqlType("bytea"),
-    "date": SqlType("date"),
-    "time": SqlType("time"),
-    "timestamp": TIMESTAMP,
-    "timestamptz": SqlType("timestamptz"),
-    "interval": SqlType("interval"),
-    "json": JSONB,
-    "jsonb": JSONB,
-}
-_JSON: Final = ("json", "jsonb")
-#: Most digits of a numeric here.
-_DIGITS: Final = 38
 _PORT: Final = 5432
 #: Kinds of relations whose changes are all in the log of the server.
 _LOGGED_KINDS: Final = ("r", "p", "m")
 
-_COLUMNS: Final = """
-SELECT a.attname, t.typname, t.typtype, e.typname, e.typtype, a.atttypmod, a.attnotnull
-FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
-WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
-"""
 _RELATION: Final = """
 SELECT c.oid, c.relkind, c.relpersistence FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
@@ -62,19 +30,6 @@ WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f
 _PLACE: Final = (
     "SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END"
 )
-
-
-class _Column(NamedTuple):
-    """A column there. type: here, None if there is none for it. is_json: its text is JSON. has_parts: it is an array,
-    whose JSON is read.
-    """
-
-    name: str
-    theirs: str
-    type: SqlType | None
-    nullable: bool
-    is_json: bool = False
-    has_parts: bool = False
 
 
 class PostgresReader:
@@ -126,14 +81,14 @@ class PostgresReader:
                         received.write(block)
             except library().Error as cause:
                 raise failure(cause, self.options.server, f"{self.options.schema}.{self.options.table}") from cause
-        return _typed(_texts(received.getbuffer(), len(columns)), columns, self.options.what)
+        return typed(texts_of(received.getbuffer(), len(columns)), columns, self.options.what)
 
-    def _described(self) -> list[_Column]:
+    def _described(self) -> list[Column]:
         with connected(self.options.server) as connection:
             if self.options.query:
                 return _columns_of_query(connection, self._from())
             oid, _, _ = self._relation(connection)
-            return [_column(*row) for row in connection.execute(_COLUMNS, [oid])]
+            return described(connection, oid)
 
     def _relation(self, connection: Any) -> Any:
         options = self.options
@@ -230,29 +185,7 @@ def _address(options: Options) -> tuple[str, int]:
     return host.strip("[]"), int(port or _PORT)
 
 
-def _column(
-    name: str, theirs: str, kind: str, element: str | None, element_kind: str | None, modifier: int, required: bool
-) -> _Column:
-    if element is not None:
-        inner = _type(element, element_kind or "", modifier)
-        outer = None if inner is None else SqlType("array", element=inner)
-        return _Column(name, f"{element}[]", outer, not required, has_parts=True)
-    return _Column(name, theirs, _type(theirs, kind, modifier), not required, is_json=theirs in _JSON)
-
-
-def _type(name: str, kind: str, modifier: int) -> SqlType | None:
-    """kind: of `pg_type.typtype`: an enum is a text."""
-    if kind == "e":
-        return VARCHAR
-    if name == "numeric":
-        precision, scale = (modifier - 4) >> 16, (modifier - 4) & 0x7FF
-        if modifier < 0 or precision > _DIGITS or not 0 <= scale <= precision:
-            return SqlType("numeric")
-        return SqlType("numeric", precision, scale)
-    return _TYPES.get(name)
-
-
-def _columns_of_query(connection: Any, source: Any) -> list[_Column]:
+def _columns_of_query(connection: Any, source: Any) -> list[Column]:
     sql = library().sql
     described = connection.execute(sql.SQL("SELECT * FROM {} LIMIT 0").format(source)).description
     found = []
@@ -264,46 +197,14 @@ def _columns_of_query(connection: Any, source: Any) -> list[_Column]:
         ).fetchone()
         modifier = ((column.precision << 16) | column.scale) + 4 if column.precision else -1
         kind, outer, element, element_kind = row
-        found.append(_column(column.name, kind, outer, element, element_kind, modifier, required=False))
+        found.append(column_of(column.name, kind, outer, element, element_kind, modifier, required=False))
     return found
 
 
-def _text(column: _Column, wanted: SqlType) -> Any:
+def _text(column: Column, wanted: SqlType) -> Any:
     """What gives a column's text, as `convert` reads it."""
     sql = library().sql
     name = sql.Identifier(column.name)
     if wanted.name in ("array", "struct", "jsonb") and not column.is_json:
         return sql.SQL("to_json({})::text").format(name)
     return sql.SQL("{}::text").format(name)
-
-
-def _texts(received: memoryview, count: int) -> list[pa.Array]:
-    """The columns of CSV in which all values but NULL are quoted."""
-    names = [f"c{i}" for i in range(count)]
-    if not len(received):
-        return [pa.array([], pa.string()) for _ in names]
-    read = pacsv.read_csv(
-        pa.py_buffer(received),
-        pacsv.ReadOptions(column_names=names, block_size=16 << 20),
-        pacsv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
-        pacsv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()),
-            null_values=[""],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        ),
-    )
-    return [read.column(n).combine_chunks() for n in names]
-
-
-def _typed(texts: list[pa.Array], columns: Schema, what: str) -> pa.Table:
-    done = convert(texts, [c.type for c in columns])
-    for text, column, found in zip(texts, columns, done, strict=True):
-        if found.bad is not None and found.bad.any():
-            value = text.filter(pa.array(found.bad))[0].as_py()
-            raise error(
-                "INVALID_VALUE",
-                f'a value of column "{column.name}" of {what} is not {column.type.sql}: {value[:100]}',
-                hint=f"Declare the columns, {column.name} as string.",
-            )
-    return pa.Table.from_arrays([d.column for d in done], schema=arrow_schema(columns, positional=False))

@@ -347,6 +347,7 @@ class CommitLog:
                 epoch_before=before.epoch_before,
                 last_transaction=before.last_transaction,
                 rejected=added(before.rejected, commit.rejected),
+                captured={i: p for i, p in {**before.captured, **commit.captured}.items() if p is not None},
                 catalog=commit.catalog or before.catalog,
                 checkpoint=commit.checkpoint or before.checkpoint,
             )

@@ -186,6 +186,8 @@ class Commit:
     last_transaction: number of the newest transaction up to this one; 0 if there is none. Set by the log.
     rejected: by relation id, the rows that ordered streams did not take: of this step until it is appended, then of all
     steps up to it.
+    captured: by captured database, how far its changes are in the tables (JSON): in this step until it is appended,
+        then as of it.
     catalog: the name of the catalog as of this commit, "" for an empty one. checkpoint: the number of the newest
         checkpoint, 0 if there is none. Both given in commits of their kind, otherwise set by the log.
     writer: which writer made it: 1 for the first one, one more for each that took over. Never falls. Set by the log.
@@ -209,6 +211,7 @@ class Commit:
     epoch_before: int = 0
     last_transaction: int = 0
     rejected: dict[str, int] = field(default_factory=dict)
+    captured: dict[str, Any] = field(default_factory=dict)
     catalog: str = ""
     checkpoint: int = 0
     writer: int = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -25,11 +26,12 @@ def write_transaction(
     *,
     copied: Mapping[str, int] | None = None,
     rejected: Mapping[str, int] | None = None,
+    captured: Mapping[str, Any] | None = None,
     catalog: str = "",
 ) -> Commit:
     """Commits `changes` (by relation id: rows by column name, their diffs; None for all 1) in one step.
 
-    rejected: by relation id, rows that ordered streams did not take. copied, catalog: as in `Commit`.
+    rejected: by relation id, rows that ordered streams did not take. copied, captured, catalog: as in `Commit`.
     All or nothing: after an error the log is as it was.
     """
     writer = PackWriter(layout.packs, transaction_prefix(log.head() + 1, log.writer), durable=layout.durable)
@@ -46,6 +48,7 @@ def write_transaction(
             relations=relations,
             copied=dict(copied or {}),
             rejected=dict(rejected or {}),
+            captured=dict(captured or {}),
             catalog=catalog,
         )
     )

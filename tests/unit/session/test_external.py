@@ -134,7 +134,7 @@ def test_an_external_stream_over_files_is_an_append_stream(tmp_path):
         write(tmp_path / "in" / "a.csv", "u1,1\nu2,2\n")
         connection.execute("FLUSH")
         assert running.fetchall() == [("Ann", 1)]
-        assert rows(connection, "SHOW SOURCES") == [("clicks", "running", None, None)]
+        assert rows(connection, "SHOW SOURCES") == [("clicks", "running", None, None, None, None)]
         running.close()
         connection.execute("DROP EXTERNAL STREAM clicks")
         assert rows(connection, "SHOW SOURCES") == []

@@ -11,9 +11,11 @@ import watersmeet
 from watersmeet import catalog as c
 from watersmeet.dialectnames import DIALECTS
 from watersmeet.dialects import statements as st
+from watersmeet.dialects.captured import CreateCapturedTable
 from watersmeet.dialects.formatschemas import CreateFormatSchema
 from watersmeet.dialects.namedcollections import CreateNamedCollection
 from watersmeet.dialects.registry import language_named
+from watersmeet.types import INTEGER, Field
 
 #: By dialect, what makes a relation of each kind, under the name of its class.
 MADE = {
@@ -94,7 +96,31 @@ def connection(file):
         for dialect, text in MADE.items():
             made.execute(f"SET dialect = '{dialect}'")
             made.execute(text.replace("{file}", str(file)))
+        _add_captured(made._session)
         yield made
+
+
+def _add_captured(session):
+    """What statements make only where a server is: here nothing answers."""
+    server = {"hostname": "127.0.0.1", "port": "1", "username": "u", "database.name": "d", "slot.name": "s"}
+    columns = (Field("a", INTEGER, nullable=False),)
+    database = c.CapturedDatabase(
+        session.catalog.new_id(c.CapturedDatabase), "CapturedDatabase", (), sql="CREATE SOURCE …", connector=server,
+        start_lsn=1,
+    )  # fmt: skip
+    session.put(database)
+    captured = c.Captured(database.id, "public", "t", 1, {"a": (23, -1)})
+    session.put(
+        c.CapturedTable(
+            session.catalog.new_id(c.CapturedTable),
+            "CapturedTable",
+            columns,
+            primary_key=("a",),
+            captured=captured,
+            sql="CREATE TABLE … FROM …",
+            depends_on=(database.id,),
+        )
+    )
 
 
 @pytest.fixture
@@ -223,7 +249,7 @@ def test_every_statement_that_makes_a_relation_says_of_which_kind():
     silent = {s for s in below(st.Create) if not hasattr(s, "makes")} - abstract
     assert silent == {st.CreateFunction}
     replaced = {s for statements in REPLACING.values() for s in statements}
-    assert {s for s in below(st.Create)} - abstract - silent - replaced == {st.CreateProcessor}
+    assert {s for s in below(st.Create)} - abstract - silent - replaced == {st.CreateProcessor, CreateCapturedTable}
 
 
 def test_what_is_no_kind_of_relation_is_refused_by_name(run):

@@ -19,7 +19,18 @@ from watersmeet.binder.context.binding import Bound, Environment, OutputColumn, 
 from watersmeet.binder.context.rules import Binding, BindQuery, NamedItem, Sourced
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext
 from watersmeet.binder.sqlfunctions import inlined
-from watersmeet.catalog import Catalog, Connection, FormatSchema, Index, NamedCollection, Relation, Server, Sink, View
+from watersmeet.catalog import (
+    CapturedDatabase,
+    Catalog,
+    Connection,
+    FormatSchema,
+    Index,
+    NamedCollection,
+    Relation,
+    Server,
+    Sink,
+    View,
+)
 from watersmeet.dialects.nodes import own_parts
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.dialects.registry import language_named
@@ -33,6 +44,12 @@ from watersmeet.expressions.parts import words_of
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.expressions.values import Value, common_type
 from watersmeet.types import VARCHAR, SqlType
+
+#: What can be read in place of a relation that has no rows.
+_READABLE: Final[dict[type[Relation], str]] = {
+    Sink: "Read the relation that it delivers.",
+    CapturedDatabase: "Read a table of it: CREATE TABLE … FROM source TABLE 'schema.table'.",
+}
 
 
 def not_supported(feature: str, node: exp.Expression, env: Environment, *, hint: str | None = None) -> Error:
@@ -103,13 +120,13 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
     if system is not None and relation_in_from(node, binding.catalog) is None:
         return bind_system(system, alias, names, node, env, binding)
     relation = catalog_relation(node, binding.catalog, env.text, env.ctes)
-    if isinstance(relation, (Connection, FormatSchema, NamedCollection, Server, Sink)):
+    if isinstance(relation, (CapturedDatabase, Connection, FormatSchema, NamedCollection, Server, Sink)):
         raise error(
             "CATALOG_TYPE_MISMATCH",
             f"{relation.title} can't be read by a query",
             sql=env.text,
             span=place_of(node),
-            hint="Read the relation that it delivers." if isinstance(relation, Sink) else "Read a stream of it.",
+            hint=_READABLE.get(type(relation), "Read a stream of it."),
         )
     binding.depend(relation.id)
     item = NamedItem(alias or name, names, f'table "{alias or name}"', node, relation.schema if alias is None else None)

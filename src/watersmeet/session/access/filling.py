@@ -73,6 +73,8 @@ def clear_away(session: Session, gone: set[str]) -> None:
             database.content.drop(relation_id)
     if database.deliveries is not None:
         database.deliveries.follow()
+    if database.captures is not None:
+        database.captures.follow()
     database.positions.forget(gone)
     database.sink_positions.forget(gone)
     install_remaining(session, gone)

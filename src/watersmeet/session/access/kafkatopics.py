@@ -168,10 +168,11 @@ def drop_topics(session: Session, relations: Iterable[Relation]) -> None:
         if transaction is None:
             delete()
         else:
-            transaction.ends.callback(_if_committed, transaction, delete)
+            transaction.ends.callback(if_committed, transaction, delete)
 
 
-def _if_committed(transaction: Transaction, action: Callable[[], None]) -> None:
+def if_committed(transaction: Transaction, action: Callable[[], None]) -> None:
+    """Does what follows from a transaction, at its end, if it was committed."""
     if transaction.committed:
         action()
 

@@ -32,6 +32,9 @@ def flush(session: Session) -> None:
 
 
 def _flush(session: Session) -> None:
+    if session.database.captures is not None:
+        for notice in session.database.captures.flush():
+            session.notice(notice)
     session.database.flush(topics=True)
     for relation_id, failure in session.database.log.progress().failed.items():
         view = session.catalog.relations.get(relation_id)
@@ -123,6 +126,8 @@ def _carry_out(session: Session, transaction: Transaction) -> None:
             database.upkeep.follow()
         if database.deliveries is not None:
             database.deliveries.follow()
+        if database.captures is not None:
+            database.captures.follow()
     transaction.ends.close()
     if any(database.catalog.relations[i].is_fed_by_circuit for i in definitions.made):
         database.flush()  # when COMMIT returns, new views show what their inputs have

@@ -27,8 +27,9 @@ from watersmeet.session.statements.registry import function_named
 from watersmeet.store.layout import FilePermissions
 
 if TYPE_CHECKING:
-    from watersmeet.session.services import delivery, running, status, topology, upkeep
+    from watersmeet.session.services import capturing, delivery, running, status, topology, upkeep
 else:
+    capturing = lazy_import("watersmeet.session.services.capturing")
     delivery = lazy_import("watersmeet.session.services.delivery")
     running = lazy_import("watersmeet.session.services.running")
     status = lazy_import("watersmeet.session.services.status")
@@ -119,6 +120,7 @@ def connect(
         try:
             upkeep.Upkeep(Session(database, Variables(dialect))).start()
             delivery.Deliveries(database).start()
+            capturing.Captures(Session(database, Variables(dialect))).start()
         except BaseException:
             database.close()
             raise

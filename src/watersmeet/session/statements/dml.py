@@ -16,6 +16,7 @@ from watersmeet.catalog import (
     RECORD_TIME,
     TOMBSTONE,
     VALUE_FACET,
+    CapturedTable,
     Relation,
     Table,
 )
@@ -260,7 +261,7 @@ def writable(session: Session, name: Name, statement: Statement, what: str, *, c
             f'can\'t {what} {relation.what} "{relation.name}"',
             detail="Only tables are changed by statements.",
         )
-    if relation.connector and relation.topic is None:
+    if (relation.connector and relation.topic is None) or isinstance(relation, CapturedTable):
         raise error_at(
             statement,
             name.span,

@@ -7,6 +7,7 @@ from watersmeet.dialects.statements import (
     Drop,
     Name,
 )
+from watersmeet.session.access.capturing import drop_captured
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.session.access.definitions import kind_word, named, remove, with_dependents
 from watersmeet.session.access.kafkatopics import drop_topics
@@ -21,9 +22,10 @@ def drop(session: Session, statement: Drop) -> Result:
     found = [r for name in statement.names if (r := _dropped(session, name, statement)) is not None]
     ids = with_dependents(session, found, statement, cascade=statement.cascade)
     if ids:
-        gone = [session.catalog.relations[i] for i in ids]
+        gone = [r for r in session.catalog.relations.values() if r.id in ids or r.owner in ids]
         remove(session, ids)
         drop_topics(session, gone)
+        drop_captured(session, gone)
     return Result(command)
 
 

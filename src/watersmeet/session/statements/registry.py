@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from watersmeet.dialects import statements as st
 from watersmeet.dialects.alter import LimitSink
+from watersmeet.dialects.captured import CreateCapturedTable
 from watersmeet.dialects.copying import CopyFrom, CopyTo
 from watersmeet.dialects.formatschemas import CreateFormatSchema
 from watersmeet.dialects.namedcollections import CreateNamedCollection
@@ -21,6 +22,7 @@ Handler = Callable[[Session, Any], Result]
 HANDLERS: Final[dict[type[st.Statement], str]] = {
     st.Begin: "transactions.begin_statement",
     st.Commit: "transactions.commit_statement",
+    CreateCapturedTable: "captured.create_table_from",
     CopyFrom: "copying.copy_from",
     CopyTo: "copying.copy_to",
     st.CreateConnection: "connections.create_connection",

@@ -12,6 +12,7 @@ from watersmeet.catalog import (
     COMMON_SCHEMA,
     SHOWN,
     SHOWN_CREATED,
+    CapturedDatabase,
     Catalog,
     Index,
     MaterializedView,
@@ -77,6 +78,8 @@ _SOURCES: Final[Schema] = (
     Field("State", VARCHAR),
     Field("Reason", VARCHAR),
     Field("Backlog", BIGINT),
+    Field("Backlog_bytes", BIGINT),
+    Field("Retained_bytes", BIGINT),
 )
 
 _QUERIES: Final = (
@@ -140,7 +143,8 @@ def _list(session: Session, statement: Show) -> Result:
 def _sources(session: Session, sources: Sequence[Relation]) -> Result:
     """The sources, each with its state, why that is not `running`, and how many messages are left to be read; NULL for
     what is not known, as nothing reads the source. Of one that each query reads by itself: the worst state of these,
-    and all that is left.
+    and all that is left. Of a captured database: how many bytes of the server's log are left to be read, and how many
+    the server keeps for it.
     """
     said = {s["id"]: s for s in database_status(session)["sources"]}
     readers: dict[str, list[str]] = {}
@@ -148,14 +152,21 @@ def _sources(session: Session, sources: Sequence[Relation]) -> Result:
         if isinstance(relation, QuerySource):
             readers.setdefault(relation.of, []).append(relation.id)
     rows = []
-    for source in sources:
+    captures = session.database.captures
+    of_tables = (r for r in session.catalog.relations.values() if isinstance(r, CapturedDatabase) and r.of_table)
+    for source in (*sources, *of_tables):
+        if isinstance(source, CapturedDatabase):
+            status = {} if captures is None else captures.status(source.id) or {}
+            name = session.catalog.relations[source.of_table].shown if source.of_table else source.name
+            bytes_of = (status.get("lag_bytes"), status.get("retained_bytes"))
+            rows.append((name, status.get("state"), status.get("reason"), None, *bytes_of))
+            continue
         found = [said[i] for i in (source.id, *readers.get(source.id, ())) if i in said]
         worst: dict[str, Any] = max(found, key=lambda s: _STATES.index(s.get("state") or "running"), default={})
         state = (worst.get("state") or "running") if found else None
         backlogs = [s["backlog_messages"] for s in found if s.get("backlog_messages") is not None]
-        rows.append(
-            (source.name, state, worst.get("reason") or worst.get("problem"), sum(backlogs) if backlogs else None)
-        )
+        reason = worst.get("reason") or worst.get("problem")
+        rows.append((source.name, state, reason, sum(backlogs) if backlogs else None, None, None))
     return typed_result("SHOW", _SOURCES, rows)
 
 

@@ -33,6 +33,7 @@ from watersmeet.session.access.secrets import with_secrets
 from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.access.writing import apply
 from watersmeet.session.services.refreshing import refresh_read
+from watersmeet.session.statements.captured import create_captured_database, create_captured_table, is_captured
 from watersmeet.sources.connectors import check_connector
 from watersmeet.sources.options import RATE_LIMIT
 from watersmeet.sources.ratelimit import DEFAULT
@@ -45,6 +46,8 @@ def create_table(session: Session, statement: CreateTable) -> Result:
     """CREATE TABLE, with or without a connector, or AS a query."""
     statement, connections = with_connections(session, statement)
     statement = with_secrets(session, statement)
+    if is_captured(statement):
+        return create_captured_table(session, statement)
     # The query may read the relation that it replaces.
     query = bounded(session, statement.query, statement.text) if statement.query and statement.replaces else None
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
@@ -103,6 +106,8 @@ def create_source(session: Session, statement: CreateSource) -> Result:
     """CREATE SOURCE."""
     statement, connections = with_connections(session, statement)
     statement = with_secrets(session, statement)
+    if is_captured(statement):
+        return create_captured_database(session, statement)
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE SOURCE")
     if "connector" not in statement.options:

@@ -1,0 +1,64 @@
+"""Databases of PostgreSQL whose changes are captured, and the tables that follow tables there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from watersmeet.catalog.relations import Relation
+from watersmeet.catalog.tables import Table
+from watersmeet.catalog.words import Words
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedDatabase(Relation):
+    """A database whose changes are read from one replication slot, for any number of tables. It has no columns and no
+    rows.
+
+    connector: the options, with the names of slot and publication. start_lsn: where the slot began. owns_slot,
+    owns_publication: whether they were made for it, and go with it. of_table: the id of the only table, whose statement
+    made it; then it is hidden.
+    """
+
+    words: ClassVar[Words] = Words("source", show=("sources",), show_create=("source",), drop=("source",))
+    family: ClassVar[str] = "source"
+    entry: ClassVar[str] = "captured database"
+    can_alter: ClassVar[bool] = False
+
+    connector: dict[str, str] = field(kw_only=True)
+    start_lsn: int = field(kw_only=True)
+    owns_slot: bool = field(default=True, kw_only=True)
+    owns_publication: bool = field(default=True, kw_only=True)
+    of_table: str = field(default="", kw_only=True)
+
+    @property
+    def owner(self) -> str:
+        """The id of the table whose statement made it; empty for one of its own."""
+        return self.of_table
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A table there. database: the id of the `CapturedDatabase`. types: by column, oid and modifier of its type.
+
+    has_snapshot: whether rows are taken that are there already. batch_rows: so many of them at a time.
+    """
+
+    database: str
+    schema: str
+    table: str
+    oid: int
+    types: dict[str, tuple[int, int]]
+    has_snapshot: bool = True
+    batch_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedTable(Table):
+    """A table with the rows of a table of PostgreSQL, which its changes keep up to date."""
+
+    words: ClassVar[Words] = Words("table", show=("tables",), show_create=("table", "stream"), drop=("table", "topic"))
+    entry: ClassVar[str] = "captured table"
+    can_alter_columns: ClassVar[bool] = False
+
+    captured: Captured = field(kw_only=True)

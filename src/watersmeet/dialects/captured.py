@@ -1,0 +1,52 @@
+"""What RisingWave's CREATE TABLE says of a table of a captured database: `FROM source TABLE 'schema.table'`, INCLUDE.
+
+Source: RisingWave, "Ingest data from PostgreSQL CDC".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from watersmeet.dialects.statements import CreateTable, Name
+from watersmeet.dialects.tokens import Cursor, span_of
+from watersmeet.errors import Span
+from watersmeet.types import TIMESTAMPTZ, VARCHAR, SqlType
+
+#: The connector whose CREATE SOURCE makes a captured database.
+CONNECTOR: Final = "postgres-cdc"
+#: What may be said of its changes: they are changes of rows.
+FORMATS: Final = (("plain", "json"), ("debezium", "json"))
+#: What INCLUDE can make a column of, and its type.
+PARTS: Final[dict[str, SqlType]] = {
+    "timestamp": TIMESTAMPTZ,
+    "database_name": VARCHAR,
+    "schema_name": VARCHAR,
+    "table_name": VARCHAR,
+}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """`FROM source TABLE 'table'`. span: of the clause."""
+
+    source: Name
+    table: str
+    span: Span
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateCapturedTable(CreateTable):
+    """`CREATE TABLE … FROM source TABLE 'table'`."""
+
+    origin: Origin
+
+
+def read_origin(cursor: Cursor) -> Origin:
+    """The cursor stands at FROM."""
+    start = cursor.index
+    cursor.expect("FROM")
+    source = cursor.relation_name()
+    cursor.expect("TABLE")
+    table = cursor.string()
+    return Origin(source, table, span_of(cursor.tokens[start : cursor.index]))

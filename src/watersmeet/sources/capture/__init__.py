@@ -1,0 +1,1 @@
+"""Changes of a PostgreSQL database, taken from its log (change data capture)."""

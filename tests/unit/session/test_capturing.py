@@ -1,0 +1,186 @@
+"""Tables that follow tables of a real PostgreSQL by its changes."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+import pytest
+from scripts.servers.postgres import PASSWORD, USER
+
+import watersmeet
+from watersmeet import errors
+
+TYPES = """
+CREATE TYPE mood AS ENUM ('sad', 'ok');
+CREATE TABLE t (i int PRIMARY KEY, b bool, s smallint, l bigint, r real, d double precision, n numeric(12, 2),
+    v varchar(10), c char(3), u uuid, y bytea, a date, e time, p timestamp, z timestamptz, j jsonb, m mood,
+    x int[], w text[], q numeric(20, 2)[], o interval)"""
+ROW = """(1, true, 2, 9007199254740993, 1.5, 0.1, 1234567890.12, 'a "b", c', 'xy',
+    '00000000-0000-0000-0000-00000000002a', '\\x00ff', '2024-02-29', '12:34:56.789',
+    '2024-02-29 12:34:56.123456', '2024-02-29 12:00:00+02', '{"k": [1, null]}', 'ok', '{1,NULL,3}',
+    '{"a,b", "NULL", "", "\\\\ \\"q\\""}', '{99999999999999.99}', '1 day 02:03:04')"""
+VALUES = (1, True, 2, 9007199254740993, 1.5, 0.1, Decimal("1234567890.12"), 'a "b", c', "xy",
+    "00000000-0000-0000-0000-00000000002a", b"\x00\xff", dt.date(2024, 2, 29), dt.time(12, 34, 56, 789000),
+    dt.datetime(2024, 2, 29, 12, 34, 56, 123456), dt.datetime(2024, 2, 29, 10, 0, tzinfo=dt.UTC), {"k": [1, None]},
+    "ok", [1, None, 3], ["a,b", "NULL", "", '\\ "q"'], [Decimal("99999999999999.99")])  # fmt: skip
+
+
+def options(postgres, **more):
+    found = {"connector": "postgres-cdc", "hostname": "127.0.0.1", "port": postgres.server.port, "username": USER,
+        "password": PASSWORD, "database.name": postgres.name, **more}  # fmt: skip
+    return "WITH (" + ", ".join(f"{n} = '{v}'" for n, v in found.items()) + ")"
+
+
+def source(opened, postgres, **more):
+    slot = f"s_{postgres.name}"
+    opened.execute(f"CREATE SOURCE pg {options(postgres, **{'slot.name': slot, **more})}")
+    return slot
+
+
+def rows(opened, query):
+    opened.execute("FLUSH")
+    return opened.execute(query).fetchall()
+
+
+def ask(postgres, query):
+    with postgres.connect() as connection:
+        return connection.execute(query).fetchall()
+
+
+@pytest.fixture
+def opened(tmp_path, postgres):
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        yield connection
+
+
+def test_every_type_comes_by_the_snapshot_and_by_changes(opened, postgres):
+    postgres.execute(f"{TYPES}; INSERT INTO t VALUES {ROW}; INSERT INTO t (i, v) VALUES (2, '')")
+    source(opened, postgres)
+    opened.execute("CREATE TABLE t (*) FROM pg TABLE 'public.t'")
+    before = rows(opened, "SELECT * FROM t ORDER BY i")
+    assert before[0][:-1] == VALUES
+    assert before[1] == (2, *[None] * 6, "", *[None] * 13)
+    postgres.execute(f"DELETE FROM t; INSERT INTO t VALUES {ROW}; INSERT INTO t (i, v) VALUES (2, '')")
+    assert rows(opened, "SELECT * FROM t ORDER BY i") == before
+    assert str(rows(opened, "SELECT o FROM t WHERE i = 1")[0][0]) == "1 day, 2:03:04"
+
+
+def test_changes_of_rows(opened, postgres):
+    postgres.execute("CREATE TABLE t (a int, b text, v text, PRIMARY KEY (b, a)); INSERT INTO t VALUES (1, 'x', 'one')")
+    source(opened, postgres)
+    opened.execute("CREATE TABLE t (a int, b varchar, v varchar, PRIMARY KEY (a, b)) FROM pg TABLE 'public.t'")
+    opened.execute("CREATE MATERIALIZED VIEW seen AS SELECT count(*) AS n, max(v) AS v FROM t")
+    assert rows(opened, "SELECT * FROM seen") == [(1, "one")]
+    postgres.execute("INSERT INTO t VALUES (2, 'y', 'two'), (3, 'z', NULL)")
+    postgres.execute("UPDATE t SET v = 'three' WHERE a = 3; UPDATE t SET a = 4, v = 'four' WHERE a = 2")
+    postgres.execute("DELETE FROM t WHERE a = 1; INSERT INTO t VALUES (1, 'x', 'new')")
+    assert rows(opened, "SELECT * FROM t ORDER BY a") == [(1, "x", "new"), (3, "z", "three"), (4, "y", "four")]
+    assert rows(opened, "SELECT * FROM seen") == [(3, "three")]
+    postgres.execute("UPDATE t SET a = 7 - a")  # keys change places
+    assert rows(opened, "SELECT * FROM t ORDER BY a") == [(3, "y", "four"), (4, "z", "three"), (6, "x", "new")]
+    postgres.execute("TRUNCATE t; INSERT INTO t VALUES (9, 'n', 'nine')")
+    assert rows(opened, "SELECT * FROM t") == [(9, "n", "nine")]
+    postgres.execute("TRUNCATE t")
+    assert rows(opened, "SELECT * FROM seen") == [(0, None)]
+
+
+def test_values_that_a_change_leaves_as_they_were(opened, postgres):
+    postgres.execute(
+        "CREATE TABLE t (i int PRIMARY KEY, n int, big text); ALTER TABLE t ALTER big SET STORAGE EXTERNAL;"
+        "INSERT INTO t SELECT i, 0, repeat(i::text, 9000) FROM generate_series(1, 4) i"
+    )
+    source(opened, postgres)
+    opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'")
+    assert rows(opened, "SELECT count(*) FROM t") == [(4,)]
+    postgres.execute("UPDATE t SET n = 1")
+    postgres.execute(  # in one batch: chains of changes, also over changes of keys, and a new value between
+        "UPDATE t SET n = n + 1 WHERE i < 4; UPDATE t SET i = 11 WHERE i = 1; UPDATE t SET n = 5 WHERE i = 11;"
+        "UPDATE t SET i = 12 WHERE i = 11; UPDATE t SET big = repeat('z', 9001) WHERE i = 2; UPDATE t SET n = 7 WHERE "
+        "i = 2; DELETE FROM t WHERE i = 3; INSERT INTO t VALUES (3, 1, repeat('y', 9002)); UPDATE t SET n = 8 WHERE i=3"
+    )
+    assert rows(opened, "SELECT i, n, length(big), left(big, 1) FROM t ORDER BY i") == ask(
+        postgres, 'SELECT i, n, length(big), "left"(big, 1) FROM t ORDER BY i'
+    )
+
+
+def test_tables_of_one_transaction_change_at_once(opened, postgres):
+    postgres.execute("CREATE TABLE a (i int PRIMARY KEY, v int); CREATE TABLE b (i int PRIMARY KEY, v int)")
+    source(opened, postgres)
+    opened.execute("CREATE TABLE a (*) FROM pg TABLE 'a'")
+    opened.execute("CREATE TABLE b (*) FROM pg TABLE 'b'")
+    opened.execute("FLUSH")
+    log = opened._session.database.log
+    start = log.head()
+    for i in range(50):
+        postgres.execute(f"INSERT INTO a VALUES ({i}, {i}); INSERT INTO b VALUES ({i}, -{i})")
+    opened.execute("FLUSH")
+    changed = [c.relations for c in log.transactions(start, log.head()) if c.relations]
+    assert changed
+    assert all(len(c) == 2 for c in changed)
+    assert all(len({r.inserted_rows for r in c.values()}) == 1 for c in changed)
+
+
+def test_a_table_of_its_own_slot(opened, postgres):
+    postgres.execute("CREATE TABLE t (i int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'one')")
+    more = {"table.name": "t", "schema.name": "public", "slot.name": f"own_{postgres.name}"}
+    opened.execute(
+        "CREATE TABLE t (i int PRIMARY KEY, v varchar) INCLUDE table_name AS t INCLUDE timestamp AS at "
+        + options(postgres, **more)
+    )
+    assert rows(opened, "SELECT i, v, t, at FROM t") == [(1, "one", "t", None)]
+    postgres.execute("UPDATE t SET v = 'two'")
+    ((i, v, t, at),) = rows(opened, "SELECT i, v, t, at FROM t")
+    assert (i, v, t) == (1, "two", "t")
+    assert abs(at - dt.datetime.now(dt.UTC)) < dt.timedelta(hours=1)
+    opened.execute("DROP TABLE t")
+    assert ask(postgres, "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()") == []
+    assert ask(postgres, "SELECT pubname FROM pg_publication") == []
+
+
+def test_slot_and_publication_go_with_their_source(opened, postgres):
+    postgres.execute("CREATE TABLE t (i int PRIMARY KEY); CREATE TABLE u (i int PRIMARY KEY)")
+    slot = source(opened, postgres)
+    opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'")
+    opened.execute("CREATE TABLE u (*) FROM pg TABLE 'u'")
+    assert ask(postgres, "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()") == [(slot,)]
+    opened.execute("DROP TABLE u")
+    assert ask(postgres, "SELECT tablename FROM pg_publication_tables") == [("t",)]
+    with pytest.raises(errors.Error, match="other objects depend on it"):
+        opened.execute("DROP SOURCE pg")
+    opened.execute("DROP SOURCE pg CASCADE")
+    assert ask(postgres, "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()") == []
+    assert ask(postgres, "SELECT pubname FROM pg_publication") == []
+
+
+def test_what_fails_or_is_rolled_back_leaves_nothing(opened, postgres):
+    postgres.execute("CREATE TABLE t (i int PRIMARY KEY)")
+    opened.execute("BEGIN")
+    source(opened, postgres)
+    opened.execute("ROLLBACK")
+    with pytest.raises(errors.Error, match="no column"):
+        opened.execute(f"CREATE TABLE t (i int PRIMARY KEY, w int) {options(postgres, **{'table.name': 't'})}")
+    assert ask(postgres, "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()") == []
+
+
+def test_a_snapshot_in_pieces_while_rows_change(opened, postgres):
+    postgres.execute(
+        "CREATE TABLE t (k text PRIMARY KEY, v int); INSERT INTO t SELECT 'k' || i, 0 FROM generate_series(1, 500) i"
+    )
+    source(opened, postgres)
+    opened.execute("CREATE TABLE t (*) WITH (snapshot.batch_size = '20') FROM pg TABLE 't'")
+    for i in range(1, 60):
+        postgres.execute(
+            f"UPDATE t SET v = v + 1 WHERE k LIKE '%{i % 10}'; DELETE FROM t WHERE k = 'k{i * 7}';"
+            f"INSERT INTO t VALUES ('k{i}x', {i}); UPDATE t SET k = k || 'y' WHERE k = 'k{i * 8}'"
+        )
+    assert rows(opened, "SELECT * FROM t ORDER BY k") == ask(postgres, 'SELECT * FROM t ORDER BY k COLLATE "C"')
+
+
+def test_without_snapshot_only_changes_come(opened, postgres):
+    postgres.execute("CREATE TABLE t (i int PRIMARY KEY); INSERT INTO t VALUES (1)")
+    source(opened, postgres)
+    opened.execute("CREATE TABLE t (*) WITH (snapshot = 'false') FROM pg TABLE 't'")
+    opened.execute("FLUSH")
+    postgres.execute("INSERT INTO t VALUES (2)")
+    assert rows(opened, "SELECT * FROM t") == [(2,)]
