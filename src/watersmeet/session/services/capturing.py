@@ -332,13 +332,9 @@ class _Capturing(threading.Thread):
             self._put(change, table, position)
             self._commit(change)
             return
-        if not position.upto:
-            # A transaction that wrote the table before it was published has changes that don't come.
-            now = writers(connection, captured.oid)
-            before = self._writers.setdefault(table.id, now)
-            if before & now:
-                self._stopping.wait(_LOOK_S)
-                return
+        if self._waits_for_writers(connection, table):
+            self._stopping.wait(_LOOK_S)
+            return
         fault("capture.chunk")
         try:
             there = table_there(connection, self._options(), captured.schema, captured.table)
@@ -376,6 +372,18 @@ class _Capturing(threading.Thread):
         )
         change.changes[table.id] = Change(rows)
         self._commit(change)
+
+    def _waits_for_writers(self, connection: Any, table: CapturedTable) -> bool:
+        """Whether a transaction still runs that wrote the table when this thread first wanted to read it. Before the
+        table was published, its changes were not sent; before this thread began, they may have been taken already,
+        while snapshots don't see them yet.
+        """
+        before = self._writers.get(table.id)
+        if before == frozenset():
+            return False
+        now = writers(connection, table.captured.oid)
+        self._writers[table.id] = now if before is None else before & now
+        return bool(self._writers[table.id])
 
     # Changes.
 
