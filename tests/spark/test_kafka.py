@@ -92,7 +92,7 @@ def test_a_schema_that_the_columns_do_not_fit_stops_its_source_alone(broker, top
         state = reason = None
         while state != "waiting" and time.monotonic() < until:
             cursor.execute("SHOW SOURCES")
-            ((_, state, reason, _),) = cursor.fetchall()
+            ((_, state, reason, *_),) = cursor.fetchall()
         assert state == "waiting"
         assert '"v"' in reason
         cursor.execute("INSERT INTO beside VALUES (1), (2)")

@@ -56,7 +56,7 @@ def test_new_objects_come_once(cursor, bucket):
     bucket.put("in/4.txt", "9,not meant\n")
     assert rows(cursor) == [(1, "one"), (2, "two"), (3, "three"), (4, "four")]
     cursor.execute("SHOW SOURCES")
-    assert cursor.fetchall() == [("s", "running", None, None)]
+    assert [row[:3] for row in cursor.fetchall()] == [("s", "running", None)]
     # What is created later reads all objects once more.
     cursor.execute("CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n FROM s")
     assert rows(cursor, "SELECT n FROM n") == [(4,)]
@@ -200,7 +200,7 @@ def test_a_server_that_goes_away_is_waited_for_and_others_go_on(cursor, own_buck
         cursor.execute("SELECT n FROM n")
         assert cursor.fetchall() == [(1,)]
         cursor.execute("SHOW SOURCES")
-        ((_, state, why, _),) = cursor.fetchall()
+        ((_, state, why, *_),) = cursor.fetchall()
         assert state == "waiting"
         assert "does not answer" in why or "can't be reached" in why
     finally:

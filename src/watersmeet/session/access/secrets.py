@@ -35,6 +35,7 @@ _SECRET: Final = frozenset(
         "s3.secret.key",
         "schema.registry.password",
         "schema.registry.username",
+        "username",
     }
 )
 
