@@ -1,5 +1,5 @@
-"""Fixtures with real servers: one Kafka broker, one schema registry, one PostgreSQL server and one S3 server for the
-whole run, with topics, databases and buckets of each test's own.
+"""Fixtures with real servers: one Kafka broker, one schema registry, one server of PostgreSQL, of MariaDB and of S3 for
+the whole run, with topics, databases and buckets of each test's own.
 
 The first test that needs a server starts it, in whichever process of xdist it is. It ends with the run: with the
 process that pytest was started as, however that one ends. Where a server can't be had, the tests that need it are
@@ -22,10 +22,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import psycopg
+import pymysql
 import pytest
 from confluent_kafka import KafkaException
 from scripts.servers.archives import ServerUnavailableError, locked
 from scripts.servers.kafka import Broker
+from scripts.servers.mariadb import PASSWORD as MYSQL_PASSWORD
+from scripts.servers.mariadb import USER as MYSQL_USER
+from scripts.servers.mariadb import MariaDB
 from scripts.servers.postgres import PASSWORD, USER, Postgres
 from scripts.servers.registry import Registry
 from scripts.servers.s3 import ACCESS_KEY, REGION, S3, SECRET_KEY
@@ -35,11 +39,12 @@ UNAVAILABLE = "can't be had here: "
 FIXTURES = {
     "kafka": {"broker", "own_broker", "topic", "registry"},
     "postgres": {"postgres", "own_postgres"},
+    "mysql": {"mysql", "own_mysql"},
     "objectstores": {"bucket", "own_bucket"},
 }
 
 
-Started = TypeVar("Started", Broker, Registry, Postgres, S3)
+Started = TypeVar("Started", Broker, Registry, Postgres, MariaDB, S3)
 
 
 class SharedServers:
@@ -210,6 +215,56 @@ def own_postgres(tmp_path: Path) -> Iterator[PostgresDatabase]:
     """A server of this test alone, to be killed, stopped, paused and started again."""
     server = _or_skip(lambda: Postgres.started(tmp_path / "own-postgres"), "PostgreSQL")
     yield PostgresDatabase(server, "postgres")
+    server.remove()
+
+
+@dataclass(frozen=True)
+class MysqlDatabase:
+    """A database of one test, on a server of MariaDB."""
+
+    server: MariaDB
+    name: str
+
+    def execute(self, statements: str) -> tuple[tuple[Any, ...], ...]:
+        """Runs statements of the user who may do everything, each in a transaction; the rows of the first one."""
+        with self.connect() as connection, connection.cursor() as cursor:
+            cursor.execute(statements)
+            rows = cursor.fetchall()
+            while cursor.nextset():
+                pass
+            return rows
+
+    def connect(self) -> pymysql.Connection[Any]:
+        """A connection of the user who may do everything. It commits each statement, and takes several at once."""
+        return self.server.connect(self.name)
+
+    @property
+    def settings(self) -> str:
+        """Where it is, as SETTINGS of an external table of Timeplus."""
+        where = f"address='127.0.0.1:{self.server.port}', database='{self.name}'"
+        return f"type='mysql', {where}, user='{MYSQL_USER}', password='{MYSQL_PASSWORD}'"
+
+
+def _new_mysql(server: MariaDB) -> MysqlDatabase:
+    name = f"t_{secrets.token_hex(6)}"
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE {name}")
+    return MysqlDatabase(server, name)
+
+
+@pytest.fixture
+def mysql(request: pytest.FixtureRequest) -> Iterator[MysqlDatabase]:
+    """A database of this test alone, on the server of the run."""
+    database = _new_mysql(_or_skip(lambda: request.config.stash[_shared].get(MariaDB, "mariadb"), "MariaDB"))
+    yield database
+    database.execute(f"DROP DATABASE {database.name}")
+
+
+@pytest.fixture
+def own_mysql(tmp_path: Path) -> Iterator[MysqlDatabase]:
+    """A database on a server of this test alone, to be killed, stopped, paused and started again."""
+    server = _or_skip(lambda: MariaDB.started(tmp_path / "own-mariadb"), "MariaDB")
+    yield _new_mysql(server)
     server.remove()
 
 

@@ -95,6 +95,15 @@ def test_a_broker_that_was_killed_or_paused_goes_on_with_what_it_acknowledged(ow
     assert own_broker.answers()
 
 
+def test_a_database_server_that_was_killed_goes_on_with_what_it_acknowledged(own_mysql):
+    own_mysql.execute("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)")
+    own_mysql.server.kill()
+    assert not own_mysql.server.answers()
+    own_mysql.server.start()
+    assert own_mysql.execute("SELECT id FROM t") == ((1,),)
+    assert own_mysql.execute("SELECT @@binlog_format, @@binlog_row_metadata") == (("ROW", "FULL"),)
+
+
 def test_the_registry_keeps_schemas(registry, topic):
     subject = f"{topic()}-value"
 
