@@ -78,7 +78,7 @@ class SqlType:
     def arrow(self) -> pa.DataType:
         """The Arrow type that carries values of this type."""
         if self.name == "numeric":
-            return pa.decimal128(self.precision or DEFAULT_PRECISION, self._scale)
+            return pa.decimal128(self.precision or DEFAULT_PRECISION, self.decimals)
         if self.name == "array":
             assert self.element is not None
             return pa.list_(self.element.arrow)
@@ -90,7 +90,7 @@ class SqlType:
     def duckdb(self) -> str:
         """The DuckDB spelling, usable in CAST."""
         if self.name == "numeric":
-            return f"DECIMAL({self.precision or DEFAULT_PRECISION},{self._scale})"
+            return f"DECIMAL({self.precision or DEFAULT_PRECISION},{self.decimals})"
         if self.name == "array":
             assert self.element is not None
             return f"{self.element.duckdb}[]"
@@ -103,7 +103,7 @@ class SqlType:
     def sql(self) -> str:
         """The RisingWave spelling, for messages, DESCRIBE and EXPLAIN."""
         if self.name == "numeric":
-            return "numeric" if self.precision is None else f"numeric({self.precision},{self._scale})"
+            return "numeric" if self.precision is None else f"numeric({self.precision},{self.decimals})"
         if self.name == "array":
             assert self.element is not None
             return f"{self.element.sql}[]"
@@ -116,7 +116,7 @@ class SqlType:
         }.get(self.name, self.name)
 
     @property
-    def _scale(self) -> int:
+    def decimals(self) -> int:
         if self.precision is None:
             return DEFAULT_SCALE
         return self.scale or 0

@@ -34,6 +34,12 @@ from watersmeet.types import BOOLEAN, VARCHAR, Field, Schema, SqlType
 
 PROGRESS: Final = "watersmeet_sinks"
 _RIGHTS: Final = "SELECT, INSERT, UPDATE, DELETE"
+#: How `atttypmod` has the scale of a numeric, the fields and digits of an interval, the digits of a time.
+_MODIFIER_HEAD: Final = 4
+_SCALE_BITS: Final = 0x7FF
+_SCALE_SIGN: Final = 0x400
+_ALL_FIELDS: Final = 0x7FFF
+_MICROSECONDS: Final = 6
 #: Bytes of rows that are given to the library at once.
 _WRITTEN_BYTES: Final = 1 << 20
 _GONE: Final = "watersmeet_gone"
@@ -48,7 +54,7 @@ _TAKEN_BY: Final[dict[str, tuple[str, ...]]] = {
     "real": ("float4", "float8"),
     "double precision": ("float8",),
     "numeric": ("numeric",),
-    "varchar": ("name", "citext", "uuid", "json", "jsonb", "xml", "inet", "cidr", "macaddr"),
+    "varchar": ("citext", "uuid", "json", "jsonb", "xml", "inet", "cidr", "macaddr"),
     "bytea": ("bytea",),
     "date": ("date",),
     "time": ("time",),
@@ -65,7 +71,7 @@ _JDBC: Final = ("jdbc.url", "user", "password", "schema.name", "table.name")
 
 _COLUMNS: Final = """
 SELECT a.attname, t.typname, t.typtype, e.typname, e.typtype, format_type(a.atttypid, a.atttypmod),
-    a.attnotnull AND NOT a.atthasdef AND a.attidentity = '', a.attgenerated <> '' OR a.attidentity = 'a'
+    a.attnotnull AND NOT a.atthasdef AND a.attidentity = '', a.attgenerated <> '' OR a.attidentity = 'a', a.atttypmod
 FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
 WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'f') AND a.attnum > 0 AND NOT a.attisdropped
@@ -80,7 +86,7 @@ GROUP BY i.indexrelid
 """
 _END_OTHERS: Final = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-WHERE application_name = %s AND pid <> pg_backend_pid() AND usename = current_user
+WHERE application_name = %s AND datname = current_database() AND pid <> pg_backend_pid() AND usename = current_user
 """
 
 
@@ -197,7 +203,16 @@ class PostgresTarget:
                     detail=f"The sink has one of type {column.type.sql}.",
                     hint=did_you_mean(column.name, found),
                 )
-            name, kind, element, element_kind, shown, _, computed = found[column.name]
+            name, kind, element, element_kind, shown, _, computed, modifier = found[column.name]
+            if not computed and _rounds(_innermost(column.type), element or name, modifier):
+                raise error(
+                    "DATATYPE_MISMATCH",
+                    f'column "{column.name}" of {options.what} has type {shown}, which rounds values of the sink',
+                    detail=f"The sink has values of type {column.type.sql} for it.",
+                    hint=f"Convert them in the query: CAST({column.name} AS {shown})."
+                    if column.type.name == "numeric"
+                    else "Give the column there microseconds: leave its precision out.",
+                )
             if computed or not _takes(column.type, name, kind, element, element_kind):
                 why = "computes its values itself" if computed else f"has type {shown}"
                 raise error(
@@ -208,7 +223,7 @@ class PostgresTarget:
             if column.type.element is not None and element is not None:
                 self._arrays[column.name] = array_literal("t0", column.type)
         names = {c.name for c in self._delivery.columns}
-        for name, (*_, required, _) in found.items():
+        for name, (*_, required, _, _) in found.items():
             if required and name not in names:
                 raise error(
                     "CONNECTOR_OPTION",
@@ -373,6 +388,20 @@ def _takes(kind: SqlType, name: str, there: str, element: str | None, element_ki
     if kind.name == "numeric" and name.startswith("int"):
         return False
     return name in _TAKEN_BY.get(kind.name, ())
+
+
+def _rounds(kind: SqlType, name: str, modifier: int) -> bool:
+    """Whether a column with a modifier (`atttypmod`) stores a value that is near the one that is written, and says
+    nothing.
+    """
+    if modifier < 0:
+        return False
+    if name == "numeric" and kind.name == "numeric":
+        scale = (((modifier - _MODIFIER_HEAD) & _SCALE_BITS) ^ _SCALE_SIGN) - _SCALE_SIGN
+        return kind.decimals > scale
+    if name in ("time", "timestamp", "timestamptz"):
+        return modifier < _MICROSECONDS
+    return name == "interval" and (modifier >> 16 != _ALL_FIELDS or modifier & 0xFFFF < _MICROSECONDS)
 
 
 def _innermost(kind: SqlType) -> SqlType:

@@ -330,6 +330,38 @@ def test_an_older_generation_is_fenced(postgres):
 
 
 @pytest.mark.parametrize(
+    ("kind", "there", "refused"),
+    [
+        (SqlType("numeric", 10, 2), "numeric(6, 1)", True),
+        (SqlType("numeric", 10, 2), "numeric(6, 2)", False),  # too many digits are an error of their own
+        (SqlType("numeric", 10, 0), "numeric(5, -2)", True),
+        (SqlType("numeric"), "numeric(20, 4)", True),
+        (SqlType("numeric"), "numeric", False),
+        (SqlType("integer"), "numeric(10, 0)", False),
+        (SqlType("array", element=SqlType("numeric", 10, 2)), "numeric(9, 1)[]", True),
+        (SqlType("timestamp"), "timestamp(3)", True),
+        (SqlType("timestamp"), "timestamp(6)", False),
+        (SqlType("timestamptz"), "timestamptz(0)", True),
+        (SqlType("time"), "time(2)", True),
+        (SqlType("interval"), "interval day to second(2)", True),
+        (SqlType("interval"), "interval hour to minute", True),
+        (SqlType("interval"), "interval(6)", False),
+        (VARCHAR, "varchar(3)", False),
+        (VARCHAR, "name", True),  # which cuts
+    ],
+)
+def test_a_column_that_would_round_is_refused(postgres, kind, there, refused):
+    postgres.execute(f"CREATE TABLE out (id int PRIMARY KEY, v {there})")
+    made = target(postgres, (TWO[0], Field("v", kind)))
+    if refused:
+        with pytest.raises(Error) as found:
+            made.look()
+        assert found.value.condition == "DATATYPE_MISMATCH"
+    else:
+        made.look()
+
+
+@pytest.mark.parametrize(
     ("table", "condition", "said"),
     [
         ("CREATE TABLE other (id int)", "UNDEFINED_OBJECT", 'no table "public.out"'),
