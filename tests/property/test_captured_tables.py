@@ -74,6 +74,9 @@ class History:
             )
         if r.random() < 0.06:
             statements.append(r.choice(["TRUNCATE a", "TRUNCATE a, b", "TRUNCATE b"]))
+        if r.random() < 0.1:
+            name, value = f"c{self.number}", r.choice(["", f"DEFAULT {r.randrange(9)}"])
+            statements.append(f"ALTER TABLE b ADD COLUMN {name} int {value}; INSERT INTO b VALUES ({-self.number}, 99)")
         if r.random() < 0.15:
             statements.append("SAVEPOINT s; DELETE FROM a; UPDATE b SET v = 0; ROLLBACK TO s")
         self.number += 1
@@ -110,7 +113,7 @@ class History:
         if r.random() < 0.5:
             self.postgres.execute("ALTER TABLE a REPLICA IDENTITY FULL; ALTER TABLE b REPLICA IDENTITY FULL")
         self.open()
-        source(self.connection, self.postgres)
+        source(self.connection, self.postgres, **{"auto.schema.change": "true"})
         faults.set_hook(self.fail)
         self.made = ["both_a", "both_b", "a", "b"]
         for name in self.made:

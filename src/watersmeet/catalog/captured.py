@@ -41,7 +41,9 @@ class CapturedDatabase(Relation):
 class Captured:
     """A table there. database: the id of the `CapturedDatabase`. types: by column, oid and modifier of its type.
 
-    has_snapshot: whether rows are taken that are there already. batch_rows: so many of them at a time.
+    has_snapshot: whether rows are taken that are there already. batch_rows: so many of them at a time. left_out:
+    columns there that the table has not. added: columns that were added later, and the place in the server's log of the
+    first transaction that is known to have them: rows of transactions before it may lack them.
     """
 
     database: str
@@ -51,6 +53,8 @@ class Captured:
     types: dict[str, tuple[int, int]]
     has_snapshot: bool = True
     batch_rows: int = 0
+    left_out: tuple[str, ...] = ()
+    added: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,11 +50,14 @@ def fitted(rows: pa.Table, schema: pa.Schema, fills: Mapping[str, str]) -> pa.Ta
     if rows.schema.names == schema.names:
         return rows
     have = set(rows.column_names)
+    count = rows.num_rows
     return pa.table(
         [
             rows.column(f.name)
             if f.name in have
-            else pa.repeat(pa.scalar(fills.get(f.name), pa.string()).cast(f.type), rows.num_rows)
+            else pa.repeat(pa.scalar(fills[f.name]).cast(f.type), count)
+            if f.name in fills
+            else pa.nulls(count, f.type)
             for f in schema
         ],
         names=schema.names,

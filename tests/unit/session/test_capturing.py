@@ -39,8 +39,11 @@ def source(opened, postgres, **more):
 
 
 def rows(opened, query):
-    opened.execute("FLUSH")
-    return opened.execute(query).fetchall()
+    cursor = opened.cursor()
+    cursor.execute("FLUSH")
+    assert not [n for n in cursor.notices if "waited for" in n], cursor.notices
+    cursor.execute(query)
+    return cursor.fetchall()
 
 
 def ask(postgres, query):
@@ -184,3 +187,73 @@ def test_without_snapshot_only_changes_come(opened, postgres):
     opened.execute("FLUSH")
     postgres.execute("INSERT INTO t VALUES (2)")
     assert rows(opened, "SELECT * FROM t") == [(2,)]
+
+
+def test_columns_that_are_added_there_are_added_here(opened, postgres):
+    postgres.execute("CREATE TABLE t (i int PRIMARY KEY, v text, out int); INSERT INTO t VALUES (1, 'one'), (2, 'two')")
+    postgres.execute("CREATE TABLE u (i int PRIMARY KEY, v text); INSERT INTO u VALUES (1, 'one')")
+    source(opened, postgres, **{"auto.schema.change": "true"})
+    opened.execute("CREATE TABLE t (i int PRIMARY KEY, v varchar) FROM pg TABLE 't'")
+    opened.execute("CREATE TABLE u (*) FROM pg TABLE 'u'")
+    opened.execute("CREATE MATERIALIZED VIEW before AS SELECT * FROM t")
+    opened.execute("FLUSH")
+    postgres.execute(  # in one batch, with rows of before and after
+        "UPDATE t SET v = 'eins' WHERE i = 1; INSERT INTO t VALUES (3, 'three');"
+        'ALTER TABLE t ADD COLUMN n numeric(6, 2) DEFAULT 1.5, ADD COLUMN "At" timestamptz, ADD COLUMN ok bool '
+        "NOT NULL DEFAULT true; UPDATE t SET n = 2 WHERE i = 2; INSERT INTO t (i, v) VALUES (4, 'four');"
+        "ALTER TABLE t ALTER n SET DEFAULT 9; INSERT INTO t (i) VALUES (5); DELETE FROM t WHERE i = 1"
+    )
+    query = 'SELECT i, v, n, "At", ok FROM t ORDER BY i'
+    assert rows(opened, query) == ask(postgres, query)
+    opened.execute("CREATE MATERIALIZED VIEW after AS SELECT n, count(*) AS c FROM t GROUP BY n")
+    assert rows(opened, "SELECT * FROM after ORDER BY n") == ask(
+        postgres, "SELECT n, count(*) FROM t GROUP BY n ORDER BY 1"
+    )
+    postgres.execute("UPDATE t SET n = n + 1; ALTER TABLE u ADD w int[]; INSERT INTO u VALUES (2, 'two', '{1,2}')")
+    assert rows(opened, query) == ask(postgres, query)
+    assert rows(opened, "SELECT * FROM after ORDER BY n") == ask(
+        postgres, "SELECT n, count(*) FROM t GROUP BY n ORDER BY 1"
+    )
+    assert rows(opened, "SELECT * FROM before ORDER BY i") == ask(postgres, "SELECT i, v FROM t ORDER BY i")
+    assert rows(opened, "SELECT * FROM u ORDER BY i") == [(1, "one", None), (2, "two", [1, 2])]
+    ((_, text),) = opened.execute("SHOW CREATE TABLE t").fetchall()
+    assert "v varchar, n numeric(6,2)" in text
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("ALTER TABLE t ADD COLUMN r float8 DEFAULT random()", "a value of its own"),
+        ("ALTER TABLE t ADD COLUMN p point", "no equivalent"),
+        ("ALTER TABLE t DROP COLUMN v", '"v" of table "public.t" is gone'),
+        ("ALTER TABLE t RENAME COLUMN v TO w", '"v" of table "public.t" is gone'),
+        ("ALTER TABLE t ALTER COLUMN v TYPE int USING 1", "another type"),
+        ("ALTER TABLE t RENAME TO renamed; CREATE TABLE t (i int PRIMARY KEY, v text, x int)", "created again"),
+    ],
+)
+def test_other_changes_of_a_table_stop_it_alone(opened, postgres, change, reason):
+    postgres.execute("CREATE TABLE t (i int PRIMARY KEY, v text); CREATE TABLE u (i int PRIMARY KEY)")
+    source(opened, postgres, **{"auto.schema.change": "true", "publication.name": "every"})
+    opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'")
+    opened.execute("CREATE TABLE u (*) FROM pg TABLE 'u'")
+    postgres.execute("INSERT INTO t VALUES (1, '1')")
+    assert rows(opened, "SELECT * FROM t") == [(1, "1")]
+    postgres.execute(f"{change}; ALTER PUBLICATION every ADD TABLE t" if "CREATE" in change else change)
+    postgres.execute("INSERT INTO t (i) VALUES (2); INSERT INTO u VALUES (7)")
+    assert rows(opened, "SELECT * FROM u") == [(7,)]
+    assert rows(opened, "SELECT * FROM t") == [(1, "1")]
+    cursor = opened.cursor()
+    cursor.execute("FLUSH")
+    assert [n for n in cursor.notices if 'table "t" follows no more' in n and reason in n]
+    cursor.execute("SHOW SOURCES")
+    ((_, state, why, *_),) = cursor.fetchall()
+    assert state == "stalled"
+    assert reason in why
+
+
+def test_columns_that_are_added_are_left_out_unless_they_are_wanted(opened, postgres):
+    postgres.execute("CREATE TABLE t (i int PRIMARY KEY)")
+    source(opened, postgres)
+    opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'")
+    postgres.execute("ALTER TABLE t ADD COLUMN v text; INSERT INTO t VALUES (1, 'one')")
+    assert rows(opened, "SELECT * FROM t") == [(1,)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -27,10 +27,11 @@ from watersmeet.session.access.context import Session
 from watersmeet.session.access.reading import Bounded, fetch, rows_with_keys
 from watersmeet.session.access.rows import as_kept, check_rows, with_generated
 from watersmeet.session.access.writing import replacement
+from watersmeet.session.services.addedcolumns import add_columns, names_added, newest_version
 from watersmeet.sources.capture.changes import KeyedChanges, concatenated, last_rows
 from watersmeet.sources.capture.chunks import read_chunk, wanted
 from watersmeet.sources.capture.options import DatabaseOptions, database_options
-from watersmeet.sources.capture.pgoutput import Batch, Rows
+from watersmeet.sources.capture.pgoutput import Batch, Rows, Values
 from watersmeet.sources.capture.positions import SlotPosition, TablePosition
 from watersmeet.sources.capture.servers import (
     check_identity,
@@ -280,8 +281,7 @@ class _Capturing(threading.Thread):
 
     def _step(self, connection: Any, reader: SlotReader) -> None:
         """Takes what has come; then reads the next rows of a table that is not complete."""
-        filling = next((t for t in self._tables() if self._is_to_be_read(t)), None)
-        batch = reader.read(0 if filling is not None else _LOOK_S)
+        batch = reader.read(0 if self._to_be_read() is not None else _LOOK_S)
         if batch is not None:
             self._take(connection, batch)
             reader.confirm(self._position.lsn)
@@ -290,15 +290,17 @@ class _Capturing(threading.Thread):
             reader.confirm(self._position.lsn)
         elif self._flushing:
             reader.ask()
+        filling = self._to_be_read()
         if filling is not None:
             self._fill(connection, filling)
         with self._changed:
             self._reached = max(self._reached, reader.reached)
             self._changed.notify_all()
 
-    def _is_to_be_read(self, table: CapturedTable) -> bool:
-        position = self._position.of(table.id)
-        return position is None or not (position.done or position.stalled)
+    def _to_be_read(self) -> CapturedTable | None:
+        """A table that is not complete."""
+        found = ((t, self._position.of(t.id)) for t in self._tables())
+        return next((t for t, p in found if p is None or not (p.done or p.stalled)), None)
 
     def _moved(self, lsn: int) -> SlotPosition:
         """The position when everything before that place is in the tables."""
@@ -339,6 +341,11 @@ class _Capturing(threading.Thread):
         try:
             there = table_there(connection, self._options(), captured.schema, captured.table)
             self._check(table, there.oid, there.types)
+            added = names_added(table, there.types) if self._options().adds_columns else ()
+            if added:
+                add_columns(replace(self._session), connection, table, there, added, end_of_log(connection))
+                self._columns.pop(table.id, None)
+                return
             names = [c.name for c in _read(table)]
             texts, chunk = read_chunk(
                 connection,
@@ -391,9 +398,11 @@ class _Capturing(threading.Thread):
         """Commits what whole transactions changed."""
         change = _Change({}, self._position)
         lsn = int(batch.end_lsns[-1])
+        if self._options().adds_columns:
+            self._add_columns(connection, batch, change)
         with self._database.guard:
             for table in self._tables():
-                position = self._position.of(table.id)
+                position = change.position.of(table.id)
                 if position is None or position.stalled:
                     continue
                 try:
@@ -407,6 +416,26 @@ class _Capturing(threading.Thread):
             self._commit(change)
         self._recent.extend(batch.xids.tolist())
 
+    def _add_columns(self, connection: Any, batch: Batch, change: _Change) -> None:
+        """Adds what was added there to the tables; a table that can't have it follows no more."""
+        for table in self._tables():
+            found, position = newest_version(table, batch), change.position.of(table.id)
+            if found is None or position is None or position.stalled:
+                continue
+            columns, lsn = found
+            names = names_added(table, columns)
+            if not names:
+                continue
+            try:
+                captured = table.captured
+                there = table_there(connection, self._options(), captured.schema, captured.table)
+                add_columns(replace(self._session), connection, table, there, names, lsn)
+            except Error as cause:
+                if cause.condition == "RUNTIME_UNAVAILABLE":
+                    raise
+                self._put(change, table, replace(position, stalled=cause.message))
+            self._columns.pop(table.id, None)
+
     def _change(
         self, connection: Any, table: CapturedTable, position: TablePosition, batch: Batch, change: _Change
     ) -> None:
@@ -418,7 +447,9 @@ class _Capturing(threading.Thread):
             return
         for rows in own:
             check_identity(f"{captured.schema}.{captured.table}", rows.table.identity)
-            self._check(table, rows.table.oid, {c.name: (c.type_oid, c.modifier) for c in rows.table.columns})
+            last = int(batch.commit_lsns[rows.transactions[-1]])
+            later = {c for c, added in captured.added.items() if last <= added}
+            self._check(table, rows.table.oid, {c.name: (c.type_oid, c.modifier) for c in rows.table.columns}, later)
         if emptied >= 0 and not position.takes_all:
             # From here on everything is read again.
             change.changes[table.id] = replacement(self._content(table), self._content(table).slice(0, 0))
@@ -486,7 +517,9 @@ class _Capturing(threading.Thread):
                     )
                 chosen = pa.array(wants)
                 columns = read if is_new else keys
-                taken = [values[places[c.name]] for c in columns]
+                taken = [
+                    values[places[c.name]] if c.name in places else _older(table, c.name, len(at)) for c in columns
+                ]
                 texts = [v.texts.filter(chosen) for v in taken]
                 if is_new:
                     times = pa.array(batch.times_us[rows.transactions[mask][wants]], pa.int64())
@@ -548,14 +581,20 @@ class _Capturing(threading.Thread):
             self._columns[table.id] = {c.name: c for c in described(connection, table.captured.oid)}
         return self._columns[table.id]
 
-    def _check(self, table: CapturedTable, oid: int, now: dict[str, tuple[int, int]]) -> None:
-        """Raises the error that stops the table if the table there is another one now."""
+    def _check(
+        self, table: CapturedTable, oid: int, now: dict[str, tuple[int, int]], later: Collection[str] = ()
+    ) -> None:
+        """Raises the error that stops the table if the table there is another one now. later: columns that it need not
+        have yet.
+        """
         captured = table.captured
         shown = f"{captured.schema}.{captured.table}"
         again = f'Run DROP TABLE and CREATE TABLE again for "{table.shown}".'
         if oid != captured.oid:
             raise error("CATALOG_TYPE_MISMATCH", f'table "{shown}" was dropped and created again', hint=again)
         for column in _read(table):
+            if column.name in later and column.name not in now:
+                continue
             if column.name not in now:
                 raise error("UNDEFINED_COLUMN", f'column "{column.name}" of table "{shown}" is gone', hint=again)
             before, found = captured.types[column.name], now[column.name]
@@ -563,6 +602,12 @@ class _Capturing(threading.Thread):
                 raise error(
                     "DATATYPE_MISMATCH", f'column "{column.name}" of table "{shown}" has another type now', hint=again
                 )
+
+
+def _older(table: CapturedTable, column: str, count: int) -> Values:
+    """The values of a column in rows that are older than it."""
+    text = pa.scalar(table.fills.get(column), pa.string())
+    return Values(pa.repeat(text, count), np.zeros(count, np.bool_))
 
 
 def _read(table: CapturedTable) -> Schema:

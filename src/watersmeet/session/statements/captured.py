@@ -206,6 +206,7 @@ def _table(
             {c.name: there.types[c.name] for c in read},
             options.has_snapshot,
             options.batch_rows,
+            tuple(n for n in there.types if n not in {c.name for c in read}),
         ),
     )
 

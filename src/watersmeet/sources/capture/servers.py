@@ -32,6 +32,11 @@ _RETAINED: Final = """
 SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::int8, pg_wal_lsn_diff(pg_current_wal_lsn(), %s)::int8
 FROM pg_replication_slots WHERE slot_name = %s
 """
+#: The value of a column in rows that are older than it, which are stored without it.
+_ADDED: Final = """
+SELECT (attmissingval::text::text[])[1], atthasdef OR attidentity <> '' FROM pg_attribute
+WHERE attrelid = %s AND attname = %s AND NOT attisdropped
+"""
 #: Who writes a table now. They may have begun before it was published.
 _WRITERS: Final = """
 SELECT virtualtransaction FROM pg_locks WHERE mode = 'RowExclusiveLock' AND granted AND locktype = 'relation'
@@ -240,6 +245,23 @@ def unpublish(connection: Any, publication: str, schema: str, table: str) -> Non
     if listed:
         drop = sql.SQL("ALTER PUBLICATION {} DROP TABLE {}")
         connection.execute(drop.format(sql.Identifier(publication), sql.Identifier(schema, table)))
+
+
+def value_before(connection: Any, table: TableThere, column: str) -> str | None:
+    """The text of an added column's value in rows that are older than it; None is NULL. FEATURE_NOT_SUPPORTED if they
+    need not have the same.
+    """
+    found = connection.execute(_ADDED, [table.oid, column]).fetchone()
+    if found is None:
+        raise error("UNDEFINED_COLUMN", f'column "{column}" of table "{table.shown}" is gone')
+    value: str | None = found[0]
+    if value is None and found[1]:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f'column "{column}" was added to table "{table.shown}", and each row got a value of its own',
+            detail="The server writes no changes of rows for that.",
+        )
+    return value
 
 
 def writers(connection: Any, oid: int) -> frozenset[str]:
