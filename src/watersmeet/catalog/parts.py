@@ -167,12 +167,18 @@ class Dictionary:
     Timeplus, "Multi-JOINs and ASOF JOINs", "Dictionary", "Direct JOIN with Dictionary".
 
     ttl_us: what a key was answered with serves so long again; None: every row asks. stream: id of the mutable stream
-    that is asked first (empty: none). fills: whether what it lacks and the source has is written to it.
+    that is asked first (empty: none). fills: whether what it lacks and the source has is written to it. defaults: of
+    attributes, DuckDB SQL: in place of NULL, and of keys that are not there. keys_below: all keys are whole numbers
+    from 0 up to that (None: any keys). bounds: the columns between which a row is valid, both included; the first
+    one is the last column of the primary key, and NULL in the second one is no end. Empty: rows are always valid.
     """
 
     ttl_us: int | None = None
     stream: str = ""
     fills: bool = False
+    defaults: dict[str, str] = field(default_factory=dict)
+    keys_below: int | None = None
+    bounds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

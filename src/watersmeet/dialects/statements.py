@@ -15,7 +15,6 @@ from sqlglot import exp
 from watersmeet.algebra.bounded import TopicScan
 from watersmeet.catalog import (
     Connection,
-    DictionaryTable,
     DropWord,
     ExternalTable,
     Index,
@@ -240,21 +239,6 @@ class Clause:
     options: Mapping[str, str]
     span: Span
     own: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class CreateDictionary(CreateRelation):
-    """`CREATE DICTIONARY name (columns) PRIMARY KEY … SOURCE(source) LAYOUT(layout) [LIFETIME(…)]`.
-
-    lifetime_s: its greatest value; 0 is for ever, None if it is not given.
-    """
-
-    makes: ClassVar[type[Relation]] = DictionaryTable
-
-    source: Clause
-    layout: Clause
-    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    lifetime_s: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,7 +50,7 @@ def test_statements_take_locks_in_order():
         Harness(connection).set_external("mysql", "shop.p", "id string, name string", [["1", "a"]])
         connection.execute("""
             CREATE DICTIONARY d (id string, name string) PRIMARY KEY id
-                SOURCE(MYSQL(DB 'shop' TABLE 'p')) LAYOUT(FLAT()) LIFETIME(1);
+                SOURCE(MYSQL(DB 'shop' TABLE 'p')) LAYOUT(HASHED()) LIFETIME(1);
             CREATE STREAM s (id string, name string);
             CREATE STREAM t (id string, name string);
             CREATE MATERIALIZED VIEW v INTO t AS SELECT id, name FROM s

@@ -148,7 +148,7 @@ def test_a_dictionary_over_files_serves_what_it_answered_until_its_lifetime_is_o
         connection.execute(
             f"{ORDERS}; CREATE DICTIONARY d(id string, name string) PRIMARY KEY id SOURCE(FILE(path '{file}' "
             f"format 'CSV')) "
-            "LAYOUT(COMPLEX_KEY_HASHED()) LIFETIME(MIN 1 MAX 60)"
+            "LAYOUT(COMPLEX_KEY_HASHED()) LIFETIME(60)"
         )
         assert rows(connection, "SELECT * FROM d") == [("p1", "Laptop"), ("p2", "Smartphone")]  # of a key the last row
         connection.execute(
@@ -196,7 +196,7 @@ def test_a_dictionary_over_a_stream_of_this_database():
         )
         connection.execute(
             "CREATE DICTIONARY forever(id string, name string) PRIMARY KEY id SOURCE(TIMEPLUS(STREAM "
-            "'products')) LAYOUT(FLAT())"
+            "'products')) LAYOUT(HASHED())"
         )
         connection.execute(
             "CREATE DICTIONARY direct(id string, name string) PRIMARY KEY id SOURCE(TIMEPLUS(STREAM "
@@ -413,12 +413,12 @@ SOURCE = "SOURCE(TIMEPLUS(STREAM 'm'))"
             "TIMEPLUS(STREAM 'm')",
         ),
         (
-            f"CREATE DICTIONARY d(k string) PRIMARY KEY k {SOURCE} LAYOUT(FLAT())",
+            f"CREATE DICTIONARY d(k string) PRIMARY KEY k {SOURCE} LAYOUT(HASHED())",
             "DATATYPE_MISMATCH",
             "TIMEPLUS(STREAM 'm')",
         ),
         (
-            f"CREATE DICTIONARY d(k int, v string) PRIMARY KEY v {SOURCE} LAYOUT(FLAT())",
+            f"CREATE DICTIONARY d(k int, v string) PRIMARY KEY v {SOURCE} LAYOUT(HASHED())",
             "CATALOG_TYPE_MISMATCH",
             "TIMEPLUS(STREAM 'm')",
         ),
@@ -431,7 +431,7 @@ SOURCE = "SOURCE(TIMEPLUS(STREAM 'm'))"
         (
             f"CREATE DICTIONARY d(k int DEFAULT 1) PRIMARY KEY k {SOURCE} LAYOUT(FLAT())",
             "FEATURE_NOT_SUPPORTED",
-            "DEFAULT 1",
+            "1",
         ),
         (
             f"CREATE DICTIONARY d(k int) PRIMARY KEY k {SOURCE} LAYOUT(FLAT()) SETTINGS(a = 1)",
@@ -466,7 +466,7 @@ def test_show_names_streams_and_dictionaries_and_hides_passwords(tmp_path):
     with connect(tmp_path / "db", replace_connectors=True) as connection:
         products(connection, ("p1", "Laptop"))
         connection.execute("""CREATE DICTIONARY d(id string, name string) PRIMARY KEY id
-            SOURCE(CLICKHOUSE(DB 'shop' TABLE 'products' USER 'u' PASSWORD 'geheim')) LAYOUT(FLAT());
+            SOURCE(CLICKHOUSE(DB 'shop' TABLE 'products' USER 'u' PASSWORD 'geheim')) LAYOUT(HASHED());
             CREATE EXTERNAL TABLE e SETTINGS type = 'clickhouse', database = 'shop', table = 'products',
             password = 'geheim';
             CREATE STREAM s(i int)""")

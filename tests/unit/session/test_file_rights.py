@@ -25,7 +25,7 @@ def connection(tmp_path_factory):
         ("timeplus", "CREATE EXTERNAL STREAM s (a int) SETTINGS type = 'file', path = '/etc', format = 'csv'", "s"),
         (
             "timeplus",
-            "CREATE DICTIONARY s (a string) PRIMARY KEY a SOURCE(FILE(path '/etc/passwd' format 'CSV')) LAYOUT(FLAT())",
+            "CREATE DICTIONARY s (a int) PRIMARY KEY a SOURCE(FILE(path '/etc/passwd' format 'CSV')) LAYOUT(FLAT())",
             "FILE",
         ),
     ],

@@ -12,6 +12,7 @@ from watersmeet import catalog as c
 from watersmeet.dialectnames import DIALECTS
 from watersmeet.dialects import statements as st
 from watersmeet.dialects.captured import CreateCapturedTable
+from watersmeet.dialects.dictionaries import CreateDictionary
 from watersmeet.dialects.formatschemas import CreateFormatSchema
 from watersmeet.dialects.namedcollections import CreateNamedCollection
 from watersmeet.dialects.registry import language_named
@@ -63,7 +64,7 @@ REPLACING = {
         st.CreateStream: "STREAM name (a int)",
         st.CreateExternalStream: "EXTERNAL STREAM name (a int) SETTINGS type = 'file', path = '{file}', format = 'CSV'",
         st.CreateExternalTable: "EXTERNAL TABLE name SETTINGS type = 'timeplus', table = 'below'",
-        st.CreateDictionary: "DICTIONARY name (a int, b string) PRIMARY KEY a SOURCE(TIMEPLUS(STREAM 'below')) "
+        CreateDictionary: "DICTIONARY name (a int, b string) PRIMARY KEY a SOURCE(TIMEPLUS(STREAM 'below')) "
         "LAYOUT(FLAT())",
         CreateFormatSchema: "FORMAT SCHEMA name AS 'message N {}' TYPE Protobuf",
         CreateNamedCollection: "NAMED COLLECTION name AS topic = 't'",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final
+
+from sqlglot import Dialect, exp
 
 from watersmeet.catalog import DELTA_COLUMN
 from watersmeet.dialects.options import not_supported
+from watersmeet.dialects.queries import read_expression
 from watersmeet.dialects.statements import Name
 from watersmeet.dialects.timeplus.types import ColumnType, read_column_type
 from watersmeet.dialects.tokens import Cursor, span_of
@@ -49,6 +52,11 @@ def read_column(cursor: Cursor, earlier: Collection[str]) -> tuple[Field, Column
     return Field(name.name, kind.type, nullable), kind
 
 
+def read_default(cursor: Cursor, dialect: Dialect) -> exp.Expression:
+    """The expression behind DEFAULT of a column. SYNTAX_ERROR."""
+    return read_expression(cursor.originals(cursor.until(",", ")")), cursor.text, dialect)
+
+
 def refuse_default(cursor: Cursor, of: str) -> None:
     """FEATURE_NOT_SUPPORTED for DEFAULT behind a column that can have none."""
     if cursor.at("DEFAULT"):
@@ -56,15 +64,23 @@ def refuse_default(cursor: Cursor, of: str) -> None:
         raise not_supported(f"DEFAULT of a column {of}", cursor.text, place)
 
 
-def read_columns(cursor: Cursor) -> tuple[tuple[Field, ...], dict[str, tuple[int, int]]]:
-    """`(a int, b string)`: the columns, and which numbers those take whose types take more."""
+def read_columns(
+    cursor: Cursor, declare: Callable[[str], None] | None = None
+) -> tuple[tuple[Field, ...], dict[str, tuple[int, int]]]:
+    """`(a int, b string)`: the columns, and which numbers those take whose types take more.
+
+    declare: reads the DEFAULT of a column, the cursor behind that word. None: columns can have none.
+    """
     cursor.expect("(")
     columns: list[Field] = []
     ranges: dict[str, tuple[int, int]] = {}
     while not cursor.at(")"):
         column, kind = read_column(cursor, [c.name for c in columns])
         columns.append(column)
-        refuse_default(cursor, "of what is outside")
+        if declare is None:
+            refuse_default(cursor, "of what is outside")
+        elif cursor.take("DEFAULT"):
+            declare(column.name)
         if kind.range is not None:
             ranges[column.name] = kind.range
         if not cursor.take(","):

@@ -13,7 +13,6 @@ from watersmeet.dialects import alter, ddl
 from watersmeet.dialects.formatschemas import read_format_schema
 from watersmeet.dialects.namedcollections import read_named_collection
 from watersmeet.dialects.options import not_supported, read_value
-from watersmeet.dialects.queries import read_expression
 from watersmeet.dialects.statements import (
     Alter,
     CreateMaterializedView,
@@ -24,7 +23,7 @@ from watersmeet.dialects.statements import (
     Statement,
     StreamIndex,
 )
-from watersmeet.dialects.timeplus.columns import key_names, read_column, refuse_default
+from watersmeet.dialects.timeplus.columns import key_names, read_column, read_default, refuse_default
 from watersmeet.dialects.timeplus.external import (
     read_dictionary,
     read_external_stream,
@@ -77,10 +76,11 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
         return _Stream(cursor, dialect, base).read(mutable=True)
     if cursor.take("DATABASE"):
         return ddl.read_create_schema(cursor, dialect, base)
+    if cursor.take("DICTIONARY"):
+        return read_dictionary(cursor, dialect, base)
     for words, read in (
         (("EXTERNAL", "TABLE"), read_external_table),
         (("EXTERNAL", "STREAM"), read_external_stream),
-        (("DICTIONARY",), read_dictionary),
         (("FORMAT", "SCHEMA"), read_format_schema),
         (("NAMED", "COLLECTION"), read_named_collection),
     ):
@@ -236,8 +236,7 @@ class _Stream:
         if kind.digits is not None and kind.digits < _DIGITS:
             self.digits[field.name] = kind.digits
         if self.cursor.take("DEFAULT"):
-            tokens = self.cursor.originals(self.cursor.until(",", ")"))
-            self.declared[field.name] = read_expression(tokens, self.cursor.text, self.dialect)
+            self.declared[field.name] = read_default(self.cursor, self.dialect)
 
     def _index(self) -> None:
         """`index idx2 (v1, v2) storing (v3)` (TP-53)."""

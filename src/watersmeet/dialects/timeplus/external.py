@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from sqlglot import Dialect, exp
+
 from watersmeet.catalog import TIME_COLUMN
+from watersmeet.dialects.dictionaries import CreateDictionary
 from watersmeet.dialects.options import not_supported, read_setting, read_value
+from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.statements import (
     Clause,
-    CreateDictionary,
     CreateExternalStream,
     CreateExternalTable,
     Name,
     Statement,
 )
-from watersmeet.dialects.timeplus.columns import key_names, read_columns
+from watersmeet.dialects.timeplus.columns import key_names, read_columns, read_default
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import error
 from watersmeet.types import TIMESTAMP, Field
@@ -68,14 +71,20 @@ def read_external_stream(cursor: Cursor, base: dict[str, Any]) -> Statement:
     )
 
 
-def read_dictionary(cursor: Cursor, base: dict[str, Any]) -> Statement:
+def read_dictionary(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
     """The cursor stands behind DICTIONARY (TP-45 to TP-48). The clauses may come in any order."""
     if_not_exists = cursor.take("IF", "NOT", "EXISTS")
     name = cursor.relation_name()
     if not cursor.at("("):
         raise cursor.error(detail="The columns of the dictionary were expected here.")
-    columns, ranges = read_columns(cursor)
+    declared: dict[str, exp.Expression] = {}
+
+    def declare(column: str) -> None:
+        declared[column] = read_default(cursor, dialect)
+
+    columns, ranges = read_columns(cursor, declare)
     key: tuple[Name, ...] = ()
+    bounds: tuple[Name, ...] = ()
     source = layout = lifetime_s = None
     while not cursor.done:
         start = cursor.index
@@ -89,7 +98,9 @@ def read_dictionary(cursor: Cursor, base: dict[str, Any]) -> Statement:
             layout = _clause(cursor)
         elif cursor.take("LIFETIME"):
             lifetime_s = _lifetime(cursor)
-        elif cursor.at("RANGE") or cursor.at("SETTINGS") or cursor.at("COMMENT"):
+        elif cursor.take("RANGE"):
+            bounds = _range(cursor)
+        elif cursor.at("SETTINGS") or cursor.at("COMMENT"):
             cursor.index += 1
             place = span_of(cursor.tokens[start : cursor.index])
             raise not_supported(f"{cursor.tokens[start].text.upper()} of a dictionary", cursor.text, place)
@@ -100,7 +111,10 @@ def read_dictionary(cursor: Cursor, base: dict[str, Any]) -> Statement:
             raise cursor.error(detail=f"A dictionary needs {word}.")
     assert source is not None
     assert layout is not None
-    _check_key(key, [c.name for c in columns], cursor)
+    _check_key((*key, *bounds), [c.name for c in columns], cursor)
+    for part in key:
+        if part.name in declared:
+            raise not_supported("DEFAULT of a column of the key", cursor.text, place_of(declared[part.name]))
     keys = tuple(k.name for k in key)
     return CreateDictionary(
         **base,
@@ -114,6 +128,8 @@ def read_dictionary(cursor: Cursor, base: dict[str, Any]) -> Statement:
         source=source,
         layout=layout,
         lifetime_s=lifetime_s,
+        bounds=bounds,
+        declared=declared,
     )
 
 
@@ -154,10 +170,21 @@ def _clause(cursor: Cursor) -> Clause:
     return Clause(name=kind, options=options, span=span, own=kind == _OWN and "host" not in options)
 
 
-def _lifetime(cursor: Cursor) -> int:
-    """`(300)`, `(MIN 1 MAX 10)`: the greatest number of seconds."""
+def _range(cursor: Cursor) -> tuple[Name, Name]:
+    """`(MIN first MAX last)`: the columns between which a row is valid, both included."""
     cursor.expect("(")
-    least, greatest = 0, None
+    cursor.expect("MIN")
+    first = cursor.name()
+    cursor.expect("MAX")
+    last = cursor.name()
+    cursor.expect(")")
+    return first, last
+
+
+def _lifetime(cursor: Cursor) -> tuple[int, int]:
+    """`(300)`, `(MIN 1 MAX 10)`: the least and the greatest number of seconds."""
+    cursor.expect("(")
+    least = greatest = None
     while not cursor.at(")"):
         if cursor.take("MIN"):
             least = cursor.integer()
@@ -166,7 +193,7 @@ def _lifetime(cursor: Cursor) -> int:
             greatest = cursor.integer()
     end = cursor.index
     cursor.expect(")")
-    if greatest is None or least > greatest:
+    if greatest is None or (least is not None and least > greatest):
         raise error(
             "INVALID_PARAMETER",
             "LIFETIME has no maximum, or one below its minimum",
@@ -174,7 +201,7 @@ def _lifetime(cursor: Cursor) -> int:
             span=span_of(cursor.tokens[end : end + 1]),
             hint="Write LIFETIME(MIN 1 MAX 10) or LIFETIME(10), in seconds.",
         )
-    return greatest
+    return (greatest if least is None else least), greatest
 
 
 def _check_key(key: tuple[Name, ...], known: list[str], cursor: Cursor) -> None:

@@ -17,6 +17,7 @@ from watersmeet.errors import Error
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.reading import Bounded, fetch, last_of_each_key
 from watersmeet.session.access.rows import check_rows
+from watersmeet.session.services.dictionarycontent import check_content, columns_to_read, with_defaults
 from watersmeet.store.merging import quoted
 from watersmeet.types import arrow_schema
 
@@ -33,7 +34,7 @@ def refresh(session: Session, relation: ExternalTable) -> bool:
             version = reader.version()
             if relation.id in outside.versions and outside.versions[relation.id] == version:
                 return False
-            changed = _replace(session, relation, reader.read(relation.columns))
+            changed = _replace(session, relation, reader.read(columns_to_read(relation)))
         except Error as err:
             outside.problems[relation.id] = err
             raise
@@ -76,9 +77,13 @@ def _catch_up(session: Session, relation_ids: Iterable[str]) -> None:
 
 def _replace(session: Session, relation: Relation, rows: pa.Table) -> bool:
     """Makes `rows` the content. If several have the same primary key, the last one counts."""
+    if relation.dictionary is not None:
+        rows = with_defaults(session, relation, rows)
     check_rows(relation, rows, None)
     if relation.primary_key:
         rows = last_of_each_key(session, relation, rows)
+    if relation.dictionary is not None:
+        check_content(session, relation, rows)
     columns = ", ".join(quoted(c.name) for c in relation.columns)
     with session.database.guard:
         query = Bounded(

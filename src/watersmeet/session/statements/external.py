@@ -6,24 +6,18 @@ Timeplus, "Multi-JOINs and ASOF JOINs", "External Streams", "External Table", "D
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from watersmeet.catalog import (
     ARRIVAL,
-    Dictionary,
-    DictionaryTable,
-    DictionaryView,
     External,
     ExternalTable,
     ExternalView,
     Relation,
     Source,
 )
-from watersmeet.circuit.operators import FOREVER_US
 from watersmeet.dialects.schemas import find_relation, near_relations
 from watersmeet.dialects.statements import (
     Clause,
-    CreateDictionary,
     CreateExternalStream,
     CreateExternalTable,
     CreateRelation,
@@ -46,29 +40,6 @@ from watersmeet.sources.kafka.externalstreams import kafka_connector, stream_col
 from watersmeet.store.merging import quoted
 from watersmeet.types import Schema
 
-#: Layouts by name (without `complex_key_`): the options that say how the product stores them, on which nothing here
-#: depends.
-_WHOLE: Final = {
-    "flat": ("initial_array_size", "max_array_size"),
-    "hashed": ("shards", "shard_load_queue_backlog", "max_load_factor"),
-    "sparse_hashed": ("shards", "shard_load_queue_backlog", "max_load_factor"),
-    "hashed_array": ("shards",),
-}
-_CACHES: Final = {
-    "cache": (
-        "size_in_cells",
-        "max_update_queue_size",
-        "update_queue_push_timeout_milliseconds",
-        "query_wait_timeout_milliseconds",
-        "max_threads_for_updates",
-    ),
-    "ssd_cache": ("block_size", "file_size", "read_buffer_size", "write_buffer_size", "path"),
-    "hybrid_hash_cache": ("ttl", "path", "max_hot_key_count"),
-}
-_OTHERS: Final = {"direct": (), "mutable_cache": ("db", "stream", "update_from_source")}
-_LACKING: Final = ("ip_trie", "range_hashed", "polygon", "regexp_tree")
-_TRUTH: Final = {"true": True, "1": True, "false": False, "0": False}
-
 
 def create_external_table(session: Session, statement: CreateExternalTable) -> Result:
     """A table whose content is fetched when a statement names it. For a running query it never changes (TP-18)."""
@@ -80,8 +51,8 @@ def create_external_table(session: Session, statement: CreateExternalTable) -> R
         _over_stream(session, statement, options, needs)
         return Result("CREATE EXTERNAL TABLE")
     with located(statement, statement.name_span):
-        external = _external(options.pop("type").lower(), options, statement.name, "database")
-    _fill(
+        external = external_of(options.pop("type").lower(), options, statement.name, "database")
+    fill(
         session,
         statement,
         new_relation(
@@ -107,9 +78,9 @@ def _over_stream(
     needs: the ids of what the statement names beside that relation.
     """
     kind = options.pop("type").lower()
-    below = _stream(session, statement, Clause(name=kind, options=options, span=statement.name_span))
+    below = stream_of(session, statement, Clause(name=kind, options=options, span=statement.name_span))
     columns = (
-        _columns_of(below, statement.columns, statement, statement.name_span) if statement.columns else below.columns
+        columns_of(below, statement.columns, statement, statement.name_span) if statement.columns else below.columns
     )
     add(
         session,
@@ -119,13 +90,14 @@ def _over_stream(
             ExternalView,
             columns,
             depends_on=(below.id, *needs),
-            query=_query(below, columns),
+            query=query_of(below, columns),
             external=External(kind, below.name),
         ),
     )
 
 
-def _query(below: Relation, columns: Schema) -> str:
+def query_of(below: Relation, columns: Schema) -> str:
+    """The CREATE VIEW of these columns of a relation."""
     listed = ", ".join(quoted(c.name) for c in columns)
     return f"CREATE VIEW content AS SELECT {listed} FROM {quoted(below.schema)}.{quoted(below.name)}"
 
@@ -202,57 +174,7 @@ def _of_topic(
     return made
 
 
-def create_dictionary(session: Session, statement: CreateDictionary) -> Result:
-    """A dictionary (TP-19, TP-44 to TP-48): content from outside or from a stream. Its layout says how joins look it
-    up.
-    """
-    if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
-        return Result("CREATE DICTIONARY")
-    check_columns(statement.columns, statement)
-    dictionary = _layout(session, statement)
-    needs = (dictionary.stream,) if dictionary.stream else ()
-    source = statement.source
-    if source.own:
-        below = _stream(session, statement, source)
-        _check_columns_of(below, statement, source.span)
-        shown = tuple(below.column(c.name) for c in statement.columns)
-        add(
-            session,
-            new_relation(
-                session,
-                statement,
-                DictionaryView,
-                shown,
-                primary_key=statement.primary_key,
-                depends_on=(below.id, *needs),
-                dictionary=dictionary,
-                query=_query(below, shown),
-            ),
-        )
-        return Result("CREATE DICTIONARY")
-    with located(statement, source.span):
-        external = _external(source.name, dict(source.options), statement.name, "db")
-    _fill(
-        session,
-        statement,
-        new_relation(
-            session,
-            statement,
-            DictionaryTable,
-            statement.columns,
-            primary_key=statement.primary_key,
-            depends_on=needs,
-            ranges=dict(statement.ranges),
-            external=external,
-            dictionary=dictionary,
-        ),
-        "the source of a dictionary",
-        source.span,
-    )
-    return Result("CREATE DICTIONARY")
-
-
-def _external(kind: str, options: dict[str, str], name: str, database: str) -> External:
+def external_of(kind: str, options: dict[str, str], name: str, database: str) -> External:
     """Where the content is. database: the name of the option that names the database there."""
     if "query" in options and kind != "postgresql":
         raise error("FEATURE_NOT_SUPPORTED", "the option QUERY of a source is not supported", hint="Name a table.")
@@ -264,7 +186,7 @@ def _external(kind: str, options: dict[str, str], name: str, database: str) -> E
     return External(kind, f"{options.get(database, 'default')}.{options.get('table', name)}", options)
 
 
-def _fill(session: Session, statement: CreateRelation, relation: ExternalTable, what: str, span: Span) -> None:
+def fill(session: Session, statement: CreateRelation, relation: ExternalTable, what: str, span: Span) -> None:
     """Adds a relation with its content. If the content can't be read, nothing is left.
 
     span: the clause that says where it is.
@@ -283,84 +205,7 @@ def _fill(session: Session, statement: CreateRelation, relation: ExternalTable, 
             refresh(session, made)
 
 
-def _layout(session: Session, statement: CreateDictionary) -> Dictionary:
-    """How joins look up the dictionary. FEATURE_NOT_SUPPORTED, INVALID_PARAMETER, CONNECTOR_OPTION."""
-    layout = statement.layout
-    name = layout.name.removeprefix("complex_key_")
-    known = {**_WHOLE, **_CACHES, **_OTHERS}
-    if name in _LACKING:
-        raise error_at(
-            statement,
-            layout.span,
-            "FEATURE_NOT_SUPPORTED",
-            f"layout {layout.name.upper()} of a dictionary is not supported",
-            hint="Use a layout that looks up the whole key.",
-        )
-    if name not in known:
-        raise error_at(
-            statement,
-            layout.span,
-            "INVALID_PARAMETER",
-            f'there is no dictionary layout "{layout.name}"',
-            hint=did_you_mean(name, known),
-        )
-    for option in layout.options:
-        if option not in known[name]:
-            raise error_at(
-                statement,
-                layout.span,
-                "CONNECTOR_OPTION",
-                f'layout {layout.name.upper()} has no option "{option}"',
-                hint=did_you_mean(option, known[name]),
-            )
-    if name == "mutable_cache":
-        stream = _stream(session, statement, layout)
-        if stream.mode != "mutable":
-            raise error_at(statement, layout.span, "CATALOG_TYPE_MISMATCH", f'"{stream.shown}" is not a mutable stream')
-        _check_columns_of(stream, statement, layout.span)
-        return Dictionary(stream=stream.id, fills=_truth(statement, layout, "update_from_source"))
-    if name == "direct":
-        return Dictionary()
-    seconds = statement.lifetime_s
-    if name == "hybrid_hash_cache":
-        seconds = _seconds(statement, layout)
-    if seconds is None and name in _CACHES:
-        raise error_at(
-            statement,
-            layout.span,
-            "INVALID_PARAMETER",
-            f"layout {layout.name.upper()} needs LIFETIME",
-            hint="Write LIFETIME(300), in seconds.",
-        )
-    return Dictionary(ttl_us=FOREVER_US if not seconds else seconds * 1_000_000)
-
-
-def _seconds(statement: CreateDictionary, layout: Clause) -> int:
-    text = layout.options.get("ttl", "")
-    if not text.isdecimal() or not int(text):
-        raise error_at(
-            statement,
-            layout.span,
-            "INVALID_PARAMETER",
-            "layout HYBRID_HASH_CACHE needs the option TTL, seconds above 0",
-        )
-    return int(text)
-
-
-def _truth(statement: CreateDictionary, clause: Clause, name: str) -> bool:
-    text = clause.options.get(name, "false").lower()
-    if text not in _TRUTH:
-        raise error_at(
-            statement,
-            clause.span,
-            "CONNECTOR_OPTION",
-            f'option {name} can\'t be "{text}"',
-            hint="It must be true or false.",
-        )
-    return _TRUTH[text]
-
-
-def _stream(session: Session, statement: CreateRelation, clause: Clause) -> Relation:
+def stream_of(session: Session, statement: CreateRelation, clause: Clause) -> Relation:
     """The stream of this database that a clause names. UNDEFINED_RELATION, CONNECTOR_OPTION."""
     options = clause.options
     unknown = [
@@ -390,7 +235,7 @@ def _stream(session: Session, statement: CreateRelation, clause: Clause) -> Rela
     return found
 
 
-def _columns_of(below: Relation, columns: Schema, statement: CreateRelation, span: Span) -> Schema:
+def columns_of(below: Relation, columns: Schema, statement: CreateRelation, span: Span) -> Schema:
     """The columns of a relation with the names and types of `columns`.
 
     UNDEFINED_COLUMN, DATATYPE_MISMATCH.
@@ -414,16 +259,3 @@ def _columns_of(below: Relation, columns: Schema, statement: CreateRelation, spa
                 f"{known[column.name].type.sql}, not {column.type.sql}",
             )
     return tuple(known[c.name] for c in columns)
-
-
-def _check_columns_of(below: Relation, statement: CreateDictionary, span: Span) -> None:
-    """Checks that a stream has the dictionary's columns, and one row for each of its keys."""
-    _columns_of(below, statement.columns, statement, span)
-    if not below.primary_key or set(below.primary_key) != set(statement.primary_key):
-        raise error_at(
-            statement,
-            span,
-            "CATALOG_TYPE_MISMATCH",
-            f'the primary key of "{below.shown}" is not that of the dictionary',
-            hint="A mutable stream with the dictionary's PRIMARY KEY has one row for each key.",
-        )

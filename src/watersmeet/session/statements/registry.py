@@ -10,6 +10,7 @@ from watersmeet.dialects import statements as st
 from watersmeet.dialects.alter import LimitSink
 from watersmeet.dialects.captured import CreateCapturedTable
 from watersmeet.dialects.copying import CopyFrom, CopyTo
+from watersmeet.dialects.dictionaries import CreateDictionary
 from watersmeet.dialects.formatschemas import CreateFormatSchema
 from watersmeet.dialects.namedcollections import CreateNamedCollection
 from watersmeet.session.access.context import Session
@@ -26,7 +27,7 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
     CopyFrom: "copying.copy_from",
     CopyTo: "copying.copy_to",
     st.CreateConnection: "connections.create_connection",
-    st.CreateDictionary: "external.create_dictionary",
+    CreateDictionary: "dictionaries.create_dictionary",
     st.CreateExternalStream: "external.create_external_stream",
     CreateFormatSchema: "formatschemas.create_format_schema",
     st.CreateExternalTable: "external.create_external_table",

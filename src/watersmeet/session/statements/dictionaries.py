@@ -1,0 +1,296 @@
+"""CREATE DICTIONARY: its source, and what its layout says of keys and of answers.
+
+Timeplus, "Dictionary", "Direct JOIN with Dictionary"; ClickHouse, "Dictionaries".
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+from typing import Final
+
+from watersmeet.catalog import Dictionary, DictionaryTable, DictionaryView, Relation
+from watersmeet.circuit.operators import FOREVER_US
+from watersmeet.dialects.dictionaries import CreateDictionary
+from watersmeet.dialects.statements import Clause
+from watersmeet.dialects.typedefaults import type_default
+from watersmeet.errors import Span, did_you_mean
+from watersmeet.session.access.columnvalues import default_values
+from watersmeet.session.access.context import Session, error_at, located
+from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation
+from watersmeet.session.access.result import Result
+from watersmeet.session.statements.external import columns_of, external_of, fill, query_of, stream_of
+from watersmeet.types import Schema, SqlType
+from watersmeet.units import SECOND_US
+
+#: Layouts by name (without `complex_key_`): the options that say how the product stores them, on which nothing here
+#: depends.
+_WHOLE: Final = {
+    "flat": ("initial_array_size", "max_array_size"),
+    "hashed": ("shards", "shard_load_queue_backlog", "max_load_factor"),
+    "sparse_hashed": ("shards", "shard_load_queue_backlog", "max_load_factor"),
+    "hashed_array": ("shards",),
+    "range_hashed": ("range_lookup_strategy",),
+}
+_CACHES: Final = {
+    "cache": (
+        "size_in_cells",
+        "max_update_queue_size",
+        "update_queue_push_timeout_milliseconds",
+        "query_wait_timeout_milliseconds",
+        "max_threads_for_updates",
+    ),
+    "ssd_cache": ("block_size", "file_size", "read_buffer_size", "write_buffer_size", "path"),
+    "hybrid_hash_cache": ("ttl", "path", "max_hot_key_count"),
+}
+_OTHERS: Final = {"direct": (), "mutable_cache": ("db", "stream", "update_from_source")}
+_LACKING: Final = ("ip_trie", "polygon", "regexp_tree")
+#: Layouts that have no form with several columns as the key.
+_SINGLE: Final = ("flat", "ip_trie", "polygon", "regexp_tree")
+#: Layouts of Timeplus alone, which take any key.
+_ANY_KEY: Final = ("mutable_cache", "hybrid_hash_cache")
+#: What FLAT(MAX_ARRAY_SIZE n) is without that option.
+_FLAT_KEYS: Final = 500_000
+_TRUTH: Final = {"true": True, "1": True, "false": False, "0": False}
+
+
+def create_dictionary(session: Session, statement: CreateDictionary) -> Result:
+    """A dictionary (TP-19, TP-44 to TP-48): content from outside or from a stream. Its layout says how joins look it
+    up.
+    """
+    if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
+        return Result("CREATE DICTIONARY")
+    check_columns(statement.columns, statement)
+    name = _layout(statement)
+    _check_key(statement, name)
+    key = (*statement.primary_key, *(b.name for b in statement.bounds[:1]))
+    columns = tuple(replace(c, nullable=c.nullable and c.name not in key) for c in statement.columns)
+    dictionary = replace(
+        _answers(session, statement, name),
+        defaults=_defaults(statement, columns),
+        keys_below=_flat_keys(statement) if name == "flat" else None,
+        bounds=tuple(b.name for b in statement.bounds),
+    )
+    needs = (dictionary.stream,) if dictionary.stream else ()
+    source = statement.source
+    if source.own:
+        below = stream_of(session, statement, source)
+        if dictionary.bounds:
+            raise error_at(
+                statement,
+                source.span,
+                "FEATURE_NOT_SUPPORTED",
+                f"layout {statement.layout.name.upper()} over a relation of this database is not supported",
+                hint="Ranges of a stream are joined by a condition: ON s.k = r.k AND s.t >= r.first AND s.t <= r.last.",
+            )
+        _check_columns_of(below, statement, source.span)
+        shown = tuple(below.column(c.name) for c in columns)
+        add(
+            session,
+            new_relation(
+                session,
+                statement,
+                DictionaryView,
+                shown,
+                primary_key=key,
+                depends_on=(below.id, *needs),
+                dictionary=dictionary,
+                query=query_of(below, shown),
+            ),
+        )
+        return Result("CREATE DICTIONARY")
+    with located(statement, source.span):
+        external = external_of(source.name, dict(source.options), statement.name, "db")
+    fill(
+        session,
+        statement,
+        new_relation(
+            session,
+            statement,
+            DictionaryTable,
+            columns,
+            primary_key=key,
+            depends_on=needs,
+            ranges=dict(statement.ranges),
+            external=external,
+            dictionary=dictionary,
+        ),
+        "the source of a dictionary",
+        source.span,
+    )
+    return Result("CREATE DICTIONARY")
+
+
+def _layout(statement: CreateDictionary) -> str:
+    """The layout without `complex_key_`. FEATURE_NOT_SUPPORTED, INVALID_PARAMETER, CONNECTOR_OPTION."""
+    layout = statement.layout
+    name = layout.name.removeprefix("complex_key_")
+    known = {**_WHOLE, **_CACHES, **_OTHERS}
+    if name in _LACKING:
+        raise error_at(
+            statement,
+            layout.span,
+            "FEATURE_NOT_SUPPORTED",
+            f"layout {layout.name.upper()} of a dictionary is not supported",
+            hint="Use a layout that looks up the whole key.",
+        )
+    if name not in known or (name != layout.name and name in _SINGLE):
+        raise error_at(
+            statement,
+            layout.span,
+            "INVALID_PARAMETER",
+            f'there is no dictionary layout "{layout.name}"',
+            hint=did_you_mean(name, known),
+        )
+    for option in layout.options:
+        if option not in known[name]:
+            raise error_at(
+                statement,
+                layout.span,
+                "CONNECTOR_OPTION",
+                f'layout {layout.name.upper()} has no option "{option}"',
+                hint=did_you_mean(option, known[name]),
+            )
+    return name
+
+
+def _check_key(statement: CreateDictionary, name: str) -> None:
+    """INVALID_PARAMETER for a key, or RANGE, that the layout can't have; DATATYPE_MISMATCH for its type.
+
+    name: of the layout without `complex_key_`. ClickHouse, "Dictionary Key".
+    """
+    layout, shown = statement.layout, statement.layout.name.upper()
+    if len(statement.primary_key) > 1 and name == layout.name and name not in _ANY_KEY:
+        raise error_at(
+            statement,
+            layout.span,
+            "INVALID_PARAMETER",
+            f"layout {shown} takes a key of one column",
+            detail="The key is (" + ", ".join(statement.primary_key) + ").",
+            hint=None if name in _SINGLE else f"Layout COMPLEX_KEY_{shown} takes several.",
+        )
+    types = {c.name: c.type for c in statement.columns}
+    kind = types[statement.primary_key[0]]
+    if name == "flat" and not _is_whole(kind):
+        raise error_at(
+            statement,
+            layout.span,
+            "DATATYPE_MISMATCH",
+            f'layout FLAT takes a key of type uint64, and "{statement.primary_key[0]}" is {kind.sql}',
+            hint="Layout COMPLEX_KEY_HASHED takes keys of any type.",
+        )
+    if (name == "range_hashed") != bool(statement.bounds):
+        raise error_at(
+            statement,
+            layout.span,
+            "INVALID_PARAMETER",
+            f"layout {shown} has no RANGE" if statement.bounds else f"layout {shown} needs RANGE(MIN first MAX last)",
+        )
+    ends = {types[b.name] for b in statement.bounds}
+    if statement.bounds and (len(ends) > 1 or not all(_is_ordered(e) for e in ends)):
+        raise error_at(
+            statement,
+            statement.bounds[0].span,
+            "DATATYPE_MISMATCH",
+            "the columns of RANGE have to be of one type, a number, a date or a time",
+            detail="They are " + " and ".join(types[b.name].sql for b in statement.bounds) + ".",
+        )
+
+
+def _is_whole(kind: SqlType) -> bool:
+    return kind.is_integer or (kind.name == "numeric" and kind.scale == 0)
+
+
+def _is_ordered(kind: SqlType) -> bool:
+    return kind.is_numeric or kind.name in ("date", "timestamp", "timestamptz")
+
+
+def _defaults(statement: CreateDictionary, columns: Schema) -> dict[str, str]:
+    """Of each attribute that can't be NULL or has a DEFAULT: what it is for a key that is not there."""
+    declared = default_values(statement)
+    return {
+        c.name: default
+        for c in columns
+        if c.name not in (*statement.primary_key, *(b.name for b in statement.bounds))
+        and (default := declared.get(c.name, None if c.nullable else type_default(c.type))) is not None
+    }
+
+
+def _flat_keys(statement: CreateDictionary) -> int:
+    text = statement.layout.options.get("max_array_size", str(_FLAT_KEYS))
+    if not text.isdecimal() or not int(text):
+        raise error_at(
+            statement,
+            statement.layout.span,
+            "CONNECTOR_OPTION",
+            f'option max_array_size can\'t be "{text}"',
+            hint="It is a number above 0.",
+        )
+    return int(text)
+
+
+def _answers(session: Session, statement: CreateDictionary, name: str) -> Dictionary:
+    """How long answers serve. name: of the layout without `complex_key_`. INVALID_PARAMETER, CATALOG_TYPE_MISMATCH."""
+    layout = statement.layout
+    if name == "mutable_cache":
+        stream = stream_of(session, statement, layout)
+        if stream.mode != "mutable":
+            raise error_at(statement, layout.span, "CATALOG_TYPE_MISMATCH", f'"{stream.shown}" is not a mutable stream')
+        _check_columns_of(stream, statement, layout.span)
+        return Dictionary(stream=stream.id, fills=_truth(statement, layout, "update_from_source"))
+    if name == "direct":
+        return Dictionary()
+    if name == "hybrid_hash_cache":
+        return Dictionary(ttl_us=_seconds(statement, layout) * SECOND_US)
+    if statement.lifetime_s is None and name in _CACHES:
+        raise error_at(
+            statement,
+            layout.span,
+            "INVALID_PARAMETER",
+            f"layout {layout.name.upper()} needs LIFETIME",
+            hint="Write LIFETIME(300), in seconds.",
+        )
+    least, greatest = statement.lifetime_s or (0, 0)
+    if not greatest:
+        return Dictionary(ttl_us=FOREVER_US)
+    # Dictionaries of one lifetime don't all ask at once. By its name a dictionary has the same one on every machine.
+    spread_us = (greatest - least) * SECOND_US * zlib.crc32(statement.name.encode()) >> 32
+    return Dictionary(ttl_us=max(least * SECOND_US + spread_us, 1))
+
+
+def _seconds(statement: CreateDictionary, layout: Clause) -> int:
+    text = layout.options.get("ttl", "")
+    if not text.isdecimal() or not int(text):
+        raise error_at(
+            statement,
+            layout.span,
+            "INVALID_PARAMETER",
+            "layout HYBRID_HASH_CACHE needs the option TTL, seconds above 0",
+        )
+    return int(text)
+
+
+def _truth(statement: CreateDictionary, clause: Clause, name: str) -> bool:
+    text = clause.options.get(name, "false").lower()
+    if text not in _TRUTH:
+        raise error_at(
+            statement,
+            clause.span,
+            "CONNECTOR_OPTION",
+            f'option {name} can\'t be "{text}"',
+            hint="It must be true or false.",
+        )
+    return _TRUTH[text]
+
+
+def _check_columns_of(below: Relation, statement: CreateDictionary, span: Span) -> None:
+    """Checks that a stream has the dictionary's columns, and one row for each of its keys."""
+    columns_of(below, statement.columns, statement, span)
+    if not below.primary_key or set(below.primary_key) != set(statement.primary_key):
+        raise error_at(
+            statement,
+            span,
+            "CATALOG_TYPE_MISMATCH",
+            f'the primary key of "{below.shown}" is not that of the dictionary',
+            hint="A mutable stream with the dictionary's PRIMARY KEY has one row for each key.",
+        )

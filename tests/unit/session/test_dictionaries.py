@@ -1,0 +1,158 @@
+"""Dictionaries: what their layouts take as keys, ranges, lifetimes, and defaults of attributes.
+
+Timeplus, "Dictionary"; ClickHouse, "Dictionaries".
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+
+import pytest
+
+import watersmeet
+from watersmeet import Error
+from watersmeet.testing.harness import Harness
+
+SECOND_US = 1_000_000
+START_US = 1_700_000_000 * SECOND_US
+
+
+@pytest.fixture
+def opened(tmp_path):
+    with watersmeet.connect(tmp_path / "db", "timeplus", runtime="inprocess") as connection:
+        yield connection
+
+
+def rows(connection, query):
+    return sorted(connection.execute(query).fetchall(), key=str)
+
+
+def refused(connection, sql):
+    with pytest.raises(Error) as found:
+        connection.execute(sql)
+    return found.value
+
+
+def source(path, text):
+    """The clause for a file with this content, which replaces another one at once."""
+    other = path.with_name(path.name + ".new")
+    other.write_text(text)
+    os.replace(other, path)
+    return f"SOURCE(FILE(path '{path}' format 'CSV'))"
+
+
+@pytest.mark.parametrize(
+    ("columns", "clauses", "condition", "place"),
+    [
+        ("k string, v int", "PRIMARY KEY k LAYOUT(FLAT())", "DATATYPE_MISMATCH", "FLAT()"),
+        ("k int, l int, v int", "PRIMARY KEY k, l LAYOUT(HASHED())", "INVALID_PARAMETER", "HASHED()"),
+        ("k int, l int, v int", "PRIMARY KEY (k, l) LAYOUT(FLAT())", "INVALID_PARAMETER", "FLAT()"),
+        ("k int, v int", "PRIMARY KEY k LAYOUT(COMPLEX_KEY_FLAT())", "INVALID_PARAMETER", "COMPLEX_KEY_FLAT()"),
+        (
+            "k int, v int",
+            "PRIMARY KEY k LAYOUT(FLAT(MAX_ARRAY_SIZE 'x'))",
+            "CONNECTOR_OPTION",
+            "FLAT(MAX_ARRAY_SIZE 'x')",
+        ),
+        ("k int, v int", "PRIMARY KEY k LAYOUT(RANGE_HASHED())", "INVALID_PARAMETER", "RANGE_HASHED()"),
+        ("k int, a int, b int", "PRIMARY KEY k RANGE(MIN a MAX b) LAYOUT(HASHED())", "INVALID_PARAMETER", "HASHED()"),
+        ("k int, a int, b date", "PRIMARY KEY k RANGE(MIN a MAX b) LAYOUT(RANGE_HASHED())", "DATATYPE_MISMATCH", "a"),
+        ("k int, a int", "PRIMARY KEY k RANGE(MIN a MAX z) LAYOUT(RANGE_HASHED())", "UNDEFINED_COLUMN", "z"),
+        ("k int, v int", "PRIMARY KEY k LAYOUT(IP_TRIE())", "FEATURE_NOT_SUPPORTED", "IP_TRIE()"),
+        ("k int DEFAULT 3, v int", "PRIMARY KEY k LAYOUT(HASHED())", "FEATURE_NOT_SUPPORTED", "3"),
+        ("k int, v int DEFAULT k", "PRIMARY KEY k LAYOUT(HASHED())", "FEATURE_NOT_SUPPORTED", "k"),
+    ],
+)
+def test_keys_that_a_layout_can_not_have_are_refused(opened, tmp_path, columns, clauses, condition, place):
+    sql = f"CREATE DICTIONARY d({columns}) {source(tmp_path / 's.csv', '1,2,3')} {clauses}"
+    err = refused(opened, sql)
+    assert (err.condition, sql[err.span.start : err.span.end]) == (condition, place)
+    assert rows(opened, "SHOW TABLES") == []
+
+
+def test_flat_takes_keys_below_its_size(opened, tmp_path):
+    file = tmp_path / "s.csv"
+    create = "CREATE DICTIONARY {}(k uint64, v string) PRIMARY KEY k {} LAYOUT(FLAT({}))"
+    err = refused(opened, create.format("d", source(file, "1,a\n500000,b\n"), ""))
+    assert (err.condition, err.detail) == ("INVALID_VALUE", "Its keys are whole numbers from 0 to 499999.")
+    opened.execute(create.format("d", source(file, "1,a\n500000,b\n"), "MAX_ARRAY_SIZE 500001"))
+    opened.execute(create.format("e", source(file, "0,a\n499999,b\n"), ""))
+    assert [v for _, v in rows(opened, "SELECT * FROM e")] == ["a", "b"]
+    source(file, "-1,a\n")
+    assert refused(opened, "SELECT * FROM e").condition == "INVALID_VALUE"
+
+
+def test_attributes_that_can_not_be_null_have_their_default(opened, tmp_path):
+    clause = source(tmp_path / "s.csv", "1,,,,\n2,x,5,y,6\n")
+    opened.execute(
+        "CREATE DICTIONARY d(k int, a string DEFAULT 'none', b int, c nullable(string) DEFAULT 'never', "
+        f"e decimal(5, 2) DEFAULT 1.5) PRIMARY KEY k {clause} LAYOUT(HASHED())"
+    )
+    first, second = rows(opened, "SELECT * FROM d")
+    assert (*first[:4], float(first[4])) == (1, "none", 0, None, 1.5)
+    assert (*second[:4], float(second[4])) == (2, "x", 5, "y", 6.0)
+
+
+def test_ranges_of_a_key_must_not_overlap(opened, tmp_path):
+    file = tmp_path / "s.csv"
+    create = (
+        "CREATE DICTIONARY {}(k int, a date, b nullable(date), v string) PRIMARY KEY k RANGE(MIN a MAX b) {} "
+        "LAYOUT(RANGE_HASHED(range_lookup_strategy 'max')) LIFETIME(0)"
+    )
+    opened.execute(
+        create.format("d", source(file, "1,2024-01-01,2024-01-31,x\n1,2024-02-01,,y\n2,2024-01-05,2024-01-04,z\n"))
+    )
+    assert len(rows(opened, "SELECT * FROM d")) == 3
+    source(file, "1,2024-01-01,2024-02-01,x\n2,2024-01-15,2024-01-15,z\n1,2024-02-01,,y\n")
+    err = refused(opened, "SELECT * FROM d")
+    assert (err.condition, err.detail) == (
+        "INVALID_VALUE",
+        "One is from 2024-01-01 to 2024-02-01, the next one begins at 2024-02-01.",
+    )
+    source(file, "1,2024-01-01,2024-02-01,x\n1,2024-01-01,2024-01-31,w\n1,2024-02-01,,y\n")  # the last row counts
+    assert [v for *_, v in rows(opened, "SELECT * FROM d")] == ["w", "y"]
+
+
+def test_a_lifetime_is_spread_between_its_bounds_by_name(opened, tmp_path):
+    file = tmp_path / "s.csv"
+    source(file, "1,a\n")
+    Harness(opened).set_clock(START_US)
+    opened.execute("CREATE STREAM s(n int, k int)")
+    after = {}
+    for name in ("one", "two", "three"):
+        opened.execute(
+            f"CREATE DICTIONARY {name}(k int, v string) PRIMARY KEY k {source(file, '1,a')} "
+            f"LAYOUT(CACHE(SIZE_IN_CELLS 9)) LIFETIME(MIN 100 MAX 1100)"
+        )
+        opened.execute(
+            f"CREATE MATERIALIZED VIEW v_{name} AS SELECT n, d.v FROM s JOIN {name} AS d ON s.k = d.k "
+            "SETTINGS join_algorithm = 'direct'"
+        )
+        after[name] = 100 * SECOND_US + (1000 * SECOND_US * zlib.crc32(name.encode()) >> 32)
+    opened.execute("INSERT INTO s(n, k) VALUES (0, 1); FLUSH")
+    source(file, "1,b\n")
+    for name, wait_us in after.items():
+        assert 100 * SECOND_US <= wait_us <= 1100 * SECOND_US
+        for n, moment in ((1, wait_us - 1), (2, wait_us)):
+            Harness(opened).set_clock(START_US + moment)
+            opened.execute(f"INSERT INTO s(n, k) VALUES ({n}, 1); FLUSH")
+        break
+    name = "one"
+    assert rows(opened, f"SELECT n, v FROM table(v_{name})") == [(0, "a"), (1, "a"), (2, "b")]
+    assert len(set(after.values())) == 3
+
+
+def test_a_lifetime_of_0_is_for_ever(opened, tmp_path):
+    file = tmp_path / "s.csv"
+    Harness(opened).set_clock(START_US)
+    opened.execute("CREATE STREAM s(n int, k int)")
+    opened.execute(
+        f"CREATE DICTIONARY d(k int, v string) PRIMARY KEY k {source(file, '1,a')} LAYOUT(SPARSE_HASHED()) LIFETIME(0)"
+    )
+    opened.execute("CREATE MATERIALIZED VIEW v AS SELECT n, d.v FROM s JOIN d ON s.k = d.k")
+    opened.execute("INSERT INTO s(n, k) VALUES (0, 1); FLUSH")
+    source(file, "1,b\n")
+    Harness(opened).set_clock(START_US + 10**9 * SECOND_US)
+    opened.execute("INSERT INTO s(n, k) VALUES (1, 1); FLUSH")
+    assert rows(opened, "SELECT n, v FROM table(v)") == [(0, "a"), (1, "a")]
