@@ -83,6 +83,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "RECORD_JOIN_KIND": Condition("0A000", "NotSupportedError"),
     "RUNTIME_UNAVAILABLE": Condition("58000", "OperationalError"),
     "SCALAR_SUBQUERY_ROWS": Condition("21000"),
+    "SOURCE_STOPPED": Condition("58000", "OperationalError"),
     "SOURCE_UNAVAILABLE": Condition("58030", "OperationalError"),
     "STATE_DAMAGED": Condition("XX001", "InternalError"),
     "STATE_MISMATCH": Condition("55000", "OperationalError"),
@@ -141,8 +142,9 @@ class Error(Exception):
 
     condition: a name of `CONDITIONS`. message: lower case, no full stop. detail, hint: sentences.
     sql, span: the statement and the place in it, if the error has one. code: the number that the statement's dialect
-    gives to such errors, if it numbers them. file: the one whose text `sql` is, set by who read it. source: of
-    SOURCE_UNAVAILABLE, the id of the relation, set by who read it.
+    gives to such errors, if it numbers them. file: the one whose text `sql` is, set by who read it. source: the id
+    of the relation that alone can't be read, set by who read it: the others can go on (SOURCE_STOPPED,
+    SOURCE_UNAVAILABLE).
     """
 
     file: str | None = None

@@ -102,6 +102,51 @@ def test_a_schema_that_the_columns_do_not_fit_stops_its_source_alone(broker, top
         assert connection.status()["state"] == "running"
 
 
+def test_a_bad_record_stops_its_source_alone(broker, topic, tmp_path):
+    """Two sources stop, a third one sets its own aside and goes on; nothing is set aside twice."""
+    names = {source: topic() for source in ("strict", "too", "lenient")}
+
+    def send(number):
+        for name in names.values():
+            produce(broker, name, [(number, number)])
+
+    with watersmeet.connect(tmp_path / "db", parallelism=2) as connection:
+        cursor = connection.cursor()
+        for name, named in names.items():
+            stop = "" if name == "lenient" else ", on_error = 'stop'"
+            made = SOURCE.format(name=name, topic=named, servers=broker.bootstrap)
+            cursor.execute(made.removesuffix(")") + stop + ")")
+            cursor.execute(f"CREATE MATERIALIZED VIEW of_{name} AS SELECT count(*) AS n FROM {name}")
+        send(1)
+        cursor.execute("FLUSH")
+        assert not cursor.notices
+        producer = Producer({"bootstrap.servers": broker.bootstrap})
+        for name in names.values():
+            producer.produce(name, b"nonsense")
+        producer.flush(30)
+        send(2)
+        for _ in range(2):
+            cursor.execute("FLUSH")
+            assert len(cursor.notices) == 2
+            assert all("stalled" in n and "offset 1" in n for n in cursor.notices)
+            cursor.execute("SELECT * FROM of_strict, of_too, of_lenient")
+            assert cursor.fetchall() == [(1, 1, 2)]
+            cursor.execute("SELECT source, rows FROM watersmeet.dead_letters")
+            assert cursor.fetchall() == [("lenient", 1)]
+        assert connection.status()["state"] == "running"
+    with watersmeet.connect(tmp_path / "db", parallelism=2) as connection:
+        cursor = connection.cursor()
+        cursor.execute("FLUSH")
+        for notice in cursor.notices:
+            cursor.execute(notice.partition("go on: ")[2])
+        cursor.execute("FLUSH")
+        assert not cursor.notices
+        cursor.execute("SELECT * FROM of_strict, of_too, of_lenient")
+        assert cursor.fetchall() == [(2, 2, 2)]
+        cursor.execute("SELECT source, rows FROM watersmeet.dead_letters ORDER BY source")
+        assert cursor.fetchall() == [("lenient", 1), ("strict", 1), ("too", 1)]
+
+
 def test_a_broker_that_dies_stops_its_source_alone(own_broker, tmp_path, monkeypatch):
     """It dies between the plan of an epoch, which names its messages, and the task that reads them."""
     own_broker.create_topic("t")

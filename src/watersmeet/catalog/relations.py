@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from typing import Any, ClassVar, Final, Self, TypeVar
 
@@ -248,6 +249,12 @@ class Relation:
     def reader(self) -> str:
         """What reads others and its name, for messages."""
         return f'{self.role} "{self.shown}"'
+
+    def connector_altered(self, option: str) -> str:
+        """The statement that gives its connector an option, for hints. Only the default dialect has it."""
+        name = self.shown if re.fullmatch("[a-z_][a-z0-9_.]*", self.shown) else f'"{self.name}"'
+        statement = f"ALTER {(*self.words.drop, 'source')[0].upper()} {name} CONNECTOR WITH ({option})"
+        return statement if self.dialect == DEFAULT_DIALECT else f"SET dialect = '{DEFAULT_DIALECT}'; {statement}"
 
     @property
     def written(self) -> Schema:

@@ -54,7 +54,8 @@ def run_scripts(
                 flushed = connection.execute("FLUSH")
             print_notices(flushed, console)
             drain(running)
-            return 0
+            stalled = any(s.get("state") == "stalled" for s in connection.status()["sources"])
+            return FAILED if stalled else 0
         if running:
             interrupts.armed = True
             follow(running, interrupts.event)

@@ -77,6 +77,10 @@ class Engine(Protocol):
         """
         ...
 
+    def sources(self) -> dict[str, dict[str, Any]]:
+        """By id, what the sources say of themselves, as in `status`."""
+        ...
+
     def rebuild(self, circuit: Circuit) -> None:
         """Makes all state anew from the inputs, for `circuit`, which has the same sinks (and maybe other buckets)."""
         ...

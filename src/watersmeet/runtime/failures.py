@@ -19,6 +19,7 @@ _OWN = frozenset(
         "FEATURE_NOT_SUPPORTED",
         "PARALLELISM_MISMATCH",
         "RUNTIME_UNAVAILABLE",
+        "SOURCE_STOPPED",
         "SOURCE_UNAVAILABLE",
         "STATE_DAMAGED",
         "STATE_MISMATCH",

@@ -15,6 +15,7 @@ from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.failures import view_failed
 from watersmeet.runtime.flushing import Flush
+from watersmeet.runtime.holds import Holds
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.receipts import Receipt
 from watersmeet.runtime.status import database_status
@@ -30,6 +31,7 @@ class InProcessEngine:
         self._make = make_coordinator
         self._coordinator: Coordinator | None = None
         self._failure: Error | None = None
+        self._holds = Holds()
         self._lock = threading.RLock()
 
     @property
@@ -70,14 +72,21 @@ class InProcessEngine:
 
     def flush(self) -> Commit | None:
         with self._lock:
-            coordinator = self._ready()
-            if coordinator.circuit is None:
+            if self._ready().circuit is None:
                 return self._db.log.last_epoch()
+            self._holds.end()
             flush = Flush()
             while not flush.is_planned:
+                coordinator = self._ready()
                 intent = flush.plan(coordinator)
                 if intent is not None:
-                    self._run(coordinator, intent)
+                    try:
+                        self._run(coordinator, intent)
+                    except Error as cause:
+                        if cause.source is None or intent.mode.reads_history:
+                            raise
+                        self._holds.hold(cause, time.time_ns() // 1000)
+                        flush = Flush()
                 elif flush.again_us is not None:
                     time.sleep(max(0.0, flush.again_us / 1e6 - time.time()))
             return self._db.log.last_epoch()
@@ -88,14 +97,17 @@ class InProcessEngine:
             state: Literal["running", "failed", "stopped"] = "running"
             if coordinator is None:
                 state = "stopped" if self._failure is None else "failed"
-            sources = {} if coordinator is None else coordinator.inputs.status()
             failure = None if self._failure is None else self._failure.to_json()
             return {
                 "runtime": "inprocess",
                 "state": state,
                 "error": failure,
-                **database_status(self._db, sources=sources),
+                **database_status(self._db, sources=self.sources()),
             }
+
+    def sources(self) -> dict[str, dict[str, Any]]:
+        with self._lock:
+            return {} if self._coordinator is None else self._coordinator.inputs.status()
 
     def rebuild(self, circuit: Circuit) -> None:
         with self._lock:
@@ -114,12 +126,13 @@ class InProcessEngine:
         with self._lock:
             if self._coordinator is None:
                 self._coordinator = self._make(self._db)
+                self._coordinator.inputs.holds = self._holds
             return self._coordinator
 
     def _drain(self, coordinator: Coordinator) -> None:
         """Runs a backfill to its end, and what an install asks for."""
         while coordinator.backfill is not None or coordinator.has_chores:
-            intent = coordinator.plan(time.time_ns() // 1000)
+            intent = coordinator.plan(time.time_ns() // 1000, sources=False)
             assert intent is not None
             self._run(coordinator, intent)
 
@@ -135,13 +148,14 @@ class InProcessEngine:
             # What was planned is void: the next call starts from the log again.
             coordinator.abandon()
             self._coordinator = None
-            if isinstance(cause, Error) and cause.condition == "SOURCE_UNAVAILABLE":
-                raise  # The next call tries again.
+            if isinstance(cause, Error) and cause.source is not None:
+                raise  # The others can go on.
             if isinstance(cause, Exception) and not is_interrupt(cause):
                 self._failure = view_failed(self._db.log.explain(cause))
                 raise self._failure from cause
             raise
         self._failure = None
+        self._holds.release(p.relation for p in intent.slices)
         coordinator.done(commit, duration_s)
 
 

@@ -9,11 +9,13 @@ from typing import Any
 
 from watersmeet.catalog import Relation
 from watersmeet.runtime.database import Database
+from watersmeet.runtime.holds import Holds
 from watersmeet.runtime.saved import Saved
 from watersmeet.runtime.sourcestatus import SourceStatus
 from watersmeet.slices import ChangeSlice, Slice
 from watersmeet.sources.base import Source
 from watersmeet.sources.connectors import open_source
+from watersmeet.sources.dead_letters import forget_dead_letters
 from watersmeet.sources.news import News
 from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import Frontier
@@ -47,8 +49,8 @@ class Inputs:
         self.sources: dict[str, Source] = {}
         self._read: dict[str, Relation] = {}
         self._turn = 0
-        self._held_until_us: dict[str, int] = {}
-        self._why_held: dict[str, str] = {}
+        self.holds = Holds()
+        """Sources that are not asked now. An engine gives its own: they outlive the inputs."""
         self._status = SourceStatus(db)
         self._saved = Saved(db)
         self.saved_at = self._saved.read_commit()
@@ -69,12 +71,14 @@ class Inputs:
         by_id = {r.id: r for r in relations}
         for relation_id in self.sources.keys() - by_id.keys():
             self.sources[relation_id].save(self._saved.path(relation_id))
+            self.holds.release([relation_id])
             del self.sources[relation_id], self._read[relation_id]
         self._tables = frozenset(i for i, r in by_id.items() if not r.connector)
         for relation_id, relation in by_id.items():
             if relation.connector and not _reads_alike(self._read.get(relation_id), relation):
                 if relation_id in self.sources:  # it was altered: what it remembers goes on
                     self.sources[relation_id].save(self._saved.path(relation_id))
+                    self.holds.release([relation_id])
                 self.sources[relation_id] = self._open(relation)
                 self._read[relation_id] = relation
 
@@ -92,13 +96,12 @@ class Inputs:
         positions = dict(self.frontier.sources)
         next_us: int | None = None
         moved = transaction > self.frontier.transaction
-        waiting = [i for i in self._in_turn() if self._held_until_us.get(i, 0) <= now_us] if sources else []
+        waiting = [i for i in self._in_turn() if not self.holds.is_held(i, now_us)] if sources else []
         for left, relation_id in zip(range(len(waiting), 0, -1), waiting, strict=True):
             if rows <= 0 or size_bytes <= 0 or (more and self._first and relation_id not in self._first):
                 more = True
                 break
             source = self.sources[relation_id]
-            self._why_held.pop(relation_id, None)
             poll = source.poll(
                 positions.get(relation_id), max(1, rows // left), max(1, size_bytes // left), now_us, fresh=fresh
             )
@@ -112,6 +115,8 @@ class Inputs:
                 size_bytes -= poll.size_bytes
                 positions[relation_id] = poll.position
                 moved = True
+            else:
+                self.holds.release([relation_id])
         self._status.publish(self.status, now_us, there_are=bool(self.sources))
         self.next_us = next_us
         self.more = more
@@ -125,17 +130,16 @@ class Inputs:
     more: bool = False
     """Whether there was more than the last `take` could take."""
 
-    def hold_back(self, relation_id: str, until_us: int, why: str) -> None:
-        """The source is not asked before that: what it gave last could not be read."""
-        self._held_until_us[relation_id] = until_us
-        self._why_held[relation_id] = why
-
     def status(self) -> dict[str, dict[str, Any]]:
-        """What the sources say of themselves; of one that is held back, why."""
+        """What the sources say of themselves; of one that could not be read, why."""
         said = {i: source.status() for i, source in self.sources.items()}
-        for relation_id, why in self._why_held.items():
+        for relation_id, cause in self.holds.causes().items():
             if relation_id in said:
-                said[relation_id] |= {"state": "waiting", "reason": why, "problem": why}
+                state, why = "waiting", cause.message
+                if cause.condition == "SOURCE_STOPPED":
+                    command = self._read[relation_id].connector_altered("on_error = 'skip'")
+                    state, why = "stalled", f"{why}. To set such records aside and go on: {command}"
+                said[relation_id] |= {"state": state, "reason": why, "problem": why}
         return said
 
     def skip_to(self, transaction: int) -> None:
@@ -184,6 +188,9 @@ class Inputs:
 
     def _open(self, relation: Relation) -> Source:
         source = open_source(relation)
+        # Those of epochs that were never committed: what they read comes again, maybe in another epoch.
+        last = self._db.log.last_epoch()
+        forget_dead_letters(self._db.layout.dead(relation.id), (last.epoch or 0) if last else 0)
         if self._news is not None:
             source.listen(self._news)
         if relation.id not in self.frontier.sources:

@@ -24,7 +24,7 @@ def set_orphans_aside(
 ) -> dict[str, SourceCounts]:
     """Writes the orphans of a stage in a bucket, by upsert, to the dead letters of their relations, and counts them.
 
-    VIEW_FAILED if nothing of the source may be set aside. When history is read again, they were set aside before.
+    SOURCE_STOPPED if nothing of the source may be set aside. When history is read again, they were set aside before.
     """
     found: dict[str, SourceCounts] = {}
     if intent.mode.reads_history:
@@ -38,9 +38,9 @@ def set_orphans_aside(
             for orphan in sorted(orphans.get(op.id, ()), key=lambda o: o.seq):
                 piece = pieces.get((scan.relation_id, orphan.seq >> SEQ_ROW_BITS))
                 set_row_aside(dead, piece, orphan.seq & ((1 << SEQ_ROW_BITS) - 1), _reason(op, scan, orphan))
-        if dead.count:
-            counts = found[scan.relation_id] = SourceCounts()
-            count_dead(dead, intent.specs.get(scan.relation_id, InputSpec()), counts)
+            if dead.count:
+                counts = found[scan.relation_id] = SourceCounts()
+                count_dead(dead, scan.relation_id, intent.specs.get(scan.relation_id, InputSpec()), counts)
     return found
 
 

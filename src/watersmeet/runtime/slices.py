@@ -182,8 +182,8 @@ def _read_source(
             raise problem from cause
         if rows.kept is not None and generated:
             rows = _with_kept_generated(rows, generated, piece, dead)
-    if dead.count and not again:
-        count_dead(dead, spec, counts)
+        if not again:
+            count_dead(dead, piece.relation, spec, counts)
     table = rows.table
     for column in arrivals:  # AS PROCTIME(): the time of the epoch that reads the row
         moment = pa.scalar(intent.time_us, pa.timestamp("us")).cast(column.type.arrow)
@@ -196,12 +196,16 @@ def _read_source(
     return _Part(table, diff, rows.ordinals, rows.kept)
 
 
-def count_dead(dead: DeadLetterWriter, spec: InputSpec, counts: SourceCounts) -> None:
-    """Counts what was set aside. VIEW_FAILED if nothing of the source may be."""
+def count_dead(dead: DeadLetterWriter, relation_id: str, spec: InputSpec, counts: SourceCounts) -> None:
+    """Counts what was set aside of a relation, before it is written. SOURCE_STOPPED if nothing of it may be."""
+    if dead.first is None:
+        return
     counts.dead += dead.rows
     counts.first_dead = counts.first_dead or dead.first
-    if dead.count and isinstance(spec.source, (FileSpec, KafkaSpec)) and spec.source.options.on_error == "stop":
-        raise _stopped(dead.first or {})
+    if isinstance(spec.source, (FileSpec, KafkaSpec)) and spec.source.options.on_error == "stop":
+        stop = _stopped(dead.first)
+        stop.source = relation_id
+        raise stop
 
 
 def set_row_aside(dead: DeadLetterSink, piece: Slice | None, ordinal: int, reason: str) -> None:
@@ -246,16 +250,16 @@ def _with_kept_generated(
     )
 
 
-def _stopped(first: dict[str, Any]) -> Exception:
+def _stopped(first: dict[str, Any]) -> Error:
     place = first.get("file", "the input")
     if first.get("line") is not None:
         place = f"{place}, line {first['line']}"
     if "topic" in first:
         place = f"partition {first['partition']} of topic {first['topic']}, offset {first['offset']}"
     return error(
-        "VIEW_FAILED",
-        f"a record can't be read: {first.get('reason', 'unknown reason')}",
-        detail=f"It is in {place}, and the source says on_error = 'stop'.",
+        "SOURCE_STOPPED",
+        f"a record can't be read: {first['reason']} ({place})",
+        detail="The source says on_error = 'stop'.",
         hint="Correct the input, or use on_error = 'skip' to set such records aside.",
     )
 

@@ -161,6 +161,13 @@ def read_dead_letters(directory: Path) -> list[dict[str, Any]]:
     return [record for path in sorted(directory.glob("[0-9]*.jsonl")) for record in _records_of(path)]
 
 
+def forget_dead_letters(directory: Path, epoch: int) -> None:
+    """Deletes the records of the epochs after `epoch`."""
+    for path in directory.glob("[0-9]*.jsonl"):
+        if int(path.name.partition("-")[0]) > epoch:
+            path.unlink(missing_ok=True)
+
+
 def letters_of_slice(directory: Path, epoch: int, ordinal: int) -> Iterator[dict[str, Any]]:
     """The records that one slice of one epoch has set aside; none if there is no file."""
     path = directory / _file_name(epoch, ordinal)

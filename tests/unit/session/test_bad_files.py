@@ -131,20 +131,58 @@ def test_null_in_a_column_of_the_key_is_set_aside(run, tmp_path):
     assert '"a"' in reason
 
 
-def test_on_error_stop_stops_the_view_and_says_where(run, fails, source, job):
+def test_on_error_stop_stops_the_source_and_says_where(run, connection, source, job, tmp_path):
     directory = source(kind="json", on_error="stop")
     (directory / "x.json").write_text('{"a": 1}\n')
     assert content(run) == [(1, None)]
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "1.json").write_text('{"a": 10}\nbad\n')
+    run(
+        f"CREATE SOURCE lenient (a int) WITH (connector = 'file', path = '{other}', format = 'json', settle_ms = 50);"
+        "CREATE MATERIALIZED VIEW joined AS SELECT v.a, l.a AS b FROM v JOIN lenient l ON v.a = l.a / l.a;"
+        "CREATE MATERIALIZED VIEW beside AS SELECT a FROM lenient"
+    )
     (directory / "y.json").write_text('{"a": 2}\nnonsense\n{"a": 3}\n')
-    err = fails("FLUSH")
-    assert (err.condition, err.message) == ("VIEW_FAILED", "a record can't be read: json: not a JSON object")
-    assert "y.json, line 2" in err.detail
-    assert job()["state"] == "failed"
-    assert run("SHOW ERRORS")[0][1:] == ("view failed", None, None, "VIEW_FAILED: " + err.message)
-    assert run("SELECT * FROM v") == [(1, None)], "nothing of the file came through, the content can be read"
+    (other / "2.json").write_text('{"a": 20}\nbad, too\n')
+    for _ in range(2):
+        [notice] = connection.execute("FLUSH").notices
+        why = (
+            "a record can't be read: json: not a JSON object (y.json, line 2). To set such records aside and go on: "
+            "ALTER SOURCE s CONNECTOR WITH (on_error = 'skip')"
+        )
+        assert notice == f'source "s" was not waited for, as it is stalled: {why}'
+        assert run("SHOW SOURCES LIKE 's'")[0][:3] == ("s", "stalled", why)
+        assert ("s", "problem", None, None, why) in run("SHOW ERRORS")
+        assert {r[0]: r[11] for r in run("SHOW JOBS")}["joined"] == 'source "s" is stalled'
+        assert run("SELECT * FROM v") == [(1, None)], "nothing of the file came through"
+        assert run("SELECT * FROM beside ORDER BY a") == [(10,), (20,)], "others go on"
+        assert run("SELECT * FROM joined ORDER BY b") == [(1, 10), (1, 20)], "also what joins the source"
+        assert [row[:3] for row in run("SHOW DEAD LETTERS")] == [("lenient", f"{n}.json", 2) for n in (1, 2)], (
+            "nothing is set aside of the epoch that was given up"
+        )
     (directory / "y.json").write_text('{"a": 2}\n{"a": 3}\n')
     assert content(run) == [(1, None), (2, None), (3, None)], "it goes on when the input is corrected"
-    assert job()["state"] == "running"
+    assert run("SHOW SOURCES LIKE 's'")[0][:3] == ("s", "running", None)
+
+
+@pytest.mark.parametrize("kind", ["SOURCE", "TABLE"])
+def test_a_source_that_stopped_goes_on_without_its_bad_records(run, connection, tmp_path, kind):
+    (tmp_path / "1.json").write_text('{"a": 1}\n')
+    run(
+        f"CREATE {kind} s (a int) WITH (connector = 'file', path = '{tmp_path}', format = 'json', settle_ms = 50, "
+        "on_error = 'stop'); CREATE MATERIALIZED VIEW v AS SELECT * FROM s; FLUSH"
+    )
+    (tmp_path / "2.json").write_text('{"a": 2}\nnonsense\n{"a": 3}\n')
+    [notice] = connection.execute("FLUSH").notices
+    run(notice.partition("go on: ")[2])
+    assert content(run) == [(1,), (2,), (3,)]
+    assert [(place[:2]) for place in dead(run)] == [("2.json", 2)]
+    run(f"ALTER {kind} s CONNECTOR WITH (on_error = 'stop')")
+    (tmp_path / "3.json").write_text("bad again\n")
+    [notice] = connection.execute("FLUSH").notices
+    assert "3.json, line 1" in notice
+    assert content(run) == [(1,), (2,), (3,)]
 
 
 def test_csv_of_another_schema(run, source, job):

@@ -269,9 +269,13 @@ def test_a_registry_that_is_down_is_waited_for(connection, broker, topic):
         producer.produce(name, b"\0" + number + b"\x0e")  # 7, as Avro writes it
         producer.flush()
         for _ in range(2):
-            with pytest.raises(watersmeet.Error, match="answers with the status 503") as caught:
-                connection.flush()
-            assert registry.address in f"{caught.value.message} {caught.value.detail}"
+            [notice] = connection.flush()
+            assert 'source "s" was not waited for, as it is waiting' in notice
+            assert "answers with the status 503" in notice
+            assert registry.address in notice
+            ((_, state, reason, *_),) = connection.execute("SHOW SOURCES").fetchall()
+            assert state == "waiting"
+            assert reason in notice
         assert connection.execute("SELECT * FROM watersmeet.dead_letters").fetchall() == []
         registry.status = 0
         connection.flush()

@@ -98,8 +98,13 @@ def test_a_source_that_stops_at_bad_records_stops_at_updates_without_a_row(tmp_p
             f"CREATE TABLE t (id int PRIMARY KEY, bio varchar) {of_topic(broker, name, on_error='stop')}"
         )
         send(broker, name, (b"", change("u", None, {"id": 1, "bio": UNSENT})))
-        with pytest.raises(Error, match="a record can't be read: kept: the value of"):
-            connection.flush()
+        [notice] = connection.flush()
+        assert "a record can't be read: kept: the value of" in notice
+        assert "stalled" in notice
+        assert rows(connection, "SELECT * FROM watersmeet.dead_letters") == []
+        connection.execute(notice.partition("go on: ")[2])
+        dead = rows(connection, 'SELECT "offset" FROM watersmeet.dead_letters')
+        assert dead == [(0,)]
 
 
 def test_generated_columns_of_values_that_were_not_sent(tmp_path, broker, topic):

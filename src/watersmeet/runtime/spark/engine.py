@@ -22,6 +22,7 @@ from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.failures import view_failed
 from watersmeet.runtime.flushing import Flush
+from watersmeet.runtime.holds import Holds
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.plans import load_circuit
 from watersmeet.runtime.spark.bell import Bell
@@ -43,9 +44,6 @@ _MAX_CADENCE_S: Final = 0.5
 _NEWS_S: Final = 0.05
 _NEWS_EPOCHS: Final = 1.5
 _IDLE_S: Final = 1.0
-#: How long a source is left alone that could not be read: twice as long each time, up to the second number.
-_HOLD_S: Final = 1.0
-_LONGEST_HOLD_S: Final = 30.0
 #: A micro-batch runs at most so many epochs, and ends when none was planned for so long: one of its own for each epoch
 #: would add 40 ms to it.
 _BATCH_EPOCHS: Final = 32
@@ -98,9 +96,8 @@ class SparkEngine:
         self._runner: EpochRunner | None = None
         self._query: StreamingQuery | None = None
         self._unread: Error | None = None
-        """Why what is planned can't be read for now (SOURCE_UNAVAILABLE)."""
-        self._holds_s: dict[str, float] = {}
-        """How long sources were left alone last."""
+        """Why what is planned can't be read for now: the error of a source."""
+        self._holds = Holds()
         self._attempts = 0
         """How often the query may still be started again before an epoch is committed."""
         self._thread: threading.Thread | None = None
@@ -161,19 +158,27 @@ class SparkEngine:
             coordinator = self._running()
             if coordinator.circuit is None or not coordinator.circuit.sinks:
                 return self._db.log.last_epoch()
+            self._holds.end_stops()
             self._flushes.append(flushing)
             self._woken.set()
-            while flushing.epoch is None or coordinator.committed_epoch < flushing.epoch:
-                self._wait()
+            try:
+                # What is planned may be void meanwhile, and its coordinator with it.
+                while flushing.epoch is None or self._running().committed_epoch < flushing.epoch:
+                    self._wait()
+            finally:
+                self._flushes.remove(flushing)
         return self._db.log.last_epoch()
 
     def status(self) -> dict[str, Any]:
         with self._changed:
-            coordinator = self._coordinator
-            sources = {} if coordinator is None else coordinator.inputs.status()
-            state = "failed" if self._failure is not None else "stopped" if coordinator is None else "running"
+            sources = self.sources()
+            state = "failed" if self._failure is not None else "stopped" if self._coordinator is None else "running"
             failure = None if self._failure is None else self._failure.to_json()
         return {"runtime": "spark", "state": state, "error": failure, **database_status(self._db, sources=sources)}
+
+    def sources(self) -> dict[str, dict[str, Any]]:
+        with self._changed:
+            return {} if self._coordinator is None else self._coordinator.inputs.status()
 
     def rebuild(self, circuit: Circuit) -> None:
         with self._planning_held(), self._changed:
@@ -229,6 +234,7 @@ class SparkEngine:
     def _made(self) -> Coordinator:
         coordinator = self._make(self._db)
         coordinator.inputs.listen(self._news)
+        coordinator.inputs.holds = self._holds
         return coordinator
 
     def _start_query(self, session: SparkSession, first: int) -> StreamingQuery:
@@ -273,7 +279,7 @@ class SparkEngine:
     def _work_off(self, coordinator: Coordinator) -> None:
         """Plans and awaits all epochs of a backfill, and what an install asks for."""
         while coordinator.backfill is not None or coordinator.has_chores:
-            intent = coordinator.plan(_now_us()) if len(self._planned) < _AHEAD else None
+            intent = coordinator.plan(_now_us(), sources=False) if len(self._planned) < _AHEAD else None
             if intent is None:
                 self._wait()
             self._add(intent)
@@ -311,7 +317,6 @@ class SparkEngine:
                 return _IDLE_S
             flushing = next((f for f in self._flushes if f.epoch is None), None)
             if flushing is None:
-                self._flushes.clear()
                 return self._plan_live(coordinator)
             intent = flushing.flush.plan(coordinator)
             self._add(intent)
@@ -335,10 +340,7 @@ class SparkEngine:
             _empty(self._db)
             self._planned.clear()
             self._coordinator = coordinator = self._made()
-            if cause.source is not None:
-                hold_s = min(2 * self._holds_s.get(cause.source, _HOLD_S / 2), _LONGEST_HOLD_S)
-                self._holds_s[cause.source] = hold_s
-                coordinator.inputs.hold_back(cause.source, _now_us() + round(hold_s * 1e6), cause.message)
+            self._holds.hold(cause, _now_us())
             for flushing in self._flushes:
                 flushing.restart()
             self._query = self._start_query(session, coordinator.epoch)
@@ -417,8 +419,7 @@ class SparkEngine:
             coordinator.done(commit, duration_s)
             self._duration_s = duration_s
             self._attempts = ATTEMPTS
-            for piece in intent.slices:
-                self._holds_s.pop(piece.relation, None)
+            self._holds.release(p.relation for p in intent.slices)
             self._planned.popleft()
             self._changed.notify_all()
         self._woken.set()
@@ -478,8 +479,8 @@ class _Flushing:
 
 
 def _passes(cause: Exception) -> TypeGuard[Error]:
-    """True for what is over when a source can be read again."""
-    return isinstance(cause, Error) and cause.condition == "SOURCE_UNAVAILABLE"
+    """True for what is over when one source can be read again: the others go on."""
+    return isinstance(cause, Error) and cause.source is not None
 
 
 def _try(action: Callable[[], None]) -> None:

@@ -51,11 +51,12 @@ def _flush(session: Session) -> None:
 
 def _name_unread(session: Session) -> None:
     """A notice for each source that can't be read now: without what it has, views look as if it had nothing."""
-    for source in session.database.engine.status()["sources"].values():
+    for relation_id, source in session.database.engine.sources().items():
+        relation = session.catalog.relations.get(relation_id)
         state, reason = source.get("state", "running"), source.get("reason")
-        if state != "running":
+        if state != "running" and relation is not None:
             because = f": {reason}" if reason else ""
-            session.notice(f'source "{source["name"]}" was not waited for, as it is {state}{because}')
+            session.notice(f'source "{relation.shown}" was not waited for, as it is {state}{because}')
 
 
 def commit(session: Session) -> None:

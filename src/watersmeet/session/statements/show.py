@@ -179,6 +179,13 @@ def _pumps(session: Session, pumps: Sequence[Relation]) -> Result:
     )
 
 
+def _unread(session: Session, view: dict[str, Any], status: dict[str, Any]) -> str | None:
+    """Which source of a view can't be read now."""
+    read = session.catalog.upstream([view["id"]])
+    held = [s for s in status["sources"] if s["id"] in read and (s.get("state") or "running") != "running"]
+    return "; ".join(f'source "{s["name"]}" is {s["state"]}' for s in held) or None
+
+
 def _late(view: dict[str, Any]) -> str | None:
     return f"{view['late']} rows were late and were dropped" if view["late"] else None
 
@@ -194,7 +201,7 @@ def _jobs(session: Session, statement: Show) -> Result:
     state = status["state"]
     rows: list[tuple[Any, ...]] = []
     for view in status["views"]:
-        detail = _unwritten(session, view) if view["writing"] else _late(view)
+        detail = _unwritten(session, view) if view["writing"] else _unread(session, view, status) or _late(view)
         failure = view["error"] or (status["error"] if state == "failed" else None)
         ready = "failed" if view["error"] else state if view["ready"] else "filling"
         rows.append(

@@ -42,7 +42,8 @@ class KafkaSource:
     def __init__(self, relation: Relation) -> None:
         self.relation_id = relation.id
         self.options = kafka_options(relation.connector)
-        self._name = relation.shown
+        statement = relation.connector_altered("on_data_loss = 'skip'")
+        self._to_skip = f"To go on with what is there: {statement}"
         self._spec = KafkaSpec(
             relation.columns,
             relation.primary_key,
@@ -131,7 +132,11 @@ class KafkaSource:
         if seen.problem is not None:
             raise seen.problem
         if seen.id != self._topic_id:
-            raise error("CONNECTOR_OPTION", self._reason(seen) or "the topic is another one", hint=self._hint())
+            raise error(
+                "CONNECTOR_OPTION",
+                self._reason(seen) or "the topic is another one",
+                hint=self._to_skip,
+            )
         budget = max(1, min(budget_rows, budget_bytes // MESSAGE_BYTES))
         pieces: list[MessageSlice] = []
         while place < len(partitions) and budget > 0 and len(pieces) < MAX_SLICES:
@@ -272,7 +277,7 @@ class KafkaSource:
             gone = seen.problem.condition == "UNDEFINED_OBJECT"
             return ("stalled" if gone else "waiting"), seen.problem.message
         if (reason := self._reason(seen)) is not None and self.options.on_data_loss == "stop":
-            return "stalled", f"{reason}. {self._hint()}"
+            return "stalled", f"{reason}. {self._to_skip}"
         blocked = [p for p, since in self._blocked_since_us.items() if self._now_us - since >= _BLOCKED_US]
         if blocked:
             shown = ", ".join(map(str, sorted(blocked)[:5]))
@@ -291,9 +296,6 @@ class KafkaSource:
             f'messages of topic "{self.options.topic}" expired before they were read: '
             f"in partition {partition} offsets {before} to {now - 1}"
         )
-
-    def _hint(self) -> str:
-        return f"To go on with what is there: ALTER SOURCE {self._name} CONNECTOR WITH (on_data_loss = 'skip')"
 
 
 def from_place(connector: Mapping[str, str], start: str, shards: str) -> dict[str, str]:
