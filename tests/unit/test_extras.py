@@ -11,6 +11,7 @@ EXTRAS = (
     "google.protobuf",
     "deltalake",
     "psycopg",
+    "pymysql",
     "obstore",
     "polars",
     "matplotlib",
@@ -38,6 +39,8 @@ with watersmeet.connect({path!r}, runtime="inprocess") as connection:
     print(refused(f"CREATE SINK s FROM t {{kafka}} FORMAT UPSERT ENCODE JSON"))
     delta = "WITH (connector = 'deltalake', location = 'x', primary_key = 'k')"
     print(refused(f"CREATE SINK s FROM t {{delta}}"))
+    mysql = "WITH (connector = 'jdbc', jdbc.url = 'jdbc:mysql://h/d', user = 'u', table.name = 't', type = 'upsert')"
+    print(refused(f"CREATE SINK s FROM t {{mysql}}"))
     s3 = "WITH (connector = 's3', s3.bucket_name = 'b', anonymous = 'true', match_pattern = '*')"
     print(refused(f"CREATE SOURCE s (a int) {{s3}} FORMAT PLAIN ENCODE JSON"))
     connection.execute("SET dialect = 'timeplus'")
@@ -54,6 +57,7 @@ def test_databases_work_without_extras_and_name_what_is_missing(tmp_path):
         'LIBRARY_MISSING Install it with: pip install "watersmeet[kafka]"',
         'LIBRARY_MISSING Install it with: pip install "watersmeet[kafka]"',
         'LIBRARY_MISSING Install it with: pip install "watersmeet[delta]"',
+        'LIBRARY_MISSING Install it with: pip install "watersmeet[mysql]"',
         'LIBRARY_MISSING Install it with: pip install "watersmeet[objectstores]"',
         'LIBRARY_MISSING Install it with: pip install "watersmeet[postgres]"',
     ], done.stderr

@@ -35,7 +35,7 @@ _MODULES: Final[dict[str, str]] = {
     "file": "watersmeet.sinks.files",
     "fs": "watersmeet.sinks.files",
     "gcs": "watersmeet.sinks.objects",
-    "jdbc": "watersmeet.sinks.postgres",
+    "jdbc": "watersmeet.sinks.jdbc",
     "kafka": "watersmeet.sinks.kafka",
     "posix_fs": "watersmeet.sinks.files",
     "postgres": "watersmeet.sinks.postgres",

@@ -13,8 +13,9 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from watersmeet.catalog import External
+from watersmeet.databaseservers import Server
 from watersmeet.errors import did_you_mean, error
-from watersmeet.postgresclient import Server, connected, failure, library
+from watersmeet.postgresclient import connected, failure, library
 from watersmeet.sources.options import Options, refuse
 from watersmeet.sources.postgrescolumns import Column, column_of, described, texts_of, typed
 from watersmeet.types import Field, Schema, SqlType

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from watersmeet.postgresclient import Server
+from watersmeet.databaseservers import Server
 from watersmeet.sources.options import Options, refuse
 
 CONNECTOR: Final = "postgres-cdc"

@@ -11,8 +11,9 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
+from watersmeet.databaseservers import Server
 from watersmeet.errors import error
-from watersmeet.postgresclient import Server, connect, failure, library
+from watersmeet.postgresclient import connect, failure, library
 from watersmeet.sources.capture.pgoutput import COMMIT, HEAD_BYTES, Batch, TableVersion, parsed
 
 _KEEPALIVE: Final = ord("k")

@@ -1,0 +1,188 @@
+"""What servers of databases have in common: where they are, connections that are kept, what is said of errors."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from watersmeet.errors import Error, did_you_mean, error
+
+#: Words for how much of TLS is wanted: libpq's.
+SSL_MODES: Final = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+#: What drivers of JDBC call them otherwise.
+_JDBC_MODES: Final = {
+    "disabled": "disable",
+    "preferred": "prefer",
+    "required": "require",
+    "trust": "require",
+    "verify-identity": "verify-full",
+}
+#: By the name of a system in a URL of JDBC: what its connector is called, and the port of its servers.
+_SYSTEMS: Final = {"postgresql": ("postgres", 5432), "mysql": ("mysql", 3306), "mariadb": ("mysql", 3306)}
+
+
+@dataclass(frozen=True)
+class Server:
+    """How a database of a server is reached. password: or a reference to a secret. ssl_mode: one of SSL_MODES."""
+
+    host: str
+    port: int
+    user: str
+    password: str
+    database: str
+    ssl_mode: str = "prefer"
+
+    def __repr__(self) -> str:
+        return self.shown
+
+    @property
+    def shown(self) -> str:
+        """The database, for messages."""
+        return f'database "{self.database}" on {self.host}:{self.port}'
+
+
+class KeptConnections:
+    """One connection to each server, which the threads of this process use in turn.
+
+    connect: makes one. is_alive: whether one that was kept can still be used. Both may take long.
+    """
+
+    def __init__(self, connect: Callable[[Server], Any], is_alive: Callable[[Any], bool]) -> None:
+        self._connect = connect
+        self._is_alive = is_alive
+        self._kept: dict[Server, Any] = {}
+        self._keeping = threading.Lock()
+
+    @contextmanager
+    def use(self, server: Server) -> Iterator[Any]:
+        """A connection for one thread. It is closed after an error, and made anew if it broke since it was used."""
+        with self._keeping:
+            connection = self._kept.pop(server, None)
+        if connection is not None and not self._is_alive(connection):
+            with contextlib.suppress(Exception):
+                connection.close()
+            connection = None
+        if connection is None:
+            connection = self._connect(server)
+        try:
+            yield connection
+        except BaseException:
+            with contextlib.suppress(Exception):
+                connection.close()
+            raise
+        with self._keeping:
+            other = self._kept.pop(server, None)
+            self._kept[server] = connection
+        if other is not None:
+            other.close()
+
+
+def not_allowed(server: Server, text: str, table: str, rights: str) -> Error:
+    """The user lacks a right. text: the server's words. rights: those that the user needs on the table."""
+    grant = f"GRANT {rights} ON {table} TO {server.user}" if table else f"a GRANT to {server.user}"
+    return error(
+        "CONNECTOR_OPTION",
+        f'user "{server.user}" may not do that in {server.shown}',
+        detail=text,
+        hint=f"The owner has to give the right: {grant}.",
+    )
+
+
+def no_database(server: Server) -> Error:
+    """The server has no database of that name."""
+    return error("CONNECTOR_OPTION", f"there is no {server.shown}", hint="Correct the option for the database.")
+
+
+def not_let_in(system: str, server: Server, text: str) -> Error:
+    """User or password are wrong. system: its name, for messages, here and below. text: the server's words."""
+    return error(
+        "CONNECTOR_OPTION",
+        f'the {system} server at {server.host}:{server.port} does not let user "{server.user}" in',
+        detail=text,
+        hint="Check user and password.",
+    )
+
+
+def no_tls(system: str, server: Server, text: str) -> Error:
+    """The connection can't be encrypted as asked for."""
+    return error(
+        "CONNECTOR_OPTION",
+        f"no TLS connection to the {system} server at {server.host}:{server.port}",
+        detail=text,
+        hint="Check the option for TLS.",
+    )
+
+
+def unreachable(system: str, server: Server, text: str | None) -> Error:
+    """What may pass: RUNTIME_UNAVAILABLE."""
+    return error(
+        "RUNTIME_UNAVAILABLE",
+        f"the {system} server at {server.host}:{server.port} can't be reached",
+        detail=text,
+        hint="Check that it runs, and its address.",
+    )
+
+
+def ssl_mode(text: str) -> str:
+    """One of SSL_MODES. CONNECTOR_OPTION for any other word."""
+    word = text.lower().replace("_", "-")
+    found = _JDBC_MODES.get(word, word)
+    if found not in SSL_MODES:
+        raise error(
+            "CONNECTOR_OPTION",
+            f'ssl_mode can\'t be "{text}"',
+            hint=did_you_mean(found, SSL_MODES) or "For example require.",
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class JdbcUrl:
+    """What a URL of JDBC says. system: `postgres` or `mysql`."""
+
+    system: str
+    server: Server
+    properties: dict[str, str]
+
+
+def jdbc_url(url: str, user: str | None, password: str | None) -> JdbcUrl:
+    """Reads a URL of JDBC; user and password may be in it, too.
+
+    CONNECTOR_OPTION; FEATURE_NOT_SUPPORTED for another system.
+    """
+    name = url.removeprefix("jdbc:").partition(":")[0]
+    if name not in _SYSTEMS:
+        *others, last = (f"jdbc:{known}://…" for known in _SYSTEMS)
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f"connections to {name or 'a database'} by JDBC",
+            hint=f"{', '.join(others)} and {last} are.",
+        )
+    system, default_port = _SYSTEMS[name]
+    parts = urlsplit(url.removeprefix("jdbc:"))
+    properties = dict(parse_qsl(parts.query))
+    user, password = user or properties.get("user"), password or properties.get("password")
+    try:
+        port = parts.port or default_port
+    except ValueError:
+        port = 0
+    if not parts.hostname or not parts.path.strip("/") or not port or not user:
+        raise error(
+            "CONNECTOR_OPTION",
+            "the URL of the database does not say the host, the database and the user",
+            hint=f"Write jdbc:{name}://host:{default_port}/database, and the user as an option.",
+        )
+    server = Server(parts.hostname, port, user, password or "", unquote(parts.path.strip("/")), _mode_of(properties))
+    return JdbcUrl(system, server, properties)
+
+
+def _mode_of(properties: dict[str, str]) -> str:
+    """Sslmode of PostgreSQL's driver, sslMode and useSSL of the others."""
+    by_name = {name.lower(): value for name, value in properties.items()}
+    wanted = by_name.get("usessl", "").lower()
+    return ssl_mode(by_name.get("sslmode", {"true": "require", "false": "disable"}.get(wanted, "prefer")))

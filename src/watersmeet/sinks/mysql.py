@@ -1,0 +1,334 @@
+"""Tables of MySQL and MariaDB as targets, of the connector `jdbc`.
+
+Rows are written as statements of many rows, INSERT … ON DUPLICATE KEY UPDATE; keys that are gone go into a temporary
+table, by which rows are deleted.
+
+Two keys that differ here may be one there: its collations ignore case, accents or spaces at the end, and other unique
+indexes count as keys, too. Where that may be, the keys are looked up once they are written, in the same transaction.
+
+RisingWave, "Sink data from RisingWave to MySQL with the JDBC connector".
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.errors import Error, error
+from watersmeet.faults import fault
+from watersmeet.formats.valuetexts import EXACT_JSON, plain_text
+from watersmeet.formats.writers import SqlWriter, concatenated, json_writer, places, value_bytes
+from watersmeet.mysqlclient import connect, failure, library, number_and_text, quoted
+from watersmeet.sinks.base import Delivery, Portion, Unavailable, newest_rows, rows_that_came
+from watersmeet.sinks.databases import RIGHTS, DatabaseTarget, TargetColumn, TargetTable
+from watersmeet.types import Field, SqlType
+
+#: Nothing is rounded, cut or replaced in silence; a backslash is one; 0 is no request for a new number.
+_SQL_MODE: Final = (
+    "STRICT_ALL_TABLES,NO_BACKSLASH_ESCAPES,NO_AUTO_VALUE_ON_ZERO,NO_ZERO_DATE,NO_ZERO_IN_DATE,"
+    "ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
+)
+#: How long the end of an earlier writer's connection is waited for.
+_ENDING_S: Final = 30
+#: Bytes of a statement, as far as one row is not longer.
+_STATEMENT_BYTES: Final = 1 << 20
+_KEYS_TABLE: Final = "watersmeet_keys"
+_NO_SUCH_THREAD: Final = 1094
+#: Errors of a row, by number where the class of their SQLSTATE does not say it: checks, triggers, values of a type.
+_REFUSALS: Final = (1265, 1364, 1366, 1411, 1525, 1644, 3140, 3819, 4025)
+
+_TEXTS: Final = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
+#: By type: the types there that take every value of it. All but boolean take no `unsigned`. Texts take everything.
+_TAKEN_BY: Final[dict[str, tuple[str, ...]]] = {
+    "boolean": ("tinyint", "bit"),
+    "smallint": ("smallint", "mediumint", "int", "bigint", "decimal"),
+    "integer": ("int", "bigint", "decimal"),
+    "bigint": ("bigint", "decimal"),
+    "real": ("float", "double"),
+    "double precision": ("double",),
+    "numeric": ("decimal",),
+    "varchar": ("enum", "uuid", "inet4", "inet6", "json"),
+    "bytea": ("varbinary", "tinyblob", "blob", "mediumblob", "longblob"),
+    "date": ("date",),
+    "time": ("time",),
+    "timestamp": ("datetime",),
+    "timestamptz": ("timestamp", "datetime"),
+    "jsonb": ("json",),
+    "struct": ("json",),
+    "array": ("json",),
+}
+#: Types of times, whose fractions of a second have as many digits as is said there. Here they have six.
+_TIMES: Final = ("time", "datetime", "timestamp")
+_TIME_DIGITS: Final = 6
+
+_ENGINE: Final = """
+SELECT t.TABLE_TYPE, t.ENGINE, e.TRANSACTIONS FROM information_schema.TABLES t
+LEFT JOIN information_schema.ENGINES e ON e.ENGINE = t.ENGINE WHERE t.TABLE_SCHEMA = %s AND t.TABLE_NAME = %s
+"""
+_COLUMNS: Final = """
+SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, NUMERIC_SCALE, DATETIME_PRECISION, IS_NULLABLE, COLUMN_DEFAULT, EXTRA,
+    CHARACTER_SET_NAME, COLLATION_NAME
+FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION
+"""
+_INDEXES: Final = """
+SELECT INDEX_NAME, COLUMN_NAME, SUB_PART FROM information_schema.STATISTICS
+WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0
+"""
+
+
+class MysqlRows(NamedTuple):
+    """Rows as SQL, `(1,'a')`. keys: of the same rows; gone: keys without a row. Both are empty unless it upserts."""
+
+    rows: pa.BinaryArray
+    keys: pa.BinaryArray
+    gone: pa.BinaryArray
+
+
+class MysqlTarget(DatabaseTarget[MysqlRows]):
+    """See `databases`."""
+
+    microseconds = "datetime(6)"
+
+    def __init__(self, delivery: Delivery, database_id: str, table: TargetTable) -> None:
+        super().__init__(delivery, database_id, table)
+        self._key_texts = json_writer(self._key, EXACT_JSON)
+        self._types: dict[str, str] = {}
+        """By column: its type there, with character set and collation."""
+        self._are_texts: set[str] = set()
+        """Columns that have a collation."""
+        self._merges = False
+        """Whether two keys may be one there."""
+        self._packet_bytes = 0
+
+    def _connect(self) -> Any:
+        connection = connect(self._where.server)
+        with connection.cursor() as cursor:
+            cursor.execute("SET sql_mode = %s", [_SQL_MODE])
+            # Locks of gaps between keys would hold up other writers of the table.
+            cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            cursor.execute("SELECT @@max_allowed_packet")
+            (self._packet_bytes,) = cursor.fetchone()
+        return connection
+
+    def _end_others(self) -> None:
+        (other,) = self._run("SELECT IS_USED_LOCK(%s)", [self._application]).fetchone()
+        if other is not None:
+            try:
+                self._run("KILL %s", [other])
+            except library().Error as cause:
+                if number_and_text(cause)[0] != _NO_SUCH_THREAD:  # it ended by itself
+                    raise
+        (held,) = self._run("SELECT GET_LOCK(%s, %s)", [self._application, _ENDING_S]).fetchone()
+        if held != 1:
+            raise Unavailable(f"another connection delivers {self._delivery.title}, and does not end")
+
+    def _columns(self) -> Mapping[str, TargetColumn]:
+        where = [self._where.schema, self._where.table]
+        engine = self._run(_ENGINE, where).fetchone()
+        if engine is not None and engine[2] != "YES":
+            kind = f"has engine {engine[1]}" if engine[0] == "BASE TABLE" else "is a view"
+            raise error(
+                "CONNECTOR_OPTION",
+                f"{self._where.what} {kind}, which has no transactions",
+                hint="Name a table of InnoDB.",
+            )
+        wanted = {c.name: c.type for c in self._delivery.columns}
+        found = {}
+        self._types, self._are_texts = {}, set()
+        for name, kind, shown, scale, digits, nullable, default, extra, charset, collation in self._run(
+            _COLUMNS, where
+        ):
+            column = wanted.get(name)
+            computes = extra.endswith(" GENERATED") or "auto_increment" in extra
+            takes = column is not None and _takes(column, kind, shown)
+            rounds = column is not None and takes and _rounds(column, kind, scale, digits)
+            required = nullable == "NO" and default is None and not computes and "DEFAULT" not in extra
+            found[name] = TargetColumn(shown, takes, rounds, computes, required)
+            self._types[name] = f"{shown} CHARACTER SET {charset} COLLATE {collation}" if collation else shown
+            if collation:
+                self._are_texts.add(name)
+        return found
+
+    def _unique_keys(self) -> Collection[frozenset[str]]:
+        key = frozenset(c.name for c in self._key)
+        indexes: dict[str, set[str]] = {}
+        for name, column, prefix in self._run(_INDEXES, [self._where.schema, self._where.table]):
+            # Of an expression, or of the beginning of a column.
+            indexes.setdefault(name, set()).add(f"\0{name}" if column is None or prefix is not None else column)
+        found = {frozenset(columns) for columns in indexes.values()}
+        self._merges = bool(key & self._are_texts) or any(not key <= columns for columns in found)
+        return found
+
+    def _make_progress_table(self) -> None:
+        columns = "".join(f", {name} bigint NOT NULL" for name in self._place_columns())
+        self._run(
+            f"CREATE TABLE IF NOT EXISTS {self._progress_table} (sink varchar(191) CHARACTER SET ascii COLLATE "
+            f"ascii_bin PRIMARY KEY, writer varchar(64) NOT NULL{columns}) ENGINE = InnoDB"
+        )
+
+    def _add_progress_row(self) -> None:
+        self._run(f"INSERT IGNORE INTO {self._progress_table} VALUES (%s, '', 0, 0, 0, 0)", [self._name])
+
+    def _prepare(self) -> None:
+        columns = ", ".join(f"{quoted(c.name)} {self._types[c.name].replace('%', '%%')} NOT NULL" for c in self._key)
+        self._run(
+            f"CREATE TEMPORARY TABLE {self._keys_table} (watersmeet_number bigint AUTO_INCREMENT PRIMARY KEY, "
+            f"{columns}) ENGINE = InnoDB"
+        )
+
+    def _rows(self, portions: Sequence[Portion]) -> MysqlRows:
+        columns, nothing = self._delivery.columns, pa.array([], pa.binary())
+        if not self._key:
+            table = pa.concat_tables([rows_that_came(p) for p in portions])
+            return MysqlRows(self._written(table, columns), nothing, nothing)
+        table, gone = newest_rows(portions, [c.name for c in columns], self._key_texts)
+        came = table.filter(pa.array(~gone))
+        keys = self._written(came, self._key) if self._merges else nothing
+        return MysqlRows(self._written(came, columns), keys, self._written(table.filter(pa.array(gone)), self._key))
+
+    def _written(self, rows: pa.Table, columns: Sequence[Field]) -> pa.BinaryArray:
+        if not len(rows):
+            return pa.array([], pa.binary())
+        values = ", ',', ".join(
+            f"coalesce({_literal(place, c.type, is_text=c.name in self._are_texts)}, 'NULL')"
+            for place, c in zip(places(tuple(columns)), columns, strict=True)
+        )
+        return SqlWriter(tuple(columns), f"concat('(', {values}, ')')").write(rows)
+
+    def _write(self, rows: MysqlRows) -> None:
+        if len(rows.gone):
+            self._keep_keys(rows.gone)
+            self._run(f"DELETE t FROM {self._keys_table} AS c STRAIGHT_JOIN {self._table} AS t ON {self._same_key}")
+        fault("database.copied")
+        self._insert(self._table, self._names, rows.rows, self._on_duplicate() if self._key else "")
+        if len(rows.keys):
+            self._keep_keys(rows.keys)
+            listed = ", ".join(f"t.{quoted(c.name)}" for c in self._key)
+            (there,) = self._run(
+                f"SELECT count(DISTINCT {listed}) FROM {self._keys_table} AS c STRAIGHT_JOIN {self._table} AS t "
+                f"ON {self._same_key}"
+            ).fetchone()
+            if there != len(rows.keys):
+                raise self._refused(
+                    "Two keys that differ here are one there: by the collation of a column, or by another unique index."
+                )
+
+    def _keep_keys(self, keys: pa.BinaryArray) -> None:
+        self._run(f"DELETE FROM {self._keys_table}")
+        self._insert(self._keys_table, self._listed(self._key), keys)
+
+    def _insert(self, table: str, names: str, rows: pa.BinaryArray, behind: str = "") -> None:
+        """Writes rows by statements that the server takes."""
+        before = f"INSERT INTO {table} ({names}) VALUES ".replace("%%", "%").encode()
+        after = behind.replace("%%", "%").encode()
+        data = value_bytes(concatenated([b",", rows]))
+        ends = np.cumsum(np.asarray(pc.binary_length(rows)) + 1)
+        room = min(_STATEMENT_BYTES, self._packet_bytes - len(before) - len(after) - 1)
+        begin = first = 0
+        while first < len(ends):
+            last = max(first + 1, int(np.searchsorted(ends, begin + room, side="right")))
+            end = int(ends[last - 1])
+            if end - begin > self._packet_bytes - len(before) - len(after) - 1:
+                raise self._refused(
+                    f"A row has {end - begin} bytes, and the server's max_allowed_packet is {self._packet_bytes}."
+                )
+            self._connection.query(b"".join((before, data[begin + 1 : end], after)))
+            begin, first = end, last
+
+    def _on_duplicate(self) -> str:
+        kept = [quoted(c.name) for c in self._delivery.columns if c not in self._key]
+        first = quoted(self._key[0].name)
+        changes = [f"{name} = VALUES({name})" for name in kept] or [f"{first} = {self._table}.{first}"]
+        return f" ON DUPLICATE KEY UPDATE {', '.join(changes)}"
+
+    @property
+    def _keys_table(self) -> str:
+        return quoted(self._where.schema, _KEYS_TABLE)
+
+    @property
+    def _same_key(self) -> str:
+        """A row t has the key c, byte by byte."""
+        conditions = []
+        for name, is_text in ((quoted(c.name), c.name in self._are_texts) for c in self._key):
+            conditions.append(f"t.{name} = c.{name}")
+            if is_text:
+                conditions.append(f"CAST(t.{name} AS BINARY) = CAST(c.{name} AS BINARY)")
+        return " AND ".join(conditions)
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        connection = self._connection
+        connection.begin()
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(library().Error):
+                connection.rollback()
+            raise
+        connection.commit()
+
+    def _run(self, text: str, parameters: Sequence[Any] = ()) -> Any:
+        cursor = self._connection.cursor()
+        cursor.execute(text, tuple(parameters))
+        return cursor
+
+    def _quoted(self, *names: str) -> str:
+        return quoted(*names)
+
+    def _errors(self) -> type[Exception]:
+        found: type[Exception] = library().Error
+        return found
+
+    def _refusal(self, cause: Any) -> str | None:
+        number, text = number_and_text(cause)
+        is_row = (getattr(cause, "sqlstate", None) or "").startswith(("22", "23")) or number in _REFUSALS
+        return text if is_row else None
+
+    def _failure(self, cause: Any) -> Error:
+        return failure(cause, self._where.server, self._where.name, RIGHTS)
+
+
+def _takes(kind: SqlType, there: str, shown: str) -> bool:
+    """Whether a column takes all values of a type. there, shown: its type without and with its parameters."""
+    if there in _TEXTS:
+        return True
+    return there in _TAKEN_BY.get(kind.name, ()) and (kind.name == "boolean" or "unsigned" not in shown)
+
+
+def _rounds(kind: SqlType, there: str, scale: int | None, digits: int | None) -> bool:
+    """Whether a column stores a value that is near the one that is written, and says nothing. scale, digits: behind
+    the point, of a decimal and of seconds.
+    """
+    if there == "decimal" and kind.name == "numeric":
+        return kind.decimals > (scale or 0)
+    return there in _TIMES and (digits or 0) < _TIME_DIGITS
+
+
+def _literal(value: str, kind: SqlType, *, is_text: bool) -> str:
+    """DuckDB's SQL for the literal of a value; NULL for NULL. is_text: the column there takes texts."""
+    name = kind.name
+    if is_text:
+        return _string(plain_text(value, kind))
+    if name == "boolean":
+        return f"CASE {value} WHEN true THEN '1' WHEN false THEN '0' END"
+    if name == "bytea":
+        return f"'x''' || hex({value}) || ''''"
+    if kind.is_float:
+        # A number with a point and without an exponent would be a decimal. Those that are not finite, it refuses.
+        text = f"CAST(CAST({value} AS DOUBLE) AS VARCHAR)"
+        number = f"CASE WHEN contains({text}, 'e') THEN {text} ELSE {text} || 'e0' END"
+        return f"CASE WHEN isfinite({value}) THEN {number} ELSE '''' || {text} || '''' END"
+    if name == "timestamptz":
+        return _string(f"CAST(CAST({value} AS TIMESTAMP) AS VARCHAR)")
+    if name in ("smallint", "integer", "bigint", "numeric"):
+        return plain_text(value, kind)
+    return _string(plain_text(value, kind))
+
+
+def _string(text: str) -> str:
+    return f"'''' || replace({text}, '''', '''''') || ''''"

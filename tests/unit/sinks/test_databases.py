@@ -1,0 +1,243 @@
+"""Tables of databases as targets: rows are there once, whatever happens when. Real servers of each system."""
+
+import random
+import threading
+
+import pytest
+from tests.unit.sinks.databasetargets import (
+    KEYED,
+    content,
+    is_done,
+    portion,
+    target,
+    wait,
+    written_options,
+)
+
+import watersmeet
+from watersmeet import faults
+from watersmeet.errors import Error
+from watersmeet.sinks.base import Place, Unavailable
+from watersmeet.types import VARCHAR, Field
+
+POINTS = (
+    "database.entered",
+    "database.fenced",
+    "database.begun",
+    "database.placed",
+    "database.copied",
+    "database.written",
+    "database.committed",
+)
+
+
+class Killed(BaseException):
+    """The process ends here: nothing of the target's code catches it."""
+
+
+@pytest.fixture(autouse=True)
+def no_hook():
+    yield
+    faults.set_hook(None)
+
+
+@pytest.fixture(
+    params=[pytest.param("postgres", marks=pytest.mark.postgres), pytest.param("mysql", marks=pytest.mark.mysql)]
+)
+def database(request):
+    """A database of each system."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("own_postgres", marks=pytest.mark.postgres),
+        pytest.param("own_mysql", marks=pytest.mark.mysql),
+    ]
+)
+def own_database(request):
+    """A database of each system on a server of this test alone."""
+    return request.getfixturevalue(request.param)
+
+
+def test_rows_are_changed_by_their_keys(database):
+    database.execute(KEYED)
+    sink = target(database)
+    assert sink.open(1) is None
+    sink.deliver([portion(3, (1, "a"), (2, "b"), (3, None))])
+    sink.deliver([portion(4, (2, "b"), (1, "a"), (1, "c"), (4, 'd,"\\.\n'), diff=[-1, -1, 1, 1])])
+    assert content(database) == [(1, "c"), (3, None), (4, 'd,"\\.\n')]
+    sink.deliver([portion(5, (5, "e"), (1, "c"), diff=[1, -1]), portion(6, (5, "e"), (1, "f"), diff=[-1, 1])])
+    assert content(database) == [(1, "f"), (3, None), (4, 'd,"\\.\n')]
+    sink.close()
+    assert target(database).open(1) == Place(1, 6)
+
+
+def test_an_append_only_sink_only_adds(database):
+    database.execute("CREATE TABLE kept (name text)")
+    columns = (Field("name", VARCHAR),)
+    sink = target(database, columns, rows="plain")
+    sink.open(1)
+    sink.deliver([portion(3, ("\\.",), (None,), ("",), ("x",), columns=columns, diff=[1, 1, 1, 2])])
+    sink.deliver([portion(4, ("x",), ("y",), columns=columns, diff=[-1, 1])])
+    assert content(database) == sorted([("\\.",), (None,), ("",), ("x",), ("x",), ("y",)], key=repr)
+
+
+def history(seed):
+    """Portions of commits, and the content behind each commit."""
+    r = random.Random(seed)
+    now, found = {}, []
+    for commit in range(2, 9):
+        rows, diff = [], []
+        for key in r.sample(range(8), r.randint(1, 5)):
+            before, after = now.get(key), r.choice([None, *"abc"])
+            if before is not None:
+                rows.append((key, before))
+                diff.append(-1)
+            if after is not None:
+                rows.append((key, after))
+                diff.append(1)
+            now[key] = after
+        found.append((portion(commit, *rows, diff=diff), sorted((k, v) for k, v in now.items() if v is not None)))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_at_each_step_and_resumed(database, point, seed):
+    database.execute(KEYED)
+    wanted, r = history(seed), random.Random(seed)
+    place, deaths = None, 0
+    for _ in range(40):
+        countdown = 1 if point in POINTS[:2] else r.randint(1, 3)
+
+        def hook(name):
+            nonlocal countdown
+            if name == point:
+                countdown -= 1
+                if countdown <= 0:
+                    raise Killed
+
+        faults.set_hook(hook if deaths < 8 else None)
+        sink = target(database)
+        try:
+            place = sink.open(1)
+            rest = [p for p, _ in wanted if place is None or p.place > place]
+            while rest:
+                size = r.randint(1, 2)
+                sink.deliver(rest[:size])
+                rest = rest[size:]
+            break
+        except Killed:
+            deaths += 1
+            sink._connection = None  # nobody closes it: the server, or the next writer, does
+            faults.set_hook(None)
+            place = target(database).open(1)
+            if place is not None:
+                assert content(database) == next(rows for p, rows in wanted if p.place == place)
+    assert deaths
+    assert content(database) == wanted[-1][1]
+
+
+def test_a_writer_that_was_overtaken_writes_nothing(database):
+    database.execute(KEYED)
+    before, after = target(database), target(database)
+    before.open(1)
+    before.deliver([portion(3, (1, "a"))])
+    assert after.open(1) == Place(1, 3)
+    with pytest.raises((Unavailable, Error)):  # its connection was ended, or its token is another
+        before.deliver([portion(4, (2, "b"))])
+    after.deliver([portion(4, (2, "c"))])
+    assert content(database) == [(1, "a"), (2, "c")]
+    # One whose connection the later writer could not end:
+    before._connection = database.connect()
+    before._prepare()
+    with pytest.raises(Error) as fenced:
+        before.deliver([portion(5, (3, "z"))])
+    assert fenced.value.condition == "WRITER_FENCED"
+    assert content(database) == [(1, "a"), (2, "c")]
+
+
+def test_a_writer_in_the_middle_of_a_transaction_is_shut_out(database):
+    """It holds the row with its place, and would hold the next one up for ever."""
+    database.execute(KEYED)
+    paused, go_on = threading.Event(), threading.Event()
+
+    def hook(name):
+        if name == "database.copied" and threading.current_thread() is not threading.main_thread():
+            paused.set()
+            go_on.wait(60)
+
+    faults.set_hook(hook)
+    before = target(database)
+    before.open(1)
+    ended = []
+
+    def deliver():
+        try:
+            before.deliver([portion(3, (1, "a"))])
+        except BaseException as problem:
+            ended.append(problem)
+
+    thread = threading.Thread(target=deliver)
+    thread.start()
+    assert paused.wait(60)
+    after = target(database)
+    assert after.open(1) is None
+    after.deliver([portion(3, (1, "b"))])
+    go_on.set()
+    thread.join(60)
+    assert isinstance(ended[0], Unavailable)
+    assert content(database) == [(1, "b")]
+
+
+def test_an_older_generation_is_fenced(database):
+    database.execute(KEYED)
+    newer = target(database, generation=2)
+    newer.open(2)
+    newer.deliver([portion(3, (1, "a"), generation=2)])
+    with pytest.raises(Error) as fenced:
+        target(database).open(1)
+    assert fenced.value.condition == "WRITER_FENCED"
+    assert target(database, generation=3).open(3) == Place(2, 3)
+
+
+def test_a_unique_index_and_more_columns_do(database):
+    database.execute(
+        "CREATE TABLE kept (id int, name text, more int DEFAULT 5); CREATE UNIQUE INDEX of_id ON kept (id)"
+    )
+    sink = target(database)
+    sink.open(1)
+    sink.deliver([portion(3, (1, "a"))])
+    assert content(database) == [(1, "a", 5)]
+
+
+def test_a_row_that_the_table_refuses_stops_the_sink(database):
+    database.execute("CREATE TABLE kept (id int PRIMARY KEY, name text CHECK (name <> 'bad'))")
+    sink = target(database)
+    sink.open(1)
+    with pytest.raises(Error, match="does not take a row of sink k") as refused:
+        sink.deliver([portion(3, (1, "good"), (2, "bad"))])
+    assert refused.value.condition == "DELIVERY_REFUSED"
+    assert "kept" in refused.value.detail  # the server's words
+    assert content(database) == []
+
+
+def test_a_server_that_goes_away_holds_nothing_back(own_database, tmp_path):
+    own_database.execute(KEYED)
+    options = written_options(own_database)
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        connection.execute(f"""
+            CREATE TABLE t (id int PRIMARY KEY, name varchar);
+            CREATE SINK k FROM t WITH ({options}, type = 'upsert', primary_key = 'id');
+            INSERT INTO t VALUES (1, 'a')
+        """)
+        wait(connection, is_done)
+        own_database.server.kill()
+        connection.execute("INSERT INTO t VALUES (2, 'b'); UPDATE t SET name = 'c' WHERE id = 1")
+        shown = wait(connection, lambda s: s["state"] != "running")
+        assert "can't be reached" in shown["detail"]
+        assert connection.execute("SELECT count(*) FROM t").fetchone() == (2,)
+        own_database.server.start()
+        wait(connection, is_done)
+        assert content(own_database) == [(1, "c"), (2, "b")]
