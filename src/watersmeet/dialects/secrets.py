@@ -32,13 +32,15 @@ _SECRET: Final = (
 )
 #: The option whose value is options of the client.
 _PAIRS: Final = "properties"
+#: Of `HEADER(NAME 'n' VALUE 'v')`: how many words before the last one the first one is.
+_BEFORE: Final = 4
 _SIGNS: Final = ("(", ")", ",", ".", "=")
 
 
 def has_secrets(text: str, dialect: str) -> bool:
     """True for the text of a CREATE statement of which something is not shown."""
     lowered = text.lower()
-    return any(word in lowered for word in _SECRET) and without_secrets(text, dialect) != text
+    return any(word in lowered for word in (*_SECRET, "header")) and without_secrets(text, dialect) != text
 
 
 def without_secrets(text: str, dialect: str) -> str:
@@ -69,7 +71,8 @@ def without_secrets(text: str, dialect: str) -> str:
             continue
         last = min(value + (words[value].text == "-"), len(words) - 1)
         has_pairs = word.lower() == _PAIRS and any(s in words[value].text.lower() for s in _SECRET)
-        if _dotted([w.text for w in words], i).lower().endswith(_SECRET) or has_pairs:
+        is_header = word.lower() == "value" and i > _BEFORE and words[i - _BEFORE].text.lower() == "header"
+        if _dotted([w.text for w in words], i).lower().endswith(_SECRET) or has_pairs or is_header:
             found.append((words[value].start, words[last].end + 1))
         i = last + 1
     for start, end in reversed(found):

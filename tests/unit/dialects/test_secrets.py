@@ -39,6 +39,18 @@ from watersmeet.dialects.secrets import has_secrets, without_secrets
         ),
         (
             "timeplus",
+            (
+                "CREATE DICTIONARY d(i int) PRIMARY KEY i SOURCE(HTTP(URL 'u' CREDENTIALS(USER 'value' PASSWORD "
+                "'p') HEADERS(HEADER(NAME 'Key' VALUE 'geheim') HEADER(NAME 'A' VALUE 'b')))) LAYOUT(FLAT())"
+            ),
+            (
+                "CREATE DICTIONARY d(i int) PRIMARY KEY i SOURCE(HTTP(URL 'u' CREDENTIALS(USER 'value' PASSWORD "
+                "'[HIDDEN]') HEADERS(HEADER(NAME 'Key' VALUE '[HIDDEN]') HEADER(NAME 'A' VALUE '[HIDDEN]')))) "
+                "LAYOUT(FLAT())"
+            ),
+        ),
+        (
+            "timeplus",
             "CREATE EXTERNAL TABLE e(i int, password string) SETTINGS password = geheim, type='mysql', user='password'",
             (
                 "CREATE EXTERNAL TABLE e(i int, password string) SETTINGS password = '[HIDDEN]', type='mysql', "

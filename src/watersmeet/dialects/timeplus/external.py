@@ -160,6 +160,10 @@ def _clause(cursor: Cursor) -> Clause:
                 raise error(
                     "CONNECTOR_OPTION", f'option "{option.name}" is given twice', sql=cursor.text, span=option.span
                 )
+            nested = _NESTED.get(option.name.lower())
+            if nested is not None and cursor.take("("):
+                options |= nested(cursor)
+                continue
             options[option.name.lower()] = read_value(cursor)
             if cursor.at("("):
                 raise not_supported("a call as the value of an option", cursor.text, option.span)
@@ -168,6 +172,31 @@ def _clause(cursor: Cursor) -> Clause:
     cursor.expect(")")
     kind = name.name.lower()
     return Clause(name=kind, options=options, span=span, own=kind == _OWN and "host" not in options)
+
+
+def _credentials(cursor: Cursor) -> dict[str, str]:
+    """`USER 'u' PASSWORD 'p')`: names begin with `credentials.`."""
+    options: dict[str, str] = {}
+    while not cursor.take(")"):
+        name = cursor.name(reserved=True).name.lower()
+        options[f"credentials.{name}"] = read_value(cursor)
+    return options
+
+
+def _headers(cursor: Cursor) -> dict[str, str]:
+    """`HEADER(NAME 'n' VALUE 'v') …)`: names begin with `headers.`."""
+    options: dict[str, str] = {}
+    while not cursor.take(")"):
+        cursor.expect("HEADER", "(", "NAME")
+        name = read_value(cursor)
+        cursor.expect("VALUE")
+        options[f"headers.{name}"] = read_value(cursor)
+        cursor.expect(")")
+    return options
+
+
+#: The options of sources whose values are options themselves.
+_NESTED: Final = {"credentials": _credentials, "headers": _headers}
 
 
 def _range(cursor: Cursor) -> tuple[Name, Name]:

@@ -28,8 +28,8 @@ from watersmeet.session.services.refreshing import refresh_read
 from watersmeet.session.statements.bulk import omitted_columns
 from watersmeet.session.statements.dml import insert_rows, insert_targets, writable
 from watersmeet.sources.dead_letters import DeadLetterWriter, place_of
-from watersmeet.sources.external import present_files, read_files
 from watersmeet.sources.fileoptions import absolute_path
+from watersmeet.sources.presentfiles import present_files, read_files
 from watersmeet.types import Schema, arrow_schema
 
 #: So many rows are written at once.

@@ -34,9 +34,10 @@ from watersmeet.session.services.refreshing import refresh
 from watersmeet.session.statements.formatschemas import with_format_schema
 from watersmeet.session.statements.namedcollections import with_named_collection
 from watersmeet.sources.connectors import check_connector
-from watersmeet.sources.external import KINDS, check_kind, declared, file_connector
+from watersmeet.sources.external import KINDS, check_kind, declared
 from watersmeet.sources.fileoptions import absolute_path
 from watersmeet.sources.kafka.externalstreams import kafka_connector, stream_columns
+from watersmeet.sources.presentfiles import file_connector
 from watersmeet.store.merging import quoted
 from watersmeet.types import Schema
 
@@ -183,6 +184,8 @@ def external_of(kind: str, options: dict[str, str], name: str, database: str) ->
         return External(
             "file", options.get("path", ""), {n: absolute_path(v) if n == "path" else v for n, v in options.items()}
         )
+    if kind == "http":
+        return External(kind, options.get("url", ""), options)
     return External(kind, f"{options.get(database, 'default')}.{options.get('table', name)}", options)
 
 
