@@ -152,12 +152,14 @@ class External:
     """Where the content of an external table or dictionary is: outside of the database.
 
     kind: of reader (`sources.external`): file, mysql, … name: of the table there. options: as the reader wants them,
-    names in lower case.
+    names in lower case. target: as the connector of sinks wants them that writes it (`sinks.targets`); empty if nothing
+    is written there.
     """
 
     kind: str
     name: str
     options: dict[str, str] = field(default_factory=dict)
+    target: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

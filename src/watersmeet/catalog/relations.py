@@ -179,6 +179,11 @@ class Relation:
         return False
 
     @property
+    def is_written_outside(self) -> bool:
+        """Whether statements and views write its rows to where it is, outside of the database."""
+        return self.reopened
+
+    @property
     def unlisted(self) -> tuple[str, ...]:
         """The columns of a source that `*` leaves out."""
         return ()

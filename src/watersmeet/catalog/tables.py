@@ -124,6 +124,11 @@ class ExternalTable(Table):
 
     external: External = field(kw_only=True)
 
+    @property
+    def is_written_outside(self) -> bool:
+        """Whether statements and views write its rows to where it is."""
+        return bool(self.external.target)
+
 
 @dataclass(frozen=True, slots=True)
 class DictionaryTable(ExternalTable):

@@ -16,6 +16,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
+import pyarrow as pa
+
 from watersmeet.databaseservers import Server
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.faults import fault
@@ -28,11 +30,14 @@ RIGHTS: Final = "SELECT, INSERT, UPDATE, DELETE"
 
 @dataclass(frozen=True)
 class TargetTable:
-    """The table that a sink writes. schema: there, the name before that of the table."""
+    """The table that a sink writes. schema: there, the name before that of the table. on_conflict: what becomes of rows
+    that are only added, and whose key is there: a clause of INSERT in PostgreSQL's SQL.
+    """
 
     server: Server
     schema: str
     table: str
+    on_conflict: str = ""
 
     @property
     def name(self) -> str:
@@ -99,7 +104,7 @@ class DatabaseTarget(abc.ABC, Generic[Rows]):
             fault("database.entered")
             found = self._enter(generation)
             fault("database.fenced")
-            if self._key:
+            if self._is_staged:
                 self._prepare()
             return found
 
@@ -112,6 +117,19 @@ class DatabaseTarget(abc.ABC, Generic[Rows]):
             self._write(rows)
             fault("database.written")
         fault("database.committed")
+
+    def append(self, rows: pa.Table) -> None:
+        """Adds rows of a statement, with the columns of the delivery, in one transaction."""
+        with self._explained():
+            self._connection = self._connect()
+            try:
+                self._check_table()
+                if self._is_staged:
+                    self._prepare()
+                with self._transaction():
+                    self._write(self._added(rows))
+            finally:
+                self.close()
 
     def rest(self) -> None:
         pass
@@ -142,9 +160,18 @@ class DatabaseTarget(abc.ABC, Generic[Rows]):
     def _make_progress_table(self) -> None:
         """Makes it, unless it exists: sink (its primary key), writer, generation, commit, rows, last."""
 
+    @property
+    def _is_staged(self) -> bool:
+        """Whether rows go to a table of their own first."""
+        return bool(self._key)
+
     @abc.abstractmethod
     def _prepare(self) -> None:
-        """Makes what upserts need on this connection."""
+        """Makes what staged rows need on this connection."""
+
+    @abc.abstractmethod
+    def _added(self, rows: pa.Table) -> Rows:
+        """Rows that are only added."""
 
     @abc.abstractmethod
     def _rows(self, portions: Sequence[Portion]) -> Rows:
@@ -301,10 +328,22 @@ def _passing(found: Error) -> Exception:
     return Unavailable(f"{found.message}{f': {found.detail}' if found.detail else ''}")
 
 
+def append(target: DatabaseTarget[Any], rows: pa.Table) -> None:
+    """See `Connector.append`."""
+    with _reached():
+        target.append(rows)
+
+
 def check(target: DatabaseTarget[Any]) -> None:
     """See `Connector.check`."""
-    try:
+    with _reached():
         target.look()
+
+
+@contextlib.contextmanager
+def _reached() -> Iterator[None]:
+    try:
+        yield
     except Unavailable as cause:
         raise error("RUNTIME_UNAVAILABLE", str(cause), hint="Check that it runs, and its address.") from cause
 

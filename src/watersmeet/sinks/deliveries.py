@@ -42,7 +42,9 @@ def deliveries(catalog: Catalog) -> list[Delivery]:
     sinks = [delivery_of(r) for r in known.values() if isinstance(r, Sink) and r.connector and not r.staged]
     views = [r for r in known.values() if isinstance(r, MaterializedView) and r.ready and not r.staged]
     writers = [writer_delivery(v, known[v.feeds]) for v in views if isinstance(v, TopicWriter)]
-    written = [view_delivery(v, known[v.feeds]) for v in views if v.feeds in known and known[v.feeds].reopened]
+    written = [
+        view_delivery(v, known[v.feeds]) for v in views if v.feeds in known and known[v.feeds].is_written_outside
+    ]
     dead_letters = [d for r in known.values() if not r.staged and (d := dead_letter_delivery(r)) is not None]
     return [*sinks, *written, *writers, *dead_letters]
 
@@ -89,8 +91,24 @@ def dead_letter_delivery(relation: Relation) -> Delivery | None:
     )
 
 
+def statement_delivery(relation: Relation) -> Delivery:
+    """What a statement writes to a relation outside of the database: all its columns."""
+    return Delivery(
+        relation.id,
+        relation.title,
+        relation.id,
+        relation.columns,
+        (),
+        written_to(relation),
+        relation.format or MessageFormat(),
+        force_append_only=True,
+        target_id=relation.id,
+        generation=1,
+    )
+
+
 def view_delivery(view: Relation, stream: Relation) -> Delivery:
-    """What a view delivers that writes to a stream outside of the database, in the types of the stream's columns. Rows
+    """What a view delivers that writes to a relation outside of the database, in the types of its columns. Rows
     that go are left out, as they are of what is written to any stream.
     """
     return Delivery(
@@ -110,7 +128,9 @@ def view_delivery(view: Relation, stream: Relation) -> Delivery:
 
 
 def written_to(stream: Relation) -> dict[str, str]:
-    """The options of the target that a stream outside of the database is: those that do not say how it is read."""
+    """The options of the target that a relation outside of the database is: those that do not say how it is read."""
+    if stream.external is not None:
+        return stream.external.target
     if stream.connector["connector"] == "rotating_file":
         return stream.connector
     return {n: v for n, v in stream.connector.items() if n in ("connector", "topic") or n.startswith("properties.")}

@@ -184,12 +184,15 @@ class MysqlTarget(DatabaseTarget[MysqlRows]):
     def _rows(self, portions: Sequence[Portion]) -> MysqlRows:
         columns, nothing = self._delivery.columns, pa.array([], pa.binary())
         if not self._key:
-            table = pa.concat_tables([rows_that_came(p) for p in portions])
-            return MysqlRows(self._written(table, columns), nothing, nothing)
+            return self._added(pa.concat_tables([rows_that_came(p) for p in portions]))
         table, gone = newest_rows(portions, [c.name for c in columns], self._key_texts)
         came = table.filter(pa.array(~gone))
         keys = self._written(came, self._key) if self._merges else nothing
         return MysqlRows(self._written(came, columns), keys, self._written(table.filter(pa.array(gone)), self._key))
+
+    def _added(self, rows: pa.Table) -> MysqlRows:
+        nothing = pa.array([], pa.binary())
+        return MysqlRows(self._written(rows, self._delivery.columns), nothing, nothing)
 
     def _written(self, rows: pa.Table, columns: Sequence[Field]) -> pa.BinaryArray:
         if not len(rows):

@@ -1,14 +1,15 @@
-"""The target `postgres`: a table of PostgreSQL.
+"""The targets `postgres` and `postgresql`: a table of PostgreSQL.
 
 Rows come by COPY: those that are only added go straight to the table, others through a temporary table, from which
 deletes and upserts are made.
 
-RisingWave, "Sink data from RisingWave to PostgreSQL".
+RisingWave, "Sink data from RisingWave to PostgreSQL". Timeplus, "External Table", "PostgreSQL".
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ from watersmeet.sinks.databases import (
     DatabaseTarget,
     TargetColumn,
     TargetTable,
+    append,
     check,
     check_form,
     needed,
@@ -44,6 +46,8 @@ _MICROSECONDS: Final = 6
 #: Bytes of rows that are given to the library at once.
 _WRITTEN_BYTES: Final = 1 << 20
 _GONE: Final = "watersmeet_gone"
+#: A clause of INSERT, and the columns of the key in it.
+_CLAUSE: Final = re.compile(r"(?is)\s*ON\s+CONFLICT\b\s*(?:\(([^()]*)\))?.*\bDO\s+(?:NOTHING|UPDATE)\b")
 _CHANGES: Final = "pg_temp.watersmeet_changes"
 
 #: By type: the types there that take every value of it, by their names in `pg_type`. All take text.
@@ -128,6 +132,10 @@ class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
     def _place_of(self) -> list[str]:
         return [self._where.schema, self._where.table]
 
+    @property
+    def _is_staged(self) -> bool:
+        return bool(self._key or self._where.on_conflict)
+
     def _make_progress_table(self) -> None:
         psycopg = library()
         there = f'"{self._where.schema}"."{PROGRESS}"'
@@ -153,15 +161,20 @@ class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
     def _rows(self, portions: Sequence[Portion]) -> pa.BinaryArray:
         columns = self._delivery.columns
         if not self._key:
-            rows = pa.concat_tables([rows_that_came(p) for p in portions])
-            return self._lines(rows.select([c.name for c in columns]), columns)
+            return self._added(pa.concat_tables([rows_that_came(p) for p in portions]))
         # A line for each key that changed: its last row, or one that says that it has none any more.
         rows, gone = newest_rows(portions, [c.name for c in columns], self._keys)
         return self._lines(rows.append_column(_GONE, pa.array(gone)), (*columns, Field(_GONE, BOOLEAN)))
 
+    def _added(self, rows: pa.Table) -> pa.BinaryArray:
+        columns = self._delivery.columns
+        return self._lines(rows.select([c.name for c in columns]), columns)
+
     def _write(self, rows: pa.BinaryArray) -> None:
         if self._key:
             self._merge(rows)
+        elif self._is_staged:
+            self._insert(rows)
         else:
             self._copy(self._table, rows, self._names)
 
@@ -207,6 +220,23 @@ class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
         with self._connection.cursor().copy(f"COPY {table} ({names}) FROM STDIN (FORMAT csv)", []) as copy:
             for begin in range(0, len(received), _WRITTEN_BYTES):
                 copy.write(received[begin : begin + _WRITTEN_BYTES])
+
+    def _insert(self, lines: pa.BinaryArray) -> None:
+        """Adds rows as INSERT with the clause does, one after the other where they have the same key."""
+        self._copy(_CHANGES, lines, self._names)
+        fault("database.copied")
+        found = _CLAUSE.match(self._where.on_conflict)
+        assert found is not None
+        order = f"row_number() OVER (PARTITION BY {found.group(1)} ORDER BY ctid)" if found.group(1) else "1"
+        order, clause = order.replace("%", "%%"), self._where.on_conflict.replace("%", "%%")
+        rows = f"(SELECT {self._names}, {order} AS watersmeet_turn FROM {_CHANGES}) AS c"
+        (turns,) = self._run(f"SELECT coalesce(max(watersmeet_turn), 0) FROM {rows}").fetchone()
+        for turn in range(1, turns + 1):
+            self._run(
+                f"INSERT INTO {self._table} ({self._names}) SELECT {self._names} FROM {rows} "
+                f"WHERE watersmeet_turn = %s {clause}",
+                [turn],
+            )
 
     def _merge(self, lines: pa.BinaryArray) -> None:
         self._copy(_CHANGES, lines, f"{self._names}, {_GONE}")
@@ -256,8 +286,8 @@ def _innermost(kind: SqlType) -> SqlType:
 def _target(delivery: Delivery, database_id: str) -> PostgresTarget:
     """CONNECTOR_OPTION for options that are wrong."""
     check_form(delivery)
-    check_options(delivery, _OPTIONS)
     given = delivery.connector
+    check_options(delivery, (*_OPTIONS, "on_conflict") if given["connector"] == "postgresql" else _OPTIONS)
     port = given.get("port", "5432")
     if not port.isdecimal():
         raise error("CONNECTOR_OPTION", f'port can\'t be "{port}"', hint="It is a number, such as 5432.")
@@ -269,9 +299,19 @@ def _target(delivery: Delivery, database_id: str) -> PostgresTarget:
         needed(given, "database"),
         ssl_mode(given.get("ssl_mode", given.get("ssl.mode", "prefer"))),
     )
-    return PostgresTarget(
-        delivery, database_id, TargetTable(server, given.get("schema", "public"), needed(given, "table"))
-    )
+    schema, clause = given.get("schema", "public"), conflict_clause(given.get("on_conflict", ""))
+    return PostgresTarget(delivery, database_id, TargetTable(server, schema, needed(given, "table"), clause))
+
+
+def conflict_clause(text: str) -> str:
+    """The option `on_conflict`. CONNECTOR_OPTION if it is no clause of INSERT."""
+    if text and not _CLAUSE.match(text):
+        raise error(
+            "CONNECTOR_OPTION",
+            f'on_conflict can\'t be "{text}"',
+            hint="Write ON CONFLICT DO NOTHING, or ON CONFLICT (columns) DO UPDATE SET ….",
+        )
+    return text.strip()
 
 
 def _check(delivery: Delivery) -> None:
@@ -283,4 +323,8 @@ def _open(delivery: Delivery, database_id: str, stopping: Callable[[], bool]) ->
     return _target(delivery, database_id)
 
 
-CONNECTOR: Final = Connector(_check, _open)
+def _append(delivery: Delivery, rows: pa.Table) -> None:
+    append(_target(delivery, ""), rows)
+
+
+CONNECTOR: Final = Connector(_check, _open, append=_append)

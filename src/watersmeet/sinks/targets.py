@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+import pyarrow as pa
+
 from watersmeet.errors import did_you_mean, error
 from watersmeet.objectstores import is_url
 from watersmeet.sinks.base import Delivery, Target
@@ -20,11 +22,13 @@ class Connector:
     errors for what never works. open: the target of a delivery; nothing is connected before `Target.open`. database_id:
     of the database, which no other one has. stopping: whether calls that wait should give up. remembers: the target
     keeps places, as its contract says. One that does not gets each portion once, and after a crash the last ones again.
+    append: adds the rows of a statement, all or none; None: statements can't write there.
     """
 
     check: Callable[[Delivery], None]
     open: Callable[[Delivery, str, Callable[[], bool]], Target]
     remembers: bool = True
+    append: Callable[[Delivery, pa.Table], None] | None = None
 
 
 #: By the value of the option `connector`: the module that has its `CONNECTOR`.
@@ -39,6 +43,7 @@ _MODULES: Final[dict[str, str]] = {
     "kafka": "watersmeet.sinks.kafka",
     "posix_fs": "watersmeet.sinks.files",
     "postgres": "watersmeet.sinks.postgres",
+    "postgresql": "watersmeet.sinks.postgres",
     "rotating_file": "watersmeet.sinks.rotating",
     "s3": "watersmeet.sinks.objects",
 }

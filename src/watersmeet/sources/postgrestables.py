@@ -115,7 +115,8 @@ class PostgresReader:
 
 class PostgresOptions(NamedTuple):
     """Where the rows are. query: in place of a table. where: a condition in PostgreSQL's SQL. invalidate_query: gives
-    something else when the rows may have changed.
+    something else when the rows may have changed. on_conflict: what becomes of rows that are inserted, see
+    `written_table`.
     """
 
     server: Server
@@ -124,6 +125,7 @@ class PostgresOptions(NamedTuple):
     query: str
     where: str
     invalidate_query: str
+    on_conflict: str
 
     @property
     def what(self) -> str:
@@ -153,11 +155,32 @@ def postgres_options(external: External) -> PostgresOptions:
         (options.text("query") or "").strip().rstrip(";"),
         options.text("where") or "",
         options.text("invalidate_query") or "",
+        options.text("on_conflict") or "",
     )
     if found.query and found.where:
         refuse("options query and where contradict each other", hint="Write the condition in the query.")
     options.finish("postgresql")
     return found
+
+
+def written_table(external: External) -> dict[str, str]:
+    """The table as the options of connector `postgresql` of sinks; empty for what can't be written."""
+    options = postgres_options(external)
+    if options.query or options.where:
+        return {}
+    server = options.server
+    return {
+        "connector": "postgresql",
+        "host": server.host,
+        "port": str(server.port),
+        "user": server.user,
+        "password": server.password,
+        "database": server.database,
+        "schema": options.schema,
+        "table": options.table,
+        "ssl_mode": server.ssl_mode,
+        **({"on_conflict": options.on_conflict} if options.on_conflict else {}),
+    }
 
 
 def _without_pools(options: Mapping[str, str]) -> dict[str, str]:

@@ -24,6 +24,27 @@ def connection(tmp_path_factory):
         ("risingwave", "CREATE TABLE s (a int) WITH (connector = 'file', path = '/etc', format = 'csv')", "s"),
         ("timeplus", "CREATE EXTERNAL STREAM s (a int) SETTINGS type = 'file', path = '/etc', format = 'csv'", "s"),
         (
+            "risingwave",
+            (
+                "CREATE SINK s AS SELECT 1 AS a WITH (connector = 'file', path = '/x', type = 'append-only') "
+                "FORMAT PLAIN ENCODE JSON"
+            ),
+            "connector",
+        ),
+        (
+            "risingwave",
+            "CREATE SINK s AS SELECT 1 AS a WITH (connector = 'deltalake', location = '/x', type = 'append-only')",
+            "connector",
+        ),
+        (
+            "risingwave",
+            (
+                "CREATE SOURCE s (a int) WITH (connector = 'kafka', topic = 't', properties.bootstrap.server = "
+                "'127.0.0.1:1') FORMAT PLAIN ENCODE PROTOBUF (schema.location = 'file:///x', message = 'm')"
+            ),
+            "s",
+        ),
+        (
             "timeplus",
             "CREATE DICTIONARY s (a int) PRIMARY KEY a SOURCE(FILE(path '/etc/passwd' format 'CSV')) LAYOUT(FLAT())",
             "FILE",

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from watersmeet.binder.clauses.files import files_refused
 from watersmeet.catalog import Catalog, Relation, SqlFunction
@@ -20,6 +21,9 @@ from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.objectstores import ENVIRONMENT
 from watersmeet.session.access.acknowledgements import Acknowledgements
 from watersmeet.session.access.variables import DIALECT, Variables
+
+#: Options that name a file or a URL.
+_PLACES: Final = ("location", "schema.location")
 
 
 @dataclass
@@ -157,7 +161,10 @@ class Session:
 
     def require_files(self, connector: Mapping[str, str]) -> None:
         """FILES_NOT_ALLOWED for a connector that reads files, or the environment, if this connection may not."""
-        if not self.database.files and ("path" in connector or ENVIRONMENT in connector):
+        if self.database.files:
+            return
+        named = [connector[n] for n in _PLACES if n in connector]
+        if "path" in connector or ENVIRONMENT in connector or any(map(_is_file, named)):
             raise files_refused("a connector with a path")
 
     def require_definer(self, what: str) -> None:
@@ -218,3 +225,8 @@ def undefined_relation(
     """UNDEFINED_RELATION with similar names."""
     hint = near_relations(catalog, name.name, name.schema) if known is None else did_you_mean(name.name, known)
     return error_at(statement, name.span, "UNDEFINED_RELATION", f'{what} "{name.shown}" does not exist', hint=hint)
+
+
+def _is_file(place: str) -> bool:
+    scheme, _, rest = place.partition("://")
+    return not rest or scheme.lower() == "file"

@@ -179,7 +179,7 @@ class Upkeep:
         if isinstance(view, TopicWriter):
             return True
         stream = self._session.catalog.relations.get(view.feeds)
-        return stream is not None and stream.reopened
+        return stream is not None and stream.is_written_outside
 
     def _is_staged(self, relation: Relation) -> bool:
         """Whether an open transaction has created it, so that nothing is written for it yet."""

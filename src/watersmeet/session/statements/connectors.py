@@ -43,6 +43,7 @@ def alter_connector(session: Session, statement: AlterConnector) -> Result:
                 hint=f"Create another {relation.what}.",
             )
     with located(statement, statement.span, statement.spans):
+        session.require_files(statement.options)
         altered = check_connector(replace(relation, connector={**relation.connector, **statement.options}))
     _put(session, altered)
     return Result(command)

@@ -19,6 +19,7 @@ from watersmeet.catalog import (
     CapturedTable,
     Relation,
     Table,
+    one,
 )
 from watersmeet.database.transaction import Change
 from watersmeet.dialects.statements import Delete, Insert, Name, Statement, Update
@@ -46,6 +47,8 @@ from watersmeet.session.access.result import Result, rows_result
 from watersmeet.session.access.rows import as_kept, check_rows, converted, settled, with_generated
 from watersmeet.session.access.writing import accepting, apply, replacement, upserted
 from watersmeet.session.services.refreshing import refresh_read
+from watersmeet.sinks.deliveries import statement_delivery
+from watersmeet.sinks.targets import connector_of
 from watersmeet.types import Schema, arrow_schema
 
 
@@ -55,16 +58,21 @@ def insert(session: Session, statement: Insert) -> Result:
         made = _bound_insert(session, statement)
         if not made.query.depends_on:
             rows = _incoming(session, made, statement)
-            if not made.relation.connector:
+            if not _is_outside(made.relation):
                 return insert_rows(session, made.relation, rows, statement)
     if made.query.depends_on:
         refresh_read(session, made.query.depends_on)  # not under the guard: upkeep takes it behind the locks of this
         with session.database.guard:
             made = _bound_insert(session, statement)
             rows = _incoming(session, made, statement)
-            if not made.relation.connector:
+            if not _is_outside(made.relation):
                 return insert_rows(session, made.relation, rows, statement)
     return produce_rows(session, made.relation, rows, statement)
+
+
+def _is_outside(relation: Relation) -> bool:
+    """Whether rows that are inserted are written outside of the database."""
+    return bool(relation.connector) or relation.is_written_outside
 
 
 @dataclass(frozen=True)
@@ -125,19 +133,23 @@ def insert_rows(session: Session, relation: Relation, incoming: pa.Table, statem
 
 
 def produce_rows(session: Session, relation: Relation, incoming: pa.Table, statement: Insert) -> Result:
-    """Writes rows, which have the relation's columns, to its topic of Kafka: they are there when this returns, and come
-    from there with the next epoch. The caller does not hold the guard: brokers take their time.
+    """Writes rows, which have the relation's columns, to where it is outside of the database. In a topic of Kafka they
+    are there when this returns, and come from there with the next epoch. The caller does not hold the guard: servers
+    take their time.
 
     TRANSACTION_STATE inside of a transaction, FEATURE_NOT_SUPPORTED for RETURNING.
     """
-    session.require_no_transaction("INSERT into a topic of Kafka")
+    where = "a topic of Kafka" if relation.external is None else one(relation.what)
+    session.require_no_transaction(f"INSERT into {where}")
     if statement.returning is not None:
         raise error_at(
             statement,
             statement.span,
             "FEATURE_NOT_SUPPORTED",
-            "RETURNING of an INSERT into a topic of Kafka is not supported",
+            f"RETURNING of an INSERT into {where} is not supported",
         )
+    if relation.external is not None:
+        return _append(relation, incoming, statement)
     for name in statement.columns:
         if name.name in unwritten(relation):
             raise error_at(
@@ -153,6 +165,18 @@ def produce_rows(session: Session, relation: Relation, incoming: pa.Table, state
     with located(statement, statement.table.span):
         produce(relation, rows, session.database.clock.now_us())
     return Result("INSERT", rowcount=rows.num_rows)
+
+
+def _append(relation: Relation, incoming: pa.Table, statement: Insert) -> Result:
+    """Adds rows to an external table: the columns that the statement names, or all. Others have their defaults."""
+    names = [n.name for n in statement.columns] or [c.name for c in relation.columns]
+    columns = tuple(relation.column(n) for n in names)
+    delivery = replace(statement_delivery(relation), columns=columns)
+    append = connector_of(delivery).append
+    assert append is not None, delivery.connector
+    with located(statement, statement.table.span):
+        append(delivery, incoming.select(names))
+    return Result("INSERT", rowcount=incoming.num_rows)
 
 
 def delete(session: Session, statement: Delete) -> Result:
@@ -243,8 +267,8 @@ def writable(session: Session, name: Name, statement: Statement, what: str, *, c
             f'can\'t {what} topic "{relation.shown}"',
             detail="Only its processor writes it.",
         )
-    if relation.reopened and not changing:
-        if relation.connector["connector"] == "rotating_file":
+    if relation.is_written_outside and not changing:
+        if relation.connector.get("connector") == "rotating_file":
             raise error_at(
                 statement,
                 name.span,

@@ -33,10 +33,12 @@ from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.services.refreshing import refresh
 from watersmeet.session.statements.formatschemas import with_format_schema
 from watersmeet.session.statements.namedcollections import with_named_collection
+from watersmeet.sinks.postgres import conflict_clause
 from watersmeet.sources.connectors import check_connector
 from watersmeet.sources.external import KINDS, check_kind, declared
 from watersmeet.sources.fileoptions import absolute_path
 from watersmeet.sources.kafka.externalstreams import kafka_connector, stream_columns
+from watersmeet.sources.postgrestables import written_table
 from watersmeet.sources.presentfiles import file_connector
 from watersmeet.store.merging import quoted
 from watersmeet.types import Schema
@@ -53,6 +55,9 @@ def create_external_table(session: Session, statement: CreateExternalTable) -> R
         return Result("CREATE EXTERNAL TABLE")
     with located(statement, statement.name_span):
         external = external_of(options.pop("type").lower(), options, statement.name, "database")
+        if external.kind == "postgresql" and not session.replace_connectors:
+            external = replace(external, target=written_table(external))
+            conflict_clause(external.target.get("on_conflict", ""))
     fill(
         session,
         statement,

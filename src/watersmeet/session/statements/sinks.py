@@ -103,6 +103,7 @@ def create_sink(session: Session, statement: CreateSink) -> Result:
             sink = replace(sink, target_id=replaced.target_id, generation=replaced.generation + 1)
         delivery = delivery_of(sink)
         with located(statement, statement.places.get("connector", statement.name_span), statement.places):
+            session.require_files({**sink.format.options, **sink.connector})
             connector_of(delivery).check(delivery)
         snapshot = _truth(statement, "snapshot", statement.options.get("snapshot", "true"))
         if not snapshot and statement.source is None:

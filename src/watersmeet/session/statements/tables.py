@@ -241,6 +241,7 @@ def _checked(session: Session, relation: Made, statement: CreateRelation) -> Mad
         with located(statement, statement.name_span):
             session.require_files(relation.connector)
             if relation.format is not None:
+                session.require_files(relation.format.options)
                 key = relation.primary_key
                 check_rows(relation.format, relation.given, key, relation.message_parts, is_table=relation.is_stored)
             return check_connector(relation)

@@ -31,13 +31,13 @@ def target_of(
     if name is None:
         return None
     stream = session.relation(name, statement)
-    if not (isinstance(stream, Stream) or stream.reopened):
+    if not (isinstance(stream, Stream) or stream.is_written_outside):
         raise error_at(
             statement,
             name.span,
             "READ_ONLY_RELATION",
             f"can't write {stream.title} by a view",
-            hint="INTO needs a stream made by CREATE STREAM or CREATE MUTABLE STREAM.",
+            hint="INTO needs a stream made by CREATE STREAM or CREATE MUTABLE STREAM, or one that is written outside.",
         )
     if stream.id in session.catalog.upstream(depends_on, writers=True):
         raise error_at(
@@ -47,7 +47,7 @@ def target_of(
             f'a view INTO the stream "{stream.shown}", which it reads, is not supported',
             detail="Each row that it writes would produce another row.",
         )
-    if stream.reopened:
+    if stream.is_written_outside:
         _check_outside(statement, stream, columns)
         return stream
     _check_columns(statement, stream, columns)
@@ -66,7 +66,7 @@ def make_delivered(session: Session, bound: Bound, stream: Relation) -> None:
     """Makes a view whose rows go to a stream: in the database, or outside of it, where they are delivered as those of a
     sink are.
     """
-    if not stream.reopened:
+    if not stream.is_written_outside:
         make_writing(session, bound)
         return
     with own_transaction(session):
@@ -75,8 +75,15 @@ def make_delivered(session: Session, bound: Bound, stream: Relation) -> None:
 
 
 def _check_outside(statement: CreateMaterializedView, stream: Relation, columns: Schema) -> None:
-    """A stream outside of the database. FEATURE_NOT_SUPPORTED for columns that messages can't have."""
+    """A relation outside of the database. FEATURE_NOT_SUPPORTED for columns that messages can't have."""
     _check_columns(statement, stream, columns)
+    if stream.external is None:
+        _check_messages(statement, stream, columns)
+    delivery = view_delivery(replace(stream, columns=columns), stream)
+    connector_of(delivery).check(delivery)
+
+
+def _check_messages(statement: CreateMaterializedView, stream: Relation, columns: Schema) -> None:
     assert statement.into is not None
     assert stream.format is not None
     names = [c.name for c in columns]
@@ -107,8 +114,6 @@ def _check_outside(statement: CreateMaterializedView, stream: Relation, columns:
             f"a view that gives other columns than {stream.title} has, or in another order, is not supported",
             detail=f"Messages in {stream.format.encoding.upper()} have {', '.join(values)}, in this order.",
         )
-    delivery = view_delivery(replace(stream, columns=columns), stream)
-    connector_of(delivery).check(delivery)
 
 
 def _check_columns(statement: CreateMaterializedView, stream: Relation, columns: Schema) -> None:
