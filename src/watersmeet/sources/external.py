@@ -15,6 +15,7 @@ from watersmeet.catalog import External
 from watersmeet.errors import did_you_mean, error
 from watersmeet.formats.convert import convert
 from watersmeet.sources.httpcontent import HttpReader
+from watersmeet.sources.mysqltables import MysqlReader
 from watersmeet.sources.options import refuse
 from watersmeet.sources.postgrestables import PostgresReader
 from watersmeet.sources.presentfiles import FileReader
@@ -87,6 +88,7 @@ class GivenReader:
 READERS: Final[dict[str, Callable[[External], Reader]]] = {
     "file": FileReader,
     "http": HttpReader,
+    "mysql": MysqlReader,
     "postgresql": PostgresReader,
 }
 

@@ -8,12 +8,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pacsv
 
-from watersmeet.errors import error
-from watersmeet.formats.convert import convert
 from watersmeet.formats.jsonscan import content
-from watersmeet.types import JSONB, TIMESTAMP, VARCHAR, Schema, SqlType, arrow_schema
+from watersmeet.types import JSONB, TIMESTAMP, VARCHAR, SqlType
 
 #: Types by their names there. Others are read as text if the column is declared so.
 _TYPES: Final[dict[str, SqlType]] = {
@@ -100,39 +97,6 @@ def _type(name: str, kind: str, modifier: int) -> SqlType | None:
             return SqlType("numeric")
         return SqlType("numeric", precision, scale)
     return _TYPES.get(name)
-
-
-def texts_of(received: memoryview, count: int) -> list[pa.Array]:
-    """The columns of CSV in which all values but NULL are quoted."""
-    names = [f"c{i}" for i in range(count)]
-    if not len(received):
-        return [pa.array([], pa.string()) for _ in names]
-    read = pacsv.read_csv(
-        pa.py_buffer(received),
-        pacsv.ReadOptions(column_names=names, block_size=16 << 20),
-        pacsv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
-        pacsv.ConvertOptions(
-            column_types=dict.fromkeys(names, pa.string()),
-            null_values=[""],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        ),
-    )
-    return [read.column(n).combine_chunks() for n in names]
-
-
-def typed(texts: list[pa.Array], columns: Schema, what: str) -> pa.Table:
-    """Texts as columns. INVALID_VALUE for one that is no value of its column. what: the table, for messages."""
-    done = convert(texts, [c.type for c in columns])
-    for text, column, found in zip(texts, columns, done, strict=True):
-        if found.bad is not None and found.bad.any():
-            value = text.filter(pa.array(found.bad))[0].as_py()
-            raise error(
-                "INVALID_VALUE",
-                f'a value of column "{column.name}" of {what} is not {column.type.sql}: {value[:100]}',
-                hint=f"Declare the columns, {column.name} as string.",
-            )
-    return pa.Table.from_arrays([d.column for d in done], schema=arrow_schema(columns, positional=False))
 
 
 def without_forms(texts: list[pa.Array], columns: Sequence[Column], types: Sequence[SqlType]) -> list[pa.Array]:

@@ -1,26 +1,18 @@
-"""Tables of PostgreSQL as a whole: what external tables and dictionaries show.
-
-Timeplus, "External Table", "Dictionary"; ClickHouse, "PostgreSQL" among the sources of dictionaries.
-"""
+"""Tables of PostgreSQL as a whole: what external tables and dictionaries show."""
 
 from __future__ import annotations
 
 import io
 import time
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
-
-import pyarrow as pa
+from typing import Any, Final
 
 from watersmeet.catalog import External
-from watersmeet.databaseservers import Server
-from watersmeet.errors import did_you_mean, error
 from watersmeet.postgresclient import connected, failure, library
-from watersmeet.sources.options import Options, refuse
-from watersmeet.sources.postgrescolumns import Column, column_of, described, texts_of, typed
-from watersmeet.types import Field, Schema, SqlType
+from watersmeet.sources.databasetables import System, TableReader, table_options
+from watersmeet.sources.postgrescolumns import Column, column_of, described
+from watersmeet.types import Schema, SqlType
 
-_PORT: Final = 5432
+_SYSTEM: Final = System("postgresql", "PostgreSQL", 5432, "public", "on_conflict")
 #: Kinds of relations whose changes are all in the log of the server.
 _LOGGED_KINDS: Final = ("r", "p", "m")
 
@@ -33,22 +25,11 @@ _PLACE: Final = (
 )
 
 
-class PostgresReader:
-    """The rows of one table, view or query, all of one moment."""
+class PostgresReader(TableReader):
+    """See `TableReader`."""
 
     def __init__(self, external: External) -> None:
-        self._external = external
-        self.options = postgres_options(external)
-
-    def columns(self) -> Schema | None:
-        found = self._described()
-        for column in found:
-            if column.type is None:
-                refuse(
-                    f'column "{column.name}" of {self.options.what} has type {column.theirs}, which has no equivalent',
-                    hint="Declare the columns, that one as string.",
-                )
-        return tuple(Field(c.name, c.type, c.nullable) for c in found if c.type is not None)
+        super().__init__(external, _SYSTEM)
 
     def version(self) -> Any:
         """The place in the server's log of changes, before which all that is read was written. A relation whose changes
@@ -65,24 +46,19 @@ class PostgresReader:
                 return time.monotonic_ns()
             return oid, *connection.execute(_PLACE).fetchone()
 
-    def read(self, columns: Schema) -> pa.Table:
+    def _receive(self, columns: Schema, received: io.BytesIO) -> None:
         sql = library().sql
         known = {c.name: c for c in self._described()}
-        if missing := [c.name for c in columns if c.name not in known]:
-            refuse(f'{self.options.what} has no column "{missing[0]}"', hint=did_you_mean(missing[0], known))
         listed = sql.SQL(", ").join(_text(known[c.name], c.type) for c in columns)
         query = sql.SQL("COPY (SELECT {} FROM {}{}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)").format(
             listed, self._from(), sql.SQL(f" WHERE {self.options.where}" if self.options.where else "")
         )
-        received = io.BytesIO()
         with connected(self.options.server) as connection:
             try:
                 with connection.cursor().copy(query) as copying:
-                    for block in copying:
-                        received.write(block)
+                    received.writelines(copying)
             except library().Error as cause:
-                raise failure(cause, self.options.server, f"{self.options.schema}.{self.options.table}") from cause
-        return typed(texts_of(received.getbuffer(), len(columns)), columns, self.options.what)
+                raise failure(cause, self.options.server, self.options.name) from cause
 
     def _described(self) -> list[Column]:
         with connected(self.options.server) as connection:
@@ -99,11 +75,7 @@ class PostgresReader:
                 "SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = %s",
                 [options.schema],
             )
-            raise error(
-                "UNDEFINED_OBJECT",
-                f"there is no {options.what} in {options.server.shown}",
-                hint=did_you_mean(options.table, [name for (name,) in named]) or "Check the table and its schema.",
-            )
+            raise self._no_table([name for (name,) in named])
         return found
 
     def _from(self) -> Any:
@@ -113,59 +85,9 @@ class PostgresReader:
         return sql.Identifier(self.options.schema, self.options.table)
 
 
-class PostgresOptions(NamedTuple):
-    """Where the rows are. query: in place of a table. where: a condition in PostgreSQL's SQL. invalidate_query: gives
-    something else when the rows may have changed. on_conflict: what becomes of rows that are inserted, see
-    `written_table`.
-    """
-
-    server: Server
-    schema: str
-    table: str
-    query: str
-    where: str
-    invalidate_query: str
-    on_conflict: str
-
-    @property
-    def what(self) -> str:
-        """For messages."""
-        return "the query" if self.query else f'table "{self.schema}.{self.table}"'
-
-
-def postgres_options(external: External) -> PostgresOptions:
-    """The options of an external table (address, database, …) or of a dictionary's source (host, port, db, …).
-
-    CONNECTOR_OPTION.
-    """
-    options = Options(_without_pools(external.options))
-    host, port = _address(options)
-    server = Server(
-        host,
-        port,
-        _needed(options, "user"),
-        options.text("password") or "",
-        _needed(options, "database", "db"),
-        (options.text("ssl_mode") or "prefer").lower(),
-    )
-    found = PostgresOptions(
-        server,
-        options.text("schema") or "public",
-        options.text("table") or external.name.rpartition(".")[2],
-        (options.text("query") or "").strip().rstrip(";"),
-        options.text("where") or "",
-        options.text("invalidate_query") or "",
-        options.text("on_conflict") or "",
-    )
-    if found.query and found.where:
-        refuse("options query and where contradict each other", hint="Write the condition in the query.")
-    options.finish("postgresql")
-    return found
-
-
 def written_table(external: External) -> dict[str, str]:
     """The table as the options of connector `postgresql` of sinks; empty for what can't be written."""
-    options = postgres_options(external)
+    options = table_options(external, _SYSTEM)
     if options.query or options.where:
         return {}
     server = options.server
@@ -181,32 +103,6 @@ def written_table(external: External) -> dict[str, str]:
         "ssl_mode": server.ssl_mode,
         **({"on_conflict": options.on_conflict} if options.on_conflict else {}),
     }
-
-
-def _without_pools(options: Mapping[str, str]) -> dict[str, str]:
-    """Connections are kept here in another way."""
-    pools = ("pooled_connections", "background_reconnect", "priority", "name")
-    return {n: v for n, v in options.items() if n not in pools}
-
-
-def _needed(options: Options, *names: str) -> str:
-    value = options.text(*names)
-    if not value:
-        refuse(f'what is of kind postgresql needs the option "{names[0]}"', hint=f"Write {names[0]} = '…'.")
-    return value
-
-
-def _address(options: Options) -> tuple[str, int]:
-    address = options.text("address")
-    if address is not None:
-        host, _, port = address.rpartition(":") if ":" in address.rpartition("]")[2] else (address, "", "")
-    else:
-        host, port = options.text("host") or "", options.text("port") or ""
-    if not host:
-        refuse('what is of kind postgresql needs the option "address"', hint="Write address = 'host:5432'.")
-    if port and not port.isdecimal():
-        refuse(f'the port of PostgreSQL can\'t be "{port}"', hint="It is a number, such as 5432.")
-    return host.strip("[]"), int(port or _PORT)
 
 
 def _columns_of_query(connection: Any, source: Any) -> list[Column]:

@@ -367,7 +367,7 @@ SOURCE = "SOURCE(TIMEPLUS(STREAM 'm'))"
 @pytest.mark.parametrize(
     ("sql", "condition", "place"),
     [
-        ("CREATE EXTERNAL TABLE t SETTINGS type='mysql', address='db:3306', table='t'", "FEATURE_NOT_SUPPORTED", "t"),
+        ("CREATE EXTERNAL TABLE t SETTINGS type='mongodb', address='db:3306', table='t'", "FEATURE_NOT_SUPPORTED", "t"),
         ("CREATE EXTERNAL TABLE t(a int) SETTINGS type='s3', bucket='b'", "FEATURE_NOT_SUPPORTED", "t"),
         ("CREATE EXTERNAL TABLE t(a int) SETTINGS type='mysqll'", "CONNECTOR_OPTION", "t"),
         ("CREATE EXTERNAL TABLE t SETTINGS type='file', path='/', format='CSV'", "CONNECTOR_OPTION", "t"),
@@ -381,9 +381,9 @@ SOURCE = "SOURCE(TIMEPLUS(STREAM 'm'))"
         ),
         ("CREATE EXTERNAL STREAM t SETTINGS type='file', path='/'", "SYNTAX_ERROR", None),
         (
-            "CREATE DICTIONARY d(k int) PRIMARY KEY k SOURCE(MYSQL(DB 'd' TABLE 't' HOST 'h')) LAYOUT(FLAT())",
+            "CREATE DICTIONARY d(k int) PRIMARY KEY k SOURCE(MONGODB(DB 'd' TABLE 't' HOST 'h')) LAYOUT(FLAT())",
             "FEATURE_NOT_SUPPORTED",
-            "MYSQL(DB 'd' TABLE 't' HOST 'h')",
+            "MONGODB(DB 'd' TABLE 't' HOST 'h')",
         ),
         (f"CREATE DICTIONARY d(k int) PRIMARY KEY k {SOURCE} LAYOUT(IP_TRIE)", "FEATURE_NOT_SUPPORTED", "IP_TRIE"),
         (f"CREATE DICTIONARY d(k int) PRIMARY KEY k {SOURCE} LAYOUT(HASHD())", "INVALID_PARAMETER", "HASHD()"),

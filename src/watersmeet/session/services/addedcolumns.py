@@ -20,7 +20,8 @@ from watersmeet.session.access.renaming import alter_indexes, note_names, with_c
 from watersmeet.session.access.transactions import own_transaction
 from watersmeet.sources.capture.pgoutput import Batch
 from watersmeet.sources.capture.servers import TableThere, value_before
-from watersmeet.sources.postgrescolumns import Column, typed, without_forms
+from watersmeet.sources.databasetables import typed
+from watersmeet.sources.postgrescolumns import Column, without_forms
 from watersmeet.types import Field, Schema, SqlType
 
 

@@ -43,7 +43,8 @@ from watersmeet.sources.capture.servers import (
     writers,
 )
 from watersmeet.sources.capture.slots import SlotReader, lsn_text
-from watersmeet.sources.postgrescolumns import Column, described, typed, without_forms
+from watersmeet.sources.databasetables import typed
+from watersmeet.sources.postgrescolumns import Column, described, without_forms
 from watersmeet.store.merging import quoted
 from watersmeet.types import Schema, arrow_schema
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from watersmeet.postgresclient import library
 from watersmeet.sources.capture.positions import Chunk, Snapshot, TablePosition
 from watersmeet.sources.capture.servers import end_of_log
-from watersmeet.sources.postgrescolumns import texts_of
+from watersmeet.sources.databasetables import texts_of
 
 #: The types of a key, and the collations of columns that have not that of their type.
 _KEY = """

@@ -1,0 +1,205 @@
+"""Tables of databases as a whole, what is the same whatever the system is: which one it is, and its texts as columns.
+
+Timeplus, "External Table", "Dictionary"; ClickHouse, "PostgreSQL" and "MySQL" among the sources of dictionaries.
+"""
+
+from __future__ import annotations
+
+import abc
+import io
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from watersmeet.catalog import External
+from watersmeet.databaseservers import Server, ssl_mode
+from watersmeet.errors import Error, did_you_mean, error
+from watersmeet.formats.convert import convert
+from watersmeet.sources.options import Options, refuse
+from watersmeet.types import Field, Schema, SqlType, arrow_schema
+
+#: Options of ClickHouse's that change nothing here: connections are kept in another way.
+_IDLE: Final = ("pooled_connections", "background_reconnect", "bg_reconnect", "priority", "name")
+
+
+class System(NamedTuple):
+    """kind: of external tables and dictionaries. title: for messages. schema: of tables whose options name none; None:
+    the database is the schema. on_conflict: what the option is called that says what becomes of inserted rows whose key
+    is there.
+    """
+
+    kind: str
+    title: str
+    port: int
+    schema: str | None
+    on_conflict: str
+
+
+class TableOptions(NamedTuple):
+    """Where the rows are. query: in place of a table. where: a condition in the SQL of the server. invalidate_query:
+    gives something else when the rows may have changed. on_conflict: what becomes of rows that are inserted and whose
+    key is there, a clause of INSERT.
+    """
+
+    server: Server
+    schema: str
+    table: str
+    query: str
+    where: str
+    invalidate_query: str
+    on_conflict: str
+
+    @property
+    def name(self) -> str:
+        """Of the table."""
+        return f"{self.schema}.{self.table}"
+
+    @property
+    def what(self) -> str:
+        """For messages."""
+        return "the query" if self.query else f'table "{self.name}"'
+
+
+class TableColumn(Protocol):
+    """A column there. theirs: its type there; type: here, None if there is none for it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def theirs(self) -> str: ...
+    @property
+    def type(self) -> SqlType | None: ...
+    @property
+    def nullable(self) -> bool: ...
+
+
+class TableReader(abc.ABC):
+    """The rows of one table, view or query, all of one moment. See `external.Reader`."""
+
+    def __init__(self, external: External, system: System) -> None:
+        self.options = table_options(external, system)
+
+    def columns(self) -> Schema | None:
+        found = self._described()
+        for column in found:
+            if column.type is None:
+                refuse(
+                    f'column "{column.name}" of {self.options.what} has type {column.theirs}, which has no equivalent',
+                    hint="Declare the columns, that one as string.",
+                )
+        return tuple(Field(c.name, c.type, c.nullable) for c in found if c.type is not None)
+
+    def read(self, columns: Schema) -> pa.Table:
+        known = {c.name for c in self._described()}
+        if missing := [c.name for c in columns if c.name not in known]:
+            refuse(f'{self.options.what} has no column "{missing[0]}"', hint=did_you_mean(missing[0], known))
+        received = io.BytesIO()
+        self._receive(columns, received)
+        return typed(texts_of(received.getbuffer(), len(columns)), columns, self.options.what)
+
+    @abc.abstractmethod
+    def _described(self) -> Sequence[TableColumn]:
+        """The columns of the table or query."""
+
+    @abc.abstractmethod
+    def _receive(self, columns: Schema, received: io.BytesIO) -> None:
+        """Writes the rows into `received`, as `texts_of` reads them; values as `typed` does."""
+
+    def _no_table(self, names: Sequence[str]) -> Error:
+        """There is no table of that name. names: of those that there are."""
+        return error(
+            "UNDEFINED_OBJECT",
+            f"there is no {self.options.what} in {self.options.server.shown}",
+            hint=did_you_mean(self.options.table, names) or "Check the table and where it is.",
+        )
+
+
+def table_options(external: External, system: System) -> TableOptions:
+    """The options of an external table (address, database, …) or of a dictionary's source (host, port, db, …).
+
+    CONNECTOR_OPTION.
+    """
+    options = Options(_without_idle(external.options))
+    host, port = _address(options, system)
+    server = Server(
+        host,
+        port,
+        _needed(options, system, "user"),
+        options.text("password") or "",
+        _needed(options, system, "database", "db"),
+        ssl_mode(options.text("ssl_mode") or "prefer"),
+    )
+    found = TableOptions(
+        server,
+        server.database if system.schema is None else options.text("schema") or system.schema,
+        options.text("table") or external.name.rpartition(".")[2],
+        (options.text("query") or "").strip().rstrip(";"),
+        options.text("where") or "",
+        options.text("invalidate_query") or "",
+        options.text(system.on_conflict) or "",
+    )
+    if found.query and found.where:
+        refuse("options query and where contradict each other", hint="Write the condition in the query.")
+    options.finish(system.kind)
+    return found
+
+
+def _without_idle(options: Mapping[str, str]) -> dict[str, str]:
+    return {n: v for n, v in options.items() if n not in _IDLE}
+
+
+def _needed(options: Options, system: System, *names: str) -> str:
+    value = options.text(*names)
+    if not value:
+        refuse(f'what is of kind {system.kind} needs the option "{names[0]}"', hint=f"Write {names[0]} = '…'.")
+    return value
+
+
+def _address(options: Options, system: System) -> tuple[str, int]:
+    address = options.text("address")
+    if address is not None:
+        host, _, port = address.rpartition(":") if ":" in address.rpartition("]")[2] else (address, "", "")
+    else:
+        host, port = options.text("host") or "", options.text("port") or ""
+    if not host:
+        refuse(
+            f'what is of kind {system.kind} needs the option "address"', hint=f"Write address = 'host:{system.port}'."
+        )
+    if port and not port.isdecimal():
+        refuse(f'the port of {system.title} can\'t be "{port}"', hint=f"It is a number, such as {system.port}.")
+    return host.strip("[]"), int(port or system.port)
+
+
+def texts_of(received: memoryview, count: int) -> list[pa.Array]:
+    """The columns of CSV in which all values but NULL are quoted."""
+    names = [f"c{i}" for i in range(count)]
+    if not len(received):
+        return [pa.array([], pa.string()) for _ in names]
+    read = pacsv.read_csv(
+        pa.py_buffer(received),
+        pacsv.ReadOptions(column_names=names, block_size=16 << 20),
+        pacsv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+        pacsv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    return [read.column(n).combine_chunks() for n in names]
+
+
+def typed(texts: list[pa.Array], columns: Schema, what: str) -> pa.Table:
+    """Texts as columns. INVALID_VALUE for one that is no value of its column. what: the table, for messages."""
+    done = convert(texts, [c.type for c in columns])
+    for text, column, found in zip(texts, columns, done, strict=True):
+        if found.bad is not None and found.bad.any():
+            value = text.filter(pa.array(found.bad))[0].as_py()
+            raise error(
+                "INVALID_VALUE",
+                f'a value of column "{column.name}" of {what} is not {column.type.sql}: {value[:100]}',
+                hint=f"Declare the columns, {column.name} as string.",
+            )
+    return pa.Table.from_arrays([d.column for d in done], schema=arrow_schema(columns, positional=False))

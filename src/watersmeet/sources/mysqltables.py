@@ -1,0 +1,187 @@
+"""Tables of MySQL and MariaDB as a whole: what external tables and dictionaries show."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from watersmeet.catalog import External
+from watersmeet.errors import error
+from watersmeet.mysqlclient import connected, failure, library, quoted
+from watersmeet.sources.databasetables import System, TableReader
+from watersmeet.types import JSONB, TIMESTAMP, VARCHAR, Schema, SqlType
+
+_SYSTEM: Final = System("mysql", "MySQL", 3306, None, "on_duplicate_clause")
+#: Most digits of a numeric here.
+_DIGITS: Final = 38
+#: Rows that the library gives at once.
+_FETCHED_ROWS: Final = 10_000
+#: Engines whose changes are all in the log of the server.
+_LOGGED: Final = ("InnoDB", "MyISAM", "Aria", "ROCKSDB")
+
+#: Types by their names there. Others are read as text if the column is declared so.
+_TYPES: Final[dict[str, SqlType]] = {
+    "tinyint": SqlType("smallint"),
+    "smallint": SqlType("smallint"),
+    "mediumint": SqlType("integer"),
+    "int": SqlType("integer"),
+    "bigint": SqlType("bigint"),
+    "year": SqlType("smallint"),
+    "float": SqlType("real"),
+    "double": SqlType("double precision"),
+    "date": SqlType("date"),
+    "time": SqlType("time"),
+    "datetime": TIMESTAMP,
+    "timestamp": SqlType("timestamptz"),
+    "json": JSONB,
+    **dict.fromkeys(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"), VARCHAR),
+    **dict.fromkeys(("enum", "set", "uuid", "inet4", "inet6"), VARCHAR),
+    **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), SqlType("bytea")),
+}
+_UNSIGNED: Final[dict[str, SqlType]] = {
+    "tinyint": SqlType("smallint"),
+    "smallint": SqlType("integer"),
+    "mediumint": SqlType("integer"),
+    "int": SqlType("bigint"),
+    "bigint": SqlType("numeric", 20, 0),
+}
+#: Names of types by the numbers that results have for them, as far as they are read in a way of their own.
+_NUMBERED: Final = {4: "float", 7: "timestamp", 16: "bit", 255: "geometry"}
+
+_COLUMNS: Final = """
+SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, NUMERIC_PRECISION, NUMERIC_SCALE, IS_NULLABLE
+FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION
+"""
+
+
+class Column(NamedTuple):
+    """A column there. theirs: its type with parameters, kind: without. type: here, None if there is none for it."""
+
+    name: str
+    theirs: str
+    kind: str
+    type: SqlType | None
+    nullable: bool
+
+
+class MysqlReader(TableReader):
+    """See `TableReader`."""
+
+    def __init__(self, external: External) -> None:
+        super().__init__(external, _SYSTEM)
+
+    def version(self) -> Any:
+        """The place in the server's log of changes, before which all that is read was written. Of a server without one,
+        and of what may change without it, something new each time. invalidate_query: what that gives.
+        """
+        options = self.options
+        with connected(options.server) as connection, connection.cursor() as cursor:
+            if options.invalidate_query:
+                cursor.execute(options.invalidate_query)
+                return cursor.fetchall()
+            if not options.query and not options.where:
+                cursor.execute(
+                    "SELECT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+                    [options.schema, options.table],
+                )
+                engine = cursor.fetchone()
+                if engine is not None and engine[0] in _LOGGED:
+                    return _place(cursor) or time.monotonic_ns()
+            return time.monotonic_ns()
+
+    def _described(self) -> Sequence[Column]:
+        options = self.options
+        with connected(options.server) as connection, connection.cursor() as cursor:
+            if options.query:
+                cursor.execute(f"SELECT * FROM {self._from()} LIMIT 0", ())
+                found = [(name, _NUMBERED.get(code, "text")) for name, code, *_ in cursor.description]
+                return [Column(name, kind, kind, _TYPES.get(kind), nullable=True) for name, kind in found]
+            cursor.execute(_COLUMNS, [options.schema, options.table])
+            columns = [column_of(*row) for row in cursor.fetchall()]
+            if not columns:
+                cursor.execute(
+                    "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s", [options.schema]
+                )
+                raise self._no_table([name for (name,) in cursor.fetchall()])
+            return columns
+
+    def _receive(self, columns: Schema, received: io.BytesIO) -> None:
+        known = {c.name: c for c in self._described()}
+        where = self.options.where.replace("%", "%%")
+        query = f"SELECT {line(columns, known)} FROM {self._from()}{f' WHERE {where}' if where else ''}"
+        with connected(self.options.server) as connection:
+            cursor = connection.cursor(library().cursors.SSCursor)
+            try:
+                cursor.execute(query, ())
+                while rows := cursor.fetchmany(_FETCHED_ROWS):
+                    if (None,) in rows:
+                        raise error(
+                            "INVALID_VALUE",
+                            f"a row of {self.options.what} is longer than the server's max_allowed_packet",
+                        )
+                    received.write(b"\n".join([text for (text,) in rows]))
+                    received.write(b"\n")
+            except library().Error as cause:
+                raise failure(cause, self.options.server, self.options.name) from cause
+
+    def _from(self) -> str:
+        if self.options.query:
+            return f"({self.options.query.replace('%', '%%')}) AS q"
+        return quoted(self.options.schema, self.options.table)
+
+
+def column_of(name: str, kind: str, theirs: str, precision: int | None, scale: int | None, nullable: str) -> Column:
+    """A column by what the catalogue there says."""
+    found = _UNSIGNED.get(kind) if "unsigned" in theirs else None
+    if kind == "decimal" and precision is not None and precision <= _DIGITS:
+        found = SqlType("numeric", precision, scale or 0)
+    elif kind == "bit":
+        found = SqlType("boolean") if precision == 1 else SqlType("numeric", 20, 0)
+    return Column(name, theirs, kind, found or _TYPES.get(kind), nullable == "YES")
+
+
+def line(columns: Schema, known: dict[str, Column]) -> str:
+    """SQL of a row as a line of CSV in which all values but NULL are quoted."""
+    values = ", ',', ".join(_text(known[c.name], c.type) for c in columns)
+    return f"CAST(CONCAT({values}) AS BINARY)"
+
+
+def _text(column: Column, wanted: SqlType) -> str:
+    """SQL of a value's text within quotes, as `convert` reads it; of NULL it is empty."""
+    name = quoted(column.name)
+    if wanted.name == "bytea":
+        text = f"CONCAT(0x5C78, HEX({name}))"
+    elif column.kind == "float":
+        text = f"({name} + 0e0)"  # its own text has six digits
+    elif column.kind == "bit":
+        text = f"CAST({name} AS UNSIGNED)"
+    elif column.kind == "timestamp" and wanted.name == "timestamptz":
+        text = f"CONCAT({name}, '+00:00')"
+    else:
+        text = name
+    # Between quotes, each quote twice.
+    exact = f"CONVERT({text} USING utf8mb4) COLLATE utf8mb4_bin"
+    return f"IFNULL(CONCAT(0x22, REPLACE({exact}, _utf8mb4 0x22, _utf8mb4 0x2222), 0x22), '')"
+
+
+def _place(cursor: Any) -> Any:
+    """Where the server's log of changes is: all that is before it can be read. None if it has none."""
+    cursor.execute("SELECT @@log_bin, VERSION()")
+    logs, version = cursor.fetchone()
+    if not logs:
+        return None
+    if "MariaDB" not in version:
+        cursor.execute("SELECT @@gtid_mode, @@gtid_executed, @@server_uuid")
+        mode, *place = cursor.fetchone()
+        return tuple(place) if mode == "ON" else None
+    # What is in the log of MariaDB may not be visible yet. Behind a snapshot it says the place that belongs to it.
+    cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    try:
+        cursor.execute("SHOW STATUS LIKE 'binlog_snapshot_%'")
+        found = dict(cursor.fetchall())
+    finally:
+        cursor.execute("COMMIT")
+    place = found.get("Binlog_snapshot_file"), found.get("Binlog_snapshot_position")
+    return place if all(place) else None
