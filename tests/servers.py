@@ -37,7 +37,7 @@ from scripts.servers.s3 import ACCESS_KEY, REGION, S3, SECRET_KEY
 UNAVAILABLE = "can't be had here: "
 #: By marker: the fixtures of servers.
 FIXTURES = {
-    "kafka": {"broker", "own_broker", "topic", "registry"},
+    "kafka": {"broker", "own_broker", "topic", "registry", "own_registry"},
     "postgres": {"postgres", "own_postgres"},
     "mysql": {"mysql", "own_mysql"},
     "objectstores": {"bucket", "own_bucket"},
@@ -151,6 +151,15 @@ def registry(request: pytest.FixtureRequest) -> Registry:
 def own_broker(tmp_path: Path) -> Iterator[Broker]:
     """A broker of this test alone, to be killed, stopped, paused and started again."""
     own = _or_skip(lambda: Broker.started(tmp_path / "own-broker"), "a Kafka broker")
+    yield own
+    if own.is_running:
+        own.kill()
+
+
+@pytest.fixture
+def own_registry(tmp_path: Path) -> Iterator[Registry]:
+    """A schema registry of this test alone, to be killed and started again."""
+    own = _or_skip(lambda: Registry.started(tmp_path / "own-registry"), "a schema registry")
     yield own
     if own.is_running:
         own.kill()

@@ -31,11 +31,15 @@ APICURIO = Bundle(
 
 
 class Registry(Server):
-    """A registry that answers. It runs until `stop`, or until its owner is gone; its schemas are gone with it."""
+    """A registry that answers. It runs until `stop`, or until its owner is gone; its schemas are gone with it.
 
-    def __init__(self, port: int, process: Process | None = None) -> None:
+    folder: where it was unpacked; None for one of another process.
+    """
+
+    def __init__(self, port: int, folder: Path | None = None, process: Process | None = None) -> None:
         super().__init__(process)
         self.port = port
+        self.folder = folder
 
     @classmethod
     def started(
@@ -56,20 +60,23 @@ class Registry(Server):
         folder.mkdir(parents=True)
         with tarfile.open(archive) as files:
             files.extractall(folder, filter="data")
-        (runner,) = folder.glob("*-runner.jar")
-        registry = cls(*free_ports(1))
+        registry = cls(*free_ports(1), folder)
 
         def choose() -> None:
             (registry.port,) = free_ports(1)
 
-        def start() -> None:
-            command = [java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-            command += ["-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={registry.port}", "-jar", str(runner)]
-            registry._process = Process(command, folder / "registry.log", owner, folder if remove_folder else None)
-            registry._process.wait_until(registry.answers, "the schema registry")
-
-        try_ports(start, choose)
+        try_ports(lambda: registry.start(owner=owner, remove_folder=remove_folder), choose)
         return registry
+
+    def start(self, *, owner: IO[bytes] | None = None, remove_folder: bool = False) -> None:
+        """Starts it, without any schema, at the same port, and waits until it answers."""
+        if self.folder is None:
+            raise RuntimeError("this registry belongs to another process")
+        (runner,) = self.folder.glob("*-runner.jar")
+        command = [java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        command += ["-Dquarkus.http.host=127.0.0.1", f"-Dquarkus.http.port={self.port}", "-jar", str(runner)]
+        self._process = Process(command, self.folder / "registry.log", owner, self.folder if remove_folder else None)
+        self._process.wait_until(self.answers, "the schema registry")
 
     @property
     def url(self) -> str:

@@ -10,6 +10,7 @@ import pytest
 from confluent_kafka.admin import AclBinding, AclBindingFilter, AclOperation, AclPermissionType, ResourcePatternType
 from confluent_kafka.admin import ResourceType as Kind
 from scripts.servers.kafka import PASSWORD, USER
+from tests.kafkatopics import avro_values
 from tests.unit.formats.fake_registry import fake_registry
 from tests.unit.sinks.test_kafka import content, messages
 
@@ -250,6 +251,54 @@ def test_a_topic_that_is_deleted_under_a_sink_stops_it_alone(connection, broker,
     listed = options({"bootstrap.servers": broker.bootstrap}, **more)
     connection.execute(f"CREATE OR REPLACE SINK out FROM t WITH ({listed}) FORMAT UPSERT ENCODE JSON")
     assert delivered(connection, broker, name) == [(1, "a"), (2, "b"), (3, "c")]
+
+
+@pytest.mark.slow
+def test_a_registry_that_is_killed_is_waited_for_by_source_and_sink(connection, broker, topic, own_registry):
+    """It is ended between schemas, and started again without any: whoever wrote with them registers them again."""
+    read, written = topic(), topic()
+
+    def register(*types):
+        """The messages {"id": 7} of a schema for each of the types."""
+        schemas = [{"type": "record", "name": f"r_{t}", "fields": [{"name": "id", "type": t}]} for t in types]
+        subjects = [(f"{read}-{t}", s) for t, s in zip(types, schemas, strict=True)]
+        return [avro_values(own_registry, *pair, {"id": 7})[0][1] for pair in subjects]
+
+    def dead():
+        return connection.execute("SELECT * FROM watersmeet.dead_letters").fetchall()
+
+    first, second = register("int", "long")
+    given = options({"bootstrap.servers": broker.bootstrap}, topic=read)
+    avro = f"ENCODE AVRO (schema.registry = '{own_registry.url}')"
+    connection.execute(f"CREATE SOURCE s (id bigint) WITH ({given}) FORMAT PLAIN {avro}")
+    connection.execute("CREATE MATERIALIZED VIEW v AS SELECT id FROM s; CREATE TABLE t (k int PRIMARY KEY, v varchar)")
+    given = options({"bootstrap.servers": broker.bootstrap}, topic=written, primary_key="k")
+    connection.execute(f"CREATE SINK out FROM t WITH ({given}) FORMAT UPSERT {avro}")
+    producer = broker.producer()
+    producer.produce(read, first)
+    producer.flush()
+    connection.flush()
+    assert connection.execute("SELECT * FROM v").fetchall() == [(7,)]
+    own_registry.kill()
+    producer.produce(read, second)
+    producer.flush()
+    for _ in range(2):
+        [notice] = connection.flush()
+        assert 'source "s" was not waited for, as it is waiting' in notice
+        assert str(own_registry.port) in notice
+        assert dead() == []
+    own_registry.start()
+    assert register("int", "long") == [first, second]
+    assert not connection.flush()
+    assert connection.execute("SELECT * FROM v").fetchall() == [(7,), (7,)]
+    assert dead() == []
+    own_registry.kill()
+    connection.execute("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    connection.flush()
+    until(lambda: shown(connection, "SINKS")[0] == "retrying")
+    assert str(own_registry.port) in shown(connection, "SINKS")[1]
+    own_registry.start()
+    assert len(delivered(connection, broker, written)) == 2
 
 
 def test_a_registry_that_is_down_is_waited_for(connection, broker, topic):

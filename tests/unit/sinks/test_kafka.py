@@ -415,6 +415,7 @@ def test_wrong_credentials_are_named(connect, broker, topic):
 
 @pytest.mark.slow
 def test_a_broker_that_is_killed_gets_each_change_once_when_it_is_back(connect, settle, shown, own_broker, monkeypatch):
+    """It is killed between any two calls of the sink, and started again while there are further changes."""
     monkeypatch.setattr(kafka, "_ANSWER_S", 3.0)
     own_broker.create_topic("out", 2)
     connection = connect()
@@ -422,25 +423,31 @@ def test_a_broker_that_is_killed_gets_each_change_once_when_it_is_back(connect, 
     connection.execute("INSERT INTO t VALUES (1, 0), (2, 0)")
     connection.execute(sink_sql(own_broker, "out"))
     settle(connection)
-    killed = False
+    points = ["kafka.fenced", "kafka.read", "kafka.begin", "kafka.produced", "kafka.commit", "kafka.committed"]
+    waiting: list[str] = []
 
     def kill(now):
-        nonlocal killed
-        if now == "kafka.commit" and not killed:
-            killed = True
+        if waiting and now == waiting[0]:
             own_broker.kill()
+            waiting.clear()
 
-    faults.set_hook(kill)
-    connection.execute("UPDATE t SET v = 1")
-    connection.flush()
-    while (row := shown(connection)["s"])["state"] != "retrying":
-        assert row["state"] in ("running", "starting"), row["detail"]
-        time.sleep(0.05)
-    connection.execute("UPDATE t SET v = 2")
-    connection.flush()
-    own_broker.start()
-    settle(connection)
-    by_key = {}
-    for _, key, value in messages(own_broker, "out"):
-        by_key.setdefault(key, []).append(json.loads(value)["v"])
-    assert list(by_key.values()) == [[0, 1, 2], [0, 1, 2]]
+    for number, point in enumerate(points):
+        waiting = [point]
+        faults.set_hook(kill)
+        connection = connect()
+        connection.execute(f"UPDATE t SET v = {2 * number + 1}")
+        connection.flush()
+        until = time.monotonic() + 60
+        while waiting:
+            assert time.monotonic() < until, point
+            time.sleep(0.05)
+        connection.execute(f"UPDATE t SET v = {2 * number + 2}")
+        connection.flush()
+        own_broker.start()
+        settle(connection)
+        row = shown(connection)["s"]
+        assert (row["state"], row["detail"]) == ("running", None)
+        by_key = {}
+        for _, key, value in messages(own_broker, "out"):
+            by_key.setdefault(key, []).append(json.loads(value)["v"])
+        assert list(by_key.values()) == [list(range(2 * number + 3))] * 2, point
