@@ -153,13 +153,18 @@ class External:
 
     kind: of reader (`sources.external`): file, mysql, … name: of the table there. options: as the reader wants them,
     names in lower case. target: as the connector of sinks wants them that writes it (`sinks.targets`); empty if nothing
-    is written there.
+    is written there. names: by column, its name there, where it differs.
     """
 
     kind: str
     name: str
     options: dict[str, str] = field(default_factory=dict)
     target: dict[str, str] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+
+    def named(self, columns: Schema) -> Schema:
+        """Columns under the names that they have there."""
+        return tuple(replace(c, name=self.names.get(c.name, c.name)) for c in columns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import contextlib
 import hashlib
 import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import pyarrow as pa
@@ -76,7 +76,8 @@ class DatabaseTarget(abc.ABC, Generic[Rows]):
     microseconds: ClassVar[str]
 
     def __init__(self, delivery: Delivery, database_id: str, table: TargetTable) -> None:
-        self._delivery = delivery
+        written = tuple(c for c in delivery.columns if c.name not in delivery.message_parts)
+        self._delivery = delivery = replace(delivery, columns=written)
         self._where = table
         self._name = f"{database_id}-{delivery.target_id}"
         #: By it connections of earlier writers are found. Systems cut long names.

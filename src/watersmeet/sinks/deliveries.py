@@ -27,6 +27,8 @@ _RECORD_PARTS: Final = {
     TOMBSTONE: "tombstone",
     RECORD_NUMBER: "offset",
 }
+#: The part of a message that is never written.
+_UNWRITTEN: Final = "offset"
 #: A record that could not be decoded.
 _DEAD_LETTER: Final[Schema] = (
     Field("key", BYTEA),
@@ -91,13 +93,14 @@ def dead_letter_delivery(relation: Relation) -> Delivery | None:
     )
 
 
-def statement_delivery(relation: Relation) -> Delivery:
-    """What a statement writes to a relation outside of the database: all its columns."""
+def statement_delivery(relation: Relation, columns: Schema) -> Delivery:
+    """What a statement writes to these columns of an external table."""
+    assert relation.external is not None
     return Delivery(
         relation.id,
         relation.title,
         relation.id,
-        relation.columns,
+        relation.external.named(columns),
         (),
         written_to(relation),
         relation.format or MessageFormat(),
@@ -111,18 +114,21 @@ def view_delivery(view: Relation, stream: Relation) -> Delivery:
     """What a view delivers that writes to a relation outside of the database, in the types of its columns. Rows
     that go are left out, as they are of what is written to any stream.
     """
+    there = {c.name: c for c in stream.columns}
+    columns = tuple(replace(c, type=there.get(c.name, c).type) for c in view.columns)
+    parts = {c.name: stream.message_parts.get(c.name, "" if c.name in there else _UNWRITTEN) for c in view.columns}
     return Delivery(
         view.id,
         view.title,
         view.id,
-        tuple(replace(c, type=stream.column(c.name).type) for c in view.columns),
+        columns if stream.external is None else stream.external.named(columns),
         (),
         written_to(stream),
         stream.format or MessageFormat(),
         force_append_only=True,
         target_id=view.id,
         generation=1,
-        message_parts={c.name: p for c in view.columns if (p := stream.message_parts.get(c.name)) is not None},
+        message_parts={name: part for name, part in parts.items() if part},
         computed_parts=stream.computed_parts,
     )
 

@@ -31,6 +31,10 @@ class PostgresReader(TableReader):
     def __init__(self, external: External) -> None:
         super().__init__(external, _SYSTEM)
 
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return [c.name for c in self._described()]
+
     def version(self) -> Any:
         """The place in the server's log of changes, before which all that is read was written. A relation whose changes
         are not all in there may always have changed. invalidate_query: what that gives.

@@ -13,6 +13,7 @@ from watersmeet.dialectnames import DIALECTS
 from watersmeet.dialects import statements as st
 from watersmeet.dialects.captured import CreateCapturedTable
 from watersmeet.dialects.dictionaries import CreateDictionary
+from watersmeet.dialects.foreigntables import CreateForeignTable
 from watersmeet.dialects.formatschemas import CreateFormatSchema
 from watersmeet.dialects.namedcollections import CreateNamedCollection
 from watersmeet.dialects.registry import language_named
@@ -250,7 +251,11 @@ def test_every_statement_that_makes_a_relation_says_of_which_kind():
     silent = {s for s in below(st.Create) if not hasattr(s, "makes")} - abstract
     assert silent == {st.CreateFunction}
     replaced = {s for statements in REPLACING.values() for s in statements}
-    assert {s for s in below(st.Create)} - abstract - silent - replaced == {st.CreateProcessor, CreateCapturedTable}
+    assert {s for s in below(st.Create)} - abstract - silent - replaced == {
+        st.CreateProcessor,
+        CreateCapturedTable,
+        CreateForeignTable,
+    }
 
 
 def test_what_is_no_kind_of_relation_is_refused_by_name(run):

@@ -10,7 +10,7 @@ from sqlglot.dialects.dialect import Dialect
 from watersmeet.catalog import ARRIVAL, DropWord
 from watersmeet.dialects import alter, ddl
 from watersmeet.dialects.queries import is_marked, place_of, read_tree
-from watersmeet.dialects.sqlstream.foreign import read_foreign_stream, read_server
+from watersmeet.dialects.sqlstream.foreign import read_foreign_stream, read_foreign_table, read_server
 from watersmeet.dialects.sqltypes import read_type
 from watersmeet.dialects.statements import (
     AlterPump,
@@ -30,7 +30,6 @@ from watersmeet.types import TIMESTAMP, Field, SqlType
 ROWTIME: Final = "ROWTIME"
 
 _LACKING: Final = (
-    ("FOREIGN", "TABLE"),
     ("FOREIGN", "DATA", "WRAPPER"),
     ("FUNCTION",),
     ("PROCEDURE",),
@@ -64,15 +63,17 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
         return read_server(cursor, base)
     if cursor.take("FOREIGN", "STREAM"):
         return read_foreign_stream(cursor, dialect, base, _read_column_type)
+    if cursor.take("FOREIGN", "TABLE"):
+        return read_foreign_table(cursor, dialect, base, _read_column_type)
     refused = ddl.refused_create(
-        cursor, base, _LACKING, "STREAM, FOREIGN STREAM, SERVER, TABLE, VIEW and MATERIALIZED VIEW"
+        cursor, base, _LACKING, "STREAM, FOREIGN STREAM, SERVER, TABLE, FOREIGN TABLE, VIEW and MATERIALIZED VIEW"
     )
     return refused or ddl.read_create(cursor, dialect, base)
 
 
 def read_drop(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """DROP STREAM, DROP PUMP, and what every dialect drops. The cursor stands behind DROP."""
-    if cursor.at("FOREIGN", "STREAM"):
+    if cursor.at("FOREIGN", "STREAM") or cursor.at("FOREIGN", "TABLE"):
         cursor.take("FOREIGN")
     words: dict[str, DropWord] = {"STREAM": "stream", "PUMP": "pump", "SERVER": "server"}
     kind = next((k for word, k in words.items() if cursor.take(word)), None)

@@ -1,23 +1,25 @@
-"""CREATE SERVER and CREATE FOREIGN STREAM of SQLstream.
+"""CREATE SERVER, CREATE FOREIGN STREAM and CREATE FOREIGN TABLE of SQLstream.
 
-SQLstream, "CREATE SERVER", "CREATE FOREIGN STREAM".
+SQLstream, "CREATE SERVER", "CREATE FOREIGN STREAM", "CREATE FOREIGN TABLE".
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokens import TokenType
 
 from watersmeet.dialects import ddl
+from watersmeet.dialects.foreigntables import CreateForeignTable
 from watersmeet.dialects.options import not_supported, read_value
 from watersmeet.dialects.statements import CreateForeignStream, CreateServer, Refused, Statement
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import Span, error
 
-#: The wrapper of all adapters that are here.
-_WRAPPER = "ECDA"
+#: The wrapper of all adapters of streams that are here, and that of databases.
+_WRAPPER: Final = "ECDA"
+_DATABASES: Final = "SYS_JDBC"
 
 
 def read_server(cursor: Cursor, base: dict[str, Any]) -> Statement:
@@ -32,7 +34,9 @@ def read_server(cursor: Cursor, base: dict[str, Any]) -> Statement:
     options = read_options(cursor, {}) if cursor.take("OPTIONS") else {}
     _skip_description(cursor)
     cursor.end()
-    if wrapper.name.upper() != _WRAPPER:
+    if wrapper.name.upper() == _DATABASES:
+        kind = _DATABASES
+    elif wrapper.name.upper() != _WRAPPER:
         refusal = not_supported(f"foreign data wrapper {wrapper.name}", cursor.text, wrapper.span)
         return Refused(**base, error=refusal)
     if not kind:
@@ -82,6 +86,40 @@ def read_foreign_stream(cursor: Cursor, dialect: Dialect, base: dict[str, Any], 
         schema=name.schema,
         columns=tuple(definition.columns),
         watermarks=tuple(definition.watermarks),
+        if_not_exists=if_not_exists,
+        server=server,
+        options=options,
+        places=places,
+    )
+
+
+def read_foreign_table(cursor: Cursor, dialect: Dialect, base: dict[str, Any], read_type: ddl.TypeReader) -> Statement:
+    """`CREATE FOREIGN TABLE name [(columns)] SERVER server [OPTIONS (…)]`; the cursor stands behind TABLE."""
+    if_not_exists = cursor.take("IF", "NOT", "EXISTS")
+    name = cursor.relation_name()
+    definition = ddl.Definition(cursor, dialect, read_type, has_values=False)
+    if cursor.at("("):
+        definition.read_columns()
+    cursor.expect("SERVER")
+    server = cursor.relation_name()
+    places: dict[str, Span] = {}
+    options = read_options(cursor, places) if cursor.take("OPTIONS") else {}
+    _skip_description(cursor)
+    cursor.end()
+    if definition.bare_names:
+        raise error("SYNTAX_ERROR", "the columns of a table need types", sql=cursor.text, span=name.span)
+    if definition.primary_key:
+        definition.refuse("PRIMARY KEY of a foreign table", definition.key_span)
+    if definition.watermarks:
+        definition.refuse("WATERMARK of a foreign table", definition.watermarks[0].span)
+    if definition.refusal:
+        return Refused(**base, error=definition.refusal)
+    return CreateForeignTable(
+        **base,
+        name=name.name,
+        name_span=name.span,
+        schema=name.schema,
+        columns=tuple(definition.columns),
         if_not_exists=if_not_exists,
         server=server,
         options=options,

@@ -34,7 +34,9 @@ def refresh(session: Session, relation: ExternalTable) -> bool:
             version = reader.version()
             if relation.id in outside.versions and outside.versions[relation.id] == version:
                 return False
-            changed = _replace(session, relation, reader.read(columns_to_read(relation)))
+            columns = columns_to_read(relation)
+            rows = reader.read(relation.external.named(columns)).rename_columns([c.name for c in columns])
+            changed = _replace(session, relation, rows)
         except Error as err:
             outside.problems[relation.id] = err
             raise

@@ -171,11 +171,11 @@ def _append(relation: Relation, incoming: pa.Table, statement: Insert) -> Result
     """Adds rows to an external table: the columns that the statement names, or all. Others have their defaults."""
     names = [n.name for n in statement.columns] or [c.name for c in relation.columns]
     columns = tuple(relation.column(n) for n in names)
-    delivery = replace(statement_delivery(relation), columns=columns)
+    delivery = statement_delivery(relation, columns)
     append = connector_of(delivery).append
     assert append is not None, delivery.connector
     with located(statement, statement.table.span):
-        append(delivery, incoming.select(names))
+        append(delivery, incoming.select(names).rename_columns([c.name for c in delivery.columns]))
     return Result("INSERT", rowcount=incoming.num_rows)
 
 

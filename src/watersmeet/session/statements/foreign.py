@@ -33,6 +33,7 @@ from watersmeet.sources.foreignstreams import (
     Foreign,
     foreign_options,
 )
+from watersmeet.sources.foreigntables import SYS_JDBC
 from watersmeet.types import TIMESTAMP, Field
 
 #: Later than all times: each row moves the clock, as its time is that of its arrival.
@@ -43,7 +44,7 @@ def create_server(session: Session, statement: CreateServer) -> Result:
     """A server: options that its foreign streams inherit, as they are when these are created."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE SERVER")
-    if statement.kind not in KINDS:
+    if statement.kind not in (*KINDS, SYS_JDBC):
         raise error_at(
             statement,
             statement.kind_span,
@@ -143,7 +144,7 @@ def _server(session: Session, statement: CreateForeignStream) -> tuple[str, dict
     """(the kind of the server, the options that it has, its id if statements can drop it). UNDEFINED_RELATION."""
     name = statement.server
     found = session.find(name)
-    if isinstance(found, Server):
+    if isinstance(found, Server) and found.adapter != SYS_JDBC:
         return found.adapter, found.options, (found.id,)
     plain = name.name.upper()
     if found is None and plain in SERVERS:
@@ -151,6 +152,7 @@ def _server(session: Session, statement: CreateForeignStream) -> tuple[str, dict
     if found is None and plain in LACKING_SERVERS:
         raise error_at(statement, name.span, "FEATURE_NOT_SUPPORTED", f"server {plain} is not supported")
     if found is not None:
-        raise error_at(statement, name.span, "CATALOG_TYPE_MISMATCH", f'"{found.shown}" is not a server')
+        what = "a server of tables" if isinstance(found, Server) else "not a server"
+        raise error_at(statement, name.span, "CATALOG_TYPE_MISMATCH", f'"{found.shown}" is {what}')
     known = [r.shown for r in session.catalog.relations.values() if isinstance(r, Server)]
     raise undefined_relation(session.catalog, name, statement, "server", [*known, *SERVERS])

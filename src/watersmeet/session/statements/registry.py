@@ -11,6 +11,7 @@ from watersmeet.dialects.alter import LimitSink
 from watersmeet.dialects.captured import CreateCapturedTable
 from watersmeet.dialects.copying import CopyFrom, CopyTo
 from watersmeet.dialects.dictionaries import CreateDictionary
+from watersmeet.dialects.foreigntables import CreateForeignTable
 from watersmeet.dialects.formatschemas import CreateFormatSchema
 from watersmeet.dialects.namedcollections import CreateNamedCollection
 from watersmeet.session.access.context import Session
@@ -32,6 +33,7 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
     CreateFormatSchema: "formatschemas.create_format_schema",
     st.CreateExternalTable: "external.create_external_table",
     st.CreateForeignStream: "foreign.create_foreign_stream",
+    CreateForeignTable: "foreigntables.create_foreign_table",
     st.CreateFunction: "sqlfunctions.create_function",
     st.CreateIndex: "tables.create_index",
     CreateNamedCollection: "namedcollections.create_named_collection",

@@ -122,6 +122,8 @@ def _check_columns(statement: CreateMaterializedView, stream: Relation, columns:
     assert name is not None
     known = [c.name for c in stream.columns]
     targets = []
+    if stream.external is not None and ROWTIME not in known:
+        columns = tuple(c for c in columns if c.name != ROWTIME)  # which tables don't have
     for column in columns:
         if column.name not in known:
             raise error_at(
