@@ -171,6 +171,9 @@ class BoundedRules(DialectRules):
     def join(self, clause: JoinClause, plain: Callable[[JoinClause], Sourced]) -> Sourced:
         return self.own.bounded_join(clause, join)
 
+    def written(self, node: exp.Select, env: Environment, binding: Binding) -> exp.Select:
+        return self.own.written(node, env, binding)
+
     def starred(self, columns: Sequence[ScopeColumn], node: exp.Expression, text: str) -> Sequence[ScopeColumn]:
         return self.own.starred(columns, node, text)
 

@@ -174,6 +174,12 @@ class Relation:
         return None
 
     @property
+    def key_columns(self) -> tuple[str, ...]:
+        """Of the primary key, those by which a dictionary is looked up: without the beginning of a range."""
+        bounds = () if self.dictionary is None else self.dictionary.bounds
+        return tuple(k for k in self.primary_key if k not in bounds)
+
+    @property
     def reopened(self) -> bool:
         """Of a source, whether each query over it reads it from a place of its own on."""
         return False

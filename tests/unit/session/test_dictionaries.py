@@ -156,3 +156,94 @@ def test_a_lifetime_of_0_is_for_ever(opened, tmp_path):
     Harness(opened).set_clock(START_US + 10**9 * SECOND_US)
     opened.execute("INSERT INTO s(n, k) VALUES (1, 1); FLUSH")
     assert rows(opened, "SELECT n, v FROM table(v)") == [(0, "a"), (1, "a")]
+
+
+@pytest.fixture
+def looked_up(opened, tmp_path):
+    """Dictionaries p (by k), wide (by an int64), c (by k and l), r (by k and a range), and streams s and keyed."""
+    opened.execute(
+        f"""CREATE DICTIONARY p(k int, v string DEFAULT 'none', n nullable(int) DEFAULT 7) PRIMARY KEY k
+        {source(tmp_path / "p.csv", "1,a,5")} LAYOUT(FLAT());
+        CREATE DICTIONARY wide(k int64, v string, t datetime DEFAULT '2024-01-01 00:00:00', e decimal(5, 2))
+        PRIMARY KEY k {source(tmp_path / "w.csv", "1,a,2024-02-01 00:00:00,1.25")} LAYOUT(HASHED());
+        CREATE DICTIONARY c(k int, l string, v string) PRIMARY KEY k, l {source(tmp_path / "c.csv", "1,u,one")}
+        LAYOUT(COMPLEX_KEY_HASHED());
+        CREATE DICTIONARY r(k int, a date, b nullable(date), v string) PRIMARY KEY k RANGE(MIN a MAX b)
+        {source(tmp_path / "r.csv", "1,2024-01-01,2024-01-31,x")} LAYOUT(RANGE_HASHED());
+        CREATE STREAM s(n int, k int, l string); CREATE MUTABLE STREAM keyed(k int, w string) PRIMARY KEY k"""
+    )
+    return opened
+
+
+@pytest.mark.parametrize(
+    ("call", "result"),
+    [
+        ("dict_get('p', 'v', 1)", "a"),
+        ("DICT_GET('default.p', 'v', 9)", "none"),
+        ("dict_get('p', 'n', 9)", 7),
+        ("dict_get_or_null('p', 'n', 9)", None),
+        ("dict_get_or_default('p', 'v', 9, 'other')", "other"),
+        ("dict_has('p', 1)", True),
+        ("dict_has('p', 9)", False),
+        ("dict_get('c', 'v', (1, 'u'))", "one"),
+        ("dict_get('c', 'v', tuple(1, 'w'))", ""),
+        ("dict_get('r', 'v', 1, to_date('2024-01-31'))", "x"),
+        ("dict_has('r', 1, to_date('2024-02-01'))", False),
+        ("to_string(dict_get('wide', 't', 2))", "2024-01-01 00:00:00"),
+        ("to_string(dict_get('wide', 'e', 1))", "1.25"),
+        ("dict_get('p', 'v', to_int(dict_get('p', 'n', 1)) - 4)", "a"),
+    ],
+)
+def test_a_call_answers(looked_up, call, result):
+    assert rows(looked_up, f"SELECT {call}") == [(result,)]
+
+
+@pytest.mark.parametrize(
+    ("query", "condition", "place"),
+    [
+        ("SELECT dict_get('q', 'v', 1)", "UNDEFINED_RELATION", "dict_get('q', 'v', 1)"),
+        ("SELECT dict_get('keyed', 'w', 1)", "UNDEFINED_RELATION", "dict_get('keyed', 'w', 1)"),
+        ("SELECT dict_get('p', 'w', 1)", "UNDEFINED_COLUMN", "dict_get('p', 'w', 1)"),
+        ("SELECT dict_get('p', 'k', 1)", "UNDEFINED_COLUMN", "dict_get('p', 'k', 1)"),
+        ("SELECT dict_get('p', 'v')", "DATATYPE_MISMATCH", "dict_get('p', 'v')"),
+        ("SELECT dict_get('r', 'v', 1)", "DATATYPE_MISMATCH", "dict_get('r', 'v', 1)"),
+        ("SELECT dict_get('c', 'v', 1)", "DATATYPE_MISMATCH", "dict_get('c', 'v', 1)"),
+        ("SELECT dict_get(l, 'v', k) FROM table(s)", "DATATYPE_MISMATCH", "dict_get(l, 'v', k)"),
+        ("SELECT dict_get('p', ('v', 'n'), 1)", "FEATURE_NOT_SUPPORTED", "dict_get('p', ('v', 'n'), 1)"),
+        ("SELECT dict_get_hierarchy('p', 1)", "FEATURE_NOT_SUPPORTED", "dict_get_hierarchy('p', 1)"),
+        ("SELECT n FROM table(s) JOIN keyed ON dict_has('p', n)", "FEATURE_NOT_SUPPORTED", "dict_has('p', n)"),
+        ("SELECT dict_get('p', 'v', max(k)) FROM table(s)", "COLUMN_NOT_GROUPED", "max(k)"),
+    ],
+)
+def test_calls_without_a_meaning_are_refused(looked_up, query, condition, place):
+    err = refused(looked_up, query)
+    assert (err.condition, query[err.span.start : err.span.end]) == (condition, place)
+
+
+def test_calls_stand_in_all_clauses_of_views(looked_up, tmp_path):
+    looked_up.execute(
+        """CREATE MATERIALIZED VIEW filtered AS SELECT * EXCEPT (_tp_time), dict_get('p', 'v', k) AS v FROM s
+        WHERE dict_has('c', (k, l)) OR n > 1 SETTINGS join_use_nulls = 0;
+        CREATE MATERIALIZED VIEW counted AS SELECT dict_get('p', 'v', k) AS v, count() AS c FROM s
+        GROUP BY dict_get('p', 'v', k) HAVING dict_get('p', 'v', k) != 'x';
+        CREATE MATERIALIZED VIEW constant AS SELECT n, dict_get('wide', 'v', 1) AS v FROM s
+        SETTINGS join_algorithm = 'direct';
+        CREATE MATERIALIZED VIEW followed AS SELECT k, w, dict_get('p', 'v', k) AS v FROM keyed"""
+    )
+    looked_up.execute("INSERT INTO s(n, k, l) VALUES (1, 1, 'u'), (1, 2, 'u'), (2, 2, 'u')")
+    looked_up.execute("INSERT INTO keyed(k, w) VALUES (1, 'x'), (2, 'y'); FLUSH")
+    source(tmp_path / "p.csv", "1,b,\n2,c,\n")
+    source(tmp_path / "w.csv", "1,b,,\n")
+    looked_up.execute("INSERT INTO s(n, k, l) VALUES (3, 1, 'u'), (3, 2, 'u'); FLUSH")
+    assert rows(looked_up, "SELECT * EXCEPT (_tp_time) FROM table(filtered)") == [
+        (1, 1, "u", "a"),
+        (2, 2, "u", "none"),
+        (3, 1, "u", "a"),
+        (3, 2, "u", "c"),
+    ]
+    assert rows(looked_up, "SELECT v, c FROM table(counted)") == [("a", 2), ("c", 1), ("none", 2)]
+    assert [v for _, v in rows(looked_up, "SELECT n, v FROM table(constant)")] == ["a"] * 5
+    assert rows(looked_up, "SELECT k, w, v FROM table(followed)") == [(1, "x", "b"), (2, "y", "c")]
+    assert "depend" in refused(looked_up, "DROP DICTIONARY wide").message
+    looked_up.execute("INSERT INTO s(n, l) SELECT 9, dict_get('p', 'v', 2); FLUSH")
+    assert rows(looked_up, "SELECT l FROM table(s) WHERE n = 9") == [("c",)]

@@ -396,6 +396,13 @@ class DialectRules:
     def check_select(self, node: exp.Select, text: str) -> None:
         """Raises an error for clauses that a SELECT of a view can't have, before any of it is bound."""
 
+    def written(self, node: exp.Select, env: Environment, binding: Binding) -> exp.Select:
+        """A SELECT with what stands for others of its parts, before any of it is bound; also in queries that end.
+
+        Law: the given tree is not changed; `starred` leaves out columns that this adds to FROM.
+        """
+        return node
+
     def select(
         self,
         node: exp.Select,

@@ -62,6 +62,7 @@ class Selecting:
     def bound(self) -> Bound:
         """The whole query."""
         self._check()
+        self.node = self.rules.written(self.node, self.env, self.binding)
         relation, scope = self.source()
         relation = self.where(relation, scope)
         self.node, relation = self.rules.select(self.node, relation, scope, self.env, self.binding)

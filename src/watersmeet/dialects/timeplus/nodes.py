@@ -29,6 +29,10 @@ class PlainUnion(exp.Union):  # type: ignore[misc]
     """A UNION that says neither ALL nor DISTINCT. Its own place is that of its word."""
 
 
+class DictionaryJoin(exp.Join):  # type: ignore[misc]
+    """A left join with a dictionary that stands for calls of `dict_get` and the like."""
+
+
 class RangeJoin(exp.Join):  # type: ignore[misc]
     """A join whose condition bounds the time between the rows of its two sides."""
 

@@ -23,6 +23,8 @@ from watersmeet.dialects.nodes import MarkedTable
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.dialects.schemas import relation_in_from
 from watersmeet.errors import error
+from watersmeet.expressions.values import duckdb_cast
+from watersmeet.types import VARCHAR, SqlType
 
 
 def dictionary_of(node: exp.Join, env: Environment, binding: Binding) -> Relation | None:
@@ -42,7 +44,7 @@ def dictionary_of(node: exp.Join, env: Environment, binding: Binding) -> Relatio
 
 
 def by_key(joined: Join, relation: Relation) -> Join | None:
-    """The join with the dictionary's primary key as its keys and other equalities in its residual; None if part of the
+    """The join with the dictionary's key as its keys and other equalities in its residual; None if part of the
     key is missing.
     """
     names = {c.id: n for c, n in zip(joined.right.columns, [c.name for c in relation.columns], strict=True)}
@@ -50,14 +52,39 @@ def by_key(joined: Join, relation: Relation) -> Join | None:
     rest: list[Scalar] = []
     for pair in joined.keys:
         name = names.get(pair.right.cast_column or "")
-        if name in relation.primary_key and name not in found:
+        if name in relation.key_columns and name not in found:
             found[name] = pair
         else:
             rest.append(as_predicate(pair))
-    if len(found) < len(relation.primary_key):
+    for part in conjuncts(joined.residual):
+        constant = _constant_key(part, joined)
+        name = "" if constant is None else names.get(constant.right.cast_column or "")
+        if constant is not None and name in relation.key_columns and name not in found:
+            found[name] = constant
+        else:
+            rest.append(part)
+    if len(found) < len(relation.key_columns):
         return None
-    residual = conjunction([*conjuncts(joined.residual), *rest])
-    return replace(joined, keys=tuple(found[k] for k in relation.primary_key), residual=residual)
+    residual = conjunction(rest)
+    return replace(joined, keys=tuple(found[k] for k in relation.key_columns), residual=residual)
+
+
+def _constant_key(part: Scalar, joined: Join) -> KeyPair | None:
+    """A comparison of a column of the right side with a constant, as a pair of keys; None for any other condition."""
+    if not isinstance(part.expression, exp.EQ):
+        return None
+    for column, other in ((part.expression.left, part.expression.right), (part.expression.right, part.expression.left)):
+        right = next((c for c in joined.right.columns if isinstance(column, exp.Column) and c.id == column.name), None)
+        if right is not None and _is_exact(other.unnest(), right.type):
+            return KeyPair(Scalar(duckdb_cast(other, right.type), right.type, nullable=False), read(right))
+    return None
+
+
+def _is_exact(node: exp.Expression, kind: SqlType) -> bool:
+    """Whether a cast of a constant to a type changes no value."""
+    if not isinstance(node, exp.Literal):
+        return False
+    return kind == VARCHAR if node.is_string else kind.is_integer and node.name.isdecimal()
 
 
 def look_up(joined: Join, relation: Relation, kind: Literal["inner", "left"], binding: Binding) -> TemporalJoin:
@@ -86,7 +113,7 @@ def check_key(joined: Join, relation: Relation, node: exp.Join, env: Environment
             f'the condition does not have the whole key of dictionary "{relation.name}"',
             sql=env.text,
             span=place_of(node.this),
-            detail="Its key is (" + ", ".join(relation.primary_key) + ").",
+            detail="Its key is (" + ", ".join(relation.key_columns) + ").",
             hint="A direct join looks up the exact key of a dictionary: compare all of its columns with =.",
         )
     return found

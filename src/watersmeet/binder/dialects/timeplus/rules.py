@@ -26,8 +26,9 @@ from watersmeet.binder.context.rules import (
     SelectList,
     Sourced,
 )
-from watersmeet.binder.context.scope import Scope, qualified_items
+from watersmeet.binder.context.scope import Scope, ScopeColumn, qualified_items
 from watersmeet.binder.dialects.timeplus.changelogs import changelog, check_functions
+from watersmeet.binder.dialects.timeplus.dictionarycalls import is_looked_up_column, with_look_ups
 from watersmeet.binder.dialects.timeplus.emit import with_emit, with_id, with_places
 from watersmeet.binder.dialects.timeplus.range_joins import with_ranges
 from watersmeet.binder.dialects.timeplus.settings import (
@@ -41,7 +42,7 @@ from watersmeet.binder.dialects.timeplus.strictness import check_kind, strict_jo
 from watersmeet.binder.dialects.timeplus.type_defaults import of_nothing, with_type_defaults
 from watersmeet.binder.dialects.timeplus.unions import check_said
 from watersmeet.catalog import Relation, View
-from watersmeet.dialects.timeplus.nodes import StreamTable
+from watersmeet.dialects.timeplus.nodes import DictionaryJoin, StreamTable
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.values import Value
 
@@ -131,9 +132,15 @@ class TimeplusRules(DialectRules):
         clause = replace(clause, node=with_ranges(clause.node, left, right, clause.env.text, settings))
         relation, scope = join(clause)
         relation = strict(relation, clause.node)
-        if settings.get("join_use_nulls") == "0":
+        if settings.get("join_use_nulls") == "0" and not isinstance(clause.node, DictionaryJoin):
             return with_type_defaults((relation, scope), left, right, clause.binding)
         return relation, scope
+
+    def written(self, node: exp.Select, env: Environment, binding: Binding) -> exp.Select:
+        return with_look_ups(node, env, binding)
+
+    def starred(self, columns: Sequence[ScopeColumn], node: exp.Expression, text: str) -> Sequence[ScopeColumn]:
+        return [c for c in columns if not is_looked_up_column(c.name)]
 
     def select_list(
         self, items: Sequence[Item], node: exp.Select, relation: Node, scope: Scope, ctx: Context
