@@ -12,7 +12,9 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from scripts.servers.postgres import PASSWORD, USER, Postgres
 
@@ -27,25 +29,25 @@ CREATE SINK s FROM t WITH (connector = 'postgres', host = '127.0.0.1', port = '{
 """
 
 
-def ours(server: Postgres, rows: int, parallelism: int) -> None:
+def ours(create: str, ask: Callable[[str], Any], rows: int, parallelism: int, integer: str = "BIGINT") -> None:
+    """Prints how fast a sink delivers. create: makes it. ask: gives the row that the server answers a query with.
+
+    integer: what the server's CAST calls a whole number of 64 bits.
+    """
     with (
         tempfile.TemporaryDirectory() as folder,
-        server.connect() as target,
         watersmeet.connect(Path(folder) / "db", parallelism=parallelism) as connection,
     ):
-        target.execute(TABLE.format(name="ours"))
         connection.execute(FILL.format(last=rows - 1))
-        create = SINK.format(port=server.port, user=USER, password=PASSWORD)
         for name, statement, count in (("content", create, rows), ("updates", UPDATE, rows // 2)):
             head = delivered(connection)
             before, began = cpu_seconds(os.getpid()), time.perf_counter()
             connection.execute(statement)
             wait_until(lambda: (delivered(connection) or -1) > (head or -1), 300, 0.01)  # noqa: B023
             seconds = time.perf_counter() - began
-            _print(f"watersmeet, {name}", count, seconds, cpu_seconds(os.getpid()) - before)
+            shown(f"watersmeet, {name}", count, seconds, cpu_seconds(os.getpid()) - before)
         right = connection.execute(CHECK).fetchone()
-        found = target.execute(CHECK.replace("FROM t", "FROM ours")).fetchone()
-    assert found is not None
+        found = ask(CHECK.replace("FROM t", "FROM ours").replace("BIGINT", integer))
     assert tuple(map(int, found)) == tuple(map(int, right)), (found, right)
     print(f"rows {int(found[0]):,}, checksum {int(found[1]):,}: as the table has it")
 
@@ -61,7 +63,7 @@ def copied(server: Postgres, rows: int) -> None:
             writing.write(text)
         seconds, used = time.perf_counter() - began, cpu_seconds(os.getpid()) - before
         assert target.execute(CHECK.replace("FROM t", "FROM peer")).fetchone() is not None
-    _print("COPY of the same rows", rows, seconds, used)
+    shown("COPY of the same rows", rows, seconds, used)
 
 
 def main(arguments: list[str]) -> int:
@@ -72,14 +74,17 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         server = Postgres.started(Path(folder) / "postgres")
         try:
-            ours(server, options.rows, options.parallelism)
+            create = SINK.format(port=server.port, user=USER, password=PASSWORD)
+            with server.connect() as target:
+                target.execute(TABLE.format(name="ours"))
+                ours(create, lambda query: target.execute(query).fetchone(), options.rows, options.parallelism)
             copied(server, options.rows)
         finally:
             server.remove()
     return 0
 
 
-def _print(name: str, rows: int, seconds: float, used: float) -> None:
+def shown(name: str, rows: int, seconds: float, used: float) -> None:
     print(f"{name:22} {rows / seconds:>10,.0f} rows/s  {seconds:6.1f} s  processor {used:.1f} s with the server")
 
 
