@@ -139,6 +139,42 @@ def test_killed_at_each_step_and_resumed(database, point, seed):
     assert content(database) == wanted[-1][1]
 
 
+def test_a_server_that_is_killed_at_each_step_has_each_row_once(own_database):
+    own_database.execute("CREATE TABLE kept (name text)")
+    columns = (Field("name", VARCHAR),)
+    wanted = [portion(commit, (f"row {commit}",), columns=columns) for commit in range(2, 2 + len(POINTS))]
+    points = {p.place.commit: point for p, point in zip(wanted, POINTS, strict=True)}
+
+    killed = []
+
+    def kill_at(point):
+        def hook(name):
+            if name == point:
+                faults.set_hook(None)
+                own_database.server.kill()
+                killed.append(point)
+
+        faults.set_hook(hook)
+
+    place = None
+    sink = target(own_database, columns, rows="plain")
+    while place is None or place < wanted[-1].place:
+        following = next(p for p in wanted if place is None or p.place > place)
+        kill_at(points.pop(following.place.commit, None))
+        try:
+            place = sink.open(1)
+            for due in [p for p in wanted if place is None or p.place > place][:1]:
+                sink.deliver([due])
+                place = due.place
+        except Unavailable:
+            own_database.server.start()
+        if not own_database.server.is_running:  # it was killed behind the commit
+            own_database.server.start()
+            place = sink.open(1)
+    assert set(POINTS) - set(killed) <= {"database.copied"}  # rows that are only added may go straight to the table
+    assert content(own_database) == sorted((f"row {p.place.commit}",) for p in wanted)
+
+
 def test_a_writer_that_was_overtaken_writes_nothing(database):
     database.execute(KEYED)
     before, after = target(database), target(database)

@@ -35,6 +35,8 @@ from watersmeet.sources.options import refuse
 from watersmeet.types import VARCHAR, Field, Schema, SqlType
 
 _SLOT: Final = "slot.name"
+#: RisingWave's connectors of databases that are not captured here.
+_OTHER_SYSTEMS: Final = ("citus-cdc", "mongodb-cdc", "mysql-cdc", "sqlserver-cdc")
 #: Types whose values are all values of those behind, too.
 _WIDER: Final = {
     "smallint": ("integer", "bigint", "numeric"),
@@ -45,8 +47,20 @@ _WIDER: Final = {
 
 
 def is_captured(statement: CreateRelation) -> bool:
-    """Whether a statement has the connector whose changes are captured."""
-    return statement.options.get("connector", "").lower() == CONNECTOR
+    """Whether a statement has the connector whose changes are captured. FEATURE_NOT_SUPPORTED for those of other
+    systems.
+    """
+    connector = statement.options.get("connector", "").lower()
+    if connector in _OTHER_SYSTEMS:
+        raise error_at(
+            statement,
+            statement.name_span,
+            "FEATURE_NOT_SUPPORTED",
+            f"connector {connector} is not supported",
+            hint=f"Changes of PostgreSQL are captured, by connector {CONNECTOR}. Debezium's messages of other systems "
+            "are read from Kafka.",
+        )
+    return connector == CONNECTOR
 
 
 def create_captured_database(session: Session, statement: CreateSource) -> Result:
