@@ -38,7 +38,8 @@ _ENDING_S: Final = 30
 #: Bytes of a statement, as far as one row is not longer.
 _STATEMENT_BYTES: Final = 1 << 20
 _KEYS_TABLE: Final = "watersmeet_keys"
-_NO_SUCH_THREAD: Final = 1094
+#: Errors of KILL: the connection ended by itself, or is of another user.
+_NOT_KILLED: Final = (1094, 1095)
 #: Errors of a row, by number where the class of their SQLSTATE does not say it: checks, triggers, values of a type.
 _REFUSALS: Final = (1265, 1364, 1366, 1411, 1525, 1644, 3140, 3819, 4025)
 
@@ -121,7 +122,7 @@ class MysqlTarget(DatabaseTarget[MysqlRows]):
             try:
                 self._run("KILL %s", [other])
             except library().Error as cause:
-                if number_and_text(cause)[0] != _NO_SUCH_THREAD:  # it ended by itself
+                if number_and_text(cause)[0] not in _NOT_KILLED:
                     raise
         (held,) = self._run("SELECT GET_LOCK(%s, %s)", [self._application, _ENDING_S]).fetchone()
         if held != 1:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import abc
 import io
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -75,7 +75,10 @@ class TableColumn(Protocol):
     def nullable(self) -> bool: ...
 
 
-class TableReader(abc.ABC):
+Column = TypeVar("Column", bound=TableColumn)
+
+
+class TableReader(abc.ABC, Generic[Column]):
     """The rows of one table, view or query, all of one moment. See `external.Reader`."""
 
     def __init__(self, external: External, system: System) -> None:
@@ -92,20 +95,20 @@ class TableReader(abc.ABC):
         return tuple(Field(c.name, c.type, c.nullable) for c in found if c.type is not None)
 
     def read(self, columns: Schema) -> pa.Table:
-        known = {c.name for c in self._described()}
+        known = {c.name: c for c in self._described()}
         if missing := [c.name for c in columns if c.name not in known]:
             refuse(f'{self.options.what} has no column "{missing[0]}"', hint=did_you_mean(missing[0], known))
         received = io.BytesIO()
-        self._receive(columns, received)
+        self._receive([(known[c.name], c.type) for c in columns], received)
         return typed(texts_of(received.getbuffer(), len(columns)), columns, self.options.what)
 
     @abc.abstractmethod
-    def _described(self) -> Sequence[TableColumn]:
+    def _described(self) -> Sequence[Column]:
         """The columns of the table or query."""
 
     @abc.abstractmethod
-    def _receive(self, columns: Schema, received: io.BytesIO) -> None:
-        """Writes the rows into `received`, as `texts_of` reads them; values as `typed` does."""
+    def _receive(self, columns: Sequence[tuple[Column, SqlType]], received: io.BytesIO) -> None:
+        """Writes the rows into `received`, as `texts_of` reads them; values as `typed` reads them as these types."""
 
     def _no_table(self, names: Sequence[str]) -> Error:
         """There is no table of that name. names: of those that there are."""

@@ -11,7 +11,7 @@ from watersmeet.catalog import External
 from watersmeet.errors import error
 from watersmeet.mysqlclient import connected, failure, library, quoted
 from watersmeet.sources.databasetables import System, TableReader
-from watersmeet.types import JSONB, TIMESTAMP, VARCHAR, Schema, SqlType
+from watersmeet.types import JSONB, TIMESTAMP, VARCHAR, SqlType
 
 _SYSTEM: Final = System("mysql", "MySQL", 3306, None, "on_duplicate_clause")
 #: Most digits of a numeric here.
@@ -66,7 +66,7 @@ class Column(NamedTuple):
     nullable: bool
 
 
-class MysqlReader(TableReader):
+class MysqlReader(TableReader[Column]):
     """See `TableReader`."""
 
     def __init__(self, external: External) -> None:
@@ -99,7 +99,7 @@ class MysqlReader(TableReader):
                 found = [(name, _NUMBERED.get(code, "text")) for name, code, *_ in cursor.description]
                 return [Column(name, kind, kind, _TYPES.get(kind), nullable=True) for name, kind in found]
             cursor.execute(_COLUMNS, [options.schema, options.table])
-            columns = [column_of(*row) for row in cursor.fetchall()]
+            columns = [_column_of(*row) for row in cursor.fetchall()]
             if not columns:
                 cursor.execute(
                     "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s", [options.schema]
@@ -107,10 +107,9 @@ class MysqlReader(TableReader):
                 raise self._no_table([name for (name,) in cursor.fetchall()])
             return columns
 
-    def _receive(self, columns: Schema, received: io.BytesIO) -> None:
-        known = {c.name: c for c in self._described()}
+    def _receive(self, columns: Sequence[tuple[Column, SqlType]], received: io.BytesIO) -> None:
         where = self.options.where.replace("%", "%%")
-        query = f"SELECT {line(columns, known)} FROM {self._from()}{f' WHERE {where}' if where else ''}"
+        query = f"SELECT {_line(columns)} FROM {self._from()}{f' WHERE {where}' if where else ''}"
         with connected(self.options.server) as connection:
             cursor = connection.cursor(library().cursors.SSCursor)
             try:
@@ -132,7 +131,7 @@ class MysqlReader(TableReader):
         return quoted(self.options.schema, self.options.table)
 
 
-def column_of(name: str, kind: str, theirs: str, precision: int | None, scale: int | None, nullable: str) -> Column:
+def _column_of(name: str, kind: str, theirs: str, precision: int | None, scale: int | None, nullable: str) -> Column:
     """A column by what the catalogue there says."""
     found = _UNSIGNED.get(kind) if "unsigned" in theirs else None
     if kind == "decimal" and precision is not None and precision <= _DIGITS:
@@ -142,9 +141,9 @@ def column_of(name: str, kind: str, theirs: str, precision: int | None, scale: i
     return Column(name, theirs, kind, found or _TYPES.get(kind), nullable == "YES")
 
 
-def line(columns: Schema, known: dict[str, Column]) -> str:
+def _line(columns: Sequence[tuple[Column, SqlType]]) -> str:
     """SQL of a row as a line of CSV in which all values but NULL are quoted."""
-    values = ", ',', ".join(_text(known[c.name], c.type) for c in columns)
+    values = ", ',', ".join(_text(column, wanted) for column, wanted in columns)
     return f"CAST(CONCAT({values}) AS BINARY)"
 
 

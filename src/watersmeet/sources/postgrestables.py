@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import time
+from collections.abc import Sequence
 from typing import Any, Final
 
 from watersmeet.catalog import External
 from watersmeet.postgresclient import connected, failure, library
 from watersmeet.sources.databasetables import System, TableReader, table_options
 from watersmeet.sources.postgrescolumns import Column, column_of, described
-from watersmeet.types import Schema, SqlType
+from watersmeet.types import SqlType
 
 _SYSTEM: Final = System("postgresql", "PostgreSQL", 5432, "public", "on_conflict")
 #: Kinds of relations whose changes are all in the log of the server.
@@ -25,7 +26,7 @@ _PLACE: Final = (
 )
 
 
-class PostgresReader(TableReader):
+class PostgresReader(TableReader[Column]):
     """See `TableReader`."""
 
     def __init__(self, external: External) -> None:
@@ -50,10 +51,9 @@ class PostgresReader(TableReader):
                 return time.monotonic_ns()
             return oid, *connection.execute(_PLACE).fetchone()
 
-    def _receive(self, columns: Schema, received: io.BytesIO) -> None:
+    def _receive(self, columns: Sequence[tuple[Column, SqlType]], received: io.BytesIO) -> None:
         sql = library().sql
-        known = {c.name: c for c in self._described()}
-        listed = sql.SQL(", ").join(_text(known[c.name], c.type) for c in columns)
+        listed = sql.SQL(", ").join(_text(column, wanted) for column, wanted in columns)
         query = sql.SQL("COPY (SELECT {} FROM {}{}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)").format(
             listed, self._from(), sql.SQL(f" WHERE {self.options.where}" if self.options.where else "")
         )

@@ -17,8 +17,9 @@ from tests.unit.sinks.databasetargets import (
 )
 
 import watersmeet
+import watersmeet.sinks.mysql
 from watersmeet.errors import Error
-from watersmeet.sinks.base import Place
+from watersmeet.sinks.base import Place, Unavailable
 from watersmeet.types import (
     BIGINT,
     BOOLEAN,
@@ -295,6 +296,24 @@ def test_rights_that_are_missing_are_named(mysql):
     finally:
         sink.close()
         mysql.execute(f"DROP USER r_{mysql.name}")
+
+
+def test_a_writer_of_another_user_is_waited_for(mysql, monkeypatch):
+    """Who may not end its connection can only wait until it ends."""
+    monkeypatch.setattr(watersmeet.sinks.mysql, "_ENDING_S", 1)
+    name = f"r_{mysql.name}"
+    mysql.execute(f"{KEYED}; CREATE USER {name} IDENTIFIED BY 'p'; GRANT ALL ON {mysql.name}.* TO {name}")
+    before, after = target(mysql), target(mysql, user=name, password="p")
+    try:
+        before.open(1)
+        with pytest.raises(Unavailable, match="does not end"):
+            after.open(1)
+        before.deliver([portion(3, (1, "a"))])
+        before.close()
+        assert after.open(1) == Place(1, 3)
+    finally:
+        after.close()
+        mysql.execute(f"DROP USER {name}")
 
 
 @pytest.mark.parametrize(
