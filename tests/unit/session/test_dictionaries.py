@@ -247,3 +247,28 @@ def test_calls_stand_in_all_clauses_of_views(looked_up, tmp_path):
     assert "depend" in refused(looked_up, "DROP DICTIONARY wide").message
     looked_up.execute("INSERT INTO s(n, l) SELECT 9, dict_get('p', 'v', 2); FLUSH")
     assert rows(looked_up, "SELECT l FROM table(s) WHERE n = 9") == [("c",)]
+
+
+def test_a_look_up_join_takes_a_dictionary_and_no_external_table(tmp_path):
+    file = tmp_path / "p.csv"
+    clause = source(file, "1,a\n")
+    with watersmeet.connect(tmp_path / "db", "timeplus", runtime="inprocess") as connection:
+        connection.execute(
+            f"CREATE EXTERNAL TABLE e(k int, v string) SETTINGS type='file', path='{file}', format='CSV'; "
+            f"CREATE DICTIONARY p(k int, v string) PRIMARY KEY k {clause} LAYOUT(DIRECT()); "
+            "CREATE STREAM s(n int, k int)"
+        )
+    with watersmeet.connect(tmp_path / "db", "risingwave", runtime="inprocess") as connection:
+        create = (
+            "CREATE MATERIALIZED VIEW v AS SELECT n, v FROM s JOIN {0} FOR SYSTEM_TIME AS OF PROCTIME() ON s.k = {0}.k"
+        )
+        err = refused(connection, create.format("e"))
+        assert (err.condition, err.message) == (
+            "FEATURE_NOT_SUPPORTED",
+            'a look-up join with external table "e" is not supported',
+        )
+        connection.execute(create.format("p"))
+        connection.execute("INSERT INTO s(n, k, _tp_time) VALUES (1, 1, now()), (2, 2, now()); FLUSH")
+        source(file, "1,b\n2,c\n")
+        connection.execute("INSERT INTO s(n, k, _tp_time) VALUES (3, 1, now()), (4, 2, now()); FLUSH")
+        assert rows(connection, "SELECT n, v FROM v") == [(1, "a"), (3, "b"), (4, "c")]

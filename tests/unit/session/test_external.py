@@ -385,6 +385,11 @@ SOURCE = "SOURCE(TIMEPLUS(STREAM 'm'))"
             "FEATURE_NOT_SUPPORTED",
             "MONGODB(DB 'd' TABLE 't' HOST 'h')",
         ),
+        (
+            "CREATE DICTIONARY d(k int) PRIMARY KEY k SOURCE(CLICKHOUSE(DB 'd' TABLE 't' HOST 'h')) LAYOUT(FLAT())",
+            "FEATURE_NOT_SUPPORTED",
+            "CLICKHOUSE(DB 'd' TABLE 't' HOST 'h')",
+        ),
         (f"CREATE DICTIONARY d(k int) PRIMARY KEY k {SOURCE} LAYOUT(IP_TRIE)", "FEATURE_NOT_SUPPORTED", "IP_TRIE"),
         (f"CREATE DICTIONARY d(k int) PRIMARY KEY k {SOURCE} LAYOUT(HASHD())", "INVALID_PARAMETER", "HASHD()"),
         (

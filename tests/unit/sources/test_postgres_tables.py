@@ -104,6 +104,31 @@ def test_a_dictionary_follows_the_table(opened, postgres):
     assert "postgres-secret" not in str(rows(opened, "SHOW CREATE DICTIONARY products"))
 
 
+def test_calls_look_up_what_is_there_now(opened, postgres):
+    postgres.execute(
+        """CREATE TABLE prices (id int, first date, last date, price numeric(8, 2));
+        INSERT INTO prices VALUES (1, '2024-01-01', '2024-01-31', 1.50), (1, '2024-02-01', NULL, NULL)"""
+    )
+    source = (
+        f"POSTGRESQL(HOST '127.0.0.1' PORT {postgres.server.port} USER 'postgres' PASSWORD 'postgres-secret' "
+        f"DB '{postgres.name}' TABLE 'prices')"
+    )
+    opened.execute(
+        "CREATE STREAM o (n int, id int, d date); CREATE DICTIONARY prices (id int, first date, last nullable(date), "
+        f"price decimal(8, 2) DEFAULT 9.75) PRIMARY KEY id SOURCE({source}) LAYOUT(RANGE_HASHED()) "
+        "RANGE(MIN first MAX last) LIFETIME(MIN 1000 MAX 2000)"
+    )
+    opened.execute("CREATE MATERIALIZED VIEW j AS SELECT n, dict_get('prices', 'price', id, d) AS price FROM o")
+    opened.execute("INSERT INTO o (n, id, d) VALUES (1, 1, '2024-01-31'), (2, 1, '2024-02-01'), (3, 2, '2024-02-01')")
+    opened.execute("FLUSH")
+    postgres.execute("UPDATE prices SET price = 2.25; INSERT INTO prices VALUES (2, '2024-01-01', NULL, 3.25)")
+    opened.execute("INSERT INTO o (n, id, d) VALUES (4, 1, '2024-01-31'), (5, 2, '2024-02-01'); FLUSH")
+    found = [(n, str(p)) for n, p in sorted(rows(opened, "SELECT n, price FROM table(j)"))]
+    assert found == [(1, "1.50"), (2, "9.75"), (3, "9.75"), (4, "1.50"), (5, "3.25")]
+    now = "SELECT dict_get('prices', 'price', 1, to_date('2024-01-31')), dict_has('prices', 3, to_date('2024-01-31'))"
+    assert rows(opened, now) == [(Decimal("2.25"), False)]
+
+
 def test_a_dictionary_of_a_query(opened, postgres):
     postgres.execute("CREATE TABLE products (id int, name text); INSERT INTO products VALUES (1, 'pen'), (2, 'ink')")
     source = (

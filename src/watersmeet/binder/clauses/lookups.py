@@ -18,7 +18,7 @@ from watersmeet.binder.clauses.joins import join
 from watersmeet.binder.context.binding import Environment, read
 from watersmeet.binder.context.rules import Binding, JoinClause, Sourced
 from watersmeet.binder.context.scope import Scope, ScopeContext
-from watersmeet.catalog import ARRIVAL, Index, MaterializedView, Relation, Source, Table, View, one
+from watersmeet.catalog import ARRIVAL, ExternalTable, Index, MaterializedView, Relation, Source, Table, View, one
 from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.dialects.schemas import relation_in_from
 from watersmeet.errors import error
@@ -76,7 +76,18 @@ def check_clause(node: exp.Table, env: Environment) -> None:
 
 
 def check_relation(relation: Relation, node: exp.Table, env: Environment) -> None:
-    """TEMPORAL_RIGHT_SIDE for relations that can't be looked up: sources and plain views."""
+    """TEMPORAL_RIGHT_SIDE for relations that can't be looked up: sources and plain views. FEATURE_NOT_SUPPORTED for
+    external tables, whose content stands still for a view.
+    """
+    if isinstance(relation, ExternalTable) and relation.dictionary is None:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f'a look-up join with external table "{relation.name}" is not supported',
+            sql=env.text,
+            span=place_of(node),
+            detail="For a view the content of an external table does not change.",
+            hint="A dictionary with the same source can be looked up: CREATE DICTIONARY in the dialect timeplus.",
+        )
     if isinstance(relation, (Source, View)):
         raise error(
             "TEMPORAL_RIGHT_SIDE",
