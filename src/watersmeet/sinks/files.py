@@ -60,7 +60,7 @@ class FileTarget:
         self._has_older = False
 
     def open(self, generation: int) -> Place | None:
-        with unavailable():
+        with unavailable(self._root):
             self._claim_directory()
             self._writers.enter(generation)
             fault("files.entered")
@@ -81,7 +81,7 @@ class FileTarget:
         if not wanted:
             return
         own = self._writers.own
-        with unavailable(), self._writers.shut_out_as_error():
+        with unavailable(self._root), self._writers.shut_out_as_error():
             staged = self._stage(stem_of(wanted[-1].place), [self._files.rows(p) for p in wanted])
             fault("files.staged")
             manifest = self._writers.commit(wanted[-1], {"files": staged})

@@ -121,17 +121,17 @@ class Writers:
 
 
 @contextlib.contextmanager
-def unavailable() -> Iterator[None]:
-    """Unavailable for what the system refuses."""
+def unavailable(target: Path | str) -> Iterator[None]:
+    """Unavailable for what the system refuses, with the target and the reason: no space is left, say."""
     try:
         yield
     except Unavailable:
         raise
     except OSError as cause:
-        raise Unavailable(str(cause)) from cause
+        raise Unavailable(f"{target} can't be written: {cause.strerror or cause}") from cause
     except Error as cause:
         if cause.condition in ("DISK_FULL", "DATABASE_ACCESS"):
-            raise Unavailable(cause.message) from cause
+            raise Unavailable(f"{target} can't be written: {cause.message}") from cause
         raise
 
 

@@ -58,7 +58,7 @@ class ObjectTarget:
         self._has_older = False
 
     def open(self, generation: int) -> Place | None:
-        with unavailable():
+        with unavailable(self._shown):
             self._claim()
             self._writer = secrets.token_hex(8)
             self._generation = generation
@@ -83,7 +83,7 @@ class ObjectTarget:
         wanted = [p for p in portions if is_after(p.place, self._newest)]
         if not wanted:
             return
-        with unavailable():
+        with unavailable(self._shown):
             if self._exists(self._number + 1):
                 raise self._fenced()
             names = self._write(wanted)

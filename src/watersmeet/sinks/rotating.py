@@ -135,7 +135,7 @@ class RotatingTarget:
         self._number = 0
 
     def open(self, generation: int) -> Place | None:
-        with unavailable():
+        with unavailable(self._rotation.root):
             self._writers.make_directories()
             self._writers.enter(generation)
             fault("rotating.entered")
@@ -157,14 +157,14 @@ class RotatingTarget:
 
     def deliver(self, portions: Sequence[Portion]) -> None:
         wanted = [p for p in portions if is_after(p.place, self._newest)]
-        with unavailable(), self._writers.shut_out_as_error():
+        with unavailable(self._rotation.root), self._writers.shut_out_as_error():
             for group in self._groups(wanted):
                 self._deliver(group)
 
     def rest(self) -> None:
         growing, most_us = self._growing, self._rotation.most_us
         if growing is not None and most_us and self._clock_us() >= growing.made_us + most_us:
-            with unavailable(), self._writers.shut_out_as_error():
+            with unavailable(self._rotation.root), self._writers.shut_out_as_error():
                 self._go_on([growing], finish=True)
 
     def close(self) -> None:
