@@ -1,4 +1,4 @@
-"""The jars of Spark's own Kafka source and sink."""
+"""The jars of Spark's own Kafka source and sink, and of its readers of lakes."""
 
 from __future__ import annotations
 
@@ -14,4 +14,15 @@ SPARK_KAFKA = Bundle(
         Artifact("org.apache.commons", "commons-pool2", "2.12.1", with_dependencies=False),
     ),
     size_mb=10,
+)
+
+#: What reads tables of lakes in Spark.
+SPARK_LAKES = Bundle(
+    "spark-lakes-4.1",
+    (
+        Artifact("io.delta", "delta-spark_4.1_2.13", "4.2.0", with_dependencies=False),
+        Artifact("io.delta", "delta-storage", "4.2.0", with_dependencies=False),
+        Artifact("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", "1.11.0", with_dependencies=False),
+    ),
+    size_mb=60,
 )

@@ -17,6 +17,7 @@ _EXTRAS: Final = {
     "obstore": ("objectstores", "obstore"),
     "polars": ("kafka", "polars"),
     "psycopg": ("postgres", "psycopg"),
+    "pyiceberg": ("iceberg", "pyiceberg"),
     "pymysql": ("mysql", "pymysql"),
 }
 

@@ -21,12 +21,12 @@ import pyarrow as pa
 from watersmeet import extras
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.faults import fault
-from watersmeet.formats.valuetexts import EXACT_JSON, plain_text
-from watersmeet.formats.writers import evaluate_text, json_writer
+from watersmeet.formats.valuetexts import EXACT_JSON
+from watersmeet.formats.writers import json_writer
 from watersmeet.secretvalues import revealed
 from watersmeet.sinks.base import Delivery, Place, Portion, Target, Unavailable, newest_rows, rows_that_came
+from watersmeet.sinks.laketables import LakeColumns, check_form, flag
 from watersmeet.sinks.targets import Connector, check_options
-from watersmeet.types import Field
 
 #: How often a version is tried again that somebody else came before.
 _ATTEMPTS: Final = 10
@@ -63,6 +63,7 @@ class DeltaTarget:
         self._library = _library()
         self._exceptions = _library("deltalake.exceptions")
         self._names = [c.name for c in delivery.columns]
+        self._columns = LakeColumns(delivery.columns, _AS_TEXT, {})
         by_name = {c.name: c for c in delivery.columns}
         self._is_upsert = delivery.format.rows == "upsert"
         self._keys = json_writer(tuple(by_name[name] for name in delivery.key), EXACT_JSON)
@@ -85,7 +86,7 @@ class DeltaTarget:
                 self._writer = (table.transaction_version(f"{self._application}-writer") or 0) + 1
                 fault("delta.looked")
                 with contextlib.suppress(self._exceptions.CommitFailedError):
-                    self._append(self._arrow_schema().empty_table(), found)
+                    self._append(self._columns.schema.empty_table(), found)
                     fault("delta.fenced")
                     return found
         raise Unavailable(f"{self._what}: others write without end")
@@ -139,39 +140,13 @@ class DeltaTarget:
                 ) from cause
             table = self._library.DeltaTable.create(
                 options.location,
-                self._arrow_schema(),
+                self._columns.schema,
                 mode="ignore",
                 partition_by=list(options.partition_by) or None,
                 storage_options=options.storage,
             )
-        self._check_columns(pa.schema(table.schema().to_arrow()))
+        self._columns.check(self._what, pa.schema(table.schema().to_arrow()))
         return table
-
-    def _check_columns(self, there: pa.Schema) -> None:
-        for field in self._arrow_schema():
-            if field.name not in there.names:
-                raise error(
-                    "UNDEFINED_COLUMN",
-                    f'{self._what} has no column "{field.name}"',
-                    detail=f"The sink has one of type {field.type}.",
-                    hint=did_you_mean(field.name, there.names),
-                )
-            found = there.field(field.name).type
-            if _plain(found) != _plain(field.type):
-                raise error(
-                    "DATATYPE_MISMATCH",
-                    f'column "{field.name}" of {self._what} has type {found}',
-                    detail=f"The sink has values of type {field.type} for it.",
-                )
-        lacking = [f.name for f in there if not f.nullable and f.name not in self._names]
-        if lacking:
-            raise error(
-                "CONNECTOR_OPTION",
-                f'column "{lacking[0]}" of {self._what} must not be NULL, and the sink has no column for it',
-            )
-
-    def _arrow_schema(self) -> pa.Schema:
-        return pa.schema([pa.field(c.name, _written(c)) for c in self._delivery.columns])
 
     def _place(self, table: Any) -> Place | None:
         generation, commit, rows = (
@@ -194,7 +169,7 @@ class DeltaTarget:
 
     def _merge(self, rows: pa.Table, place: Place) -> None:
         if not len(rows):
-            self._append(self._arrow_schema().empty_table(), place)
+            self._append(self._columns.schema.empty_table(), place)
             return
         source, target = "s", "t"
         values = {_quoted(n): f"{source}.{_quoted(n)}" for n in self._names}
@@ -211,20 +186,11 @@ class DeltaTarget:
         )
 
     def _added(self, portions: Sequence[Portion]) -> pa.Table:
-        return self._columns(pa.concat_tables([rows_that_came(p).select(self._names) for p in portions]))
+        return self._columns.written(pa.concat_tables([rows_that_came(p).select(self._names) for p in portions]))
 
     def _changes(self, portions: Sequence[Portion]) -> pa.Table:
         rows, gone = newest_rows(portions, self._names, self._keys)
-        return self._columns(rows).append_column(_GONE, pa.array(gone))
-
-    def _columns(self, rows: pa.Table) -> pa.Table:
-        arrays = [
-            evaluate_text([rows.column(c.name)], plain_text("t0", c.type)).cast(pa.string())
-            if c.type.name in _AS_TEXT
-            else rows.column(c.name)
-            for c in self._delivery.columns
-        ]
-        return pa.table(arrays, schema=self._arrow_schema())
+        return self._columns.written(rows).append_column(_GONE, pa.array(gone))
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
@@ -237,24 +203,6 @@ class DeltaTarget:
             raise error("DELIVERY_REFUSED", f"{self._what} refuses: {_first_line(cause)}") from cause
         except (self._exceptions.DeltaError, OSError) as cause:
             raise Unavailable(f"{self._what} can't be read or written: {_first_line(cause)}") from cause
-
-
-def _written(column: Field) -> pa.DataType:
-    """The type of a column there."""
-    return pa.string() if column.type.name in _AS_TEXT else column.type.arrow
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    """The type without what Delta does not tell apart."""
-    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return pa.string()
-    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
-        return pa.binary()
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(pa.field("item", _plain(kind.value_type)))
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(f.name, _plain(f.type)) for f in kind])
-    return kind
 
 
 def _quoted(name: str) -> str:
@@ -271,22 +219,14 @@ def _library(module: str = "deltalake") -> Any:
 
 def _options(delivery: Delivery) -> _Options:
     """CONNECTOR_OPTION for options that are wrong."""
+    check_form(delivery)
     check_options(delivery, _OPTIONS)
-    given, form = delivery.connector, delivery.format
-    if form.rows == "debezium" or form.encoding != "json" or form.options:
-        raise error(
-            "CONNECTOR_OPTION",
-            "connector deltalake writes columns, not messages",
-            hint="Leave FORMAT … ENCODE … out; type = 'append-only' and 'upsert' exist.",
-        )
+    given = delivery.connector
     location = given.get("location", "")
     if not location:
         raise error("CONNECTOR_OPTION", "connector deltalake needs the option location", hint="Add location = '…'.")
     if "://" not in location:
         location = str(Path(location).expanduser().absolute())
-    creates = given.get("create_table_if_not_exists", "false").lower()
-    if creates not in ("true", "false"):
-        raise error("CONNECTOR_OPTION", f'create_table_if_not_exists can\'t be "{creates}"', hint="true or false.")
     by_name = {c.name for c in delivery.columns}
     partition_by = tuple(n.strip() for n in given.get("partition_by", "").split(",") if n.strip())
     for name in partition_by:
@@ -299,7 +239,7 @@ def _options(delivery: Delivery) -> _Options:
     storage = {theirs: revealed(given[ours]) for ours, theirs in _STORES.items() if given.get(ours)}
     if storage.get("AWS_ENDPOINT_URL", "").startswith("http://"):
         storage["AWS_ALLOW_HTTP"] = "true"
-    return _Options(location, storage, partition_by, creates == "true")
+    return _Options(location, storage, partition_by, flag(given, "create_table_if_not_exists"))
 
 
 def _check(delivery: Delivery) -> None:

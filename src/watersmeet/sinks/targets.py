@@ -39,6 +39,7 @@ _MODULES: Final[dict[str, str]] = {
     "file": "watersmeet.sinks.files",
     "fs": "watersmeet.sinks.files",
     "gcs": "watersmeet.sinks.objects",
+    "iceberg": "watersmeet.sinks.iceberg",
     "jdbc": "watersmeet.sinks.jdbc",
     "kafka": "watersmeet.sinks.kafka",
     "posix_fs": "watersmeet.sinks.files",

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from scripts.servers.s3 import REGION
+from tests.lakes import duckdb_with
 
 import watersmeet
 from watersmeet import faults
@@ -317,6 +318,7 @@ def test_a_join_is_kept_in_a_table(tmp_path):
         connection.execute("INSERT INTO amounts VALUES (2, 2); DELETE FROM names WHERE id = 1; FLUSH")
         wait(connection)
         assert content(out) == [(2, "b", decimal.Decimal("2.00"))]
+    assert duckdb_with("delta").execute(f"SELECT * FROM delta_scan('{out}')").fetchall() == content(out)
 
 
 def test_a_table_on_an_object_store(bucket):

@@ -1,0 +1,74 @@
+"""Tables of lakes that sinks have written, as Spark's own readers of Delta and Iceberg find them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from scripts.servers.archives import ServerUnavailableError, fetch
+from scripts.servers.spark import SPARK_LAKES
+from tests.servers import UNAVAILABLE
+from tests.unit.sinks import test_delta, test_iceberg
+from tests.unit.sinks.databasetargets import is_done, wait
+
+import watersmeet
+
+pytestmark = pytest.mark.spark
+READ = """
+import json, sys
+from pyspark.sql import SparkSession
+jars, form, place = sys.argv[1:]
+builder = SparkSession.builder.master("local[1]").config("spark.jars", jars).config("spark.ui.enabled", "false")
+builder = builder.config("spark.sql.session.timeZone", "UTC")
+builder = builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+builder = builder.config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+rows = builder.getOrCreate().read.format(form).load(place).orderBy("id").collect()
+print("ROWS", json.dumps([[None if v is None else str(v) for v in row] for row in rows]))
+"""
+
+
+def read_by_spark(form: str, place: str) -> list[list[str | None]]:
+    """All rows, as texts."""
+    try:
+        jars = ",".join(map(str, fetch(SPARK_LAKES).glob("*.jar")))
+    except ServerUnavailableError as error:
+        pytest.skip(f"Spark's readers of lakes {UNAVAILABLE}{error}")
+    ended = subprocess.run([sys.executable, "-c", READ, jars, form, place], capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    (line,) = [line for line in ended.stdout.splitlines() if line.startswith("ROWS ")]
+    return json.loads(line.removeprefix("ROWS "))
+
+
+def test_spark_reads_what_sinks_have_merged(tmp_path: Path) -> None:
+    """Two sinks of one view on Spark: into Delta and into Iceberg."""
+    iceberg = ", ".join(f"{n} = '{v}'" for n, v in test_iceberg.options(tmp_path).items())
+    keyed = "type = 'upsert', primary_key = 'id'"
+    with watersmeet.connect(tmp_path / "db", runtime="spark", parallelism=2) as connection:
+        connection.execute(f"""
+            CREATE TABLE names (id int PRIMARY KEY, name varchar);
+            CREATE TABLE amounts (id int PRIMARY KEY, amount numeric(10, 2), at timestamptz);
+            CREATE MATERIALIZED VIEW v AS SELECT n.id, name, amount, at FROM names n LEFT JOIN amounts a ON a.id = n.id;
+            CREATE SINK i FROM v WITH ({iceberg}, {keyed});
+            CREATE SINK d FROM v WITH (connector = 'deltalake', location = '{tmp_path}/delta', {keyed},
+                create_table_if_not_exists = 'true', partition_by = 'name');
+            INSERT INTO names SELECT i, 'n' || i % 3 FROM generate_series(1, 30) AS g(i);
+            INSERT INTO amounts SELECT i, i * 1.5, '2024-05-06 07:08:09.123456+00' FROM generate_series(1, 20) AS g(i);
+            FLUSH
+        """)
+        wait(connection, is_done)
+        connection.execute("DELETE FROM names WHERE id < 5; UPDATE amounts SET amount = -1 WHERE id % 2 = 0; FLUSH")
+        session = connection._session
+        for relation in session.catalog.relations.values():
+            assert session.database.deliveries.wait(relation.id, 120)
+        rows = connection.execute("SELECT * FROM v ORDER BY id").fetchall()
+    wanted = [
+        [str(i), name, None if amount is None else str(amount), None if at is None else f"{at:%Y-%m-%d %H:%M:%S.%f}"]
+        for i, name, amount, at in rows
+    ]
+    assert len(wanted) == 26
+    assert read_by_spark("delta", str(tmp_path / "delta")) == wanted
+    assert read_by_spark("iceberg", test_iceberg.read(tmp_path).metadata_location) == wanted
+    assert len(test_delta.content(tmp_path / "delta")) == len(test_iceberg.content(tmp_path)) == 26

@@ -1,0 +1,254 @@
+"""A table of Iceberg as a target: rows are there once, whatever happens when."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog import load_catalog
+from tests.lakes import duckdb_with
+from tests.unit.sinks.databasetargets import TWO, is_done, portion, wait
+from tests.unit.sinks.test_delta import EVERYTHING, VALUES, history
+
+import watersmeet
+from watersmeet import faults
+from watersmeet.catalog import MessageFormat
+from watersmeet.errors import Error
+from watersmeet.sinks.base import Delivery, Place
+from watersmeet.sinks.iceberg import IcebergTarget
+from watersmeet.types import INTEGER, TIMESTAMP, VARCHAR, Field
+
+POINTS = ("iceberg.looked", "iceberg.fenced", "iceberg.begun", "iceberg.committed")
+
+
+class Killed(BaseException):
+    """The process ends here: nothing of the target's code catches it."""
+
+
+@pytest.fixture(autouse=True)
+def no_hook():
+    yield
+    faults.set_hook(None)
+
+
+def options(path, **more):
+    found = {
+        "connector": "iceberg",
+        "catalog.type": "jdbc",
+        "catalog.uri": f"jdbc:sqlite:{path}/catalog.db",
+        "catalog.name": "lake",
+        "warehouse.path": f"file://{path}/warehouse",
+        "database.name": "marts",
+        "table.name": "kept",
+        "create_table_if_not_exists": "true",
+        **more,
+    }
+    return {n: v for n, v in found.items() if v is not None}
+
+
+def target(path, columns=TWO, *, rows="upsert", key=("id",), generation=1, **more):
+    delivery = Delivery(
+        *("s1", "sink k", "v1", columns, key if rows == "upsert" else (), options(path, **more)),
+        *(MessageFormat(rows), False, "s1", generation),
+    )
+    return IcebergTarget(delivery, "db")
+
+
+def read(path):
+    catalog = load_catalog("lake", type="sql", uri=f"sqlite:///{path}/catalog.db", warehouse=f"file://{path}/warehouse")
+    return catalog.load_table("marts.kept")
+
+
+def content(path):
+    return sorted((tuple(row.values()) for row in read(path).scan().to_arrow().to_pylist()), key=repr)
+
+
+def test_rows_are_changed_by_their_keys(tmp_path):
+    sink = target(tmp_path)
+    assert sink.open(1) is None
+    sink.deliver([portion(3, (1, "a"), (2, "b"), (3, None))])
+    sink.deliver([portion(4, (2, "b"), (1, "a"), (1, "c"), (4, "d"), diff=[-1, -1, 1, 1])])
+    assert content(tmp_path) == [(1, "c"), (3, None), (4, "d")]
+    sink.deliver([portion(5, (5, "e"), (1, "c"), diff=[1, -1]), portion(6, (5, "e"), (1, "f"), diff=[-1, 1])])
+    assert content(tmp_path) == [(1, "f"), (3, None), (4, "d")]
+    assert target(tmp_path).open(1) == Place(1, 6)
+
+
+def test_an_append_only_sink_only_adds(tmp_path):
+    sink = target(tmp_path, rows="plain")
+    sink.open(1)
+    sink.deliver([portion(3, (1, "a"), (2, None), diff=[2, 1])])
+    sink.deliver([portion(4, (1, "a"), (3, "b"), diff=[-1, 1])])
+    assert content(tmp_path) == [(1, "a"), (1, "a"), (2, None), (3, "b")]
+
+
+def test_a_key_of_several_columns_takes_its_rows_alone(tmp_path):
+    columns = (Field("a", INTEGER), Field("b", VARCHAR), Field("n", INTEGER))
+    sink = target(tmp_path, columns, key=("b", "a"))
+    sink.open(1)
+    every = [(a, b, 0) for a in range(4) for b in "wxyz"]
+    sink.deliver([portion(3, *every, columns=columns)])
+    sink.deliver([portion(4, (1, "x", 0), (1, "x", 7), (2, "y", 0), (9, "x", 1), columns=columns, diff=[-1, 1, -1, 1])])
+    wanted = {(a, b): n for a, b, n in every} | {(1, "x"): 7, (9, "x"): 1}
+    del wanted[2, "y"]
+    assert content(tmp_path) == sorted(((a, b, n) for (a, b), n in wanted.items()), key=repr)
+
+
+def test_every_type(tmp_path):
+    sink = target(tmp_path, EVERYTHING, key=("id",))
+    sink.open(1)
+    sink.deliver([portion(3, *VALUES, columns=EVERYTHING)])
+    names = [c.name for c in EVERYTHING]
+    first, second = sorted(read(tmp_path).scan().to_arrow().to_pylist(), key=lambda row: row["id"])
+    wanted = list(VALUES[0])
+    wanted[10] = "1 year 1 month 2 days 00:00:01"
+    assert [first[n] for n in names] == wanted
+    assert [second[n] for n in names] == list(VALUES[1])
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_at_each_step_and_resumed(tmp_path, point, seed):
+    wanted, r = history(seed), random.Random(seed)
+    place, deaths = None, 0
+    for _ in range(40):
+        countdown = 1 if point in POINTS[:2] else r.randint(1, 3)
+
+        def hook(name):
+            nonlocal countdown
+            if name == point:
+                countdown -= 1
+                if countdown <= 0:
+                    raise Killed
+
+        faults.set_hook(hook if deaths < 6 else None)
+        sink = target(tmp_path)
+        try:
+            place = sink.open(1)
+            rest = [p for p, _ in wanted if place is None or p.place > place]
+            while rest:
+                size = r.randint(1, 2)
+                sink.deliver(rest[:size])
+                rest = rest[size:]
+            break
+        except Killed:
+            deaths += 1
+            faults.set_hook(None)
+            place = target(tmp_path).open(1)
+            if place is not None:
+                assert content(tmp_path) == next(rows for p, rows in wanted if p.place == place)
+    assert deaths
+    assert content(tmp_path) == wanted[-1][1]
+
+
+@pytest.mark.parametrize("rows", ["plain", "upsert"])
+def test_a_writer_that_was_overtaken_writes_nothing(tmp_path, rows):
+    before, after = target(tmp_path, rows=rows), target(tmp_path, rows=rows)
+    before.open(1)
+    before.deliver([portion(3, (1, "a"))])
+    assert after.open(1) == Place(1, 3)
+    with pytest.raises(Error) as fenced:
+        before.deliver([portion(4, (2, "b"))])
+    assert fenced.value.condition == "WRITER_FENCED"
+    after.deliver([portion(4, (2, "b"))])
+    assert content(tmp_path) == [(1, "a"), (2, "b")]
+
+
+def test_an_older_generation_is_fenced(tmp_path):
+    newer = target(tmp_path, generation=2)
+    newer.open(2)
+    newer.deliver([portion(3, (1, "a"), generation=2)])
+    with pytest.raises(Error) as fenced:
+        target(tmp_path).open(1)
+    assert fenced.value.condition == "WRITER_FENCED"
+    assert target(tmp_path, generation=3).open(3) == Place(2, 3)
+
+
+@pytest.mark.parametrize("rows", ["plain", "upsert"])
+def test_commits_of_others_do_not_matter(tmp_path, rows):
+    sink = target(tmp_path, rows=rows)
+    sink.open(1)
+    sink.deliver([portion(3, (1, "a"))])
+    read(tmp_path).append(pa.table({"id": pa.array([9], pa.int32()), "name": ["theirs"]}))
+    sink.deliver([portion(4, (2, "b"))])
+    assert content(tmp_path) == [(1, "a"), (2, "b"), (9, "theirs")]
+
+
+def test_an_answer_that_got_lost_is_no_second_commit(tmp_path, monkeypatch):
+    sink = target(tmp_path, rows="plain")
+    sink.open(1)
+    commit = sink._commit
+
+    def lost(place, write):
+        commit(place, write)
+        raise sink._exceptions.CommitFailedException("it seems")
+
+    monkeypatch.setattr(sink, "_commit", lost)
+    sink.deliver([portion(3, (1, "a"))])
+    assert content(tmp_path) == [(1, "a")]
+
+
+def test_partitions(tmp_path):
+    columns = (Field("id", INTEGER), Field("at", TIMESTAMP), Field("name", VARCHAR))
+    sink = target(tmp_path, columns, partition_by="name, month(at)")
+    sink.open(1)
+    times = [dt.datetime(2024, m, 1) for m in (1, 1, 2)]
+    sink.deliver([portion(3, *((i, at, "ab"[i % 2]) for i, at in enumerate(times)), columns=columns)])
+    sink.deliver([portion(4, (0, times[0], "a"), diff=[-1], columns=columns)])
+    assert [row[0] for row in content(tmp_path)] == [1, 2]
+    assert [f.name for f in read(tmp_path).spec().fields] == ["name", "at_month"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "condition", "said"),
+    [
+        ({"table.name": None}, "CONNECTOR_OPTION", "needs the option table.name"),
+        ({"catalog.type": "storage"}, "FEATURE_NOT_SUPPORTED", "type storage"),
+        ({"catalog.type": "jbdc"}, "CONNECTOR_OPTION", "jbdc"),
+        ({"catalog.uri": "jdbc:mysql://h/d"}, "FEATURE_NOT_SUPPORTED", "mysql"),
+        ({"create_table_if_not_exists": "false"}, "UNDEFINED_OBJECT", "there is no Iceberg table"),
+        ({"partition_by": "bucket(4, id)"}, "FEATURE_NOT_SUPPORTED", "bucket"),
+        ({"partition_by": "nam"}, "CONNECTOR_OPTION", '"nam"'),
+        ({"tabel.name": "x"}, "CONNECTOR_OPTION", "tabel.name"),
+    ],
+)
+def test_options_are_checked(tmp_path, changed, condition, said):
+    with pytest.raises(Error, match=said) as refused:
+        target(tmp_path, **changed).look()
+    assert refused.value.condition == condition
+
+
+def test_a_table_of_another_shape_is_refused(tmp_path):
+    target(tmp_path).open(1)
+    with pytest.raises(Error) as refused:
+        target(tmp_path, (Field("id", VARCHAR), TWO[1])).look()
+    assert refused.value.condition == "DATATYPE_MISMATCH"
+    with pytest.raises(Error) as refused:
+        target(tmp_path, (*TWO, Field("more", INTEGER))).look()
+    assert refused.value.condition == "UNDEFINED_COLUMN"
+
+
+def test_a_join_is_kept_in_a_table_that_duckdb_reads(tmp_path):
+    listed = ", ".join(f"{n} = '{v}'" for n, v in options(tmp_path).items())
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess", parallelism=2) as connection:
+        connection.execute(f"""
+            CREATE TABLE names (id int PRIMARY KEY, name varchar);
+            CREATE TABLE amounts (id int PRIMARY KEY, amount numeric(10, 2));
+            CREATE SINK k AS SELECT n.id, name, amount FROM names n LEFT JOIN amounts a ON a.id = n.id
+                WITH ({listed}, type = 'upsert', primary_key = 'id');
+            INSERT INTO names VALUES (1, 'a'), (2, 'b');
+            INSERT INTO amounts VALUES (1, 1.5), (3, 7);
+            FLUSH
+        """)
+        wait(connection, is_done)
+        assert content(tmp_path) == [(1, "a", decimal.Decimal("1.50")), (2, "b", None)]
+        connection.execute("INSERT INTO amounts VALUES (2, 2); DELETE FROM names WHERE id = 1; FLUSH")
+        wait(connection, is_done)
+    place = read(tmp_path).metadata_location
+    found = duckdb_with("avro", "iceberg").execute(f"SELECT * FROM iceberg_scan('{place}')").fetchall()
+    assert found == content(tmp_path) == [(2, "b", decimal.Decimal("2.00"))]
+    assert Path(tmp_path / "warehouse").exists()
