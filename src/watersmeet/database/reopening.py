@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from watersmeet.algebra.nodes import Node, Reopened, Scan
+from watersmeet.algebra.nodes import Arrivals, Node, Reopened, Scan
 from watersmeet.algebra.trees import transform_up, walk
 from watersmeet.catalog import Catalog, QuerySource, Relation
 from watersmeet.watermarks import Term, Watermark
@@ -27,9 +27,10 @@ def reading(tree: Node, sources: Iterable[QuerySource]) -> Node:
     def rule(node: Node) -> Node:
         if not isinstance(node, Reopened):
             return _with_clocks(node, ids)
-        scan, source_id = _scan(node), by_place[_place(node)]
+        scan, source_id = scan_of(node), by_place[_place(node)]
         marks = tuple((column, moved(mark, {scan.relation_id: [source_id]})) for column, mark in scan.watermarks)
-        return replace(scan, relation_id=source_id, watermarks=marks)
+        own = replace(scan, relation_id=source_id, watermarks=marks)
+        return replace(node.input, scan=own) if isinstance(node.input, Arrivals) else own
 
     return transform_up(tree, rule) if by_place else tree
 
@@ -67,10 +68,12 @@ def moved(mark: Watermark, ids: Mapping[str, Sequence[str]]) -> Watermark:
     return tuple(replace(term, source=i) for term in mark for i in ids.get(term.source, (term.source,)))
 
 
-def _scan(node: Reopened) -> Scan:
-    assert isinstance(node.input, Scan), "the binder makes them of scans"
-    return node.input
+def scan_of(node: Reopened) -> Scan:
+    """The scan of the source, which may have the places of its rows in their order beside."""
+    found = node.input.scan if isinstance(node.input, Arrivals) else node.input
+    assert isinstance(found, Scan), "the binder makes them of scans"
+    return found
 
 
 def _place(node: Reopened) -> tuple[str, str, str, bool]:
-    return _scan(node).relation_id, node.start, node.shards, node.strict
+    return scan_of(node).relation_id, node.start, node.shards, node.strict

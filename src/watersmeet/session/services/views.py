@@ -20,7 +20,7 @@ from watersmeet.binder.context.settings import JOIN_ROWS_SETTING
 from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.catalog import CacheFill, MaterializedView, Query, QuerySource, Relation, Source, turned_into
 from watersmeet.circuit import operators
-from watersmeet.database.reopening import by_source, moved, reading, reopened_scans
+from watersmeet.database.reopening import by_source, moved, reading, reopened_scans, scan_of
 from watersmeet.dialects.statements import CreateMaterializedView, Select, Subscribe
 from watersmeet.errors import error
 from watersmeet.planner import compile_view
@@ -95,10 +95,10 @@ def _with_own_sources(session: Session, bound: Bound) -> tuple[Bound, set[str]]:
 
 def _own_source(session: Session, node: Reopened, owner: str, source_id: str, read: frozenset[str]) -> QuerySource:
     """What a query reads of a source. read: the ids of the columns that it reads."""
-    assert isinstance(node.input, Scan)
-    relation = session.catalog.relations[node.input.relation_id]
+    scan = scan_of(node)
+    relation = session.catalog.relations[scan.relation_id]
     assert isinstance(relation, Source)
-    unread = {c.name for c in node.input.outputs if c.name in relation.unlisted and c.id not in read}
+    unread = {c.name for c in scan.outputs if c.name in relation.unlisted and c.id not in read}
     source = turned_into(
         QuerySource,
         relation,
