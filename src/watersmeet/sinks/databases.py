@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import pyarrow as pa
 
-from watersmeet.databaseservers import Server
+from watersmeet.databaseservers import Server, ssl_mode
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.faults import fault
 from watersmeet.sinks.base import Delivery, Place, Portion, Unavailable
@@ -26,12 +26,14 @@ from watersmeet.types import Field
 
 PROGRESS: Final = "watersmeet_sinks"
 RIGHTS: Final = "SELECT, INSERT, UPDATE, DELETE"
+#: The options of a table by its parts.
+OPTIONS: Final = ("host", "port", "user", "password", "database", "schema", "table", "ssl_mode", "ssl.mode")
 
 
 @dataclass(frozen=True)
 class TargetTable:
     """The table that a sink writes. schema: there, the name before that of the table. on_conflict: what becomes of rows
-    that are only added, and whose key is there: a clause of INSERT in PostgreSQL's SQL.
+    that are only added, and whose key is there: a clause of INSERT in the SQL of the server.
     """
 
     server: Server
@@ -347,6 +349,26 @@ def _reached() -> Iterator[None]:
         yield
     except Unavailable as cause:
         raise error("RUNTIME_UNAVAILABLE", str(cause), hint="Check that it runs, and its address.") from cause
+
+
+def named_table(delivery: Delivery, port: int, schema: str | None, on_conflict: str) -> TargetTable:
+    """The table that the options of a delivery name. port, schema: unless they say another; None: the database.
+
+    CONNECTOR_OPTION.
+    """
+    given = delivery.connector
+    text = given.get("port", str(port))
+    if not text.isdecimal():
+        raise error("CONNECTOR_OPTION", f'port can\'t be "{text}"', hint=f"It is a number, such as {port}.")
+    server = Server(
+        needed(given, "host"),
+        int(text),
+        needed(given, "user"),
+        given.get("password", ""),
+        needed(given, "database"),
+        ssl_mode(given.get("ssl_mode", given.get("ssl.mode", "prefer"))),
+    )
+    return TargetTable(server, given.get("schema", schema or server.database), needed(given, "table"), on_conflict)
 
 
 def check_form(delivery: Delivery) -> None:

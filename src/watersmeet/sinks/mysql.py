@@ -1,4 +1,4 @@
-"""Tables of MySQL and MariaDB as targets, of the connector `jdbc`.
+"""Tables of MySQL and MariaDB as targets, of the connectors `jdbc` and `mysql`.
 
 Rows are written as statements of many rows, INSERT … ON DUPLICATE KEY UPDATE; keys that are gone go into a temporary
 table, by which rows are deleted.
@@ -12,7 +12,8 @@ RisingWave, "Sink data from RisingWave to MySQL with the JDBC connector".
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -24,8 +25,19 @@ from watersmeet.faults import fault
 from watersmeet.formats.valuetexts import EXACT_JSON, plain_text
 from watersmeet.formats.writers import SqlWriter, concatenated, json_writer, places, value_bytes
 from watersmeet.mysqlclient import connect, failure, library, number_and_text, quoted
-from watersmeet.sinks.base import Delivery, Portion, Unavailable, newest_rows, rows_that_came
-from watersmeet.sinks.databases import RIGHTS, DatabaseTarget, TargetColumn, TargetTable
+from watersmeet.sinks.base import Delivery, Portion, Target, Unavailable, newest_rows, rows_that_came
+from watersmeet.sinks.databases import (
+    OPTIONS,
+    RIGHTS,
+    DatabaseTarget,
+    TargetColumn,
+    TargetTable,
+    append,
+    check,
+    check_form,
+    named_table,
+)
+from watersmeet.sinks.targets import Connector, check_options
 from watersmeet.types import Field, SqlType
 
 #: Nothing is rounded, cut or replaced in silence; a backslash is one; 0 is no request for a new number.
@@ -38,6 +50,8 @@ _ENDING_S: Final = 30
 #: Bytes of a statement, as far as one row is not longer.
 _STATEMENT_BYTES: Final = 1 << 20
 _KEYS_TABLE: Final = "watersmeet_keys"
+#: What stands behind ON DUPLICATE KEY.
+_CLAUSE: Final = re.compile(r"(?i)\s*UPDATE\s")
 #: Errors of KILL: the connection ended by itself, or is of another user.
 _NOT_KILLED: Final = (1094, 1095)
 #: Errors of a row, by number where the class of their SQLSTATE does not say it: checks, triggers, values of a type.
@@ -193,7 +207,8 @@ class MysqlTarget(DatabaseTarget[MysqlRows]):
 
     def _added(self, rows: pa.Table) -> MysqlRows:
         nothing = pa.array([], pa.binary())
-        return MysqlRows(self._written(rows, self._delivery.columns), nothing, nothing)
+        columns = self._delivery.columns
+        return MysqlRows(self._written(rows.select([c.name for c in columns]), columns), nothing, nothing)
 
     def _written(self, rows: pa.Table, columns: Sequence[Field]) -> pa.BinaryArray:
         if not len(rows):
@@ -209,7 +224,8 @@ class MysqlTarget(DatabaseTarget[MysqlRows]):
             self._keep_keys(rows.gone)
             self._run(f"DELETE t FROM {self._keys_table} AS c STRAIGHT_JOIN {self._table} AS t ON {self._same_key}")
         fault("database.copied")
-        self._insert(self._table, self._names, rows.rows, self._on_duplicate() if self._key else "")
+        clause = self._on_duplicate() if self._key else self._where.on_conflict
+        self._insert(self._table, self._names, rows.rows, clause)
         if len(rows.keys):
             self._keep_keys(rows.keys)
             listed = ", ".join(f"t.{quoted(c.name)}" for c in self._key)
@@ -336,3 +352,38 @@ def _literal(value: str, kind: SqlType, *, is_text: bool) -> str:
 
 def _string(text: str) -> str:
     return f"'''' || replace({text}, '''', '''''') || ''''"
+
+
+def _target(delivery: Delivery, database_id: str) -> MysqlTarget:
+    """CONNECTOR_OPTION for options that are wrong."""
+    check_form(delivery)
+    check_options(delivery, (*OPTIONS, "on_conflict"))
+    clause = conflict_clause(delivery.connector.get("on_conflict", ""))
+    return MysqlTarget(delivery, database_id, named_table(delivery, 3306, None, clause))
+
+
+def conflict_clause(text: str) -> str:
+    """The option `on_duplicate_clause`, as a clause of INSERT. CONNECTOR_OPTION if it is none."""
+    if text and not _CLAUSE.match(text):
+        raise error(
+            "CONNECTOR_OPTION",
+            f'on_duplicate_clause can\'t be "{text}"',
+            hint="Write UPDATE n = n + VALUES(n), …: what stands behind ON DUPLICATE KEY.",
+        )
+    return f" ON DUPLICATE KEY {text.strip().replace('%', '%%')}" if text else ""
+
+
+def _check(delivery: Delivery) -> None:
+    check(_target(delivery, ""))
+
+
+def _open(delivery: Delivery, database_id: str, stopping: Callable[[], bool]) -> Target:
+    del stopping
+    return _target(delivery, database_id)
+
+
+def _append(delivery: Delivery, rows: pa.Table) -> None:
+    append(_target(delivery, ""), rows)
+
+
+CONNECTOR: Final = Connector(_check, _open, append=_append)

@@ -16,7 +16,6 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.databaseservers import Server, ssl_mode
 from watersmeet.errors import Error, error
 from watersmeet.faults import fault
 from watersmeet.formats.valuetexts import EXACT_JSON, array_literal
@@ -24,6 +23,7 @@ from watersmeet.formats.writers import concatenated, csv_writer, evaluate_text, 
 from watersmeet.postgresclient import connect, failure, library
 from watersmeet.sinks.base import Delivery, Portion, Target, newest_rows, rows_that_came
 from watersmeet.sinks.databases import (
+    OPTIONS,
     PROGRESS,
     RIGHTS,
     DatabaseTarget,
@@ -32,7 +32,7 @@ from watersmeet.sinks.databases import (
     append,
     check,
     check_form,
-    needed,
+    named_table,
 )
 from watersmeet.sinks.targets import Connector, check_options
 from watersmeet.types import BOOLEAN, VARCHAR, Field, Schema, SqlType
@@ -71,7 +71,6 @@ _TAKEN_BY: Final[dict[str, tuple[str, ...]]] = {
     "struct": ("jsonb", "json"),
     "array": ("jsonb", "json"),
 }
-_OPTIONS: Final = ("host", "port", "user", "password", "database", "schema", "table", "ssl_mode", "ssl.mode")
 
 _COLUMNS: Final = """
 SELECT a.attname, t.typname, t.typtype, e.typname, e.typtype, format_type(a.atttypid, a.atttypmod),
@@ -287,20 +286,9 @@ def _target(delivery: Delivery, database_id: str) -> PostgresTarget:
     """CONNECTOR_OPTION for options that are wrong."""
     check_form(delivery)
     given = delivery.connector
-    check_options(delivery, (*_OPTIONS, "on_conflict") if given["connector"] == "postgresql" else _OPTIONS)
-    port = given.get("port", "5432")
-    if not port.isdecimal():
-        raise error("CONNECTOR_OPTION", f'port can\'t be "{port}"', hint="It is a number, such as 5432.")
-    server = Server(
-        needed(given, "host"),
-        int(port),
-        needed(given, "user"),
-        given.get("password", ""),
-        needed(given, "database"),
-        ssl_mode(given.get("ssl_mode", given.get("ssl.mode", "prefer"))),
-    )
-    schema, clause = given.get("schema", "public"), conflict_clause(given.get("on_conflict", ""))
-    return PostgresTarget(delivery, database_id, TargetTable(server, schema, needed(given, "table"), clause))
+    check_options(delivery, (*OPTIONS, "on_conflict") if given["connector"] == "postgresql" else OPTIONS)
+    clause = conflict_clause(given.get("on_conflict", ""))
+    return PostgresTarget(delivery, database_id, named_table(delivery, 5432, "public", clause))
 
 
 def conflict_clause(text: str) -> str:

@@ -43,6 +43,7 @@ _MODULES: Final[dict[str, str]] = {
     "jdbc": "watersmeet.sinks.jdbc",
     "kafka": "watersmeet.sinks.kafka",
     "posix_fs": "watersmeet.sinks.files",
+    "mysql": "watersmeet.sinks.mysql",
     "postgres": "watersmeet.sinks.postgres",
     "postgresql": "watersmeet.sinks.postgres",
     "rotating_file": "watersmeet.sinks.rotating",

@@ -25,9 +25,9 @@ _IDLE: Final = ("pooled_connections", "background_reconnect", "bg_reconnect", "p
 
 
 class System(NamedTuple):
-    """kind: of external tables and dictionaries. title: for messages. schema: of tables whose options name none; None:
-    the database is the schema. on_conflict: what the option is called that says what becomes of inserted rows whose key
-    is there.
+    """kind: of external tables and dictionaries, and the connector of sinks that writes them. title: for messages.
+    schema: of tables whose options name none; None: the database is the schema. on_conflict: what the option is called
+    that says what becomes of inserted rows whose key is there.
     """
 
     kind: str
@@ -83,6 +83,29 @@ class TableReader(abc.ABC, Generic[Column]):
 
     def __init__(self, external: External, system: System) -> None:
         self.options = table_options(external, system)
+        self._system = system
+
+    def written(self) -> dict[str, str]:
+        """The table as the options of the connector of sinks that writes it; empty for what can't be written."""
+        options, server = self.options, self.options.server
+        if options.query or options.where:
+            return {}
+        return {
+            "connector": self._system.kind,
+            "host": server.host,
+            "port": str(server.port),
+            "user": server.user,
+            "password": server.password,
+            "database": server.database,
+            "schema": options.schema,
+            "table": options.table,
+            "ssl_mode": server.ssl_mode,
+            **({"on_conflict": options.on_conflict} if options.on_conflict else {}),
+        }
+
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return [c.name for c in self._described()]
 
     def columns(self) -> Schema | None:
         found = self._described()

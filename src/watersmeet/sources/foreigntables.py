@@ -41,22 +41,26 @@ def foreign_table(given: Mapping[str, str], name: str) -> External:
             f"DRIVER_CLASS can't be {driver}" if meant is None else f"DRIVER_CLASS {driver} is not that of the URL",
             hint="No driver is needed: leave the option out.",
         )
-    if found.system != "postgres":
-        raise error("FEATURE_NOT_SUPPORTED", f"foreign tables of {found.system} are not supported")
-    schema = options.text("schema_name") or found.properties.get("currentSchema") or "public"
+    server = found.server
+    is_postgres = found.system == "postgres"
+    schema = options.text("schema_name") or (found.properties.get("currentSchema") or "public" if is_postgres else "")
     table = options.text("table_name") or name
     options.finish("foreign tables")
-    server = found.server
+    if schema not in ("", server.database) and not is_postgres:
+        refuse(
+            f'SCHEMA_NAME can\'t be "{schema}": a database of MySQL has no schemas',
+            hint="Name the database in the URL, and leave SCHEMA_NAME out.",
+        )
     address = f"[{server.host}]:{server.port}" if ":" in server.host else f"{server.host}:{server.port}"
     return External(
-        "postgresql",
-        f"{schema}.{table}",
+        "postgresql" if is_postgres else "mysql",
+        f"{schema or server.database}.{table}",
         {
             "address": address,
             "user": server.user,
             "password": server.password,
             "database": server.database,
-            "schema": schema,
+            **({"schema": schema} if is_postgres else {}),
             "table": table,
             "ssl_mode": server.ssl_mode,
         },

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from watersmeet.catalog import External
 from watersmeet.postgresclient import connected, failure, library
-from watersmeet.sources.databasetables import System, TableReader, table_options
+from watersmeet.sources.databasetables import System, TableReader
 from watersmeet.sources.postgrescolumns import Column, column_of, described
 from watersmeet.types import SqlType
 
@@ -31,10 +31,6 @@ class PostgresReader(TableReader[Column]):
 
     def __init__(self, external: External) -> None:
         super().__init__(external, _SYSTEM)
-
-    def names(self) -> list[str]:
-        """The names of the columns."""
-        return [c.name for c in self._described()]
 
     def version(self) -> Any:
         """The place in the server's log of changes, before which all that is read was written. A relation whose changes
@@ -87,26 +83,6 @@ class PostgresReader(TableReader[Column]):
         if self.options.query:
             return sql.SQL("({}) AS q").format(sql.SQL(self.options.query))
         return sql.Identifier(self.options.schema, self.options.table)
-
-
-def written_table(external: External) -> dict[str, str]:
-    """The table as the options of connector `postgresql` of sinks; empty for what can't be written."""
-    options = table_options(external, _SYSTEM)
-    if options.query or options.where:
-        return {}
-    server = options.server
-    return {
-        "connector": "postgresql",
-        "host": server.host,
-        "port": str(server.port),
-        "user": server.user,
-        "password": server.password,
-        "database": server.database,
-        "schema": options.schema,
-        "table": options.table,
-        "ssl_mode": server.ssl_mode,
-        **({"on_conflict": options.on_conflict} if options.on_conflict else {}),
-    }
 
 
 def _columns_of_query(connection: Any, source: Any) -> list[Column]:

@@ -462,7 +462,6 @@ def test_messages_are_written_in_xml(broker, topic, session):
         ("CREATE SERVER s TYPE 'MQTT' FOREIGN DATA WRAPPER ECDA", "FEATURE_NOT_SUPPORTED", "MQTT"),
         ("CREATE SERVER s TYPE 'KAFKA' FOREIGN DATA WRAPPER ECDA", "FEATURE_NOT_SUPPORTED", "KAFKA"),
         ("CREATE SERVER s TYPE 'KAFKA11' FOREIGN DATA WRAPPER ECDA", "CONNECTOR_OPTION", "KAFKA11"),
-        ("CREATE SERVER s FOREIGN DATA WRAPPER SYS_JDBC OPTIONS (URL 'u')", "FEATURE_NOT_SUPPORTED", "SYS_JDBC"),
         ("CREATE FOREIGN STREAM s (a INTEGER) SERVER MQTT_SERVER", "FEATURE_NOT_SUPPORTED", "MQTT_SERVER"),
         ("CREATE FOREIGN STREAM s (a INTEGER) SERVER nobody", "UNDEFINED_RELATION", "NOBODY"),
         ("CREATE FOREIGN STREAM s (a INTEGER) SERVER KAFKA10_SERVER OPTIONS (TOPIC 't')", "CONNECTOR_OPTION", "SEED"),
@@ -528,7 +527,6 @@ def test_messages_are_written_in_xml(broker, topic, session):
             "UNDEFINED_COLUMN",
             "FILE_LINE",
         ),
-        ("CREATE FOREIGN TABLE t (a INTEGER) SERVER s", "FEATURE_NOT_SUPPORTED", "FOREIGN TABLE"),
     ],
 )
 def test_what_is_refused(session, statement, condition, words):

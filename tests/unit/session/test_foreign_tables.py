@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from scripts.servers import mariadb
 from scripts.servers.postgres import PASSWORD, USER
 
 import watersmeet
@@ -134,3 +135,23 @@ def test_what_does_not_fit_is_refused(connection, postgres):
     connection.execute('CREATE FOREIGN TABLE "t" ("id" INTEGER) SERVER "db"')
     assert refused(connection, 'UPDATE "t" SET "id" = 1').condition == "READ_ONLY_RELATION"
     assert refused(connection, 'DROP SERVER "db"').condition == "DEPENDENT_OBJECTS"
+
+
+def test_tables_of_mariadb(tmp_path, mysql):
+    mysql.execute("CREATE TABLE t (id int PRIMARY KEY, name varchar(9)); INSERT INTO t VALUES (1, 'one')")
+    url = f"jdbc:mariadb://127.0.0.1:{mysql.server.port}/{mysql.name}"
+    with watersmeet.connect(tmp_path / "db", "sqlstream", runtime="inprocess", parallelism=2) as connection:
+        connection.execute(
+            f"CREATE SERVER \"db\" FOREIGN DATA WRAPPER SYS_JDBC OPTIONS (URL '{url}', USER_NAME '{mariadb.USER}', "
+            f"PASSWORD '{mariadb.PASSWORD}', DRIVER_CLASS 'org.mariadb.jdbc.Driver')"
+        )
+        wrong = refused(connection, "CREATE FOREIGN TABLE t (ID INTEGER) SERVER \"db\" OPTIONS (SCHEMA_NAME 'other')")
+        assert wrong.condition == "CONNECTOR_OPTION"
+        connection.execute(
+            "CREATE FOREIGN TABLE t (ID INTEGER, name VARCHAR(9)) SERVER \"db\" OPTIONS (TABLE_NAME 't')"
+        )
+        connection.execute('CREATE STREAM "s" ("n" INTEGER)')
+        connection.execute('CREATE PUMP "p" STARTED AS INSERT INTO t (id) SELECT STREAM "n" FROM "s"')
+        connection.execute('INSERT INTO "s" VALUES (2), (3)')
+        delivered(connection)
+        assert connection.execute("SELECT * FROM t ORDER BY id").fetchall() == [(1, "one"), (2, None), (3, None)]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
+from scripts.servers import mariadb
 from scripts.servers.postgres import PASSWORD, USER
+from tests.unit.sinks.databasetargets import selected
 
 import watersmeet
 from watersmeet import Error, faults
@@ -135,3 +137,31 @@ def test_a_view_writes_each_row_once(tmp_path, postgres, seed):
     delivered(connection)
     assert content(postgres, "SELECT * FROM out ORDER BY i") == [(i, f"v{i % 3}", "new") for i in range(40) if i % 3]
     connection.close()
+
+
+def mariadb_table(mysql, name, more=""):
+    return (
+        f"CREATE EXTERNAL TABLE {name} SETTINGS type='mysql', address='127.0.0.1:{mysql.server.port}', "
+        f"user='{mariadb.USER}', password='{mariadb.PASSWORD}', database='{mysql.name}', table='{name}'{more}"
+    )
+
+
+def test_tables_of_mariadb_are_written_too(tmp_path, mysql):
+    mysql.execute("CREATE TABLE t (i int PRIMARY KEY, v varchar(20) DEFAULT 'none', n int)")
+    with watersmeet.connect(tmp_path / "db", "timeplus", runtime="inprocess", parallelism=2) as connection:
+        connection.execute(mariadb_table(mysql, "t"))
+        connection.execute("INSERT INTO t (i) VALUES (1); INSERT INTO t VALUES (2, 'a\\'b', 5)")
+        assert refused(connection, "INSERT INTO t (i) VALUES (3), (1)").condition == "DELIVERY_REFUSED"
+        connection.execute("CREATE STREAM s(i int32, n int32)")
+        connection.execute("CREATE MATERIALIZED VIEW m INTO t AS SELECT i, n FROM s WHERE n > 1")
+        connection.execute("INSERT INTO s (i, n) VALUES (10, 1), (11, 2), (12, 3)")
+        delivered(connection)
+        rows = [(1, "none", None), (2, "a'b", 5), (11, "none", 2), (12, "none", 3)]
+        assert sorted(connection.execute("SELECT * FROM t").fetchall()) == selected(mysql, "SELECT * FROM t") == rows
+        connection.execute("DROP VIEW m; DROP STREAM t")
+        connection.execute(mariadb_table(mysql, "t", ", on_duplicate_clause='UPDATE n = n + VALUES(n)'"))
+        connection.execute("INSERT INTO t (i, n) VALUES (11, 10), (11, 100), (13, 1)")
+        assert selected(mysql, "SELECT i, n FROM t WHERE i > 10") == [(11, 112), (12, 3), (13, 1)]
+        connection.execute("DROP STREAM t")
+        wrong = refused(connection, mariadb_table(mysql, "t", ", on_duplicate_clause='DROP TABLE t'"))
+        assert wrong.condition == "CONNECTOR_OPTION"

@@ -86,7 +86,7 @@ def check_relation(relation: Relation, node: exp.Table, env: Environment) -> Non
             sql=env.text,
             span=place_of(node),
             detail="For a view the content of an external table does not change.",
-            hint="A dictionary with the same source can be looked up: CREATE DICTIONARY in the dialect timeplus.",
+            hint="A dictionary with the same source can be looked up: CREATE DICTIONARY makes one.",
         )
     if isinstance(relation, (Source, View)):
         raise error(

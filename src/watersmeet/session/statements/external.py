@@ -33,12 +33,12 @@ from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.services.refreshing import refresh
 from watersmeet.session.statements.formatschemas import with_format_schema
 from watersmeet.session.statements.namedcollections import with_named_collection
-from watersmeet.sinks.postgres import conflict_clause
+from watersmeet.sinks import mysql, postgres
 from watersmeet.sources.connectors import check_connector
+from watersmeet.sources.databasetables import TableReader
 from watersmeet.sources.external import KINDS, check_kind, declared
 from watersmeet.sources.fileoptions import absolute_path
 from watersmeet.sources.kafka.externalstreams import kafka_connector, stream_columns
-from watersmeet.sources.postgrestables import written_table
 from watersmeet.sources.presentfiles import file_connector
 from watersmeet.store.merging import quoted
 from watersmeet.types import Schema
@@ -55,9 +55,8 @@ def create_external_table(session: Session, statement: CreateExternalTable) -> R
         return Result("CREATE EXTERNAL TABLE")
     with located(statement, statement.name_span):
         external = external_of(options.pop("type").lower(), options, statement.name, "database")
-        if external.kind == "postgresql" and not session.replace_connectors:
-            external = replace(external, target=written_table(external))
-            conflict_clause(external.target.get("on_conflict", ""))
+        if not session.replace_connectors:
+            external = with_target(session, external)
     fill(
         session,
         statement,
@@ -192,6 +191,17 @@ def external_of(kind: str, options: dict[str, str], name: str, database: str) ->
     if kind == "http":
         return External(kind, options.get("url", ""), options)
     return External(kind, f"{options.get(database, 'default')}.{options.get('table', name)}", options)
+
+
+def with_target(session: Session, external: External) -> External:
+    """What is written to an external table goes to the connector of its database. CONNECTOR_OPTION."""
+    reader = session.database.outside.reader(external)
+    if not isinstance(reader, TableReader):
+        return external
+    found = replace(external, target=reader.written())
+    clause = found.target.get("on_conflict", "")
+    (postgres if external.kind == "postgresql" else mysql).conflict_clause(clause)
+    return found
 
 
 def fill(session: Session, statement: CreateRelation, relation: ExternalTable, what: str, span: Span) -> None:

@@ -14,8 +14,8 @@ from watersmeet.session.access.context import Session, error_at, located, undefi
 from watersmeet.session.access.definitions import may_create, new_relation
 from watersmeet.session.access.result import Result
 from watersmeet.session.statements.external import fill
+from watersmeet.sources.databasetables import TableReader
 from watersmeet.sources.foreigntables import SYS_JDBC, foreign_table, names_there
-from watersmeet.sources.postgrestables import PostgresReader, written_table
 
 
 def create_foreign_table(session: Session, statement: CreateForeignTable) -> Result:
@@ -25,8 +25,10 @@ def create_foreign_table(session: Session, statement: CreateForeignTable) -> Res
     server = _server(session, statement)
     with located(statement, statement.name_span, statement.places):
         external = foreign_table({**server.options, **statement.options}, statement.name)
-        external = replace(external, target=written_table(external))
-        there = PostgresReader(external).names()
+        reader = session.database.outside.reader(external, "a foreign table")
+        assert isinstance(reader, TableReader)
+        external = replace(external, target=reader.written())
+        there = reader.names()
         external = replace(external, names=names_there([c.name for c in statement.columns], there))
     fill(
         session,
