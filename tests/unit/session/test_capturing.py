@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
+import time
 from decimal import Decimal
 
 import pytest
@@ -10,6 +12,7 @@ from scripts.servers.postgres import PASSWORD, USER
 
 import watersmeet
 from watersmeet import errors
+from watersmeet.sources.capture.servers import drop_slot
 
 TYPES = """
 CREATE TYPE mood AS ENUM ('sad', 'ok');
@@ -249,6 +252,8 @@ def test_other_changes_of_a_table_stop_it_alone(opened, postgres, change, reason
     ((_, state, why, *_),) = cursor.fetchall()
     assert state == "stalled"
     assert reason in why
+    if "COLUMN r" not in change and "COLUMN p" not in change:
+        assert 'Run DROP TABLE and CREATE TABLE again for "t".' in why
 
 
 def test_columns_that_are_added_are_left_out_unless_they_are_wanted(opened, postgres):
@@ -257,3 +262,81 @@ def test_columns_that_are_added_are_left_out_unless_they_are_wanted(opened, post
     opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'")
     postgres.execute("ALTER TABLE t ADD COLUMN v text; INSERT INTO t VALUES (1, 'one')")
     assert rows(opened, "SELECT * FROM t") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("rights", "table", "condition", "said"),
+    [
+        ("", "t", "CONNECTOR_OPTION", "ALTER ROLE .* REPLICATION"),
+        ("REPLICATION", "t", "CONNECTOR_OPTION", 'may not read table "public.t"'),
+        ("REPLICATION SELECT", "t", "CONNECTOR_OPTION", "GRANT CREATE ON DATABASE"),
+        ("REPLICATION CREATE SELECT", "t", "CONNECTOR_OPTION", "does not own table"),
+        ("SUPERUSER", "keyless", "CONNECTOR_OPTION", "has no primary key"),
+        ("SUPERUSER", "lost", "UNDEFINED_OBJECT", 'no table "public.lost"'),
+        ("SUPERUSER", "fleeting", "CONNECTOR_OPTION", "not permanent"),
+        ("SUPERUSER", "by_index", "CONNECTOR_OPTION", "REPLICA IDENTITY DEFAULT"),
+    ],
+)
+def test_what_a_server_lacks_is_said_at_create(opened, postgres, rights, table, condition, said):
+    user = f"u_{postgres.name}"
+    postgres.execute(
+        "CREATE TABLE t (i int PRIMARY KEY); CREATE TABLE keyless (i int);"
+        "CREATE UNLOGGED TABLE fleeting (i int PRIMARY KEY);"
+        "CREATE TABLE by_index (i int PRIMARY KEY, j int NOT NULL UNIQUE);"
+        "ALTER TABLE by_index REPLICA IDENTITY USING INDEX by_index_j_key"
+    )
+    roles = " ".join(r for r in rights.split() if r in ("REPLICATION", "SUPERUSER"))
+    postgres.execute(f"CREATE ROLE {user} LOGIN PASSWORD 'p' {roles}")
+    if "CREATE" in rights:
+        postgres.execute(f"GRANT CREATE ON DATABASE {postgres.name} TO {user}")
+    if "SELECT" in rights:
+        postgres.execute(f"GRANT SELECT ON t TO {user}")
+    try:
+        more = {"username": user, "password": "p", "table.name": table, "slot.name": f"own_{postgres.name}"}
+        with pytest.raises(errors.Error, match=said) as refused:
+            opened.execute(f"CREATE TABLE x (*) {options(postgres, **more)}")
+        assert refused.value.condition == condition
+        assert ask(postgres, "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()") == []
+        assert ask(postgres, "SELECT pubname FROM pg_publication") == []
+    finally:
+        postgres.execute(f"DROP OWNED BY {user}; DROP ROLE {user}")
+
+
+def test_a_server_without_logical_decoding_is_refused(opened, own_postgres):
+    own_postgres.execute("ALTER SYSTEM SET wal_level = replica")
+    own_postgres.server.stop()
+    own_postgres.server.start()
+    with pytest.raises(errors.Error, match="wal_level = replica"):
+        source(opened, own_postgres)
+
+
+def test_a_server_that_is_killed_is_followed_again(opened, own_postgres):
+    own_postgres.execute("CREATE TABLE t (i int PRIMARY KEY); INSERT INTO t VALUES (1)")
+    source(opened, own_postgres)
+    opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'")
+    assert rows(opened, "SELECT * FROM t") == [(1,)]
+    own_postgres.server.kill()
+    cursor = opened.cursor()
+    cursor.execute("FLUSH")
+    assert 'source "pg" was not waited for' in cursor.notices[0]
+    own_postgres.server.start()
+    own_postgres.execute("INSERT INTO t VALUES (2)")
+    deadline = time.monotonic() + 60
+    while opened.execute("SELECT count(*) FROM t").fetchall() != [(2,)]:
+        assert time.monotonic() < deadline, cursor.notices
+        cursor.execute("FLUSH")
+
+
+def test_a_slot_that_is_gone_stalls_its_source(opened, postgres):
+    postgres.execute("CREATE TABLE t (i int PRIMARY KEY)")
+    slot = source(opened, postgres)
+    opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'")
+    opened.execute("FLUSH")
+    with contextlib.closing(postgres.connect()) as connection:
+        drop_slot(connection, slot)
+    deadline = time.monotonic() + 60
+    state = ""
+    while state != "stalled":
+        assert time.monotonic() < deadline, state
+        ((_, state, why, *_),) = opened.execute("SHOW SOURCES").fetchall()
+    assert "is gone" in why

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -61,6 +62,8 @@ _IDLE_BYTES: Final = 16 << 20
 #: So many transactions are remembered, of which a snapshot that comes later may not know yet that they were committed.
 _REMEMBERED: Final = 100_000
 _NUMERIC_OID: Final = 1700
+#: The code of PostgreSQL's for a slot that another connection reads.
+_IN_USE: Final = "55006"
 
 
 class _LostSlotError(Exception):
@@ -142,6 +145,7 @@ class _Capturing(threading.Thread):
         self._stopping = threading.Event()
         self._changed = threading.Condition()
         self._flushing = 0
+        self._began_s = time.monotonic()
         self._pause_s = _FIRST_RETRY_S
         self._recent: deque[int] = deque(maxlen=_REMEMBERED)
         self._writers: dict[str, frozenset[str]] = {}
@@ -208,6 +212,9 @@ class _Capturing(threading.Thread):
             except _LostSlotError as cause:
                 self._wait_after("stalled", str(cause))
             except Error as cause:
+                if self._is_in_use(cause):
+                    self._stopping.wait(_LOOK_S)
+                    continue
                 explained = self._database.log.explain(cause)
                 problem = explained if isinstance(explained, Error) else cause
                 self._wait_after("waiting", problem.message + (f" ({problem.detail})" if problem.detail else ""))
@@ -215,6 +222,11 @@ class _Capturing(threading.Thread):
                 if self._stopping.is_set() or self._database.is_closed:
                     return
                 self._wait_after("waiting", f"{type(cause).__name__}: {cause}")
+
+    def _is_in_use(self, cause: Error) -> bool:
+        """Whether the reader before this one still has the slot: the server notices late that its connection ended."""
+        in_use = getattr(cause.__cause__, "sqlstate", None) == _IN_USE
+        return in_use and self.state == "starting" and time.monotonic() < self._began_s + _CLOSE_S
 
     def _wait_after(self, state: str, reason: str) -> None:
         if self._stopping.is_set() or self._database.is_closed:
@@ -361,7 +373,7 @@ class _Capturing(threading.Thread):
         except Error as cause:
             if cause.condition == "RUNTIME_UNAVAILABLE":
                 raise
-            self._put(change, table, replace(position, stalled=cause.message))
+            self._put(change, table, replace(position, stalled=_why(cause)))
             self._commit(change)
             return
         running = set(self._recent)
@@ -411,7 +423,7 @@ class _Capturing(threading.Thread):
                 except Error as cause:
                     if cause.condition == "RUNTIME_UNAVAILABLE":
                         raise
-                    self._put(change, table, replace(position, stalled=cause.message))
+                    self._put(change, table, replace(position, stalled=_why(cause)))
             tables = {i: p.behind(lsn) for i, p in change.position.tables.items()}
             change.position = SlotPosition(max(lsn, self._position.lsn), tables)
             self._commit(change)
@@ -434,7 +446,7 @@ class _Capturing(threading.Thread):
             except Error as cause:
                 if cause.condition == "RUNTIME_UNAVAILABLE":
                     raise
-                self._put(change, table, replace(position, stalled=cause.message))
+                self._put(change, table, replace(position, stalled=_why(cause)))
             self._columns.pop(table.id, None)
 
     def _change(
@@ -603,6 +615,11 @@ class _Capturing(threading.Thread):
                 raise error(
                     "DATATYPE_MISMATCH", f'column "{column.name}" of table "{shown}" has another type now', hint=again
                 )
+
+
+def _why(cause: Error) -> str:
+    """Why a table follows no more, and what goes on."""
+    return f"{cause.message}. {cause.hint}" if cause.hint else cause.message
 
 
 def _older(table: CapturedTable, column: str, count: int) -> Values:

@@ -97,8 +97,8 @@ def create_captured_table(session: Session, statement: CreateTable) -> Result:
     with _opened(session, statement, statement.name_span, of_database) as (connection, made):
         database_settings = database_options(made.connector)
         there = _there(connection, database_settings, name)
-        owns = ensure_publication(connection, database_settings, there)
         table = _table(session, statement, made.id, there, options)
+        owns = ensure_publication(connection, database_settings, there)
         hidden = replace(made, name=f"{made.name}.{made.id}", hidden=True, of_table=table.id, owns_publication=owns)
         table = replace(table, depends_on=(hidden.id,), captured=replace(table.captured, database=hidden.id))
         with _slot(session, connection, database_settings, hidden) as database:

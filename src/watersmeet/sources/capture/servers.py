@@ -138,6 +138,8 @@ def ensure_publication(connection: Any, options: DatabaseOptions, table: TableTh
     made = there is None
     if there is None:
         _may_create(connection, options)
+        if table is not None:
+            _may_publish(connection, options, table)
         with connection.transaction():
             connection.execute(sql.SQL("CREATE PUBLICATION {} WITH (publish_via_partition_root = true)").format(name))
     elif not there[1]:
@@ -156,16 +158,20 @@ def ensure_publication(connection: Any, options: DatabaseOptions, table: TableTh
                 f'publication "{options.publication}" does not have table "{table.shown}"',
                 hint=f"Run ALTER PUBLICATION {options.publication} ADD TABLE {table.shown} there.",
             )
-        (is_owner,) = connection.execute(
-            "SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = %s", [table.oid]
-        ).fetchone()
-        if not is_owner:
-            refuse(
-                f'user "{options.server.user}" does not own table "{table.shown}", so it can\'t publish it',
-                hint=f"The owner can: ALTER PUBLICATION {options.publication} ADD TABLE {table.shown}.",
-            )
+        _may_publish(connection, options, table)
         connection.execute(statement)
     return made
+
+
+def _may_publish(connection: Any, options: DatabaseOptions, table: TableThere) -> None:
+    (is_owner,) = connection.execute(
+        "SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = %s", [table.oid]
+    ).fetchone()
+    if not is_owner:
+        refuse(
+            f'user "{options.server.user}" does not own table "{table.shown}", so it can\'t publish it',
+            hint=f"The owner can: ALTER PUBLICATION {options.publication} ADD TABLE {table.shown}.",
+        )
 
 
 def _may_create(connection: Any, options: DatabaseOptions) -> None:
