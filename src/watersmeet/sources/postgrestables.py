@@ -22,7 +22,8 @@ SELECT c.oid, c.relkind, c.relpersistence FROM pg_class c JOIN pg_namespace n ON
 WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
 """
 _PLACE: Final = (
-    "SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END"
+    "SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END, "
+    "pg_current_snapshot()::text"  # a commit is in the log before its rows are seen
 )
 
 
