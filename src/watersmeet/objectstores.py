@@ -9,12 +9,13 @@ from __future__ import annotations
 import base64
 import binascii
 import io
+import os
 import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any, BinaryIO, Final, NamedTuple, Protocol
@@ -26,6 +27,11 @@ from watersmeet.secretvalues import revealed
 #: By the scheme of a URL: the class of the library, and how it calls what the URL names.
 _CLASSES: Final = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
 _WHAT: Final = {"s3": "bucket", "gs": "bucket", "az": "container"}
+#: The variables of the environment with the address of a server, if it is another than usual.
+_ENDPOINTS: Final = {
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
 _CLIENT: Final = {"timeout": "30s", "connect_timeout": "5s"}
 _RETRIES: Final = {
     "max_retries": 2,
@@ -50,7 +56,9 @@ _REFUSED: Final = (
     "403 Forbidden",
 )
 #: What the library says where it finds no credentials in the environment.
-_NO_CREDENTIALS: Final = ("instance metadata", "credential", "169.254.169.254")
+_NO_CREDENTIALS: Final = ("instance metadata", "credential", "Account must be specified")
+#: Where it looks for them then: what a machine of a cloud says of itself. Whatever the answer, there are none.
+_OF_MACHINE: Final = ("169.254.169.254", "metadata.google.internal")
 
 BLOCK_BYTES: Final = 8 << 20
 """Objects are read in blocks of so many bytes, which begin at multiples of that."""
@@ -165,10 +173,43 @@ _NEEDED: Final = {"az": ("azblob.endpoint_url",)}
 
 @dataclass(frozen=True)
 class ObjectPath:
-    """A place in a store. path: of directories, of one object or a pattern; empty: the whole bucket."""
+    """A place in a store. path: of directories, of one object or a pattern; empty: the whole bucket.
+
+    space: what it belongs to, for those that keep copies: the same path may have been something else's before.
+    """
 
     location: Location
     path: str
+    space: str = ""
+
+    def __truediv__(self, name: str) -> ObjectPath:
+        return replace(self, path=f"{self.path}/{name}" if self.path else name)
+
+    def __str__(self) -> str:
+        return f"{self.location.url}/{self.path}"
+
+    @property
+    def name(self) -> str:
+        """What stands behind the last `/`."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def stem(self) -> str:
+        """The name without its ending."""
+        head, dot, tail = self.name.rpartition(".")
+        return head if dot else tail
+
+    @property
+    def parent(self) -> ObjectPath:
+        """The directory that it is in."""
+        return replace(self, path=self.path.rpartition("/")[0])
+
+
+def location_at(url: str) -> Location:
+    """A bucket or container that is reached with what the environment says, by the names of the store's own tools."""
+    names = _ENDPOINTS.get(url.partition("://")[0], ())
+    endpoint = next((value for name in names if (value := os.environ.get(name))), None)
+    return Location(url, (("endpoint", endpoint),) if endpoint else ())
 
 
 def is_url(path: str) -> bool:
@@ -289,6 +330,8 @@ class ObjectStore:
         try:
             self._store: Any = make(location.bucket, client_options=client, retry_config=_RETRIES, **settings)
         except Exception as cause:  # the library's own errors have no common public base; none has a value in it
+            if any(word in str(cause) for word in _NO_CREDENTIALS):
+                raise _problem(cause, location) from None
             raise error(
                 "CONNECTOR_OPTION", f"the options of {location.shown} can't be used", detail=type(cause).__name__
             ) from None
@@ -372,14 +415,15 @@ def _problem(cause: Exception, location: Location) -> Exception:
     if kind in ("PreconditionError", "NotModifiedError"):
         return ObjectReplacedError("the object was replaced")
     said = _said(text)
-    if kind in _DENIED or any(word in text for word in _REFUSED):
+    asks_machine = any(address in text for address in _OF_MACHINE)
+    if not asks_machine and (kind in _DENIED or any(word in text for word in _REFUSED)):
         return StoreProblem(
             f"access to {location.shown} is refused",
             detail=said,
             hint="Check the credentials, and the rights that they give.",
             passes=False,
         )
-    if any(word in text for word in _NO_CREDENTIALS):
+    if asks_machine or any(word in text for word in _NO_CREDENTIALS):
         return StoreProblem(
             f"there are no credentials for {location.shown}",
             hint="Give them as options, or in the environment of the process.",

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from watersmeet import files
+from watersmeet import storage
 from watersmeet.catalog import Catalog
 from watersmeet.errors import Error, error
 from watersmeet.store.commits import Commit, CommitLog
@@ -20,28 +20,27 @@ _NAME: Final = re.compile(r"([0-9]{12})-([0-9]+)\.json\Z")
 
 
 @contextlib.contextmanager
-def saving(layout: Layout, log: CommitLog, catalog: Catalog, *, private: bool = False) -> Iterator[str]:
+def saving(layout: Layout, log: CommitLog, catalog: Catalog) -> Iterator[str]:
     """Stores `catalog`, and gives its name for the commit that is made inside the block, by which it counts.
 
-    If there is no such commit, nothing is left. Its version must be above all that this writer tried. private: it has
-    passwords.
+    If there is no such commit, nothing is left. Its version must be above all that this writer tried.
     """
     path = layout.catalog(f"{catalog.version:012d}-{log.writer}")
     try:
-        files.create_file(path, layout.seal(path, catalog.to_json()), durable=layout.durable, private=private)
+        storage.create_file(path, layout.seal(path, catalog.to_json()), durable=layout.durable)
     except FileExistsError as cause:
         raise error("INTERNAL_ERROR", f"catalog version {catalog.version} exists") from cause
     counts = False
     try:
         if layout.durable:
-            files.sync_directory(layout.catalogs)
+            storage.sync_directory(layout.catalogs)
         try:
             yield path.stem
         finally:
             counts = catalog_name(log) == path.stem
     finally:
         if not counts:
-            files.discard(path)
+            storage.discard(path)
     with contextlib.suppress(Error):  # They take little room, and the next one tries again.
         _remove(layout, catalog.version - _KEPT_VERSIONS)
 
@@ -81,11 +80,11 @@ def load_catalog(layout: Layout, log: CommitLog) -> tuple[Catalog, str]:
 def remove_uncommitted(layout: Layout, log: CommitLog) -> None:
     """Deletes what writers before this one stored and did not commit."""
     committed = int(catalog_name(log).partition("-")[0] or 0)
-    found = [m for n in files.list_names(layout.catalogs) if (m := _NAME.match(n))]
-    files.remove_files(layout.catalogs / m.string for m in found if int(m[1]) > committed and int(m[2]) < log.writer)
+    found = [m for n in storage.list_names(layout.catalogs) if (m := _NAME.match(n))]
+    storage.remove_files(layout.catalogs / m.string for m in found if int(m[1]) > committed and int(m[2]) < log.writer)
 
 
 def _remove(layout: Layout, upto: int) -> None:
     """Deletes the catalogs of versions up to `upto`."""
-    found = [m for n in files.list_names(layout.catalogs) if (m := _NAME.match(n))]
-    files.remove_files(layout.catalogs / m.string for m in found if int(m[1]) <= upto)
+    found = [m for n in storage.list_names(layout.catalogs) if (m := _NAME.match(n))]
+    storage.remove_files(layout.catalogs / m.string for m in found if int(m[1]) <= upto)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from watersmeet import files
+from watersmeet import storage
 from watersmeet.errors import Error, error
 from watersmeet.serialization import from_json, to_json
 from watersmeet.store.commits import Commit, CommitLog
@@ -66,13 +66,14 @@ class Checkpoint:
     """The content of all stored relations at a moment. Commits above `moment.transaction` complete it.
 
     next_number: as in the catalog then: a relation with a smaller number that is not here was dropped.
-    before: the number of the checkpoint before it, 0 if there was none.
+    before: the number of the checkpoint before it, 0 if there was none. time_us: when it was made.
     """
 
     moment: Moment = field(default_factory=lambda: Moment(0, 0))
     relations: dict[str, Snapshot] = field(default_factory=dict)
     next_number: int = 0
     before: int = 0
+    time_us: int = 0
 
     @property
     def files(self) -> set[str]:
@@ -89,7 +90,7 @@ def save_checkpoint(layout: Layout, log: CommitLog, checkpoint: Checkpoint) -> N
     """Publishes `checkpoint`; all its files must be in place. It counts once a commit names it."""
     path = layout.snapshot_manifest(checkpoint.moment.head)
     # What is there under its name was left by an attempt that failed.
-    files.replace_file(path, layout.seal(path, to_json(checkpoint)), durable=layout.durable)
+    storage.replace_file(path, layout.seal(path, to_json(checkpoint)), durable=layout.durable)
     log.append(Commit("checkpoint", time_us=time.time_ns() // 1000, checkpoint=checkpoint.moment.head))
 
 

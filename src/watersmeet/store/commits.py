@@ -15,11 +15,12 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import count, takewhile
 from typing import Final
 
-from watersmeet import files
+from watersmeet import storage
 from watersmeet.errors import Error, ProgrammingError, again, error
 from watersmeet.serialization import to_json
 from watersmeet.store.floors import Floor, floor_number, read_floor
@@ -35,6 +36,10 @@ _CACHE_BYTES: Final = 16 << 20
 _PARSED: Final = 6
 _FIRST_POLL_S: Final = 0.002
 _LAST_POLL_S: Final = 0.05
+#: In an object store each look is a request.
+_REMOTE_POLLS_S: Final = (0.1, 1.0)
+#: So many commits are read before the floor is looked at.
+_AT_ONCE: Final = 256
 #: So often a commit is put when the file system says neither that it is there nor that it is not.
 _PUTS: Final = 3
 
@@ -101,12 +106,12 @@ class CommitLog:
             if not size_bytes:
                 return False
             if not self._is_kept(numbered):
-                files.discard(self._layout.commit(numbered.number))
+                storage.discard(self._layout.commit(numbered.number))
                 return False
             self._writer, self._began, self._head = numbered.writer, numbered.number, numbered.number
             self._remember(numbered, size_bytes)
             if self._layout.durable:
-                files.sync_directory(self._layout.commits)
+                storage.sync_directory(self._layout.commits)
             return True
 
     def head(self) -> int:
@@ -134,7 +139,7 @@ class CommitLog:
             if self._refused is not None:
                 raise again(self._refused)
             after = self._head + 1
-            if files.exists(self._layout.commit(after)) or floor_number(self._layout) >= after:
+            if storage.exists(self._layout.commit(after)) or floor_number(self._layout) >= after:
                 raise self._fenced()
 
     @contextlib.contextmanager
@@ -178,6 +183,22 @@ class CommitLog:
             return None
         self._remember(commit, len(data))
         return commit
+
+    def prefetch(self, numbers: Iterable[int]) -> None:
+        """Has commits at hand that are going to be read. Where each one takes a request, several are read at a time,
+        and the floor is looked at once for all.
+        """
+        if self._layout.directory is not None:
+            return
+        with self._lock:
+            wanted = [n for n in numbers if self._cache.get(n) is None]
+        for begin in range(0, len(wanted), _AT_ONCE):
+            part = wanted[begin : begin + _AT_ONCE]
+            found = storage.read_files([self._layout.commit(n) for n in part])
+            floor = floor_number(self._layout)
+            for number, data in zip(part, found, strict=True):
+                if data is not None and number > floor:
+                    self._remember(self._parsed(number, data), len(data))
 
     def newest_transaction(self, head: int) -> int:
         """The number of the newest transaction as of commit `head`; 0 if there is none."""
@@ -236,12 +257,12 @@ class CommitLog:
             numbered = self._numbered(commit, before, writer=self._writer)
             if self._layout.durable and (numbered.relations or numbered.packs):
                 # One flush for the names of all files that the commit's tasks have written.
-                files.sync_directory(self._layout.packs)
+                storage.sync_directory(self._layout.packs)
             size_bytes = self._put(numbered)
             if not size_bytes:
                 raise self._fenced()
             if not self._is_kept(numbered):
-                files.discard(self._layout.commit(numbered.number))
+                storage.discard(self._layout.commit(numbered.number))
                 raise self._fenced()
             # From here on readers may have seen it: it is a fact whatever comes.
             self._head = numbered.number
@@ -249,7 +270,7 @@ class CommitLog:
             self._appended.notify_all()
             if self._layout.durable:
                 try:
-                    files.sync_directory(self._layout.commits)
+                    storage.sync_directory(self._layout.commits)
                 except Error:
                     self._refused = _uncertain("an earlier commit could not be made durable")
                     raise
@@ -258,7 +279,7 @@ class CommitLog:
     def wait_past(self, number: int, timeout_s: float) -> bool:
         """Waits until there is a commit above `number`; False if there is none after `timeout_s` seconds."""
         deadline = time.monotonic() + timeout_s
-        pause_s = _FIRST_POLL_S
+        pause_s, longest_s = _REMOTE_POLLS_S if self._layout.directory is None else (_FIRST_POLL_S, _LAST_POLL_S)
         with self._lock:
             while self.head() <= number:
                 left_s = deadline - time.monotonic()
@@ -266,7 +287,7 @@ class CommitLog:
                     return False
                 # A foreign reader's condition is never notified: the wait is its pause between polls.
                 self._appended.wait(left_s if self._writer else min(left_s, pause_s))
-                pause_s = min(pause_s * 2, _LAST_POLL_S)
+                pause_s = min(pause_s * 2, longest_s)
             return True
 
     def _put(self, commit: Commit) -> int:
@@ -279,7 +300,7 @@ class CommitLog:
         failure: Error | None = None
         for _ in range(_PUTS):
             try:
-                files.create_file(path, data, durable=self._layout.durable)
+                storage.create_file(path, data, durable=self._layout.durable)
             except FileExistsError:
                 pass
             except Error as cause:
@@ -287,7 +308,7 @@ class CommitLog:
             else:
                 return len(data)
             try:
-                return len(data) if files.read_file(path) == data else 0
+                return len(data) if storage.read_file(path) == data else 0
             except FileNotFoundError:
                 if failure is not None and failure.condition == "DISK_FULL":
                     break
@@ -300,7 +321,7 @@ class CommitLog:
 
     def _data(self, number: int) -> bytes | None:
         try:
-            return files.read_file(self._layout.commit(number))
+            return storage.read_file(self._layout.commit(number))
         except FileNotFoundError:
             return None
 
@@ -366,6 +387,8 @@ class CommitLog:
 
     def _search(self, known: int) -> int:
         """The last of the contiguous commits above `known`, which was one; in a number of looks that is logarithmic."""
+        if self._layout.directory is None:
+            return self._listed(known) if self._exists(known + 1) else known
         low, step = known, 1
         while self._exists(low + step):
             low += step
@@ -376,8 +399,14 @@ class CommitLog:
             low, high = (middle, high) if self._exists(middle) else (low, middle)
         return low
 
+    def _listed(self, known: int) -> int:
+        """The same by one request for 1,000 commits."""
+        names = storage.list_names(self._layout.commits, after=self._layout.commit(known).name)
+        wanted = (self._layout.commit(n).name for n in count(known + 1))
+        return known + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(names, wanted, strict=False)))
+
     def _exists(self, number: int) -> bool:
-        return files.exists(self._layout.commit(number))
+        return storage.exists(self._layout.commit(number))
 
 
 def _uncertain(message: str) -> Error:

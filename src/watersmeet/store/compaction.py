@@ -12,6 +12,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -187,7 +188,7 @@ class Compactor:
             found[relation.id] = self._snapshot(
                 relation, moment, before, changes[relation.id], whole=relation.id in whole
             )
-        return Checkpoint(moment, found, catalog.next_number, last.moment.head)
+        return Checkpoint(moment, found, catalog.next_number, last.moment.head, time.time_ns() // 1000)
 
     def _changes(self, relations: list[Relation], moment: Moment, last: Checkpoint) -> dict[str, list[RelationChange]]:
         """By relation, the changes between its last snapshot and `moment`."""

@@ -18,16 +18,17 @@ import pyarrow as pa
 
 from watersmeet import duckdbs
 from watersmeet.catalog import Catalog, Relation, Table
-from watersmeet.errors import error
+from watersmeet.errors import Error, error
 from watersmeet.store.changes import Diff, decode_change, fitted
 from watersmeet.store.checkpoints import Checkpoint, checkpoint_upto, newest_checkpoint
 from watersmeet.store.commits import CommitLog, RelationChange
+from watersmeet.store.floors import floor_number
 from watersmeet.store.layout import Layout
 from watersmeet.store.merging import quoted
 from watersmeet.store.moments import Moment, moment_at
 from watersmeet.store.overlay import Overlay
 from watersmeet.store.packfiles import KEPT_COMMITS, PackFiles
-from watersmeet.store.readers import Reader
+from watersmeet.store.readers import READING, Reader
 from watersmeet.store.snapshots import read_snapshot
 from watersmeet.store.tables import SPACE, ContentTable, arrival_view
 from watersmeet.types import arrow_schema
@@ -39,6 +40,11 @@ NEWEST: Final = "newest"
 _LAG_COMMITS: Final = 512
 
 _PIECE_ROWS: Final = 1 << 16
+#: So often a refresh begins anew that comes too late.
+_ATTEMPTS: Final = 3
+
+#: A table that readers touch to begin a transaction of DuckDB.
+_MOMENT: Final = f"{SPACE}.moment"
 
 #: DuckDB keeps something of each block that it has freed, until tens of thousands of them take some 35 MB: 3 KB for
 #: each join. It lets them go while it looks for what to spill, which it is made to do after so many refreshes …
@@ -74,9 +80,13 @@ class Content:
         self._connection = _connect(self._directory, threads, memory_limit, external_access=external_access)
         self._memory_limit = memory_limit
         self._refreshes = 0
+        self._idle: list[duckdb.DuckDBPyConnection] = []
+        self._reading = 0
+        self._closed = False
         self._tables: dict[str, ContentTable] = {}
         self._overlays: dict[str, Overlay] = {}
-        self._own: dict[str, list[tuple[pa.Table, Diff]]] = {}
+        #: By relation id and identity of the transaction.
+        self._own: dict[tuple[str, int], list[tuple[pa.Table, Diff]]] = {}
         self._moment = Moment(0, 0)
         #: Which relation a view of DuckDB shows, by schema and name in lower case: a name may pass to another one.
         self._shown: dict[tuple[str, str], str] = {}
@@ -87,22 +97,28 @@ class Content:
         return self._moment
 
     def refresh(
-        self, catalog: Catalog, relation_ids: Iterable[str], *, to_commit: int | None = None, newest: bool = False
+        self,
+        catalog: Catalog,
+        relation_ids: Iterable[str],
+        *,
+        to_commit: int | None = None,
+        newest: bool = False,
+        owner: object = None,
     ) -> Moment:
         """Brings the relations `relation_ids` to the newest moment (or to that of commit `to_commit`).
 
-        newest: also prepares them for `query(…, newest=True)`. After an error the content is as it was.
-        DATABASE_DAMAGED.
+        newest: also prepares them for `query(…, newest=True)`, with what `owner` has changed and not yet
+        committed. After an error the content is as it was.
+        DATABASE_DAMAGED; SNAPSHOT_TOO_OLD if what it reads is deleted meanwhile, again and again.
         """
         with self._lock:
             relations = [_stored(catalog, i) for i in sorted(set(relation_ids))]
             try:
-                with self._transaction():
-                    self._moment = self._refresh(catalog, relations, to_commit)
+                self._moment = self._refresh_in_time(catalog, relations, to_commit)
                 if newest:
                     # Apart, because rows have their lasting row ids only after COMMIT.
                     with self._transaction():
-                        self._cover(relations)
+                        self._cover(relations, owner)
             finally:
                 self._rest()
             self._tidy()
@@ -121,25 +137,57 @@ class Content:
             self._connection.execute(f"SET search_path = '{NEWEST},main'" if newest else "SET search_path = 'main'")
             yield self._connection
 
-    def overlay(self, relation_id: str, table: pa.Table, diff: Diff) -> None:
-        """Adds a change of the open transaction (columns in the relation's order): `newest` queries see it.
-
-        It shows after the next `refresh(…, newest=True)`.
+    @contextlib.contextmanager
+    def reader(
+        self, catalog: Catalog, relation_ids: Sequence[str], *, newest: bool = False, owner: object = None
+    ) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A connection for this thread alone inside the block that shows relations as `refresh` leaves them, while
+        others refresh and read. Nothing there may change relations.
         """
         with self._lock:
-            self._own.setdefault(relation_id, []).append((table, diff))
+            if relation_ids:
+                self.refresh(catalog, relation_ids, newest=newest, owner=owner)
+            connection = self._idle.pop() if self._idle else duckdbs.another(self._connection)
+            self._reading += 1
+            connection.execute(f"SET search_path = '{NEWEST},main'" if newest else "SET search_path = 'main'")
+            connection.execute("BEGIN")
+            connection.execute(f"SELECT 1 FROM {_MOMENT}")  # from now on it shows this moment
+        broken = True
+        try:
+            yield connection
+            broken = False
+        finally:
+            with self._lock:
+                self._reading -= 1
+                with contextlib.suppress(duckdb.Error):
+                    connection.execute("ROLLBACK")
+                    broken = False
+                if broken or self._closed:
+                    connection.close()
+                else:
+                    self._idle.append(connection)
 
-    def clear_overlay(self, relation_ids: Iterable[str]) -> None:
-        """Forgets the open transaction's changes: it was rolled back, or committed and is in the log now."""
+    def overlay(self, relation_id: str, table: pa.Table, diff: Diff, owner: object = None) -> None:
+        """Adds a change of the open transaction `owner` (columns in the relation's order): its `newest` queries see it.
+
+        It shows after the next `refresh(…, newest=True)` with this owner.
+        """
+        with self._lock:
+            self._own.setdefault((relation_id, id(owner)), []).append((table, diff))
+
+    def clear_overlay(self, relation_ids: Iterable[str], owner: object = None) -> None:
+        """Forgets the changes of the transaction `owner`: it was rolled back, or committed and is in the log now."""
         with self._lock:
             for relation_id in relation_ids:
-                if self._own.pop(relation_id, None) is not None:
+                overlay = self._overlays.get(relation_id)
+                if self._own.pop((relation_id, id(owner)), None) and overlay is not None and overlay.owner == id(owner):
                     self._drop_overlay(relation_id)
 
     def drop(self, relation_id: str) -> None:
         """Forgets a relation (which was dropped, or is not worth its memory)."""
         with self._lock:
-            self._own.pop(relation_id, None)
+            for key in [k for k in self._own if k[0] == relation_id]:
+                del self._own[key]
             self._unload(relation_id)
 
     def rows(self, relation_id: str) -> int | None:
@@ -150,10 +198,29 @@ class Content:
     def close(self) -> None:
         """Gives everything back. May be called again."""
         with self._lock:
-            self._connection.close()
+            self._closed = True
+            for connection in (*self._idle, self._connection):
+                connection.close()
             self._reader.close()
             self._tables.clear()
             shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _refresh_in_time(self, catalog: Catalog, relations: list[Relation], to_commit: int | None) -> Moment:
+        for _ in range(_ATTEMPTS):
+            try:
+                with self._transaction():
+                    return self._refresh(catalog, relations, to_commit)
+            except Error as cause:
+                # In an object store nobody waits for a reader of another process for as long as it likes.
+                if self._layout.directory is not None or floor_number(self._layout) <= self._reader.held.commit:
+                    raise
+                late = cause
+        raise error(
+            "SNAPSHOT_TOO_OLD",
+            "what is read was deleted before it could be read",
+            detail=f"The files that a reader needs are kept for {READING} seconds of the process that writes.",
+            hint="Read again, read less at a time, or let the process that writes keep files for longer.",
+        ) from late
 
     def _refresh(self, catalog: Catalog, relations: list[Relation], to_commit: int | None) -> Moment:
         """Loads and brings up to date, under a hold on everything it reads."""
@@ -238,11 +305,14 @@ class Content:
         bounds = {i: b for i, b in bounds.items() if b[0] < b[1]}
         if not bounds:
             return found
-        for number in range(min(a for a, _ in bounds.values()) + 1, max(u for _, u in bounds.values()) + 1):
+        numbers = range(min(a for a, _ in bounds.values()) + 1, max(u for _, u in bounds.values()) + 1)
+        self._log.prefetch(numbers)
+        for number in numbers:
             for relation_id, change in self._log.read(number).relations.items():
                 after, upto = bounds.get(relation_id, (0, 0))
                 if after < number <= upto:
                     found.setdefault(relation_id, []).append(change)
+        self._packs.prefetch({blob.file for changes in found.values() for change in changes for blob in change.blobs})
         return found
 
     def _advance(self, table: ContentTable, changes: list[RelationChange], upto: int) -> None:
@@ -270,24 +340,24 @@ class Content:
         if change is not None:
             table.apply(*change)
 
-    def _cover(self, relations: list[Relation]) -> None:
-        """Brings the overlays of session tables to the newest commit and the open transaction."""
+    def _cover(self, relations: list[Relation], owner: object) -> None:
+        """Brings the overlays of session tables to the newest commit and the open transaction `owner`."""
         head = self._log.head()
         tables = [self._tables[r.id] for r in relations if isinstance(r, Table)]
         for table in tables:
             overlay = self._overlays.get(table.relation.id)
-            if overlay is not None and not overlay.is_valid:
+            if overlay is not None and not (overlay.is_valid and (not overlay.own or overlay.owner == id(owner))):
                 self._drop_overlay(table.relation.id)
         covers = {t.relation.id: self._overlays.get(t.relation.id) or Overlay(self._connection, t) for t in tables}
         # A base that went past an overlay without a change holds all up to there, and commits up to there may be gone.
         changes = self._changes({i: (max(o.upto, o.base.applied), head) for i, o in covers.items()})
         for relation_id, overlay in covers.items():
             parts = self._parts(overlay.base, changes.get(relation_id, []))
-            own = self._own.get(relation_id, [])
+            own = self._own.get((relation_id, id(owner)), [])
             change = _joined([*parts, *own[overlay.own :]])
             if change is not None:
                 overlay.apply(*change)
-            overlay.upto, overlay.own = max(head, overlay.upto), len(own)
+            overlay.upto, overlay.own, overlay.owner = max(head, overlay.upto), len(own), id(owner)
             if change is not None or relation_id not in self._overlays:
                 self._show(overlay.base.relation, NEWEST, overlay.select, overlay.arrival)
             self._overlays[relation_id] = overlay
@@ -347,7 +417,7 @@ class Content:
     def _tidy(self) -> None:
         """Lets DuckDB forget, now and then, what it has freed. Not inside a transaction of it."""
         self._refreshes += 1
-        if self._refreshes % _TIDY_REFRESHES:
+        if self._refreshes % _TIDY_REFRESHES or self._reading:
             return
         row = self._connection.execute("SELECT sum(memory_usage_bytes) FROM duckdb_memory()").fetchone()
         if row is None or row[0] > _TIDY_BYTES:
@@ -408,4 +478,5 @@ def _connect(directory: str, threads: int, memory_limit: str, *, external_access
     )
     connection.execute(f"CREATE SCHEMA {SPACE}")
     connection.execute(f"CREATE SCHEMA {NEWEST}")
+    connection.execute(f"CREATE TABLE {_MOMENT} (n INTEGER)")
     return connection

@@ -1,25 +1,30 @@
-"""Whether a directory lies on a file system that can hold a database."""
+"""Whether a file system or an object store can hold a database."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-from watersmeet import files
+from watersmeet import files, storage
 from watersmeet.errors import error
 from watersmeet.store.layout import Layout
 
 
-def check_file_system(layout: Layout) -> None:
-    """FILE_SYSTEM_UNSUITABLE, saying what failed, unless the database's directory does what the store builds on.
+def check_storage(layout: Layout) -> None:
+    """FILE_SYSTEM_UNSUITABLE, saying what failed, unless the database's directory or object store does what the store
+    builds on. DATABASE_ACCESS if files can't be made or deleted there.
 
     A hard link never takes the place of a file and is the file that it was made from; a rename replaces; a lock is seen
     through another descriptor; the entries of a directory can be flushed. Nothing is left behind.
     """
-    with _named(layout) as (first, second):
+    if layout.directory is None:
+        _check_objects(layout)
+        return
+    with _named(layout.directory) as (first, second):
         for problem, works in (
             ("a hard link replaces a file, or fails", _links),
             ("a rename does not replace a file", _renames),
@@ -29,30 +34,48 @@ def check_file_system(layout: Layout) -> None:
                 fine = works(first, second)
             except OSError as cause:
                 if cause.errno in files.FULL:
-                    raise files.failure(cause, layout.root) from cause
+                    raise files.failure(cause, layout.directory) from cause
                 raise _unsuitable(layout, problem, cause.strerror) from cause
             if not fine:
                 raise _unsuitable(layout, problem, None)
         if layout.durable:
             try:
-                files.sync_directory(layout.root)
+                files.sync_directory(layout.directory)
             except Exception as cause:
                 raise _unsuitable(layout, "a directory can't be flushed", str(cause)) from cause
 
 
 @contextlib.contextmanager
-def _named(layout: Layout) -> Iterator[tuple[Path, Path]]:
+def _named(directory: Path) -> Iterator[tuple[Path, Path]]:
     """Two files, the name of the first and the name of the second in it, that are gone afterwards."""
-    paths = files.temporary_path(layout.root), files.temporary_path(layout.root)
+    paths = files.temporary_path(directory), files.temporary_path(directory)
     try:
         for path in paths:
             files.write_new(path, path.name.encode())
         yield paths
     except OSError as cause:
-        raise files.failure(cause, layout.root) from cause
+        raise files.failure(cause, directory) from cause
     finally:
         for path in paths:
             files.discard(path)
+
+
+def _check_objects(layout: Layout) -> None:
+    """Some stores that speak the protocol of S3 replace an object that a request only wants to create."""
+    probe = layout.root / f"probe-{secrets.token_hex(8)}"
+    storage.create_file(probe, b"1", durable=True)
+    try:
+        storage.create_file(probe, b"2", durable=True)
+    except FileExistsError:
+        pass
+    else:
+        raise error(
+            "FILE_SYSTEM_UNSUITABLE",
+            f"the object store of {layout.root} can't hold a database: it replaces an object that was to be created",
+            hint="Use a store that obeys the header If-None-Match of a PUT.",
+        )
+    finally:
+        storage.remove_files([probe])
 
 
 def _links(first: Path, second: Path) -> bool:

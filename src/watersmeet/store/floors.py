@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from watersmeet import files
+from watersmeet import storage
 from watersmeet.errors import error
 from watersmeet.store.layout import Layout, file_numbers
 from watersmeet.store.manifests import Commit
@@ -68,10 +68,10 @@ def raise_floor(layout: Layout, before: Floor, number: int, commits: Iterable[Co
     reigns = (*before.reigns, *((c.number, c.writer, c.token) for c in commits if c.kind == "fence"))[-_KNOWN_REIGNS:]
     path = layout.floor(number)
     try:
-        files.create_file(path, layout.seal(path, {"floor": number, "reigns": reigns}), durable=layout.durable)
+        storage.create_file(path, layout.seal(path, {"floor": number, "reigns": reigns}), durable=layout.durable)
     except FileExistsError:
         pass  # By a writer that was overtaken: all writers say the same of the same commits.
     if layout.durable:
-        files.sync_directory(layout.floors)
-    files.remove_files(layout.floor(n) for n in file_numbers(layout.floors) if n < number)
+        storage.sync_directory(layout.floors)
+    storage.remove_files(layout.floor(n) for n in file_numbers(layout.floors) if n < number)
     return Floor(number, reigns)

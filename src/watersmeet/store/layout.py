@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
 import re
 import secrets
+import shutil
+import tempfile
 import urllib.parse
 import zlib
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from watersmeet import files
+from watersmeet import files, objectfiles, storage
 from watersmeet.errors import error
+from watersmeet.objectstores import ObjectPath
 from watersmeet.secretvalues import serve
+from watersmeet.storage import Place
 
 #: Changes whenever an older release could not read what this one writes. 1 had neither writers nor an id, 2 another
 #: form of what is said of backfills, 3 one form for all relations of the catalog, 4 other forms of what epochs write.
@@ -39,15 +46,17 @@ _DIRECTORIES: Final = (
     "subscriptions",
     "sinks",
 )
+#: Of them those that no other process uses.
+_LOCAL: Final = ("intents", "checkpoint")
 _ID: Final = re.compile(r"[a-z]+[0-9]+\Z")
 _NUMBERED: Final = re.compile(r"[0-9]{12}\.json\Z")
 _OF_WRITER: Final = re.compile(r"([a-zA-Z]+[0-9]*)-([0-9]+)\.[a-z]+\Z")
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_-]*(\.[a-z]+)?\Z")
 
 
-def file_numbers(directory: Path) -> list[int]:
+def file_numbers(directory: Place) -> list[int]:
     """The numbers of the files in `directory` that are named by one, rising."""
-    return [int(n[:-5]) for n in files.list_names(directory) if _NUMBERED.match(n)]
+    return [int(n[:-5]) for n in storage.list_names(directory) if _NUMBERED.match(n)]
 
 
 class WriterFile(NamedTuple):
@@ -55,10 +64,10 @@ class WriterFile(NamedTuple):
 
     id: str
     writer: int
-    path: Path
+    path: Place
 
 
-def writer_file(directory: Path, file_id: str, writer: int, ending: str = ".json") -> Path:
+def writer_file(directory: Place, file_id: str, writer: int, ending: str = ".json") -> Place:
     """The file in `directory` in which that writer keeps something of `file_id`.
 
     Each writer has files of its own, so that one that was overtaken never changes those of the one that goes on.
@@ -66,9 +75,9 @@ def writer_file(directory: Path, file_id: str, writer: int, ending: str = ".json
     return directory / check_name(f"{file_id}-{writer}{ending}")
 
 
-def writer_files(directory: Path) -> list[WriterFile]:
+def writer_files(directory: Place) -> list[WriterFile]:
     """All files that `writer_file` names, by id; of one id those of the first writer first."""
-    found = [m for name in files.list_names(directory) if (m := _OF_WRITER.match(name))]
+    found = [m for name in storage.list_names(directory) if (m := _OF_WRITER.match(name))]
     return sorted(WriterFile(m[1], int(m[2]), directory / m.string) for m in found)
 
 
@@ -87,9 +96,9 @@ def check_name(name: str) -> str:
 
 
 class Layout:
-    """The directory of one database.
+    """The place of one database: a directory, or the names in an object store that begin as its URL.
 
-    id: of the database: files of another one are refused.
+    root: a path or a URL (`storage.place_at`). id: of the database: files of another one are refused.
     durable: whether what is written must survive a loss of power (False for temporary databases).
     create: make what is missing; otherwise DATABASE_FORMAT if there is no database at `root`.
     permissions: of a database that is made now; an old one goes by the rights of its directory.
@@ -104,22 +113,8 @@ class Layout:
         create: bool = True,
         permissions: FilePermissions = "private",
     ) -> None:
-        self.root = Path(root).absolute()
+        self.root = storage.place_at(root)
         self.durable = durable
-        self.commits = self.root / "commits"
-        self.floors = self.root / "floors"
-        self.packs = self.root / "packs"
-        self.snapshots = self.root / "snapshots"
-        self.catalogs = self.root / "catalog"
-        self.plans = self.root / "plans"
-        self.sources = self.root / "sources"
-        self.intents = self.root / "intents"
-        self.checkpoint = self.root / "checkpoint"
-        self.readers = self.root / "readers"
-        self.secrets = self.root / "secrets"
-        self.subscriptions = self.root / "subscriptions"
-        self.sinks = self.root / "sinks"
-        self.lock = self.root / "LOCK"
         self._format = self.root / "FORMAT"
         found = self._read_format()
         if found is None:
@@ -129,55 +124,93 @@ class Layout:
         elif create:
             self._make_directories()
         self.id = found
+        if isinstance(self.root, ObjectPath):
+            self.root = replace(self.root, space=found)
+        self.commits = self.root / "commits"
+        self.floors = self.root / "floors"
+        self.packs = self.root / "packs"
+        self.snapshots = self.root / "snapshots"
+        self.catalogs = self.root / "catalog"
+        self.plans = self.root / "plans"
+        self.sources = self.root / "sources"
+        self.secrets = self.root / "secrets"
+        self.subscriptions = self.root / "subscriptions"
+        self.sinks = self.root / "sinks"
         serve(found, self._secret_value)
 
-    def seal(self, path: Path, value: Any) -> bytes:
+    @property
+    def directory(self) -> Path | None:
+        """The directory of the database; None if it is in an object store."""
+        return None if isinstance(self.root, ObjectPath) else self.root
+
+    @cached_property
+    def local(self) -> Path:
+        """The directory of what this process alone uses: that of the database, or one that goes with the process."""
+        if self.directory is not None:
+            return self.directory
+        made = Path(tempfile.mkdtemp(prefix="watersmeet-"))
+        atexit.register(shutil.rmtree, made, ignore_errors=True)
+        for name in _LOCAL:
+            (made / name).mkdir()
+        return made
+
+    @property
+    def intents(self) -> Path:
+        """The directory of intents."""
+        return self.local / "intents"
+
+    @property
+    def checkpoint(self) -> Path:
+        """The directory of the checkpoints of streaming queries."""
+        return self.local / "checkpoint"
+
+    def seal(self, path: Place, value: Any) -> bytes:
         """What the file `path` of this database is to hold for `unseal` to give `value` (JSON)."""
         return _sealed(value, self._place(path), self.id)
 
-    def unseal(self, path: Path) -> Any:
+    def unseal(self, path: Place) -> Any:
         """The value in the file `path`.
 
         FileNotFoundError if there is none. DATABASE_DAMAGED if it is not what was written under that name.
         """
-        return self.unsealed(path, files.read_file(path))
+        return self.unsealed(path, storage.read_file(path))
 
-    def unsealed(self, path: Path, data: bytes) -> Any:
+    def unsealed(self, path: Place, data: bytes) -> Any:
         """The value in `data`, the content of the file `path`. DATABASE_DAMAGED as from `unseal`."""
         return _unsealed(data, self._place(path), self.id)
 
-    def _place(self, path: Path) -> str:
+    def _place(self, path: Place) -> str:
         return f"{path.parent.name}/{path.name}"
 
-    def commit(self, number: int) -> Path:
+    def commit(self, number: int) -> Place:
         """The manifest of commit `number`."""
         return self.commits / f"{number:012d}.json"
 
-    def catalog(self, name: str) -> Path:
+    def catalog(self, name: str) -> Place:
         """The catalog that commits call `name`."""
         return self.catalogs / f"{check_name(name)}.json"
 
-    def floor(self, number: int) -> Path:
+    def floor(self, number: int) -> Place:
         """The file that announces floor `number`."""
         return self.floors / f"{number:012d}.json"
 
-    def pack(self, name: str) -> Path:
+    def pack(self, name: str) -> Place:
         """A pack or run file."""
         return self.packs / check_name(name)
 
-    def snapshot(self, name: str) -> Path:
+    def snapshot(self, name: str) -> Place:
         """A data file of a snapshot."""
         return self.snapshots / check_name(name)
 
-    def snapshot_manifest(self, number: int) -> Path:
+    def snapshot_manifest(self, number: int) -> Place:
         """The checkpoint that holds the content up to commit `number`."""
         return self.snapshots / f"{number:012d}.json"
 
-    def circuit(self, fingerprint: str) -> Path:
+    def circuit(self, fingerprint: str) -> Place:
         """The compiled circuit with that fingerprint."""
         return self.plans / f"{check_name(fingerprint)}.json"
 
-    def plan(self, relation_id: str, writer: int) -> Path:
+    def plan(self, relation_id: str, writer: int) -> Place:
         """The compiled plan of one relation, as a writer has it."""
         return writer_file(self.plans, check_id(relation_id), writer)
 
@@ -185,7 +218,7 @@ class Layout:
         """What epoch `epoch` is to read."""
         return self.intents / f"{epoch:012d}.json"
 
-    def secret(self, name: str) -> Path:
+    def secret(self, name: str) -> Place:
         """The file of a secret."""
         return self.secrets / f"{urllib.parse.quote(name, safe='').replace('.', '%2E')}.json"
 
@@ -195,22 +228,24 @@ class Layout:
         except FileNotFoundError:
             raise error("UNDEFINED_OBJECT", f'secret "{name}" does not exist') from None
 
-    def dead(self, relation_id: str) -> Path:
+    def dead(self, relation_id: str) -> Place:
         """The directory of the dead letters of a relation (not made here)."""
         return self.root / "dead" / check_id(relation_id)
 
-    def dead_directories(self) -> list[Path]:
-        """The directories of dead letters that were made."""
-        return [path for path in (self.root / "dead").iterdir() if path.is_dir()]
+    def dead_directories(self) -> list[Place]:
+        """The directories of dead letters that were made; none in an object store."""
+        if self.directory is None:
+            return []
+        return [path for path in (self.directory / "dead").iterdir() if path.is_dir()]
 
     def _read_format(self) -> str | None:
         """The id of the database that is there; None if there is room for one."""
-        if self.root.exists() and not self.root.is_dir():
+        if isinstance(self.root, Path) and self.root.exists() and not self.root.is_dir():
             raise error("DATABASE_FORMAT", f"{self.root} is not a directory")
         try:
-            text = files.read_file(self._format)
+            text = storage.read_file(self._format)
         except FileNotFoundError:
-            if self.root.exists() and files.list_names(self.root):
+            if not self._is_free():
                 raise error(
                     "DATABASE_FORMAT",
                     f"{self.root} is not empty and holds no Watersmeet database",
@@ -234,31 +269,44 @@ class Layout:
             )
         return found
 
+    def _is_free(self) -> bool:
+        """Whether a database can be made here."""
+        if isinstance(self.root, ObjectPath):
+            return objectfiles.is_empty(self.root)
+        return not (self.root.exists() and files.list_names(self.root))
+
     def _create(self, permissions: FilePermissions) -> str:
-        private = permissions == "private"
-        try:
-            self.root.parent.mkdir(parents=True, exist_ok=True)
-            with contextlib.suppress(FileExistsError):
-                self.root.mkdir(0o700 if private else 0o777)
-            if private and self.root.stat().st_mode & 0o077:
-                self.root.chmod(0o700)
-        except OSError as cause:
-            raise files.failure(cause, self.root) from cause
+        if isinstance(self.root, Path):
+            _make_root(self.root, permissions)
         # FORMAT comes first: a directory with anything else but without it is not ours.
         text = json.dumps({"format": DATABASE_FORMAT_VERSION, "id": secrets.token_hex(8)}) + "\n"
         with contextlib.suppress(FileExistsError):  # Another process was faster: it is its database.
-            files.create_file(self._format, text.encode(), durable=self.durable)
+            storage.create_file(self._format, text.encode(), durable=self.durable)
         self._make_directories()
         found = self._read_format()
         assert found is not None
         return found
 
     def _make_directories(self) -> None:
+        if isinstance(self.root, ObjectPath):
+            return
         missing = {*_DIRECTORIES} - {*os.listdir(self.root)}
         for name in sorted(missing):
-            files.make_directory(self.root / name)
+            storage.make_directory(self.root / name)
         if self.durable and missing:
-            files.sync_directory(self.root)
+            storage.sync_directory(self.root)
+
+
+def _make_root(root: Path, permissions: FilePermissions) -> None:
+    private = permissions == "private"
+    try:
+        root.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            root.mkdir(0o700 if private else 0o777)
+        if private and root.stat().st_mode & 0o077:
+            root.chmod(0o700)
+    except OSError as cause:
+        raise files.failure(cause, root) from cause
 
 
 def _sealed(value: Any, place: str, database: str) -> bytes:

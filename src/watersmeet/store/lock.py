@@ -1,7 +1,7 @@
 """The writer's lock: at most one process writes a database. It goes with the process, however that ends.
 
 It is a courtesy: a second process is told at once, and who has the database. What keeps two writers apart where locks
-don't hold is the commit log.
+don't hold is the commit log. Object stores have no locks: there the process that opens a database last writes it.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from watersmeet import files
 from watersmeet.errors import error
 from watersmeet.store.layout import Layout
 
+_FILE: Final = "LOCK"
 _PAUSES_S: Final = (0.001, 0.01, 0.05)
 
 
@@ -28,9 +29,12 @@ class WriterLock:
     """
 
     def __init__(self, layout: Layout) -> None:
-        self._path = layout.lock
+        self._handle: int | None = None
+        if layout.directory is None:
+            return
+        self._path = layout.directory / _FILE
         try:
-            handle = os.open(self._path, os.O_RDWR | os.O_CREAT, files.rights(layout.root))
+            handle = os.open(self._path, os.O_RDWR | os.O_CREAT, files.rights(layout.directory))
         except OSError as cause:
             raise files.failure(cause, self._path) from cause
         if not _lock(handle):
@@ -40,7 +44,7 @@ class WriterLock:
                 f"the database at {layout.root} is in use by {_holder(self._path)}",
                 hint=f"Read it meanwhile with: watersmeet query 'SELECT …' --path {layout.root}",
             )
-        self._handle: int | None = handle
+        self._handle = handle
         text = json.dumps({"pid": os.getpid(), "host": socket.gethostname()}) + "\n"
         with contextlib.suppress(OSError):  # The text is for messages only: a full disk must not keep us out.
             os.ftruncate(handle, 0)
@@ -53,10 +57,12 @@ class WriterLock:
             os.close(handle)
 
 
-def has_writer(layout: Layout) -> bool:
-    """True if a process has the database open for writing."""
+def has_writer(layout: Layout) -> bool | None:
+    """Whether a process has the database open for writing; None if nobody can tell, as in an object store."""
+    if layout.directory is None:
+        return None
     try:
-        handle = os.open(layout.lock, os.O_RDONLY)
+        handle = os.open(layout.directory / _FILE, os.O_RDONLY)
     except OSError:
         return False
     try:

@@ -147,7 +147,8 @@ class Metrics:
 
     rows: that it read. duration_us: how long its tasks took. idle: inputs that are. operators: all that did something.
     totals: by relation. first_dead: by relation, the first dead letter since it was made. errors: by operator, the
-    expression errors since it was made.
+    expression errors since it was made. requests: to the object store, of the tasks and, since the epoch before, of the
+    process that writes; its own commit counts for the next one.
     """
 
     rows: int = 0
@@ -157,6 +158,7 @@ class Metrics:
     totals: dict[str, RelationTotals] = field(default_factory=dict)
     first_dead: dict[str, dict[str, Any]] = field(default_factory=dict)
     errors: dict[str, int] = field(default_factory=dict)
+    requests: int = 0
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from watersmeet import files
+from watersmeet import storage
 from watersmeet.errors import Error
 from watersmeet.store.layout import Layout
 
@@ -33,17 +33,17 @@ class Note:
         if text == self._written:
             return
         with contextlib.suppress(Error, OSError):
-            files.replace_file(self._path, text.encode(), durable=False)
+            storage.replace_file(self._path, text.encode(), durable=False)
             self._written = text
 
     def read(self) -> dict[str, dict[str, Any]]:
         """What the writer wrote last; empty if there is nothing to read."""
         try:
-            found = json.loads(files.read_file(self._path))
+            found = json.loads(storage.read_file(self._path))
         except (Error, OSError, ValueError):
             return {}
         return found if isinstance(found, dict) else {}
 
     def discard(self) -> None:
         """Deletes what an earlier writer left."""
-        files.discard(self._path)
+        storage.discard(self._path)

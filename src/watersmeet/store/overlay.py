@@ -19,7 +19,8 @@ _LATER: Final = 1 << 62
 
 
 class Overlay:
-    """Changes above `base`. upto: the last commit in it. own: how many changes of the open transaction are in it.
+    """Changes above `base`. upto: the last commit in it. own: how many changes of an open transaction are in it;
+    owner: which.
 
     Void (`is_valid` False) once the base has changed. One thread, inside a DuckDB transaction of the caller.
     """
@@ -28,6 +29,7 @@ class Overlay:
         self.base = base
         self.upto = base.applied
         self.own = 0
+        self.owner = 0
         self._version = base.version
         self._connection = connection
         self._added = f"{base.table}_added"

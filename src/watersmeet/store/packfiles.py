@@ -12,15 +12,17 @@ import json
 import re
 import threading
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
-from watersmeet import files
+from watersmeet import files, storage
 from watersmeet.blobs import BlobRef
 from watersmeet.errors import Error, error
+from watersmeet.objectstores import ObjectPath
+from watersmeet.storage import Place
 from watersmeet.store.layout import check_name
 from watersmeet.store.packs import HEADER_BYTES, MAGIC, PACK_FORMAT_VERSION, TRAILER, content_hash, file_hash
 from watersmeet.store.recent import Recent
@@ -63,7 +65,7 @@ class PackFiles:
     a process no more than 65,530 maps, above `max_files`.
     """
 
-    def __init__(self, directory: Path, *, max_mapped_bytes: int = 64 << 20, max_files: int = 1 << 14) -> None:
+    def __init__(self, directory: Place, *, max_mapped_bytes: int = 64 << 20, max_files: int = 1 << 14) -> None:
         self._directory = directory
         self._max_files = max_files
         self._now = 0
@@ -103,6 +105,12 @@ class PackFiles:
         """The names of all pack and run files that the footer of pack `name` mentions, and `name`."""
         footer = self._footer(name, "STATE_DAMAGED")
         return {name, *(m.decode() for m in _FILE_NAME.findall(footer))}
+
+    def prefetch(self, names: Iterable[str]) -> None:
+        """Has files at hand that are going to be read."""
+        with self._lock:
+            wanted = [self._directory / check_name(n) for n in names if self._maps.get(n) is None]
+        storage.fetch(wanted)
 
     def check(self, ref: BlobRef) -> None:
         """As reading `ref`, and the whole content of a run file is checked against the hash in its name."""
@@ -147,15 +155,13 @@ class PackFiles:
     def _open(self, name: str, condition: str) -> _Mapped:
         path = self._directory / check_name(name)
         try:
-            with pa.memory_map(str(path)) as file:
-                # The buffer keeps the map alive after the file is closed, so no descriptor is held.
-                buffer = file.read_buffer()
+            buffer = storage.map_file(path)
         except FileNotFoundError as cause:
             raise error(
                 condition, f"{name} is missing from {self._directory}", detail="A commit names this file."
             ) from cause
         except OSError as cause:
-            if not path.stat().st_size:
+            if isinstance(path, ObjectPath) or not path.stat().st_size:
                 raise self._damaged(name, condition, "it is empty") from cause
             raise files.failure(cause, path) from cause
         return self._parse(name, buffer, condition)

@@ -17,14 +17,14 @@ import re
 import struct
 import zlib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
-from watersmeet import files
+from watersmeet import storage
 from watersmeet.blobs import BlobRef
 from watersmeet.errors import error
+from watersmeet.storage import Place
 
 MAGIC: Final = b"WMPACK\r\n"
 PACK_FORMAT_VERSION: Final = 2
@@ -72,7 +72,7 @@ class PackWriter:
     After an error nothing that was written is referenced by anything; the clean-up at start takes it away.
     """
 
-    def __init__(self, directory: Path, prefix: str, *, durable: bool) -> None:
+    def __init__(self, directory: Place, prefix: str, *, durable: bool) -> None:
         if not _PREFIX.match(prefix):
             raise error("INTERNAL_ERROR", f"not a prefix of a pack: {prefix!r}")
         self._directory = directory
@@ -89,7 +89,7 @@ class PackWriter:
             found = content_hash([view])
             name = f"{self._prefix}-{found}.run"
             trailer = _trailer(len(view), b"", found)
-            files.publish_content(self._directory / name, [view, trailer], durable=self._durable)
+            storage.publish_content(self._directory / name, [view, trailer], durable=self._durable)
             return BlobRef(name, 0, len(view), rows)
         offset = self._pad()
         self._pieces.append(view)
@@ -109,7 +109,7 @@ class PackWriter:
         found = content_hash(self._pieces)
         self._pieces.append(_trailer(offset, text, found))
         name = f"{self._prefix}-{found}.pack"
-        files.publish_content(self._directory / name, self._pieces, durable=self._durable)
+        storage.publish_content(self._directory / name, self._pieces, durable=self._durable)
         return name
 
     def _pad(self) -> int:

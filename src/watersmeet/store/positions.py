@@ -9,12 +9,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from watersmeet import files
+from watersmeet import storage
 from watersmeet.errors import Error, error
 from watersmeet.serialization import from_json, to_json
+from watersmeet.storage import Place
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.floors import floor_number
 from watersmeet.store.layout import Layout, check_id, writer_file, writer_files
@@ -100,7 +100,7 @@ class Positions(Generic[P]):
         self,
         layout: Layout,
         log: CommitLog,
-        directory: Path,
+        directory: Place,
         kind: type[P],
         relation_ids: Iterable[str],
         *,
@@ -116,7 +116,7 @@ class Positions(Generic[P]):
         self._held, self._rests = held, kept
         self._lock = threading.Lock()
         self._known: dict[str, _Kept[P]] = {}
-        files.remove_temporaries(directory)
+        storage.remove_temporaries(directory)
         newest = self._newest()
         for relation_id in relation_ids:
             kept_here = self._known[relation_id] = _Kept[P](None, Reader(layout))
@@ -125,7 +125,7 @@ class Positions(Generic[P]):
             except Error as problem:
                 kept_here.problem = problem
                 continue
-            kept_here.reader.hold(kept_here.saved.since, kept)
+            kept_here.reader.keep(kept_here.saved.since, kept)
             self._write(relation_id, kept_here.saved)  # under our number: nothing that a writer before saves counts now
         self._remove_others()
 
@@ -133,7 +133,7 @@ class Positions(Generic[P]):
         """A new position, which is in use."""
         with self._lock:
             kept = self._known[relation_id] = _Kept(position, Reader(self._layout))
-            kept.reader.hold(position.since, self._held)
+            kept.reader.keep(position.since, self._held)
             self._write(relation_id, position)
 
     def resume(self, relation_id: str) -> P | None:
@@ -148,7 +148,7 @@ class Positions(Generic[P]):
                 raise kept.problem
             if kept.reader.hold(kept.saved.since, self._held):
                 return kept.saved
-            kept.reader.hold(kept.saved.since, self._rests)
+            kept.reader.keep(kept.saved.since, self._rests)
             return None
 
     def save(self, relation_id: str, position: P) -> None:
@@ -161,14 +161,14 @@ class Positions(Generic[P]):
             if position != kept.saved:
                 self._write(relation_id, position)
                 kept.saved = position
-            kept.reader.hold(position.since, self._held)
+            kept.reader.keep(position.since, self._held)
 
     def rest(self, relation_id: str) -> None:
         """The position is not in use for now."""
         with self._lock:
             kept = self._known.get(relation_id)
             if kept is not None and kept.saved is not None:
-                kept.reader.hold(kept.saved.since, self._rests)
+                kept.reader.keep(kept.saved.since, self._rests)
 
     def since(self, relation_id: str) -> int | None:
         """The commit above which all are needed; None if some of them are lost."""
@@ -184,7 +184,7 @@ class Positions(Generic[P]):
                 kept = self._known.pop(relation_id, None)
                 if kept is not None:
                     kept.reader.close()
-                    files.discard(self._path(relation_id, self._log.writer))
+                    storage.discard(self._path(relation_id, self._log.writer))
 
     def close(self) -> None:
         """Let go of all commits."""
@@ -192,12 +192,12 @@ class Positions(Generic[P]):
             for kept in self._known.values():
                 kept.reader.close()
 
-    def _path(self, relation_id: str, writer: int) -> Path:
+    def _path(self, relation_id: str, writer: int) -> Place:
         return writer_file(self._directory, check_id(relation_id), writer)
 
     def _write(self, relation_id: str, position: P) -> None:
         path = self._path(relation_id, self._log.writer)
-        files.replace_file(path, self._layout.seal(path, to_json(position)), durable=self._layout.durable)
+        storage.replace_file(path, self._layout.seal(path, to_json(position)), durable=self._layout.durable)
 
     def _read(self, relation_id: str, writer: int | None) -> P:
         directory = self._directory.name
@@ -222,7 +222,7 @@ class Positions(Generic[P]):
             if (file.writer < self._log.writer and (kept is None or kept.saved is not None)) or (
                 file.writer == self._log.writer and kept is None
             ):
-                files.discard(file.path)
+                storage.discard(file.path)
 
 
 def subscription_positions(layout: Layout, log: CommitLog, relation_ids: Iterable[str]) -> Positions[Position]:

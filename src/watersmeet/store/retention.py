@@ -7,10 +7,12 @@ writers up to the cleaner's own.
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from watersmeet import files
+from watersmeet import storage
 from watersmeet.errors import error
 from watersmeet.store import readers
 from watersmeet.store.catalogs import remove_uncommitted
@@ -31,6 +33,9 @@ IDLE_BYTES: Final = 256 << 20
 KEPT_COMMITS: Final = 1 << 16
 #: … and their changes, of all relations, have at most so many bytes.
 KEPT_BYTES: Final = 1 << 30
+#: In an object store readers of other processes are not known: commits, and checkpoints that are no longer the newest,
+#: are kept for so many seconds. Who takes longer begins again.
+_READING_S: Final = 600.0
 #: What a sink still has to deliver is kept as long as it is at most this many commits behind …
 DELIVERY_COMMITS: Final = 1 << 17
 #: … and their changes, of all relations, have at most so many bytes.
@@ -54,14 +59,14 @@ def clean(
     gone = [n for n in file_numbers(layout.commits) if n <= floor and n not in kept]
     freed = {blob.file for c in _commits(log, gone) for change in c.relations.values() for blob in change.blobs}
     # Rising, so that a crash in between leaves no hole above the commits that are left.
-    files.remove_files(layout.commit(n) for n in gone)
+    storage.remove_files(layout.commit(n) for n in gone)
     _clean_snapshots(layout, floor, newest)
     remaining = _commits(log, [n for n in file_numbers(layout.commits) if n <= head])
     needed = _needed_packs(remaining, last, packs)
     newest_epoch = log.read(last.last_epoch).epoch if last and last.last_epoch else None
-    files.remove_files(
+    storage.remove_files(
         layout.packs / name
-        for name in files.list_names(layout.packs)
+        for name in storage.list_names(layout.packs)
         if name not in needed and (name in freed or _is_past_epoch(name, newest_epoch))
     )
 
@@ -77,9 +82,9 @@ def clean_at_start(layout: Layout, log: CommitLog, packs: PackFiles) -> None:
     numbers = file_numbers(layout.commits)
     commits = _commits(log, numbers)
     needed = _needed_packs(commits, last, packs)
-    names = set(files.list_names(layout.packs))
+    names = set(storage.list_names(layout.packs))
     _check_present(needed - names, "packs")
-    snapshot_names = set(files.list_names(layout.snapshots))
+    snapshot_names = set(storage.list_names(layout.snapshots))
     _check_present(newest.files - snapshot_names, "snapshots")
     for directory in (
         layout.commits,
@@ -91,11 +96,11 @@ def clean_at_start(layout: Layout, log: CommitLog, packs: PackFiles) -> None:
         layout.sources,
         *layout.dead_directories(),
     ):
-        files.remove_temporaries(directory)
+        storage.remove_temporaries(directory)
     # Made by a writer that was overtaken, which did not live to take them away.
-    files.remove_files(layout.commit(n) for n in sorted({*numbers} - {c.number for c in commits}))
+    storage.remove_files(layout.commit(n) for n in sorted({*numbers} - {c.number for c in commits}))
     made = {n: file_writer(n) for n in sorted(names - needed)}
-    files.remove_files(layout.packs / n for n, writer in made.items() if writer is not None and writer < log.writer)
+    storage.remove_files(layout.packs / n for n, writer in made.items() if writer is not None and writer < log.writer)
     _remove_snapshots(layout, list(checkpoints_from(layout, newest)), log.began - 1)
     remove_uncommitted(layout, log)
     readers.clear(layout)
@@ -104,6 +109,8 @@ def clean_at_start(layout: Layout, log: CommitLog, packs: PackFiles) -> None:
 def _agree_on_floor(layout: Layout, log: CommitLog, newest: Checkpoint, idle_bytes: int) -> int:
     """The number up to which commits may go now, announced to readers (the protocol is in `readers`)."""
     wanted = newest.moment.transaction
+    if layout.directory is None:
+        wanted = min(wanted, _old_enough(layout, log, newest))
     before = read_floor(layout)
     agreed = min([wanted, *_waited_for(readers.read_holds(layout), log, newest, idle_bytes, before.number)])
     if agreed > before.number:
@@ -111,6 +118,23 @@ def _agree_on_floor(layout: Layout, log: CommitLog, newest: Checkpoint, idle_byt
         raise_floor(layout, before, agreed, commits)
     # Who came meanwhile and was let in keeps what it needs.
     return min([agreed, *(h.commit for h in readers.read_holds(layout) if h.state == readers.ACTIVE)])
+
+
+def _old_enough(layout: Layout, log: CommitLog, newest: Checkpoint) -> int:
+    """The number up to which nobody reads commits that began to read in time, nor needs the content before them."""
+    before_us = time.time_ns() // 1000 - round(_reading_s() * 1e6)
+    old = next((c for c in checkpoints_from(layout, newest) if c.time_us <= before_us), Checkpoint())
+    number = old.moment.transaction
+    while number and log.read(number).time_us > before_us:
+        number -= 1
+    return number
+
+
+def _reading_s() -> float:
+    try:
+        return float(os.environ.get(readers.READING, _READING_S))
+    except ValueError:
+        raise error("INVALID_PARAMETER", f"{readers.READING} is not a number of seconds") from None
 
 
 def _waited_for(
@@ -163,12 +187,12 @@ def _remove_snapshots(layout: Layout, kept: list[Checkpoint], upto: int) -> None
     """Deletes checkpoints and data files with numbers up to `upto` that are not of the checkpoints `kept`."""
     numbers = {c.moment.head for c in kept}
     used = {f for c in kept for f in c.files}
-    files.remove_files(
+    storage.remove_files(
         layout.snapshot_manifest(n) for n in file_numbers(layout.snapshots) if n <= upto and n not in numbers
     )
-    files.remove_files(
+    storage.remove_files(
         layout.snapshots / name
-        for name in files.list_names(layout.snapshots)
+        for name in storage.list_names(layout.snapshots)
         if name.endswith(".parquet") and name not in used and _is_upto(name, upto)
     )
 

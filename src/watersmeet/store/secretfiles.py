@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import urllib.parse
-from pathlib import Path
 from typing import Final
 
-from watersmeet import files
+from watersmeet import storage
 from watersmeet.errors import error
+from watersmeet.secretvalues import is_nameless, nameless
+from watersmeet.storage import Place
 from watersmeet.store.layout import Layout
 
 #: The bytes that the name of a secret may have as the name of a file.
@@ -19,28 +20,46 @@ def create_secret(layout: Layout, name: str, value: str) -> bool:
     """Stores a secret; False if there is one of that name. INVALID_NAME."""
     path = _path(layout, name)
     try:
-        files.create_file(path, layout.seal(path, value), durable=layout.durable, private=True)
+        storage.create_file(path, layout.seal(path, value), durable=layout.durable, private=True)
     except FileExistsError:
         return False
     if layout.durable:
-        files.sync_directory(layout.secrets)
+        storage.sync_directory(layout.secrets)
     return True
+
+
+def keep_secret(layout: Layout, value: str) -> str:
+    """Stores a secret that no statement can name; gives its name."""
+    name = nameless()
+    create_secret(layout, name, value)
+    return name
+
+
+def drop_unused(layout: Layout, catalog: str) -> None:
+    """Deletes the secrets that no statement can name, but for those to which the text of the catalog refers."""
+    for name in _names(layout):
+        if is_nameless(name) and name[1:] not in catalog:
+            drop_secret(layout, name)
 
 
 def drop_secret(layout: Layout, name: str) -> None:
     """Deletes a secret."""
-    files.discard(_path(layout, name))
+    storage.discard(_path(layout, name))
     if layout.durable:
-        files.sync_directory(layout.secrets)
+        storage.sync_directory(layout.secrets)
 
 
 def secret_names(layout: Layout) -> list[str]:
-    """The names of all secrets, sorted."""
-    found = [n for n in files.list_names(layout.secrets) if n.endswith(_ENDING) and not n.startswith(".")]
+    """The names of all secrets that statements can name, sorted."""
+    return [name for name in _names(layout) if not is_nameless(name)]
+
+
+def _names(layout: Layout) -> list[str]:
+    found = [n for n in storage.list_names(layout.secrets) if n.endswith(_ENDING) and not n.startswith(".")]
     return sorted(urllib.parse.unquote(n.removesuffix(_ENDING)) for n in found)
 
 
-def _path(layout: Layout, name: str) -> Path:
+def _path(layout: Layout, name: str) -> Place:
     path = layout.secret(name)
     if not name or len(path.name) > _MAX_NAME:
         raise error("INVALID_NAME", f"a secret can't be called {name[:40]!r}", hint="Choose a shorter name.")

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from watersmeet import files
+from watersmeet import files, storage
 from watersmeet.errors import error
 from watersmeet.store.changes import DIFF, Diff, fitted
 from watersmeet.store.checkpoints import SnapshotFile
@@ -77,14 +77,14 @@ class SnapshotWriter:
         table = pa.concat_tables(self._pending).replace_schema_metadata(_place(self._layout, name))
         self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
         path = self._layout.snapshot(name)
-        temporary = files.temporary_path(path.parent)
+        temporary = storage.temporary_path(path.parent)
         try:
             pq.write_table(table, temporary, compression="zstd", compression_level=1, row_group_size=_GROUP_ROWS)
             size_bytes = temporary.stat().st_size
-            files.publish_file(temporary, path, durable=self._layout.durable)
+            storage.publish_file(temporary, path, durable=self._layout.durable)
         except OSError as cause:
             files.discard(temporary)
-            raise files.failure(cause, path) from cause
+            raise files.failure(cause, temporary) from cause
         self._files.append(SnapshotFile(name, table.num_rows, size_bytes))
 
 
@@ -109,7 +109,7 @@ def read_snapshot(
     path = layout.snapshot(file.name)
     rows = 0
     try:
-        with pq.ParquetFile(path) as parquet:
+        with pq.ParquetFile(storage.readable(path)) as parquet:
             if _place(layout, file.name).items() - (parquet.metadata.metadata or {}).items():
                 raise error("DATABASE_DAMAGED", f"{file.name} is damaged: its content is that of another file")
             for group in range(parquet.num_row_groups):

@@ -313,9 +313,9 @@ def test_holds_of_living_readers_count_and_those_of_dead_ones_do_not(layout):
     first.hold(7)
     second.rest(3)
     assert sorted(readers.read_holds(layout)) == [("A", 7), ("I", 3)]
-    (layout.readers / "dead").write_text("A000000000001\n")
+    (layout.root / "readers" / "dead").write_text("A000000000001\n")
     assert sorted(readers.read_holds(layout)) == [("A", 7), ("I", 3)]
-    assert not (layout.readers / "dead").exists()
+    assert not (layout.root / "readers" / "dead").exists()
     second.release()
     first.close()
     assert readers.read_holds(layout) == []

@@ -13,7 +13,7 @@ import watersmeet
 from watersmeet import files
 from watersmeet.errors import Error
 from watersmeet.store import filesystem
-from watersmeet.store.filesystem import check_file_system
+from watersmeet.store.filesystem import check_storage
 from watersmeet.store.layout import Layout
 
 
@@ -58,7 +58,7 @@ def test_a_file_system_that_does_something_else_is_refused(tmp_path, monkeypatch
     before = sorted(layout.root.rglob("*"))
     monkeypatch.setattr(filesystem, "os", Os(**changed))
     with pytest.raises(Error, match=f"can't hold a database: .*{words}") as raised:
-        check_file_system(layout)
+        check_storage(layout)
     assert raised.value.condition == "FILE_SYSTEM_UNSUITABLE"
     assert sorted(layout.root.rglob("*")) == before
 
@@ -75,16 +75,16 @@ def test_a_directory_that_cannot_be_flushed_is_refused(tmp_path, monkeypatch):
     layout = Layout(tmp_path / "x")
     monkeypatch.setattr(files, "os", Os(fsync=refused))
     with pytest.raises(Error, match="directory can't be flushed") as raised:
-        check_file_system(layout)
+        check_storage(layout)
     assert raised.value.condition == "FILE_SYSTEM_UNSUITABLE"
     layout.durable = False
-    check_file_system(layout)
+    check_storage(layout)
 
 
 def test_nothing_is_left_behind(tmp_path):
     layout = Layout(tmp_path / "x")
     before = sorted(layout.root.rglob("*"))
-    check_file_system(layout)
+    check_storage(layout)
     assert sorted(layout.root.rglob("*")) == before
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import pytest
 from pausing import PausingOs
+from tests.memorystore import URL, MemoryStore, use
 
-from watersmeet import files
+from watersmeet import files, storage
 from watersmeet.errors import Error
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.floors import raise_floor, read_floor
@@ -69,7 +70,7 @@ class Writer:
         if head - 1 > before.number:
             above = [c for n in range(before.number + 1, head) if (c := self.log.find(n)) is not None]
             raise_floor(self.layout, before, head - 1, above)
-        files.remove_files(self.layout.commit(n) for n in file_numbers(self.layout.commits) if n < head)
+        storage.remove_files(self.layout.commit(n) for n in file_numbers(self.layout.commits) if n < head)
 
 
 def commits(writer):
@@ -101,15 +102,22 @@ def rivals(layout, count, *, clean):
 
 
 def run(path, monkeypatch, work, count, *, clean, at):
-    """One case: `work`, stopped before step `at` while `count` rivals work. Its number of steps."""
-    layout = Layout(path, durable=False)
+    """One case: `work`, stopped before step `at` while `count` rivals work. Its number of steps.
+
+    path: None for an object store.
+    """
+    store = use(monkeypatch, MemoryStore(), "/none") if path is None else None
+    layout = Layout(URL if path is None else path, durable=False)
     paused = Writer(layout, "paused")
     paused.open()
     paused.commit()
     witness = Witness(layout)
     pausing = PausingOs(lambda: work(paused), at, witness.look)
-    monkeypatch.setattr(files, "os", pausing)
-    monkeypatch.setattr(files, "open", pausing.read, raising=False)
+    if store is None:
+        monkeypatch.setattr(files, "os", pausing)
+        monkeypatch.setattr(files, "open", pausing.read, raising=False)
+    else:
+        store.before = lambda kind, name: pausing._step(kind)
     met = rivals(layout, count, clean=clean) if pausing.start() else []
     witness.look()
     pausing.go_on()
@@ -132,21 +140,25 @@ def run(path, monkeypatch, work, count, *, clean, at):
 
 
 def try_all(tmp_path, monkeypatch, work, count, *, clean):
+    """tmp_path: None for an object store."""
     at, steps = 0, 1
     while at < steps:
         at += 1
-        steps = run(tmp_path / f"{at}", monkeypatch, work, count, clean=clean, at=at)
+        steps = run(tmp_path and tmp_path / f"{at}", monkeypatch, work, count, clean=clean, at=at)
     return steps
 
 
 @pytest.mark.parametrize("clean", [False, True])
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("work", [commits, cleans, opens])
-def test_a_writer_that_is_stopped_at_any_step(tmp_path, monkeypatch, work, count, clean):
-    assert try_all(tmp_path, monkeypatch, work, count, clean=clean) > 10
+@pytest.mark.parametrize("in_store", [False, True])
+def test_a_writer_that_is_stopped_at_any_step(tmp_path, monkeypatch, work, count, clean, in_store):
+    steps = try_all(None if in_store else tmp_path, monkeypatch, work, count, clean=clean)
+    assert steps > (3 if in_store else 10)
 
 
-def test_without_the_floor_both_succeed(tmp_path, monkeypatch):
+@pytest.mark.parametrize("in_store", [False, True])
+def test_without_the_floor_both_succeed(tmp_path, monkeypatch, in_store):
     monkeypatch.setattr(CommitLog, "_is_kept", lambda self, commit: True)
     with pytest.raises(AssertionError):
-        try_all(tmp_path, monkeypatch, commits, 1, clean=True)
+        try_all(None if in_store else tmp_path, monkeypatch, commits, 1, clean=True)

@@ -1,0 +1,192 @@
+"""The files of a database, in a directory or in an object store: the few ways to touch them.
+
+A place is a path of the file system, or the name of an object. All functions do the same for both: a file appears
+complete under its name or not at all, of several that create it one succeeds, and what was written is seen by all
+afterwards. `durable` says whether a file of a file system also survives a loss of power; objects do.
+
+`files` and `objectfiles` have the two implementations, and say more about each function.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from watersmeet import files, objectfiles
+from watersmeet.errors import Error, error
+from watersmeet.files import Bytes
+from watersmeet.objectstores import Location, ObjectPath, is_url, location_at
+
+Place = Path | ObjectPath
+
+_FILE: Final = "file"
+
+
+def place_at(path: str | Path) -> Place:
+    """The place that a path or URL names. INVALID_PARAMETER; FEATURE_NOT_SUPPORTED for stores that are not known."""
+    if isinstance(path, Path) or "://" not in path:
+        return Path(path).absolute()
+    scheme, _, rest = path.partition("://")
+    if scheme == _FILE:
+        if not rest.startswith("/"):
+            raise error("INVALID_PARAMETER", f"{path} is not a URL of a file", hint="Write file:///directory.")
+        return Path(rest)
+    if not is_url(path):
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f"databases at {scheme}:// are not supported",
+            hint="A database is a directory, or a URL of s3://bucket/name, gs://bucket/name or az://container/name.",
+        )
+    bucket, _, name = rest.partition("/")
+    parts = [part for part in name.split("/") if part]
+    if not bucket or not parts or {".", ".."} & {*parts}:
+        raise error(
+            "INVALID_PARAMETER",
+            f"{path} does not name a database",
+            hint=f"Write {scheme}://{bucket or 'bucket'}/name: the bucket and the name of the database in it.",
+        )
+    location: Location = location_at(f"{scheme}://{bucket}")
+    return ObjectPath(location, "/".join(parts))
+
+
+def create_file(place: Place, data: Bytes, *, durable: bool, private: bool = False) -> None:
+    """Puts `data` under a name in one step; FileExistsError if it is taken. Of several callers one succeeds.
+
+    private: see `files.create_file`; who may read objects is a matter of the bucket.
+    """
+    if isinstance(place, ObjectPath):
+        objectfiles.create(place, data)
+    else:
+        files.create_file(place, data, durable=durable, private=private)
+
+
+def replace_file(place: Place, data: Bytes, *, durable: bool) -> None:
+    """Puts `data` under a name in one step, instead of what is there."""
+    if isinstance(place, ObjectPath):
+        objectfiles.put(place, [data])
+    else:
+        files.replace_file(place, data, durable=durable)
+
+
+def publish_content(place: Place, pieces: Sequence[Bytes], *, durable: bool) -> None:
+    """Puts the joined `pieces` under a name that is made from the content."""
+    if isinstance(place, ObjectPath):
+        objectfiles.publish(place, pieces)
+    else:
+        files.publish_content(place, pieces, durable=durable)
+
+
+def temporary_path(directory: Place) -> Path:
+    """A name for a file in the making that `publish_file` puts into `directory`."""
+    return files.temporary_path(objectfiles.directory() if isinstance(directory, ObjectPath) else directory)
+
+
+def publish_file(temporary: Path, place: Place, *, durable: bool) -> None:
+    """Gives the finished file `temporary` a name whose content never changes."""
+    if isinstance(place, ObjectPath):
+        objectfiles.publish_file(temporary, place)
+    else:
+        files.publish_file(temporary, place, durable=durable)
+
+
+def sync_directory(directory: Place) -> None:
+    """Flushes the names of a directory."""
+    if not isinstance(directory, ObjectPath):
+        files.sync_directory(directory)
+
+
+def read_file(place: Place) -> bytes:
+    """The content; FileNotFoundError."""
+    return objectfiles.read(place) if isinstance(place, ObjectPath) else files.read_file(place)
+
+
+def read_files(places: Sequence[Place]) -> list[bytes | None]:
+    """The contents of files, as fast as they can be had; None of those that are not there."""
+    objects = [place for place in places if isinstance(place, ObjectPath)]
+    found = dict(zip(objects, objectfiles.read_many(objects), strict=True))
+    return [found[p] if isinstance(p, ObjectPath) else _read_if_there(p) for p in places]
+
+
+def _read_if_there(path: Path) -> bytes | None:
+    try:
+        return files.read_file(path)
+    except FileNotFoundError:
+        return None
+
+
+def fetch(places: Iterable[Place]) -> None:
+    """Has files that never change at hand, which are going to be mapped: each by itself would take longer."""
+    objectfiles.fetch([place for place in places if isinstance(place, ObjectPath)])
+
+
+def map_file(place: Place) -> pa.Buffer:
+    """The content of a file that never changes, mapped into memory. It stays valid if the file is deleted.
+
+    FileNotFoundError; OSError for what can't be mapped, as it is empty for example.
+    """
+    if isinstance(place, ObjectPath):
+        return objectfiles.mapped(place)
+    with pa.memory_map(str(place)) as file:
+        # The buffer keeps the map alive after the file is closed, so no descriptor is held.
+        return file.read_buffer()
+
+
+def readable(place: Place) -> Path | pa.BufferReader:
+    """What libraries read a file from that never changes. FileNotFoundError, if not while reading."""
+    return pa.BufferReader(map_file(place)) if isinstance(place, ObjectPath) else place
+
+
+def exists(place: Place) -> bool:
+    """Whether there is a file of that name."""
+    return objectfiles.exists(place) if isinstance(place, ObjectPath) else files.exists(place)
+
+
+def list_names(directory: Place, *, after: str = "") -> list[str]:
+    """The names of the finished files in a directory that are greater than `after`, sorted.
+
+    FileNotFoundError if a file system has no such directory.
+    """
+    if isinstance(directory, ObjectPath):
+        return objectfiles.names(directory, after=after)
+    return [name for name in files.list_names(directory) if name > after]
+
+
+def remove_files(places: Iterable[Place]) -> int:
+    """Deletes files in order, those that are gone already too; the number of files deleted."""
+    found = list(places)
+    objects = [p for p in found if isinstance(p, ObjectPath)]
+    return objectfiles.delete(objects) + files.remove_files(p for p in found if isinstance(p, Path))
+
+
+def discard(place: Place) -> None:
+    """Deletes a file if it is there and can be deleted."""
+    if isinstance(place, ObjectPath):
+        with contextlib.suppress(Error):
+            objectfiles.delete([place])
+    else:
+        files.discard(place)
+
+
+def remove_temporaries(directory: Place) -> int:
+    """Deletes what crashed attempts left unfinished in a directory. Only for the writer, before it starts."""
+    return 0 if isinstance(directory, ObjectPath) else files.remove_temporaries(directory)
+
+
+def make_directory(directory: Place) -> None:
+    """Makes a directory, where that is needed."""
+    if not isinstance(directory, ObjectPath):
+        files.make_directory(directory)
+
+
+def remove_directory(directory: Place) -> None:
+    """Deletes a directory with all that is in it, if it is there and can be deleted."""
+    if isinstance(directory, ObjectPath):
+        with contextlib.suppress(Error):
+            objectfiles.delete(directory / name for name in objectfiles.names(directory))
+    else:
+        shutil.rmtree(directory, ignore_errors=True)

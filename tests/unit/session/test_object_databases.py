@@ -1,0 +1,270 @@
+"""Databases at URLs, on a server of S3's protocol."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from tests.servers import Bucket
+from tests.thorough import mostly_slow
+from tests.unit.session.test_overtaken_writers import SETUP, begin, show
+
+import watersmeet
+
+
+def connect(url, **options):
+    return watersmeet.connect(url, runtime="inprocess", **options)
+
+
+def filled(url):
+    with connect(url, parallelism=2) as connection:
+        for _ in connection.execute_script(SETUP):
+            pass
+
+
+def rows(connection, sql):
+    return sorted(connection.execute(sql).fetchall())
+
+
+def test_a_database_goes_on_where_it_was(database_url):
+    with connect(database_url, parallelism=2) as connection:
+        connection.execute("CREATE TABLE a (k int PRIMARY KEY, x int)")
+        connection.execute("CREATE TABLE b (k int, y int)")
+        connection.execute("CREATE MATERIALIZED VIEW v AS SELECT a.k, x, y FROM a JOIN b ON a.k = b.k")
+        connection.execute("INSERT INTO a VALUES (1, 10), (2, 20)")
+        connection.execute("INSERT INTO b VALUES (1, 100), (2, 200), (2, 201)")
+        connection.flush()
+        assert rows(connection, "SELECT * FROM v") == [(1, 10, 100), (2, 20, 200), (2, 20, 201)]
+    with connect(database_url) as connection:
+        connection.execute("DELETE FROM a WHERE k = 2")
+        connection.flush()
+        connection._session.database._compactor.run()
+        connection.execute("INSERT INTO b VALUES (1, 101)")
+        connection.flush()
+        assert rows(connection, "SELECT * FROM v") == [(1, 10, 100), (1, 10, 101)]
+    with connect(database_url, read_only=True) as connection:
+        assert rows(connection, "SELECT * FROM v") == [(1, 10, 100), (1, 10, 101)]
+
+
+def test_nothing_is_needed_but_the_store(database_url, tmp_path, monkeypatch):
+    """Another machine has no copies."""
+    filled(database_url)
+    monkeypatch.setenv("WATERSMEET_CACHE_DIR", str(tmp_path / "another"))
+    with connect(database_url) as connection:
+        connection.execute("INSERT INTO t VALUES ('second')")
+        connection.flush()
+        assert rows(connection, "SELECT * FROM v") == [("first", 1), ("second", 1)]
+
+
+def test_the_command_reads_while_another_process_writes(database_url):
+    with connect(database_url, parallelism=2) as connection:
+        for _ in connection.execute_script(SETUP):
+            pass
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "watersmeet.cli.main",
+                "query",
+                "SELECT a, n FROM v",
+                "--path",
+                database_url,
+                "--json",
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert json.loads(done.stdout) == {"a": "first", "n": 1}
+
+
+def test_the_command_runs_scripts(database_url, tmp_path):
+    (tmp_path / "a.sql").write_text(SETUP)
+    command = [
+        sys.executable,
+        "-m",
+        "watersmeet.cli.main",
+        "run",
+        "--path",
+        database_url,
+        "--runtime",
+        "inprocess",
+        "--once",
+    ]
+    for script in ([str(tmp_path / "a.sql")], []):
+        done = subprocess.run(
+            [*command, "--runtime", "inprocess", *script],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        assert done.returncode == 0, done.stderr
+    assert show(database_url) == ({"first"}, {"t"})
+
+
+def test_files_that_could_not_be_read_are_set_aside(database_url, tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("1\nx\n3\n")
+    create = (
+        f"CREATE SOURCE s (a int) WITH (connector = 'file', path = '{tmp_path}/in') "
+        "FORMAT PLAIN ENCODE CSV (header = 'false')"
+    )
+    with connect(database_url, parallelism=1) as connection:
+        connection.execute(create)
+        connection.execute("CREATE MATERIALIZED VIEW v AS SELECT a FROM s")
+        connection.flush()
+        assert rows(connection, "SELECT a FROM v") == [(1,), (3,)]
+    (tmp_path / "in" / "b.csv").write_text("4\n")
+    with connect(database_url) as connection:
+        connection.flush()
+        assert rows(connection, "SELECT a FROM v") == [(1,), (3,), (4,)]
+        errors = connection.execute("SHOW ERRORS").fetchall()
+        assert len(errors) == 1
+
+
+def test_secrets_are_in_the_store(database_url):
+    with connect(database_url, parallelism=1) as connection:
+        connection.execute("CREATE SECRET pw WITH (backend = 'meta') AS 'abc'")
+    with connect(database_url) as connection:
+        assert "pw" in str(connection.execute("SHOW SECRETS").fetchall())
+        connection.execute("DROP SECRET pw")
+        assert connection.execute("SHOW SECRETS").fetchall() == []
+
+
+def test_who_opens_last_writes(database_url):
+    filled(database_url)
+    first = connect(database_url)
+    second = connect(database_url)
+    with pytest.raises(watersmeet.Error) as refusal:
+        first.execute("INSERT INTO t VALUES ('late')")
+    assert refusal.value.condition == "WRITER_FENCED"
+    assert f"was taken over by process {os.getpid()}" in refusal.value.message
+    second.execute("INSERT INTO t VALUES ('second')")
+    second.flush()
+    first.close()
+    second.close()
+    assert show(database_url)[0] == {"first", "second"}
+
+
+def test_a_process_that_is_stopped_and_goes_on(database_url):
+    filled(database_url)
+    found = {"first"}
+    with begin(database_url, "paused") as paused:
+        try:
+            told = [paused.stdout.readline().strip() for _ in range(20)]
+            paused.send_signal(signal.SIGSTOP)
+            with connect(database_url) as rival:
+                rival.execute("INSERT INTO t VALUES ('rival 1')")
+                rival.flush()
+                rival._session.database._compactor.run()
+                paused.send_signal(signal.SIGCONT)
+                told += paused.stdout.read().split()
+                rival.execute("INSERT INTO t VALUES ('rival 2')")
+        finally:
+            paused.kill()
+    *numbers, condition = told
+    assert condition == "WRITER_FENCED"
+    found |= {"rival 1", "rival 2", *(f"paused {number}" for number in numbers)}
+    assert show(database_url)[0] == found
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("s3://no-such-bucket-here/db", 'there is no bucket "no-such-bucket-here"'),
+    ],
+)
+def test_a_bucket_that_is_not_there(database_url, url, message):
+    with pytest.raises(watersmeet.Error) as refused:
+        connect(url)
+    assert refused.value.condition == "DATABASE_ACCESS"
+    assert refused.value.message.startswith(message)
+
+
+def test_a_key_that_the_store_does_not_know(own_bucket: Bucket, monkeypatch, tmp_path):
+    keys = own_bucket.server.require_credentials()
+    monkeypatch.setenv("WATERSMEET_CACHE_DIR", str(tmp_path / "cache"))
+    for name, value in own_bucket.environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(watersmeet.Error) as refused:
+        connect(f"s3://{own_bucket.name}/db")
+    assert refused.value.condition == "DATABASE_ACCESS"
+    assert refused.value.message.startswith(f'access to bucket "{own_bucket.name}"')
+    del keys
+
+
+def test_a_place_that_holds_something_else(bucket: Bucket, database_url):
+    bucket.put("some/db/file.txt", b"x")
+    for read_only in (False, True):
+        with pytest.raises(watersmeet.Error, match="is not empty and holds no Watersmeet database"):
+            connect(database_url, read_only=read_only)
+    bucket.put("some/dbx", b"another")
+    with connect(f"{database_url}2", parallelism=1):
+        pass
+    with pytest.raises(watersmeet.Error, match="there is no Watersmeet database at s3://"):
+        connect(f"{database_url}3", read_only=True)
+
+
+KILLED = """
+import os, signal, sys, watersmeet
+from watersmeet import objectfiles
+real, at, after, count = objectfiles.open_store, int(sys.argv[2]), sys.argv[3] == "after", 0
+
+class Killing:
+    def __init__(self, store):
+        self.store = store
+    def __getattr__(self, name):
+        def call(*args):
+            global count
+            count += name in ("create", "put", "delete")
+            die = count == at and name in ("create", "put", "delete")
+            if die and not after:
+                os.kill(os.getpid(), signal.SIGKILL)
+            found = getattr(self.store, name)(*args)
+            if die:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return found
+        return call
+
+objectfiles.open_store = lambda location: Killing(real(location))
+with watersmeet.connect(sys.argv[1], runtime="inprocess", parallelism=2) as connection:
+    for number in range(3):
+        connection.execute("INSERT INTO t VALUES (%s)", (f"killed {number}",))
+        print(number, flush=True)
+        connection.flush()
+        connection._session.database._compactor.run()
+    connection.execute("CREATE TABLE other (x int)")
+print("end", count, flush=True)
+"""
+
+
+def killed(url, at, when):
+    """What a process said that was killed before or after its request number `at` that writes."""
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, url, str(at), when],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "WATERSMEET_READING_SECONDS": "0"},
+    )
+    assert done.returncode in (0, -signal.SIGKILL)
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("at", mostly_slow(range(1, 25), 4))
+def test_a_process_that_is_killed_at_a_request(database_url, at, when):
+    filled(database_url)
+    told = killed(database_url, at, when)
+    assert "end" not in told, "it was not killed"
+    table = show(database_url)[0]
+    acknowledged = {"first", *(f"killed {number}" for number in told)}
+    assert acknowledged <= table
+    assert len(table - acknowledged) <= 1

@@ -1,0 +1,159 @@
+"""What databases in an object store ask it for: how often, and what happens when it is gone meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+
+import pytest
+from tests.memorystore import URL, MemoryStore, use
+
+import watersmeet
+from watersmeet.errors import Error, error
+from watersmeet.objectcache import cache
+from watersmeet.store import content, readers
+from watersmeet.store.content import Content
+
+SETUP = """
+CREATE TABLE a (k int PRIMARY KEY, x int);
+CREATE TABLE b (k int, y int);
+CREATE MATERIALIZED VIEW v AS SELECT a.k, x, y FROM a JOIN b ON a.k = b.k;
+"""
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    return use(monkeypatch, MemoryStore(), tmp_path)
+
+
+def connect(**options):
+    return watersmeet.connect(URL, runtime="inprocess", **options)
+
+
+def set_up(connection):
+    for _ in connection.execute_script(SETUP):
+        pass
+
+
+def change(connection, number):
+    connection.execute("INSERT INTO a VALUES (%s, 1)", (number,))
+    connection.execute("INSERT INTO b VALUES (%s, 2)", (number,))
+
+
+def change_and_clean_up(connection, numbers):
+    for number in numbers:
+        change(connection, number)
+        connection.flush()
+        connection._session.database._compactor.run()
+
+
+def elsewhere(action):
+    """In another thread, as another process would do it."""
+    thread = threading.Thread(target=action)
+    thread.start()
+    thread.join()
+
+
+def sent(store, commit):
+    """How many requests were sent before the commit was created."""
+    return store.requests.index(("create", f"db/commits/{commit.number:012}.json"))
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_an_epoch_asks_for_little(store, parallelism):
+    """A pack for each bucket that has something, the commit, and a look at what another writer may have done; FLUSH
+    looks, too.
+    """
+    with connect(parallelism=parallelism) as connection:
+        set_up(connection)
+        for number in range(3):
+            change(connection, number)
+            connection.flush()
+        log = connection._session.database.log
+        before = sent(store, log.last_epoch())
+        change(connection, 3)
+        begin = len(store.requests)
+        connection.flush()
+        asked = Counter(kind for kind, _ in store.requests[begin:])
+        assert asked == {"put": 1, "create": 1, "stat": 1, "list": 2}
+        # Its own commit counts for the next epoch, as the one before and the transactions since count for this one.
+        assert connection.status()["requests"] == sent(store, log.last_epoch()) - before
+
+
+def test_a_directory_is_asked_for_nothing(tmp_path):
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess", parallelism=1) as connection:
+        set_up(connection)
+        change(connection, 1)
+        connection.flush()
+        assert connection.status()["requests"] == 0
+
+
+def test_a_reader_reads_commits_at_once(store):
+    with connect(parallelism=1) as connection:
+        set_up(connection)
+        for number in range(40):
+            change(connection, number)
+        connection.flush()
+    store.requests.clear()
+    with connect(read_only=True) as connection:
+        assert connection.execute("SELECT count(*) FROM v").fetchall() == [(40,)]
+    asked = Counter(f"{kind} {name.split('/')[1]}" for kind, name in store.requests)
+    assert asked["get commits"] < 100
+    assert asked["list commits"] == 1
+    assert asked["list floors"] + asked["stat commits"] < 20
+
+
+def test_a_reader_that_is_overtaken_begins_anew(store, monkeypatch):
+    monkeypatch.setenv("WATERSMEET_READING_SECONDS", "0")
+    with connect(parallelism=1) as writer:
+        set_up(writer)
+        for number in range(5):
+            change(writer, number)
+            writer.flush()
+        with connect(read_only=True) as reader:
+            left = [1]
+
+            def clean_up(kind, name):
+                if left and kind == "get" and "/commits/" in name:
+                    left.clear()
+                    elsewhere(lambda: change_and_clean_up(writer, [5]))
+
+            move_reader()
+            store.before = clean_up
+            assert reader.execute("SELECT count(*) FROM v").fetchall() == [(6,)]
+            assert not left
+
+
+def test_a_reader_that_is_always_overtaken_is_told(store, monkeypatch):
+    with connect(parallelism=1) as writer:
+        set_up(writer)
+
+        def overtaken(*_):
+            raise error("DATABASE_DAMAGED", "a pack is missing")
+
+        with connect(read_only=True) as reader:
+            monkeypatch.setattr(Content, "_refresh", overtaken)
+            with pytest.raises(Error) as damaged:
+                reader.execute("SELECT count(*) FROM v")
+            assert damaged.value.condition == "DATABASE_DAMAGED"
+            monkeypatch.setattr(content, "floor_number", lambda layout: 1000)
+            with pytest.raises(Error) as late:
+                reader.execute("SELECT count(*) FROM v")
+            assert late.value.condition == "SNAPSHOT_TOO_OLD"
+
+
+def move_reader():
+    """The reader is in a process on another machine: it has no copies, and nobody knows of it."""
+    readers._HERE.clear()
+    for copy in cache().directory.iterdir():
+        copy.unlink()
+
+
+def test_what_a_reader_may_need_is_kept_for_a_time(store):
+    with connect(parallelism=1) as writer:
+        set_up(writer)
+        with connect(read_only=True) as reader:
+            assert reader.execute("SELECT count(*) FROM v").fetchall() == [(0,)]
+            change_and_clean_up(writer, range(5))
+            commits = [name for name in store.objects if "/commits/" in name]
+            assert len(commits) == writer._session.database.log.head()

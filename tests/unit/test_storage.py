@@ -1,0 +1,224 @@
+"""The files of a database: what holds for directories holds for object stores."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.memorystore import URL, MemoryStore, use
+
+from watersmeet import objectfiles, storage
+from watersmeet.errors import Error
+from watersmeet.objectcache import cache
+from watersmeet.objectstores import ObjectPath, StoreProblem
+
+
+@pytest.fixture(params=["directory", "memory", "server"])
+def place(request, tmp_path, monkeypatch):
+    """An empty place."""
+    if request.param == "directory":
+        (tmp_path / "db").mkdir()
+        return storage.place_at(tmp_path / "db")
+    if request.param == "server":
+        return storage.place_at(request.getfixturevalue("database_url"))
+    use(monkeypatch, MemoryStore(), tmp_path / "cache")
+    return storage.place_at(URL)
+
+
+def test_a_name_is_given_once(place):
+    storage.create_file(place / "a.json", b"first", durable=False)
+    with pytest.raises(FileExistsError):
+        storage.create_file(place / "a.json", b"second", durable=False)
+    assert storage.read_file(place / "a.json") == b"first"
+    storage.replace_file(place / "a.json", b"third", durable=False)
+    assert storage.read_file(place / "a.json") == b"third"
+    assert storage.exists(place / "a.json")
+    assert not storage.exists(place / "b.json")
+
+
+def test_of_many_that_create_one_succeeds(place):
+    begin = threading.Barrier(8)
+    made = []
+
+    def create(number):
+        begin.wait()
+        try:
+            storage.create_file(place / "a", f"{number}".encode(), durable=False)
+        except FileExistsError:
+            return
+        made.append(number)
+
+    threads = [threading.Thread(target=create, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (only,) = made
+    assert storage.read_file(place / "a") == f"{only}".encode()
+
+
+def test_names_are_those_of_the_directory_itself(place):
+    storage.make_directory(place / "some")
+    storage.make_directory(place / "something")
+    for name in ("c", "a", "b"):
+        storage.replace_file(place / "some" / name, b"x", durable=False)
+    storage.replace_file(place / "something" / "z", b"x", durable=False)
+    assert storage.list_names(place / "some") == ["a", "b", "c"]
+    assert storage.remove_files(place / "some" / name for name in ("a", "b", "none")) >= 2
+    storage.discard(place / "some" / "none")
+    assert storage.list_names(place / "some") == ["c"]
+    storage.remove_directory(place / "some")
+    assert not storage.exists(place / "some" / "c")
+    assert storage.list_names(place / "something") == ["z"]
+
+
+def test_content_is_mapped_and_stays_when_it_is_deleted(place):
+    storage.publish_content(place / "x-1.pack", [b"one", memoryview(b"two")], durable=False)
+    mapped = storage.map_file(place / "x-1.pack")
+    storage.remove_files([place / "x-1.pack"])
+    assert mapped.to_pybytes() == b"onetwo"
+    with pytest.raises(FileNotFoundError):
+        storage.map_file(place / "none.pack")
+    with pytest.raises(FileNotFoundError):
+        storage.read_file(place / "none.pack")
+
+
+def test_a_finished_file_gets_its_name(place):
+    temporary = storage.temporary_path(place)
+    pq.write_table(pa.table({"a": [1, 2]}), temporary)
+    storage.publish_file(temporary, place / "a.parquet", durable=False)
+    assert not temporary.exists()
+    assert pq.read_table(storage.readable(place / "a.parquet")).to_pydict() == {"a": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [("s3://bucket/a/b", "s3://bucket/a/b"), ("gs://b/db/", "gs://b/db"), ("az://c//db", "az://c/db")],
+)
+def test_urls_name_databases(given, found):
+    place = storage.place_at(given)
+    assert isinstance(place, ObjectPath)
+    assert str(place) == found
+
+
+def test_urls_of_files_are_paths(tmp_path):
+    assert storage.place_at(f"file://{tmp_path}/db") == tmp_path / "db"
+    assert storage.place_at("some/db") == Path("some/db").absolute()
+
+
+@pytest.mark.parametrize(
+    ("url", "condition", "message"),
+    [
+        ("s3://bucket", "INVALID_PARAMETER", "s3://bucket does not name a database"),
+        ("s3:///db", "INVALID_PARAMETER", "s3:///db does not name a database"),
+        ("s3://bucket/a/../b", "INVALID_PARAMETER", "s3://bucket/a/../b does not name a database"),
+        ("file://db", "INVALID_PARAMETER", "file://db is not a URL of a file"),
+        ("hdfs://host/db", "FEATURE_NOT_SUPPORTED", "databases at hdfs:// are not supported"),
+    ],
+)
+def test_other_urls_are_refused(url, condition, message):
+    with pytest.raises(Error) as refused:
+        storage.place_at(url)
+    assert (refused.value.condition, refused.value.message) == (condition, message)
+
+
+@pytest.mark.parametrize("fault", ["lost", "answer lost", "sent twice", "conflict", "delayed", "repeated"])
+def test_what_became_of_an_object_is_read(tmp_path, monkeypatch, fault):
+    store = use(monkeypatch, MemoryStore(fault, 1), tmp_path)
+    place = storage.place_at(URL)
+    storage.create_file(place / "a", b"mine", durable=True)
+    store.deliver()
+    assert storage.read_file(place / "a") == b"mine"
+
+
+@pytest.mark.parametrize("fault", ["lost", "answer lost", "sent twice", "conflict", "delayed", "repeated"])
+def test_an_object_of_another_stays_whatever_happens(tmp_path, monkeypatch, fault):
+    store = use(monkeypatch, MemoryStore(fault, 2), tmp_path)
+    place = storage.place_at(URL)
+    storage.create_file(place / "a", b"theirs", durable=True)
+    with pytest.raises(FileExistsError):
+        storage.create_file(place / "a", b"mine", durable=True)
+    store.deliver()
+    assert storage.read_file(place / "a") == b"theirs"
+
+
+def test_patience_ends(tmp_path, monkeypatch):
+    class Away(MemoryStore):
+        def get(self, name):
+            self.requests.append(("get", name))
+            raise StoreProblem("bucket x can't be reached", passes=True, hint="Wait.")
+
+    store = use(monkeypatch, Away(), tmp_path)
+    monkeypatch.setattr(objectfiles, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setenv("WATERSMEET_STORE_PATIENCE_SECONDS", "0.05")
+    with pytest.raises(Error) as gone:
+        storage.read_file(storage.place_at(URL) / "a")
+    assert (gone.value.condition, gone.value.message, gone.value.hint) == (
+        "DATABASE_ACCESS",
+        "bucket x can't be reached",
+        "Wait.",
+    )
+    assert len(store.requests) > 1
+
+
+def test_what_does_not_pass_is_not_tried_again(tmp_path, monkeypatch):
+    class Refusing(MemoryStore):
+        def get(self, name):
+            self.requests.append(("get", name))
+            raise StoreProblem("access is refused", passes=False)
+
+    store = use(monkeypatch, Refusing(), tmp_path)
+    with pytest.raises(Error, match="access is refused"):
+        storage.read_file(storage.place_at(URL) / "a")
+    assert len(store.requests) == 1
+
+
+def test_copies_are_read_in_place_of_objects(tmp_path, monkeypatch):
+    store = use(monkeypatch, MemoryStore(), tmp_path)
+    place = storage.place_at(URL)
+    storage.publish_content(place / "a.pack", [b"x" * 100], durable=True)
+    assert storage.map_file(place / "a.pack").size == 100
+    assert [kind for kind, _ in store.requests] == ["put"]
+    for copy in cache().directory.iterdir():
+        copy.unlink()
+    allocated = []
+    monkeypatch.setattr(pa, "py_buffer", allocated.append)
+    for _ in range(3):
+        assert storage.map_file(place / "a.pack").size == 100
+    assert not allocated, "what was fetched is not mapped"
+    assert [kind for kind, _ in store.requests] == ["put", "get"]
+
+
+def test_copies_are_bounded_by_bytes(tmp_path, monkeypatch):
+    use(monkeypatch, MemoryStore(), tmp_path)
+    monkeypatch.setenv("WATERSMEET_CACHE_BYTES", "10000")
+    place = storage.place_at(URL)
+    for number in range(100):
+        storage.publish_content(place / f"{number}.pack", [b"x" * 1000], durable=True)
+        kept = [copy.stat().st_size for copy in cache().directory.iterdir()]
+        assert sum(kept) <= 12_000
+    assert kept
+    names = {copy.name.rpartition("-")[2] for copy in cache().directory.iterdir()}
+    assert "99.pack" in names
+    assert "0.pack" not in names
+
+
+def test_a_full_disk_is_no_error(tmp_path, monkeypatch):
+    use(monkeypatch, MemoryStore(), tmp_path)
+    place = storage.place_at(URL)
+    cache().directory.rmdir()
+    storage.publish_content(place / "a.pack", [b"abc"], durable=True)
+    assert storage.map_file(place / "a.pack").to_pybytes() == b"abc"
+
+
+def test_copies_of_another_database_of_that_name_are_not_read(tmp_path, monkeypatch):
+    store = use(monkeypatch, MemoryStore(), tmp_path)
+    first, second = (replace(storage.place_at(URL), space=space) / "a.parquet" for space in ("first", "second"))
+    storage.publish_content(first, [b"first"], durable=True)
+    store.objects["db/a.parquet"] = b"second"
+    assert storage.map_file(second).to_pybytes() == b"second"
+    assert storage.map_file(first).to_pybytes() == b"first"
