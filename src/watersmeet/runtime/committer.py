@@ -32,6 +32,7 @@ def job_of(db: Database, circuit: Circuit, intent: Intent) -> Job:
     progress = db.log.progress()
     return Job(
         str(db.layout.root),
+        db.layout.id,
         db.layout.durable,
         intent,
         packs_before(db, intent),
@@ -196,6 +197,7 @@ def _metrics(
         totals=totals,
         first_dead=first_dead,
         errors=dict(errors),
+        requests=sum(r.requests for r in receipts) + db.requests.fresh(),
     )
 
 

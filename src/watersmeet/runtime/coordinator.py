@@ -272,7 +272,7 @@ class Coordinator:
         circuit = self.circuit
         assert circuit is not None
         # Held before it chooses a checkpoint: a clean-up in between would delete what it starts from.
-        self._reader.hold(0)
+        self._reader.keep(0)
         ids = {o.relation_id for o in circuit.scans if o.id in running} | {c.relation_id for c in stored.values()}
         known = self._db.catalog().relations
         if missing := ids - known.keys():
@@ -390,7 +390,7 @@ class Coordinator:
             needed = min(needed, self.inputs.saved_at)
         if self.backfill is not None:
             needed = min(needed, hold_at(self._db, self.backfill))
-        self._reader.hold(needed)
+        self._reader.keep(needed)
 
 
 def _fills(piece: Slice, known: Mapping[str, Relation]) -> dict[str, str]:

@@ -6,12 +6,14 @@ import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
-from watersmeet import files
+from watersmeet import objectfiles, storage
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.errors import error
+from watersmeet.objectstores import ObjectPath
 from watersmeet.runtime.clock import Clock
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout
@@ -30,6 +32,19 @@ def positions(circuit: Circuit, catalog: Catalog, leaves: Mapping[str, Relation]
     return [f.name for f in circuit.by_id[operator_id].schema]
 
 
+class SentRequests:
+    """What this process asks an object store for."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._space = layout.root.space if isinstance(layout.root, ObjectPath) else ""
+        self._counted = objectfiles.requests(self._space)
+
+    def fresh(self) -> int:
+        """How many requests it sent since the last call, for the files of the database; none for a directory."""
+        before, self._counted = self._counted, objectfiles.requests(self._space)
+        return self._counted - before
+
+
 @dataclass(frozen=True)
 class Database:
     """An open database. log: opened as its writer. catalog: gives the newest catalog.
@@ -46,11 +61,16 @@ class Database:
     column_names: ColumnNames = positions
     joins: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
 
+    @cached_property
+    def requests(self) -> SentRequests:
+        """What this process asks an object store for."""
+        return SentRequests(self.layout)
+
 
 def stored_parallelism(layout: Layout) -> int | None:
     """The number of buckets that the database was made with; None in a new one."""
     try:
-        text = files.read_file(layout.root / _PARALLELISM)
+        text = storage.read_file(layout.root / _PARALLELISM)
     except FileNotFoundError:
         return None
     try:
@@ -72,7 +92,7 @@ def fix_parallelism(layout: Layout, wanted: int | None, default: int) -> int:
     stored = stored_parallelism(layout)
     if stored is None:
         with contextlib.suppress(FileExistsError):  # Another process was faster.
-            files.create_file(layout.root / _PARALLELISM, _text(wanted or default), durable=layout.durable)
+            storage.create_file(layout.root / _PARALLELISM, _text(wanted or default), durable=layout.durable)
         stored = stored_parallelism(layout)
     if wanted not in (None, stored):
         raise error(
@@ -88,7 +108,7 @@ def fix_parallelism(layout: Layout, wanted: int | None, default: int) -> int:
 
 def store_parallelism(layout: Layout, buckets: int) -> None:
     """Notes another number of buckets, at the end of a rebuild."""
-    files.replace_file(layout.root / _PARALLELISM, _text(buckets), durable=layout.durable)
+    storage.replace_file(layout.root / _PARALLELISM, _text(buckets), durable=layout.durable)
 
 
 def _text(buckets: int) -> bytes:

@@ -70,14 +70,14 @@ class Inputs:
         self._first = first
         by_id = {r.id: r for r in relations}
         for relation_id in self.sources.keys() - by_id.keys():
-            self.sources[relation_id].save(self._saved.path(relation_id))
+            self._saved.save(relation_id, self.sources[relation_id])
             self.holds.release([relation_id])
             del self.sources[relation_id], self._read[relation_id]
         self._tables = frozenset(i for i, r in by_id.items() if not r.connector)
         for relation_id, relation in by_id.items():
             if relation.connector and not _reads_alike(self._read.get(relation_id), relation):
                 if relation_id in self.sources:  # it was altered: what it remembers goes on
-                    self.sources[relation_id].save(self._saved.path(relation_id))
+                    self._saved.save(relation_id, self.sources[relation_id])
                     self.holds.release([relation_id])
                 self.sources[relation_id] = self._open(relation)
                 self._read[relation_id] = relation
@@ -150,7 +150,7 @@ class Inputs:
     def save(self, commit: int) -> None:
         """Saves what the sources remember. Everything taken must be reflected by commit `commit`."""
         for relation_id, source in self.sources.items():
-            source.save(self._saved.path(relation_id))
+            self._saved.save(relation_id, source)
         self._saved.write_commit(commit)
         self.saved_at = commit
 
@@ -195,9 +195,7 @@ class Inputs:
             source.listen(self._news)
         if relation.id not in self.frontier.sources:
             return source
-        saved = self._saved.newest(relation.id)
-        if saved is not None:
-            source.load(saved)
+        self._saved.load(relation.id, source)
         for commit in self._epochs_since(self.saved_at):
             source.accept(commit.progress.taken.get(relation.id, ()))
         return source

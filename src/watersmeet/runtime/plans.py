@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watersmeet import files
+from watersmeet import storage
 from watersmeet.circuit.circuit import STATE_FORMAT_VERSION, Circuit
 from watersmeet.errors import error
 from watersmeet.serialization import from_json, to_json
@@ -12,9 +12,9 @@ from watersmeet.store.layout import Layout
 def save_circuit(layout: Layout, circuit: Circuit) -> None:
     """Stores the circuit under its fingerprint, unless it is there."""
     path = layout.circuit(circuit.fingerprint)
-    if not files.exists(path):
+    if not storage.exists(path):
         value = {"state_format": STATE_FORMAT_VERSION, "circuit": to_json(circuit)}
-        files.replace_file(path, layout.seal(path, value), durable=layout.durable)
+        storage.replace_file(path, layout.seal(path, value), durable=layout.durable)
 
 
 def load_circuit(layout: Layout, fingerprint: str) -> Circuit:

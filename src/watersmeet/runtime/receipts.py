@@ -40,7 +40,7 @@ class Receipt:
     pack: name of the pack with the bucket's new state, None if the state did not change. relations: changes that it
     wrote. operators, sources: counts by operator and by relation. waiting: see `ticks`. retired: files that its state
     needs no longer. grown: by operator, by how many bytes its state has grown. hottest: by join that may have made too
-    many rows, the most rows of one key, and the key's values.
+    many rows, the most rows of one key, and the key's values. requests: to the object store.
     """
 
     stage: int
@@ -53,6 +53,7 @@ class Receipt:
     retired: tuple[str, ...] = ()
     grown: dict[str, int] = field(default_factory=dict)
     hottest: dict[str, tuple[int, tuple[str | None, ...]]] = field(default_factory=dict)
+    requests: int = 0
 
     def to_bytes(self) -> bytes:
         """Compact JSON."""

@@ -10,9 +10,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from watersmeet import files
+from watersmeet import files, storage
 from watersmeet.errors import error
 from watersmeet.runtime.database import Database
+from watersmeet.sources.base import Source
+from watersmeet.storage import Place
 from watersmeet.store.layout import WriterFile, writer_file, writer_files
 
 _COMMIT: Final = "COMMIT"
@@ -24,34 +26,54 @@ class Saved:
     def __init__(self, db: Database) -> None:
         self._db = db
 
-    def path(self, relation_id: str) -> Path:
-        """Where this writer saves what the source of a relation remembers."""
+    def save(self, relation_id: str, source: Source) -> None:
+        """Saves what the source of a relation remembers."""
+        path = self._path(relation_id)
+        local = self._local(path)
+        source.save(local)
+        if local != path:
+            storage.replace_file(path, local.read_bytes(), durable=self._db.layout.durable)
+
+    def load(self, relation_id: str, source: Source) -> None:
+        """Lets the source of a relation remember what was saved last, if anything was."""
+        path = self._newest(relation_id)
+        if path is not None:
+            local = self._local(path)
+            if local != path:
+                files.make_directory(local.parent)
+                files.replace_file(local, storage.read_file(path), durable=False)
+            source.load(local)
+
+    def _path(self, relation_id: str) -> Place:
         return writer_file(self._db.layout.sources, relation_id, self._db.log.writer, ".saved")
 
-    def newest(self, relation_id: str) -> Path | None:
-        """What was saved last for a relation; None if nothing was."""
+    def _newest(self, relation_id: str) -> Place | None:
         return next((f.path for f in reversed(self._files()) if f.id == relation_id), None)
+
+    def _local(self, path: Place) -> Path:
+        """The file that sources read and write for one that may be in an object store."""
+        return path if isinstance(path, Path) else self._db.layout.local / "sources" / path.name
 
     def read_commit(self) -> int:
         """The commit up to which what was saved is right; 0 if nothing was saved."""
-        path = self.newest(_COMMIT)
+        path = self._newest(_COMMIT)
         try:
-            return 0 if path is None else int(json.loads(files.read_file(path))["commit"])
+            return 0 if path is None else int(json.loads(storage.read_file(path))["commit"])
         except (ValueError, KeyError, TypeError) as cause:
             raise error("DATABASE_DAMAGED", f"cannot read sources/{path and path.name} of the database") from cause
 
     def write_commit(self, commit: int) -> None:
         """What this writer saved is right up to that commit: what writers before it saved of the same goes."""
         layout = self._db.layout
-        files.replace_file(self.path(_COMMIT), json.dumps({"commit": commit}).encode(), durable=layout.durable)
+        storage.replace_file(self._path(_COMMIT), json.dumps({"commit": commit}).encode(), durable=layout.durable)
         found = self._files()
         own = {f.id for f in found if f.writer == self._db.log.writer}
-        files.remove_files(f.path for f in found if f.id in own and f.writer < self._db.log.writer)
+        storage.remove_files(f.path for f in found if f.id in own and f.writer < self._db.log.writer)
 
     def forget(self, kept: Iterable[str]) -> None:
         """Deletes what was saved for relations that are not among `kept`."""
         names = {_COMMIT, *kept}
-        files.remove_files(f.path for f in self._files() if f.id not in names)
+        storage.remove_files(f.path for f in self._files() if f.id not in names)
 
     def _files(self) -> list[WriterFile]:
         return writer_files(self._db.layout.sources)

@@ -31,7 +31,7 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
 
     sources: what they say of themselves; None in a process that does not have them: as they said last.
     epoch, commit (number), transaction, behind (transactions not reflected yet), backfill (JSON or None),
-    duration_us and rows of the newest epoch,
+    duration_us, rows and requests (to the object store) of the newest epoch,
     views: by id: name, ready, rows_in (from its scans, since it was made), inserted, deleted, rows (inserted -
     deleted), late (left out as such),
         state_rows, state_bytes, expression_errors, watermark (the least number of its inputs with an event time, as
@@ -55,6 +55,7 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
         "backfill": None,
         "duration_us": 0,
         "rows": 0,
+        "requests": 0,
         "views": {},
         "sources": {},
         "operators": {},
@@ -70,6 +71,7 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
         "backfill": to_json(commit.frontier.backfill),
         "duration_us": commit.metrics.duration_us,
         "rows": commit.metrics.rows,
+        "requests": commit.metrics.requests,
         "time_us": commit.time_us,
     }
     status["operators"] = _operators(circuit, commit, state_sizes(db, commit))

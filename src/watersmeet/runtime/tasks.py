@@ -14,7 +14,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from watersmeet import serialization
+from watersmeet import objectfiles, serialization
 from watersmeet.blobs import BlobRef
 from watersmeet.catalog import MOST_JOIN_ROWS
 from watersmeet.circuit.circuit import Circuit
@@ -25,6 +25,7 @@ from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.frames import Frame
 from watersmeet.kernel.runs.sliced import Slicing
 from watersmeet.kernel.runs.state import StageState, StateManifest
+from watersmeet.objectfiles import Requests
 from watersmeet.runtime.eventtimes import Numbers, promised, risen
 from watersmeet.runtime.idleness import raised
 from watersmeet.runtime.intents import Intent
@@ -56,11 +57,13 @@ def prepare() -> None:
 class Job:
     """One epoch as the tasks see it.
 
-    packs: of each "stage/bucket", the pack with the state before the epoch. watermarks: the sources' numbers before it.
-    writer: whose epoch it is, as in commits. stopped: operators of views that have failed since the epoch was planned.
+    database: its id. packs: of each "stage/bucket", the pack with the state before the epoch. watermarks: the sources'
+    numbers before it. writer: whose epoch it is, as in commits. stopped: operators of views that have failed since the
+    epoch was planned.
     """
 
     root: str
+    database: str
     durable: bool
     intent: Intent
     packs: dict[str, str]
@@ -69,19 +72,32 @@ class Job:
     stopped: tuple[str, ...] = ()
 
 
+def _layout(job: Job) -> Layout:
+    return _layout_of(job.root, job.database, durable=job.durable)
+
+
+def _packs(job: Job) -> PackFiles:
+    return _packs_of(job.root, job.database)
+
+
+def _circuit(job: Job) -> Circuit:
+    return _circuit_of(job.root, job.database, job.intent.circuit)
+
+
+# What was at the same place may have been another database.
 @lru_cache(maxsize=8)
-def _layout(root: str, *, durable: bool) -> Layout:
+def _layout_of(root: str, database: str, *, durable: bool) -> Layout:  # noqa: ARG001
     return Layout(root, durable=durable, create=False)
 
 
 @lru_cache(maxsize=8)
-def _packs(root: str) -> PackFiles:
-    return PackFiles(_layout(root, durable=False).packs, max_mapped_bytes=_MAPPED_BYTES)
+def _packs_of(root: str, database: str) -> PackFiles:
+    return PackFiles(_layout_of(root, database, durable=False).packs, max_mapped_bytes=_MAPPED_BYTES)
 
 
 @lru_cache(maxsize=32)
-def _circuit(root: str, fingerprint: str) -> Circuit:
-    return load_circuit(_layout(root, durable=False), fingerprint)
+def _circuit_of(root: str, database: str, fingerprint: str) -> Circuit:
+    return load_circuit(_layout_of(root, database, durable=False), fingerprint)
 
 
 def run_sources(job: Job, task: int) -> list[Frame]:
@@ -89,14 +105,19 @@ def run_sources(job: Job, task: int) -> list[Frame]:
 
     With one bucket it is the whole epoch: it has the state.
     """
+    with objectfiles.counting() as requests:
+        return _run_sources(job, task, requests)
+
+
+def _run_sources(job: Job, task: int, requests: Requests) -> list[Frame]:
     intent = job.intent
-    circuit = _circuit(job.root, intent.circuit)
+    circuit = _circuit(job)
     slices: Sequence[Slice] = intent.tasks[task] if intent.tasks else ()
     scans = [o for o in circuit.scans if intent.mode.runs(o.id)]
     stored = _readers_of_content(circuit, intent)
     found = read_slices(
-        _layout(job.root, durable=job.durable),
-        _packs(job.root),
+        _layout(job),
+        _packs(job),
         intent,
         slices,
         [*scans, *stored.values()],
@@ -107,7 +128,7 @@ def run_sources(job: Job, task: int) -> list[Frame]:
     seen = {i: c.seen.watermark_us for i, c in found.counts.items() if c.seen.watermark_us is not None}
     seen |= {name: time_us for c in found.counts.values() for name, time_us in c.clocks.items()}
     numbers = raised(risen(job.watermarks, seen), intent.live.idle, intent.live.overrides)
-    frames = _run(job, circuit, 0, task, sources, found.counts, (), numbers)
+    frames = _run(job, circuit, 0, task, sources, found.counts, (), numbers, requests)
     if circuit.last_stage > 0 and (circuit.is_timed or (intent.everywhere and task == 0)):
         body = json.dumps(seen).encode()
         frames += [Frame(bucket, CONTROL, task, body) for bucket in range(circuit.buckets)]
@@ -119,7 +140,12 @@ def run_bucket(job: Job, stage: int, frames: Iterable[Frame]) -> list[Frame]:
 
     Nothing happens if there are no frames.
     """
-    circuit = _circuit(job.root, job.intent.circuit)
+    with objectfiles.counting() as requests:
+        return _run_bucket(job, stage, frames, requests)
+
+
+def _run_bucket(job: Job, stage: int, frames: Iterable[Frame], requests: Requests) -> list[Frame]:
+    circuit = _circuit(job)
     passed: list[Frame] = []
     work: list[Frame] = []
     seen: list[dict[str, int]] = []
@@ -139,13 +165,13 @@ def run_bucket(job: Job, stage: int, frames: Iterable[Frame]) -> list[Frame]:
     # Every task of stage 0 has told every bucket what it saw: all buckets of a stage know the same numbers.
     live = job.intent.live
     numbers = raised(risen(job.watermarks, *seen), live.idle, live.overrides)
-    passed += _run(job, circuit, stage, bucket, {}, {}, [f for f in work if f.channel != CONTROL], numbers)
+    passed += _run(job, circuit, stage, bucket, {}, {}, [f for f in work if f.channel != CONTROL], numbers, requests)
     return passed
 
 
 def run_whole(job: Job) -> list[Frame]:
     """All stages in all buckets, one after the other; the receipts."""
-    circuit = _circuit(job.root, job.intent.circuit)
+    circuit = _circuit(job)
     frames: list[Frame] = []
     for task in range(max(1, len(job.intent.tasks))):
         frames += run_sources(job, task)
@@ -178,9 +204,10 @@ def _run(
     counts: Mapping[str, SourceCounts],
     frames: Sequence[Frame],
     numbers: Numbers,
+    requests: Requests,
 ) -> list[Frame]:
     intent = job.intent
-    packs = _packs(job.root)
+    packs = _packs(job)
     packs.age(intent.epoch, _MAPPED_EPOCHS)
     before = job.packs.get(f"{stage}/{bucket}")
     has_state = stage > 0 or circuit.buckets == 1
@@ -195,7 +222,7 @@ def _run(
         before=job.watermarks,
         most_rows=_most_rows(circuit, intent),
         stopped=frozenset(job.stopped),
-        slicing=Slicing(directory=str(_layout(job.root, durable=False).packs)),
+        slicing=_slicing(_layout(job)),
     )
     result = run_stage(circuit, stage, bucket, sources, frames, state, context)
     receipt = _write(job, circuit, stage, bucket, state if has_state else None, before, manifest, result)
@@ -206,13 +233,17 @@ def _run(
     waiting = {i: m.waits_for_us for i, m in result.metrics.items() if m.waits_for_us is not None}
     hottest = {i: (h.rows, h.values) for i, h in result.hottest.items()}
     read = dict(counts)
-    for relation_id, found in set_orphans_aside(
-        _layout(job.root, durable=job.durable), intent, circuit, stage, bucket, result.orphans
-    ).items():
+    for relation_id, found in set_orphans_aside(_layout(job), intent, circuit, stage, bucket, result.orphans).items():
         own = read.get(relation_id, SourceCounts())
         read[relation_id] = replace(own, dead=own.dead + found.dead, first_dead=own.first_dead or found.first_dead)
-    receipt = replace(receipt, operators=operators, sources=read, waiting=waiting, hottest=hottest)
+    receipt = replace(
+        receipt, operators=operators, sources=read, waiting=waiting, hottest=hottest, requests=requests.count
+    )
     return [*result.frames, Frame(bucket if stage else bucket % circuit.buckets, RECEIPT, bucket, receipt.to_bytes())]
+
+
+def _slicing(layout: Layout) -> Slicing:
+    return Slicing(directory=None if layout.directory is None else str(layout.packs))
 
 
 def _most_rows(circuit: Circuit, intent: Intent) -> dict[str, MostRows]:
@@ -248,7 +279,7 @@ def _write(
     manifest: StateManifest | None,
     result: StageResult,
 ) -> Receipt:
-    layout = _layout(job.root, durable=job.durable)
+    layout = _layout(job)
     writer = PackWriter(layout.packs, epoch_prefix(job.intent.epoch, job.writer, stage, bucket), durable=job.durable)
     changes: dict[str, RelationChange] = {}
     if not isinstance(job.intent.mode, Rebuild):

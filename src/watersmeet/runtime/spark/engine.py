@@ -200,7 +200,9 @@ class SparkEngine:
             with contextlib.suppress(Exception):
                 query.stop()
         session, self._session = self._session, None
-        self._runner = None
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            runner.close()
         bell, self._bell = self._bell, None
         if bell is not None:
             bell.remove()

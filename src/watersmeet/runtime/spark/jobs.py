@@ -1,4 +1,4 @@
-"""Running one epoch as a Spark job."""
+"""Running one epoch as a Spark job, or in a task that stays from epoch to epoch."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from watersmeet.runtime.database import Database
 from watersmeet.runtime.failures import view_failed
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.receipts import RECEIPT, Receipt
+from watersmeet.runtime.spark.standing import StandingTask
 from watersmeet.runtime.spark.worker import ERROR, FRAMES, JOB, BucketStage, pack_job, read, run_all
 
 #: Epochs up to this size, for each shuffle that is saved, run as one task, all buckets in turn: a shuffle and the tasks
@@ -36,6 +37,7 @@ class EpochRunner:
         self._spark = spark
         self._db = db
         self._single: DataFrame | None = None
+        self._standing = StandingTask(spark, self._single_task)
         self._large_until = 0
         """Epochs up to this one are shuffled, however small."""
         self._pause = 1
@@ -45,26 +47,38 @@ class EpochRunner:
         """The receipts of all tasks. Raises the error of the first that failed for good."""
         if not intent.has_work:
             return []
-        job = job_of(self._db, circuit, intent)
+        job = pack_job(job_of(self._db, circuit, intent))
         single = self._is_single(circuit, intent)
-        frames = self._single_task() if single else self._stages(circuit, intent)
-        context = self._spark.sparkContext
-        context.setLocalProperty(JOB, pack_job(job))
         began = time.monotonic()
         try:
-            rows = frames.collect()
+            if single and self._standing.can_run:
+                frames = self._standing.run(job.encode())
+            else:
+                self._standing.hang_up()  # its slot is of use now
+                frames = self._run_job(job, self._single_task() if single else self._stages(circuit, intent))
         except Exception as cause:
             raise _failure(cause) from cause
-        finally:
-            context.setLocalProperty(JOB, None)
         if single and circuit.buckets > 1:
             slow = time.monotonic() - began > _STAGE_S * (circuit.last_stage + 1)
             self._large_until = intent.epoch + self._pause if slow else 0
             self._pause = min(4 * self._pause, _LONGEST_PAUSE) if slow else 1
-        for row in rows:
-            if row.channel == ERROR:
-                raise _described(json.loads(bytes(row.body)))
-        return [Receipt.from_bytes(bytes(row.body)) for row in rows if row.channel == RECEIPT]
+        for channel, body in frames:
+            if channel == ERROR:
+                raise _described(json.loads(body))
+        return [Receipt.from_bytes(body) for channel, body in frames if channel == RECEIPT]
+
+    def close(self) -> None:
+        """Ends the task that stays."""
+        self._standing.close()
+
+    def _run_job(self, job: str, frames: DataFrame) -> list[tuple[str, bytes]]:
+        """The channels and bodies of the frames that a job of Spark gives."""
+        context = self._spark.sparkContext
+        context.setLocalProperty(JOB, job)
+        try:
+            return [(row.channel, bytes(row.body)) for row in frames.collect()]
+        finally:
+            context.setLocalProperty(JOB, None)
 
     def warm_up(self) -> None:
         """Lets Spark start its Python processes, so that the first epoch need not wait for them."""

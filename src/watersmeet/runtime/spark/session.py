@@ -139,6 +139,15 @@ def is_local(spark: SparkSession) -> bool:
     return str(spark.sparkContext.master).startswith("local[") or spark.sparkContext.master == "local"
 
 
+def has_spare_slot(spark: SparkSession) -> bool:
+    """True if a task of one engine may stay in this machine without keeping others waiting."""
+    if not is_local(spark):
+        return False
+    with _lock:
+        alone = bool(_shared) and _shared[0].users == 1 and _shared[0].made
+    return alone or int(spark.sparkContext.defaultParallelism) > 1
+
+
 def check_java() -> None:
     """RUNTIME_UNAVAILABLE, with what to install, if there is no Java or it is too old."""
     home = os.environ.get("JAVA_HOME")

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 import traceback
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing.connection import Client
 from typing import Any, Final
 
 import numpy as np
@@ -27,6 +29,8 @@ from watersmeet.serialization import from_json, to_json
 
 #: The local property with the job.
 JOB: Final = "watersmeet.job"
+#: The local property with the path of a line to the driver.
+LINE: Final = "watersmeet.line"
 #: The channel of frames whose body says why a task failed.
 ERROR: Final = "error"
 #: Spark's schema of frames.
@@ -39,6 +43,10 @@ _SCHEMA: Final = pa.schema(
 _BATCH_BYTES: Final = 16 << 20
 #: After an epoch with more input than this, a worker gives memory back.
 _MUCH_BYTES: Final = 8 << 20
+#: A task that stays leaves when no job came for so long …
+_WAIT_S: Final = 1.0
+#: … and after so long in any case, so that what else runs on Spark gets its turn.
+_STAY_S: Final = 1.0
 #: Errors of the machine, which another attempt may not meet: Spark repeats the task.
 _PASSING: Final = (OSError, MemoryError)
 _PASSING_CONDITIONS: Final = ("DATABASE_ACCESS",)
@@ -49,20 +57,51 @@ def pack_job(job: Job) -> str:
     return base64.b85encode(zlib.compress(json.dumps(to_json(job)).encode(), 1)).decode()
 
 
+def _unpacked(text: str | bytes) -> Job:
+    return from_json(Job, json.loads(zlib.decompress(base64.b85decode(text))))
+
+
 def _job() -> Job | None:
     """The job of this task; None in a job that only warms workers up."""
     context = TaskContext.get()
     assert context is not None
     text = context.getLocalProperty(JOB)
-    return from_json(Job, json.loads(zlib.decompress(base64.b85decode(text)))) if text else None
+    return _unpacked(text) if text else None
 
 
 def run_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """One task is the whole epoch: every stage in every bucket. Nothing, if there is no job: that warms a worker up."""
+    """One task is the whole epoch, every stage in every bucket; or, with a line to the driver, several epochs. Nothing,
+    if there is neither a job nor a line: that warms a worker up.
+    """
+    context = TaskContext.get()
+    assert context is not None
     for _ in batches:
-        job = _job()
-        if job is not None:
+        if (job := _job()) is not None:
             yield from _guarded(job, run_whole)
+        elif (path := context.getLocalProperty(LINE)) is not None:
+            _stay(path)
+
+
+def _stay(path: str) -> None:
+    """Runs the jobs that come over a line, and answers each with (channel, body) of its frames, for a while, or until
+    nobody is at the other end.
+    """
+    try:
+        line = Client(path, "AF_UNIX")
+    except OSError:
+        return  # the driver has closed it meanwhile
+    until = time.monotonic() + _STAY_S
+    with line:
+        while time.monotonic() < until and line.poll(_WAIT_S):
+            try:
+                job = _unpacked(line.recv_bytes())
+            except (EOFError, ConnectionError):
+                return
+            answer = [(f.channel, bytes(f.body)) for f in _frames(_guarded(job, run_whole))]
+            try:
+                line.send(answer)
+            except ConnectionError:
+                return
 
 
 def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
