@@ -1,8 +1,9 @@
-"""A table that follows a table of PostgreSQL: the rows that it has, then an update of every second one.
+"""A table that follows a table of PostgreSQL or MariaDB: the rows that it has, then an update of every second one.
 
 Timed until the rows are in the table here, as FLUSH says, and until a view over it shows them; then the number of rows
-and a checksum are compared with the server's. The server runs on the same cores. Peer: the server's own text of the
-same changes (`pg_logical_slot_peek_binary_changes`), which is read and thrown away.
+and a checksum are compared with the server's. The server runs on the same cores. Peers: PostgreSQL's own text of the
+same changes (`pg_logical_slot_peek_binary_changes`), which is read and thrown away; the bytes of MariaDB's log, which a
+replica receives and throws away, and its rows as text.
 """
 
 from __future__ import annotations
@@ -12,70 +13,133 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from scripts.servers.mariadb import PASSWORD as MYSQL_PASSWORD
+from scripts.servers.mariadb import USER as MYSQL_USER
+from scripts.servers.mariadb import MariaDB
 from scripts.servers.postgres import PASSWORD, USER, Postgres
 
 import watersmeet
 from benchmarks.kafka_sink import CHECK
+from benchmarks.mysql_sink import TABLE as MYSQL_TABLE
 from benchmarks.postgres_sink import TABLE, shown
 from benchmarks.processes import cpu_seconds
+from watersmeet.databaseservers import Server
+from watersmeet.sources.capture.mysql.binlog import LogReader
+from watersmeet.sources.capture.mysql.gtids import Gtids
 
 FILL = """
 INSERT INTO t SELECT i, timestamp '2024-01-01' + i * interval '1 second', i * 7 % 1000, 'note ' || i
 FROM generate_series(0, {last}) AS g(i)
 """
+MYSQL_FILL = """
+INSERT INTO t SELECT seq, '2024-01-01' + INTERVAL seq SECOND, seq * 7 % 1000, CONCAT('note ', seq)
+FROM seq_0_to_{last}
+"""
 UPDATE = "UPDATE t SET amount = amount + 1 WHERE id % 2 = 0"
 SOURCE = """
-CREATE SOURCE pg WITH (connector = 'postgres-cdc', hostname = '127.0.0.1', port = '{port}', username = '{user}',
-    password = '{password}', database.name = 'postgres', slot.name = 'ours')
+CREATE SOURCE there WITH (connector = '{connector}', hostname = '127.0.0.1', port = '{port}', username = '{user}',
+    password = '{password}', database.name = '{database}')
 """
 CHANGES = """
 SELECT count(*), sum(length(data)) FROM pg_logical_slot_peek_binary_changes('peer', NULL, NULL, 'proto_version', '1',
     'publication_names', 'rw_publication')
 """
+Ask = Callable[[str], Any]
 
 
-def ours(server: Postgres, rows: int, parallelism: int) -> None:
+def ours(source: str, ask: Ask, check: str, rows: int, parallelism: int, before_update: Callable[[], None]) -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
         watersmeet.connect(Path(folder) / "db", parallelism=parallelism) as connection,
-        server.connect() as there,
     ):
-        connection.execute(SOURCE.format(port=server.port, user=USER, password=PASSWORD))
+        connection.execute(source)
         for name, statement, count in (("rows that are there", "", rows), ("updates", UPDATE, rows // 2)):
             if statement:
-                there.execute("SELECT pg_create_logical_replication_slot('peer', 'pgoutput')")
-                there.execute(statement)
+                before_update()
+                ask(statement)
             before, began = cpu_seconds(os.getpid()), time.perf_counter()
             if not statement:
-                connection.execute("CREATE TABLE t (*) FROM pg TABLE 't'")
+                connection.execute("CREATE TABLE t (*) FROM there TABLE 't'")
                 connection.execute("CREATE MATERIALIZED VIEW v AS SELECT id, amount FROM t WHERE amount > 10")
             connection.execute("FLUSH")
             shown(name, count, time.perf_counter() - began, cpu_seconds(os.getpid()) - before)
-            for check in (CHECK, "SELECT count(*), sum(amount) FROM t WHERE amount > 10"):
-                found = connection.execute(check.replace("FROM t WHERE amount > 10", "FROM v")).fetchone()
-                assert tuple(map(int, found)) == tuple(map(int, there.execute(check).fetchone())), (name, found)
+            for here, theirs in ((CHECK, check), ("SELECT count(*), sum(amount) FROM v", None)):
+                found = connection.execute(here).fetchone()
+                expected = ask(theirs or "SELECT count(*), sum(amount) FROM t WHERE amount > 10")
+                assert tuple(map(int, found)) == tuple(map(int, expected)), (name, found)
+
+
+def postgres(server: Postgres, rows: int, parallelism: int) -> None:
+    with server.connect() as there:
+        there.execute(TABLE.format(name="t"))
+        there.execute(FILL.format(last=rows - 1))
+
+        def ask(query: str) -> Any:
+            cursor = there.execute(query)
+            return cursor.fetchone() if cursor.description else None
+
+        source = SOURCE.format(
+            connector="postgres-cdc", port=server.port, user=USER, password=PASSWORD, database="postgres"
+        )
+        slot = "SELECT pg_create_logical_replication_slot('peer', 'pgoutput')"
+        ours(source, ask, CHECK, rows, parallelism, lambda: ask(slot))
         before, began = cpu_seconds(os.getpid()), time.perf_counter()
-        (messages, size_bytes) = there.execute(CHANGES).fetchone()
+        messages, size_bytes = ask(CHANGES)
         used = cpu_seconds(os.getpid()) - before
         assert messages >= rows // 2
         shown("the server's messages", rows // 2, time.perf_counter() - began, used)
-        print(f"rows and checksum as PostgreSQL has them; {int(size_bytes) >> 20} MB of messages")
+        print(f"rows and checksum as the server has them; {int(size_bytes) >> 20} MB of messages")
+
+
+def mysql(server: MariaDB, rows: int, parallelism: int) -> None:
+    with server.connect() as there, there.cursor() as cursor:
+
+        def ask(query: str) -> Any:
+            cursor.execute(query)
+            return cursor.fetchone()
+
+        ask("CREATE DATABASE bench")
+        ask("USE bench")
+        ask(MYSQL_TABLE.format(name="t"))
+        ask(MYSQL_FILL.format(last=rows - 1))
+        places: list[str] = []
+        source = SOURCE.format(
+            connector="mysql-cdc", port=server.port, user=MYSQL_USER, password=MYSQL_PASSWORD, database="bench"
+        )
+        ours(
+            source, ask, CHECK.replace("BIGINT", "SIGNED"), rows, parallelism,
+            lambda: places.append(ask("SELECT @@gtid_binlog_pos")[0]),
+        )  # fmt: skip
+        end = Gtids.parsed(ask("SELECT @@gtid_binlog_pos")[0])
+        before, began = cpu_seconds(os.getpid()), time.perf_counter()
+        address = Server("127.0.0.1", server.port, MYSQL_USER, MYSQL_PASSWORD, "bench")
+        reader = LogReader(address, 4711, Gtids.parsed(places[0]), {})
+        while not reader.reached.has(end):
+            reader.read(1.0, tuple)
+        shown("the server's log", rows // 2, time.perf_counter() - began, cpu_seconds(os.getpid()) - before)
+        size_bytes = reader.read_bytes
+        reader.close()
+        before, began = cpu_seconds(os.getpid()), time.perf_counter()
+        cursor.execute("SELECT * FROM t INTO OUTFILE '{}'".format(server.folder / "rows"))
+        shown("its rows as a file", rows, time.perf_counter() - began, cpu_seconds(os.getpid()) - before)
+        print(f"rows and checksum as the server has them; {size_bytes >> 20} MB of log")
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser("capture", description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--parallelism", type=int, default=2)
+    parser.add_argument("--system", choices=("postgres", "mysql"), default="postgres")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        server = Postgres.started(Path(folder) / "postgres")
+        kind, run = (Postgres, postgres) if options.system == "postgres" else (MariaDB, mysql)
+        server: Any = kind.started(Path(folder) / "server")
         try:
-            with server.connect() as there:
-                there.execute(TABLE.format(name="t"))
-                there.execute(FILL.format(last=options.rows - 1))
-            ours(server, options.rows, options.parallelism)
+            run(server, options.rows, options.parallelism)
         finally:
             server.remove()
     return 0

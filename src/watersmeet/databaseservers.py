@@ -11,6 +11,7 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from watersmeet.errors import Error, did_you_mean, error
+from watersmeet.secretvalues import revealed
 
 #: Words for how much of TLS is wanted: libpq's.
 SSL_MODES: Final = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
@@ -155,6 +156,7 @@ def jdbc_url(url: str, user: str | None, password: str | None) -> JdbcUrl:
 
     CONNECTOR_OPTION; FEATURE_NOT_SUPPORTED for another system.
     """
+    url = revealed(url)
     name = url.removeprefix("jdbc:").partition(":")[0]
     if name not in _SYSTEMS:
         *others, last = (f"jdbc:{known}://…" for known in _SYSTEMS)

@@ -15,7 +15,8 @@ import watersmeet
 from tests.thorough import mostly_slow
 from tests.unit.session.test_capturing import ask, source
 from watersmeet import faults
-from watersmeet.session.services import capturing
+from watersmeet.sources.capture.postgres import system
+from watersmeet.sources.capture.postgres.pgoutput import lsn_of
 
 POINTS = ("capture.commit", "capture.committed", "capture.chunk")
 TABLES = """
@@ -211,7 +212,7 @@ def test_a_killed_process_goes_on_where_it_was(tmp_path, postgres, point):
         ((confirmed,),) = ask(
             postgres, f"SELECT confirmed_flush_lsn - '0/0' FROM pg_replication_slots WHERE slot_name = '{slot}'"
         )
-        assert confirmed <= captured["lsn"]
+        assert confirmed <= lsn_of(captured["place"])
 
 
 def committed(connection):
@@ -250,7 +251,7 @@ def test_the_server_forgets_only_what_was_committed_here(tmp_path, postgres, mon
             assert time.monotonic() < deadline
             connection.execute("FLUSH")
         before, content = confirmed(), committed(connection)
-        monkeypatch.setattr(capturing, "_IDLE_BYTES", 1)
+        monkeypatch.setattr(system, "_IDLE_BYTES", 1)
         postgres.execute("INSERT INTO other SELECT i FROM generate_series(1, 1000) i")
         while confirmed() == before:
             assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""Databases of PostgreSQL whose changes are captured, and the tables that follow tables there."""
+"""Databases whose changes are captured, and the tables that follow tables there."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from watersmeet.catalog.words import Words
 
 @dataclass(frozen=True, slots=True)
 class CapturedDatabase(Relation):
-    """A database whose changes are read from one replication slot, for any number of tables. It has no columns and no
-    rows.
+    """A database whose changes are read once, for any number of tables. It has no columns and no rows.
 
-    connector: the options, with the names of slot and publication. start_lsn: where the slot began. owns_slot,
-    owns_publication: whether they were made for it, and go with it. of_table: the id of the only table, whose statement
-    made it; then it is hidden.
+    connector: the options, with those that got a value of their own. start: the place from which changes are read
+    (`sources.capture.contract`). made: what was made there for it (slot, publication), and goes with it. of_table: the
+    id of the only table, whose statement made it; then it is hidden.
     """
 
     words: ClassVar[Words] = Words("source", show=("sources",), show_create=("source",), drop=("source",))
@@ -26,9 +25,8 @@ class CapturedDatabase(Relation):
     can_alter: ClassVar[bool] = False
 
     connector: dict[str, str] = field(kw_only=True)
-    start_lsn: int = field(kw_only=True)
-    owns_slot: bool = field(default=True, kw_only=True)
-    owns_publication: bool = field(default=True, kw_only=True)
+    start: str = field(kw_only=True)
+    made: tuple[str, ...] = field(default=(), kw_only=True)
     of_table: str = field(default="", kw_only=True)
 
     @property
@@ -39,7 +37,8 @@ class CapturedDatabase(Relation):
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A table there. database: the id of the `CapturedDatabase`. types: by column, oid and modifier of its type.
+    """A table there. database: the id of the `CapturedDatabase`. oid: its number there; 0 where tables have none.
+    types: by column, its type there, in words that are equal for equal types.
 
     has_snapshot: whether rows are taken that are there already. batch_rows: so many of them at a time. left_out:
     columns there that the table has not. added: columns that were added later, and the place in the server's log of the
@@ -50,16 +49,16 @@ class Captured:
     schema: str
     table: str
     oid: int
-    types: dict[str, tuple[int, int]]
+    types: dict[str, str]
     has_snapshot: bool = True
     batch_rows: int = 0
     left_out: tuple[str, ...] = ()
-    added: dict[str, int] = field(default_factory=dict)
+    added: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class CapturedTable(Table):
-    """A table with the rows of a table of PostgreSQL, which its changes keep up to date."""
+    """A table with the rows of a table outside, which its changes keep up to date."""
 
     words: ClassVar[Words] = Words("table", show=("tables",), show_create=("table", "stream"), drop=("table", "topic"))
     entry: ClassVar[str] = "captured table"

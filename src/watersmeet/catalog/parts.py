@@ -168,6 +168,17 @@ class External:
 
 
 @dataclass(frozen=True, slots=True)
+class Merging:
+    """What becomes of a row that is written to a table that has its key: that row gets its values of `updated`.
+
+    key: columns that no two rows have alike.
+    """
+
+    key: tuple[str, ...]
+    updated: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Dictionary:
     """How joins look a dictionary up.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from watersmeet.catalog.parts import MOST_JOIN_ROWS, Dictionary, External, Topic
+from watersmeet.catalog.parts import MOST_JOIN_ROWS, Dictionary, External, Merging, Topic
 from watersmeet.catalog.relations import NAMES_COLUMNS, Relation
 from watersmeet.catalog.words import Words
 from watersmeet.watermarks import Watermark
@@ -101,10 +101,12 @@ class MaterializedView(Relation):
 
 @dataclass(frozen=True, slots=True)
 class Pump(MaterializedView):
-    """A pump that is started."""
+    """A pump that is started. merging: of one that runs a MERGE."""
 
     words: ClassVar[Words] = _PUMP
     entry: ClassVar[str] = "pump"
+
+    merging: Merging | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

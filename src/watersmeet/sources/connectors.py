@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from watersmeet.catalog import Input, Relation
-from watersmeet.errors import did_you_mean
+from watersmeet.errors import did_you_mean, error
 from watersmeet.objectstores import check_objects
 from watersmeet.sources.base import Source
 from watersmeet.sources.datagen import DatagenSource
@@ -32,15 +32,23 @@ CONNECTORS: Final[dict[str, Callable[[Relation], Source]]] = {
     "s3": FileSource,
     "s3_v2": FileSource,
 }
+#: Connectors of sinks alone, and what they write.
+_LAKES: Final = {"delta": "Delta Lake", "deltalake": "Delta Lake", "iceberg": "Apache Iceberg"}
 
 
 def open_source(relation: Relation) -> Source:
     """The source of `relation`, which gives all columns that are `given`.
 
-    CONNECTOR_OPTION for options or columns that can't work.
+    CONNECTOR_OPTION for options or columns that can't work, FEATURE_NOT_SUPPORTED for tables of lakes.
     """
     name = relation.connector.get("connector", "")
     make = CONNECTORS.get(name.lower())
+    if name.lower() in _LAKES:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f"sources of tables of {_LAKES[name.lower()]} are not supported",
+            hint="Sinks to them are. A source of their Parquet files would also give rows that were deleted.",
+        )
     if make is None:
         refuse(
             f'there is no connector "{name}"',

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
+import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 import pyarrow as pa
 import pyarrow.json as pj
 
-from watersmeet import files
+from watersmeet import storage
 from watersmeet.sources.names import plain_text, shown_name
+from watersmeet.storage import Place
 from watersmeet.types import BIGINT, BYTEA, INTEGER, VARCHAR, Field, Schema
+
+_NAME: Final = re.compile(r"[0-9].*\.jsonl\Z")
 
 MAX_TEXT: Final = 1000
 """Characters of a record's text that are kept."""
@@ -59,7 +63,7 @@ class DeadLetterWriter:
     A context manager: it closes at the end unless an error passes through.
     """
 
-    def __init__(self, directory: Path | None, epoch: int = 0, ordinal: int = 0, *, bucket: int | None = None) -> None:
+    def __init__(self, directory: Place | None, epoch: int = 0, ordinal: int = 0, *, bucket: int | None = None) -> None:
         self._directory = directory
         self._name = _file_name(epoch, ordinal) if bucket is None else f"{epoch:012d}-bucket-{bucket:05d}.jsonl"
         self._records: list[dict[str, Any]] = []
@@ -136,11 +140,11 @@ class DeadLetterWriter:
             return
         path = self._directory / self._name
         if not self._records:
-            path.unlink(missing_ok=True)
+            storage.discard(path)
             return
         text = "".join(json.dumps(r, ensure_ascii=False, sort_keys=True) + "\n" for r in self._records)
-        files.make_directory(self._directory)
-        files.replace_file(path, text.encode(), durable=True)
+        storage.make_directory(self._directory)
+        storage.replace_file(path, text.encode(), durable=True)
 
     def __enter__(self) -> Self:
         return self
@@ -156,41 +160,55 @@ def _file_name(epoch: int, ordinal: int) -> str:
     return f"{epoch:012d}-{ordinal:08d}.jsonl"
 
 
-def read_dead_letters(directory: Path) -> list[dict[str, Any]]:
+def read_dead_letters(directory: Place) -> list[dict[str, Any]]:
     """All records under `directory`, by epoch and slice; empty if there is none."""
-    return [record for path in sorted(directory.glob("[0-9]*.jsonl")) for record in _records_of(path)]
+    return [record for path in _files_of(directory) for record in _records_of(path)]
 
 
-def forget_dead_letters(directory: Path, epoch: int) -> None:
+def forget_dead_letters(directory: Place, epoch: int) -> None:
     """Deletes the records of the epochs after `epoch`."""
-    for path in directory.glob("[0-9]*.jsonl"):
-        if int(path.name.partition("-")[0]) > epoch:
-            path.unlink(missing_ok=True)
+    storage.remove_files(p for p in _files_of(directory) if int(p.name.partition("-")[0]) > epoch)
 
 
-def letters_of_slice(directory: Path, epoch: int, ordinal: int) -> Iterator[dict[str, Any]]:
+def letters_of_slice(directory: Place, epoch: int, ordinal: int) -> Iterator[dict[str, Any]]:
     """The records that one slice of one epoch has set aside; none if there is no file."""
-    path = directory / _file_name(epoch, ordinal)
-    return _records_of(path) if path.exists() else iter(())
+    return _records_of(directory / _file_name(epoch, ordinal))
 
 
-def _records_of(path: Path) -> Iterator[dict[str, Any]]:
-    """A record ends with a newline and with nothing else that Unicode calls the end of a line: U+2028 stands in
-    texts.
+def count_dead_letter_files(directory: Place, epoch: int) -> int:
+    """How many files one epoch has."""
+    return sum(path.name.startswith(f"{epoch:012d}-") for path in _files_of(directory))
+
+
+def _files_of(directory: Place) -> list[Place]:
+    try:
+        names = storage.list_names(directory)
+    except FileNotFoundError:  # nothing was set aside yet
+        return []
+    return [directory / name for name in names if _NAME.match(name)]
+
+
+def _records_of(path: Place) -> Iterator[dict[str, Any]]:
+    """None if there is no file.
+
+    A record ends with a newline and with nothing else that Unicode calls the end of a line: U+2028 stands in texts.
     """
-    with path.open(encoding="utf-8", newline="\n") as lines:
-        yield from map(json.loads, lines)
+    try:
+        text = storage.read_file(path)
+    except FileNotFoundError:
+        return iter(())
+    return map(json.loads, io.BytesIO(text))
 
 
-def stored_dead_letters(directories: Sequence[tuple[str, Path]]) -> pa.Table:
+def stored_dead_letters(directories: Sequence[tuple[str, Place]]) -> pa.Table:
     """The records of several sources (name, directory): their fields as they are stored (key and value in base64),
     source and epoch.
     """
     tables = [_STORED.append(pa.field("source", pa.string())).append(pa.field("epoch", pa.int64())).empty_table()]
     for source, directory in directories:
-        for path in sorted(directory.glob("[0-9]*.jsonl")):
+        for path in _files_of(directory):
             found = pj.read_json(
-                path,
+                pa.BufferReader(storage.read_file(path)),
                 pj.ReadOptions(block_size=_BLOCK_BYTES),
                 pj.ParseOptions(explicit_schema=_STORED, unexpected_field_behavior="ignore"),
             ).select(_STORED.names)

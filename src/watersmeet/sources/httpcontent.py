@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from watersmeet.catalog import External
 from watersmeet.errors import error
+from watersmeet.secretvalues import revealed_options
 from watersmeet.sources.options import Options, refuse
 from watersmeet.sources.presentfiles import Refusing, file_connector, present_files, read_files
 from watersmeet.types import Schema
@@ -76,6 +77,7 @@ class HttpOptions(NamedTuple):
 
 def http_options(given: dict[str, str]) -> HttpOptions:
     """The options `url`, `format`, `credentials.user`, `credentials.password`, `headers.<name>`. CONNECTOR_OPTION."""
+    given = revealed_options(given)
     options = Options({n: v for n, v in given.items() if not n.startswith(HEADERS)})
     headers = {n.removeprefix(HEADERS): v for n, v in given.items() if n.startswith(HEADERS)}
     url = options.text("url") or ""

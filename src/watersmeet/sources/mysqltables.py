@@ -50,7 +50,8 @@ _UNSIGNED: Final[dict[str, SqlType]] = {
 #: Names of types by the numbers that results have for them, as far as they are read in a way of their own.
 _NUMBERED: Final = {4: "float", 7: "timestamp", 16: "bit", 255: "geometry"}
 
-_COLUMNS: Final = """
+#: The columns of a table (schema, name), for `column_of`.
+COLUMNS: Final = """
 SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, NUMERIC_PRECISION, NUMERIC_SCALE, IS_NULLABLE
 FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION
 """
@@ -98,8 +99,8 @@ class MysqlReader(TableReader[Column]):
                 cursor.execute(f"SELECT * FROM {self._from()} LIMIT 0", ())
                 found = [(name, _NUMBERED.get(code, "text")) for name, code, *_ in cursor.description]
                 return [Column(name, kind, kind, _TYPES.get(kind), nullable=True) for name, kind in found]
-            cursor.execute(_COLUMNS, [options.schema, options.table])
-            columns = [_column_of(*row) for row in cursor.fetchall()]
+            cursor.execute(COLUMNS, [options.schema, options.table])
+            columns = [column_of(*row) for row in cursor.fetchall()]
             if not columns:
                 cursor.execute(
                     "SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s", [options.schema]
@@ -109,19 +110,10 @@ class MysqlReader(TableReader[Column]):
 
     def _receive(self, columns: Sequence[tuple[Column, SqlType]], received: io.BytesIO) -> None:
         where = self.options.where.replace("%", "%%")
-        query = f"SELECT {_line(columns)} FROM {self._from()}{f' WHERE {where}' if where else ''}"
+        query = f"SELECT {line(columns)} FROM {self._from()}{f' WHERE {where}' if where else ''}"
         with connected(self.options.server) as connection:
-            cursor = connection.cursor(library().cursors.SSCursor)
             try:
-                cursor.execute(query, ())
-                while rows := cursor.fetchmany(_FETCHED_ROWS):
-                    if (None,) in rows:
-                        raise error(
-                            "INVALID_VALUE",
-                            f"a row of {self.options.what} is longer than the server's max_allowed_packet",
-                        )
-                    received.write(b"\n".join([text for (text,) in rows]))
-                    received.write(b"\n")
+                receive(connection, query, received, self.options.what)
             except library().Error as cause:
                 raise failure(cause, self.options.server, self.options.name) from cause
 
@@ -131,7 +123,18 @@ class MysqlReader(TableReader[Column]):
         return quoted(self.options.schema, self.options.table)
 
 
-def _column_of(name: str, kind: str, theirs: str, precision: int | None, scale: int | None, nullable: str) -> Column:
+def receive(connection: Any, query: str, received: io.BytesIO, what: str) -> None:
+    """Writes the lines that a query gives, made by `line`. what: the table, for messages. Errors of the library."""
+    cursor = connection.cursor(library().cursors.SSCursor)
+    cursor.execute(query, ())
+    while rows := cursor.fetchmany(_FETCHED_ROWS):
+        if (None,) in rows:
+            raise error("INVALID_VALUE", f"a row of {what} is longer than the server's max_allowed_packet")
+        received.write(b"\n".join([text for (text,) in rows]))
+        received.write(b"\n")
+
+
+def column_of(name: str, kind: str, theirs: str, precision: int | None, scale: int | None, nullable: str) -> Column:
     """A column by what the catalogue there says."""
     found = _UNSIGNED.get(kind) if "unsigned" in theirs else None
     if kind == "decimal" and precision is not None and precision <= _DIGITS:
@@ -141,7 +144,7 @@ def _column_of(name: str, kind: str, theirs: str, precision: int | None, scale: 
     return Column(name, theirs, kind, found or _TYPES.get(kind), nullable == "YES")
 
 
-def _line(columns: Sequence[tuple[Column, SqlType]]) -> str:
+def line(columns: Sequence[tuple[Column, SqlType]]) -> str:
     """SQL of a row as a line of CSV in which all values but NULL are quoted."""
     values = ", ',', ".join(_text(column, wanted) for column, wanted in columns)
     return f"CAST(CONCAT({values}) AS BINARY)"

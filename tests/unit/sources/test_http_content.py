@@ -144,3 +144,16 @@ def test_what_can_not_be_read_is_refused(opened, server, options, condition, mes
     assert message in found.value.message
     assert "geheim" not in found.value.message
     assert rows(opened, "SHOW TABLES") == []
+
+
+def test_credentials_and_headers_are_nowhere_but_in_private_files(server, tmp_path):
+    server.documents["/d"] = (200, b"1,a\n")
+    given = "CREDENTIALS(USER 'me' PASSWORD 'planted-1') HEADERS(HEADER(NAME 'Key' VALUE 'planted-2'))"
+    with watersmeet.connect(tmp_path / "db", "timeplus", runtime="inprocess") as connection:
+        connection.execute(CREATE.format(f"URL '{server.url}/d' FORMAT 'CSV' {given}"))
+        assert rows(connection, "SELECT k, v FROM d") == [(1, "a")]
+        assert server.asked[-1]["Key"] == "planted-2"
+        shown = connection.execute("SHOW CREATE DICTIONARY d").fetchall()
+    assert "planted" not in str(shown)
+    written = [f for f in (tmp_path / "db").rglob("*") if f.is_file() and b"planted" in f.read_bytes()]
+    assert {f.parent.name for f in written} == {"secrets"}

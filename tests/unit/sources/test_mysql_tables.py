@@ -218,3 +218,21 @@ def test_a_server_that_is_away_leaves_the_content(opened, own_mysql):
     assert rows(opened, "SELECT name FROM p") == [("ink",)]
     opened.execute("FLUSH")
     assert rows(opened, "SHOW ERRORS") == []
+
+
+def test_rows_are_looked_up_in_a_table_as_it_is_when_they_come(opened, mysql):
+    mysql.execute("CREATE TABLE p (id int, name text); INSERT INTO p VALUES (1, 'pen')")
+    table(opened, mysql, "p")
+    opened.execute("SET dialect = 'sqlstream'")
+    opened.execute(
+        """CREATE STREAM "s" ("n" INTEGER, "id" INTEGER);
+        CREATE MATERIALIZED VIEW "v" AS SELECT STREAM s."n", p."name" FROM "s" AS s
+        JOIN "p" FOR SYSTEM_TIME AS OF PROCTIME() AS p ON s."id" = p."id" """
+    )
+    opened.execute('INSERT INTO "s" ("n", "id") VALUES (1, 1), (2, 2)')
+    opened.execute("FLUSH")
+    mysql.execute("UPDATE p SET name = 'ink'; INSERT INTO p VALUES (2, 'pad'), (2, 'pot')")
+    opened.execute('INSERT INTO "s" ("n", "id") VALUES (3, 1), (4, 2)')
+    opened.execute("FLUSH")
+    found = rows(opened, 'SELECT "n", "name" FROM "v" ORDER BY "n", "name"')
+    assert found == [(1, "pen"), (3, "ink"), (4, "pad"), (4, "pot")]

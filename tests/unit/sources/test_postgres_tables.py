@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import subprocess
+import sys
 from decimal import Decimal
 
 import pytest
@@ -208,3 +210,86 @@ def test_a_server_that_is_away_leaves_the_content(opened, own_postgres):
     assert rows(opened, "SELECT name FROM p") == [("ink",)]
     opened.execute("FLUSH")
     assert rows(opened, "SHOW ERRORS") == []
+
+
+def looking_up(connection, postgres, layout=""):
+    """A stream, and what its rows meet in a table of the server when they come: an external table, or a dictionary with
+    this layout.
+    """
+    lookup = "p FOR SYSTEM_TIME AS OF PROCTIME()"
+    if layout:
+        lookup = "p"
+        connection.execute(
+            f"""CREATE DICTIONARY p (id int, name int) PRIMARY KEY id SOURCE(POSTGRESQL(HOST '127.0.0.1' PORT
+            {postgres.server.port} USER 'postgres' PASSWORD 'postgres-secret' DB '{postgres.name}' TABLE 'p'))
+            LAYOUT({layout}) LIFETIME(1)"""
+        )
+    else:
+        table(connection, postgres, "p")
+    connection.execute("CREATE STREAM s (n int, id int)")
+    if not layout:
+        connection.execute("SET dialect = 'risingwave'")
+    connection.execute(f"CREATE MATERIALIZED VIEW v AS SELECT n, name FROM s LEFT JOIN {lookup} ON s.id = p.id")
+
+
+def come(connection, *pairs):
+    listed = ", ".join(f"({n}, {key}, now())" for n, key in pairs)
+    connection.execute(f"INSERT INTO s (n, id, _tp_time) VALUES {listed}")
+    connection.execute("FLUSH")
+
+
+def test_rows_are_looked_up_in_a_table_as_it_is_when_they_come(opened, own_postgres):
+    own_postgres.execute("CREATE TABLE p (id int PRIMARY KEY, name text); INSERT INTO p VALUES (1, 'pen')")
+    looking_up(opened, own_postgres)
+    come(opened, (1, 1), (2, 2))
+    own_postgres.execute("UPDATE p SET name = 'ink'; INSERT INTO p VALUES (2, 'pad')")
+    come(opened, (3, 1), (4, 2))
+    own_postgres.server.kill()
+    come(opened, (5, 1))
+    assert "can't be reached" in str(rows(opened, "SHOW ERRORS"))
+    own_postgres.server.start()
+    own_postgres.execute("DELETE FROM p WHERE id = 1")
+    come(opened, (6, 1))
+    assert rows(opened, "SELECT * FROM v ORDER BY n") == [
+        (1, "pen"),
+        (2, None),
+        (3, "ink"),
+        (4, "pad"),
+        (5, "ink"),
+        (6, None),
+    ]
+    assert rows(opened, "SHOW ERRORS") == []
+
+
+_ADDING = """
+import itertools, sys, watersmeet
+connection = watersmeet.connect(sys.argv[1], runtime="inprocess")
+(first,) = connection.execute("SELECT coalesce(max(n), 0) FROM s").fetchone()
+for n in itertools.count(first + 1):
+    connection.execute(f"INSERT INTO s (n, id, _tp_time) VALUES ({n}, 1, now())")
+    connection.execute("FLUSH")
+    print(n, flush=True)
+"""
+
+
+@pytest.mark.parametrize("layout", ["", "DIRECT()", "COMPLEX_KEY_CACHE(SIZE_IN_CELLS 9)"])
+def test_a_killed_process_gives_no_row_another_answer(tmp_path, postgres, layout):
+    postgres.execute("CREATE TABLE p (id int PRIMARY KEY, name int); INSERT INTO p VALUES (1, 0)")
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess", dialect="timeplus") as connection:
+        looking_up(connection, postgres, layout)
+    shown = {}
+    for _ in range(2):
+        command = [sys.executable, "-c", _ADDING, str(tmp_path / "db")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            for _ in range(5):
+                assert process.stdout.readline()
+                postgres.execute("UPDATE p SET name = name + 1")
+            process.kill()
+        with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+            connection.execute("FLUSH")
+            now = dict(rows(connection, "SELECT n, name FROM v ORDER BY n"))
+            assert list(now) == [n for (n,) in rows(connection, "SELECT n FROM s ORDER BY n")]
+            assert shown.items() <= now.items()
+            assert list(now.values()) == sorted(now.values())
+            shown = now
+    assert len(set(shown.values())) > 1 or layout.endswith("CACHE(SIZE_IN_CELLS 9)")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 
@@ -18,22 +17,9 @@ from watersmeet.errors import error
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.renaming import alter_indexes, note_names, with_column, written
 from watersmeet.session.access.transactions import own_transaction
-from watersmeet.sources.capture.pgoutput import Batch
-from watersmeet.sources.capture.servers import TableThere, value_before
-from watersmeet.sources.databasetables import typed
-from watersmeet.sources.postgrescolumns import Column, without_forms
+from watersmeet.sources.capture.contract import Stream, TableThere
+from watersmeet.sources.databasetables import TableColumn, typed
 from watersmeet.types import Field, Schema, SqlType
-
-
-def newest_version(table: CapturedTable, batch: Batch) -> tuple[list[str], int] | None:
-    """(the columns of the newest version of the table there in a batch, the place of the first transaction that has
-    it); None if nothing of the table is in the batch.
-    """
-    own = [r for r in batch.rows if r.table.oid == table.captured.oid]
-    if not own:
-        return None
-    newest = max(own, key=lambda r: int(r.places[0]))
-    return [c.name for c in newest.table.columns], int(batch.commit_lsns[newest.transactions[0]])
 
 
 def names_added(table: CapturedTable, names: Collection[str]) -> tuple[str, ...]:
@@ -45,12 +31,12 @@ def names_added(table: CapturedTable, names: Collection[str]) -> tuple[str, ...]
 
 
 def add_columns(
-    session: Session, connection: Any, table: CapturedTable, there: TableThere, names: Sequence[str], lsn: int
+    session: Session, stream: Stream, table: CapturedTable, there: TableThere, names: Sequence[str], place: str
 ) -> None:
     """Adds columns to a table, in a transaction of its own. Rows that are there have the value that they have there.
 
-    session: of this call alone. lsn: see `Captured.added`. FEATURE_NOT_SUPPORTED, DATATYPE_MISMATCH, DUPLICATE_COLUMN,
-    UNDEFINED_COLUMN: the table can't follow.
+    session: of this call alone. place: see `Captured.added`. FEATURE_NOT_SUPPORTED, DATATYPE_MISMATCH,
+    DUPLICATE_COLUMN, UNDEFINED_COLUMN: the table can't follow.
     """
     theirs = {c.name: c for c in there.columns}
     with session.database.ddl, own_transaction(session):
@@ -59,14 +45,14 @@ def add_columns(
             return
         made = now
         for name in names:
-            made = _with_column(connection, made, there, theirs.get(name), name, lsn)
+            made = _with_column(stream, made, there, theirs.get(name), name, place)
         note_names(session, now)
         session.put(made)
         alter_indexes(session, now, lambda index: replace(index, columns=made.columns, stored=made.stored))
 
 
 def _with_column(
-    connection: Any, table: CapturedTable, there: TableThere, column: Column | None, name: str, lsn: int
+    stream: Stream, table: CapturedTable, there: TableThere, column: TableColumn | None, name: str, place: str
 ) -> CapturedTable:
     if column is None:
         raise error("UNDEFINED_COLUMN", f'column "{name}" of table "{there.shown}" is gone')
@@ -77,12 +63,12 @@ def _with_column(
         )
     if any(c.name.lower() == name.lower() for c in table.columns):
         raise error("DUPLICATE_COLUMN", f'column "{name}" of {table.title} already exists')
-    before = value_before(connection, there, name)
-    fill = None if before is None else _fill(before, column, column.type, there)
+    before = stream.value_before(there, name)
+    fill = None if before is None else _fill(stream, table, before, name, column.type)
     captured = replace(
         table.captured,
         types={**table.captured.types, name: there.types[name]},
-        added={**table.captured.added, name: lsn},
+        added={**table.captured.added, name: place},
     )
     made = parse(table.sql, table.dialect)[-1]
     takes_all = isinstance(made, CreateRelation) and made.takes_columns
@@ -96,11 +82,12 @@ def _with_column(
     )
 
 
-def _fill(text: str, column: Column, kind: SqlType, there: TableThere) -> str:
+def _fill(stream: Stream, table: CapturedTable, text: str, column: str, kind: SqlType) -> str:
     """The value of rows that are older than a column, as the catalog keeps it."""
-    schema: Schema = (Field(column.name, kind),)
-    forms = without_forms([pa.array([text])], [column], [kind])
-    found = typed(forms, schema, f'table "{there.shown}"').column(0)
+    schema: Schema = (Field(column, kind),)
+    shown = f"{table.captured.schema}.{table.captured.table}"
+    plain = stream.plain(table.captured, schema, [pa.array([text])])
+    found = typed(plain, schema, f'table "{shown}"').column(0)
     try:
         (fill,) = found.cast(pa.string()).to_pylist()
         if pa.chunked_array([[fill]], pa.string()).cast(found.type).equals(found):
@@ -109,5 +96,5 @@ def _fill(text: str, column: Column, kind: SqlType, there: TableThere) -> str:
         pass
     raise error(
         "FEATURE_NOT_SUPPORTED",
-        f'column "{column.name}" of type {kind.sql} was added to table "{there.shown}" with a default',
+        f'column "{column}" of type {kind.sql} was added to table "{shown}" with a default',
     )

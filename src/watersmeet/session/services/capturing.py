@@ -1,7 +1,8 @@
-"""Databases of PostgreSQL are captured: a thread for each reads a replication slot and commits what its transactions
-changed, several tables in one commit, together with the place up to which that is.
+"""Databases outside are captured: a thread for each reads the changes that its server tells and commits what
+transactions changed, several tables in one commit, together with the place up to which that is.
 
-The server is told to forget changes only behind that commit. So whatever is killed goes on where it was.
+The server is told to forget changes only behind that commit. So whatever is killed goes on where it was. What is
+particular to a system is behind `sources.capture.contract`.
 """
 
 from __future__ import annotations
@@ -9,45 +10,30 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import deque
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
-
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from watersmeet.catalog import CapturedDatabase, CapturedTable
 from watersmeet.database.transaction import Change, consolidated
 from watersmeet.errors import Error, error
 from watersmeet.faults import fault
-from watersmeet.postgresclient import connect
 from watersmeet.serialization import from_json, to_json
 from watersmeet.session.access.context import Session
-from watersmeet.session.access.reading import Bounded, fetch, rows_with_keys
-from watersmeet.session.access.rows import as_kept, check_rows, with_generated
+from watersmeet.session.access.reading import rows_with_keys
 from watersmeet.session.access.writing import replacement
-from watersmeet.session.services.addedcolumns import add_columns, names_added, newest_version
-from watersmeet.sources.capture.changes import KeyedChanges, concatenated, last_rows
-from watersmeet.sources.capture.chunks import read_chunk, wanted
-from watersmeet.sources.capture.options import DatabaseOptions, database_options
-from watersmeet.sources.capture.pgoutput import Batch, Rows, Values
-from watersmeet.sources.capture.positions import SlotPosition, TablePosition
-from watersmeet.sources.capture.servers import (
-    check_identity,
-    check_server,
-    check_slot,
-    end_of_log,
-    lag,
-    table_there,
-    writers,
+from watersmeet.session.services.addedcolumns import add_columns, names_added
+from watersmeet.session.services.tablechanges import (
+    Captor,
+    changed,
+    check_version,
+    emptied_table,
+    hint_of,
+    read_columns,
+    rows_there,
 )
-from watersmeet.sources.capture.slots import SlotReader, lsn_text
-from watersmeet.sources.databasetables import typed
-from watersmeet.sources.postgrescolumns import Column, described, without_forms
-from watersmeet.store.merging import quoted
-from watersmeet.types import Schema, arrow_schema
+from watersmeet.sources.capture.contract import Batch, DatabaseOptions, LostPlaceError, System
+from watersmeet.sources.capture.positions import DatabasePosition, TablePosition
+from watersmeet.sources.capture.systems import system_of
 
 #: So long a thread waits for changes before it looks whether anything else is to be done.
 _LOOK_S: Final = 0.05
@@ -55,19 +41,8 @@ _LOOK_S: Final = 0.05
 _FIRST_RETRY_S: Final = 0.1
 #: … this.
 _LAST_RETRY_S: Final = 5.0
-#: How long closing the database waits for a thread to let go of its slot.
+#: How long closing the database waits for a thread to let go of its server.
 _CLOSE_S: Final = 10.0
-#: While no change comes for the tables, the place is committed again after so many bytes of the server's log.
-_IDLE_BYTES: Final = 16 << 20
-#: So many transactions are remembered, of which a snapshot that comes later may not know yet that they were committed.
-_REMEMBERED: Final = 100_000
-_NUMERIC_OID: Final = 1700
-#: The code of PostgreSQL's for a slot that another connection reads.
-_IN_USE: Final = "55006"
-
-
-class _LostSlotError(Exception):
-    """The slot does not have what is needed."""
 
 
 @dataclass
@@ -75,7 +50,7 @@ class _Change:
     """What a commit changes: the changes of tables by their ids, and where they are then."""
 
     changes: dict[str, Change]
-    position: SlotPosition
+    position: DatabasePosition
 
 
 class Captures:
@@ -147,13 +122,11 @@ class _Capturing(threading.Thread):
         self._flushing = 0
         self._began_s = time.monotonic()
         self._pause_s = _FIRST_RETRY_S
-        self._recent: deque[int] = deque(maxlen=_REMEMBERED)
-        self._writers: dict[str, frozenset[str]] = {}
-        self._columns: dict[str, dict[str, Column]] = {}
-        self._reached = 0
+        self._system: System = system_of(self._relation().connector["connector"])
         self.state = "starting"
         self.reason: str | None = None
         self._position = self._committed()
+        self._reached = self._position.place
 
     def stop(self) -> None:
         """Ends it soon."""
@@ -165,8 +138,7 @@ class _Capturing(threading.Thread):
         """See `Captures.flush`."""
         name = self._relation().shown
         try:
-            with contextlib.closing(connect(self._options().server)) as connection:
-                end = end_of_log(connection)
+            end = self._system.end(self._options())
         except Error as problem:
             return [f'source "{name}" was not waited for, as it is waiting: {problem.message}']
         with self._changed:
@@ -193,11 +165,9 @@ class _Capturing(threading.Thread):
             for p in [self._position.of(t.id)]
         }
         found: dict[str, Any] = {"state": self.state, "reason": self.reason, "tables": tables}
-        found["lsn"] = lsn_text(self._position.lsn)
-        with contextlib.suppress(Error), contextlib.closing(connect(self._options().server)) as connection:
-            sizes = lag(connection, self._options().slot, lsn_text(max(self._position.lsn, self._reached)))
-            if sizes is not None:
-                found["retained_bytes"], found["lag_bytes"] = sizes
+        found["place"] = self._position.place
+        with contextlib.suppress(Error):
+            found["retained_bytes"], found["lag_bytes"] = self._system.lag(self._options(), self._reached)
         stalled = next((f'table "{n}": {t["reason"]}' for n, t in tables.items() if t["state"] == "stalled"), None)
         if self.state == "running" and stalled is not None:
             found["state"], found["reason"] = "stalled", stalled
@@ -209,7 +179,7 @@ class _Capturing(threading.Thread):
         while not self._stopping.is_set():
             try:
                 self._capture()
-            except _LostSlotError as cause:
+            except LostPlaceError as cause:
                 self._wait_after("stalled", str(cause))
             except Error as cause:
                 if self._is_in_use(cause):
@@ -224,9 +194,10 @@ class _Capturing(threading.Thread):
                 self._wait_after("waiting", f"{type(cause).__name__}: {cause}")
 
     def _is_in_use(self, cause: Error) -> bool:
-        """Whether the reader before this one still has the slot: the server notices late that its connection ended."""
-        in_use = getattr(cause.__cause__, "sqlstate", None) == _IN_USE
-        return in_use and self.state == "starting" and time.monotonic() < self._began_s + _CLOSE_S
+        """Whether the reader before this one is still there: the server notices late that its connection ended."""
+        return (
+            self._system.is_in_use(cause) and self.state == "starting" and time.monotonic() < self._began_s + _CLOSE_S
+        )
 
     def _wait_after(self, state: str, reason: str) -> None:
         if self._stopping.is_set() or self._database.is_closed:
@@ -244,10 +215,10 @@ class _Capturing(threading.Thread):
     def _goes_on(self) -> bool:
         return self.state in ("starting", "running")
 
-    def _has(self, lsn: int) -> bool:
+    def _has(self, place: str) -> bool:
         """Whether the tables have everything that was committed before that place."""
         known = [self._position.of(t.id) for t in self._tables()]
-        return max(self._position.lsn, self._reached) >= lsn and all(p and (p.done or p.stalled) for p in known)
+        return self._system.has(self._reached, place) and all(p and (p.done or p.stalled) for p in known)
 
     def _relation(self) -> CapturedDatabase:
         found = self._database.catalog.relations.get(self._id)
@@ -257,68 +228,69 @@ class _Capturing(threading.Thread):
         return found
 
     def _options(self) -> DatabaseOptions:
-        return database_options(self._relation().connector)
+        return self._system.options(self._relation().connector)
 
     def _tables(self) -> list[CapturedTable]:
         known = [*self._database.catalog.relations.values()]
         return [t for t in known if isinstance(t, CapturedTable) and t.captured.database == self._id and not t.staged]
 
-    def _committed(self) -> SlotPosition:
+    def _committed(self) -> DatabasePosition:
         """How far the newest commit is."""
         log = self._database.log
         found = log.read(log.head()).captured.get(self._id)
         if found is None:
-            return SlotPosition(self._relation().start_lsn)
-        return from_json(SlotPosition, found)
+            return DatabasePosition(self._relation().start)
+        return from_json(DatabasePosition, found)
 
     # Reading.
 
     def _capture(self) -> None:
-        """Reads the slot until it is stopped, or an error comes."""
+        """Reads changes until it is stopped, or an error comes."""
         self._database.log.check()
         options = self._options()
         self._position = self._committed()
-        self._reached = self._position.lsn
-        self._writers.clear()
-        self._columns.clear()
-        with contextlib.closing(connect(options.server)) as connection:
-            check_server(connection, options)
-            if lost := check_slot(connection, options, self._position.lsn):
-                raise _LostSlotError(lost)
-            reader = SlotReader(options.server, options.slot, [options.publication], self._position.lsn)
-            with contextlib.closing(reader):
-                self._show("running")
-                while not self._stopping.is_set():
-                    self._step(connection, reader)
-                    self._pause_s = _FIRST_RETRY_S
+        self._reached = self._position.place
+        with contextlib.closing(self._system.stream(options, self._position.place)) as stream:
+            captor = Captor(self._session, self._system, options, stream)
+            self._show("running")
+            while not self._stopping.is_set():
+                self._step(captor)
+                self._pause_s = _FIRST_RETRY_S
 
-    def _step(self, connection: Any, reader: SlotReader) -> None:
+    def _step(self, captor: Captor) -> None:
         """Takes what has come; then reads the next rows of a table that is not complete."""
-        batch = reader.read(0 if self._to_be_read() is not None else _LOOK_S)
+        stream = captor.stream
+        batch = stream.read(0 if self._to_be_read() is not None else _LOOK_S, self._names)
         if batch is not None:
-            self._take(connection, batch)
-            reader.confirm(self._position.lsn)
-        elif reader.reached - self._position.lsn >= _IDLE_BYTES:
-            self._commit(_Change({}, self._moved(reader.reached)))
-            reader.confirm(self._position.lsn)
+            self._take(captor, batch)
+            stream.committed(self._position.place)
+        elif stream.is_far_from(self._position.place):
+            self._commit(_Change({}, self._moved(captor, stream.reached)))
+            stream.committed(self._position.place)
         elif self._flushing:
-            reader.ask()
+            stream.ask()
         filling = self._to_be_read()
         if filling is not None:
-            self._fill(connection, filling)
+            self._fill(captor, filling)
         with self._changed:
-            self._reached = max(self._reached, reader.reached)
+            self._reached = stream.reached
             self._changed.notify_all()
+
+    def _names(self) -> set[tuple[str, str]]:
+        """The tables there that are followed."""
+        found = ((t.captured, self._position.of(t.id)) for t in self._tables())
+        return {(c.schema, c.table) for c, p in found if p is None or not p.stalled}
 
     def _to_be_read(self) -> CapturedTable | None:
         """A table that is not complete."""
         found = ((t, self._position.of(t.id)) for t in self._tables())
         return next((t for t, p in found if p is None or not (p.done or p.stalled)), None)
 
-    def _moved(self, lsn: int) -> SlotPosition:
+    def _moved(self, captor: Captor, place: str) -> DatabasePosition:
         """The position when everything before that place is in the tables."""
         known = {t.id for t in self._tables()}
-        return SlotPosition(lsn, {i: p.behind(lsn) for i, p in self._position.tables.items() if i in known})
+        behind = captor.stream.behind
+        return DatabasePosition(place, {i: behind(p, place) for i, p in self._position.tables.items() if i in known})
 
     def _put(self, change: _Change, table: CapturedTable, position: TablePosition) -> None:
         change.position = replace(change.position, tables={**change.position.tables, table.id: position})
@@ -338,296 +310,95 @@ class _Capturing(threading.Thread):
 
     # Rows that are there already.
 
-    def _fill(self, connection: Any, table: CapturedTable) -> None:
+    def _fill(self, captor: Captor, table: CapturedTable) -> None:
         """Reads the next rows of a table, or finds that it has none that are wanted."""
-        captured = table.captured
-        position = self._position.of(table.id) or TablePosition(done=not captured.has_snapshot)
-        change = _Change({}, self._position)
-        if position.done:
-            self._put(change, table, position)
+        captured, stream = table.captured, captor.stream
+        position = self._position.of(table.id)
+        change = _Change({}, self._moved(captor, stream.reached))
+        if position is None and not captured.has_snapshot:
+            self._put(change, table, TablePosition(done=True))
             self._commit(change)
             return
-        if self._waits_for_writers(connection, table):
-            self._stopping.wait(_LOOK_S)
-            return
-        fault("capture.chunk")
         try:
-            there = table_there(connection, self._options(), captured.schema, captured.table)
-            self._check(table, there.oid, there.types)
-            added = names_added(table, there.types) if self._options().adds_columns else ()
-            if added:
-                add_columns(replace(self._session), connection, table, there, added, end_of_log(connection))
-                self._columns.pop(table.id, None)
+            there = stream.table(captured.schema, captured.table)
+            check_version(table, there.oid, there.types)
+            now = stream.added_now(there, position) if captor.options.adds_columns else None
+            if now is not None and (names := names_added(table, now.names)):
+                add_columns(replace(self._session), stream, table, there, names, now.place)
                 return
-            names = [c.name for c in _read(table)]
-            texts, chunk = read_chunk(
-                connection,
-                (captured.schema, captured.table),
-                [*names, *(k for k in table.primary_key if k not in names)],
-                table.primary_key,
-                position.upto,
-                captured.batch_rows,
-            )
-            own = {c.name: c for c in there.columns}
-            rows = self._values(table, [own[n] for n in names], texts[: len(names)], None)
+            piece = stream.piece(captured, there, [c.name for c in read_columns(table)], position)
+            if piece is None:
+                return
+            rows = rows_there(captor, table, piece.texts)
         except Error as cause:
             if cause.condition == "RUNTIME_UNAVAILABLE":
                 raise
-            self._put(change, table, replace(position, stalled=_why(cause)))
+            self._put(change, table, replace(position or TablePosition(), stalled=_why(cause)))
             self._commit(change)
             return
-        running = set(self._recent)
-        if running & {x % (1 << 32) for x in chunk.snapshot.running}:
-            return  # of a transaction whose changes came already, the snapshot did not know that it is committed
-        self._put(
-            change,
-            table,
-            replace(
-                position,
-                done=not chunk.upto,
-                upto=chunk.upto or position.upto,
-                rows=position.rows + rows.num_rows,
-                chunks=(*position.chunks, chunk),
-            ),
-        )
-        change.changes[table.id] = Change(rows)
-        self._commit(change)
-
-    def _waits_for_writers(self, connection: Any, table: CapturedTable) -> bool:
-        """Whether a transaction still runs that wrote the table when this thread first wanted to read it. Before the
-        table was published, its changes were not sent; before this thread began, they may have been taken already,
-        while snapshots don't see them yet.
-        """
-        before = self._writers.get(table.id)
-        if before == frozenset():
-            return False
-        now = writers(connection, table.captured.oid)
-        self._writers[table.id] = now if before is None else before & now
-        return bool(self._writers[table.id])
+        self._put(change, table, piece.position)
+        with self._database.guard:
+            if piece.replaces:
+                keys = rows.select(list(table.primary_key))
+                change.changes[table.id] = replacement(rows_with_keys(self._session, table, keys), rows)
+            else:
+                change.changes[table.id] = Change(rows)
+            self._commit(change)
 
     # Changes.
 
-    def _take(self, connection: Any, batch: Batch) -> None:
+    def _take(self, captor: Captor, batch: Batch) -> None:
         """Commits what whole transactions changed."""
         change = _Change({}, self._position)
-        lsn = int(batch.end_lsns[-1])
-        if self._options().adds_columns:
-            self._add_columns(connection, batch, change)
+        for table in self._tables():
+            if not table.captured.has_snapshot and self._position.of(table.id) is None:
+                self._put(change, table, TablePosition(done=True))  # it may have come while this batch was read
+        if captor.options.adds_columns:
+            self._add_columns(captor, batch, change)
         with self._database.guard:
             for table in self._tables():
                 position = change.position.of(table.id)
                 if position is None or position.stalled:
                     continue
                 try:
-                    self._change(connection, table, position, batch, change)
+                    made, position = changed(captor, table, position, batch)
+                    why = captor.stream.stopped(table.captured, batch)
                 except Error as cause:
                     if cause.condition == "RUNTIME_UNAVAILABLE":
                         raise
                     self._put(change, table, replace(position, stalled=_why(cause)))
-            tables = {i: p.behind(lsn) for i, p in change.position.tables.items()}
-            change.position = SlotPosition(max(lsn, self._position.lsn), tables)
+                    continue
+                self._put(change, table, replace(position, stalled=f"{why}. {hint_of(table)}" if why else ""))
+                if made is not None:
+                    change.changes[table.id] = made
+            place = batch.place if self._system.has(batch.place, self._position.place) else self._position.place
+            tables = {i: captor.stream.behind(p, place) for i, p in change.position.tables.items()}
+            change.position = DatabasePosition(place, tables)
             self._commit(change)
-        self._recent.extend(batch.xids.tolist())
 
-    def _add_columns(self, connection: Any, batch: Batch, change: _Change) -> None:
+    def _add_columns(self, captor: Captor, batch: Batch, change: _Change) -> None:
         """Adds what was added there to the tables; a table that can't have it follows no more."""
         for table in self._tables():
-            found, position = newest_version(table, batch), change.position.of(table.id)
-            if found is None or position is None or position.stalled:
+            position = change.position.of(table.id)
+            if position is None or position.stalled:
                 continue
-            columns, lsn = found
-            names = names_added(table, columns)
-            if not names:
+            added = captor.stream.added(table.captured, batch)
+            if added is None:
                 continue
             try:
-                captured = table.captured
-                there = table_there(connection, self._options(), captured.schema, captured.table)
-                add_columns(replace(self._session), connection, table, there, names, lsn)
+                if names := names_added(table, added.names):
+                    there = captor.stream.table(table.captured.schema, table.captured.table)
+                    add_columns(replace(self._session), captor.stream, table, there, names, added.place)
+                if added.begins_again and not position.done:
+                    with self._database.guard:
+                        change.changes[table.id] = emptied_table(self._session, table)
+                    self._put(change, table, TablePosition())
             except Error as cause:
                 if cause.condition == "RUNTIME_UNAVAILABLE":
                     raise
                 self._put(change, table, replace(position, stalled=_why(cause)))
-            self._columns.pop(table.id, None)
-
-    def _change(
-        self, connection: Any, table: CapturedTable, position: TablePosition, batch: Batch, change: _Change
-    ) -> None:
-        """Adds what the transactions changed of one table."""
-        captured = table.captured
-        own = [r for r in batch.rows if (r.table.schema, r.table.name) == (captured.schema, captured.table)]
-        emptied = max((t.place for t in batch.truncations if captured.oid in t.tables), default=-1)
-        if not own and emptied < 0:
-            return
-        for rows in own:
-            check_identity(f"{captured.schema}.{captured.table}", rows.table.identity)
-            last = int(batch.commit_lsns[rows.transactions[-1]])
-            later = {c for c, added in captured.added.items() if last <= added}
-            self._check(table, rows.table.oid, {c.name: (c.type_oid, c.modifier) for c in rows.table.columns}, later)
-        if emptied >= 0 and not position.takes_all:
-            # From here on everything is read again.
-            change.changes[table.id] = replacement(self._content(table), self._content(table).slice(0, 0))
-            self._put(change, table, TablePosition())
-            return
-        changes = self._keyed(connection, table, position, batch, own, emptied)
-        keys = changes.keys()
-        if emptied < 0 and not keys.num_rows:
-            return
-        there = self._content(table) if emptied >= 0 else rows_with_keys(self._session, table, keys)
-        rows, complete = last_rows(changes, there.slice(0, 0) if emptied >= 0 else there)
-        if not complete:
-            raise error(
-                "INVALID_VALUE",
-                f'a change of table "{captured.schema}.{captured.table}" leaves values as they were, of a row that is '
-                "not here",
-            )
-        rows = with_generated(table, rows, None)
-        rows = as_kept(table, rows)
-        check_rows(table, rows, None)
-        change.changes[table.id] = replacement(there, rows)
-
-    def _content(self, table: CapturedTable) -> pa.Table:
-        listed = ", ".join(quoted(c.name) for c in table.columns)
-        query = Bounded(
-            f"SELECT {listed} FROM {quoted(table.shown)}",
-            table.columns,
-            (table.id,),
-            self._session.catalog,
-            exact=table.columns,
-        )
-        return fetch(self._session, query, newest=True)
-
-    def _keyed(
-        self,
-        connection: Any,
-        table: CapturedTable,
-        position: TablePosition,
-        batch: Batch,
-        own: Sequence[Rows],
-        emptied: int,
-    ) -> KeyedChanges:
-        """The changes behind `emptied` that are to be made, in the types of the table."""
-        read = _read(table)
-        keys = [c for c in read if c.name in table.primary_key]
-        gone, gone_at, written, written_at = [], [], [], []
-        kept: dict[str, list[npt.NDArray[np.bool_]]] = {c.name: [] for c in read}
-        kinds = self._described(connection, table)
-        for rows in own:
-            places = {c.name: i for i, c in enumerate(rows.table.columns)}
-            for is_new, mask, values in ((False, rows.gone, rows.old), (True, rows.written, rows.new)):
-                at = rows.places[mask]
-                wants = at > emptied
-                if not position.takes_all and len(at):
-                    texts = [values[places[k]].texts for k in table.primary_key]
-                    of = rows.transactions[mask]
-                    wants &= wanted(
-                        connection,
-                        table.captured.oid,
-                        table.primary_key,
-                        position,
-                        texts,
-                        batch.xids[of],
-                        batch.commit_lsns[of],
-                    )
-                chosen = pa.array(wants)
-                columns = read if is_new else keys
-                taken = [
-                    values[places[c.name]] if c.name in places else _older(table, c.name, len(at)) for c in columns
-                ]
-                texts = [v.texts.filter(chosen) for v in taken]
-                if is_new:
-                    times = pa.array(batch.times_us[rows.transactions[mask][wants]], pa.int64())
-                    written.append(self._values(table, [kinds[c.name] for c in columns], texts, times))
-                    written_at.append(2 * at[wants] + 1)
-                    for column, found in zip(columns, taken, strict=True):
-                        kept[column.name].append(found.kept[wants])
-                else:
-                    what = f'table "{table.captured.schema}.{table.captured.table}"'
-                    forms = without_forms(texts, [kinds[c.name] for c in keys], [c.type for c in keys])
-                    gone.append(typed(forms, tuple(keys), what).select(list(table.primary_key)))
-                    gone_at.append(2 * at[wants])
-        schema = arrow_schema(table.columns, positional=False)
-        key_schema = pa.schema([schema.field(k) for k in table.primary_key])
-        return KeyedChanges(
-            table.primary_key,
-            pa.concat_tables([key_schema.empty_table(), *(g.cast(key_schema) for g in gone)]),
-            np.concatenate([np.zeros(0, np.int64), *gone_at]),
-            pa.concat_tables([schema.empty_table(), *written]),
-            np.concatenate([np.zeros(0, np.int64), *written_at]),
-            {n: concatenated(m) for n, m in kept.items()},
-        )
-
-    def _values(
-        self, table: CapturedTable, theirs: Sequence[Column], texts: Sequence[pa.Array], times_us: pa.Array | None
-    ) -> pa.Table:
-        """Rows of the table by the texts of the columns that are read. times_us: of their transactions."""
-        read, captured = _read(table), table.captured
-        what = f'table "{captured.schema}.{captured.table}"'
-        found = typed(without_forms([*texts], theirs, [c.type for c in read]), read, what)
-        schema = arrow_schema(table.columns, positional=False)
-        count = len(texts[0])
-        constants = {
-            "database_name": self._options().server.database,
-            "schema_name": captured.schema,
-            "table_name": captured.table,
-        }
-        columns = []
-        for field in schema:
-            part = table.message_parts.get(field.name)
-            if field.name in found.column_names:
-                column = found.column(field.name).cast(field.type)
-            elif part == "timestamp" and times_us is not None:
-                column = times_us.cast(pa.timestamp("us")).cast(field.type) if count else pa.nulls(0, field.type)
-            elif part in constants:
-                column = pa.repeat(pa.scalar(constants[part], field.type), count)
-            else:
-                column = pa.nulls(count, field.type)
-            columns.append(column)
-        rows = pa.Table.from_arrays(columns, schema=schema)
-        if times_us is None:
-            rows = as_kept(table, with_generated(table, rows, None))
-            check_rows(table, rows, None)
-        return rows
-
-    def _described(self, connection: Any, table: CapturedTable) -> dict[str, Column]:
-        """The columns of the table there, by name."""
-        if table.id not in self._columns:
-            self._columns[table.id] = {c.name: c for c in described(connection, table.captured.oid)}
-        return self._columns[table.id]
-
-    def _check(
-        self, table: CapturedTable, oid: int, now: dict[str, tuple[int, int]], later: Collection[str] = ()
-    ) -> None:
-        """Raises the error that stops the table if the table there is another one now. later: columns that it need not
-        have yet.
-        """
-        captured = table.captured
-        shown = f"{captured.schema}.{captured.table}"
-        again = f'Run DROP TABLE and CREATE TABLE again for "{table.shown}".'
-        if oid != captured.oid:
-            raise error("CATALOG_TYPE_MISMATCH", f'table "{shown}" was dropped and created again', hint=again)
-        for column in _read(table):
-            if column.name in later and column.name not in now:
-                continue
-            if column.name not in now:
-                raise error("UNDEFINED_COLUMN", f'column "{column.name}" of table "{shown}" is gone', hint=again)
-            before, found = captured.types[column.name], now[column.name]
-            if before[0] != found[0] or (before[0] == _NUMERIC_OID and before != found):
-                raise error(
-                    "DATATYPE_MISMATCH", f'column "{column.name}" of table "{shown}" has another type now', hint=again
-                )
 
 
 def _why(cause: Error) -> str:
     """Why a table follows no more, and what goes on."""
     return f"{cause.message}. {cause.hint}" if cause.hint else cause.message
-
-
-def _older(table: CapturedTable, column: str, count: int) -> Values:
-    """The values of a column in rows that are older than it."""
-    text = pa.scalar(table.fills.get(column), pa.string())
-    return Values(pa.repeat(text, count), np.zeros(count, np.bool_))
-
-
-def _read(table: CapturedTable) -> Schema:
-    """The columns that are columns there, too."""
-    return tuple(c for c in table.columns if c.name not in table.message_parts and c.name not in table.generated)

@@ -249,7 +249,9 @@ class _Delivering(threading.Thread):
             return
         explained = self._database.log.explain(cause)
         problem = explained if isinstance(explained, Error) else cause
-        self._wait_after(_STATES.get(problem.condition, "stopped"), f"{problem.condition}: {problem.message}", None)
+        parts = filter(None, [problem.message, problem.detail, problem.hint])
+        told = f"{problem.condition}: {'. '.join(part.rstrip('.') for part in parts)}"
+        self._wait_after(_STATES.get(problem.condition, "stopped"), told, None)
 
     def _wait_after(self, state: State, problem: str, seconds: float | None) -> None:
         self._show(state, problem)

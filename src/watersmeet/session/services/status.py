@@ -31,13 +31,17 @@ _MEASURED: Final = (
     "java_bytes",
 )
 
+#: By whether there is a process that writes.
+_STATES: Final = {True: "running", False: "stopped", None: "unknown"}
+
 
 def database_status(session: Session) -> dict[str, Any]:
     """The state of the engine and of everything that it keeps up to date.
 
-    state: running, failed or stopped; on a connection that only reads: whether another process runs the database.
+    state: running, failed or stopped; on a connection that only reads: whether another process runs the database,
+        unknown in an object store.
     error: JSON or None, always None on a connection that only reads.
-    epoch, commit, transaction, duration_us, rows: of the newest epoch.
+    epoch, commit, transaction, duration_us, rows, requests (to the object store): of the newest epoch.
     behind: the number of transactions that it does not reflect. lag_seconds: the age of the oldest of them, else 0.
     views: a list, each with id, name, kind, ready, rows, rows_in, rows_out, late, state_rows, state_bytes,
         expression_errors, watermark, held_back_by, error (why it was stopped, JSON or None), writing (why the stream of
@@ -51,7 +55,7 @@ def database_status(session: Session) -> dict[str, Any]:
         opened = Database(database.layout, database.log, database.packs, lambda: database.catalog)
         status = {
             "runtime": None,
-            "state": "running" if has_writer(database.layout) else "stopped",
+            "state": _STATES[has_writer(database.layout)],
             "error": None,
             **stored_status(opened),
         }

@@ -1,5 +1,5 @@
-"""What goes on beside the views: dictionaries follow their sources, missing rows are written to caches, and views write
-their streams.
+"""What goes on beside the views: dictionaries, and external tables that are looked up, follow their sources, missing
+rows are written to caches, and views write their streams.
 
 If epochs run in the background, a thread does this regularly. Otherwise it is done when views are brought up to date.
 
@@ -20,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet import files
+from watersmeet import storage
 from watersmeet.catalog import (
     DELTA_COLUMN,
     CacheFill,
-    DictionaryTable,
+    ExternalTable,
     MaterializedView,
     Relation,
     SinkQuery,
@@ -86,13 +86,12 @@ class Upkeep:
             thread.start()
 
     def before(self) -> None:
-        """Fetches the content of dictionaries' sources. A dictionary that can't be read keeps its content; SHOW ERRORS
-        shows why.
+        """Fetches the content of dictionaries' sources, and of external tables that queries look up as they are. What
+        can't be read keeps its content; SHOW ERRORS shows why.
         """
-        for relation in self._relations():
-            if isinstance(relation, DictionaryTable):
-                with contextlib.suppress(Error):
-                    refresh(self._session, relation)
+        for relation in self._fetched():
+            with contextlib.suppress(Error):
+                refresh(self._session, relation)
 
     def after(self) -> bool:
         """Writes rows found in sources to the caches that lack them, and what views give to their streams. Returns
@@ -196,13 +195,18 @@ class Upkeep:
                 deliver(session, stream, lacking)
             return bool(lacking.num_rows)
 
+    def _fetched(self) -> list[ExternalTable]:
+        outside = [r for r in self._relations() if isinstance(r, ExternalTable)]
+        followed = self._session.database.plans.followed if outside else set()
+        return [r for r in outside if r.dictionary is not None or r.id in followed]
+
     def _relations(self) -> list[Relation]:
         return list(self._session.catalog.relations.values())
 
     def _run(self) -> None:
         database = self._session.database
         while not self._ended.wait(_PAUSE_S):
-            if any(r.dictionary is not None or r.feeds for r in self._relations()):
+            if self._fetched() or any(r.dictionary is not None or r.feeds for r in self._relations()):
                 try:
                     self.before()
                     self._write_found()
@@ -230,7 +234,7 @@ def changes_of(database: OpenDatabase, view: Relation) -> Changes:
     written.
     """
     number = database.log.head()
-    while number and files.exists(database.layout.commit(number)):
+    while number and storage.exists(database.layout.commit(number)):
         copied = database.log.read(number).copied
         if view.id in copied:
             return Changes(database, copied[view.id])

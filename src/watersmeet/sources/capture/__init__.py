@@ -1,1 +1,1 @@
-"""Changes of a PostgreSQL database, taken from its log (change data capture)."""
+"""Changes of databases, taken from the logs of their servers (change data capture)."""

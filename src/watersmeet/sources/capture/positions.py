@@ -39,7 +39,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Rows of a table that were read by their key.
+    """Rows of a table of PostgreSQL that were read by their key.
 
     upto: the texts of the greatest key; empty: to the end. snapshot: what the reader saw. high_lsn: all that it saw was
     committed before that place.
@@ -54,9 +54,9 @@ class Chunk:
 class TablePosition:
     """How far a table is.
 
-    upto: the rows up to that key were read; empty: none yet. done: all were. rows: how many. chunks: the newest of
-    them, as far as changes may still come that they have already; the keys of those before are up to `settled`.
-    stalled: why it follows no more; empty if it does.
+    upto: the rows up to that key were read; empty: none yet. done: all were. rows: how many. chunks: of PostgreSQL,
+    the newest of them, as far as changes may still come that they have already; the keys of those before are up to
+    `settled`. stalled: why it follows no more; empty if it does.
     """
 
     done: bool = False
@@ -81,10 +81,10 @@ class TablePosition:
 
 
 @dataclass(frozen=True)
-class SlotPosition:
-    """How far a database is: everything that was committed there before `lsn` is here. tables: by their ids."""
+class DatabasePosition:
+    """How far a database is: everything that was committed there before `place` is here. tables: by their ids."""
 
-    lsn: int
+    place: str
     tables: Mapping[str, TablePosition] = field(default_factory=dict)
 
     def of(self, table_id: str) -> TablePosition | None:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from watersmeet.errors import Error
 from watersmeet.kafkaclient import LOGGER, Brokers, library
+from watersmeet.secretvalues import revealed_options
 from watersmeet.sources.news import News
 
 #: How often the brokers are asked for the ends of partitions: while something comes, and while nothing does.
@@ -260,7 +261,7 @@ _OPENING: Final = threading.Lock()
 
 def cluster_of(properties: Mapping[str, str]) -> Cluster:
     """The cluster that is reached so; one for all who reach it so."""
-    key = tuple(sorted(properties.items()))
+    key = tuple(sorted(revealed_options(properties).items()))  # each source refers to a secret of its own
     with _OPENING:
         found = _CLUSTERS.get(key)
         if found is None:

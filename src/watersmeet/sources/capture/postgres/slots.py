@@ -14,7 +14,15 @@ from typing import Any, Final
 from watersmeet.databaseservers import Server
 from watersmeet.errors import error
 from watersmeet.postgresclient import connect, failure, library
-from watersmeet.sources.capture.pgoutput import COMMIT, HEAD_BYTES, Batch, TableVersion, parsed
+from watersmeet.sources.capture.postgres.pgoutput import (
+    COMMIT,
+    HEAD_BYTES,
+    PostgresBatch,
+    PostgresVersion,
+    lsn_of,
+    lsn_text,
+    parsed,
+)
 
 _KEEPALIVE: Final = ord("k")
 #: More than that is not waited for: a batch is handed on at the next end of a transaction.
@@ -28,7 +36,8 @@ class SlotReader:
     """Reads a slot from a place on. One thread uses it. What the connection says is RUNTIME_UNAVAILABLE and others, as
     `postgresclient.failure` does.
 
-    reached: everything before this place in the server's log was read.
+    reached: everything before this place in the server's log was read. is_asked: the server wants to know that it is
+    kept elsewhere. A server that is to end waits for that.
     """
 
     def __init__(self, server: Server, slot: str, publications: Sequence[str], lsn: int) -> None:
@@ -37,12 +46,13 @@ class SlotReader:
         self._library = library()
         self._connection = connect(server, replication=True)
         self._copy: Any = self._connection.pgconn
-        self._known: dict[int, TableVersion] = {}
+        self._known: dict[int, PostgresVersion] = {}
         self._messages: list[bytes] = []
         self._whole = 0
         self._size_bytes = 0
         self._in_transaction = False
         self.reached = self._confirmed = lsn
+        self.is_asked = False
         self._told_s = 0.0
         listed = ",".join(f'"{p}"' for p in publications).replace("'", "''")
         try:
@@ -55,7 +65,7 @@ class SlotReader:
             self.close()
             raise failure(cause, server) from cause
 
-    def read(self, wait_s: float) -> Batch | None:
+    def read(self, wait_s: float) -> PostgresBatch | None:
         """The transactions that came, at least one if any comes within that time."""
         deadline = time.monotonic() + wait_s
         while not self._whole:
@@ -71,7 +81,7 @@ class SlotReader:
         self._whole = 0
         self._size_bytes = sum(map(len, self._messages))
         batch = parsed(messages, self._known)
-        self.reached = max(self.reached, int(batch.end_lsns[-1]))
+        self.reached = max(self.reached, lsn_of(batch.place))
         self._tell_in_time()
         return batch
 
@@ -79,6 +89,7 @@ class SlotReader:
         """Everything before that place is kept elsewhere: the server may forget it."""
         if lsn > self._confirmed:
             self._confirmed = lsn
+            self.is_asked = False
             self._tell(asks=False)
 
     def ask(self) -> None:
@@ -149,6 +160,7 @@ class SlotReader:
         if not self._in_transaction and not self._messages:
             self.reached = max(self.reached, end)
         if wants_answer:
+            self.is_asked = True
             self._tell(asks=False)
 
     def _tell_in_time(self) -> None:
@@ -164,14 +176,3 @@ class SlotReader:
             self._copy.flush()
         except self._library.Error as cause:
             raise failure(cause, self._server) from cause
-
-
-def lsn_text(lsn: int) -> str:
-    """A place in the log as PostgreSQL writes it."""
-    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
-
-
-def lsn_of(text: str) -> int:
-    """The inverse of `lsn_text`."""
-    high, low = text.split("/")
-    return (int(high, 16) << 32) | int(low, 16)

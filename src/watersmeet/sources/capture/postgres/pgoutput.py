@@ -9,16 +9,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from watersmeet.formats.jsonscan import cut
+from watersmeet.sources.capture.contract import Batch, Numbers, Rows, TableVersion, Truncation, Values
 
-Numbers = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 _Bytes = npt.NDArray[np.uint8]
 
 #: The bytes of `XLogData` before the message itself.
@@ -28,78 +26,41 @@ _KEY, _OLD, _NEW = b"KON"
 _UNCHANGED, _TEXT = b"ut"
 #: Microseconds from 1970 to 2000, from which PostgreSQL counts.
 _EPOCH_US: Final = 946_684_800_000_000
-
-
-class Column(NamedTuple):
-    """A column of a table there. is_key: it is a part of the replica identity. modifier: `atttypmod`."""
-
-    name: str
-    type_oid: int
-    modifier: int
-    is_key: bool
+_NUMERIC_OID: Final = 1700
 
 
 @dataclass(frozen=True)
-class TableVersion:
+class PostgresVersion(TableVersion):
     """A table as the messages behind say. identity: `d` the primary key, `f` whole rows, `i` an index, `n` nothing."""
 
-    oid: int
-    schema: str
-    name: str
     identity: str
-    columns: tuple[Column, ...]
-
-
-class Values(NamedTuple):
-    """Values of one column. kept: which of them are not sent, as a change left them as they were; NULL here."""
-
-    texts: pa.StringArray
-    kept: Mask
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Changes of one table, all by one version of it, in their order.
-
-    places: of each change, the number of its message. transactions: of its transaction in the batch. new: by column,
-    for all `written`; old: for all `gone`. written, gone: which of the changes give a row, and which take one away.
-    """
-
-    table: TableVersion
-    places: Numbers
-    transactions: Numbers
-    written: Mask
-    gone: Mask
-    new: tuple[Values, ...]
-    old: tuple[Values, ...]
-
-
-class Truncation(NamedTuple):
-    """place, transaction: as in `Rows`. tables: their oids."""
-
-    place: int
-    transaction: int
-    tables: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Whole transactions in the order of their commits.
-
-    xids: of each transaction its 32 bits. commit_lsns: where its commit is in the log; end_lsns: where that ends.
-    times_us: of the commits, UTC microseconds since 1970. versions: tables that were described.
-    """
+class PostgresBatch(Batch):
+    """xids: of each transaction its 32 bits. commit_lsns: where its commit is in the log."""
 
     xids: Numbers
     commit_lsns: Numbers
-    end_lsns: Numbers
-    times_us: Numbers
-    versions: tuple[TableVersion, ...]
-    rows: tuple[Rows, ...]
-    truncations: tuple[Truncation, ...]
 
 
-def parsed(messages: Sequence[bytes], known: dict[int, TableVersion]) -> Batch:
+def lsn_text(lsn: int) -> str:
+    """A place in the log as PostgreSQL writes it."""
+    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
+
+
+def lsn_of(text: str) -> int:
+    """The inverse of `lsn_text`."""
+    high, low = text.split("/")
+    return (int(high, 16) << 32) | int(low, 16)
+
+
+def type_text(oid: int, modifier: int) -> str:
+    """See `TableThere.types`. Only of numeric `atttypmod` says what values there are."""
+    return f"{oid}({modifier})" if oid == _NUMERIC_OID else str(oid)
+
+
+def parsed(messages: Sequence[bytes], known: dict[int, PostgresVersion]) -> PostgresBatch:
     """What messages (`XLogData`, whole transactions) say. known: the newest version of each table by its oid, as the
     connection has said so far; it is brought up to date.
     """
@@ -110,14 +71,13 @@ def parsed(messages: Sequence[bytes], known: dict[int, TableVersion]) -> Batch:
     begins, commits = starts[kinds == BEGIN], starts[kinds == COMMIT]
     transactions = np.cumsum(kinds == BEGIN) - 1
     versions = _versions(data, starts, ends, kinds, known)
-    return Batch(
+    return PostgresBatch(
+        lsn_text(int(_number(data, commits[-1:] + 10, 8)[0])),
+        _number(data, commits + 18, 8) + _EPOCH_US,
+        tuple(_rows(data, starts, kinds, transactions, versions)),
+        tuple(_truncations(data, starts, kinds, versions)),
         _number(data, begins + 17, 4),
         _number(data, begins + 1, 8),
-        _number(data, commits + 10, 8),
-        _number(data, commits + 18, 8) + _EPOCH_US,
-        tuple(v for found in versions.values() for _, v in found if _ >= 0),
-        tuple(_rows(data, starts, kinds, transactions, versions)),
-        tuple(_truncations(data, starts, kinds, transactions)),
     )
 
 
@@ -130,8 +90,8 @@ def _number(data: _Bytes, places: Numbers, size_bytes: int) -> Numbers:
 
 
 def _versions(
-    data: _Bytes, starts: Numbers, ends: Numbers, kinds: _Bytes, known: dict[int, TableVersion]
-) -> dict[int, list[tuple[int, TableVersion]]]:
+    data: _Bytes, starts: Numbers, ends: Numbers, kinds: _Bytes, known: dict[int, PostgresVersion]
+) -> dict[int, list[tuple[int, PostgresVersion]]]:
     """By oid, the versions of a table and from which message on they hold."""
     found = {oid: [(-1, version)] for oid, version in known.items()}
     for i in np.flatnonzero(kinds == RELATION).tolist():
@@ -141,21 +101,19 @@ def _versions(
     return found
 
 
-def described(message: bytes) -> TableVersion:
+def described(message: bytes) -> PostgresVersion:
     """What a message of kind RELATION says."""
     (oid,) = struct.unpack_from(">I", message, 1)
     schema, place = _name(message, 5)
     name, place = _name(message, place)
     identity, count = struct.unpack_from(">cH", message, place)
     place += 3
-    columns = []
+    types = {}
     for _ in range(count):
-        flags = message[place]
         column, place = _name(message, place + 1)
-        type_oid, modifier = struct.unpack_from(">Ii", message, place)
+        types[column] = type_text(*struct.unpack_from(">Ii", message, place))
         place += 8
-        columns.append(Column(column, type_oid, modifier, bool(flags & 1)))
-    return TableVersion(oid, schema or "pg_catalog", name, identity.decode(), tuple(columns))
+    return PostgresVersion(oid, schema or "pg_catalog", name, types, identity.decode())
 
 
 def _name(message: bytes, place: int) -> tuple[str, int]:
@@ -168,7 +126,7 @@ def _rows(
     starts: Numbers,
     kinds: _Bytes,
     transactions: Numbers,
-    versions: dict[int, list[tuple[int, TableVersion]]],
+    versions: dict[int, list[tuple[int, PostgresVersion]]],
 ) -> Iterator[Rows]:
     places = np.flatnonzero((kinds == INSERT) | (kinds == UPDATE) | (kinds == DELETE))
     oids = _number(data, starts[places] + 1, 4)
@@ -197,7 +155,7 @@ def _values(data: _Bytes, places: Numbers, table: TableVersion) -> tuple[tuple[V
     """The columns of rows that begin at `places`, and what is behind each row."""
     places = places + 2
     found = []
-    for _ in table.columns:
+    for _ in table.types:
         marks = data[places]
         is_text = marks == _TEXT
         begins, sizes = places + 1, np.zeros(len(places), np.int64)
@@ -208,8 +166,10 @@ def _values(data: _Bytes, places: Numbers, table: TableVersion) -> tuple[tuple[V
     return tuple(found), places
 
 
-def _truncations(data: _Bytes, starts: Numbers, kinds: _Bytes, transactions: Numbers) -> Iterator[Truncation]:
+def _truncations(
+    data: _Bytes, starts: Numbers, kinds: _Bytes, versions: dict[int, list[tuple[int, PostgresVersion]]]
+) -> Iterator[Truncation]:
     for i in np.flatnonzero(kinds == TRUNCATE).tolist():
         count = int(_number(data, starts[i : i + 1] + 1, 4)[0])
-        oids = _number(data, starts[i] + 6 + 4 * np.arange(count), 4)
-        yield Truncation(i, int(transactions[i]), tuple(oids.tolist()))
+        oids = _number(data, starts[i] + 6 + 4 * np.arange(count), 4).tolist()
+        yield Truncation(i, tuple(versions[o][-1][1] for o in oids))

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from watersmeet.errors import did_you_mean, error
 from watersmeet.postgresclient import library
-from watersmeet.sources.capture.options import DatabaseOptions
-from watersmeet.sources.capture.slots import lsn_of
+from watersmeet.sources.capture.contract import AGAIN, LostPlaceError, TableThere
+from watersmeet.sources.capture.positions import Snapshot
+from watersmeet.sources.capture.postgres.options import PostgresOptions
+from watersmeet.sources.capture.postgres.pgoutput import lsn_of, lsn_text, type_text
 from watersmeet.sources.options import refuse
-from watersmeet.sources.postgrescolumns import Column, described
+from watersmeet.sources.postgrescolumns import described
 
 _TABLE: Final = """
 SELECT c.oid, c.relkind, c.relpersistence, c.relreplident, pg_has_role(c.relowner, 'USAGE'),
@@ -37,6 +38,11 @@ _ADDED: Final = """
 SELECT (attmissingval::text::text[])[1], atthasdef OR attidentity <> '' FROM pg_attribute
 WHERE attrelid = %s AND attname = %s AND NOT attisdropped
 """
+#: Which rows of a table a publication has, NULL for all. Servers before 15 have no such column.
+_LISTED: Final = """
+SELECT to_jsonb(t) ->> 'rowfilter' FROM pg_publication_tables t
+WHERE pubname = %s AND schemaname = %s AND tablename = %s
+"""
 #: Who writes a table now. They may have begun before it was published.
 _WRITERS: Final = """
 SELECT virtualtransaction FROM pg_locks WHERE mode = 'RowExclusiveLock' AND granted AND locktype = 'relation'
@@ -46,24 +52,7 @@ SELECT virtualtransaction FROM pg_locks WHERE mode = 'RowExclusiveLock' AND gran
 """
 
 
-@dataclass(frozen=True)
-class TableThere:
-    """A table of the server. types: by column, oid and modifier of its type."""
-
-    schema: str
-    name: str
-    oid: int
-    columns: tuple[Column, ...]
-    key: tuple[str, ...]
-    types: dict[str, tuple[int, int]]
-
-    @property
-    def shown(self) -> str:
-        """For messages."""
-        return f"{self.schema}.{self.name}"
-
-
-def check_server(connection: Any, options: DatabaseOptions) -> None:
+def check_server(connection: Any, options: PostgresOptions) -> None:
     """CONNECTOR_OPTION if the server does not write what is needed, or the user may not read it."""
     (level,) = connection.execute("SHOW wal_level").fetchone()
     if level != "logical":
@@ -82,7 +71,7 @@ def check_server(connection: Any, options: DatabaseOptions) -> None:
         )
 
 
-def table_there(connection: Any, options: DatabaseOptions, schema: str, name: str) -> TableThere:
+def table_there(connection: Any, options: PostgresOptions, schema: str, name: str) -> TableThere:
     """A table that can be captured. UNDEFINED_OBJECT, CONNECTOR_OPTION."""
     found = connection.execute(_TABLE, [schema, name]).fetchone()
     if found is None:
@@ -99,7 +88,7 @@ def table_there(connection: Any, options: DatabaseOptions, schema: str, name: st
         oid,
         tuple(described(connection, oid)),
         tuple(key),
-        {n: (t, m) for n, t, m in connection.execute(_TYPES, [oid])},
+        {n: type_text(t, m) for n, t, m in connection.execute(_TYPES, [oid])},
     )
     if not may_read:
         refuse(
@@ -127,12 +116,13 @@ def check_identity(shown: str, identity: str) -> None:
         )
 
 
-def ensure_publication(connection: Any, options: DatabaseOptions, table: TableThere | None) -> bool:
+def ensure_publication(connection: Any, options: PostgresOptions, table: TableThere | None) -> bool:
     """Makes the publication if it is not there, and adds the table. Returns whether it was made. CONNECTOR_OPTION."""
     sql = library().sql
     name = sql.Identifier(options.publication)
     there = connection.execute(
-        "SELECT puballtables, pubinsert AND pubupdate AND pubdelete FROM pg_publication WHERE pubname = %s",
+        "SELECT puballtables, pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot FROM pg_publication "
+        "WHERE pubname = %s",
         [options.publication],
     ).fetchone()
     made = there is None
@@ -143,13 +133,22 @@ def ensure_publication(connection: Any, options: DatabaseOptions, table: TableTh
         with connection.transaction():
             connection.execute(sql.SQL("CREATE PUBLICATION {} WITH (publish_via_partition_root = true)").format(name))
     elif not there[1]:
-        refuse(f'publication "{options.publication}" does not publish every INSERT, UPDATE and DELETE')
-    if table is None or (there and there[0]):
+        refuse(f'publication "{options.publication}" does not publish every INSERT, UPDATE, DELETE and TRUNCATE')
+    if table is None:
         return made
-    listed = connection.execute(
-        "SELECT 1 FROM pg_publication_tables WHERE pubname = %s AND schemaname = %s AND tablename = %s",
-        [options.publication, table.schema, table.name],
-    ).fetchone()
+    if there is not None and not there[2] and _is_partitioned(connection, table):
+        refuse(
+            f'publication "{options.publication}" has changes of the partitions of table "{table.shown}", not its own',
+            hint=f"Run ALTER PUBLICATION {options.publication} SET (publish_via_partition_root = true) there.",
+        )
+    if there is not None and there[0]:
+        return made
+    listed = connection.execute(_LISTED, [options.publication, table.schema, table.name]).fetchone()
+    if listed is not None and listed[0] is not None:
+        refuse(
+            f'publication "{options.publication}" has only rows of table "{table.shown}" where {listed[0]}',
+            hint="Write publication.name = … for another one, which has all of them.",
+        )
     if listed is None:
         add = sql.SQL("ALTER PUBLICATION {} ADD TABLE {}")
         statement = add.format(name, sql.Identifier(table.schema, table.name))
@@ -163,7 +162,12 @@ def ensure_publication(connection: Any, options: DatabaseOptions, table: TableTh
     return made
 
 
-def _may_publish(connection: Any, options: DatabaseOptions, table: TableThere) -> None:
+def _is_partitioned(connection: Any, table: TableThere) -> bool:
+    (kind,) = connection.execute("SELECT relkind FROM pg_class WHERE oid = %s", [table.oid]).fetchone()
+    return bool(kind == "p")
+
+
+def _may_publish(connection: Any, options: PostgresOptions, table: TableThere) -> None:
     (is_owner,) = connection.execute(
         "SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = %s", [table.oid]
     ).fetchone()
@@ -174,7 +178,7 @@ def _may_publish(connection: Any, options: DatabaseOptions, table: TableThere) -
         )
 
 
-def _may_create(connection: Any, options: DatabaseOptions) -> None:
+def _may_create(connection: Any, options: PostgresOptions) -> None:
     if not options.creates_publication:
         refuse(
             f'there is no publication "{options.publication}" in {options.server.shown}',
@@ -189,7 +193,7 @@ def _may_create(connection: Any, options: DatabaseOptions) -> None:
         )
 
 
-def ensure_slot(connection: Any, options: DatabaseOptions) -> tuple[int, bool]:
+def ensure_slot(connection: Any, options: PostgresOptions) -> tuple[int, bool]:
     """(the place from which the slot has changes, whether it was made). CONNECTOR_OPTION for one of another use."""
     found = connection.execute(_SLOT, [options.slot]).fetchone()
     if found is None:
@@ -205,17 +209,24 @@ def ensure_slot(connection: Any, options: DatabaseOptions) -> tuple[int, bool]:
     return lsn_of(confirmed), False
 
 
-def check_slot(connection: Any, options: DatabaseOptions, lsn: int) -> str:
-    """Why the slot does not have all changes from that place on; empty if it has."""
+def check_slot(connection: Any, options: PostgresOptions, lsn: int) -> None:
+    """LostPlaceError if the slot does not have all changes from that place on."""
     found = connection.execute(_SLOT, [options.slot]).fetchone()
     if found is None:
-        return f'replication slot "{options.slot}" is gone'
+        raise LostPlaceError(f'replication slot "{options.slot}" is gone. {AGAIN}')
     _, _, _, status, confirmed, _ = found
     if status == "lost":
-        return f'the server has taken replication slot "{options.slot}" away what it still needed'
+        raise LostPlaceError(
+            f'the server has taken replication slot "{options.slot}" away what it still needed. {AGAIN}'
+        )
     if confirmed is not None and lsn_of(confirmed) > lsn:
-        return f'replication slot "{options.slot}" was read by another reader'
-    return ""
+        raise LostPlaceError(f'replication slot "{options.slot}" was read by another reader. {AGAIN}')
+    end = end_of_log(connection)
+    if end < lsn:
+        raise LostPlaceError(
+            f"the log of the server ends at {lsn_text(end)}, and {lsn_text(lsn)} was read already: it is another "
+            f"server, or an older state of this one. {AGAIN}"
+        )
 
 
 def drop_slot(connection: Any, slot: str) -> None:
@@ -268,6 +279,12 @@ def value_before(connection: Any, table: TableThere, column: str) -> str | None:
             detail="The server writes no changes of rows for that.",
         )
     return value
+
+
+def snapshot_now(connection: Any) -> Snapshot:
+    """What a query sees that begins now; in a transaction, what all its queries see."""
+    (text,) = connection.execute("SELECT pg_current_snapshot()::text").fetchone()
+    return Snapshot.parsed(text)
 
 
 def writers(connection: Any, oid: int) -> frozenset[str]:

@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.postgresclient import library
-from watersmeet.sources.capture.positions import Chunk, Snapshot, TablePosition
-from watersmeet.sources.capture.servers import end_of_log
+from watersmeet.sources.capture.positions import Chunk, TablePosition
+from watersmeet.sources.capture.postgres.servers import end_of_log, snapshot_now
 from watersmeet.sources.databasetables import texts_of
 
 #: The types of a key, and the collations of columns that have not that of their type.
@@ -48,7 +48,7 @@ def read_chunk(
     received = io.BytesIO()
     connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     try:
-        (seen,) = connection.execute("SELECT pg_current_snapshot()::text").fetchone()
+        seen = snapshot_now(connection)
         with connection.cursor().copy(query) as copying:
             for block in copying:
                 received.write(block)
@@ -57,7 +57,7 @@ def read_chunk(
     texts = texts_of(received.getbuffer(), len(columns))
     count = len(texts[0])
     upto = () if count < rows else tuple(texts[list(columns).index(k)][count - 1].as_py() for k in key)
-    return texts, Chunk(upto, Snapshot.parsed(seen), end_of_log(connection))
+    return texts, Chunk(upto, seen, end_of_log(connection))
 
 
 def wanted(

@@ -1,0 +1,1 @@
+"""Changes of MariaDB, by its binary log."""

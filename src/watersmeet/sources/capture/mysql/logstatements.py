@@ -1,0 +1,252 @@
+"""What statements in the log do to tables: changes of their columns, and of rows without telling these.
+
+MariaDB, "ALTER TABLE", "RENAME TABLE", "TRUNCATE TABLE". Only as much is read as says whether a table can still be
+followed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+_TOKEN: Final = re.compile(
+    r"""\s+|--[ \t][^\n]*|\#[^\n]*|/\*(?![!M]).*?\*/|/\*M?!\d*|\*/
+    |(?P<quoted>`(?:[^`]|``)*`)|(?P<text>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
+    |(?P<word>[\w$\x80-\U0010ffff]+)|(?P<sign>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_DML: Final = ("INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "MERGE", "WITH")
+#: What may be added, dropped or altered of a table besides columns, and changes no row.
+_PARTS: Final = (
+    *("INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "CONSTRAINT", "FOREIGN", "CHECK", "PERIOD", "SYSTEM"),
+)
+#: What says something of the whole table, and changes no row.
+_SETTINGS: Final = (
+    *("COMMENT", "AUTO_INCREMENT", "ENGINE", "ROW_FORMAT", "ORDER", "DISABLE", "ENABLE", "FORCE", "ALGORITHM", "LOCK"),
+    *("STATS_PERSISTENT", "STATS_AUTO_RECALC", "STATS_SAMPLE_PAGES", "KEY_BLOCK_SIZE", "PAGE_COMPRESSED", "CHECKSUM"),
+    *("ENCRYPTED", "ENCRYPTION_KEY_ID", "PAGE_COMPRESSION_LEVEL", "MAX_ROWS", "MIN_ROWS", "AVG_ROW_LENGTH", "WAIT"),
+    *("NOWAIT", "DEFAULT", "CHARACTER", "CHARSET", "COLLATE", "ANALYZE", "REBUILD", "OPTIMIZE", "REPAIR"),
+    *("REORGANIZE", "COALESCE", "PARTITION", "IMPORT", "TABLESPACE"),
+)
+#: What a column that is NOT NULL has in rows that are older, if no default is given.
+_IMPLICIT: Final = {
+    **dict.fromkeys(
+        *(
+            ["TINYINT", "SMALLINT", "MEDIUMINT", "INT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "NUMERIC"],
+            "0",
+        )
+    ),
+    **dict.fromkeys(["BOOL", "BOOLEAN", "BIT", "REAL", "DEC", "FIXED"], "0"),
+    **dict.fromkeys(["CHAR", "VARCHAR", "TEXT", "TINYTEXT", "MEDIUMTEXT", "LONGTEXT"], ""),
+}
+
+
+@dataclass(frozen=True)
+class AddedColumn:
+    """value: the text that older rows have; None is NULL. why: there is no such value that all have."""
+
+    name: str
+    value: str | None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Effects:
+    """By schema and name of tables: what becomes of them. stopped: why a table can't be followed from here on; a table
+    `*` is every one of the schema.
+    """
+
+    truncated: set[tuple[str, str]] = field(default_factory=set)
+    stopped: dict[tuple[str, str], str] = field(default_factory=dict)
+    added: dict[tuple[str, str], list[AddedColumn]] = field(default_factory=dict)
+    touched: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
+    """Columns that are others from here on, and what happens to them: who reads them stops."""
+    mentioned: frozenset[str] = frozenset()
+    """Names in a statement that changes rows and was not written as rows."""
+
+    def __bool__(self) -> bool:
+        return bool(self.truncated or self.stopped or self.added or self.touched or self.mentioned)
+
+
+@dataclass(frozen=True)
+class _Token:
+    kind: str
+    text: str
+
+    @property
+    def word(self) -> str:
+        """As a keyword."""
+        return self.text.upper() if self.kind in ("word", "sign") else ""
+
+
+def effects(statement: str, schema: str, *, ansi_quotes: bool = False) -> Effects:
+    """What a statement does. schema: of tables that are named without one."""
+    tokens = [*_tokens(statement, ansi_quotes=ansi_quotes)]
+    found = Effects()
+    words = [t.word for t in tokens]
+    if not tokens:
+        return found
+    if words[0] in _DML:
+        return Effects(mentioned=frozenset(t.text for t in tokens if t.kind in ("word", "quoted")))
+    place = 1
+    if words[0] == "TRUNCATE":
+        table, _ = _name(tokens, _skip(words, place, "TABLE"), schema)
+        found.truncated.add(table)
+    elif words[0] == "RENAME" and words[1:2] in (["TABLE"], ["TABLES"]):
+        for part in _parts(tokens[2:]):
+            table, _ = _name(part, _skip([t.word for t in part], 0, "IF", "EXISTS"), schema)
+            found.stopped[table] = "was renamed"
+    elif words[0] == "DROP" and words[1:2] in (["DATABASE"], ["SCHEMA"]):
+        found.stopped[tokens[_skip(words, 2, "IF", "EXISTS")].text, "*"] = "was dropped"
+    elif words[0] in ("DROP", "CREATE") and (place := _skip(words, 1, "OR", "REPLACE", "TEMPORARY")) < len(words):
+        if words[place] in ("TABLE", "TABLES") and "TEMPORARY" not in words[1:place]:
+            rest = tokens[_skip(words, place + 1, "IF", "NOT", "EXISTS") :]
+            if words[0] == "CREATE":
+                table, _ = _name(rest, 0, schema)
+                if "REPLACE" in words[1:place]:
+                    found.stopped[table] = "was dropped and created again"
+            else:
+                for part in _parts(rest):
+                    table, _ = _name(part, 0, schema)
+                    found.stopped[table] = "was dropped"
+    elif (
+        words[0] == "ALTER" and (place := _skip(words, 1, "ONLINE", "IGNORE")) < len(words) and words[place] == "TABLE"
+    ):
+        table, place = _name(tokens, _skip(words, place + 1, "IF", "EXISTS"), schema)
+        for part in _parts(tokens[place:]):
+            _alter(part, table, found)
+    return found
+
+
+def _tokens(statement: str, *, ansi_quotes: bool) -> Iterator[_Token]:
+    for match in _TOKEN.finditer(statement):
+        kind, text = match.lastgroup, match.group()
+        if kind is None:
+            continue
+        if kind == "quoted" or (kind == "text" and ansi_quotes and text[0] == '"'):
+            quote = text[0]
+            yield _Token("quoted", text[1:-1].replace(2 * quote, quote))
+        elif kind == "text":
+            quote = text[0]
+            plain = text[1:-1].replace(2 * quote, quote)
+            yield _Token("text", re.sub(r"\\(.)", _unescaped, plain, flags=re.DOTALL))
+        else:
+            yield _Token(kind, text)
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    escapes = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
+    return escapes.get(match[1], match[1])
+
+
+def _skip(words: Sequence[str], place: int, *optional: str) -> int:
+    while place < len(words) and words[place] in optional:
+        place += 1
+    return place
+
+
+def _name(tokens: Sequence[_Token], place: int, schema: str) -> tuple[tuple[str, str], int]:
+    """(schema and name, what is behind them)."""
+    if place >= len(tokens):
+        return (schema, ""), place
+    if place + 2 < len(tokens) and tokens[place + 1].text == "." and tokens[place + 1].kind == "sign":
+        return (tokens[place].text, tokens[place + 2].text), place + 3
+    return (schema, tokens[place].text), place + 1
+
+
+def _parts(tokens: Sequence[_Token]) -> Iterator[Sequence[_Token]]:
+    """What commas outside of parentheses divide."""
+    depth, begin = 0, 0
+    for i, token in enumerate(tokens):
+        if token.kind != "sign":
+            continue
+        depth += (token.text == "(") - (token.text == ")")
+        if token.text == "," and depth == 0:
+            yield tokens[begin:i]
+            begin = i + 1
+    if tokens[begin:]:
+        yield tokens[begin:]
+
+
+def _alter(part: Sequence[_Token], table: tuple[str, str], found: Effects) -> None:
+    """One change of ALTER TABLE."""
+    words = [t.word for t in part]
+    first, second = words[0], words[1] if len(words) > 1 else ""
+    column = _skip(words, 1, "COLUMN", "IF", "EXISTS", "NOT")
+    if first == "ADD" and second == "PARTITION":
+        return
+    if first == "ADD" and second not in (*_PARTS, "PRIMARY"):
+        if column < len(words) and words[column] == "(":
+            for one in _parts(part[column + 1 : _end(part, column)]):
+                _add_column(one, table, found)
+        else:
+            _add_column(part[column:], table, found)
+    elif first == "DROP" and second in ("PARTITION", "PRIMARY"):
+        found.stopped[table] = "lost a partition" if second == "PARTITION" else "has another primary key"
+    elif first == "ADD" and second == "PRIMARY":
+        found.stopped[table] = "has another primary key"
+    elif first == "ALTER" and second not in _PARTS:
+        return  # a default, which rows that are there don't get
+    elif first in ("ADD", "DROP", "RENAME", "ALTER") and second in _PARTS:
+        return
+    elif first == "RENAME" and second != "COLUMN":
+        found.stopped[table] = "was renamed"
+    elif first in ("DROP", "RENAME", "CHANGE", "MODIFY"):
+        done = {"DROP": "is gone", "RENAME": "has another name"}.get(first, "has another type now")
+        name = part[column].text if column < len(part) else ""
+        found.touched.setdefault(table, {})[name.lower()] = done
+    elif first in ("TRUNCATE", "EXCHANGE", "CONVERT", "DISCARD") and second != "TO":
+        found.stopped[table] = "lost rows that its log does not name"
+    elif first == "CONVERT":
+        found.touched.setdefault(table, {})[""] = "has another charset now"
+    elif first not in _SETTINGS:
+        found.stopped[table] = f"was changed by ALTER TABLE … {' '.join(t.text for t in part[:2])}"
+
+
+def _end(part: Sequence[_Token], opening: int) -> int:
+    """The parenthesis that closes another."""
+    depth = 0
+    for i in range(opening, len(part)):
+        depth += (part[i].text == "(") - (part[i].text == ")") if part[i].kind == "sign" else 0
+        if depth == 0:
+            return i
+    return len(part)
+
+
+def _add_column(part: Sequence[_Token], table: tuple[str, str], found: Effects) -> None:
+    if not part:
+        return
+    name, words = part[0].text, [t.word for t in part]
+    found.added.setdefault(table, []).append(_added(name, part, words))
+
+
+def _added(name: str, part: Sequence[_Token], words: Sequence[str]) -> AddedColumn:
+    own = "each row got a value of its own"
+    if "AS" in words[1:] or "AUTO_INCREMENT" in words or "SERIAL" in words:
+        return AddedColumn(name, None, own)
+    if "DEFAULT" in words[1:]:
+        place = words.index("DEFAULT", 1) + 1
+        sign = ""
+        if place < len(words) and words[place] in ("-", "+"):
+            sign, place = words[place].strip("+"), place + 1
+        value = part[place] if place < len(part) else None
+        if value is not None and value.kind == "text":
+            return AddedColumn(name, value.text)
+        if value is not None and words[place] == "NULL":
+            return AddedColumn(name, None)
+        if value is not None and words[place] in ("TRUE", "FALSE"):
+            return AddedColumn(name, "1" if words[place] == "TRUE" else "0")
+        if value is not None and value.kind == "word" and value.text[0].isdecimal():
+            fraction = words[place + 2] if words[place + 1 : place + 2] == ["."] and place + 2 < len(words) else ""
+            text = f"{value.text}.{fraction}" if fraction else value.text
+            if text.replace(".", "").isdecimal():
+                return AddedColumn(name, sign + text)
+        return AddedColumn(name, None, own)
+    if any(words[i : i + 2] == ["NOT", "NULL"] for i in range(len(words))):
+        kind = words[1] if len(words) > 1 else ""
+        if kind in _IMPLICIT:
+            return AddedColumn(name, _IMPLICIT[kind])
+        return AddedColumn(name, None, "it takes no NULL and has no default")
+    return AddedColumn(name, None)

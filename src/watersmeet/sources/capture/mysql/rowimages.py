@@ -1,0 +1,348 @@
+"""Rows of the log as columns of texts, as the server itself would write them.
+
+MySQL, "Rows_event", "Date and Time Data Type Representation"; `decimal2bin`. The rows of an event follow one another
+without any mark of where they begin. So all events are read side by side: one step for each column finds its values in
+the first rows of all of them, then in the second rows, and so on.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.formats.jsonscan import content, cut
+from watersmeet.sources.capture.contract import Mask, Numbers
+from watersmeet.sources.capture.mysql import tablemaps as t
+from watersmeet.sources.capture.mysql.tablemaps import MapColumn
+
+_Bytes = npt.NDArray[np.uint8]
+
+#: So many bytes have to be behind the rows: what is read of values that are NULL.
+PADDING: Final = bytes(16)
+_SIZES: Final = {
+    t.TINY: 1, t.SHORT: 2, t.INT24: 3, t.LONG: 4, t.LONGLONG: 8, t.FLOAT: 4, t.DOUBLE: 8, t.DATE: 3, t.NEWDATE: 3,
+    t.YEAR: 1,
+}  # fmt: skip
+_INTEGERS: Final = (t.TINY, t.SHORT, t.INT24, t.LONG, t.LONGLONG)
+#: Bytes of so many digits of a decimal.
+_DIGIT_BYTES: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+_HEX: Final = np.frombuffer(b"0123456789ABCDEF", np.uint8)
+_ZERO, _MINUS, _POINT = b"0-."
+#: Charsets whose texts are UTF-8 already, and how Python calls others.
+_UTF8: Final = ("utf8mb4", "utf8mb3", "utf8", "ascii")
+_CODECS: Final = {
+    "latin1": "cp1252", "latin2": "iso8859-2", "latin5": "iso8859-9", "latin7": "iso8859-13", "greek": "iso8859-7",
+    "hebrew": "iso8859-8", "ucs2": "utf-16-be", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be",
+    "cp1250": "cp1250", "cp1251": "cp1251", "cp1256": "cp1256", "cp1257": "cp1257", "cp850": "cp850", "cp852": "cp852",
+    "cp866": "cp866", "koi8r": "koi8-r", "koi8u": "koi8-u", "big5": "big5", "gb2312": "gb2312", "gbk": "gbk",
+    "sjis": "shift_jis", "cp932": "cp932", "ujis": "euc_jp", "eucjpms": "euc_jp", "euckr": "euc_kr",
+    "tis620": "tis-620",
+}  # fmt: skip
+
+
+class Images(NamedTuple):
+    """Rows, by event and in their order there. events: of each row. begins, sizes: by column, where its values are;
+    size -1: NULL.
+    """
+
+    events: Numbers
+    begins: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.int64]
+
+
+def images(data: _Bytes, starts: Numbers, ends: Numbers, columns: Sequence[MapColumn]) -> Images:
+    """The rows of events whose rows are between `starts` and `ends`. data: with PADDING behind."""
+    at, active = starts.copy(), np.flatnonzero(starts < ends)
+    events, begins, sizes = [], [], []
+    while len(active):
+        nulls = at[active]
+        place = nulls + (len(columns) + 7) // 8
+        begin = np.empty((len(columns), len(active)), np.int64)
+        size = np.empty_like(begin)
+        for i, column in enumerate(columns):
+            is_null = (data[nulls + i // 8] >> i % 8 & 1).astype(np.bool_)
+            prefix, fixed = _layout(column)
+            length = little(data, place, prefix) if prefix else fixed
+            begin[i] = place + prefix
+            size[i] = np.where(is_null, -1, length)
+            place = place + np.where(is_null, 0, prefix + length)
+        events.append(active)
+        begins.append(begin)
+        sizes.append(size)
+        at[active] = place
+        active = active[place < ends[active]]
+    if not events:
+        none = np.zeros((len(columns), 0), np.int64)
+        return Images(np.zeros(0, np.int64), none, none)
+    found = np.concatenate(events)
+    order = np.argsort(found, kind="stable")
+    return Images(found[order], np.concatenate(begins, 1)[:, order], np.concatenate(sizes, 1)[:, order])
+
+
+def little(data: _Bytes, places: Numbers, size: int) -> Numbers:
+    """Numbers with the least byte first, without sign up to 8 bytes."""
+    found = np.zeros(len(places), np.int64)
+    for i in range(size):
+        found |= data[places + i].astype(np.int64) << (8 * i)
+    return found
+
+
+def big(data: _Bytes, places: Numbers, size: int) -> Numbers:
+    """Numbers with the greatest byte first."""
+    found = np.zeros(len(places), np.int64)
+    for i in range(size):
+        found = found << 8 | data[places + i]
+    return found
+
+
+def _layout(column: MapColumn) -> tuple[int, int]:
+    """(bytes of the size before a value; if there are none, the size)."""
+    kind = column.kind
+    if kind in (t.VARCHAR, t.VARCHAR_COMPRESSED, t.STRING, t.VAR_STRING):
+        return 1 if column.size < 256 else 2, 0
+    if kind in (t.BLOB, t.BLOB_COMPRESSED, t.JSON, t.GEOMETRY):
+        return column.size, 0
+    if kind in (t.ENUM, t.SET, t.BIT):
+        return 0, column.size
+    if kind == t.DECIMAL:
+        whole, part = column.size - column.digits, column.digits
+        return 0, sum(4 * (n // 9) + _DIGIT_BYTES[n % 9] for n in (whole, part))
+    fraction = (column.digits + 1) // 2
+    if kind in (t.TIMESTAMP, t.DATETIME, t.TIME):
+        return 0, {t.TIMESTAMP: 4, t.DATETIME: 5, t.TIME: 3}[kind] + fraction
+    return 0, _SIZES[kind]
+
+
+def is_known(column: MapColumn) -> bool:
+    """Whether it is known where values of the column end."""
+    variable = (
+        *(t.VARCHAR, t.VARCHAR_COMPRESSED, t.STRING, t.VAR_STRING, t.BLOB, t.BLOB_COMPRESSED, t.JSON, t.GEOMETRY),
+        *(t.ENUM, t.SET, t.BIT, t.DECIMAL, t.TIMESTAMP, t.DATETIME, t.TIME),
+    )
+    return column.kind in variable or column.kind in _SIZES
+
+
+def is_charset(name: str) -> bool:
+    """Whether texts of a charset are read."""
+    return name in _UTF8 or name in _CODECS
+
+
+def texts(
+    data: _Bytes, begins: Numbers, sizes: Numbers, column: MapColumn, charsets: Mapping[int, str]
+) -> pa.StringArray:
+    """The values of a column; NULL for those of types that are not read. charsets: by the numbers of collations, each
+    one for which `is_charset` holds.
+    """
+    null = sizes < 0
+    kind = column.kind
+    if kind in (t.VARCHAR, t.VAR_STRING, t.STRING, t.BLOB):
+        found = cut(data, begins, begins + np.maximum(sizes, 0), null)
+        if column.charset == t.BINARY:
+            digits = _hexadecimal(found)
+            # Zeros at the end are left out of what has a fixed size.
+            return pc.ascii_rpad(digits, 2 + 2 * column.size, "0") if kind == t.STRING else digits
+        return _decoded(found, charsets.get(column.charset, ""))
+    begins = np.where(null, 0, begins)
+    if kind in _INTEGERS:
+        return _integers(data, begins, column, null)
+    if kind in (t.FLOAT, t.DOUBLE):
+        numbers = data[begins[:, None] + np.arange(_SIZES[kind])].view("<f4" if kind == t.FLOAT else "<f8")[:, 0]
+        return pa.array(numbers.astype(np.float64), mask=null).cast(pa.string())
+    if kind in (t.ENUM, t.SET):
+        return _labelled(little(data, begins, column.size), column, null)
+    if kind == t.BIT:
+        return pa.array(big(data, begins, column.size).view(np.uint64), mask=null).cast(pa.string())
+    write = _WRITERS.get(kind)
+    return pa.nulls(len(begins), pa.string()) if write is None else write(data, begins, column, null)
+
+
+def _integers(data: _Bytes, begins: Numbers, column: MapColumn, null: Mask) -> pa.StringArray:
+    size = _SIZES[column.kind]
+    numbers = little(data, begins, size)
+    if column.is_unsigned:
+        return pa.array(numbers.view(np.uint64), mask=null).cast(pa.string())
+    shift = 64 - 8 * size
+    return pa.array(numbers << shift >> shift, mask=null).cast(pa.string())
+
+
+def _hexadecimal(values: pa.StringArray) -> pa.StringArray:
+    """Bytes as `bytea` is written."""
+    read, offsets = content(values)
+    offsets = np.asarray(offsets, np.int64)
+    sizes = np.diff(offsets)
+    places = 2 * offsets + 2 * np.arange(len(offsets))  # of each value with its prefix
+    result = np.empty(int(places[-1]), np.uint8)
+    result[places[:-1]], result[places[:-1] + 1] = b"\\x"
+    at = 2 * np.arange(len(read)) + 2 * (np.repeat(np.arange(len(sizes)), sizes) + 1)
+    result[at], result[at + 1] = _HEX[read >> 4], _HEX[read & 15]
+    return _strings(result, places, ~values.is_valid().to_numpy(zero_copy_only=False))
+
+
+def _strings(data: _Bytes, offsets: Numbers, null: Mask) -> pa.StringArray:
+    found = pa.StringArray.from_buffers(
+        len(offsets) - 1, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data.tobytes())
+    )
+    return pc.if_else(pa.array(~null), found, None) if null.any() else found
+
+
+def _decoded(values: pa.StringArray, charset: str) -> pa.StringArray:
+    """Texts of a charset."""
+    if charset in _UTF8:
+        return values
+    codec = codecs.lookup(_CODECS[charset]).name
+    # What cp1252 has no character for is the control character of that number there.
+    encoded = values.cast(pa.binary()).dictionary_encode()
+    decoded = [_text(v, codec) for v in encoded.dictionary.to_pylist()]
+    return pa.array(decoded, pa.string()).take(encoded.indices)
+
+
+def _text(value: bytes, codec: str) -> str:
+    try:
+        return value.decode(codec)
+    except UnicodeDecodeError:
+        if codec != "cp1252":
+            raise
+        return "".join(
+            _text(value[i : i + 1], "cp1252") if value[i] not in _GAPS else chr(value[i]) for i in range(len(value))
+        )
+
+
+#: Bytes that are no characters in cp1252.
+_GAPS: Final = (0x81, 0x8D, 0x8F, 0x90, 0x9D)
+
+
+def _labelled(numbers: Numbers, column: MapColumn, null: Mask) -> pa.StringArray:
+    """An enum has the number of its label from 1 (0: none that it knows), a set a bit for each of its labels."""
+    if column.kind == t.ENUM:
+        return pa.array(["", *column.labels]).take(pa.array(np.where(null, 0, numbers), mask=null))
+    known, places = np.unique(np.where(null, 0, numbers), return_inverse=True)
+    written = [",".join(x for i, x in enumerate(column.labels) if int(n) >> i & 1) for n in known]
+    return pa.array(written, pa.string()).take(pa.array(places, mask=null))
+
+
+# Texts of fixed widths: a matrix of characters, of which some are left out.
+
+
+def _kept(characters: _Bytes, keep: Mask, null: Mask) -> pa.StringArray:
+    keep = keep & ~null[:, None]
+    offsets = np.concatenate([[0], np.cumsum(keep.sum(1))])
+    return _strings(characters[keep], offsets, null)
+
+
+def _digits(numbers: Numbers, count: int) -> _Bytes:
+    """The last digits, as characters."""
+    powers = 10 ** np.arange(count - 1, -1, -1, dtype=np.int64)
+    return (numbers[:, None] // powers % 10 + _ZERO).astype(np.uint8)
+
+
+def _joined(parts: Sequence[_Bytes | int], count: int) -> _Bytes:
+    """Columns of characters; a number is one character for all rows."""
+    return np.concatenate([np.full((count, 1), p, np.uint8) if isinstance(p, int) else p for p in parts], 1)
+
+
+def _decimals(data: _Bytes, begins: Numbers, column: MapColumn, null: Mask) -> pa.StringArray:
+    whole, part = column.size - column.digits, column.digits
+    _, size = _layout(column)
+    read = data[begins[:, None] + np.arange(size)]
+    negative = read[:, 0] < 0x80
+    read[:, 0] ^= 0x80
+    read[negative] = ~read[negative]
+    # Groups of nine digits have four bytes; what is left over is first of the whole digits, last of the fraction.
+    groups = [n for n in (whole % 9, *[9] * (whole // 9)) if n] + [n for n in (*[9] * (part // 9), part % 9) if n]
+    place, found = 0, []
+    for n in groups:
+        width = _DIGIT_BYTES[n]
+        found.append(_digits(big(read.reshape(-1), place + size * np.arange(len(read)), width), n))
+        place += width
+    digits = np.concatenate(found, 1)
+    characters = _joined([_MINUS, _ZERO, digits[:, :whole], _POINT, digits[:, whole:]], len(digits))
+    keep = np.ones(characters.shape, np.bool_)
+    keep[:, 0] = negative
+    leading = np.maximum.accumulate(digits[:, :whole] != _ZERO, 1)
+    keep[:, 2 : 2 + whole] = leading
+    keep[:, 1] = ~leading[:, -1] if whole else True
+    keep[:, 2 + whole] = part > 0
+    return _kept(characters, keep, null)
+
+
+def _fraction(parts: Numbers, column: MapColumn) -> list[_Bytes | int]:
+    """The fraction of a second, of which an even number of digits is stored."""
+    if not column.digits:
+        return []
+    stored = column.digits + column.digits % 2
+    return [_POINT, _digits(parts // 10 ** (stored - column.digits), column.digits)]
+
+
+def _moments(date: tuple[Numbers, Numbers, Numbers], clock: Sequence[Numbers], fraction: list[_Bytes | int]) -> _Bytes:
+    year, month, day = date
+    parts: list[_Bytes | int] = [_digits(year, 4), _MINUS, _digits(month, 2), _MINUS, _digits(day, 2)]
+    for sign, number in zip(b" ::", clock, strict=False):
+        parts += [sign, _digits(number, 2)]
+    return _joined([*parts, *fraction], len(year))
+
+
+def _all(characters: _Bytes, null: Mask) -> pa.StringArray:
+    return _kept(characters, np.ones(characters.shape, np.bool_), null)
+
+
+def _dates(data: _Bytes, begins: Numbers, _: MapColumn, null: Mask) -> pa.StringArray:
+    days = little(data, begins, 3)
+    return _all(_moments((days >> 9, days >> 5 & 15, days & 31), [], []), null)
+
+
+def _datetimes(data: _Bytes, begins: Numbers, column: MapColumn, null: Mask) -> pa.StringArray:
+    number = big(data, begins, 5) - (1 << 39)
+    months, clock = number >> 22, number & 0x1FFFF
+    fraction = _fraction(big(data, begins + 5, (column.digits + 1) // 2), column)
+    date = (months // 13, months % 13, number >> 17 & 31)
+    return _all(_moments(date, (clock >> 12, clock >> 6 & 63, clock & 63), fraction), null)
+
+
+def _timestamps(data: _Bytes, begins: Numbers, column: MapColumn, null: Mask) -> pa.StringArray:
+    seconds = big(data, begins, 4)
+    fraction = _fraction(big(data, begins + 4, (column.digits + 1) // 2), column)
+    days = (seconds // 86400).astype("datetime64[D]")
+    months = days.astype("datetime64[M]")
+    is_set = seconds > 0
+    year = np.where(is_set, months.astype("datetime64[Y]").astype(np.int64) + 1970, 0)
+    month = np.where(is_set, months.astype(np.int64) % 12 + 1, 0)
+    day = np.where(is_set, (days - months.astype("datetime64[D]")).astype(np.int64) + 1, 0)
+    left = seconds % 86400
+    return _all(_moments((year, month, day), (left // 3600, left // 60 % 60, left % 60), fraction), null)
+
+
+def _times(data: _Bytes, begins: Numbers, column: MapColumn, null: Mask) -> pa.StringArray:
+    width = (column.digits + 1) // 2
+    number = big(data, begins, 3 + width) - (0x800000 << 8 * width)
+    size = np.abs(number)
+    clock = size >> 8 * width
+    hours = clock >> 12 & 0x3FF
+    parts: list[_Bytes | int] = [_MINUS, _digits(hours, 3), b":"[0], _digits(clock >> 6 & 63, 2), b":"[0]]
+    parts += [_digits(clock & 63, 2), *_fraction(size & ((1 << 8 * width) - 1), column)]
+    characters = _joined(parts, len(number))
+    keep = np.ones(characters.shape, np.bool_)
+    keep[:, 0] = number < 0
+    keep[:, 1] = hours > 99
+    return _kept(characters, keep, null)
+
+
+def _years(data: _Bytes, begins: Numbers, _: MapColumn, null: Mask) -> pa.StringArray:
+    numbers = data[begins].astype(np.int64)
+    return _all(_digits(np.where(numbers > 0, numbers + 1900, 0), 4), null)
+
+
+_WRITERS: Final[dict[int, Callable[[_Bytes, Numbers, MapColumn, Mask], pa.StringArray]]] = {
+    t.DECIMAL: _decimals,
+    t.DATE: _dates,
+    t.NEWDATE: _dates,
+    t.DATETIME: _datetimes,
+    t.TIMESTAMP: _timestamps,
+    t.TIME: _times,
+    t.YEAR: _years,
+}

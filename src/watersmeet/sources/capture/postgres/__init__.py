@@ -1,0 +1,1 @@
+"""Changes of PostgreSQL, by logical replication."""

@@ -1,0 +1,265 @@
+"""Tables that follow MariaDB equal its own, whatever changes there, whatever is killed, and whenever."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import watersmeet
+from tests.property.test_captured_tables import KILLED, POINTS
+from tests.thorough import mostly_slow
+from tests.unit.session.test_capturing_mysql import ask, source
+from watersmeet import faults
+from watersmeet.sources.capture.mysql import binlog, system
+
+TABLES = """
+CREATE TABLE a (k varchar(20) PRIMARY KEY, n int, big text);
+CREATE TABLE b (i int, j bigint, v decimal(10, 2), PRIMARY KEY (j, i));
+CREATE TABLE both_a (t int PRIMARY KEY); CREATE TABLE both_b (t int PRIMARY KEY);
+CREATE TABLE other (i int) ENGINE = MyISAM;
+INSERT INTO a SELECT CONCAT('k', seq), seq, REPEAT('x', 3000 * (seq % 2)) FROM seq_1_to_80;
+INSERT INTO b SELECT seq, seq DIV 7, seq FROM seq_1_to_50;
+"""
+NAMES = {"a": "k", "b": "j, i", "both_a": "t", "both_b": "t"}
+
+
+class Client:
+    """Somebody who changes the tables, one transaction after the other, the same again for the same seed."""
+
+    def __init__(self, mysql, seed, first):
+        self.mysql, self.random, self.number, self.step = mysql, random.Random(seed), first, 10
+
+    def change(self):
+        """One transaction of some statements, and the same number in two tables."""
+        r, statements = self.random, []
+        for _ in range(r.randint(1, 5)):
+            key = f"k{r.randrange(100)}"
+            statements.append(
+                r.choice(
+                    [
+                        (
+                            f"INSERT INTO a VALUES ('{key}', {r.randrange(9)}, REPEAT('y', {r.randrange(6000)})) "
+                            f"ON DUPLICATE KEY UPDATE n = n + 1"
+                        ),
+                        f"UPDATE a SET n = n + 1 WHERE k LIKE '%{r.randrange(10)}'",
+                        f"UPDATE a SET big = REPEAT('ü', {r.randrange(6000)}) WHERE k = '{key}'",
+                        f"UPDATE IGNORE a SET k = CONCAT(k, 'm') WHERE k = '{key}'",
+                        f"REPLACE INTO a VALUES ('{key.upper()}', 1, NULL)",
+                        f"DELETE FROM a WHERE k = '{key}'",
+                        f"UPDATE b SET v = v + 0.25 WHERE j = {r.randrange(9)}",
+                        f"UPDATE IGNORE b SET i = -i WHERE j = {r.randrange(9)}",
+                        f"INSERT IGNORE INTO b VALUES ({r.randrange(1000)}, {r.randrange(9)}, 1)",
+                        f"DELETE FROM b WHERE i % 11 = {r.randrange(11)}",
+                        "INSERT INTO other VALUES (1)",
+                    ]
+                )
+            )
+        if r.random() < 0.15:
+            statements.append("SAVEPOINT s; DELETE FROM a; UPDATE b SET v = 0; ROLLBACK TO s")
+        self.number += self.step
+        for name in r.sample(["both_a", "both_b"], 2):
+            statements.insert(r.randrange(len(statements) + 1), f"INSERT INTO {name} VALUES ({self.number})")
+        end = "ROLLBACK" if r.random() < 0.15 else "COMMIT"
+        with self.mysql.connect() as connection, connection.cursor() as cursor:
+            try:
+                cursor.execute("; ".join(["BEGIN", *statements, end]))
+                while cursor.nextset():
+                    pass
+            except Exception as problem:  # of a client that waited for another one
+                if problem.args[0] not in (1205, 1213):
+                    raise
+
+
+class History:
+    """The same statements, failures and restarts again for the same seed, but for when the threads come to them."""
+
+    def __init__(self, path, mysql, seed):
+        self.path, self.mysql, self.random = path, mysql, random.Random(seed)
+        self.clients = [Client(mysql, f"{seed} {i}", i) for i in range(3)]
+        self.failures = random.Random(f"failures {seed}")
+        self.failing = True
+        self.added = 0
+
+    def fail(self, point):
+        if self.failing and point in POINTS and self.failures.random() < 0.1:
+            if self.failures.random() < 0.5:
+                raise SystemExit  # the thread is gone, as if the process was killed
+            raise OSError("it failed")
+
+    def open(self):
+        self.connection = watersmeet.connect(self.path, runtime="inprocess", parallelism=2)
+
+    def reopen(self):
+        self.connection.close()
+        self.open()
+
+    def work(self, count):
+        """All clients at once."""
+        threads = [
+            threading.Thread(target=lambda c=c: [c.change() for _ in range(self.random.randint(1, count))])
+            for c in self.clients
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        r = self.random
+        if r.random() < 0.1:
+            self.mysql.execute(r.choice(["TRUNCATE a", "TRUNCATE TABLE b", "FLUSH BINARY LOGS"]))
+        if r.random() < 0.2:
+            self.added += 1
+            default = r.choice(["", f"DEFAULT {r.randrange(9)}", "NOT NULL"])
+            self.mysql.execute(f"ALTER TABLE b ADD COLUMN c{self.added} int {default}")
+            self.mysql.execute(f"INSERT IGNORE INTO b (i, j, v) VALUES ({-self.added}, 99, 1)")
+
+    def check_moment(self):
+        """No transaction is seen in one of its tables alone."""
+        found = self.connection.execute("SELECT count(*) FROM both_a FULL JOIN both_b USING (t) WHERE both_a.t IS NULL "
+                                        "OR both_b.t IS NULL").fetchall()  # fmt: skip
+        assert found == [(0,)]
+
+    def check(self):
+        """At a quiet point all tables and the view are what MariaDB has."""
+        self.failing = False
+        self.reopen()  # threads that are gone come back
+        cursor = self.connection.cursor()
+        cursor.execute("FLUSH")
+        assert not cursor.notices
+        for name in self.made:
+            columns = [c for (c,) in ask(self.mysql, f"SELECT column_name FROM information_schema.columns WHERE "
+                f"table_schema = '{self.mysql.name}' AND table_name = '{name}' ORDER BY ordinal_position")]  # fmt: skip
+            query = f"SELECT {', '.join(columns)} FROM {name}"
+            found = self.connection.execute(query).fetchall()
+            assert sorted(found, key=repr) == sorted(ask(self.mysql, query), key=repr), name
+        query = "SELECT b.j, count(*), sum(a.n) FROM a JOIN b ON a.n = b.j GROUP BY b.j ORDER BY b.j"
+        found = self.connection.execute("SELECT * FROM v ORDER BY j").fetchall()
+        assert found == [(j, c, int(s)) for j, c, s in ask(self.mysql, query)]
+        self.failing = True
+
+    def run(self):
+        r = self.random
+        self.mysql.execute(TABLES)
+        self.open()
+        source(self.connection, self.mysql, **{"auto.schema.change": "true"})
+        faults.set_hook(self.fail)
+        self.made = ["both_a", "both_b", "a", "b"]
+        for name in self.made:
+            size = r.choice([3, 20, 1000])
+            self.connection.execute(
+                f"CREATE TABLE {name} (*) WITH (snapshot.batch_size = '{size}') FROM my TABLE '{name}'"
+            )
+            if name == "both_b":
+                self.failing = False
+                self.reopen()
+                self.connection.execute("FLUSH")  # the two are followed from one moment on
+                self.failing = True
+            elif name == "a":
+                self.work(1)
+        self.connection.execute(
+            "CREATE MATERIALIZED VIEW v AS SELECT b.j, count(*) AS rows, sum(a.n) AS total FROM a JOIN b ON a.n = b.j "
+            "GROUP BY b.j"
+        )
+        for _ in range(12):
+            self.work(3)
+            self.check_moment()
+            if r.random() < 0.2:
+                self.reopen()
+            if r.random() < 0.15:
+                self.check()
+        self.check()
+        self.connection.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_hook():
+    yield
+    faults.set_hook(None)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("seed", mostly_slow(range(12), 2))
+def test_tables_equal_those_that_they_follow(tmp_path, mysql, seed, monkeypatch):
+    if seed % 2:
+        monkeypatch.setattr(binlog, "_MOST_BYTES", 1)  # a batch for each transaction
+    History(tmp_path / "db", mysql, seed).run()
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_killed_process_goes_on_where_it_was(tmp_path, mysql, point):
+    mysql.execute("CREATE TABLE t (i int PRIMARY KEY, v int); INSERT INTO t SELECT seq, 0 FROM seq_1_to_50")
+    path = tmp_path / "db"
+    with watersmeet.connect(path, runtime="inprocess") as connection:
+        source(connection, mysql)
+        connection.execute("CREATE TABLE t (*) WITH (snapshot.batch_size = '7') FROM my TABLE 't'")
+        connection.execute("CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n, sum(v) AS v FROM t")
+        if point != "capture.chunk":
+            connection.execute("FLUSH")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    killed = 0
+    for count in (1, 2, 3):
+        for _ in range(3):
+            mysql.execute("UPDATE t SET v = v + 1; UPDATE t SET i = i + 1000 WHERE i % 10 = 0")
+        ended = subprocess.run([sys.executable, "-c", KILLED, path, point, str(count)], env=environment, check=False)
+        assert ended.returncode in (0, -signal.SIGKILL)
+        killed += ended.returncode != 0
+    assert killed
+    with watersmeet.connect(path, runtime="inprocess") as connection:
+        connection.execute("FLUSH")
+        found = connection.execute("SELECT * FROM t ORDER BY i").fetchall()
+        assert found == ask(mysql, "SELECT * FROM t ORDER BY i")
+        assert connection.execute("SELECT * FROM n").fetchall() == ask(mysql, "SELECT count(*), sum(v) FROM t")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_server_that_is_killed_loses_nothing_here(tmp_path, own_mysql):
+    """In the middle of a snapshot and of transactions."""
+    own_mysql.execute("CREATE TABLE t (i int PRIMARY KEY, v int); INSERT INTO t SELECT seq, 0 FROM seq_1_to_5000")
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        source(connection, own_mysql)
+        connection.execute("CREATE TABLE t (*) WITH (snapshot.batch_size = '50') FROM my TABLE 't'")
+        for i in range(3):
+            own_mysql.execute(f"UPDATE t SET v = v + 1 WHERE i % 3 = {i}; UPDATE t SET i = -i WHERE i % 7 = {i}")
+            own_mysql.server.kill()
+            own_mysql.server.start()
+        deadline = 40
+        cursor = connection.cursor()
+        cursor.execute("FLUSH")
+        while cursor.notices:
+            deadline -= 1
+            assert deadline, cursor.notices
+            threading.Event().wait(0.5)
+            cursor.execute("FLUSH")
+        cursor.execute("SELECT * FROM t ORDER BY i")
+        assert cursor.fetchall() == ask(own_mysql, "SELECT * FROM t ORDER BY i")
+
+
+def test_changes_of_other_tables_move_the_place(tmp_path, mysql, monkeypatch):
+    """So that what is purged there later is not missed."""
+    mysql.execute("CREATE TABLE t (i int PRIMARY KEY); CREATE TABLE other (i int)")
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        source(connection, mysql)
+        connection.execute("CREATE TABLE t (*) FROM my TABLE 't'")
+        connection.execute("FLUSH")
+        log = connection._session.database.log
+
+        def place():
+            (captured,) = log.read(log.head()).captured.values()
+            return captured["place"]
+
+        before = place()
+        mysql.execute("INSERT INTO other VALUES (1)")
+        connection.execute("FLUSH")
+        assert place() == before
+        monkeypatch.setattr(system, "_IDLE_BYTES", 1)
+        mysql.execute("INSERT INTO other VALUES (2)")
+        for _ in range(200):
+            connection.execute("FLUSH")
+            if place() != before:
+                break
+        assert place() != before
