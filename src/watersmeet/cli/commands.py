@@ -27,17 +27,23 @@ if TYPE_CHECKING:
     from watersmeet import dialects
     from watersmeet.cli import render, texttests
     from watersmeet.cli import run as runner
+    from watersmeet.cli import serve as serving
     from watersmeet.cli import shell as prompt
     from watersmeet.database import engines
+    from watersmeet.server import authentication, limits, service
     from watersmeet.session.connections.connection import Connection
     from watersmeet.testing import harness
 else:
     dialects = lazy_import("watersmeet.dialects")
     render = lazy_import("watersmeet.cli.render")
     runner = lazy_import("watersmeet.cli.run")
+    serving = lazy_import("watersmeet.cli.serve")
     prompt = lazy_import("watersmeet.cli.shell")
     texttests = lazy_import("watersmeet.cli.texttests")
     engines = lazy_import("watersmeet.database.engines")
+    authentication = lazy_import("watersmeet.server.authentication")
+    limits = lazy_import("watersmeet.server.limits")
+    service = lazy_import("watersmeet.server.service")
     harness = lazy_import("watersmeet.testing.harness")
 
 app = typer.Typer(
@@ -71,9 +77,10 @@ class PictureFormat(StrEnum):
 
 
 PathOption = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
-        "--path", help="Directory of a persistent database. Without it everything is gone at the end.", file_okay=False
+        "--path",
+        help="Directory or URL (s3://bucket/name) of a persistent database. Without it all is gone at the end.",
     ),
 ]
 DialectOption = Annotated[str, typer.Option("--dialect", help=f"SQL that is spoken at first: {', '.join(DIALECTS)}.")]
@@ -170,7 +177,7 @@ def shell(
 @app.command()
 def query(
     sql: Annotated[str, typer.Argument(help="SELECT, SHOW, DESCRIBE or EXPLAIN.")],
-    path: Annotated[Path, typer.Option("--path", help="Directory of the database.")],
+    path: Annotated[str, typer.Option("--path", help="Directory or URL of the database.")],
     dialect: DialectOption = DEFAULT_DIALECT,
     as_json: JsonOption = False,
 ) -> None:
@@ -219,7 +226,7 @@ def explain(
 
 @app.command()
 def topology(
-    path: Annotated[Path, typer.Option("--path", help="Directory of the database.")],
+    path: Annotated[str, typer.Option("--path", help="Directory or URL of the database.")],
     kind: Annotated[
         PictureFormat, typer.Option("--format", help="svg: a picture; dot: for Graphviz.")
     ] = PictureFormat.svg,
@@ -237,6 +244,86 @@ def topology(
             write_text(file, text)
 
 
+@app.command()
+def serve(
+    path: Annotated[str, typer.Option("--path", help="Directory or URL of the database.")],
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="SQL scripts that are run first, and folders of them.", exists=True)
+    ] = None,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of PostgreSQL's protocol.")] = 5433,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Only read, also while another process runs the database. No Spark.")
+    ] = False,
+    users: Annotated[
+        Path | None,
+        typer.Option("--users", help="File of `watersmeet password`. None: all are let in.", dir_okay=False),
+    ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option("--certificate", help="TLS certificate (PEM).", exists=True, dir_okay=False)
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option("--key", help="Its key, if that is another file.", exists=True, dir_okay=False)
+    ] = None,
+    require_tls: Annotated[
+        bool,
+        typer.Option("--require-tls", help="Refuse connections without encryption. Always so beyond this machine."),
+    ] = False,
+    connections: Annotated[int, typer.Option("--connections", min=1, help="Most clients at once.")] = 100,
+    allow_files: Annotated[
+        bool, typer.Option("--allow-files", help="Let statements of clients read files of this machine.")
+    ] = False,
+    dialect: DialectOption = DEFAULT_DIALECT,
+    parallelism: ParallelismOption = None,
+    runtime: RuntimeOption = RuntimeName.spark,
+    transaction: Annotated[
+        bool, typer.Option("--transaction/--no-transaction", help="Each script is one transaction.")
+    ] = True,
+    permissions: PermissionsOption = PermissionsName.private,
+) -> None:
+    """Serve a database to clients of PostgreSQL, such as psql. SIGTERM and Ctrl-C stop it cleanly."""
+    if read_only and files:
+        raise typer.BadParameter("--read-only runs no scripts")
+    with reporting():
+        scripts = read_scripts(files or ())
+        endpoint = service.Endpoint(
+            host,
+            port,
+            certificate,
+            key,
+            authentication.read_users(users) if users is not None else {},
+            dialect,
+            allow_files,
+            limits.Limits(connections=connections),
+        )
+        endpoint = endpoint.hardened(require_tls=require_tls)
+        endpoint.check()
+        if read_only:
+            opened = watersmeet.connect(path, dialect=dialect, read_only=True)
+        else:
+            opened = _connect(path, dialect, parallelism, runtime, permissions)
+        with opened as connection:
+            code = serving.serve(connection, scripts, endpoint, transaction=transaction)
+    raise typer.Exit(code)
+
+
+@app.command()
+def password(
+    user: Annotated[str, typer.Argument(help="Name of the user.")],
+    users: Annotated[
+        Path, typer.Option("--users", help="File of the users; made if it does not exist.", dir_okay=False)
+    ],
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the user.")] = False,
+) -> None:
+    """Set the password of a user of the server. It is asked for, or read from standard input."""
+    with reporting():
+        if remove:
+            serving.set_password(users, user, None)
+            return
+        asked = typer.prompt("Password", hide_input=True, confirmation_prompt=True) if sys.stdin.isatty() else ""
+        serving.set_password(users, user, asked or sys.stdin.readline().rstrip("\n"))
+
+
 @app.command("test")
 def text_tests(
     files: Annotated[list[Path], typer.Argument(help="sqllogictest files, or folders of them.", exists=True)],
@@ -251,7 +338,7 @@ def text_tests(
 
 
 def _connect(
-    path: Path | None,
+    path: str | None,
     dialect: str,
     parallelism: int | None,
     runtime: RuntimeName,

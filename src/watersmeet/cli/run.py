@@ -43,7 +43,7 @@ def run_scripts(
     """
     console = errors_output()
     with Interrupts() as interrupts:
-        running = _run_all(connection, scripts, console, transaction=transaction, as_json=as_json)
+        running = run_all(connection, scripts, console, transaction=transaction, as_json=as_json)
         reads = any(s["connector"] for s in connection.status()["sources"])
         if once or not reads:
             with (
@@ -79,7 +79,7 @@ def print_notices(cursor: Cursor, err: Console) -> None:
         err.print(f"NOTICE: {notice}", style="yellow", markup=False, soft_wrap=True)
 
 
-def _run_all(
+def run_all(
     connection: Connection, scripts: Sequence[Script], console: Console, *, transaction: bool, as_json: bool
 ) -> list[Follower]:
     """Runs scripts; the queries that still run. Before it raises an error it shows what those gave."""
@@ -118,7 +118,7 @@ def _followers(running: Sequence[Cursor], out: Console, *, as_json: bool) -> lis
 def _watch(connection: Connection, console: Console, interrupts: Interrupts, *, as_json: bool) -> int:
     """Shows progress until a signal (0) or until the engine has failed (3)."""
     interrupts.armed = True
-    with _Pump(connection, interrupts.event) as pump:
+    with Pump(connection, interrupts.event) as pump:
         if console.is_terminal and not as_json:
             _show(connection, console, interrupts.event, pump)
         else:
@@ -147,7 +147,7 @@ def _drawn(connection: Connection, console: Console) -> Live:
     return Live(console=console, get_renderable=table, refresh_per_second=1 / _DRAW_S, vertical_overflow="visible")
 
 
-def _show(connection: Connection, console: Console, stop: threading.Event, pump: _Pump) -> None:
+def _show(connection: Connection, console: Console, stop: threading.Event, pump: Pump) -> None:
     """Draws the progress table anew until it ends."""
     began_s = time.monotonic()
     rates = Rates()
@@ -162,7 +162,7 @@ def _show(connection: Connection, console: Console, stop: threading.Event, pump:
             stop.wait(_DRAW_S)
 
 
-def _log(connection: Connection, stop: threading.Event, pump: _Pump, *, as_json: bool) -> None:
+def _log(connection: Connection, stop: threading.Event, pump: Pump, *, as_json: bool) -> None:
     """Writes a line now and then, and a last one at the end."""
     rates = Rates()
     rates.update(connection.status())
@@ -179,7 +179,7 @@ def _log(connection: Connection, stop: threading.Event, pump: _Pump, *, as_json:
             return
 
 
-class _Pump:
+class Pump:
     """Keeps the in-process runtime working, which does so only in FLUSH. Other runtimes work by themselves.
 
     failure: the error that ended it.

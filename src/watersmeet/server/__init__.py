@@ -1,0 +1,1 @@
+"""A database as a server: connections of PostgreSQL's protocol, version 3."""

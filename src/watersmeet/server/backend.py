@@ -1,0 +1,295 @@
+"""What the server keeps for one client: its session, prepared statements and portals. All of it blocks.
+
+One thread at a time works for a client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from sqlglot import exp
+
+from watersmeet.database.locks import lock
+from watersmeet.dialects import statements as st
+from watersmeet.dialects.nodes import OpenParameter
+from watersmeet.dialects.schemas import relation_written
+from watersmeet.errors import Error, error
+from watersmeet.server.catalog.answers import CatalogAnswers, CatalogTables
+from watersmeet.server.copying import read_copy
+from watersmeet.server.oids import TEXT, oid_of, sql_type
+from watersmeet.server.parameters import Parameter, bound
+from watersmeet.server.portals import Portal, Prepared, result_formats
+from watersmeet.server.settings import Settings
+from watersmeet.server.steps import EngineStep, Outcome, Source, Step, marked, read_steps
+from watersmeet.server.utility import READERS as UTILITY
+from watersmeet.session.access import transactions
+from watersmeet.session.access.assignment import data_type
+from watersmeet.session.access.context import Session
+from watersmeet.session.access.result import Result
+from watersmeet.session.connections.execute import commit_whole, execute_statement
+from watersmeet.session.statements.describing import described_columns
+from watersmeet.types import BIGINT, Schema, SqlType
+
+#: What is not the session's, by first word.
+_READERS: Final = {**UTILITY, "COPY": read_copy}
+#: Statements that say where a transaction begins and ends.
+_CONTROL: Final = (st.Begin, st.Commit, st.Rollback)
+
+
+class Backend:
+    """The state of one client. process: its number, as pg_backend_pid gives it."""
+
+    process = 0
+
+    def __init__(self, session: Session, user: str, database: str, tables: CatalogTables) -> None:
+        self.session = session
+        self.user = user
+        self.database = database
+        self.settings = Settings(session, user)
+        self.prepared: dict[str, Prepared] = {}
+        self.portals: dict[str, Portal] = {}
+        self.savepoints: list[tuple[str, transactions.Savepoint]] = []
+        self.catalog = CatalogAnswers(self, tables)
+        self._lock = lock("connection")
+        self._started = session.variables.saved()
+        self._reported: dict[str, str] = {}
+
+    def begin(self) -> None:
+        """What is set now is what RESET ALL goes back to."""
+        self._started = self.session.variables.saved()
+
+    @property
+    def state(self) -> bytes:
+        """The state of the transaction, as ReadyForQuery has it."""
+        transaction = self.session.transaction
+        return b"I" if transaction is None else b"E" if transaction.failed else b"T"
+
+    def changed_settings(self) -> dict[str, str]:
+        """The settings that changed since the last call and that clients follow."""
+        now = self.settings.reported()
+        changed = {n: v for n, v in now.items() if self._reported.get(n) != v}
+        self._reported = now
+        return changed
+
+    def simple(self, text: str) -> Generator[Outcome]:
+        """Runs the statements of a text, one after the other. Several are one transaction, as in a script.
+
+        An outcome without a tag is that of a text without statements.
+        """
+        try:
+            self.portals.pop("", None)
+            steps = read_steps(self._source(text))
+            if not steps:
+                yield Outcome("")
+            alone = len(steps) == 1 or any(
+                isinstance(s, EngineStep) and isinstance(s.statement, _CONTROL) for s in steps
+            )
+            if alone or self.session.transaction is not None:
+                for step in steps:
+                    yield self.run(step)
+            else:
+                yield from self._whole(steps)
+        except Error:
+            self._fail()
+            raise
+        finally:
+            self._after()
+
+    def _whole(self, steps: Sequence[Step]) -> Iterator[Outcome]:
+        """Runs steps as one transaction. FLUSH commits what stands before it."""
+        own = False
+        try:
+            for step in steps:
+                flushes = isinstance(step, EngineStep) and isinstance(step.statement, st.Flush)
+                if flushes:
+                    commit_whole(self.session, self._lock)
+                elif not own or self.session.transaction is None:
+                    self.session.transaction = transactions.new_transaction(self.session)
+                    own = True
+                yield self.run(step)
+            commit_whole(self.session, self._lock)
+        finally:
+            if self.session.transaction is not None:
+                with self._lock:
+                    transactions.rollback(self.session)
+
+    def run(self, step: Step) -> Outcome:
+        """Runs one step. FAILED_TRANSACTION where only ROLLBACK is left."""
+        transaction = self.session.transaction
+        if transaction is not None and transaction.failed:
+            statement = step.statement if isinstance(step, EngineStep) else None
+            if isinstance(statement, st.Commit):
+                with self._lock:
+                    transactions.rollback(self.session)
+                return Outcome("ROLLBACK")
+            if not isinstance(statement, st.Rollback) and not getattr(step, "recovers", False):
+                raise error(
+                    "FAILED_TRANSACTION",
+                    "current transaction is aborted, commands ignored until end of transaction block",
+                )
+        return step.run(self)
+
+    def execute(self, statement: st.Statement) -> Result:
+        """Runs a statement of the session."""
+        return execute_statement(self.session, statement, self._lock)
+
+    def locked(self, action: Callable[..., Result], *arguments: Any) -> Result:
+        """What `action` does with the session, as a statement of it."""
+        with self._lock, self.session.numbered():
+            self.session.notices.clear()
+            result = action(self.session, *arguments)
+            return replace(result, notices=tuple(self.session.notices))
+
+    def described(self, statement: st.Statement) -> Schema | None:
+        """The columns of a statement of the session."""
+        with self._lock, self.session.numbered():
+            return described_columns(self.session, statement)
+
+    def parse(self, name: str, text: str, oids: Sequence[int]) -> None:
+        """Prepares a statement: its columns, and the types of its parameters where the client leaves them open."""
+        if name and name in self.prepared:
+            raise error("DUPLICATE_PREPARED_STATEMENT", f'prepared statement "{name}" already exists')
+        self.prepared.pop(name, None)
+        numbers = marked(text)[1]
+        count = max([len(oids), *numbers])
+        if count > 1 << 16 or any(n == 0 for n in numbers):
+            raise error("INVALID_PARAMETER", "there is no parameter $0" if 0 in numbers else "too many parameters")
+        given = [sql_type(oid) for oid in [*oids, *[0] * (count - len(oids))]]
+        inferred: dict[int, Parameter] = {}
+        open_ones = [_open(i, kind, inferred) for i, kind in enumerate(given)]
+        steps = read_steps(self._source(text, open_ones))
+        if len(steps) > 1:
+            raise error("SYNTAX_ERROR", "cannot insert multiple commands into a prepared statement", sql=text)
+        columns = None
+        _infer_counts(steps)
+        if steps and self.state != b"E":
+            columns = steps[0].describe(self)
+        parameters = []
+        for i, kind in enumerate(given):
+            if kind is not None:
+                parameters.append(Parameter(oids[i], kind))
+            else:
+                parameters.append(inferred.get(i, Parameter(TEXT, None)))
+        self.prepared[name] = Prepared(text, tuple(parameters), columns, empty=not steps)
+
+    def bind(
+        self, name: str, statement: str, forms: Sequence[int], values: Sequence[bytes | None], results: Sequence[int]
+    ) -> None:
+        """Makes a portal of a prepared statement with values."""
+        prepared = self.prepared_named(statement)
+        if name and name in self.portals:
+            raise error("DUPLICATE_CURSOR", f'cursor "{name}" already exists')
+        if len(values) != len(prepared.parameters):
+            raise error(
+                "PROTOCOL_VIOLATION",
+                f"bind message supplies {len(values)} parameters, but prepared statement "
+                f'"{statement}" requires {len(prepared.parameters)}',
+            )
+        literals = bound(values, forms, prepared.parameters)
+        steps = [] if prepared.empty else read_steps(self._source(prepared.text, literals))
+        formats = result_formats(results, prepared.columns)
+        self.portals[name] = Portal(steps[0] if steps else None, prepared.columns, formats)
+
+    def execute_portal(self, portal: Portal) -> Outcome:
+        """Runs what a portal stands for, at its first time."""
+        if portal.outcome is None:
+            assert portal.step is not None
+            portal.outcome = self.run(portal.step)
+            return portal.outcome
+        return replace(portal.outcome, notices=())
+
+    def prepared_named(self, name: str) -> Prepared:
+        """UNDEFINED_PREPARED_STATEMENT."""
+        if name not in self.prepared:
+            shown = f'prepared statement "{name}"' if name else "unnamed prepared statement"
+            raise error("UNDEFINED_PREPARED_STATEMENT", f"{shown} does not exist")
+        return self.prepared[name]
+
+    def portal_named(self, name: str) -> Portal:
+        """UNDEFINED_CURSOR."""
+        if name not in self.portals:
+            raise error("UNDEFINED_CURSOR", f'cursor "{name}" does not exist' if name else "there is no unnamed portal")
+        return self.portals[name]
+
+    def require_transaction(self, what: str) -> None:
+        """NO_TRANSACTION outside of one."""
+        if self.session.transaction is None:
+            raise error("NO_TRANSACTION", f"{what} can only be used in transaction blocks")
+
+    def savepoint_named(self, name: str) -> int:
+        """The place of the newest savepoint of that name. UNDEFINED_SAVEPOINT."""
+        places = [i for i, (n, _) in enumerate(self.savepoints) if n == name]
+        if not places:
+            raise error("UNDEFINED_SAVEPOINT", f'savepoint "{name}" does not exist')
+        return places[-1]
+
+    def guarded(self, action: Any, *arguments: Any) -> Any:
+        """What `action` returns; an error of it lets the transaction fail."""
+        try:
+            return action(*arguments)
+        except Error:
+            self._fail()
+            raise
+
+    def sync(self) -> None:
+        """What follows Sync: outside of a transaction portals end."""
+        self._after()
+
+    def reset_settings(self) -> None:
+        """RESET ALL."""
+        self.settings.reset()
+        self.session.variables.restore(self._started)
+
+    def discard_all(self) -> None:
+        """DISCARD ALL. TRANSACTION_STATE in a transaction."""
+        self.session.require_no_transaction("DISCARD ALL")
+        self.portals.clear()
+        self.prepared.clear()
+        self.reset_settings()
+
+    def close(self) -> None:
+        """Rolls an open transaction back and stops what runs."""
+        self.portals.clear()
+        self.session.stop_running()
+        with self._lock:
+            if self.session.transaction is not None:
+                transactions.rollback(self.session)
+
+    def _after(self) -> None:
+        if self.session.transaction is None:
+            self.settings.end_transaction()
+            self.savepoints.clear()
+            for name in [n for n, p in self.portals.items() if not p.held]:
+                del self.portals[name]
+
+    def _fail(self) -> None:
+        if self.session.transaction is not None:
+            self.session.transaction.failed = True
+
+    def _source(self, text: str, parameters: Sequence[exp.Expression] = ()) -> Source:
+        return Source(text, self.session.dialect, _READERS, self._is_relation, parameters)
+
+    def _is_relation(self, name: str) -> bool:
+        return relation_written(self.session.catalog, name) is not None
+
+
+def _infer_counts(steps: Sequence[Step]) -> None:
+    """Parameters of LIMIT and OFFSET are numbers; the binder reads these itself."""
+    for step in steps:
+        query = getattr(step.statement, "query", None) if isinstance(step, EngineStep) else None
+        for node in query.find_all(exp.Limit, exp.Offset) if isinstance(query, exp.Expression) else ():
+            if isinstance(node.expression, OpenParameter):
+                node.expression.args["infer"](BIGINT)
+
+
+def _open(number: int, kind: SqlType | None, inferred: dict[int, Parameter]) -> exp.Expression:
+    """What stands for a parameter whose value is not known yet."""
+    if kind is not None:
+        return exp.Cast(this=exp.null(), to=data_type(kind))
+
+    def infer(found: SqlType, oid: int = 0) -> None:
+        inferred.setdefault(number, Parameter(oid or oid_of(found), found))
+
+    return OpenParameter(infer=infer)

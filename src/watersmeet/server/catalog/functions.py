@@ -1,0 +1,183 @@
+"""PostgreSQL's functions over its catalog, as macros of DuckDB.
+
+What differs from client to client is in variables: `database`, `user`, `schema`, `path`, `pid`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from watersmeet.server.catalog.tables import SHAPES
+from watersmeet.server.settings import SERVER_VERSION
+
+#: Macros over the tables: the expression by name and parameters.
+_MACROS: Final = {
+    "pg_current_database()": "getvariable('database')",
+    "pg_current_user()": "getvariable('user')",
+    "pg_current_schema()": "getvariable('schema')",
+    "version()": f"'PostgreSQL {SERVER_VERSION} (Watersmeet)'",
+    "pg_backend_pid()": "getvariable('pid')",
+    "inet_server_addr()": "CAST(NULL AS VARCHAR)",
+    "inet_client_addr()": "CAST(NULL AS VARCHAR)",
+    "inet_server_port()": "CAST(NULL AS INTEGER)",
+    "pg_is_in_recovery()": "false",
+    "pg_postmaster_start_time()": "getvariable('started')",
+    "pg_conf_load_time()": "getvariable('started')",
+    "pg_advisory_unlock_all()": "NULL",
+    "txid_current()": "CAST(0 AS BIGINT)",
+    "pg_my_temp_schema()": "CAST(0 AS UINTEGER)",
+    "pg_is_other_temp_schema(o)": "false",
+    "current_schemas(implicit)": (
+        "CASE WHEN implicit THEN list_prepend('pg_catalog', getvariable('path')) ELSE getvariable('path') END"
+    ),
+    "pg_get_userbyid(o)": "CASE o WHEN 10 THEN 'watersmeet' ELSE 'unknown (OID=' || o || ')' END",
+    "pg_encoding_to_char(n)": "CASE n WHEN 6 THEN 'UTF8' ELSE '' END",
+    "pg_char_to_encoding(n)": "CASE upper(n) WHEN 'UTF8' THEN 6 ELSE -1 END",
+    "pg_client_encoding()": "'UTF8'",
+    "pg_table_is_visible(o)": (
+        "EXISTS (SELECT 1 FROM pg_catalog_.pg_class c_ JOIN pg_catalog_.pg_namespace n_ ON n_.oid = "
+        "c_.relnamespace WHERE c_.oid = o AND (n_.nspname = 'pg_catalog' OR list_contains(getvariable('path'), "
+        "n_.nspname)))"
+    ),
+    "pg_type_is_visible(o)": "true",
+    "pg_function_is_visible(o)": "true",
+    "pg_operator_is_visible(o)": "true",
+    "pg_opclass_is_visible(o)": "true",
+    "pg_collation_is_visible(o)": "true",
+    "pg_statistics_obj_is_visible(o)": "true",
+    "format_type(o, m)": (
+        "(SELECT CASE WHEN t_.typelem <> 0 AND t_.typlen = -1 THEN (SELECT sql_name(e_.typname, m) FROM "
+        "pg_catalog_.pg_type e_ WHERE e_.oid = t_.typelem) || '[]' ELSE sql_name(t_.typname, m) END FROM "
+        "pg_catalog_.pg_type t_ WHERE t_.oid = o)"
+    ),
+    "pg_get_expr(e, o, pretty := false)": "e",
+    "pg_get_viewdef(o, pretty := false)": (
+        "(SELECT coalesce(v_.definition, m_.definition) FROM pg_catalog_.pg_class c_ JOIN "
+        "pg_catalog_.pg_namespace n_ ON n_.oid = c_.relnamespace LEFT JOIN pg_catalog_.pg_views v_ ON "
+        "v_.viewname = c_.relname AND v_.schemaname = n_.nspname LEFT JOIN pg_catalog_.pg_matviews m_ ON "
+        "m_.matviewname = c_.relname AND m_.schemaname = n_.nspname WHERE c_.oid = CAST(o AS UINTEGER))"
+    ),
+    "pg_get_constraintdef(o, pretty := false)": (
+        "(SELECT 'PRIMARY KEY (' || (SELECT string_agg(quote_ident(a_.attname), ', ' ORDER BY "
+        "list_position(k_.conkey, a_.attnum)) FROM pg_catalog_.pg_attribute a_ WHERE a_.attrelid = k_.conrelid "
+        "AND list_contains(k_.conkey, a_.attnum)) || ')' FROM pg_catalog_.pg_constraint k_ WHERE k_.oid = o)"
+    ),
+    "pg_get_indexdef(o, n := 0, pretty := false)": (
+        "(SELECT CASE WHEN n > 0 THEN quote_ident(index_column(i_.indrelid, i_.indkey[n])) ELSE 'CREATE ' || "
+        "CASE WHEN i_.indisunique THEN 'UNIQUE ' ELSE '' END || 'INDEX ' || quote_ident(x_.relname) || ' ON ' || "
+        "quote_ident(y_.relname) || ' USING btree (' || (SELECT string_agg(quote_ident(a_.attname), ', ' ORDER "
+        "BY list_position(i_.indkey, a_.attnum)) FROM pg_catalog_.pg_attribute a_ WHERE a_.attrelid = "
+        "i_.indrelid AND list_contains(i_.indkey, a_.attnum)) || ')' END FROM pg_catalog_.pg_index i_ JOIN "
+        "pg_catalog_.pg_class x_ ON x_.oid = i_.indexrelid JOIN pg_catalog_.pg_class y_ ON y_.oid = i_.indrelid "
+        "WHERE i_.indexrelid = o)"
+    ),
+    "pg_get_function_result(o)": (
+        "(SELECT format_type(p_.prorettype, NULL) FROM pg_catalog_.pg_proc p_ WHERE p_.oid = o)"
+    ),
+    "pg_get_function_arguments(o)": (
+        "(SELECT coalesce(string_agg(format_type(x_.t, NULL), ', '), '') FROM (SELECT unnest(p_.proargtypes) AS "
+        "t FROM pg_catalog_.pg_proc p_ WHERE p_.oid = o) x_)"
+    ),
+    "pg_get_function_identity_arguments(o)": "pg_get_function_arguments(o)",
+    "pg_get_functiondef(o)": "(SELECT p_.prosrc FROM pg_catalog_.pg_proc p_ WHERE p_.oid = o)",
+    "pg_get_function_sqlbody(o)": "CAST(NULL AS VARCHAR)",
+    "pg_get_partkeydef(o)": "CAST(NULL AS VARCHAR)",
+    "pg_get_ruledef(o, pretty := false)": "CAST(NULL AS VARCHAR)",
+    "pg_get_triggerdef(o, pretty := false)": "CAST(NULL AS VARCHAR)",
+    "pg_get_statisticsobjdef_columns(o)": "CAST(NULL AS VARCHAR)",
+    "pg_get_serial_sequence(t, c)": "CAST(NULL AS VARCHAR)",
+    "pg_get_replica_identity_index(o)": "CAST(NULL AS UINTEGER)",
+    "pg_relation_is_publishable(o)": "false",
+    "pg_relation_size(o, f := 'main')": "CAST(0 AS BIGINT)",
+    "pg_total_relation_size(o)": "CAST(0 AS BIGINT)",
+    "pg_table_size(o)": "CAST(0 AS BIGINT)",
+    "pg_indexes_size(o)": "CAST(0 AS BIGINT)",
+    "pg_database_size(o)": "CAST(0 AS BIGINT)",
+    "pg_size_pretty(n)": "n || ' bytes'",
+    "pg_tablespace_location(o)": "''",
+    "pg_stat_get_numscans(o)": "CAST(0 AS BIGINT)",
+    "obj_description(o, c := '')": "CAST(NULL AS VARCHAR)",
+    "col_description(o, n)": "CAST(NULL AS VARCHAR)",
+    "shobj_description(o, c)": "CAST(NULL AS VARCHAR)",
+    "array_upper(a, d)": "nullif(len(a), 0)",
+    "array_lower(a, d)": "CASE WHEN len(a) > 0 THEN 1 END",
+    "quote_ident(n)": (
+        "CASE WHEN regexp_full_match(n, '[a-z_][a-z0-9_]*') THEN n ELSE '\"' || replace(n, '\"', '\"\"') || '\"' END"
+    ),
+    "quote_literal(n)": "'''' || replace(n, '''', '''''') || ''''",
+    "index_column(t, k)": (
+        "(SELECT a_.attname FROM pg_catalog_.pg_attribute a_ WHERE a_.attrelid = t AND a_.attnum = k)"
+    ),
+    "to_regclass(n)": (
+        "(SELECT c_.oid FROM pg_catalog_.pg_class c_ JOIN pg_catalog_.pg_namespace n_ ON n_.oid = "
+        "c_.relnamespace WHERE CASE WHEN contains(n, '.') THEN bare(n_.nspname || '.' || c_.relname) = bare(n) "
+        "ELSE c_.relname = bare(n) AND list_contains(list_prepend('pg_catalog', getvariable('path')), "
+        "n_.nspname) END ORDER BY list_position(getvariable('path'), n_.nspname) LIMIT 1)"
+    ),
+    "_pg_expandarray(a)": "unnest(list_transform(a, lambda x, i: {'x': x, 'n': CAST(i AS INTEGER)}))",
+    "bare(n)": "replace(n, '\"', '')",
+    "to_regtype(n)": (
+        "(SELECT t_.oid FROM pg_catalog_.pg_type t_ WHERE t_.typname = n OR sql_name(t_.typname, -1) = n LIMIT 1)"
+    ),
+    "to_regnamespace(n)": "(SELECT n_.oid FROM pg_catalog_.pg_namespace n_ WHERE n_.nspname = bare(n))",
+    "to_regproc(n)": "(SELECT p_.oid FROM pg_catalog_.pg_proc p_ WHERE p_.proname = bare(n) LIMIT 1)",
+    "regclass_text(o)": (
+        "(SELECT CASE WHEN list_contains(getvariable('path'), n_.nspname) OR n_.nspname = 'pg_catalog' THEN '' "
+        "ELSE quote_ident(n_.nspname) || '.' END || quote_ident(c_.relname) FROM pg_catalog_.pg_class c_ JOIN "
+        "pg_catalog_.pg_namespace n_ ON n_.oid = c_.relnamespace WHERE c_.oid = o)"
+    ),
+    "regtype_text(o)": "format_type(o, NULL)",
+    "regproc_text(o)": "CAST(o AS VARCHAR)",
+    "regnamespace_text(o)": "(SELECT n_.nspname FROM pg_catalog_.pg_namespace n_ WHERE n_.oid = o)",
+    "regrole_text(o)": "pg_get_userbyid(o)",
+    "current_setting(n, missing := false)": (
+        "(SELECT s_.setting FROM pg_catalog_.pg_settings s_ WHERE lower(s_.name) = lower(n))"
+    ),
+    "set_config(n, v, local)": "v",
+}
+
+_SQL_NAMES: Final = {
+    "bool": "boolean", "int2": "smallint", "int4": "integer", "int8": "bigint", "float4": "real",
+    "float8": "double precision", "varchar": "character varying", "bpchar": "character",
+    "time": "time without time zone", "timestamp": "timestamp without time zone",
+    "timestamptz": "timestamp with time zone", "char": '"char"',
+}  # fmt: skip
+
+_PRIVILEGES: Final = ("table", "column", "schema", "database", "function", "sequence", "type", "tablespace", "server",
+                      "language", "foreign_data_wrapper", "any_column")  # fmt: skip
+
+_FIRST: Final = ("quote_ident", "index_column", "bare", "pg_get_userbyid", "format_type", "pg_get_function_arguments")
+
+#: Functions that PostgreSQL has and that make a query without FROM one of the catalog.
+SESSION_FUNCTIONS: Final = frozenset({
+    "version", "current_setting", "set_config", "current_schemas", "to_regclass", "to_regtype", "format_type",
+    "quote_ident", "quote_literal", "inet_server_addr", "inet_client_addr", "inet_server_port", "obj_description",
+    "col_description", "shobj_description", "txid_current", "to_regnamespace", "to_regproc",
+})  # fmt: skip
+
+
+def definitions() -> list[str]:
+    """The statements of DuckDB that make the macros. They need the tables."""
+    cases = " ".join(f"WHEN '{name}' THEN '{sql}'" for name, sql in _SQL_NAMES.items())
+    digits = "CASE WHEN m > 4 THEN '(' || ((m - 4) >> 16) || ',' || ((m - 4) & 65535) || ')' ELSE '' END"
+    made = [
+        f"CREATE MACRO sql_name(n, m) AS CASE n WHEN 'numeric' THEN 'numeric' || {digits} {cases} ELSE n END",
+    ]
+    made += [f"CREATE MACRO {head} AS {body}" for head, body in sorted(_MACROS.items(), key=lambda m: _rank(m[0]))]
+    for what in _PRIVILEGES:
+        extra = "c, " if what == "column" else ""
+        overloads = f"(o, {extra}p) AS true, (u, o, {extra}p) AS true"
+        made.append(f"CREATE MACRO has_{what}_privilege{overloads}")
+    made.append("CREATE MACRO pg_has_role(r, p) AS true, (u, r, p) AS true")
+    return made
+
+
+def _rank(head: str) -> int:
+    """The place of a macro: those that others call come first."""
+    name = head.partition("(")[0]
+    return _FIRST.index(name) if name in _FIRST else len(_FIRST)
+
+
+def is_catalog_table(name: str) -> bool:
+    """Whether a name without a schema is a table of pg_catalog."""
+    return ("pg_catalog", name.lower()) in SHAPES

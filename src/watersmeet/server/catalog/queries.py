@@ -1,0 +1,308 @@
+"""Which queries the catalog answers, and as what DuckDB runs them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from watersmeet.dialects.nodes import OpenParameter
+from watersmeet.dialects.queries import bind_parameters
+from watersmeet.errors import error
+from watersmeet.server.catalog.functions import SESSION_FUNCTIONS, is_catalog_table
+from watersmeet.server.catalog.tables import SHAPES
+from watersmeet.types import BIGINT, BOOLEAN, INTEGER, VARCHAR, SqlType
+
+_SCHEMAS: Final = {"pg_catalog": "pg_catalog_", "information_schema": "information_schema_"}
+_PERHAPS: Final = re.compile(
+    r"\bpg_|information_schema|::\s*reg|\bcurrent_|\bsession_user|\buser\b|"
+    + "|".join(rf"\b{name}\s*\(" for name in sorted(SESSION_FUNCTIONS)),
+    re.IGNORECASE,
+)
+_OPERATORS: Final[dict[str, tuple[str, bool]]] = {
+    "~": ("regexp_matches", False),
+    "!~": ("regexp_matches", True),
+    "~*": ("regexp_matches_i", False),
+    "!~*": ("regexp_matches_i", True),
+    "~~": ("like", False),
+    "!~~": ("like", True),
+    "=": ("=", False),
+    "<>": ("=", True),
+}
+#: Types of PostgreSQL's own by the DuckDB types of what stands for them.
+_TYPES: Final = {
+    "name": "VARCHAR", "char": "VARCHAR", "text": "VARCHAR", "varchar": "VARCHAR", "oid": "UINTEGER", "xid": "UINTEGER",
+    "cid": "UINTEGER", "bool": "BOOLEAN", "int2": "SMALLINT", "int4": "INTEGER", "int8": "BIGINT", "int": "INTEGER",
+    "regproc": "UINTEGER", "regprocedure": "UINTEGER", "regoper": "UINTEGER", "regnamespace": "UINTEGER",
+    "regrole": "UINTEGER", "regtype": "UINTEGER", "regclass": "UINTEGER", "int2vector": "SMALLINT[]",
+    "oidvector": "UINTEGER[]", "sql_identifier": "VARCHAR", "cardinal_number": "INTEGER", "character_data": "VARCHAR",
+    "yes_or_no": "VARCHAR", "pg_node_tree": "VARCHAR", "aclitem": "VARCHAR", "timestamptz": "TIMESTAMPTZ",
+    "float4": "FLOAT", "float8": "DOUBLE", "numeric": "DECIMAL(38, 10)", "json": "JSON", "jsonb": "JSON",
+    "information_schema.sql_identifier": "VARCHAR",
+}  # fmt: skip
+_PARAMETER_TYPES: Final = {
+    "int": INTEGER,
+    "int4": INTEGER,
+    "int8": BIGINT,
+    "bigint": BIGINT,
+    "oid": BIGINT,
+    "bool": BOOLEAN,
+}
+#: Arrays of types that sqlglot does not read.
+_ARRAY_TYPES: Final = re.compile(r"(?<=::)\s*(?:pg_catalog\.)?(oid|regclass|regtype|name|\"char\")\s*\[\]")
+_REGISTERED: Final = ("regclass", "regtype", "regproc", "regprocedure", "regnamespace", "regrole")
+
+
+def catalog_query(
+    text: str, is_relation: Callable[[str], bool], parameters: Sequence[exp.Expression] = ()
+) -> exp.Expression | None:
+    """The tree of a query that reads the catalog alone, with its parameters; None for any other.
+
+    is_relation: whether the session knows a relation of that name.
+    """
+    if not _PERHAPS.search(text):
+        return None
+    try:
+        tree = sqlglot.parse_one(
+            _ARRAY_TYPES.sub(lambda m: "bigint[]" if m[1] == "oid" else "text[]", text), read="postgres"
+        )
+    except SqlglotError:
+        return None  # the session says what is wrong
+    if not isinstance(tree, exp.Query) or not _is_of_catalog(tree, is_relation):
+        return None
+    if not parameters:
+        return tree
+    made = bind_parameters(tree, list(parameters), text)
+    for node in list(made.find_all(OpenParameter)):
+        if isinstance(node.parent, exp.Cast):
+            kind = node.parent.to
+            node.args["infer"](_parameter_type(kind), 1028 if _type_name(kind) == ("bigint", True) else 0)
+        node.replace(exp.null())
+    return made
+
+
+def _parameter_type(kind: exp.DataType) -> SqlType:
+    """The type of a parameter that a query casts to a type."""
+    name, is_array = _type_name(kind)
+    found = _PARAMETER_TYPES.get(name, VARCHAR)
+    return SqlType("array", element=found) if is_array else found
+
+
+def _is_of_catalog(tree: exp.Query, is_relation: Callable[[str], bool]) -> bool:
+    ctes = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+    tables = [t for t in tree.find_all(exp.Table) if isinstance(t.this, exp.Identifier)]
+    own = [t for t in tables if not (not t.db and t.name.lower() in ctes)]
+    if not own:
+        return _asks_session(tree)
+    return all(
+        t.db.lower() in _SCHEMAS
+        or (not t.db and is_catalog_table(t.name) and t.name.lower().startswith("pg_") and not is_relation(t.name))
+        for t in own
+    )
+
+
+def _asks_session(tree: exp.Query) -> bool:
+    """Whether a query without relations calls a function of the catalog."""
+    if any(
+        tree.find_all(
+            exp.CurrentUser,
+            exp.CurrentSchema,
+            exp.CurrentCatalog,
+            exp.SessionUser,
+            exp.CurrentDatabase,
+            exp.CurrentVersion,
+        )
+    ):
+        return True
+    if any(_type_name(cast.to)[0] in _REGISTERED for cast in tree.find_all(exp.Cast)):
+        return True
+    names = {_called(call) for call in tree.find_all(exp.Func)}
+    bare = {c.name.lower() for c in tree.find_all(exp.Column) if not c.table}
+    return bool(
+        names & SESSION_FUNCTIONS
+        or any(n.startswith(("pg_", "has_")) and n != "pg_typeof" for n in names)
+        or bare & {"user", "session_user", "current_user", "current_catalog", "current_role", "current_database"}
+        or "current_database" in names
+    )
+
+
+def _called(call: exp.Func) -> str:
+    return str(call.this if isinstance(call, exp.Anonymous) else call.sql_name()).lower()
+
+
+def duckdb_sql(tree: exp.Expression, text: str) -> str:
+    """The query as DuckDB runs it over the catalog's tables. UNDEFINED_RELATION for one that there is not."""
+    tree = tree.copy()
+    for select in list(tree.find_all(exp.Select)):
+        _name_items(select)
+    for node in reversed(list(tree.walk())):  # what stands inside first
+        made = _rewritten(node, text)
+        if made is node:
+            continue
+        if node is tree:
+            tree = made
+        else:
+            node.replace(made)
+    return str(tree.sql(dialect="duckdb"))
+
+
+def _name_items(select: exp.Select) -> None:
+    """Gives the items of a select list the names that PostgreSQL gives them."""
+    for item in list(select.expressions):
+        if not isinstance(item, (exp.Alias, exp.Column, exp.Star, exp.Dot)) or (
+            isinstance(item, exp.Dot) and not item.is_star
+        ):
+            item.replace(exp.alias_(item.copy(), _item_name(item), quoted=True))
+
+
+def _item_name(item: exp.Expression) -> str:
+    if isinstance(item, exp.Dot):
+        return _item_name(item.expression)
+    if isinstance(item, exp.Cast):
+        inner = _item_name(item.this)
+        return inner if inner != "?column?" else _type_name(item.to)[0]
+    if isinstance(item, (exp.Paren, exp.Collate)):
+        return _item_name(item.this)
+    if isinstance(item, exp.Column):
+        return str(item.name)
+    if isinstance(item, exp.Case):
+        return "case"
+    if isinstance(item, exp.Subquery):
+        return str(item.this.expressions[0].alias_or_name or "?column?")
+    return _FUNCTION_NAMES.get(type(item)) or (_called(item) if isinstance(item, exp.Func) else "?column?")
+
+
+_FUNCTION_NAMES: Final[dict[type[exp.Expression], str]] = {
+    exp.CurrentUser: "current_user",
+    exp.SessionUser: "session_user",
+    exp.CurrentSchema: "current_schema",
+    exp.CurrentCatalog: "current_catalog",
+    exp.CurrentDatabase: "current_database",
+    exp.CurrentVersion: "version",
+    exp.Exists: "exists",
+    exp.Array: "array",
+    exp.And: "?column?",
+    exp.Or: "?column?",
+    exp.Count: "count",
+}
+
+
+def _rewritten(node: exp.Expression, text: str) -> exp.Expression:
+    if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
+        return _table(node, text)
+    if isinstance(node, exp.Table):  # a function in FROM; its alias is that of its column, too
+        node.set("db", None)
+        alias = node.args.get("alias")
+        if alias is not None and not alias.columns:
+            alias.set("columns", [alias.this.copy()])
+        return node
+    if isinstance(node, exp.Column):
+        return _column(node)
+    if isinstance(node, exp.Dot) and str(node.this.name).lower() in _SCHEMAS:
+        return node.expression
+    if isinstance(node, exp.Collate):
+        return node.this
+    if isinstance(node, exp.Operator):
+        return _operator(node)
+    if isinstance(node, exp.Cast):
+        return _cast(node)
+    if isinstance(node, exp.Anonymous) and str(node.this).lower() in _RENAMED:
+        return exp.Anonymous(this=_RENAMED[str(node.this).lower()], expressions=node.expressions)
+    special = _SPECIAL.get(type(node))
+    return exp.Anonymous(this=special) if special is not None else node
+
+
+_SPECIAL: Final[dict[type[exp.Expression], str]] = {
+    exp.CurrentUser: "pg_current_user",
+    exp.SessionUser: "pg_current_user",
+    exp.CurrentSchema: "pg_current_schema",
+    exp.CurrentCatalog: "pg_current_database",
+    exp.CurrentDatabase: "pg_current_database",
+}
+#: Functions by DuckDB's names of the same.
+_RENAMED: Final = {"json_build_object": "json_object", "jsonb_build_object": "json_object"}
+_BARE: Final = {
+    "user": "pg_current_user",
+    "current_user": "pg_current_user",
+    "session_user": "pg_current_user",
+    "current_role": "pg_current_user",
+    "current_catalog": "pg_current_database",
+}
+
+
+def _table(node: exp.Table, text: str) -> exp.Expression:
+    schema, name = node.db.lower(), node.name.lower()
+    if not schema and is_catalog_table(name):
+        schema = "pg_catalog"
+    if schema not in _SCHEMAS:
+        return node
+    if (schema, name) not in SHAPES:
+        raise error("UNDEFINED_RELATION", f'relation "{schema}.{name}" does not exist', sql=text)
+    if not node.alias:
+        node.set("alias", exp.TableAlias(this=exp.to_identifier(name)))
+    node.set("db", exp.to_identifier(_SCHEMAS[schema]))
+    node.set("this", exp.to_identifier(name))
+    node.set("only", None)
+    return node
+
+
+def _column(node: exp.Column) -> exp.Expression:
+    if node.args.get("db") is not None:
+        node.set("db", None)
+    if not node.table and not node.this.args.get("quoted") and node.name.lower() in _BARE:
+        return exp.Anonymous(this=_BARE[node.name.lower()])
+    return node
+
+
+def _operator(node: exp.Operator) -> exp.Expression:
+    written = str(node.args.get("operator")).rpartition(".")[2]
+    if written not in _OPERATORS:
+        raise error("FEATURE_NOT_SUPPORTED", f"operator {written} is not supported in queries of the catalog")
+    name, negated = _OPERATORS[written]
+    left, right = node.this, node.expression
+    made: exp.Expression
+    if name == "=":
+        made = exp.EQ(this=left, expression=right)
+    elif name == "like":
+        made = exp.Like(this=left, expression=right)
+    else:
+        made = exp.Anonymous(this="regexp_matches", expressions=[left, right])
+        if name.endswith("_i"):
+            made.append("expressions", exp.Literal.string("i"))
+    return exp.Paren(this=exp.Not(this=made)) if negated else made
+
+
+def _type_name(kind: exp.DataType) -> tuple[str, bool]:
+    """The name of a type in lower case, without its schema; and whether it is an array of them."""
+    is_array = kind.this == exp.DataType.Type.ARRAY
+    if is_array and kind.expressions:
+        kind = kind.expressions[0]
+    written = kind.sql(dialect="postgres").lower().replace('"', "")
+    return written.rpartition(".")[2].partition("(")[0].strip(), is_array
+
+
+def _cast(node: exp.Cast) -> exp.Expression:
+    name, is_array = _type_name(node.to)
+    value = node.this
+    if name in _REGISTERED and not is_array:
+        word = name.replace("procedure", "proc")
+        if word == "regproc" and isinstance(value, exp.Literal) and isinstance(node.parent, exp.Predicate):
+            return exp.Literal.string(value.name.rpartition(".")[2])  # columns of functions have their names
+        if isinstance(value, exp.Literal) and value.is_string:
+            value = exp.Anonymous(this=f"to_{word}", expressions=[value])
+        outside = node.parent
+        while isinstance(outside, (exp.Paren, exp.Alias)):
+            outside = outside.parent
+        is_text = isinstance(outside, exp.Cast) and _type_name(outside.to)[0] in ("text", "varchar", "name")
+        is_shown = is_text or isinstance(outside, (exp.Select, exp.DPipe))
+        return exp.Anonymous(this=f"{word}_text", expressions=[value]) if is_shown else value
+    if name in _TYPES:
+        written = _TYPES[name] + ("[]" if is_array else "")
+        if is_array and isinstance(value, exp.Literal) and value.is_string:
+            value = exp.Literal.string(value.name.replace("{", "[").replace("}", "]"))
+        return exp.Cast(this=value, to=exp.DataType.build(written, dialect="duckdb"))
+    return node

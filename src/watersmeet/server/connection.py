@@ -1,0 +1,516 @@
+"""One client's connection: messages in, messages out. PostgreSQL, "Message Flow"."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+import struct
+import tempfile
+from collections.abc import Callable
+from typing import Any, BinaryIO, Final, TypeVar
+
+from watersmeet.errors import Error, error
+from watersmeet.server import messages
+from watersmeet.server.authentication import Authenticator, NoPasswords
+from watersmeet.server.backend import Backend
+from watersmeet.server.datarows import data_rows
+from watersmeet.server.limits import Limits
+from watersmeet.server.messages import Body, Message, violation
+from watersmeet.server.portals import Portal
+from watersmeet.server.steps import Outcome
+
+T = TypeVar("T")
+
+log: Final = logging.getLogger(__name__)
+
+_MAJOR: Final = 3
+#: How often a statement's client is looked for while the statement runs.
+_WATCH_S: Final = 0.5
+#: Rows of COPY are kept in memory up to so many bytes, and in a file beyond.
+_COPY_BYTES: Final = 1 << 25
+#: How often a query that runs until it is stopped is asked for rows.
+_ROWS_S: Final = 0.1
+
+
+class Hangup(Exception):  # noqa: N818 - no error
+    """The client is gone, or has said that it goes."""
+
+
+class Service:
+    """What a connection needs from its server."""
+
+    limits: Limits
+    tls: ssl.SSLContext | None
+    authenticator: Authenticator | NoPasswords
+
+    def open(self, options: dict[str, str]) -> Backend:
+        """The state of a new client. Blocks. Errors for a dialect or a database that does not exist."""
+        raise NotImplementedError
+
+    def cancel(self, process: int, secret: int) -> None:
+        """Cancels what a client runs, if the secret is its own."""
+        raise NotImplementedError
+
+    async def work(self, action: Callable[..., T], *arguments: Any) -> T:
+        """Runs what blocks in a thread."""
+        raise NotImplementedError
+
+    def enter(self, connection: Connection) -> tuple[int, int]:
+        """Takes a client in that has proved who it is: its number and its secret. TOO_MANY_CONNECTIONS."""
+        raise NotImplementedError
+
+
+class Connection:
+    """Serves one client until it goes, or is sent away by `end`."""
+
+    def __init__(self, service: Service, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._service = service
+        self._reader = reader
+        self._writer = writer
+        self._out = bytearray()
+        self._backend: Backend | None = None
+        self._skipping = False
+        self._timed_out = False
+        self._task: asyncio.Task[Any] | None = None
+        self._ended: Error | None = None
+
+    async def serve(self) -> None:
+        """Speaks with the client to the end. Raises nothing."""
+        self._task = asyncio.current_task()
+        try:
+            await self._speak()
+        except (Hangup, ConnectionError, asyncio.CancelledError):
+            pass
+        except Error as err:
+            await self._farewell(err)
+        except Exception:
+            log.exception("a connection ended by an internal error")
+            await self._farewell(error("INTERNAL_ERROR", "the connection ended by an internal error"))
+        finally:
+            if self._ended is not None:
+                await self._farewell(self._ended)
+            await self._close()
+
+    def end(self, err: Error) -> None:
+        """Sends the client away: what it runs is cancelled."""
+        self._ended = err
+        if self._backend is not None:
+            self._backend.session.cancellation.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    def cancel(self) -> None:
+        """Cancels the statement that runs."""
+        if self._backend is not None:
+            self._backend.session.cancellation.cancel()
+
+    async def _close(self) -> None:
+        backend, self._backend = self._backend, None
+        if backend is not None:
+            with contextlib.suppress(Error, asyncio.CancelledError):
+                await asyncio.shield(self._service.work(backend.close))
+        self._writer.close()
+        with contextlib.suppress(OSError, ssl.SSLError, asyncio.TimeoutError):
+            await asyncio.wait_for(self._writer.wait_closed(), 1)
+
+    async def _farewell(self, err: Error) -> None:
+        """The last message: why the connection ends."""
+        self._out += messages.error_response(err, severity="FATAL")
+        with contextlib.suppress(Hangup, OSError, Error):
+            await self._flush(most_s=1)
+
+    # ---- before the first statement
+
+    async def _speak(self) -> None:
+        limits = self._service.limits
+        try:
+            async with asyncio.timeout(limits.authentication_s):
+                options = await self._startup()
+                if options is None:
+                    return
+                await self._service.authenticator.authenticate(options.get("user", ""), self._ask, self._tell)
+                backend = await self._service.work(self._service.open, options)
+        except TimeoutError:
+            raise error("IDLE_TIMEOUT", "the client took too long to say who it is") from None
+        self._backend = backend
+        process, secret = self._service.enter(self)
+        backend.process = process
+        self._out += messages.AUTHENTICATION_OK
+        self._report()
+        self._out += messages.backend_key(process, secret)
+        await self._ready()
+        while True:
+            await self._answer(await self._next())
+
+    async def _startup(self) -> dict[str, str] | None:
+        """The options of the client's first message; None after a request to cancel. Encryption comes before."""
+        while True:
+            body = await messages.read_startup(self._reader)
+            if body is None:
+                return None
+            (code,) = struct.unpack(">I", body[:4])
+            if code == messages.SSL_REQUEST and not self._is_encrypted:
+                await self._encrypt()
+            elif code == messages.GSS_REQUEST:
+                self._out += b"N"
+                await self._flush()
+            elif code == messages.CANCEL_REQUEST:
+                if len(body) == 12:
+                    self._service.cancel(*struct.unpack(">ii", body[4:]))
+                return None
+            else:
+                return self._options(code, Body(body[4:]))
+
+    @property
+    def _is_encrypted(self) -> bool:
+        return self._writer.get_extra_info("ssl_object") is not None
+
+    async def _encrypt(self) -> None:
+        if self._service.tls is None:
+            self._out += b"N"
+            await self._flush()
+            return
+        self._out += b"S"
+        await self._flush()
+        # What the client sent before this is not encrypted, and would be taken for what it says after.
+        if self._reader._buffer:  # type: ignore[attr-defined]
+            raise violation("there is data behind the request for encryption")
+        try:
+            await self._writer.start_tls(self._service.tls)
+        except (ssl.SSLError, OSError) as cause:
+            raise Hangup from cause
+
+    def _options(self, code: int, body: Body) -> dict[str, str]:
+        major, minor = code >> 16, code & 0xFFFF
+        if major != _MAJOR:
+            raise error(
+                "FEATURE_NOT_SUPPORTED", f"unsupported frontend protocol {major}.{minor}: the server speaks 3.0"
+            )
+        options: dict[str, str] = {}
+        while name := body.text():
+            options[name] = body.text()
+        body.end()
+        unknown = [n for n in options if n.startswith("_pq_.")]
+        if minor or unknown:
+            self._out += messages.negotiate_version(0, unknown)
+        if not options.get("user"):
+            raise error("INVALID_AUTHORIZATION", "no user name is given in the startup message")
+        if self._service.tls is not None and self._service.limits.requires_tls and not self._is_encrypted:
+            raise error(
+                "INVALID_AUTHORIZATION", "connections without encryption are refused", hint="Use sslmode=require."
+            )
+        return options
+
+    async def _ask(self, answer: bytes) -> bytes:
+        """Sends a message of authentication; what the client says to it."""
+        self._out += answer
+        await self._flush()
+        message = await messages.read_message(self._reader, messages.MOST_STARTUP_BYTES)
+        if message is None:
+            raise Hangup
+        if message.kind != b"p":
+            raise violation("an answer to the request for a password is expected")
+        return message.body
+
+    def _tell(self, answer: bytes) -> None:
+        self._out += answer
+
+    # ---- messages
+
+    async def _next(self) -> Message:
+        """The next message. IDLE_TIMEOUT; Hangup at the end."""
+        assert self._backend is not None
+        settings = self._backend.settings
+        idle = "idle_session_timeout" if self._backend.state == b"I" else "idle_in_transaction_session_timeout"
+        most_ms = settings.milliseconds(idle)
+        try:
+            async with asyncio.timeout(most_ms / 1000 if most_ms else None):
+                message = await messages.read_message(self._reader, self._service.limits.message_bytes)
+        except TimeoutError:
+            raise error("IDLE_TIMEOUT", f"terminating connection due to {idle}") from None
+        if message is None or message.kind == b"X":
+            raise Hangup
+        return message
+
+    async def _answer(self, message: Message) -> None:
+        if self._skipping and message.kind not in (b"S", b"Q"):
+            return
+        body = Body(message.body)
+        handler = _HANDLERS.get(message.kind)
+        if handler is None:
+            raise violation(f"there is no message of type {message.kind!r}")
+        try:
+            await handler(self, body)
+        except Error as err:
+            if err.condition == "PROTOCOL_VIOLATION" and message.kind != b"B":
+                raise
+            self._out += messages.error_response(self._told(err))
+            if message.kind == b"Q":
+                await self._ready()
+            else:
+                self._skipping = True
+                await self._flush()
+
+    def _told(self, err: Error) -> Error:
+        """The error as the client is told it: a cancelled statement says why."""
+        if err.condition == "QUERY_CANCELED" and not err.message.startswith("COPY"):
+            why = "statement timeout" if self._timed_out else "user request"
+            return error("QUERY_CANCELED", f"canceling statement due to {why}")
+        return err
+
+    async def _query(self, body: Body) -> None:
+        text = body.text()
+        body.end()
+        self._skipping = False
+        backend = self._client
+        outcomes = backend.simple(text)
+        try:
+            while (outcome := await self._run(next, outcomes, None)) is not None:
+                await self._give(outcome)
+        finally:
+            await self._service.work(outcomes.close)
+        await self._ready()
+
+    async def _give(self, outcome: Outcome) -> None:
+        """The messages of a statement of a simple query."""
+        self._notices(outcome)
+        if not outcome.tag:
+            self._out += messages.EMPTY_QUERY
+            return
+        self._report()
+        if outcome.copied is not None:
+            await self._copy(outcome)
+            return
+        if outcome.columns is not None:
+            formats = (0,) * len(outcome.columns)
+            self._out += messages.row_description(outcome.columns, formats)
+            if outcome.running is not None:
+                await self._follow(outcome, formats)
+                return
+            assert outcome.table is not None
+            await self._rows(outcome, outcome.table, formats)
+        self._out += messages.command_complete(outcome.complete)
+
+    async def _copy(self, outcome: Outcome) -> None:
+        """COPY … TO STDOUT and COPY … FROM STDIN."""
+        form = outcome.copied
+        assert form is not None
+        if outcome.receives is not None:
+            outcome = await self._receive(outcome.receives, form.code)
+            self._notices(outcome)
+        else:
+            self._out += messages.copy_response(b"H", [form.code] * len(outcome.schema))
+            batches = form.messages(outcome)
+            while (batch := await self._service.work(next, batches, None)) is not None:
+                self._out += batch
+                await self._flush()
+            self._out += messages.COPY_DONE
+        self._out += messages.command_complete(outcome.complete)
+
+    async def _receive(self, receives: Callable[[BinaryIO], Outcome], code: int) -> Outcome:
+        """What becomes of the rows that the client sends. QUERY_CANCELED if it gives up."""
+        self._out += messages.copy_response(b"G", [code])
+        await self._flush()
+        with tempfile.SpooledTemporaryFile(_COPY_BYTES) as file:
+            while (message := await self._next()).kind != b"c":
+                if message.kind == b"d":
+                    await self._service.work(file.write, message.body)
+                elif message.kind == b"f":
+                    told = Body(message.body).text()
+                    raise error("QUERY_CANCELED", f"COPY from stdin failed: {told}")
+                elif message.kind not in (b"H", b"S"):
+                    raise violation(f"a message of type {message.kind!r} can't stand within COPY")
+            file.seek(0)
+            return await self._run(self._client.guarded, receives, file)
+
+    async def _rows(self, outcome: Outcome, table: Any, formats: tuple[int, ...]) -> None:
+        """The rows, a batch at a time: the next is made when the client has taken the one before."""
+        batches = iter(data_rows(table, outcome.schema, formats))
+        while (batch := await self._service.work(next, batches, None)) is not None:
+            self._out += batch
+            await self._flush()
+
+    async def _follow(self, outcome: Outcome, formats: tuple[int, ...]) -> None:
+        """The rows of a query that runs until it is cancelled, or has all that LIMIT wants."""
+        running = outcome.running
+        assert running is not None
+        total = 0
+        self._client.session.cancellation.reset()
+        try:
+            while not self._client.session.cancellation.canceled:
+                ended = running.ended
+                rows = await self._service.work(running.rows)
+                total += rows.num_rows
+                await self._rows(outcome, rows, formats)
+                await self._flush()
+                if ended:
+                    self._out += messages.command_complete(outcome.tag_of(total))
+                    return
+                if self._reader.at_eof():
+                    raise Hangup
+                await self._service.work(running.wait, _ROWS_S)
+        finally:
+            await self._service.work(running.close)
+        raise error("QUERY_CANCELED", "canceling statement due to user request")
+
+    async def _parse(self, body: Body) -> None:
+        name, text = body.text(), body.text()
+        oids = body.numbers(4)
+        body.end()
+        backend = self._client
+        await self._run(backend.guarded, backend.parse, name, text, [o & 0xFFFFFFFF for o in oids])
+        self._out += messages.PARSE_COMPLETE
+
+    async def _bind(self, body: Body) -> None:
+        name, statement = body.text(), body.text()
+        forms = body.numbers(2)
+        values = [body.value() for _ in range(body.count())]
+        results = body.numbers(2)
+        body.end()
+        backend = self._client
+        await self._run(backend.guarded, backend.bind, name, statement, forms, values, results)
+        self._out += messages.BIND_COMPLETE
+
+    async def _describe(self, body: Body) -> None:
+        kind, name = body.take(1), body.text()
+        body.end()
+        backend = self._client
+        if kind == b"S":
+            prepared = backend.guarded(backend.prepared_named, name)
+            self._out += messages.parameter_description([p.oid for p in prepared.parameters])
+            columns, formats = prepared.columns, (0,) * len(prepared.columns or ())
+        elif kind == b"P":
+            portal: Portal = backend.guarded(backend.portal_named, name)
+            columns, formats = portal.columns, portal.formats
+        else:
+            raise violation("a statement (S) or a portal (P) is described")
+        self._out += messages.NO_DATA if columns is None else messages.row_description(columns, formats)
+
+    async def _execute(self, body: Body) -> None:
+        name, most = body.text(), body.number(4)
+        body.end()
+        backend = self._client
+        portal: Portal = backend.guarded(backend.portal_named, name)
+        if portal.step is None:
+            self._out += messages.EMPTY_QUERY
+            return
+        outcome: Outcome = await self._run(backend.guarded, backend.execute_portal, portal)
+        self._notices(outcome)
+        self._report()
+        if outcome.running is not None:
+            await self._service.work(outcome.running.close)
+            raise error("FEATURE_NOT_SUPPORTED", "a query that runs until it is stopped can't be prepared")
+        if outcome.copied is not None:
+            await self._copy(outcome)
+            return
+        if outcome.columns is None or outcome.table is None:
+            self._out += messages.command_complete(outcome.complete)
+            return
+        taken = portal.take(most)
+        await self._rows(outcome, taken, portal.formats)
+        if most > 0 and not portal.is_done:
+            self._out += messages.PORTAL_SUSPENDED
+        else:
+            self._out += messages.command_complete(outcome.tag_of(outcome.rows and taken.num_rows))
+
+    async def _close_one(self, body: Body) -> None:
+        kind, name = body.take(1), body.text()
+        body.end()
+        if kind not in (b"S", b"P"):
+            raise violation("a statement (S) or a portal (P) is closed")
+        (self._client.prepared if kind == b"S" else self._client.portals).pop(name, None)
+        self._out += messages.CLOSE_COMPLETE
+
+    async def _sync(self, body: Body) -> None:
+        body.end()
+        self._skipping = False
+        self._client.sync()
+        await self._ready()
+
+    async def _flushed(self, body: Body) -> None:
+        body.end()
+        await self._flush()
+
+    async def _ignored(self, body: Body) -> None:
+        """Rows of a COPY that has ended with an error go nowhere."""
+        del body
+
+    # ---- what all of them use
+
+    @property
+    def _client(self) -> Backend:
+        assert self._backend is not None
+        return self._backend
+
+    async def _run(self, action: Callable[..., T], *arguments: Any) -> T:
+        """Runs what may take long in a thread; cancels it if the client goes, or the time of a statement is over."""
+        cancellation = self._client.session.cancellation
+        cancellation.reset()
+        self._timed_out = False
+        most_ms = self._client.settings.milliseconds("statement_timeout")
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + most_ms / 1000 if most_ms else None
+        work = asyncio.ensure_future(self._service.work(action, *arguments))
+        try:
+            while True:
+                left_s = _WATCH_S if until_s is None else min(_WATCH_S, max(until_s - loop.time(), 0.001))
+                done, _ = await asyncio.wait([work], timeout=left_s)
+                if done:
+                    return work.result()
+                if self._reader.at_eof() or cancellation.canceled:
+                    cancellation.cancel()  # again, as a query that is about to begin forgets it
+                if until_s is not None and loop.time() >= until_s:
+                    self._timed_out = True
+                    cancellation.cancel()
+        except (Error, StopIteration):
+            raise
+        except Exception as cause:
+            log.exception("a statement ended by an internal error")
+            raise error("INTERNAL_ERROR", f"{type(cause).__name__}: {cause}") from cause
+        except asyncio.CancelledError:
+            cancellation.cancel()
+            with contextlib.suppress(Error, asyncio.CancelledError):
+                await work
+            raise
+
+    def _notices(self, outcome: Outcome) -> None:
+        for text in outcome.notices:
+            self._out += messages.notice_response(text)
+
+    def _report(self) -> None:
+        for name, value in self._client.changed_settings().items():
+            self._out += messages.parameter_status(name, value)
+
+    async def _ready(self) -> None:
+        self._report()
+        self._out += messages.ready(self._client.state)
+        await self._flush()
+
+    async def _flush(self, most_s: float | None = None) -> None:
+        """Sends what is to be sent. Hangup if the client does not take it for too long."""
+        if self._out:
+            self._writer.write(bytes(self._out))
+            self._out.clear()
+        try:
+            async with asyncio.timeout(most_s or self._service.limits.slow_client_s):
+                await self._writer.drain()
+        except TimeoutError:
+            self._writer.transport.abort()
+            raise Hangup from None
+
+
+_HANDLERS: Final[dict[bytes, Callable[[Connection, Body], Any]]] = {
+    b"Q": Connection._query,
+    b"P": Connection._parse,
+    b"B": Connection._bind,
+    b"D": Connection._describe,
+    b"E": Connection._execute,
+    b"C": Connection._close_one,
+    b"S": Connection._sync,
+    b"H": Connection._flushed,
+    b"d": Connection._ignored,
+    b"c": Connection._ignored,
+    b"f": Connection._ignored,
+}

@@ -1,0 +1,286 @@
+"""COPY … TO STDOUT and COPY … FROM STDIN: rows as text, CSV or binary within the protocol.
+
+PostgreSQL, "COPY", "File Formats".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+from sqlglot import exp
+
+from watersmeet.dialects.copying import CopyTo, read_copy_options
+from watersmeet.dialects.statements import Insert, Name
+from watersmeet.dialects.tokens import Cursor, span_of
+from watersmeet.errors import Span, error
+from watersmeet.server.buffers import BINARY, NOTHING, fixed, joined
+from watersmeet.server.datarows import BATCH_ROWS, binary_copy_rows, copy_end, copy_header, text_columns
+from watersmeet.server.steps import EngineStep, Outcome, Source, Step, outcome_of
+from watersmeet.session.statements.copying import copied_rows, insert_copied
+from watersmeet.types import Schema
+
+_STRING: Final = pa.large_string()
+_FORMATS: Final = ("text", "csv", "binary")
+_OPTIONS: Final = ("format", "delimiter", "null", "header", "quote", "escape", "encoding", "freeze")
+#: What stands for a character in text format; the backslash itself is first there and back.
+_ESCAPES: Final = (
+    ("\\", "\\\\"),
+    ("\n", "\\n"),
+    ("\r", "\\r"),
+    ("\t", "\\t"),
+    ("\b", "\\b"),
+    ("\f", "\\f"),
+    ("\v", "\\v"),
+)
+_HELD: Final = "\ue000"
+_BLOCK_BYTES: Final = 1 << 24
+
+
+@dataclass(frozen=True)
+class CopyForm:
+    """How rows are written. null: the text of NULL. header: whether the first line has the columns' names."""
+
+    kind: str = "text"
+    delimiter: str = "\t"
+    null: str = "\\N"
+    header: bool = False
+    quote: str = '"'
+
+    @property
+    def code(self) -> int:
+        """0 for text, 1 for binary."""
+        return int(self.kind == "binary")
+
+    def messages(self, outcome: Outcome) -> Iterator[bytes]:
+        """The CopyData messages of all rows, one for each, batch by batch."""
+        assert outcome.table is not None
+        if self.kind == "binary":
+            yield from self._binary(outcome.table, outcome.schema)
+            return
+        if self.header:
+            names = pa.table({f"c{i}": [f.name] for i, f in enumerate(outcome.schema)})
+            yield _as_messages(self._lines([c.cast(_STRING).combine_chunks() for c in names.columns], names.num_rows))
+        for start in range(0, outcome.table.num_rows, BATCH_ROWS):
+            batch = outcome.table.slice(start, BATCH_ROWS)
+            yield _as_messages(self._lines(text_columns(batch, outcome.schema), batch.num_rows))
+
+    def _binary(self, table: pa.Table, schema: Schema) -> Iterator[bytes]:
+        """The header is in front of the first row, as in PostgreSQL."""
+        head = copy_header()
+        for rows in binary_copy_rows(table, schema):
+            if head:
+                rows = pc.binary_join_element_wise(_first(len(rows), head), rows, NOTHING)  # noqa: PLW2901
+                head = b""
+            yield _as_messages(rows)
+        yield _as_messages(pa.array([head + copy_end()], BINARY))
+
+    def _lines(self, columns: list[pa.Array], rows: int) -> pa.Array:
+        """The lines of rows. columns: the texts of their values."""
+        written = [pc.fill_null(self._escaped(c), self.null).cast(_STRING) for c in columns]
+        ends = pa.scalar("\n", _STRING)
+        if not written:
+            return pa.array(["\n"] * rows, BINARY)
+        line = pc.binary_join_element_wise(*written, pa.scalar(self.delimiter, _STRING))
+        return pc.binary_join_element_wise(line, ends, pa.scalar("", _STRING)).cast(BINARY)
+
+    def _escaped(self, values: pa.Array) -> pa.Array:
+        if self.kind == "text":
+            for character, shown in (*_ESCAPES, (self.delimiter, f"\\{self.delimiter}")):
+                if pc.any(pc.match_substring(values, character)).as_py():  # a tab is gone before it is the delimiter
+                    values = pc.replace_substring(values, character, shown)
+            return values
+        needed = pc.equal(values, self.null)
+        for character in (self.delimiter, self.quote, "\n", "\r"):
+            needed = pc.or_(needed, pc.match_substring(values, character))
+        if not pc.any(needed).as_py():
+            return values
+        mark = pa.scalar(self.quote, _STRING)
+        doubled = pc.replace_substring(values, self.quote, self.quote * 2)
+        return pc.if_else(needed, pc.binary_join_element_wise(mark, doubled, mark, pa.scalar("", _STRING)), values)
+
+    def read(self, file: BinaryIO, names: list[str]) -> pa.Table:
+        """The texts of values, by names of columns. BAD_COPY_FORMAT."""
+        is_csv = self.kind == "csv"
+        try:
+            table = csv.read_csv(
+                file,
+                csv.ReadOptions(column_names=names, skip_rows=int(self.header), block_size=_BLOCK_BYTES),
+                csv.ParseOptions(
+                    delimiter=self.delimiter,
+                    quote_char=self.quote if is_csv else False,
+                    double_quote=is_csv,
+                    newlines_in_values=is_csv,
+                    ignore_empty_lines=False,
+                ),
+                csv.ConvertOptions(
+                    column_types=dict.fromkeys(names, pa.string()),
+                    null_values=[self.null],
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                ),
+            )
+        except pa.ArrowInvalid as cause:
+            raise error("BAD_COPY_FORMAT", "the rows can't be read", detail=f"{cause}.".replace("CSV ", "")) from cause
+        if is_csv:
+            return table
+        return pa.Table.from_arrays([_unescaped(c) for c in table.columns], names=names)
+
+
+def _unescaped(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    if not pc.any(pc.match_substring(values, "\\")).as_py():
+        return values
+    values = pc.replace_substring(values, "\\\\", _HELD)
+    for character, shown in _ESCAPES[1:]:
+        values = pc.replace_substring(values, shown, character)
+    return pc.replace_substring(pc.replace_substring(values, "\\", ""), _HELD, "\\")
+
+
+def _first(rows: int, head: bytes) -> pa.Array:
+    """`head` in front of the first of so many rows."""
+    return pc.if_else(pa.array(np.arange(rows) == 0), pa.scalar(head, BINARY), NOTHING)
+
+
+def _as_messages(rows: pa.Array) -> bytes:
+    """A CopyData message for each row."""
+    head = np.empty(len(rows), np.dtype([("kind", "S1"), ("length", ">i4")]))
+    head["kind"], head["length"] = b"d", pc.binary_length(rows).to_numpy(zero_copy_only=False) + 4
+    return joined([fixed(head), rows])
+
+
+@dataclass(frozen=True)
+class CopyOut:
+    """COPY … TO STDOUT: of a query, or of a table."""
+
+    form: CopyForm
+    query: Step | None
+    table: CopyTo | None
+
+    def run(self, client: Any) -> Outcome:
+        """The rows, to be sent as COPY."""
+        if self.query is None:
+            assert self.table is not None
+            outcome = outcome_of(client.locked(copied_rows, self.table))
+        else:
+            outcome = self.query.run(client)
+        if outcome.table is None:
+            raise error("FEATURE_NOT_SUPPORTED", "COPY of this statement is not supported", hint="Write a SELECT.")
+        rows = outcome.table.num_rows
+        return Outcome("COPY", rows, None, outcome.schema, outcome.table, outcome.notices, copied=self.form)
+
+    def describe(self, client: Any) -> None:
+        """It has no rows of its own."""
+        if self.query is not None:
+            self.query.describe(client)
+
+
+@dataclass(frozen=True)
+class CopyIn:
+    """COPY … FROM STDIN into a table."""
+
+    form: CopyForm
+    insert: Insert
+
+    def run(self, client: Any) -> Outcome:
+        """Asks for the rows; `Outcome.receives` takes them."""
+
+        def receive(file: BinaryIO) -> Outcome:
+            return outcome_of(client.locked(insert_copied, self.insert, lambda names: self.form.read(file, names)))
+
+        return replace(Outcome("COPY"), copied=self.form, receives=receive)
+
+    def describe(self, client: Any) -> None:
+        """It has no rows."""
+
+
+def read_copy(source: Source, cursor: Cursor) -> Step | None:
+    """COPY within the protocol; None for COPY of a file, which is the session's."""
+    begin = cursor.index - 1
+    table: Name | None = None
+    columns: tuple[Name, ...] = ()
+    inside: Span | None = None
+    if cursor.take("("):
+        tokens = cursor.until(")")
+        cursor.expect(")")
+        inside = span_of(tokens) if tokens else None
+    else:
+        table = cursor.relation_name()
+        columns = cursor.names() if cursor.at("(") else ()
+    comes = table is not None and cursor.take("FROM")
+    if not comes and not cursor.take("TO"):
+        return None
+    if not cursor.take("STDIN" if comes else "STDOUT"):
+        return None
+    form = _form(_written_options(cursor))
+    span = span_of(cursor.tokens[begin:])
+    base: dict[str, Any] = {"text": source.text, "sql": source.text[span.start : span.end], "span": span}
+    if comes:
+        assert table is not None
+        if form.kind == "binary":
+            raise error("FEATURE_NOT_SUPPORTED", "COPY FROM STDIN in binary is not supported", hint="Use text or CSV.")
+        return CopyIn(form, Insert(**base, table=table, columns=columns, query=exp.Values()))
+    if table is not None:
+        place: dict[str, Any] = {"path": "", "path_span": span, "options": {}, "spans": {}}
+        return CopyOut(form, None, CopyTo(**base, **place, columns=columns, table=table, query=None))
+    if inside is None:
+        raise cursor.error()
+    query = source.within(inside.start, inside.end)
+    if isinstance(query, EngineStep) and isinstance(query.statement, Insert):
+        raise error("FEATURE_NOT_SUPPORTED", "COPY of an INSERT is not supported", sql=source.text)
+    return CopyOut(form, query, None)
+
+
+def _written_options(cursor: Cursor) -> Mapping[str, str]:
+    """`(FORMAT csv, …)`, or the words of old: `BINARY`, `CSV HEADER`, `DELIMITER ','`, `NULL ''`."""
+    cursor.take("WITH")
+    if cursor.at("("):
+        options: dict[str, str] = read_copy_options(cursor, {})
+        cursor.end()
+        return options
+    options = {}
+    while not cursor.done:
+        word = cursor.word().name
+        if word in _FORMATS:
+            options["format"] = word
+        elif word == "header":
+            options["header"] = "true"
+        elif word in ("delimiter", "null", "quote"):
+            cursor.take("AS")
+            options[word] = cursor.string()
+        else:
+            cursor.index -= 1
+            raise cursor.error()
+    return options
+
+
+def _form(options: Mapping[str, str]) -> CopyForm:
+    """INVALID_PARAMETER, FEATURE_NOT_SUPPORTED."""
+    for name in options:
+        if name not in _OPTIONS:
+            raise error("FEATURE_NOT_SUPPORTED", f"option {name.upper()} of COPY is not supported")
+    kind = options.get("format", "text").lower()
+    if kind not in _FORMATS:
+        raise error("INVALID_PARAMETER", f'COPY format "{kind}" not recognized', hint="It is text, csv or binary.")
+    header = options.get("header", "false").lower()
+    if header not in ("true", "false", "on", "off", "1", "0", "match"):
+        raise error("INVALID_PARAMETER", "header requires a Boolean value")
+    default = CopyForm(kind) if kind != "csv" else CopyForm(kind, ",", "")
+    form = replace(
+        default,
+        delimiter=options.get("delimiter", default.delimiter),
+        null=options.get("null", default.null),
+        header=header in ("true", "on", "1", "match"),
+        quote=options.get("quote", default.quote),
+    )
+    if options.get("escape", form.quote) != form.quote:
+        raise error("FEATURE_NOT_SUPPORTED", "ESCAPE of COPY other than QUOTE is not supported")
+    if options.get("encoding", "utf8").lower() not in ("utf8", "utf-8"):
+        raise error("FEATURE_NOT_SUPPORTED", "ENCODING of COPY other than UTF8 is not supported")
+    if any(len(c.encode()) != 1 for c in (form.delimiter, form.quote)):
+        raise error("INVALID_PARAMETER", "COPY delimiter and quote must be a single one-byte character")
+    return form

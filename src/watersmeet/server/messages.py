@@ -1,0 +1,249 @@
+"""PostgreSQL's messages: frames from bytes, and bytes of what the server says.
+
+PostgreSQL, "Message Formats". Lengths and numbers are big-endian; a frame is a letter, its length in bytes (with the
+four of the length itself) and a body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from watersmeet.errors import Error, concealed, error
+
+#: Numbers in the place of a protocol's version that ask for something else.
+CANCEL_REQUEST: Final = 80877102
+SSL_REQUEST: Final = 80877103
+GSS_REQUEST: Final = 80877104
+
+#: The greatest body of a first message, and of any before the client has proved who it is.
+MOST_STARTUP_BYTES: Final = 10_000
+#: The greatest body of any other.
+MOST_BODY_BYTES: Final = (1 << 30) - 1
+
+_ENCODING: Final = "utf-8"
+_LENGTH: Final = struct.Struct(">i")
+_NUMBERS: Final = {2: ">h", 4: ">i"}
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a client: its letter and its body."""
+
+    kind: bytes
+    body: bytes
+
+
+async def read_message(reader: asyncio.StreamReader, most_bytes: int = MOST_BODY_BYTES) -> Message | None:
+    """The next message; None at the end of the stream. PROTOCOL_VIOLATION if it is longer than `most_bytes`."""
+    try:
+        head = await reader.readexactly(5)
+        return Message(head[:1], await reader.readexactly(_body_bytes(head[1:], most_bytes)))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+
+
+async def read_startup(reader: asyncio.StreamReader) -> bytes | None:
+    """The body of a first message, which has no letter; None at the end of the stream. PROTOCOL_VIOLATION."""
+    try:
+        body = await reader.readexactly(_body_bytes(await reader.readexactly(4), MOST_STARTUP_BYTES))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+    if len(body) < 4:
+        raise violation("the first message is too short")
+    return body
+
+
+def _body_bytes(head: bytes, most_bytes: int) -> int:
+    length: int = _LENGTH.unpack(head)[0] - 4
+    if not 0 <= length <= most_bytes:
+        raise violation(f"a message can't have {length} bytes here", detail=f"At most {most_bytes} bytes are accepted.")
+    return length
+
+
+def violation(message: str, *, detail: str | None = None) -> Error:
+    """PROTOCOL_VIOLATION: a message that does not keep to the protocol."""
+    return error("PROTOCOL_VIOLATION", message, detail=detail)
+
+
+class Body:
+    """Reads the fields of a message from left to right. PROTOCOL_VIOLATION where they are not as the protocol says."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._place = 0
+
+    def take(self, length: int) -> bytes:
+        """So many bytes."""
+        end = self._place + length
+        if length < 0 or end > len(self._body):
+            raise violation("a message ends before its last field")
+        found = self._body[self._place : end]
+        self._place = end
+        return found
+
+    def number(self, width: int) -> int:
+        """A number with sign, of 2 or 4 bytes."""
+        found: int = struct.unpack(_NUMBERS[width], self.take(width))[0]
+        return found
+
+    def count(self) -> int:
+        """How many fields follow: 2 bytes without sign."""
+        return self.number(2) & 0xFFFF
+
+    def text(self) -> str:
+        """A text that ends in a zero byte. CHARACTER_NOT_IN_REPERTOIRE."""
+        end = self._body.find(b"\0", self._place)
+        if end < 0:
+            raise violation("a text of a message has no end")
+        found = self._body[self._place : end]
+        self._place = end + 1
+        return decoded(found)
+
+    def value(self) -> bytes | None:
+        """A value with its length in front; None for NULL."""
+        length = self.number(4)
+        return None if length == -1 else self.take(length)
+
+    def numbers(self, width: int) -> tuple[int, ...]:
+        """Numbers with their count in front."""
+        return tuple(self.number(width) for _ in range(self.count()))
+
+    def rest(self) -> bytes:
+        """All that is left."""
+        return self.take(len(self._body) - self._place)
+
+    def end(self) -> None:
+        """Checks that nothing is left."""
+        if self._place != len(self._body):
+            raise violation("a message goes on behind its last field")
+
+
+def decoded(text: bytes) -> str:
+    """A text of a client. CHARACTER_NOT_IN_REPERTOIRE if it is not UTF-8."""
+    try:
+        return text.decode(_ENCODING)
+    except UnicodeDecodeError as cause:
+        raise error(
+            "CHARACTER_NOT_IN_REPERTOIRE", 'invalid byte sequence for encoding "UTF8"', detail=f"{cause.reason}."
+        ) from None
+
+
+def message(kind: bytes, body: bytes = b"") -> bytes:
+    """A frame."""
+    return kind + _LENGTH.pack(len(body) + 4) + body
+
+
+def _text(value: str) -> bytes:
+    return value.encode(_ENCODING, "replace").replace(b"\0", b"") + b"\0"
+
+
+AUTHENTICATION_OK: Final = message(b"R", _LENGTH.pack(0))
+PARSE_COMPLETE: Final = message(b"1")
+BIND_COMPLETE: Final = message(b"2")
+CLOSE_COMPLETE: Final = message(b"3")
+NO_DATA: Final = message(b"n")
+EMPTY_QUERY: Final = message(b"I")
+PORTAL_SUSPENDED: Final = message(b"s")
+COPY_DONE: Final = message(b"c")
+
+
+def authentication(code: int, data: bytes = b"") -> bytes:
+    """AuthenticationSASL (10), its continuation (11) and end (12), with what the mechanism says."""
+    return message(b"R", _LENGTH.pack(code) + data)
+
+
+def parameter_status(name: str, value: str) -> bytes:
+    """ParameterStatus: a setting that clients follow."""
+    return message(b"S", _text(name) + _text(value))
+
+
+def backend_key(process: int, secret: int) -> bytes:
+    """BackendKeyData: what a cancel request has to name."""
+    return message(b"K", struct.pack(">ii", process, secret))
+
+
+def ready(state: bytes) -> bytes:
+    """ReadyForQuery. state: I outside of a transaction, T in one, E in one that has failed."""
+    return message(b"Z", state)
+
+
+def command_complete(tag: str) -> bytes:
+    """CommandComplete."""
+    return message(b"C", _text(tag))
+
+
+def negotiate_version(minor: int, options: Sequence[str]) -> bytes:
+    """NegotiateProtocolVersion: the newest minor version that there is, and options that are not known."""
+    return message(b"v", struct.pack(">ii", minor, len(options)) + b"".join(map(_text, options)))
+
+
+def parameter_description(oids: Sequence[int]) -> bytes:
+    """ParameterDescription."""
+    return message(b"t", struct.pack(f">H{len(oids)}I", len(oids), *oids))
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a result as RowDescription has it.
+
+    oid: of its type. bytes: of a value, -1 if they vary. modifier: of the type, -1 without one. table, number: the
+    table's oid and the column's number in it, 0 if it is not of a table.
+    """
+
+    name: str
+    oid: int
+    bytes: int = -1
+    modifier: int = -1
+    table: int = 0
+    number: int = 0
+
+
+def row_description(columns: Iterable[Column], formats: Sequence[int]) -> bytes:
+    """RowDescription. formats: 0 text, 1 binary, for each column."""
+    fields = [
+        _text(c.name) + struct.pack(">IhIhih", c.table, c.number, c.oid, c.bytes, c.modifier, f)
+        for c, f in zip(columns, formats, strict=True)
+    ]
+    return message(b"T", struct.pack(">H", len(fields)) + b"".join(fields))
+
+
+def copy_response(kind: bytes, formats: Sequence[int]) -> bytes:
+    """CopyOutResponse (`H`) or CopyInResponse (`G`)."""
+    overall = int(any(formats))
+    return message(kind, struct.pack(f">bH{len(formats)}h", overall, len(formats), *formats))
+
+
+def error_response(err: Error, *, severity: str = "ERROR") -> bytes:
+    """ErrorResponse, without secrets. The name of the condition is in field `R`, PostgreSQL's name of a routine.
+
+    The place counts characters of the statement from 1, as PostgreSQL does.
+    """
+    sql, text, detail, hint = concealed(err.sql or "", err.message, err.detail, err.hint)
+    place = None if err.span is None or err.sql is None else str(min(err.span.start, len(sql or "")) + 1)
+    return _notice(
+        b"E",
+        {
+            "S": severity,
+            "V": severity,
+            "C": err.sqlstate,
+            "M": text or err.condition,
+            "D": detail,
+            "H": hint,
+            "P": place,
+            "R": err.condition,
+        },
+    )
+
+
+def notice_response(text: str) -> bytes:
+    """NoticeResponse."""
+    return _notice(b"N", {"S": "NOTICE", "V": "NOTICE", "C": "00000", "M": text})
+
+
+def _notice(kind: bytes, fields: Mapping[str, str | None]) -> bytes:
+    body = b"".join(name.encode() + _text(value) for name, value in fields.items() if value)
+    return message(kind, body + b"\0")

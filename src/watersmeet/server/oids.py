@@ -1,0 +1,146 @@
+"""PostgreSQL's numbers of types, and the SQL types that they stand for.
+
+PostgreSQL, `pg_type.dat`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from watersmeet.errors import error
+from watersmeet.server.messages import Column
+from watersmeet.types import (
+    BIGINT,
+    BOOLEAN,
+    BYTEA,
+    DATE,
+    DOUBLE,
+    INTEGER,
+    INTERVAL,
+    JSONB,
+    NUMERIC,
+    REAL,
+    SMALLINT,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    VARCHAR,
+    Field,
+    SqlType,
+)
+
+RECORD: Final = 2249
+TEXT: Final = 25
+#: What a type without a number of its own is: its values are texts.
+UNKNOWN: Final = 705
+
+
+@dataclass(frozen=True, slots=True)
+class PgType:
+    """A type of PostgreSQL.
+
+    category: as in pg_type.typcategory. length: in bytes, -1 if it varies. array: the number of its array type.
+    """
+
+    oid: int
+    name: str
+    length: int
+    array: int
+    category: str
+
+
+#: By name of the SQL type.
+TYPES: Final[dict[str, PgType]] = {
+    "boolean": PgType(16, "bool", 1, 1000, "B"),
+    "smallint": PgType(21, "int2", 2, 1005, "N"),
+    "integer": PgType(23, "int4", 4, 1007, "N"),
+    "bigint": PgType(20, "int8", 8, 1016, "N"),
+    "real": PgType(700, "float4", 4, 1021, "N"),
+    "double precision": PgType(701, "float8", 8, 1022, "N"),
+    "numeric": PgType(1700, "numeric", -1, 1231, "N"),
+    "varchar": PgType(1043, "varchar", -1, 1015, "S"),
+    "bytea": PgType(17, "bytea", -1, 1001, "U"),
+    "date": PgType(1082, "date", 4, 1182, "D"),
+    "time": PgType(1083, "time", 8, 1183, "D"),
+    "timestamp": PgType(1114, "timestamp", 8, 1115, "D"),
+    "timestamptz": PgType(1184, "timestamptz", 8, 1185, "D"),
+    "interval": PgType(1186, "interval", 16, 1187, "T"),
+    "jsonb": PgType(3802, "jsonb", -1, 3807, "U"),
+    "struct": PgType(RECORD, "record", -1, 2287, "P"),
+}
+
+#: SQL types of parameters by PostgreSQL's numbers, those of types that have no SQL type of their own among them.
+_BY_OID: Final[dict[int, SqlType]] = {
+    16: BOOLEAN,
+    17: BYTEA,
+    18: VARCHAR,  # "char"
+    19: VARCHAR,  # name
+    20: BIGINT,
+    21: SMALLINT,
+    23: INTEGER,
+    24: INTEGER,  # regproc
+    25: VARCHAR,
+    26: BIGINT,  # oid
+    114: JSONB,
+    700: REAL,
+    701: DOUBLE,
+    1042: VARCHAR,  # bpchar
+    1043: VARCHAR,
+    1082: DATE,
+    1083: TIME,
+    1114: TIMESTAMP,
+    1184: TIMESTAMPTZ,
+    1186: INTERVAL,
+    1700: NUMERIC,
+    2205: BIGINT,  # regclass
+    2950: VARCHAR,  # uuid
+    3802: JSONB,
+}
+_ARRAYS: Final[dict[int, int]] = {
+    **{t.array: t.oid for t in TYPES.values() if t.oid != RECORD},
+    199: 114,
+    1002: 18,
+    1003: 19,
+    1009: TEXT,
+    1014: 1042,
+    1028: 26,
+    2951: 2950,
+}
+
+
+def pg_type(kind: SqlType) -> PgType:
+    """The type, or that of an array's elements, however deep."""
+    while kind.element is not None:
+        kind = kind.element
+    return TYPES[kind.name]
+
+
+def oid_of(kind: SqlType) -> int:
+    """PostgreSQL's number of a type. An array of arrays has that of an array."""
+    found = pg_type(kind)
+    return found.oid if kind.element is None else found.array
+
+
+def modifier_of(kind: SqlType) -> int:
+    """PostgreSQL's modifier of a type: the digits of a number; -1 without one."""
+    if kind.name == "numeric" and kind.precision is not None:
+        return (kind.precision << 16 | (kind.scale or 0)) + 4
+    return -1
+
+
+def result_column(field: Field) -> Column:
+    """A column of a result."""
+    length = -1 if field.type.element is not None else TYPES[field.type.name].length
+    return Column(field.name, oid_of(field.type), length, modifier_of(field.type))
+
+
+def sql_type(oid: int) -> SqlType | None:
+    """The type of a parameter; None for one that the client leaves open. FEATURE_NOT_SUPPORTED."""
+    if oid in (0, UNKNOWN):
+        return None
+    if oid in _BY_OID:
+        return _BY_OID[oid]
+    if oid in _ARRAYS:
+        return SqlType("array", element=_BY_OID[_ARRAYS[oid]])
+    raise error("FEATURE_NOT_SUPPORTED", f"a parameter of the type with number {oid} is not supported")

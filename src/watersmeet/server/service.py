@@ -1,0 +1,233 @@
+"""The server of a database: listens, lets clients in, ends cleanly."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import secrets
+import shlex
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+from watersmeet.database.opened import OpenDatabase
+from watersmeet.dialectnames import DEFAULT_DIALECT
+from watersmeet.errors import Error, error
+from watersmeet.server.authentication import Authenticator, NoPasswords, Verifier
+from watersmeet.server.backend import Backend
+from watersmeet.server.catalog.answers import CatalogTables
+from watersmeet.server.connection import Connection, Service
+from watersmeet.server.limits import Limits
+from watersmeet.session.access.context import Session
+from watersmeet.session.access.variables import Variables
+
+T = TypeVar("T")
+
+log: Final = logging.getLogger(__name__)
+
+DEFAULT_PORT: Final = 5433
+#: Names of an encoding, a zone and other things that a client's library sends on its own: what can't be is left.
+_LENIENT: Final = ("timezone",)
+_NO_SETTINGS: Final = ("user", "database", "options", "replication")
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where and how the server listens.
+
+    port: 0: any that is free. certificate, key: of TLS, PEM. users: verifiers of passwords by name; without them
+    everybody on this machine is let in. dialect: of a client that chooses none. allow_files: whether clients'
+    statements may read files of this machine.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    certificate: Path | None = None
+    key: Path | None = None
+    users: Mapping[str, Verifier] = field(default_factory=dict)
+    dialect: str = DEFAULT_DIALECT
+    allow_files: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches it."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def check(self) -> None:
+        """INVALID_PARAMETER for an address beyond this machine without users or without encryption."""
+        lacking = [w for w, there in (("users", self.users), ("a TLS certificate", self.certificate)) if not there]
+        if self.limits.requires_tls and self.certificate is None and self.is_loopback:
+            raise error("INVALID_PARAMETER", "required encryption needs a TLS certificate", hint="Give --certificate.")
+        if lacking and not self.is_loopback:
+            raise error(
+                "INVALID_PARAMETER",
+                f"listening on {self.host} needs {' and '.join(lacking)}",
+                detail="Anybody who reaches this address could read and write the database.",
+                hint="watersmeet password NAME --users FILE adds a user; --certificate and --key give the certificate.",
+            )
+
+    def hardened(self, *, require_tls: bool) -> Endpoint:
+        """The same, where connections without encryption are refused if that is wanted, or others can listen in."""
+        return replace(self, limits=replace(self.limits, requires_tls=require_tls or not self.is_loopback))
+
+    def tls(self) -> ssl.SSLContext | None:
+        """INVALID_PARAMETER if the certificate can't be read."""
+        if self.certificate is None:
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.load_cert_chain(self.certificate, self.key)
+        except (OSError, ssl.SSLError) as cause:
+            raise error(
+                "INVALID_PARAMETER", f"the certificate {self.certificate} can't be read", detail=f"{cause}."
+            ) from cause
+        return context
+
+
+class Server(Service):
+    """Serves one open database from `start` to `stop`, both in one event loop. The database stays open."""
+
+    def __init__(self, database: OpenDatabase, endpoint: Endpoint) -> None:
+        endpoint.check()
+        self._database = database
+        self._endpoint = endpoint
+        self.limits = endpoint.limits
+        self.tls = endpoint.tls()
+        self.authenticator = Authenticator(endpoint.users) if endpoint.users else NoPasswords()
+        self._threads = ThreadPoolExecutor(self.limits.connections + 8, thread_name_prefix="watersmeet-client")
+        self._connections: set[Connection] = set()
+        self._entered: dict[int, tuple[int, Connection]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._listener: asyncio.Server | None = None
+        self._numbers = 0
+        self._tables = CatalogTables()
+
+    @property
+    def port(self) -> int:
+        """The port, once it listens."""
+        assert self._listener is not None
+        port: int = self._listener.sockets[0].getsockname()[1]
+        return port
+
+    async def start(self) -> None:
+        """Listens. INVALID_PARAMETER if the address is taken, or is not this machine's."""
+        host, port = self._endpoint.host, self._endpoint.port
+        try:
+            self._listener = await asyncio.start_server(self._accept, host, port, backlog=256)
+        except OSError as cause:
+            raise error(
+                "INVALID_PARAMETER", f"listening on {host}:{port} is not possible", detail=f"{cause}."
+            ) from cause
+
+    async def stop(self) -> None:
+        """Sends all clients away, and returns when nothing of theirs runs."""
+        if self._listener is not None:
+            self._listener.close()
+        for connection in list(self._connections):
+            connection.end(error("ADMIN_SHUTDOWN", "terminating connection due to administrator command"))
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self._threads.shutdown()
+        self._tables.close()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = Connection(self, reader, writer)
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._connections.add(connection)
+        try:
+            await connection.serve()
+        finally:
+            self._connections.discard(connection)
+            self._tasks.discard(task)
+            for process in [p for p, (_, c) in self._entered.items() if c is connection]:
+                del self._entered[process]
+
+    def open(self, options: dict[str, str]) -> Backend:
+        """The state of a client with the options of its first message. UNDEFINED_OBJECT for one that is not known."""
+        if options.get("replication", "false").lower() not in ("false", "off", "0", "no"):
+            raise error("FEATURE_NOT_SUPPORTED", "replication connections are not supported")
+        session = Session(self._database, Variables(self._endpoint.dialect), files=self._endpoint.allow_files)
+        user = options["user"]
+        backend = Backend(session, user, options.get("database") or user, self._tables)
+        given = {n: v for n, v in options.items() if n not in _NO_SETTINGS and not n.startswith("_pq_.")}
+        for name, value in {**_command_line(options.get("options", "")), **given}.items():
+            try:
+                backend.settings.set(name, value.strip("'"))  # asyncpg writes them as in SQL
+            except Error:
+                if name.lower() not in _LENIENT:
+                    raise
+        backend.begin()
+        return backend
+
+    def enter(self, connection: Connection) -> tuple[int, int]:
+        if len(self._entered) >= self.limits.connections:
+            raise error("TOO_MANY_CONNECTIONS", "sorry, too many clients already")
+        self._numbers = self._numbers % 0x7FFF_FFFF + 1
+        secret = secrets.randbits(31)
+        self._entered[self._numbers] = (secret, connection)
+        return self._numbers, secret
+
+    def cancel(self, process: int, secret: int) -> None:
+        known = self._entered.get(process)
+        if known is not None and known[0] == secret:
+            known[1].cancel()
+
+    async def work(self, action: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, action, *arguments)
+
+
+def _command_line(options: str) -> dict[str, str]:
+    """`-c name=value` and `--name=value`, as libpq sends them. PROTOCOL_VIOLATION."""
+    words = shlex.split(options.replace("\\ ", '" "'))
+    found: dict[str, str] = {}
+    while words:
+        word = words.pop(0)
+        if word == "-c" and words:
+            word = words.pop(0)
+        elif word.startswith("-c"):
+            word = word[2:]
+        elif word.startswith("--"):
+            word = word[2:].replace("-", "_")
+        else:
+            raise error("PROTOCOL_VIOLATION", f'invalid command-line argument "{word}"', hint="Write -c name=value.")
+        name, _, value = word.partition("=")
+        found[name] = value
+    return found
+
+
+class BackgroundServer:
+    """A server in a thread of its own, for programs that do other things: `with BackgroundServer(…) as served`."""
+
+    def __init__(self, database: OpenDatabase, endpoint: Endpoint) -> None:
+        self._server = Server(database, endpoint)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="watersmeet-server", daemon=True)
+        self.port = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._server.start(), self._loop).result()
+        self.port = self._server.port
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._server.stop(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        with contextlib.suppress(RuntimeError):
+            self._loop.close()

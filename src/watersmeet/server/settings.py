@@ -1,0 +1,198 @@
+"""Settings of PostgreSQL that clients read and set, beside the session's own variables."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import watersmeet
+from watersmeet.errors import error
+from watersmeet.session.access.context import Session
+from watersmeet.session.access.variables import ALIASES
+
+#: The version of PostgreSQL whose protocol and catalog are answered; tools read the number in front.
+SERVER_VERSION: Final = "16.0"
+
+_TRUE: Final = ("on", "true", "yes", "1")
+_FALSE: Final = ("off", "false", "no", "0")
+_UNITS_MS: Final = {"": 1, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting.
+
+    choices: the values that it takes, in lower case, the default among them; None: any. duration: it takes a time in
+    milliseconds, or with a unit. fixed: no SET changes it. reported: clients are told whenever it changes.
+    """
+
+    name: str
+    default: str
+    choices: tuple[str, ...] | None = ()
+    duration: bool = False
+    fixed: bool = False
+    reported: bool = False
+
+
+def _fixed(name: str, value: str, *, reported: bool = False) -> Setting:
+    return Setting(name, value, fixed=True, reported=reported)
+
+
+_SETTINGS: Final = (
+    _fixed("server_version", f"{SERVER_VERSION} (Watersmeet {watersmeet.__version__})", reported=True),
+    _fixed("server_version_num", "160000"),
+    _fixed("server_encoding", "UTF8", reported=True),
+    Setting("client_encoding", "UTF8", ("utf8", "utf-8", "unicode"), reported=True),
+    Setting("DateStyle", "ISO, MDY", ("iso, mdy", "iso", "iso, ymd", "iso, dmy", "iso,mdy"), reported=True),
+    Setting("IntervalStyle", "postgres", reported=True),
+    _fixed("integer_datetimes", "on", reported=True),
+    Setting("standard_conforming_strings", "on", _TRUE, reported=True),
+    Setting("escape_string_warning", "on", (*_TRUE, *_FALSE)),
+    Setting("bytea_output", "hex"),
+    Setting("xmloption", "content"),
+    Setting("default_transaction_isolation", "read committed", ("read committed", "read uncommitted")),
+    Setting("transaction_isolation", "read committed", ("read committed", "read uncommitted")),
+    Setting("default_transaction_read_only", "off", _FALSE, reported=True),
+    Setting("transaction_read_only", "off", (*_TRUE, *_FALSE)),
+    Setting("transaction_deferrable", "off", _FALSE),
+    Setting("default_transaction_deferrable", "off", _FALSE),
+    Setting("statement_timeout", "0", duration=True),
+    Setting("idle_in_transaction_session_timeout", "0", duration=True),
+    Setting("idle_session_timeout", "0", duration=True),
+    Setting("lock_timeout", "0", ("0",)),
+    Setting("tcp_keepalives_idle", "0", None),
+    Setting("client_connection_check_interval", "0", None),
+    Setting("row_security", "off", (*_TRUE, *_FALSE)),
+    Setting("session_replication_role", "origin"),
+    Setting("synchronous_commit", "on", _TRUE),
+    Setting("synchronize_seqscans", "off", (*_TRUE, *_FALSE)),
+    Setting("jit", "off", (*_TRUE, *_FALSE)),
+    Setting("work_mem", "4MB", None),
+    Setting("maintenance_work_mem", "64MB", None),
+    Setting("geqo", "off", (*_TRUE, *_FALSE)),
+    _fixed("max_identifier_length", "63"),
+    _fixed("max_index_keys", "32"),
+    _fixed("block_size", "8192"),
+    _fixed("lc_collate", "C"),
+    _fixed("lc_ctype", "C"),
+    Setting("lc_messages", "C"),
+    Setting("lc_monetary", "C"),
+    Setting("lc_numeric", "C"),
+    Setting("lc_time", "C"),
+    _fixed("is_superuser", "off", reported=True),
+    _fixed("in_hot_standby", "off", reported=True),
+    _fixed("port", "5432"),
+    _fixed("max_connections", "100"),
+    _fixed("wal_level", "logical"),
+    _fixed("password_encryption", "scram-sha-256"),
+    Setting("role", "none"),
+    Setting("default_tablespace", ""),
+    Setting("default_table_access_method", "heap"),
+    Setting("check_function_bodies", "on", (*_TRUE, *_FALSE)),
+)
+
+_BY_NAME: Final = {s.name.lower(): s for s in _SETTINGS}
+
+#: Variables of the session of whose change clients are told, by PostgreSQL's names of them.
+_SESSION: Final = {"TimeZone": "timezone", "application_name": "application_name", "search_path": "search_path"}
+
+
+class Settings:
+    """The settings of one connection, with the session's variables behind them.
+
+    local: those of the open transaction alone.
+    """
+
+    def __init__(self, session: Session, user: str) -> None:
+        self._session = session
+        self._values: dict[str, str] = {}
+        self._local: dict[str, str] = {}
+        self._user = user
+
+    @staticmethod
+    def known(name: str) -> bool:
+        """Whether it is a setting of PostgreSQL that is no variable of the session."""
+        return name.lower() in _BY_NAME or name.lower() == "session_authorization"
+
+    def get(self, name: str) -> str:
+        """The value of a setting or of a variable of the session. UNDEFINED_OBJECT."""
+        lowered = name.lower()
+        if lowered == "session_authorization":
+            return self._user
+        if lowered == "default_transaction_read_only" and self._session.database.read_only:
+            return "on"
+        if lowered == "transaction_read_only" and self._session.transaction is not None:
+            return "on" if self._session.transaction.read_only else "off"
+        if lowered in _BY_NAME:
+            return self._local.get(lowered) or self._values.get(lowered, _BY_NAME[lowered].default)
+        return self._session.variables.get(ALIASES.get(lowered, lowered))
+
+    def set(self, name: str, value: str | None, *, local: bool = False) -> None:
+        """Sets a setting, or a variable of the session; None: to its default.
+
+        INVALID_PARAMETER, FEATURE_NOT_SUPPORTED for a value that is PostgreSQL's, but not Watersmeet's.
+        """
+        lowered = name.lower()
+        if lowered not in _BY_NAME:
+            self._session.variables.set(name, value)
+            return
+        setting = _BY_NAME[lowered]
+        if value is None or value.lower() == "default":
+            self._values.pop(lowered, None)
+            self._local.pop(lowered, None)
+            return
+        (self._local if local else self._values)[lowered] = _checked(setting, value)
+
+    def reset(self) -> None:
+        """Sets everything to what it was at the beginning, but the dialect."""
+        self._values.clear()
+        self._local.clear()
+
+    def end_transaction(self) -> None:
+        """Forgets what was set for the transaction alone."""
+        self._local.clear()
+
+    def milliseconds(self, name: str) -> int:
+        """The value of a time; 0: none."""
+        return _milliseconds(self.get(name)) or 0
+
+    def reported(self) -> dict[str, str]:
+        """The settings that clients follow, by name."""
+        own = {s.name: self.get(s.name) for s in _SETTINGS if s.reported}
+        return {**own, **{n: self.get(v) for n, v in _SESSION.items()}, "session_authorization": self._user}
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Name and value of all of them."""
+        return [(s.name, self.get(s.name)) for s in _SETTINGS]
+
+
+def _milliseconds(value: str) -> int | None:
+    found = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", value.lower())
+    return None if found is None or found[2] not in _UNITS_MS else int(found[1]) * _UNITS_MS[found[2]]
+
+
+def _checked(setting: Setting, value: str) -> str:
+    lowered = re.sub(r"\s*,\s*", ", ", value.lower().strip())
+    if setting.fixed:
+        raise error("INVALID_PARAMETER", f'parameter "{setting.name}" cannot be changed')
+    if setting.duration:
+        if _milliseconds(value) is None:
+            raise error(
+                "INVALID_PARAMETER",
+                f'invalid value for parameter "{setting.name}": "{value}"',
+                hint='Valid units for this parameter are "ms", "s", "min", "h", and "d".',
+            )
+        return value
+    if setting.choices is None:
+        return value
+    choices = setting.choices or (setting.default.lower(),)
+    if lowered not in choices:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f'{setting.name} can\'t be "{value}"',
+            hint="It takes: " + ", ".join(choices) + ".",
+        )
+    if set(choices) <= {*_TRUE, *_FALSE}:
+        return "on" if lowered in _TRUE else "off"
+    return setting.default if setting.name in ("client_encoding", "DateStyle") else lowered

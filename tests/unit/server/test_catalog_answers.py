@@ -1,0 +1,143 @@
+"""What tools ask PostgreSQL's catalog."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+
+SHOP = """
+CREATE TABLE t (id int, k varchar, name varchar NOT NULL, x numeric(10, 2), a int[], at timestamptz,
+                PRIMARY KEY (id, k));
+CREATE SCHEMA other;
+CREATE TABLE other.u (a int);
+CREATE MATERIALIZED VIEW v AS SELECT name, count(*) AS n FROM t GROUP BY name;
+CREATE VIEW w AS SELECT id FROM t;
+CREATE INDEX i ON t(name);
+CREATE FUNCTION plus(a int, b int) RETURNS int LANGUAGE SQL AS 'SELECT a + b';
+"""
+
+PSQL = shutil.which("psql")
+
+
+def psql(served, *commands, form="-XAt"):
+    arguments = [part for c in commands for part in ("-c", c)]
+    found = subprocess.run(
+        [PSQL, form, served.dsn, *arguments], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert found.returncode == 0, found.stderr
+    return found.stdout
+
+
+@pytest.mark.skipif(PSQL is None, reason="psql is not installed")
+def test_psql(serving):
+    served = serving(SHOP)
+    assert psql(served, "\\d").splitlines() == [
+        "public|t|table|watersmeet",
+        "public|v|materialized view|watersmeet",
+        "public|w|view|watersmeet",
+    ]
+    assert psql(served, "\\d t").splitlines() == [
+        "id|integer||not null|",
+        "k|character varying||not null|",
+        "name|character varying||not null|",
+        "x|numeric(10,2)|||",
+        "a|integer[]|||",
+        "at|timestamp with time zone|||",
+    ]
+    footers = 'Indexes:\n    "t_pkey" PRIMARY KEY, btree (id, k)\n    "i" btree (name)'
+    assert footers in psql(served, "\\d t", form="-XA")
+    assert psql(served, "\\d v", "\\d+ w").splitlines()[:2] == [
+        "name|character varying||not null|",
+        "n|bigint||not null|",
+    ]
+    assert psql(served, "\\l").startswith("shop|watersmeet|UTF8|")
+    assert psql(served, "\\du") == "someone||{}\n"
+    assert psql(served, "\\df") == "public|plus|integer|integer, integer|func\n"
+    assert psql(served, "\\dm") == "public|v|materialized view|watersmeet\n"
+    assert psql(served, "\\dn").split() == ["other|watersmeet", "public|watersmeet"]
+    assert psql(served, "\\di").splitlines() == ["public|i|index|watersmeet|t", "public|t_pkey|index|watersmeet|t"]
+    assert psql(served, "\\sf plus").startswith("CREATE FUNCTION plus")
+    for command in ("\\dt *.*", "\\d+ t", "\\dT", "\\dp", "\\dx", "\\des", "\\dew", "\\dC", "\\dRp", "\\dy", "\\db"):
+        psql(served, command)
+
+
+def test_sqlalchemy_reflects_all_relations(serving):
+    served = serving(SHOP)
+    engine = sa.create_engine(f"postgresql+psycopg://someone@127.0.0.1:{served.server.port}/shop")
+    inspector = sa.inspect(engine)
+    assert inspector.get_schema_names() == ["information_schema", "other", "public"]
+    assert inspector.get_table_names() == ["t"]
+    assert inspector.get_table_names(schema="other") == ["u"]
+    assert inspector.get_view_names() == ["w"]
+    assert inspector.get_materialized_view_names() == ["v"]
+    assert inspector.has_table("t")
+    assert not inspector.has_table("nothing")
+    found = {c["name"]: (str(c["type"]), c["nullable"]) for c in inspector.get_columns("t")}
+    assert found == {
+        "id": ("INTEGER", False),
+        "k": ("VARCHAR", False),
+        "name": ("VARCHAR", False),
+        "x": ("NUMERIC(10, 2)", True),
+        "a": ("ARRAY", True),
+        "at": ("TIMESTAMP", True),
+    }
+    assert inspector.get_pk_constraint("t")["constrained_columns"] == ["id", "k"]
+    assert [(x["name"], x["column_names"]) for x in inspector.get_indexes("t")] == [("i", ["name"])]
+    assert inspector.get_foreign_keys("t") == inspector.get_check_constraints("t") == inspector.get_enums() == []
+    meta = sa.MetaData()
+    meta.reflect(engine, views=True)
+    assert sorted(meta.tables) == ["t", "v", "w"]
+    with engine.begin() as client:
+        client.execute(meta.tables["t"].insert().values(id=1, k="a", name="n", a=[1]))
+        with client.begin_nested() as nested:
+            client.execute(meta.tables["t"].insert().values(id=2, k="a", name="n"))
+            nested.rollback()
+        assert client.execute(sa.select(meta.tables["t"].c.id)).all() == [(1,)]
+    engine.dispose()
+
+
+def test_what_a_session_is(serving):
+    with serving(SHOP).connect() as client:
+        query = "SELECT current_user, current_database(), current_schema(), pg_backend_pid(), version()"
+        *who, pid, version = client.execute(query).fetchone()
+        assert who == ["someone", "shop", "public"]
+        assert pid == client.info.backend_pid
+        assert version.startswith("PostgreSQL 16")
+        assert client.execute("SELECT current_schemas(true)").fetchone() == (["pg_catalog", "public"],)
+        assert client.execute("SELECT current_setting('server_version_num')").fetchone() == ("160000",)
+        assert client.execute("SELECT 't'::regclass, 'other.u'::regclass, 23::regtype").fetchone() == (
+            "t",
+            "other.u",
+            "integer",
+        )
+        assert client.execute("SELECT relname FROM pg_class WHERE oid = %s::regclass", ("t",)).fetchone() == ("t",)
+        assert client.execute("SELECT * FROM pg_publication").fetchall() == []
+
+
+def test_what_cannot_be_answered_is_an_error(serving):
+    with serving(SHOP).connect(autocommit=True) as client:
+        with pytest.raises(psycopg.errors.UndefinedTable, match="pg_no_such"):
+            client.execute("SELECT * FROM pg_catalog.pg_no_such")
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="this query of the catalog"):
+            client.execute("SELECT pg_no_such_function(oid) FROM pg_class")
+
+
+def test_relations_of_users_come_before_those_of_the_catalog(serving):
+    served = serving("CREATE TABLE pg_class (mine int); INSERT INTO pg_class VALUES (7)")
+    with served.connect() as client:
+        assert client.execute("SELECT * FROM pg_class").fetchall() == [(7,)]
+        assert len(client.execute("SELECT * FROM pg_catalog.pg_class").description) == 33
+
+
+def test_the_catalog_follows_definitions(serving):
+    with serving().connect() as client:
+        count = "SELECT count(*) FROM pg_catalog.pg_class WHERE relname = 'made'"
+        assert client.execute(count).fetchone() == (0,)
+        client.execute("CREATE TABLE made (a int)")
+        assert client.execute(count).fetchone() == (1,)
+        client.rollback()
+        assert client.execute(count).fetchone() == (0,)

@@ -1,0 +1,69 @@
+"""`watersmeet serve` as a process."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+
+import psycopg
+import pytest
+
+from watersmeet.server.authentication import read_users
+
+
+def started(*arguments: str) -> tuple[subprocess.Popen, int]:
+    command = [sys.executable, "-m", "watersmeet.cli.main", "serve", "--port", "0", *arguments]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    for line in process.stderr:
+        if found := re.match(r"listening on 127\.0\.0\.1:(\d+)", line):
+            return process, int(found[1])
+    raise AssertionError(process.wait())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_runs_scripts_serves_and_ends_cleanly(tmp_path, number):
+    script = tmp_path / "a.sql"
+    script.write_text(
+        "CREATE TABLE t (a int); INSERT INTO t VALUES (1), (2);CREATE MATERIALIZED VIEW v AS SELECT sum(a) AS s FROM t;"
+    )
+    path = str(tmp_path / "db")
+    writer, port = started("--path", path, "--runtime", "inprocess", str(script))
+    reader, reading = started("--path", path, "--read-only")
+    try:
+        with (
+            psycopg.connect(port=port, host="127.0.0.1", user="u", autocommit=True) as client,
+            psycopg.connect(port=reading, host="127.0.0.1", user="u", autocommit=True) as other,
+        ):
+            client.execute("INSERT INTO t VALUES (3)")
+            client.execute("FLUSH")
+            assert client.execute("SELECT s FROM v").fetchone() == (6,)
+            assert other.execute("SELECT s FROM v").fetchone() == (6,)
+            assert other.info.parameter_status("default_transaction_read_only") == "on"
+            with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+                other.execute("INSERT INTO t VALUES (4)")
+            for process in (reader, writer):
+                process.send_signal(number)
+            assert [reader.wait(30), writer.wait(30)] == [0, 0]
+            with pytest.raises(psycopg.OperationalError, match="administrator"):
+                client.execute("SELECT 1")
+    finally:
+        for process in (reader, writer):
+            process.kill()
+            process.stderr.close()
+    writer, _ = started("--path", path, "--runtime", "inprocess")
+    writer.terminate()
+    assert writer.wait(30) == 0
+    writer.stderr.close()
+
+
+def test_passwords_are_set_by_a_command(tmp_path):
+    command = [sys.executable, "-m", "watersmeet.cli.main", "password", "ann", "--users", str(tmp_path / "USERS.json")]
+    assert subprocess.run(command, check=False, input="secret\n", text=True).returncode == 0
+    assert list(read_users(tmp_path / "USERS.json")) == ["ann"]
+    assert subprocess.run([*command, "--remove"], check=False).returncode == 0
+    assert read_users(tmp_path / "USERS.json") == {}
+    failed = subprocess.run([*command, "--remove"], check=False, capture_output=True, text=True)
+    assert failed.returncode == 1
+    assert "UNDEFINED_OBJECT" in failed.stderr
