@@ -43,8 +43,7 @@ def connect(
         "preserve_insertion_order": keeps_order,
     }
     connection = duckdb.connect(":memory:", config=config)
-    connection.execute("SET TimeZone = 'UTC'")
-    connection.execute("SET enable_progress_bar = false")
+    _quiet(connection)
     if optimizers is not None:
         names = [name for (name,) in connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()]
         off = ",".join(name for name in names if name not in optimizers)
@@ -54,3 +53,15 @@ def connect(
     if locked:
         connection.execute("SET lock_configuration = true")
     return connection
+
+
+def another(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """A further connection to the database of one, for another thread."""
+    made = connection.cursor()
+    _quiet(made)
+    return made
+
+
+def _quiet(connection: duckdb.DuckDBPyConnection) -> None:
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("SET enable_progress_bar = false")

@@ -1,34 +1,70 @@
-"""References to secrets, which stand in options in place of values, and the values, where a client needs them.
+"""Which options are secrets; references to secrets, which stand in options in place of values, and the values, where a
+client needs them.
 
 A reference names the secret and its database, so that catalogs, plans and intents may carry it to any process that has
-opened the database. The value is in a file there (`store.secretfiles`), which only the user can read.
+opened the database. The value is in a file there (`store.secretfiles`), which only the user can read. What a statement
+gives in plain is kept as a secret without a name that anybody knows.
 """
 
 from __future__ import annotations
 
+import re
+import secrets
 from collections.abc import Callable, Mapping
 from typing import Final
 
 HIDDEN: Final = "[HIDDEN]"
 #: How the names of options end whose values nobody else should see.
-_SECRET: Final = (
+_NAMES: Final = (
     "password",
     "secret",
+    "secret_key",
+    "secret_access_key",
     "secret.key",
     "access.key",
     "access_key",
     "account_key",
-    "gcs.credential",
-    "service.account",
+    "api_key",
+    "private_key",
     "token",
+    "credential",
     "credentials",
+    "service.account",
     ".pem",
-    "jdbc.url",  # which may have a password in it
 )
+#: How those of headers of requests begin.
+_HEADER: Final = "headers."
+#: The option whose value is properties of the client.
+_PROPERTIES: Final = "properties"
+#: A URL with a password.
+_URL: Final = re.compile(r"://[^/?#@]*:[^/?#@]+@|[?&;](?:password|pwd)=", re.IGNORECASE)
 #: Begins references. No text of a statement has a zero byte.
 _MARK: Final = "\0secret "
+#: Begins the names of secrets that no statement can name.
+_NAMELESS: Final = "\1"
 #: By the id of each database that this process has opened: gives the value of a secret.
 _READERS: dict[str, Callable[[str], str]] = {}
+
+
+def is_secret(option: str, value: str) -> bool:
+    """Whether the value of an option is nobody else's: by its name, or as it is a URL with a password, or has
+    properties (`a=b;c=d`) one of which is secret.
+    """
+    name = option.lower()
+    if name == _PROPERTIES:
+        pairs = (pair.strip().partition("=") for pair in value.split(";"))
+        return any(is_secret(part, given) for part, _, given in pairs)
+    return name.endswith(_NAMES) or name.startswith(_HEADER) or _URL.search(value) is not None
+
+
+def nameless() -> str:
+    """The name of a new secret that no statement can name."""
+    return _NAMELESS + secrets.token_hex(16)
+
+
+def is_nameless(name: str) -> bool:
+    """Whether `nameless` gave the name."""
+    return name.startswith(_NAMELESS)
 
 
 def reference(name: str, database: str = "") -> str:
@@ -52,16 +88,23 @@ def revealed(text: str) -> str:
     return _READERS[text.removeprefix(_MARK).partition(" ")[0]](name)
 
 
+def revealed_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Options with the values of the secrets that they refer to, for a client, or for what takes them over. See
+    `revealed`.
+    """
+    return {name: revealed(value) for name, value in options.items()}
+
+
 def shown(options: Mapping[str, str]) -> dict[str, str]:
     """Options for people and programs that ask for them: without passwords, keys and the like."""
-    return {
-        name: f"SECRET {secret}"
-        if (secret := referred(value)) is not None
-        else HIDDEN
-        if name.endswith(_SECRET)
-        else value
-        for name, value in options.items()
-    }
+    found = {}
+    for name, value in options.items():
+        secret = referred(value)
+        if secret is not None and not is_nameless(secret):
+            found[name] = f"SECRET {secret}"
+        else:
+            found[name] = HIDDEN if secret is not None or is_secret(name, value) else value
+    return found
 
 
 def serve(database: str, read: Callable[[str], str]) -> None:

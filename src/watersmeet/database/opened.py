@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import tempfile
 import time
@@ -20,7 +21,6 @@ from watersmeet.database.outside import Outside
 from watersmeet.database.plans import Plans
 from watersmeet.database.problems import Problems
 from watersmeet.database.transaction import Change
-from watersmeet.dialects.secrets import has_secrets
 from watersmeet.errors import Error, error
 from watersmeet.kernel.arrays.times import microseconds
 from watersmeet.lazyimport import lazy_import
@@ -33,12 +33,13 @@ from watersmeet.store.catalogs import catalog_name, load_catalog, saving
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.compaction import Compactor
 from watersmeet.store.content import Content
-from watersmeet.store.filesystem import check_file_system
+from watersmeet.store.filesystem import check_storage
 from watersmeet.store.layout import FilePermissions, Layout
 from watersmeet.store.lock import WriterLock
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.positions import sink_positions, subscription_positions
 from watersmeet.store.retention import clean_at_start
+from watersmeet.store.secretfiles import drop_unused
 from watersmeet.store.sizes import RelationSizes
 from watersmeet.store.transactions import write_transaction
 
@@ -137,7 +138,7 @@ class OpenDatabase:
             root = _directory(path, opened)
             self.layout = Layout(root, durable=path is not None, create=not read_only, permissions=permissions)
             if not read_only:
-                check_file_system(self.layout)
+                check_storage(self.layout)
                 opened.callback(WriterLock(self.layout).release)
             self.log = CommitLog(self.layout)
             self.packs = PackFiles(self.layout.packs)
@@ -146,6 +147,7 @@ class OpenDatabase:
             if not read_only:
                 self._take_over(None if rebuild else parallelism)
                 clean_at_start(self.layout, self.log, self.packs)
+                drop_unused(self.layout, json.dumps(self._catalog.to_json()))
             self.content = Content(self.layout, self.log, self.packs, external_access=files)
             opened.callback(self.content.close)
             self.outside = Outside(Problems(self.layout, "OUTSIDE.json", read_only=read_only))
@@ -230,10 +232,9 @@ class OpenDatabase:
 
         If there is no such commit, the one before stays, under a version that nobody may have seen.
         """
-        private = any(has_secrets(r.sql, r.dialect) for r in catalog.relations.values())
         found = replace(self._catalog, version=catalog.version)
         try:
-            with saving(self.layout, self.log, catalog, private=private) as name:
+            with saving(self.layout, self.log, catalog) as name:
                 try:
                     yield name
                 finally:
@@ -407,11 +408,11 @@ def _as_stored(rows: pa.Table, relation: Relation | None) -> pa.Table:
     return rows.rename_columns([c.name for c in relation.as_stored.columns])
 
 
-def _directory(path: str | Path | None, opened: contextlib.ExitStack) -> Path:
+def _directory(path: str | Path | None, opened: contextlib.ExitStack) -> str | Path:
     if path is not None:
         if not str(path):
             raise error("INVALID_PARAMETER", "the path of a database is empty")
-        return Path(path)
+        return path
     made = tempfile.mkdtemp(prefix="watersmeet-")
     opened.callback(shutil.rmtree, made, ignore_errors=True)
     return Path(made) / "db"

@@ -8,16 +8,16 @@ relation that has the same id; the newest writer's counts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from watersmeet import files
+from watersmeet import storage
 from watersmeet.catalog import Catalog
 from watersmeet.circuit.circuit import STATE_FORMAT_VERSION, Circuit
-from watersmeet.circuit.operators import Operator
+from watersmeet.circuit.operators import Cut, Operator, Scan, TemporalJoin
 from watersmeet.errors import error
 from watersmeet.lazyimport import lazy_import
 from watersmeet.serialization import from_json, to_json
+from watersmeet.storage import Place
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout, writer_files
 
@@ -30,7 +30,7 @@ else:
 class Plans:
     """The operators of the relations that the circuit feeds, by relation id (inputs first, the Sink last).
 
-    Not thread-safe: only DDL, which runs one statement at a time, touches it.
+    Not thread-safe: only DDL, which runs one statement at a time, changes it.
     """
 
     def __init__(self, layout: Layout, log: CommitLog, catalog: Catalog, buckets: int) -> None:
@@ -48,11 +48,24 @@ class Plans:
         """The circuit of the whole database."""
         return planner.assemble(self.producers.values(), self._buckets)
 
+    @property
+    def followed(self) -> set[str]:
+        """Ids of the relations whose changes queries look up; not of those that stand still. For any thread."""
+        made = {o.id: o for operators in list(self.producers.values()) for o in operators}
+        found, pending = set(), [o.inputs[1] for o in made.values() if isinstance(o, TemporalJoin)]
+        while pending:
+            operator = made.pop(pending.pop(), None)
+            if isinstance(operator, Scan):
+                found.add(operator.relation_id)
+            elif operator is not None and not isinstance(operator, Cut):
+                pending += operator.inputs
+        return found
+
     def add(self, relation_id: str, operators: Sequence[Operator]) -> None:
         """Save the plan of a new relation."""
         value = {"state_format": STATE_FORMAT_VERSION, "operators": to_json(operators)}
         path = self._layout.plan(relation_id, self._log.writer)
-        files.replace_file(path, self._layout.seal(path, value), durable=self._layout.durable)
+        storage.replace_file(path, self._layout.seal(path, value), durable=self._layout.durable)
         self.producers[relation_id] = operators
 
     def replace_all(self, producers: Mapping[str, Sequence[Operator]], buckets: int) -> None:
@@ -67,10 +80,10 @@ class Plans:
         for relation_id in gone:
             del self.producers[relation_id]
         if stored:
-            files.remove_files(f.path for f in writer_files(self._layout.plans) if f.id in gone)
+            storage.remove_files(f.path for f in writer_files(self._layout.plans) if f.id in gone)
 
 
-def _load(path: Path | None, layout: Layout, relation_id: str) -> tuple[Operator, ...]:
+def _load(path: Place | None, layout: Layout, relation_id: str) -> tuple[Operator, ...]:
     if path is None:
         raise error("DATABASE_DAMAGED", f"the plan of relation {relation_id} is missing from {layout.plans}")
     value = layout.unseal(path)

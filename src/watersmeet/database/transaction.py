@@ -129,6 +129,7 @@ class Transaction:
     """An open BEGIN … COMMIT. failed: a statement raised an error, so that only ROLLBACK is left.
 
     committed: what it did is done, also if COMMIT raises because views could not be brought up to date.
+    begun: by relation id, the newest commit when it was first changed.
     running: queries that began in it. ends: what is given back when it is over. clocks, rejected: by relation id, of
     ordered streams: the time of the newest row written, in microseconds, and how many rows were not taken.
     """
@@ -139,6 +140,7 @@ class Transaction:
     changes: dict[str, list[Change]] = field(default_factory=dict)
     """By relation id."""
     clocks: dict[str, int] = field(default_factory=dict)
+    begun: dict[str, int] = field(default_factory=dict)
     rejected: dict[str, int] = field(default_factory=dict)
     definitions: Definitions = field(default_factory=Definitions)
     running: weakref.WeakSet[Stoppable] = field(default_factory=weakref.WeakSet)
@@ -146,7 +148,7 @@ class Transaction:
 
     def drop(self, ids: Iterable[str], catalog: Catalog) -> set[str]:
         """See `Definitions.drop`; what was written to them is forgotten."""
-        for by_id in (self.changes, self.clocks, self.rejected):
+        for by_id in (self.changes, self.clocks, self.rejected, self.begun):
             for relation_id in ids:
                 by_id.pop(relation_id, None)
         return self.definitions.drop(ids, catalog)

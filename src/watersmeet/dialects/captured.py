@@ -13,8 +13,8 @@ from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import Span
 from watersmeet.types import TIMESTAMPTZ, VARCHAR, SqlType
 
-#: The connector whose CREATE SOURCE makes a captured database.
-CONNECTOR: Final = "postgres-cdc"
+#: The connectors whose CREATE SOURCE makes a captured database.
+CONNECTORS: Final = ("postgres-cdc", "mysql-cdc")
 #: What may be said of its changes: they are changes of rows.
 FORMATS: Final = (("plain", "json"), ("debezium", "json"))
 #: What INCLUDE can make a column of, and its type.

@@ -63,13 +63,18 @@ def read_copy(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Stateme
     for word in _STREAMS:
         if cursor.at(word):
             feature = f"COPY {'FROM' if comes else 'TO'} {word}"
-            refused = not_supported(feature, cursor.text, span_of(cursor.rest[:1]), hint="Name a file.")
+            refused = not_supported(
+                feature,
+                cursor.text,
+                span_of(cursor.rest[:1]),
+                hint="A server and its clients have it; here, name a file.",
+            )
             return Refused(**base, error=refused)
     path_span = span_of(cursor.rest[:1] or cursor.tokens)
     path = cursor.string()
     cursor.take("WITH")
     spans: dict[str, Span] = {}
-    options = _read_options(cursor, spans) if cursor.at("(") else {}
+    options = read_copy_options(cursor, spans) if cursor.at("(") else {}
     cursor.end()
     base = {**base, "path": path, "path_span": path_span, "options": options, "spans": spans, "columns": columns}
     if comes:
@@ -78,7 +83,7 @@ def read_copy(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Stateme
     return CopyTo(**base, table=table, query=query)
 
 
-def _read_options(cursor: Cursor, spans: dict[str, Span]) -> dict[str, str]:
+def read_copy_options(cursor: Cursor, spans: dict[str, Span]) -> dict[str, str]:
     """`(NAME [=] [value], …)`: names in lower case; without a value it is `true`."""
     cursor.expect("(")
     options: dict[str, str] = {}

@@ -61,6 +61,16 @@ class ImpliedAlias(exp.Alias):  # type: ignore[misc]
     """An item of a select list without AS, under the name that its grammar gives it."""
 
 
+class OpenParameter(exp.Null):  # type: ignore[misc]
+    """A parameter of a statement that is bound before it gets a value: a NULL of the type that its place has.
+
+    infer: a function that takes this type, once for each place that gives it one.
+    """
+
+    arg_types: ClassVar[dict[str, Any]] = {"infer": True}
+    own_parts: ClassVar[frozenset[str]] = frozenset({"infer"})
+
+
 class Adapted(exp.Expression, exp.Condition):  # type: ignore[misc]
     """`this` in place of what was written: `text`. Its value is that of `this`."""
 

@@ -77,7 +77,7 @@ def read_tree(tokens: Sequence[Token], text: str, dialect: Dialect, parameters: 
             set_place(read, own_place(call))
             call.replace(read)
     _check(tree, text)
-    return _bind_parameters(tree, parameters, text)
+    return bind_parameters(tree, parameters, text)
 
 
 def is_marked(query: exp.Expression) -> bool:
@@ -188,7 +188,8 @@ def _is_holder(node: exp.Expression) -> bool:
     return isinstance(node, (exp.Column, exp.Var)) and node.name.startswith(_HOLDER)
 
 
-def _bind_parameters(tree: exp.Expression, parameters: Parameters, text: str) -> exp.Expression:
+def bind_parameters(tree: exp.Expression, parameters: Parameters, text: str) -> exp.Expression:
+    """The tree with literals in the place of its parameters. INVALID_PARAMETER unless there is one value for each."""
     holders = [n for n in tree.walk() if _is_holder(n)]
     used: set[int | str] = set()
     for holder in holders:
@@ -232,10 +233,13 @@ def _key_of(holder: exp.Expression) -> int | str:
 
 
 def literal_of(value: Any, text: str, span: Span | None = None) -> exp.Expression:
-    """The literal of a Python value, which stands at `span` of `text`.
+    """The literal of a Python value, which stands at `span` of `text`; a tree stands for itself.
 
     INVALID_PARAMETER for a type without one, CHARACTER_NOT_IN_REPERTOIRE, JSON_TOO_DEEP.
     """
+    if isinstance(value, exp.Expression):
+        tree: exp.Expression = value.copy()
+        return tree
     if value is None:
         return exp.null()
     if isinstance(value, bool):

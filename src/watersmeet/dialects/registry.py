@@ -17,6 +17,7 @@ from watersmeet.dialects.lenses import ddl as lenses
 from watersmeet.dialects.lenses.grammar import WatersmeetLenses
 from watersmeet.dialects.lenses.processors import goes_on, read_insert
 from watersmeet.dialects.lenses.variables import LENSES as LENSES_VARIABLES
+from watersmeet.dialects.merging import read_merge
 from watersmeet.dialects.queries import Parameters
 from watersmeet.dialects.risingwave import WatersmeetRisingWave
 from watersmeet.dialects.semantics import LENSES, RISINGWAVE, SQLSTREAM, TIMEPLUS, Semantics
@@ -47,10 +48,10 @@ class Language:
     """A dialect.
 
     create, drop: read what follows CREATE and DROP. insert: reads an INSERT that makes something that runs; None for
-    one that only writes rows. goes_on: tells a statement that belongs to those behind its semicolon: `WITH name AS
-    (…);`. stop, start, alter, rename: read what follows these words. subscription: reads what follows SUBSCRIBE,
-    RECOVER or UNSUBSCRIBE. codes: its numbers of errors, by condition. variables: its session variables. columns:
-    reads `(name type, …)` of what is outside, and which numbers columns take whose types take more.
+    one that only writes rows. merge: reads MERGE. goes_on: tells a statement that belongs to those behind its
+    semicolon: `WITH name AS (…);`. stop, start, alter, rename: read what follows these words. subscription: reads what
+    follows SUBSCRIBE, RECOVER or UNSUBSCRIBE. codes: its numbers of errors, by condition. variables: its session
+    variables. columns: reads `(name type, …)` of what is outside, and which numbers columns take whose types take more.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Language:
     codes: Mapping[str, int] = field(default_factory=dict)
     variables: tuple[Variable, ...] = ()
     columns: Callable[[Cursor], tuple[Schema, Mapping[str, tuple[int, int]]]] | None = None
+    merge: Callable[[Cursor, Dialect, dict[str, Any], Parameters], Statement] | None = None
 
     @cached_property
     def grammar(self) -> Dialect:
@@ -104,6 +106,7 @@ _LANGUAGES: Final[dict[str, Language]] = {
         sqlstream.read_create,
         sqlstream.read_drop,
         alter=sqlstream.read_alter,
+        merge=read_merge,
     ),
     "timeplus": Language(
         "timeplus",

@@ -257,6 +257,8 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, paramete
         return Select(**base, query=read_tree(cursor.originals(cursor.rest), cursor.text, language.grammar, parameters))
     if word == "INSERT" and (made := language.insert(cursor, language.grammar, base, parameters)) is not None:
         return made
+    if word == "MERGE" and language.merge is not None:
+        return language.merge(cursor, language.grammar, base, parameters)
     if word in _DML:
         return utility.read_dml(cursor, language.grammar, base, parameters)
     if parameters:

@@ -7,6 +7,7 @@ from typing import Final
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import tokenize
 from watersmeet.dialects.tokens import words_of
+from watersmeet.secretvalues import is_secret
 
 HIDDEN: Final = "'[HIDDEN]'"
 
@@ -15,32 +16,9 @@ _OPTIONS: Final = ("SOURCE", "LAYOUT", "SETTINGS", "WITH", "PROPERTIES", "OPTION
 _CLAUSES: Final = ("SOURCE", "LAYOUT")  # with a parenthesis: CREATE SOURCE is something else
 #: What is made of options alone.
 _COLLECTION: Final = ["NAMED", "COLLECTION"]
-#: How the names of options end whose values are nobody else's.
-_SECRET: Final = (
-    "password",
-    "secret",
-    "secret_key",
-    "secret_access_key",
-    "token",
-    "api_key",
-    "private_key",
-    "credentials",
-    "secret.key",
-    "access.key",
-    "service.account",
-    "jdbc.url",  # which may have a password in it
-)
-#: The option whose value is options of the client.
-_PAIRS: Final = "properties"
 #: Of `HEADER(NAME 'n' VALUE 'v')`: how many words before the last one the first one is.
 _BEFORE: Final = 4
 _SIGNS: Final = ("(", ")", ",", ".", "=")
-
-
-def has_secrets(text: str, dialect: str) -> bool:
-    """True for the text of a CREATE statement of which something is not shown."""
-    lowered = text.lower()
-    return any(word in lowered for word in (*_SECRET, "header")) and without_secrets(text, dialect) != text
 
 
 def without_secrets(text: str, dialect: str) -> str:
@@ -70,9 +48,9 @@ def without_secrets(text: str, dialect: str) -> str:
             i = value + 2  # a reference
             continue
         last = min(value + (words[value].text == "-"), len(words) - 1)
-        has_pairs = word.lower() == _PAIRS and any(s in words[value].text.lower() for s in _SECRET)
+        name, given = _dotted([w.text for w in words], i).lower(), words[value].text
         is_header = word.lower() == "value" and i > _BEFORE and words[i - _BEFORE].text.lower() == "header"
-        if _dotted([w.text for w in words], i).lower().endswith(_SECRET) or has_pairs or is_header:
+        if is_secret(name, given) or is_header:
             found.append((words[value].start, words[last].end + 1))
         i = last + 1
     for start, end in reversed(found):

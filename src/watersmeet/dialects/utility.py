@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final
 
 from sqlglot import exp
@@ -12,7 +11,7 @@ from sqlglot.tokens import TokenType
 
 from watersmeet.catalog import SHOWN, SHOWN_CREATED
 from watersmeet.dialects.options import not_supported, read_value
-from watersmeet.dialects.queries import Parameters, is_folded, name_of, place_of, read_tree
+from watersmeet.dialects.queries import Parameters, place_of, read_tree
 from watersmeet.dialects.schemas import quoted, unquoted
 from watersmeet.dialects.statements import (
     Begin,
@@ -33,7 +32,8 @@ from watersmeet.dialects.statements import (
     Update,
 )
 from watersmeet.dialects.tokens import Cursor, span_of
-from watersmeet.errors import Span, error
+from watersmeet.dialects.writing import allow, column_name, plain_name, target_name
+from watersmeet.errors import Span
 
 #: What SHOW lists beside kinds of relations; what is not here is refused by name.
 _OTHER_LISTS: Final = (
@@ -220,12 +220,18 @@ def read_begin(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """BEGIN or START: the cursor stands behind it."""
     if not cursor.take("TRANSACTION"):
         cursor.take("WORK")
-    read_only = cursor.take("READ", "ONLY")
-    if not read_only:
-        cursor.take("READ", "WRITE")
-    if cursor.at("ISOLATION"):
-        place = span_of(cursor.rest)
-        return Refused(**base, error=not_supported("an isolation level", cursor.text, place))
+    read_only = False
+    while not cursor.done:
+        if cursor.take("READ", "ONLY"):
+            read_only = True
+        elif cursor.take("ISOLATION", "LEVEL", "READ", "COMMITTED") or cursor.take("READ", "WRITE"):
+            pass
+        elif cursor.at("ISOLATION"):
+            hint = "There is one level: READ COMMITTED."
+            refused = not_supported("this isolation level", cursor.text, span_of(cursor.rest), hint=hint)
+            return Refused(**base, error=refused)
+        elif not cursor.take(","):
+            break
     cursor.end()
     return Begin(**base, read_only=read_only)
 
@@ -293,68 +299,34 @@ def read_dml(cursor: Cursor, dialect: Dialect, base: dict[str, Any], parameters:
     raise cursor.error()
 
 
-#: Clauses whose name in the tree is not what is written.
-_CLAUSES: Final = {"conflict": "ON CONFLICT", "with_": "WITH", "limit": "LIMIT", "order": "ORDER BY"}
-
-
-def _allow(tree: exp.Expression, base: dict[str, Any], *allowed: str) -> None:
-    for name, value in tree.args.items():
-        if value and name not in allowed:
-            shown = _CLAUSES.get(name, name.strip("_").upper())
-            place = place_of(value) if isinstance(value, exp.Expression) else place_of(tree)
-            raise not_supported(f"{shown} in {type(tree).__name__.upper()}", base["text"], place)
-
-
-def _target(tree: exp.Expression | None, base: dict[str, Any]) -> tuple[Name, str | None]:
-    text = base["text"]
-    if not isinstance(tree, exp.Table) or not isinstance(tree.this, exp.Identifier):
-        raise error("SYNTAX_ERROR", "the name of a table was expected", sql=text, span=base["span"])
-    _allow(tree, base, "this", "alias", "db")
-    alias, schema = tree.args.get("alias"), tree.args.get("db")
-    name = _name(tree.this, place_of(tree.this) or base["span"], name_of(schema) if schema else None)
-    return name, name_of(alias.this) if alias else None
-
-
-def _name(identifier: exp.Expression, span: Span, schema: str | None = None) -> Name:
-    return Name(name_of(identifier), span, is_folded(identifier), schema)
-
-
-def _column(tree: exp.Expression, span: Span) -> Name:
-    """A column, or a field of one: `address.city`."""
-    if not isinstance(tree, exp.Dot):
-        return _name(tree, span)
-    first, *others = tree.flatten()
-    return replace(_name(first, span), path=tuple(name_of(p) for p in others))
-
-
 def _returning(tree: exp.Expression) -> tuple[exp.Expression, ...] | None:
     clause = tree.args.get("returning")
     return tuple(clause.expressions) if clause else None
 
 
 def _insert(tree: exp.Insert, base: dict[str, Any]) -> Statement:
-    _allow(tree, base, "this", "expression", "returning", "default")
+    allow(tree, base, "this", "expression", "returning", "default")
     columns: tuple[Name, ...] = ()
     target = tree.this
     if isinstance(target, exp.Schema):
-        columns = tuple(_column(c, place_of(c) or base["span"]) for c in target.expressions)
+        columns = tuple(column_name(c, place_of(c) or base["span"]) for c in target.expressions)
         target = target.this
-    name, _ = _target(target, base)
+    name, _ = target_name(target, base)
     if tree.args.get("default") or tree.expression is None:
         raise not_supported("INSERT … DEFAULT VALUES", base["text"], name.span)
     return Insert(**base, table=name, columns=columns, query=tree.expression, returning=_returning(tree))
 
 
 def _update(tree: exp.Update, base: dict[str, Any]) -> Statement:
-    _allow(tree, base, "this", "expressions", "where", "returning")
-    name, alias = _target(tree.this, base)
+    allow(tree, base, "this", "expressions", "where", "returning")
+    name, alias = target_name(tree.this, base)
     assignments = []
     for item in tree.expressions:
         target = item.this
         if not isinstance(item, exp.EQ) or not isinstance(target, exp.Column):
             raise not_supported("this form of SET", base["text"], place_of(item) or name.span)
         place = place_of(target.this) or Span(0, 0)
-        assignments.append((_name(target.this, place), item.expression))
+        assignments.append((plain_name(target.this, place), item.expression))
     where = tree.args.get("where")
     return Update(
         **base,
@@ -367,7 +339,7 @@ def _update(tree: exp.Update, base: dict[str, Any]) -> Statement:
 
 
 def _delete(tree: exp.Delete, base: dict[str, Any]) -> Statement:
-    _allow(tree, base, "this", "where", "returning")
-    name, alias = _target(tree.this, base)
+    allow(tree, base, "this", "where", "returning")
+    name, alias = target_name(tree.this, base)
     where = tree.args.get("where")
     return Delete(**base, table=name, alias=alias, where=where.this if where else None, returning=_returning(tree))

@@ -9,6 +9,7 @@ from typing import Final
 import duckdb
 from sqlglot import exp
 
+from watersmeet.dialects.nodes import OpenParameter
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.jsontext import canonical
 from watersmeet.expressions.values import Value, call, common_type, duckdb_cast, family, number, string, wrap
@@ -45,7 +46,9 @@ _ACROSS: Final[dict[str, tuple[str, ...]]] = {
 def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | None) -> Value:
     """`value::target` as PostgreSQL does it; DATATYPE_MISMATCH if there is no such cast."""
     if value.is_null:
-        return Value(duckdb_cast(value.expression, target), target, nullable=True)
+        if isinstance(value.expression, OpenParameter):
+            value.expression.args["infer"](target)
+        return Value(duckdb_cast(exp.null(), target), target, nullable=True)
     if value.unknown:
         return literal(value, target, ctx, node)
     source = value.type

@@ -7,12 +7,13 @@ through.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import reduce
 from typing import Any, Final
 
 from sqlglot import exp
 
-from watersmeet.dialects.nodes import Adapted, kind_of, own_parts, sql_of
+from watersmeet.dialects.nodes import Adapted, OpenParameter, kind_of, own_parts, sql_of
 from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.sqltypes import type_of_tree
 from watersmeet.errors import Span
@@ -107,8 +108,8 @@ def _text(node: Any, ctx: Context) -> Value:
     return Value(exp.Literal.string(node.this), VARCHAR, nullable=False, unknown=True)
 
 
-def _null(_node: Any, _ctx: Context) -> Value:
-    return null()
+def _null(node: Any, _ctx: Context) -> Value:
+    return replace(null(), expression=node.copy()) if isinstance(node, OpenParameter) else null()
 
 
 def _boolean(node: Any, _ctx: Context) -> Value:

@@ -59,7 +59,8 @@ class Value:
         """The scalar, of exactly its type."""
         if self.exact and not self.is_null:
             return Scalar(self.expression, self.type, self.nullable)
-        return Scalar(duckdb_cast(self.expression, self.type), self.type, self.nullable)
+        found = exp.null() if self.is_null else self.expression  # an open parameter is a NULL, too
+        return Scalar(duckdb_cast(found, self.type), self.type, self.nullable)
 
 
 def columns_of(value: Value) -> frozenset[str]:

@@ -153,7 +153,7 @@ def open_registry(options: Mapping[str, str]) -> Registry | None:
     text = options.get("schema.registry")
     if text is None:
         return None
-    addresses = tuple(part.strip() for part in text.split(",") if part.strip())
+    addresses = tuple(part.strip() for part in revealed(text).split(",") if part.strip())
     if not addresses:
         raise option_error("schema.registry", "has no address")
     user, password = options.get("schema.registry.username"), options.get("schema.registry.password")

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.catalog import ComputedPart, MessageFormat
+from watersmeet.catalog import ComputedPart, Merging, MessageFormat
 from watersmeet.formats.encoders import changed_keys
 from watersmeet.formats.writers import Writer
 from watersmeet.types import Schema
@@ -27,7 +27,8 @@ class Delivery:
     rows have their columns behind `columns`. target_id: the
     name under which the target knows this delivery and those that it has replaced; unique in the database. generation:
     see `Place`. dead_letters: what goes out are the messages of the relation that could not be decoded.
-    renewal: what the user does to begin anew, as a sentence.
+    renewal: what the user does to begin anew, as a sentence. merging: of rows that are only added, by the names of
+    `columns`.
     """
 
     id: str
@@ -44,6 +45,7 @@ class Delivery:
     computed_parts: tuple[ComputedPart, ...] = ()
     dead_letters: bool = False
     renewal: str = "CREATE OR REPLACE it: the new one begins with the whole content."
+    merging: Merging | None = None
 
 
 class Place(NamedTuple):
@@ -95,6 +97,19 @@ def newest_rows(
     changed = changed_keys(keys.write(rows), np.concatenate([p.diff for p in portions]))
     there = (changed.came >= 0) & ((changed.gone < 0) | (of[changed.came] >= of[changed.gone]))
     return rows.take(pa.array(np.where(there, changed.came, changed.first))), ~there
+
+
+@dataclass(frozen=True)
+class RowChange:
+    """Rows of a table that a statement changes.
+
+    key: the columns of a key without NULL, as the table calls them. keys: their values in the rows that change. rows:
+    in the same order, the new values of the delivery's columns; None: the rows are deleted.
+    """
+
+    key: Schema
+    keys: pa.Table
+    rows: pa.Table | None
 
 
 class Unavailable(OSError):  # noqa: N818 - a state of the target that passes

@@ -12,7 +12,7 @@ import abc
 import contextlib
 import hashlib
 import secrets
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
@@ -21,7 +21,7 @@ import pyarrow as pa
 from watersmeet.databaseservers import Server, ssl_mode
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.faults import fault
-from watersmeet.sinks.base import Delivery, Place, Portion, Unavailable
+from watersmeet.sinks.base import Delivery, Place, Portion, RowChange, Unavailable
 from watersmeet.types import Field
 
 PROGRESS: Final = "watersmeet_sinks"
@@ -134,6 +134,18 @@ class DatabaseTarget(abc.ABC, Generic[Rows]):
             finally:
                 self.close()
 
+    def change(self, compute: Callable[[Sequence[frozenset[str]]], RowChange]) -> None:
+        """See `Connector.change`."""
+        with self._explained():
+            self._connection = self._connect()
+            try:
+                self._check_columns(self._columns())
+                keys = [names for names, has_nulls in self._unique_keys().items() if not has_nulls]
+                with self._locked():
+                    self._change(compute(sorted(keys, key=sorted)))
+            finally:
+                self.close()
+
     def rest(self) -> None:
         pass
 
@@ -156,8 +168,16 @@ class DatabaseTarget(abc.ABC, Generic[Rows]):
         """The columns of the table; none if it does not exist. Notes what else is to be known of them."""
 
     @abc.abstractmethod
-    def _unique_keys(self) -> Collection[frozenset[str]]:
-        """The columns of each primary key and unique index."""
+    def _unique_keys(self) -> Mapping[frozenset[str], bool]:
+        """The columns of each primary key and unique index, and whether they may be NULL."""
+
+    @abc.abstractmethod
+    def _locked(self) -> contextlib.AbstractContextManager[Any]:
+        """A transaction, as `_transaction`, in which nobody else changes the table, or adds rows."""
+
+    @abc.abstractmethod
+    def _change(self, change: RowChange) -> None:
+        """Changes rows, within a transaction."""
 
     @abc.abstractmethod
     def _make_progress_table(self) -> None:
@@ -232,6 +252,29 @@ class DatabaseTarget(abc.ABC, Generic[Rows]):
                 f"there is no {where.what} in {where.server.shown}",
                 hint="Create it first: its columns need the names of the sink's.",
             )
+        self._check_columns(found)
+        names = {c.name for c in self._delivery.columns}
+        for name, there in found.items():
+            if there.is_required and name not in names:
+                raise error(
+                    "CONNECTOR_OPTION",
+                    f'column "{name}" of {where.what} must not be NULL, and the sink has no column for it',
+                    hint="Give it a default there.",
+                )
+        merging = self._delivery.merging
+        key = [c.name for c in self._key] if merging is None else merging.key
+        if key and frozenset(key) not in self._unique_keys():
+            listed = ", ".join(key)
+            raise error(
+                "CONNECTOR_OPTION",
+                f"{where.what} has no primary key or unique index over ({listed}), which "
+                f"{'upserts need' if merging is None else 'MERGE needs'}",
+                hint=f"ALTER TABLE {where.name} ADD PRIMARY KEY ({listed})",
+            )
+
+    def _check_columns(self, found: Mapping[str, TargetColumn]) -> None:
+        """Whether the table takes the values of the delivery's columns. UNDEFINED_COLUMN, DATATYPE_MISMATCH."""
+        where = self._where
         for column in self._delivery.columns:
             if column.name not in found:
                 raise error(
@@ -257,21 +300,6 @@ class DatabaseTarget(abc.ABC, Generic[Rows]):
                     f'column "{column.name}" of {where.what} {why}',
                     detail=f"The sink has values of type {column.type.sql} for it.",
                 )
-        names = {c.name for c in self._delivery.columns}
-        for name, there in found.items():
-            if there.is_required and name not in names:
-                raise error(
-                    "CONNECTOR_OPTION",
-                    f'column "{name}" of {where.what} must not be NULL, and the sink has no column for it',
-                    hint="Give it a default there.",
-                )
-        if self._key and frozenset(c.name for c in self._key) not in self._unique_keys():
-            listed = ", ".join(c.name for c in self._key)
-            raise error(
-                "CONNECTOR_OPTION",
-                f"{where.what} has no primary key or unique index over ({listed}), which upserts need",
-                hint=f"ALTER TABLE {where.name} ADD PRIMARY KEY ({listed})",
-            )
 
     def _place_columns(self) -> list[str]:
         return [self._quoted(name) for name in Place._fields]
@@ -318,6 +346,15 @@ class DatabaseTarget(abc.ABC, Generic[Rows]):
         except Error as cause:
             raise _passing(cause) from cause
 
+    def _check_changed(self, found: int, change: RowChange) -> None:
+        """DELIVERY_REFUSED unless so many rows were found as change."""
+        if found != len(change.keys):
+            raise error(
+                "DELIVERY_REFUSED",
+                f"{self._where.what} has {found} of {len(change.keys)} rows that change",
+                detail=f"Values of ({', '.join(c.name for c in change.key)}) are not the same there as here.",
+            )
+
     def _refused(self, text: str) -> Error:
         """text: what the server says."""
         return error(
@@ -335,6 +372,12 @@ def append(target: DatabaseTarget[Any], rows: pa.Table) -> None:
     """See `Connector.append`."""
     with _reached():
         target.append(rows)
+
+
+def change(target: DatabaseTarget[Any], compute: Callable[[Sequence[frozenset[str]]], RowChange]) -> None:
+    """See `Connector.change`."""
+    with _reached():
+        target.change(compute)
 
 
 def check(target: DatabaseTarget[Any]) -> None:

@@ -12,7 +12,9 @@ from watersmeet.catalog import (
     TOMBSTONE,
     Catalog,
     MaterializedView,
+    Merging,
     MessageFormat,
+    Pump,
     Relation,
     Sink,
     TopicWriter,
@@ -45,7 +47,9 @@ def deliveries(catalog: Catalog) -> list[Delivery]:
     views = [r for r in known.values() if isinstance(r, MaterializedView) and r.ready and not r.staged]
     writers = [writer_delivery(v, known[v.feeds]) for v in views if isinstance(v, TopicWriter)]
     written = [
-        view_delivery(v, known[v.feeds]) for v in views if v.feeds in known and known[v.feeds].is_written_outside
+        view_delivery(v, known[v.feeds], v.merging if isinstance(v, Pump) else None)
+        for v in views
+        if v.feeds in known and known[v.feeds].is_written_outside
     ]
     dead_letters = [d for r in known.values() if not r.staged and (d := dead_letter_delivery(r)) is not None]
     return [*sinks, *written, *writers, *dead_letters]
@@ -93,8 +97,8 @@ def dead_letter_delivery(relation: Relation) -> Delivery | None:
     )
 
 
-def statement_delivery(relation: Relation, columns: Schema) -> Delivery:
-    """What a statement writes to these columns of an external table."""
+def statement_delivery(relation: Relation, columns: Schema, merging: Merging | None = None) -> Delivery:
+    """What a statement writes to these columns of an external table. merging: of a MERGE."""
     assert relation.external is not None
     return Delivery(
         relation.id,
@@ -107,12 +111,13 @@ def statement_delivery(relation: Relation, columns: Schema) -> Delivery:
         force_append_only=True,
         target_id=relation.id,
         generation=1,
+        merging=_merging_there(relation, merging),
     )
 
 
-def view_delivery(view: Relation, stream: Relation) -> Delivery:
+def view_delivery(view: Relation, stream: Relation, merging: Merging | None = None) -> Delivery:
     """What a view delivers that writes to a relation outside of the database, in the types of its columns. Rows
-    that go are left out, as they are of what is written to any stream.
+    that go are left out, as they are of what is written to any stream. merging: of a pump that runs a MERGE.
     """
     there = {c.name: c for c in stream.columns}
     columns = tuple(replace(c, type=there.get(c.name, c).type) for c in view.columns)
@@ -130,7 +135,17 @@ def view_delivery(view: Relation, stream: Relation) -> Delivery:
         generation=1,
         message_parts={name: part for name, part in parts.items() if part},
         computed_parts=stream.computed_parts,
+        merging=_merging_there(stream, merging),
     )
+
+
+def _merging_there(relation: Relation, merging: Merging | None) -> Merging | None:
+    """The same, by the names that the columns have outside of the database."""
+    if merging is None or relation.external is None:
+        return merging
+    names = relation.external.names
+    key, updated = (tuple(names.get(n, n) for n in part) for part in (merging.key, merging.updated))
+    return Merging(key, updated)
 
 
 def written_to(stream: Relation) -> dict[str, str]:

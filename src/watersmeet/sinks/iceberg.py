@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -297,7 +298,8 @@ def _options(delivery: Delivery) -> _Options:
         raise error("CONNECTOR_OPTION", f'catalog.type can\'t be "{kind}"', hint=did_you_mean(kind, _TYPES))
     properties = {theirs: revealed(given[ours]) for ours, theirs in {**_STORES, **_CATALOGS}.items() if given.get(ours)}
     properties["type"] = _TYPES[kind]
-    properties["uri"] = _uri(_needed(given, "catalog.uri"), given) if kind != "rest" else _needed(given, "catalog.uri")
+    uri = revealed(_needed(given, "catalog.uri"))
+    properties["uri"] = uri if kind == "rest" else _uri(uri, given)
     _needed(given, "warehouse.path")
     return _Options(
         given.get("catalog.name", "watersmeet"),
@@ -314,7 +316,7 @@ def _uri(uri: str, given: dict[str, str]) -> str:
     user, password = given.get("catalog.jdbc.user"), given.get("catalog.jdbc.password")
     system, _, rest = plain.partition("://")
     if system == "postgresql":
-        who = f"{user}:{revealed(password or '')}@" if user else ""
+        who = f"{quote(user, safe='')}:{quote(revealed(password or ''), safe='')}@" if user else ""
         return f"postgresql+psycopg://{who}{rest}"
     if plain.startswith("sqlite:") and "://" not in plain:
         return f"sqlite:///{plain.removeprefix('sqlite:')}"

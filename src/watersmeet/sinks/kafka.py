@@ -168,13 +168,13 @@ class KafkaTarget:
         return found.place
 
     def deliver(self, portions: Sequence[Portion]) -> None:
-        encoded = [self._encoder.encode(p.rows, p.diff, p.time_us) for p in portions]
         with self._explained():
             fault("kafka.begin")
             self._producer.begin_transaction()
             self._in_transaction = True
-            for messages in encoded:
-                self._produce(messages)
+            for portion in portions:
+                # One by one: the client sends a portion while the next one is encoded.
+                self._produce(self._encoder.encode(portion.rows, portion.diff, portion.time_us))
                 fault("kafka.produced")
             self._produce_progress(_Progress(portions[-1].place, self._topic_id))
             fault("kafka.commit")

@@ -20,12 +20,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.catalog import Merging
 from watersmeet.errors import Error, error
 from watersmeet.faults import fault
 from watersmeet.formats.valuetexts import EXACT_JSON, plain_text
 from watersmeet.formats.writers import SqlWriter, concatenated, json_writer, places, value_bytes
 from watersmeet.mysqlclient import connect, failure, library, number_and_text, quoted
-from watersmeet.sinks.base import Delivery, Portion, Target, Unavailable, newest_rows, rows_that_came
+from watersmeet.sinks.base import Delivery, Portion, RowChange, Target, Unavailable, newest_rows, rows_that_came
 from watersmeet.sinks.databases import (
     OPTIONS,
     RIGHTS,
@@ -33,12 +34,13 @@ from watersmeet.sinks.databases import (
     TargetColumn,
     TargetTable,
     append,
+    change,
     check,
     check_form,
     named_table,
 )
 from watersmeet.sinks.targets import Connector, check_options
-from watersmeet.types import Field, SqlType
+from watersmeet.types import VARCHAR, Field, SqlType
 
 #: Nothing is rounded, cut or replaced in silence; a backslash is one; 0 is no request for a new number.
 _SQL_MODE: Final = (
@@ -57,6 +59,8 @@ _NOT_KILLED: Final = (1094, 1095)
 #: Errors of a row, by number where the class of their SQLSTATE does not say it: checks, triggers, values of a type.
 _REFUSALS: Final = (1265, 1364, 1366, 1411, 1525, 1644, 3140, 3819, 4025)
 
+#: Types that take texts of which some that differ are written alike.
+_LOOSE: Final = ("char(", "uuid", "inet4", "inet6")
 _TEXTS: Final = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
 #: By type: the types there that take every value of it. All but boolean take no `unsigned`. Texts take everything.
 _TAKEN_BY: Final[dict[str, tuple[str, ...]]] = {
@@ -91,7 +95,7 @@ SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, NUMERIC_SCALE, DATETIME_PRECISION, I
 FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION
 """
 _INDEXES: Final = """
-SELECT INDEX_NAME, COLUMN_NAME, SUB_PART FROM information_schema.STATISTICS
+SELECT INDEX_NAME, COLUMN_NAME, SUB_PART, NULLABLE FROM information_schema.STATISTICS
 WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0
 """
 
@@ -116,6 +120,10 @@ class MysqlTarget(DatabaseTarget[MysqlRows]):
         """By column: its type there, with character set and collation."""
         self._are_texts: set[str] = set()
         """Columns that have a collation."""
+        self._loose: dict[str, str] = {}
+        """By column of the key in which texts that differ may be equal there: where its texts are staged."""
+        self._numbers: set[str] = set()
+        """Columns that the server numbers."""
         self._merges = False
         """Whether two keys may be one there."""
         self._packet_bytes = 0
@@ -154,7 +162,7 @@ class MysqlTarget(DatabaseTarget[MysqlRows]):
             )
         wanted = {c.name: c.type for c in self._delivery.columns}
         found = {}
-        self._types, self._are_texts = {}, set()
+        self._types, self._are_texts, self._numbers = {}, set(), set()
         for name, kind, shown, scale, digits, nullable, default, extra, charset, collation in self._run(
             _COLUMNS, where
         ):
@@ -167,17 +175,67 @@ class MysqlTarget(DatabaseTarget[MysqlRows]):
             self._types[name] = f"{shown} CHARACTER SET {charset} COLLATE {collation}" if collation else shown
             if collation:
                 self._are_texts.add(name)
+            if "auto_increment" in extra:
+                self._numbers.add(name)
         return found
 
-    def _unique_keys(self) -> Collection[frozenset[str]]:
+    def _unique_keys(self) -> Mapping[frozenset[str], bool]:
         key = frozenset(c.name for c in self._key)
+        loose = [c.name for c in self._key if c.type == VARCHAR and self._types[c.name].startswith(_LOOSE)]
+        self._loose = {name: f"watersmeet_text_{i}" for i, name in enumerate(loose)}
         indexes: dict[str, set[str]] = {}
-        for name, column, prefix in self._run(_INDEXES, [self._where.schema, self._where.table]):
+        nullable = set()
+        for name, column, prefix, has_nulls in self._run(_INDEXES, [self._where.schema, self._where.table]):
+            if has_nulls == "YES" or column is None or prefix is not None:
+                nullable.add(name)
             # Of an expression, or of the beginning of a column.
             indexes.setdefault(name, set()).add(f"\0{name}" if column is None or prefix is not None else column)
-        found = {frozenset(columns) for columns in indexes.values()}
-        self._merges = bool(key & self._are_texts) or any(not key <= columns for columns in found)
+        found = {frozenset(columns): name in nullable for name, columns in indexes.items()}
+        if self._delivery.merging is not None:
+            self._check_merging(self._delivery.merging, found)
+        self._merges = bool(self._loose or key & self._are_texts) or any(not key <= columns for columns in found)
         return found
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        self._run("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")  # which locks gaps between rows, too
+        with self._transaction():
+            self._run(f"SELECT count(*) FROM {self._table} FOR UPDATE")
+            yield
+
+    def _change(self, change: RowChange) -> None:
+        marks = [f"watersmeet_key_{i}" for i in range(len(change.key))]
+        for column, mark in zip(change.key, marks, strict=True):
+            self._types[mark] = self._types[column.name]
+            if column.name in self._are_texts:
+                self._are_texts.add(mark)
+        keys = [Field(mark, c.type) for c, mark in zip(change.key, marks, strict=True)]
+        columns = (*keys, *(self._delivery.columns if change.rows is not None else ()))
+        values = [] if change.rows is None else change.rows.columns
+        rows = pa.table([*change.keys.columns, *values], names=[c.name for c in columns])
+        listed = ", ".join(f"{quoted(c.name)} {self._types[c.name].replace('%', '%%')}" for c in columns)
+        self._run(f"CREATE TEMPORARY TABLE {self._keys_table} ({listed}) ENGINE = InnoDB")
+        self._insert(self._keys_table, self._listed(columns), self._written(rows, columns))
+        same = self._same([(c.name, mark) for c, mark in zip(change.key, marks, strict=True)])
+        joined = f"{self._keys_table} AS c STRAIGHT_JOIN {self._table} AS t ON {same}"
+        (found,) = self._run(f"SELECT count(*) FROM {joined}").fetchone()
+        self._check_changed(found, change)
+        if change.rows is None:
+            self._run(f"DELETE t FROM {joined}")
+        else:
+            changes = ", ".join(f"t.{name} = c.{name}" for name in (quoted(c.name) for c in self._delivery.columns))
+            self._run(f"UPDATE {joined} SET {changes}")
+
+    def _check_merging(self, merging: Merging, keys: Collection[frozenset[str]]) -> None:
+        """FEATURE_NOT_SUPPORTED if a row may be taken for another one's by another unique key."""
+        for other in sorted(map(sorted, keys)):
+            if not {*merging.key} <= {*other} and not {*other} & self._numbers:
+                raise error(
+                    "FEATURE_NOT_SUPPORTED",
+                    f"MERGE by ({', '.join(merging.key)}) into {self._where.what}, which has more than one unique key, "
+                    "is not supported",
+                    detail=f"MySQL would compare ({', '.join(name.strip(chr(0)) for name in other)}), too.",
+                )
 
     def _make_progress_table(self) -> None:
         columns = "".join(f", {name} bigint NOT NULL" for name in self._place_columns())
@@ -191,9 +249,10 @@ class MysqlTarget(DatabaseTarget[MysqlRows]):
 
     def _prepare(self) -> None:
         columns = ", ".join(f"{quoted(c.name)} {self._types[c.name].replace('%', '%%')} NOT NULL" for c in self._key)
+        texts = "".join(f", {text} longblob NOT NULL" for text in self._loose.values())
         self._run(
             f"CREATE TEMPORARY TABLE {self._keys_table} (watersmeet_number bigint AUTO_INCREMENT PRIMARY KEY, "
-            f"{columns}) ENGINE = InnoDB"
+            f"{columns}{texts}) ENGINE = InnoDB"
         )
 
     def _rows(self, portions: Sequence[Portion]) -> MysqlRows:
@@ -202,8 +261,17 @@ class MysqlTarget(DatabaseTarget[MysqlRows]):
             return self._added(pa.concat_tables([rows_that_came(p) for p in portions]))
         table, gone = newest_rows(portions, [c.name for c in columns], self._key_texts)
         came = table.filter(pa.array(~gone))
-        keys = self._written(came, self._key) if self._merges else nothing
-        return MysqlRows(self._written(came, columns), keys, self._written(table.filter(pa.array(gone)), self._key))
+        keys = self._written_keys(came) if self._merges else nothing
+        return MysqlRows(self._written(came, columns), keys, self._written_keys(table.filter(pa.array(gone))))
+
+    def _written_keys(self, rows: pa.Table) -> pa.BinaryArray:
+        for name, text in self._loose.items():
+            rows = rows.append_column(text, rows.column(name))
+        return self._written(rows, self._staged_key)
+
+    @property
+    def _staged_key(self) -> tuple[Field, ...]:
+        return (*self._key, *(Field(text, VARCHAR) for text in self._loose.values()))
 
     def _added(self, rows: pa.Table) -> MysqlRows:
         nothing = pa.array([], pa.binary())
@@ -224,7 +292,14 @@ class MysqlTarget(DatabaseTarget[MysqlRows]):
             self._keep_keys(rows.gone)
             self._run(f"DELETE t FROM {self._keys_table} AS c STRAIGHT_JOIN {self._table} AS t ON {self._same_key}")
         fault("database.copied")
-        clause = self._on_duplicate() if self._key else self._where.on_conflict
+        merging = self._delivery.merging
+        if merging is not None:
+            clause = self._on_duplicate(merging.key[0], merging.updated)
+        elif self._key:
+            kept = [c.name for c in self._delivery.columns if c not in self._key]
+            clause = self._on_duplicate(self._key[0].name, kept)
+        else:
+            clause = self._where.on_conflict
         self._insert(self._table, self._names, rows.rows, clause)
         if len(rows.keys):
             self._keep_keys(rows.keys)
@@ -235,12 +310,13 @@ class MysqlTarget(DatabaseTarget[MysqlRows]):
             ).fetchone()
             if there != len(rows.keys):
                 raise self._refused(
-                    "Two keys that differ here are one there: by the collation of a column, or by another unique index."
+                    "Two keys that differ here are one there: by the type or collation of a column, or by another "
+                    "unique index."
                 )
 
     def _keep_keys(self, keys: pa.BinaryArray) -> None:
         self._run(f"DELETE FROM {self._keys_table}")
-        self._insert(self._keys_table, self._listed(self._key), keys)
+        self._insert(self._keys_table, self._listed(self._staged_key), keys)
 
     def _insert(self, table: str, names: str, rows: pa.BinaryArray, behind: str = "") -> None:
         """Writes rows by statements that the server takes."""
@@ -260,10 +336,10 @@ class MysqlTarget(DatabaseTarget[MysqlRows]):
             self._connection.query(b"".join((before, data[begin + 1 : end], after)))
             begin, first = end, last
 
-    def _on_duplicate(self) -> str:
-        kept = [quoted(c.name) for c in self._delivery.columns if c not in self._key]
-        first = quoted(self._key[0].name)
-        changes = [f"{name} = VALUES({name})" for name in kept] or [f"{first} = {self._table}.{first}"]
+    def _on_duplicate(self, of_key: str, updated: Sequence[str]) -> str:
+        """The clause by which a row gets columns of the one that is written. of_key: a column of the key."""
+        first = quoted(of_key)
+        changes = [f"{name} = VALUES({name})" for name in map(quoted, updated)] or [f"{first} = {self._table}.{first}"]
         return f" ON DUPLICATE KEY UPDATE {', '.join(changes)}"
 
     @property
@@ -273,11 +349,20 @@ class MysqlTarget(DatabaseTarget[MysqlRows]):
     @property
     def _same_key(self) -> str:
         """A row t has the key c, byte by byte."""
+        same = self._same([(c.name, c.name) for c in self._key])
+        texts = (
+            f"CAST(CONVERT(t.{quoted(name)} USING utf8mb4) AS BINARY) = c.{text}" for name, text in self._loose.items()
+        )
+        return " AND ".join([same, *texts])
+
+    def _same(self, pairs: Sequence[tuple[str, str]]) -> str:
+        """Columns of a row t have the values of columns of c, byte by byte."""
         conditions = []
-        for name, is_text in ((quoted(c.name), c.name in self._are_texts) for c in self._key):
-            conditions.append(f"t.{name} = c.{name}")
-            if is_text:
-                conditions.append(f"CAST(t.{name} AS BINARY) = CAST(c.{name} AS BINARY)")
+        for name, other in pairs:
+            own, given = f"t.{quoted(name)}", f"c.{quoted(other)}"
+            conditions.append(f"{own} = {given}")
+            if name in self._are_texts:
+                conditions.append(f"CAST({own} AS BINARY) = CAST({given} AS BINARY)")
         return " AND ".join(conditions)
 
     @contextlib.contextmanager
@@ -386,4 +471,8 @@ def _append(delivery: Delivery, rows: pa.Table) -> None:
     append(_target(delivery, ""), rows)
 
 
-CONNECTOR: Final = Connector(_check, _open, append=_append)
+def _change(delivery: Delivery, compute: Callable[[Sequence[frozenset[str]]], RowChange]) -> None:
+    change(_target(delivery, ""), compute)
+
+
+CONNECTOR: Final = Connector(_check, _open, append=_append, change=_change)

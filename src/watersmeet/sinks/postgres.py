@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from watersmeet.faults import fault
 from watersmeet.formats.valuetexts import EXACT_JSON, array_literal
 from watersmeet.formats.writers import concatenated, csv_writer, evaluate_text, json_writer, value_bytes
 from watersmeet.postgresclient import connect, failure, library
-from watersmeet.sinks.base import Delivery, Portion, Target, newest_rows, rows_that_came
+from watersmeet.sinks.base import Delivery, Portion, RowChange, Target, newest_rows, rows_that_came
 from watersmeet.sinks.databases import (
     OPTIONS,
     PROGRESS,
@@ -30,6 +30,7 @@ from watersmeet.sinks.databases import (
     TargetColumn,
     TargetTable,
     append,
+    change,
     check,
     check_form,
     named_table,
@@ -52,6 +53,8 @@ _CHANGES: Final = "pg_temp.watersmeet_changes"
 
 #: By type: the types there that take every value of it, by their names in `pg_type`. All take text.
 _TEXTS: Final = ("text", "varchar", "bpchar")
+#: Those that take texts of which some that differ are equal there.
+_LOOSE: Final = ("bpchar", "citext", "uuid", "inet", "cidr", "macaddr")
 _TAKEN_BY: Final[dict[str, tuple[str, ...]]] = {
     "boolean": ("bool",),
     "smallint": ("int2", "int4", "int8", "numeric"),
@@ -74,13 +77,15 @@ _TAKEN_BY: Final[dict[str, tuple[str, ...]]] = {
 
 _COLUMNS: Final = """
 SELECT a.attname, t.typname, t.typtype, e.typname, e.typtype, format_type(a.atttypid, a.atttypmod),
-    a.attnotnull AND NOT a.atthasdef AND a.attidentity = '', a.attgenerated <> '' OR a.attidentity = 'a', a.atttypmod
+    a.attnotnull AND NOT a.atthasdef AND a.attidentity = '', a.attgenerated <> '' OR a.attidentity = 'a', a.atttypmod,
+    coalesce(NOT l.collisdeterministic, false)
 FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
+LEFT JOIN pg_collation l ON l.oid = a.attcollation
 WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'f') AND a.attnum > 0 AND NOT a.attisdropped
 """
 _KEYS: Final = """
-SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid
+SELECT array_agg(a.attname::text), NOT bool_and(a.attnotnull) FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid
 JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
 WHERE n.nspname = %s AND c.relname = %s AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
@@ -103,6 +108,8 @@ class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
         self._keys = json_writer(self._key, EXACT_JSON)
         self._arrays: dict[str, str] = {}
         """By column that goes into an array there: the SQL of its text."""
+        self._loose: dict[str, str] = {}
+        """By column of the key in which texts that differ may be equal there: where its texts are staged."""
 
     def _connect(self) -> Any:
         return connect(self._where.server)
@@ -113,19 +120,50 @@ class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
 
     def _columns(self) -> Mapping[str, TargetColumn]:
         types = {c.name: c.type for c in self._delivery.columns}
+        self._loose = {}
         found = {}
         for row in self._run(_COLUMNS, self._place_of):
-            name, kind, there, element, element_kind, shown, required, computed, modifier = row
+            name, kind, there, element, element_kind, shown, required, computed, modifier, is_loose = row
             wanted = types.get(name)
             takes = wanted is not None and _takes(wanted, kind, there, element, element_kind)
             rounds = wanted is not None and _rounds(_innermost(wanted), element or kind, modifier)
             found[name] = TargetColumn(shown, takes, rounds, computed, required)
             if wanted is not None and wanted.element is not None and element is not None:
                 self._arrays[name] = array_literal("t0", wanted)
+            if (is_loose or kind in _LOOSE) and wanted == VARCHAR and name in {c.name for c in self._key}:
+                self._loose[name] = f"watersmeet_text_{len(self._loose)}"
         return found
 
-    def _unique_keys(self) -> Collection[frozenset[str]]:
-        return [frozenset(names) for (names,) in self._run(_KEYS, self._place_of)]
+    def _unique_keys(self) -> Mapping[frozenset[str], bool]:
+        return {frozenset(names): has_nulls for names, has_nulls in self._run(_KEYS, self._place_of)}
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self._transaction():
+            self._run(f"LOCK TABLE {self._table} IN SHARE ROW EXCLUSIVE MODE")
+            yield
+
+    def _change(self, change: RowChange) -> None:
+        marks = [f"watersmeet_key_{i}" for i in range(len(change.key))]
+        pairs = [(self._quoted(c.name), mark) for c, mark in zip(change.key, marks, strict=True)]
+        columns = self._delivery.columns if change.rows is not None else ()
+        names = [self._quoted(c.name) for c in columns]
+        self._run(
+            f"CREATE TEMPORARY TABLE {_CHANGES} ON COMMIT DROP AS "
+            f"SELECT {', '.join([*(f'{name} AS {mark}' for name, mark in pairs), *names])} FROM {self._table} "
+            "WITH NO DATA"
+        )
+        keys = [Field(mark, c.type) for c, mark in zip(change.key, marks, strict=True)]
+        values = [] if change.rows is None else change.rows.columns
+        rows = pa.table([*change.keys.columns, *values], names=[c.name for c in (*keys, *columns)])
+        self._copy(_CHANGES, self._lines(rows, (*keys, *columns)), ", ".join([*marks, *names]))
+        same = " AND ".join(f"t.{name} = c.{mark}" for name, mark in pairs)
+        if change.rows is None:
+            done = self._run(f"DELETE FROM {self._table} AS t USING {_CHANGES} AS c WHERE {same}")
+        else:
+            changes = ", ".join(f"{name} = c.{name}" for name in names)
+            done = self._run(f"UPDATE {self._table} AS t SET {changes} FROM {_CHANGES} AS c WHERE {same}")
+        self._check_changed(done.rowcount, change)
 
     @property
     def _place_of(self) -> list[str]:
@@ -133,7 +171,7 @@ class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
 
     @property
     def _is_staged(self) -> bool:
-        return bool(self._key or self._where.on_conflict)
+        return bool(self._key or self._delivery.merging or self._where.on_conflict)
 
     def _make_progress_table(self) -> None:
         psycopg = library()
@@ -154,7 +192,8 @@ class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
     def _prepare(self) -> None:
         self._run(
             f"CREATE TEMPORARY TABLE {_CHANGES} ON COMMIT DELETE ROWS AS "
-            f"SELECT {self._names}, false AS {_GONE} FROM {self._table} WITH NO DATA"
+            f"SELECT {self._names}, false AS {_GONE}{''.join(f', NULL::text AS {t}' for t in self._loose.values())} "
+            f"FROM {self._table} WITH NO DATA"
         )
 
     def _rows(self, portions: Sequence[Portion]) -> pa.BinaryArray:
@@ -163,7 +202,11 @@ class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
             return self._added(pa.concat_tables([rows_that_came(p) for p in portions]))
         # A line for each key that changed: its last row, or one that says that it has none any more.
         rows, gone = newest_rows(portions, [c.name for c in columns], self._keys)
-        return self._lines(rows.append_column(_GONE, pa.array(gone)), (*columns, Field(_GONE, BOOLEAN)))
+        rows = rows.append_column(_GONE, pa.array(gone))
+        for name, text in self._loose.items():
+            rows = rows.append_column(text, rows.column(name))
+        texts = [Field(text, VARCHAR) for text in self._loose.values()]
+        return self._lines(rows, (*columns, Field(_GONE, BOOLEAN), *texts))
 
     def _added(self, rows: pa.Table) -> pa.BinaryArray:
         columns = self._delivery.columns
@@ -193,7 +236,7 @@ class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
         return found
 
     def _refusal(self, cause: Any) -> str | None:
-        if not (getattr(cause, "sqlstate", None) or "").startswith(("22", "23")):
+        if not (getattr(cause, "sqlstate", None) or "").startswith(("21", "22", "23")):
             return None
         told = cause.diag
         return " ".join(t for t in (told.message_primary, told.message_detail) if t)
@@ -224,10 +267,15 @@ class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
         """Adds rows as INSERT with the clause does, one after the other where they have the same key."""
         self._copy(_CHANGES, lines, self._names)
         fault("database.copied")
-        found = _CLAUSE.match(self._where.on_conflict)
-        assert found is not None
-        order = f"row_number() OVER (PARTITION BY {found.group(1)} ORDER BY ctid)" if found.group(1) else "1"
-        order, clause = order.replace("%", "%%"), self._where.on_conflict.replace("%", "%%")
+        merging = self._delivery.merging
+        if merging is None:
+            found = _CLAUSE.match(self._where.on_conflict)
+            assert found is not None
+            key, clause = ((part or "").replace("%", "%%") for part in (found.group(1), self._where.on_conflict))
+        else:
+            key = ", ".join(self._quoted(name) for name in merging.key)
+            clause = self._on_conflict(key, merging.updated)
+        order = f"row_number() OVER (PARTITION BY {key} ORDER BY ctid)" if key else "1"
         rows = f"(SELECT {self._names}, {order} AS watersmeet_turn FROM {_CHANGES}) AS c"
         (turns,) = self._run(f"SELECT coalesce(max(watersmeet_turn), 0) FROM {rows}").fetchone()
         for turn in range(1, turns + 1):
@@ -238,16 +286,41 @@ class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
             )
 
     def _merge(self, lines: pa.BinaryArray) -> None:
-        self._copy(_CHANGES, lines, f"{self._names}, {_GONE}")
+        self._copy(_CHANGES, lines, ", ".join([self._names, _GONE, *self._loose.values()]))
         fault("database.copied")
-        same = " AND ".join(f"t.{name} = c.{name}" for name in (self._quoted(c.name) for c in self._key))
+        same = " AND ".join(
+            [
+                *(f"t.{name} = c.{name}" for name in (self._quoted(c.name) for c in self._key)),
+                *(f't.{self._quoted(name)}::text COLLATE "C" = c.{text}' for name, text in self._loose.items()),
+            ]
+        )
         self._run(f"DELETE FROM {self._table} AS t USING {_CHANGES} AS c WHERE c.{_GONE} AND {same}")
-        kept = [self._quoted(c.name) for c in self._delivery.columns if c not in self._key]
-        what = f"UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in kept)}" if kept else "NOTHING"
+        kept, key = [c.name for c in self._delivery.columns if c not in self._key], self._listed(self._key)
+        # In the order of the key: each page of the index is visited once.
         self._run(
             f"INSERT INTO {self._table} ({self._names}) SELECT {self._names} FROM {_CHANGES} WHERE NOT {_GONE} "
-            f"ON CONFLICT ({self._listed(self._key)}) DO {what}"
+            f"ORDER BY {key} {self._on_conflict(key, kept)}"
         )
+        if self._loose:
+            self._check_texts(same)
+
+    def _check_texts(self, same: str) -> None:
+        """DELIVERY_REFUSED for a key that is another text there. same: that a row t has the key c."""
+        texts = ", ".join(self._loose.values())
+        found = self._run(
+            f"SELECT {texts} FROM {_CHANGES} AS c WHERE NOT {_GONE} "
+            f"AND NOT EXISTS (SELECT FROM {self._table} AS t WHERE {same}) LIMIT 1"
+        ).fetchone()
+        if found is not None:
+            key = ", ".join(repr(text) for text in found)
+            raise self._refused(
+                f"Its key {key} is not told from another one there, by the type or collation of a column."
+            )
+
+    def _on_conflict(self, key: str, updated: Sequence[str]) -> str:
+        """The clause by which a row gets columns of the one that is written. key: listed."""
+        changes = ", ".join(f"{name} = excluded.{name}" for name in map(self._quoted, updated))
+        return f"ON CONFLICT ({key}) DO {f'UPDATE SET {changes}' if changes else 'NOTHING'}"
 
 
 def _takes(kind: SqlType, name: str, there: str, element: str | None, element_kind: str | None) -> bool:
@@ -315,4 +388,8 @@ def _append(delivery: Delivery, rows: pa.Table) -> None:
     append(_target(delivery, ""), rows)
 
 
-CONNECTOR: Final = Connector(_check, _open, append=_append)
+def _change(delivery: Delivery, compute: Callable[[Sequence[frozenset[str]]], RowChange]) -> None:
+    change(_target(delivery, ""), compute)
+
+
+CONNECTOR: Final = Connector(_check, _open, append=_append, change=_change)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from watersmeet.errors import did_you_mean, error
 from watersmeet.objectstores import is_url
-from watersmeet.sinks.base import Delivery, Target
+from watersmeet.sinks.base import Delivery, RowChange, Target
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,16 @@ class Connector:
     errors for what never works. open: the target of a delivery; nothing is connected before `Target.open`. database_id:
     of the database, which no other one has. stopping: whether calls that wait should give up. remembers: the target
     keeps places, as its contract says. One that does not gets each portion once, and after a crash the last ones again.
-    append: adds the rows of a statement, all or none; None: statements can't write there.
+    append: adds the rows of a statement, all or none; None: statements can't write there. change: changes what the
+    function returns, all or none; that gets the keys of the table without NULL, as sets of names, and from its call on
+    nobody else changes the table. None: statements can't change rows there.
     """
 
     check: Callable[[Delivery], None]
     open: Callable[[Delivery, str, Callable[[], bool]], Target]
     remembers: bool = True
     append: Callable[[Delivery, pa.Table], None] | None = None
+    change: Callable[[Delivery, Callable[[Sequence[frozenset[str]]], RowChange]], None] | None = None
 
 
 #: By the value of the option `connector`: the module that has its `CONNECTOR`.

@@ -76,18 +76,7 @@ def check_clause(node: exp.Table, env: Environment) -> None:
 
 
 def check_relation(relation: Relation, node: exp.Table, env: Environment) -> None:
-    """TEMPORAL_RIGHT_SIDE for relations that can't be looked up: sources and plain views. FEATURE_NOT_SUPPORTED for
-    external tables, whose content stands still for a view.
-    """
-    if isinstance(relation, ExternalTable) and relation.dictionary is None:
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            f'a look-up join with external table "{relation.name}" is not supported',
-            sql=env.text,
-            span=place_of(node),
-            detail="For a view the content of an external table does not change.",
-            hint="A dictionary with the same source can be looked up: CREATE DICTIONARY makes one.",
-        )
+    """TEMPORAL_RIGHT_SIDE for relations that can't be looked up: sources and plain views."""
     if isinstance(relation, (Source, View)):
         raise error(
             "TEMPORAL_RIGHT_SIDE",
@@ -272,6 +261,6 @@ def _keys(right: Scan, binding: Binding) -> tuple[tuple[str, ...], ...] | None:
         if isinstance(r, Index) and r.depends_on == (relation.id,)
     ]
     keys = [k for k in (relation.primary_key, *indexes) if k]
-    if isinstance(relation, MaterializedView) and not relation.primary_key:
+    if isinstance(relation, (ExternalTable, MaterializedView)) and not relation.primary_key:
         return None
     return tuple(tuple(ids[name] for name in key) for key in keys)

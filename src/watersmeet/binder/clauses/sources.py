@@ -23,6 +23,7 @@ from watersmeet.catalog import (
     CapturedDatabase,
     Catalog,
     Connection,
+    ExternalTable,
     FormatSchema,
     Index,
     NamedCollection,
@@ -132,7 +133,7 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
     item = NamedItem(alias or name, names, f'table "{alias or name}"', node, relation.schema if alias is None else None)
 
     def plain(part: Part | None) -> Sourced:
-        return _rows(relation, item, env, replace(binding, part=part or _part(relation, binding)), bind)
+        return _rows(relation, item, env, replace(binding, part=part or _part(relation, node, binding)), bind)
 
     found, scope = binding.rules.relation(relation, item, env, binding, plain)
     return found, _listed(scope, relation)
@@ -192,11 +193,11 @@ def catalog_relation(node: exp.Table, catalog: Catalog, text: str, ctes: Iterabl
     return found
 
 
-def _part(relation: Relation, binding: Binding) -> Part:
-    """Which rows of a relation count: an external table never changes (TP-18), a dictionary follows its source
-    (TP-19).
+def _part(relation: Relation, node: exp.Table, binding: Binding) -> Part:
+    """Which rows of a relation count: an external table never changes (TP-18) unless it is looked up, a dictionary
+    follows its source (TP-19).
     """
-    if relation.dictionary is not None:
+    if relation.dictionary is not None or (isinstance(relation, ExternalTable) and is_looked_up(node)):
         return "all"
     return "before" if relation.is_external else binding.part
 

@@ -334,7 +334,7 @@ def item_name(node: exp.Expression) -> str | None:
         return item_name(node.this)
     if isinstance(node, exp.Cast):
         inner = item_name(node.this)
-        return inner if inner is not None else node.to.this.value.lower()
+        return inner if inner is not None else _type_word(node.to)
     if isinstance(node, exp.Case):
         return "case"
     if isinstance(node, (exp.Filter, exp.WithinGroup, exp.Window)):
@@ -361,3 +361,8 @@ def unknown_source(alias: str, node: exp.Expression) -> str:
     if isinstance(node, ColumnPath):
         return f'unknown source "{alias}"'
     return f'missing FROM-clause entry for table "{alias}"'
+
+
+def _type_word(kind: exp.DataType) -> str:
+    """The word for a type, also for one that does not exist."""
+    return str(kind.this.value if isinstance(kind.this, exp.DataType.Type) else kind.this).lower()

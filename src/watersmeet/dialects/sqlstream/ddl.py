@@ -9,6 +9,7 @@ from sqlglot.dialects.dialect import Dialect
 
 from watersmeet.catalog import ARRIVAL, DropWord
 from watersmeet.dialects import alter, ddl
+from watersmeet.dialects.merging import CreateMergingPump, merging_query, read_merge
 from watersmeet.dialects.queries import is_marked, place_of, read_tree
 from watersmeet.dialects.sqlstream.foreign import read_foreign_stream, read_foreign_table, read_server
 from watersmeet.dialects.sqltypes import read_type
@@ -124,8 +125,8 @@ def _skip_description(cursor: Cursor) -> None:
 
 
 def _read_pump(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
-    """`CREATE PUMP name [STARTED | STOPPED] AS INSERT INTO stream [(columns)] SELECT STREAM …`; the cursor stands
-    behind PUMP.
+    """`CREATE PUMP name [STARTED | STOPPED] AS INSERT INTO stream [(columns)] SELECT STREAM …`, or `AS MERGE INTO …`;
+    the cursor stands behind PUMP.
     """
     if_not_exists = cursor.take("IF", "NOT", "EXISTS")
     name = cursor.relation_name()
@@ -133,7 +134,20 @@ def _read_pump(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statem
     if not started:
         cursor.take("STOPPED")
     _skip_description(cursor)
-    cursor.expect("AS", "INSERT", "INTO")
+    made = {
+        **base,
+        "name": name.name,
+        "name_span": name.span,
+        "schema": name.schema,
+        "if_not_exists": if_not_exists,
+        "started": started,
+    }
+    cursor.expect("AS")
+    if cursor.at("MERGE"):
+        merge = read_merge(cursor, dialect, base)
+        insert, query = merge.insert, merging_query(merge)
+        return CreateMergingPump(**made, query=query, into=insert.table, targets=insert.columns, clauses=merge.clauses)
+    cursor.expect("INSERT", "INTO")
     into = cursor.relation_name()
     targets: tuple[Name, ...] = ()
     if cursor.at("(") and not cursor.at("(", "SELECT") and not cursor.at("(", "("):
@@ -149,17 +163,7 @@ def _read_pump(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statem
             span=place_of(query),
             hint="INSERT INTO … SELECT without CREATE PUMP writes the stored rows once.",
         )
-    return CreatePump(
-        **base,
-        name=name.name,
-        name_span=name.span,
-        schema=name.schema,
-        if_not_exists=if_not_exists,
-        query=query,
-        into=into,
-        targets=targets,
-        started=started,
-    )
+    return CreatePump(**made, query=query, into=into, targets=targets)
 
 
 def _read_stream(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:

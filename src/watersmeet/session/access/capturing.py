@@ -1,4 +1,4 @@
-"""What capturing has made in databases outside: it goes with what it was made for."""
+"""What capturing has made in databases of PostgreSQL: it goes with what it was made for."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from watersmeet.errors import Error
 from watersmeet.postgresclient import connect, library
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.kafkatopics import if_committed
-from watersmeet.sources.capture.options import DatabaseOptions, database_options
-from watersmeet.sources.capture.servers import drop_publication, drop_slot, unpublish
+from watersmeet.sources.capture.postgres.options import CONNECTOR, PostgresOptions, database_options
+from watersmeet.sources.capture.postgres.servers import drop_publication, drop_slot, unpublish
+from watersmeet.sources.capture.postgres.system import PUBLICATION, SLOT
 
 
 def drop_captured(session: Session, relations: Iterable[Relation]) -> None:
@@ -22,11 +23,11 @@ def drop_captured(session: Session, relations: Iterable[Relation]) -> None:
     ids = {r.id for r in gone}
     actions: list[Callable[[], None]] = []
     for relation in gone:
-        if isinstance(relation, CapturedDatabase):
+        if isinstance(relation, CapturedDatabase) and relation.made:
             actions.append(dropping(session, relation))
         elif isinstance(relation, CapturedTable) and relation.captured.database not in ids:
             database = session.catalog.relations.get(relation.captured.database)
-            if isinstance(database, CapturedDatabase) and database.owns_publication:
+            if isinstance(database, CapturedDatabase) and PUBLICATION in database.made:
                 actions.append(_unpublishing(session, database, relation))
     transaction = session.transaction
     for action in actions:
@@ -43,9 +44,9 @@ def dropping(session: Session, database: CapturedDatabase) -> Callable[[], None]
         options = database_options(database.connector)
         try:
             with contextlib.closing(connect(options.server)) as connection:
-                if database.owns_slot:
+                if SLOT in database.made:
                     drop_slot(connection, options.slot)
-                if database.owns_publication and not _is_used(session, database.id, options):
+                if PUBLICATION in database.made and not _is_used(session, database.id, options):
                     drop_publication(connection, options.publication)
         except (Error, library().Error) as problem:
             reason = problem.message if isinstance(problem, Error) else str(problem)
@@ -57,10 +58,10 @@ def dropping(session: Session, database: CapturedDatabase) -> Callable[[], None]
     return drop
 
 
-def _is_used(session: Session, database_id: str, options: DatabaseOptions) -> bool:
+def _is_used(session: Session, database_id: str, options: PostgresOptions) -> bool:
     """Whether another captured database has the publication."""
-    others = (r for r in session.catalog.relations.values() if isinstance(r, CapturedDatabase) and r.id != database_id)
-    found = (database_options(r.connector) for r in others)
+    known = (r for r in session.catalog.relations.values() if isinstance(r, CapturedDatabase) and r.id != database_id)
+    found = (database_options(r.connector) for r in known if r.connector["connector"] == CONNECTOR)
     return any((o.server, o.publication) == (options.server, options.publication) for o in found)
 
 

@@ -20,6 +20,7 @@ from watersmeet.dialects.statements import Name, Statement
 from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.objectstores import ENVIRONMENT
 from watersmeet.session.access.acknowledgements import Acknowledgements
+from watersmeet.session.access.cancellation import Cancellation
 from watersmeet.session.access.variables import DIALECT, Variables
 
 #: Options that name a file or a URL.
@@ -36,6 +37,8 @@ class Session:
     stopping: threads that are stopping such queries.
     acknowledgements: of the subscriptions that were read, by relation id.
     reported_failures: ids of the views whose failure FLUSH has already reported.
+    cancellation: ends the statement that runs.
+    files: whether its statements may read files of this machine, where the database lets them.
     """
 
     database: OpenDatabase
@@ -47,7 +50,14 @@ class Session:
     stopping: weakref.WeakSet[threading.Thread] = field(default_factory=weakref.WeakSet)
     acknowledgements: dict[str, Acknowledgements] = field(default_factory=dict)
     reported_failures: set[str] = field(default_factory=set)
+    cancellation: Cancellation = field(default_factory=Cancellation)
+    files: bool = True
     _thread: threading.local = field(default_factory=threading.local)
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether its statements may read files of this machine."""
+        return self.files and self.database.files
 
     @property
     def dialect(self) -> str:
@@ -161,7 +171,7 @@ class Session:
 
     def require_files(self, connector: Mapping[str, str]) -> None:
         """FILES_NOT_ALLOWED for a connector that reads files, or the environment, if this connection may not."""
-        if self.database.files:
+        if self.reads_files:
             return
         named = [connector[n] for n in _PLACES if n in connector]
         if "path" in connector or ENVIRONMENT in connector or any(map(_is_file, named)):

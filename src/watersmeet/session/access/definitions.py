@@ -20,6 +20,7 @@ from watersmeet.session.access.filling import clear_away
 from watersmeet.session.access.planning import most_join_rows
 from watersmeet.session.access.replacing import check_replaceable
 from watersmeet.session.access.schemas import schema_for
+from watersmeet.session.access.secrets import kept
 from watersmeet.session.access.words import is_called
 from watersmeet.types import Field, Schema
 
@@ -27,10 +28,13 @@ R = TypeVar("R", bound=Relation)
 
 
 def new_relation(session: Session, statement: Create, kind: type[R], columns: Schema, **fields: Any) -> R:
-    """The catalog entry for what a statement creates. fields: all but id, name, schema, path, text and dialect."""
+    """The catalog entry for what a statement creates. fields: all but id, name, schema, path, text and dialect.
+
+    Secrets that the statement gives in plain are not in it, but references to them.
+    """
     if issubclass(kind, MaterializedView):
         fields.setdefault("most_join_rows", most_join_rows(session.variables))
-    return kind(
+    relation = kind(
         session.catalog.new_id(kind),
         fields.pop("name", statement.name),
         columns,
@@ -41,6 +45,7 @@ def new_relation(session: Session, statement: Create, kind: type[R], columns: Sc
         known={} if session.view is None else session.view.known,
         **fields,
     )
+    return kept(session, relation)
 
 
 def may_create(session: Session, statement: Create, name: str, span: Span, if_not_exists: bool) -> bool:

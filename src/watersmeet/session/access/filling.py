@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from watersmeet import storage
 from watersmeet.algebra.nodes import Node
 from watersmeet.binder.context.binding import Fill
 from watersmeet.catalog import MaterializedView, Relation
@@ -79,7 +79,7 @@ def clear_away(session: Session, gone: set[str]) -> None:
     database.sink_positions.forget(gone)
     install_remaining(session, gone)
     for relation_id in gone:
-        shutil.rmtree(database.layout.dead(relation_id), ignore_errors=True)
+        storage.remove_directory(database.layout.dead(relation_id))
 
 
 def stop_feeding(session: Session, ids: set[str]) -> None:

@@ -22,6 +22,7 @@ from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import relation_in_from
 from watersmeet.errors import Error, error, error_from_json
 from watersmeet.kernel.evaluation.duck import rows_of
+from watersmeet.session.access.conflicts import check_writers
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.messages import messages_now
 from watersmeet.session.access.system import system_relations
@@ -66,7 +67,7 @@ def bounded(session: Session, tree: exp.Expression, text: str) -> Bounded:
     Errors of the binder, with their places; errors of views that were stopped.
     """
     catalog = readable(session.catalog)
-    query = to_duckdb(tree, catalog, text, session.dialect, files=session.database.files)
+    query = to_duckdb(tree, catalog, text, session.dialect, files=session.reads_files)
     check_running(session, query.depends_on)
     return Bounded(
         query.sql,
@@ -116,16 +117,36 @@ def fetch(session: Session, query: Bounded, *, newest: bool) -> pa.Table:
 @contextmanager
 def reading(session: Session, query: Bounded, *, newest: bool) -> Iterator[duckdb.DuckDBPyConnection]:
     """A DuckDB connection for this thread alone, in which the query's relations are views with their names."""
-    content = session.database.content
     messages = [messages_now(session, query.catalog.relations[t.relation_id], t) for t in query.topics]
-    with content.session(newest=newest) as connection, ExitStack() as views:
+    stored = [i for i in query.depends_on if query.catalog.relations[i].is_stored]
+    with (
+        _reader(session, query, stored, newest=newest) as connection,
+        session.cancellation.over(connection),
+        ExitStack() as views,
+    ):
         for topic, rows in zip(query.topics, messages, strict=True):
             views.enter_context(lent(connection, rows, query.catalog.relations[topic.relation_id], topic.name))
-        stored = [i for i in query.depends_on if query.catalog.relations[i].is_stored]
-        if stored:
-            content.refresh(query.catalog, stored, newest=newest)
         with system_relations(session, connection, query.system):
             yield connection
+
+
+@contextmanager
+def _reader(
+    session: Session, query: Bounded, stored: Sequence[str], *, newest: bool
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection that shows relations at one moment. SERIALIZATION_FAILURE where the open transaction has deleted
+    rows that another one has deleted, too, and has committed.
+    """
+    with ExitStack() as entered:
+        try:
+            connection = entered.enter_context(
+                session.database.content.reader(query.catalog, stored, newest=newest, owner=session.transaction)
+            )
+        except Error:
+            if session.transaction is not None:
+                check_writers(session, session.transaction)
+            raise
+        yield connection
 
 
 @contextmanager

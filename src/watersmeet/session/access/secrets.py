@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Final, TypeVar
+from dataclasses import fields, replace
+from typing import Any, Final, TypeVar
 
-from watersmeet.catalog import Connection, Relation
+from watersmeet.catalog import Connection, External, MaterializedView, MessageFormat, Relation, View
+from watersmeet.dialects.secrets import without_secrets
 from watersmeet.dialects.statements import AlterConnector, CreateConnection, CreateRelation, CreateSink
 from watersmeet.errors import did_you_mean
 from watersmeet.objectstores import CREDENTIALS
-from watersmeet.secretvalues import reference, referred
+from watersmeet.secretvalues import is_nameless, is_secret, reference, referred
 from watersmeet.session.access.context import Session, error_at
-from watersmeet.store.secretfiles import secret_names
+from watersmeet.store.secretfiles import keep_secret, secret_names
 
 Given = TypeVar("Given", bound=CreateConnection | CreateRelation | CreateSink | AlterConnector)
 
+R = TypeVar("R", bound=Relation)
+
+#: The fields of relations that are options of connectors and servers.
+_OPTIONS: Final = ("connector", "options", "settings")
 #: What may be a secret: what clients take as it is. A wrong value of another option would stand in their messages.
 _SECRET: Final = frozenset(
     {
         *CREDENTIALS,
+        "catalog.credential",
+        "catalog.jdbc.password",
+        "catalog.token",
         "gcs.service.account",
         "password",
         "properties.sasl.oauthbearer.client.id",
@@ -52,6 +60,39 @@ def with_secrets(session: Session, statement: Given) -> Given:
     return made
 
 
+def kept(session: Session, relation: R) -> R:
+    """The relation without secrets in plain: its options refer to secrets that are kept for it, its text hides them."""
+    changed: dict[str, Any] = {}
+    for part in fields(relation):
+        value = getattr(relation, part.name)
+        if isinstance(value, MessageFormat):
+            value = replace(value, options=kept_options(session, value.options))
+        elif isinstance(value, External):
+            options, target = (kept_options(session, given) for given in (value.options, value.target))
+            value = replace(value, options=options, target=target)
+        elif part.name in _OPTIONS:
+            value = kept_options(session, value)
+        else:
+            continue
+        changed[part.name] = value
+    if not isinstance(relation, View | MaterializedView) or relation.is_external:
+        changed["sql"] = without_secrets(relation.sql, relation.dialect)
+    return replace(relation, **changed)
+
+
+def kept_options(session: Session, options: Mapping[str, str]) -> dict[str, str]:
+    """Options with references in place of secrets in plain. What nothing refers to in the end is deleted when the
+    database is opened next.
+    """
+    layout = session.database.layout
+    return {
+        name: reference(keep_secret(layout, value), layout.id)
+        if value and referred(value) is None and is_secret(name, value)
+        else value
+        for name, value in options.items()
+    }
+
+
 def uses_secret(relation: Relation, name: str) -> bool:
     """Whether an option of a relation refers to the secret."""
     if isinstance(relation, Connection):
@@ -65,7 +106,7 @@ def _options(session: Session, statement: Given, options: Mapping[str, str]) -> 
     found = dict(options)
     for option, value in options.items():
         name = referred(value)
-        if name is None:
+        if name is None or is_nameless(name):
             continue
         span = statement.name.span if isinstance(statement, AlterConnector) else statement.name_span
         if option.removeprefix("key.") not in _SECRET:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
 
 from watersmeet.catalog import Stream
-from watersmeet.database.transaction import Transaction, joined, merged
+from watersmeet.database.transaction import Change, Definitions, Transaction, joined, merged
 from watersmeet.errors import Error, again, error
+from watersmeet.session.access.conflicts import check_writers
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.filling import clear_away, install_remaining, undo
 from watersmeet.session.access.ordering import in_order_at_commit
@@ -91,6 +93,7 @@ def _commit(session: Session, transaction: Transaction) -> None:
             "the transaction was rolled back: a table that it changed was dropped",
             detail=f"{len(gone)} of its tables are gone.",
         )
+    check_writers(session, transaction)
     catalog = None
     if transaction.definitions:
         catalog = replace(transaction.definitions.seen(database.catalog), version=database.catalog.version + 1)
@@ -105,7 +108,7 @@ def _commit(session: Session, transaction: Transaction) -> None:
         database.change_catalog(catalog)
     session.transaction = None
     transaction.committed = True
-    database.content.clear_overlay(transaction.changes)
+    database.content.clear_overlay(transaction.changes, transaction)
 
 
 def _stop_writing(session: Session, transaction: Transaction) -> None:
@@ -143,7 +146,7 @@ def rollback(session: Session) -> None:
     with _locked(session, transaction):
         with database.guard:
             session.transaction = None
-            database.content.clear_overlay(transaction.changes)
+            database.content.clear_overlay(transaction.changes, transaction)
         for query in list(transaction.running):
             query.close()
         # A disk error may occur after the log has accepted the transaction; then it is committed.
@@ -152,6 +155,54 @@ def rollback(session: Session) -> None:
         if made:
             undo(session, made | {r.id for r in known.values() if r.owner in made})
         transaction.ends.close()
+
+
+@dataclass(frozen=True)
+class Savepoint:
+    """What an open transaction had done at one moment."""
+
+    changes: Mapping[str, tuple[Change, ...]]
+    clocks: Mapping[str, int]
+    begun: Mapping[str, int]
+    rejected: Mapping[str, int]
+    definitions: Definitions
+
+
+def savepoint(session: Session) -> Savepoint:
+    """The savepoint of this moment. A transaction is open."""
+    transaction = session.transaction
+    assert transaction is not None
+    return Savepoint(
+        {i: tuple(c) for i, c in transaction.changes.items()},
+        dict(transaction.clocks),
+        dict(transaction.begun),
+        dict(transaction.rejected),
+        deepcopy(transaction.definitions),
+    )
+
+
+def rollback_to(session: Session, point: Savepoint) -> None:
+    """Undoes what the open transaction did since a savepoint.
+
+    FEATURE_NOT_SUPPORTED if it created, altered or dropped something since.
+    """
+    transaction, content = session.transaction, session.database.content
+    assert transaction is not None
+    if transaction.definitions != point.definitions:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "ROLLBACK TO a savepoint before CREATE, ALTER or DROP is not supported",
+            hint="ROLLBACK undoes the whole transaction.",
+        )
+    with session.database.guard:
+        content.clear_overlay(transaction.changes, transaction)
+        transaction.changes = {i: list(c) for i, c in point.changes.items()}
+        transaction.clocks, transaction.begun = dict(point.clocks), dict(point.begun)
+        transaction.rejected = dict(point.rejected)
+        for relation_id, changes in transaction.changes.items():
+            for change in changes:
+                content.overlay(relation_id, change.table, change.diffs, transaction)
+    transaction.failed = False
 
 
 @contextlib.contextmanager

@@ -48,7 +48,8 @@ def apply(
     assert session.transaction is not None
     session.transaction.add(relation.id, change, rejected)
     if rows:
-        session.database.content.overlay(relation.id, change.table, change.diffs)
+        session.transaction.begun.setdefault(relation.id, session.database.log.head())
+        session.database.content.overlay(relation.id, change.table, change.diffs, session.transaction)
 
 
 def deliver(session: Session, relation: Relation, rows: pa.Table) -> None:

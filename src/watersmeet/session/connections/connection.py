@@ -157,6 +157,11 @@ class Connection:
         return self._session.dialect
 
     @property
+    def opened(self) -> OpenDatabase:
+        """The database that is open, which other sessions of this process may use, too."""
+        return self._session.database
+
+    @property
     def autocommit(self) -> bool:
         """Whether each statement commits by itself: always, outside BEGIN … COMMIT."""
         return self._session.transaction is None

@@ -42,7 +42,7 @@ def execute_each(session: Session, text: str, lock: threading.RLock) -> Iterator
     with session.numbered():
         statements = _parsed(session, text, ())
     for statement in statements:
-        yield _one_of(session, statement, lock)
+        yield execute_statement(session, statement, lock)
 
 
 def execute_whole(session: Session, text: str, lock: threading.RLock) -> Iterator[Result]:
@@ -61,12 +61,12 @@ def execute_whole(session: Session, text: str, lock: threading.RLock) -> Iterato
     try:
         for statement in statements:
             if isinstance(statement, st.Flush):
-                _commit_whole(session, lock)
+                commit_whole(session, lock)
                 flushed, transaction = statement, None
             elif transaction is None:
                 transaction = session.transaction = transactions.new_transaction(session)
-            yield _one_of(session, statement, lock)
-        _commit_whole(session, lock)
+            yield execute_statement(session, statement, lock)
+        commit_whole(session, lock)
     except Error as err:
         if transaction is None or not transaction.committed:
             left = _left(flushed)
@@ -86,15 +86,16 @@ def _left(flushed: st.Statement | None) -> str:
     return f"The statements before the FLUSH in line {line} took effect, those after it did not."
 
 
-def _one_of(session: Session, statement: st.Statement, lock: threading.RLock) -> Result:
-    """The result of one of several statements, with its notices."""
+def execute_statement(session: Session, statement: st.Statement, lock: threading.RLock) -> Result:
+    """The result of one statement, with its notices."""
     session.notices.clear()
     with session.numbered():
         result = _run(session, statement, lock)
     return replace(result, notices=tuple(session.notices))
 
 
-def _commit_whole(session: Session, lock: threading.RLock) -> None:
+def commit_whole(session: Session, lock: threading.RLock) -> None:
+    """Commits the transaction around several statements, if there is one, and waits for views if that is wanted."""
     if session.transaction is None:
         return
     with lock, session.numbered():

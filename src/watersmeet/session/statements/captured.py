@@ -1,70 +1,55 @@
-"""CREATE SOURCE and CREATE TABLE over databases of PostgreSQL whose changes are captured.
+"""CREATE SOURCE and CREATE TABLE over databases whose changes are captured.
 
-RisingWave, "Ingest data from PostgreSQL CDC".
+RisingWave, "Ingest data from PostgreSQL CDC", "Ingest data from MySQL CDC".
 """
 
 from __future__ import annotations
 
 import contextlib
-import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from watersmeet.catalog import Captured, CapturedDatabase, CapturedTable, Relation
 from watersmeet.dialects.captured import CreateCapturedTable
 from watersmeet.dialects.statements import CreateRelation, CreateSource, CreateTable
-from watersmeet.errors import Span, did_you_mean, error
-from watersmeet.postgresclient import connect, failure, library
+from watersmeet.errors import did_you_mean, error
 from watersmeet.session.access.capturing import dropping
 from watersmeet.session.access.columnvalues import generated_columns
 from watersmeet.session.access.context import Session, error_at, located
 from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.transactions import own_transaction
-from watersmeet.sources.capture.options import (
-    CONNECTOR,
-    TABLE_OPTIONS,
-    DatabaseOptions,
-    TableOptions,
-    database_options,
-    table_options,
-)
-from watersmeet.sources.capture.servers import TableThere, check_server, ensure_publication, ensure_slot, table_there
+from watersmeet.sources.capture.contract import DatabaseOptions, System, TableThere
+from watersmeet.sources.capture.options import TABLE_OPTIONS, TableOptions, table_options
+from watersmeet.sources.capture.systems import SYSTEMS, system_of
+from watersmeet.sources.databasetables import TableColumn
 from watersmeet.sources.options import refuse
 from watersmeet.types import VARCHAR, Field, Schema, SqlType
 
-_SLOT: Final = "slot.name"
 #: RisingWave's connectors of databases that are not captured here.
-_OTHER_SYSTEMS: Final = ("citus-cdc", "mongodb-cdc", "mysql-cdc", "sqlserver-cdc")
-#: Types whose values are all values of those behind, too.
-_WIDER: Final = {
-    "smallint": ("integer", "bigint", "numeric"),
-    "integer": ("bigint", "numeric"),
-    "bigint": ("numeric",),
-    "real": ("double precision",),
-}
+_OTHER_SYSTEMS: Final = ("citus-cdc", "mongodb-cdc", "sqlserver-cdc")
 
 
 def is_captured(statement: CreateRelation) -> bool:
-    """Whether a statement has the connector whose changes are captured. FEATURE_NOT_SUPPORTED for those of other
+    """Whether a statement has a connector whose changes are captured. FEATURE_NOT_SUPPORTED for those of other
     systems.
     """
     connector = statement.options.get("connector", "").lower()
     if connector in _OTHER_SYSTEMS:
+        listed = " and ".join(f"{s.title} (connector {name})" for name, s in SYSTEMS.items())
         raise error_at(
             statement,
             statement.name_span,
             "FEATURE_NOT_SUPPORTED",
             f"connector {connector} is not supported",
-            hint=f"Changes of PostgreSQL are captured, by connector {CONNECTOR}. Debezium's messages of other systems "
-            "are read from Kafka.",
+            hint=f"Changes of {listed} are captured. Debezium's messages of other systems are read from Kafka.",
         )
-    return connector == CONNECTOR
+    return connector in SYSTEMS
 
 
 def create_captured_database(session: Session, statement: CreateSource) -> Result:
-    """CREATE SOURCE: a slot, which tables share."""
+    """CREATE SOURCE: what tables share."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE SOURCE")
     if statement.columns or statement.primary_key:
@@ -72,36 +57,36 @@ def create_captured_database(session: Session, statement: CreateSource) -> Resul
             statement,
             statement.name_span,
             "FEATURE_NOT_SUPPORTED",
-            f"a source of connector {CONNECTOR} has no columns",
+            f"a source of connector {statement.options['connector'].lower()} has no columns",
             hint="CREATE TABLE … FROM source TABLE 'schema.table' makes a table of one.",
         )
-    with _opened(session, statement, statement.name_span, statement.options) as (connection, made):
-        ensure = database_options(made.connector)
-        owns = ensure_publication(connection, ensure, None)
-        with _slot(session, connection, ensure, replace(made, owns_publication=owns)) as database:
+    with _opened(session, statement, statement.options) as opened:
+        made = opened.system.publish(opened.connection, opened.options, None)
+        with _begun(session, opened, replace(opened.database, made=made)) as database:
             add(session, database)
     return Result("CREATE SOURCE")
 
 
 def create_captured_table(session: Session, statement: CreateTable) -> Result:
-    """CREATE TABLE with the connector: a slot for this table alone."""
+    """CREATE TABLE with the connector: a captured database for this table alone."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE TABLE")
     of_table = {n: v for n, v in statement.options.items() if n in TABLE_OPTIONS}
     of_database = {n: v for n, v in statement.options.items() if n not in TABLE_OPTIONS}
     name = of_table.pop("table.name", "")
+    connector = statement.options["connector"].lower()
     with located(statement, statement.name_span):
         if not name:
-            refuse(f'a table of connector {CONNECTOR} needs the option "table.name"', hint="Write table.name = '…'.")
-        options = table_options(of_table)
-    with _opened(session, statement, statement.name_span, of_database) as (connection, made):
-        database_settings = database_options(made.connector)
-        there = _there(connection, database_settings, name)
-        table = _table(session, statement, made.id, there, options)
-        owns = ensure_publication(connection, database_settings, there)
-        hidden = replace(made, name=f"{made.name}.{made.id}", hidden=True, of_table=table.id, owns_publication=owns)
+            refuse(f'a table of connector {connector} needs the option "table.name"', hint="Write table.name = '…'.")
+        options = table_options(of_table, connector)
+    with _opened(session, statement, of_database) as opened:
+        there = opened.system.table(opened.connection, opened.options, name)
+        given = opened.database
+        table = _table(session, statement, opened.system, given.id, there, options)
+        made = opened.system.publish(opened.connection, opened.options, there)
+        hidden = replace(given, name=f"{given.name}.{given.id}", hidden=True, of_table=table.id, made=made)
         table = replace(table, depends_on=(hidden.id,), captured=replace(table.captured, database=hidden.id))
-        with _slot(session, connection, database_settings, hidden) as database:
+        with _begun(session, opened, hidden) as database:
             add(session, database)
             add(session, table)
     return Result("CREATE TABLE")
@@ -119,67 +104,63 @@ def create_table_from(session: Session, statement: CreateCapturedTable) -> Resul
             origin.source.span,
             "CATALOG_TYPE_MISMATCH",
             f"{source.title} is no source of tables",
-            hint=f"CREATE SOURCE … WITH (connector = '{CONNECTOR}', …) makes one.",
+            hint=f"CREATE SOURCE … WITH (connector = '{next(iter(SYSTEMS))}', …) makes one.",
         )
+    system = system_of(source.connector["connector"])
     with located(statement, origin.span):
-        options = table_options(statement.options)
-        settings = database_options(source.connector)
-        with contextlib.closing(connect(settings.server)) as connection, _failures(settings):
-            there = _there(connection, settings, origin.table)
-            table = _table(session, statement, source.id, there, options)
-            ensure_publication(connection, settings, there)
+        options = table_options(statement.options, system.connector)
+        settings = system.options(source.connector)
+        with system.connected(settings) as connection:
+            there = system.table(connection, settings, origin.table)
+            table = _table(session, statement, system, source.id, there, options)
+            system.publish(connection, settings, there)
     with own_transaction(session):
         add(session, replace(table, depends_on=(source.id,)))
     return Result("CREATE TABLE")
 
 
-@contextlib.contextmanager
-def _opened(
-    session: Session, statement: CreateRelation, span: Span, given: dict[str, str] | Any
-) -> Iterator[tuple[Any, CapturedDatabase]]:
-    """A connection to the database that options name, and its entry in the catalog, in a transaction. Errors have their
-    place.
-    """
-    options = {_SLOT: f"watersmeet_{secrets.token_hex(8)}", **given}
-    with located(statement, span):
-        settings = database_options(options)
-        with contextlib.closing(connect(settings.server)) as connection, _failures(settings), own_transaction(session):
-            check_server(connection, settings)
-            yield (
-                connection,
-                new_relation(session, statement, CapturedDatabase, (), connector=options, start_lsn=0),
-            )
+class _Opened(NamedTuple):
+    """A connection to a database that a statement names. database: its entry, which is not in the catalog yet."""
+
+    system: System
+    options: DatabaseOptions
+    connection: Any
+    database: CapturedDatabase
 
 
 @contextlib.contextmanager
-def _failures(settings: DatabaseOptions) -> Iterator[None]:
-    try:
-        yield
-    except library().Error as cause:
-        raise failure(cause, settings.server) from cause
+def _opened(session: Session, statement: CreateRelation, given: Mapping[str, str]) -> Iterator[_Opened]:
+    """The database that options name, in a transaction. Errors have their place."""
+    system = system_of(given["connector"])
+    options = {**system.defaults(), **given, "connector": system.connector}
+    with located(statement, statement.name_span):
+        settings = system.options(options)
+        with system.connected(settings) as connection, own_transaction(session):
+            system.check(connection, settings)
+            entry = new_relation(session, statement, CapturedDatabase, (), connector=options, start="")
+            yield _Opened(system, settings, connection, entry)
 
 
 @contextlib.contextmanager
-def _slot(
-    session: Session, connection: Any, settings: DatabaseOptions, database: CapturedDatabase
-) -> Iterator[CapturedDatabase]:
-    """The entry with its slot. What was made is dropped if the statement, or its transaction, fails."""
-    start_lsn, owns_slot = ensure_slot(connection, settings)
-    made = replace(database, start_lsn=start_lsn, owns_slot=owns_slot)
-    drop = dropping(session, made)
-    assert session.transaction is not None
-    transaction = session.transaction
-    transaction.ends.callback(lambda: None if transaction.committed else drop())
+def _begun(session: Session, opened: _Opened, database: CapturedDatabase) -> Iterator[CapturedDatabase]:
+    """The entry with its place. What was made is dropped if the statement, or its transaction, fails."""
+    start, more = opened.system.begin(opened.connection, opened.options)
+    made = replace(database, start=start, made=(*database.made, *more))
+    if made.made:
+        drop = dropping(session, made)
+        assert session.transaction is not None
+        transaction = session.transaction
+        transaction.ends.callback(lambda: None if transaction.committed else drop())
     yield made
 
 
-def _there(connection: Any, settings: DatabaseOptions, name: str) -> TableThere:
-    schema, _, table = name.rpartition(".")
-    return table_there(connection, settings, schema or settings.schema, table)
-
-
 def _table(
-    session: Session, statement: CreateTable, database_id: str, there: TableThere, options: TableOptions
+    session: Session,
+    statement: CreateTable,
+    system: System,
+    database_id: str,
+    there: TableThere,
+    options: TableOptions,
 ) -> CapturedTable:
     """The entry of a table. CONNECTOR_OPTION, DATATYPE_MISMATCH, UNDEFINED_COLUMN."""
     for given, feature in (
@@ -189,8 +170,10 @@ def _table(
         (statement.append_only, "APPEND ONLY"),
     ):
         if given:
-            raise error("FEATURE_NOT_SUPPORTED", f"{feature} in a table of connector {CONNECTOR} is not supported")
-    columns = _columns(statement, there)
+            raise error(
+                "FEATURE_NOT_SUPPORTED", f"{feature} in a table of connector {system.connector} is not supported"
+            )
+    columns = _columns(statement, system, there)
     key = statement.primary_key or there.key
     if set(key) != set(there.key):
         refuse(
@@ -225,7 +208,7 @@ def _table(
     )
 
 
-def _columns(statement: CreateTable, there: TableThere) -> Schema:
+def _columns(statement: CreateTable, system: System, there: TableThere) -> Schema:
     """The columns of the table there before those that are declared, if they are wanted. Those that are declared are
     checked.
     """
@@ -241,7 +224,8 @@ def _columns(statement: CreateTable, there: TableThere) -> Schema:
                 f'table "{there.shown}" has no column "{column.name}"',
                 hint=did_you_mean(column.name, known),
             )
-        if not _takes(column.type, found.type):
+        _check_readable(system, found, there)
+        if not _takes(system, column.type, found.type):
             has = found.theirs if found.type is None else found.type.sql
             raise error(
                 "DATATYPE_MISMATCH",
@@ -254,6 +238,7 @@ def _columns(statement: CreateTable, there: TableThere) -> Schema:
     for found in there.columns:
         if found.name in declared:
             continue
+        _check_readable(system, found, there)
         if found.type is None:
             refuse(
                 f'column "{found.name}" of table "{there.shown}" has type {found.theirs}, which has no equivalent',
@@ -263,7 +248,15 @@ def _columns(statement: CreateTable, there: TableThere) -> Schema:
     return (*taken, *statement.columns)
 
 
-def _takes(declared: SqlType, theirs: SqlType | None) -> bool:
+def _check_readable(system: System, column: TableColumn, there: TableThere) -> None:
+    if not system.can_read(column):
+        refuse(
+            f'column "{column.name}" of table "{there.shown}" has type {column.theirs}, whose changes are not read',
+            hint="List the columns of the table without it.",
+        )
+
+
+def _takes(system: System, declared: SqlType, theirs: SqlType | None) -> bool:
     """Whether a column of that type takes all values of the type there."""
     if declared in (VARCHAR, theirs):
         return True
@@ -272,5 +265,5 @@ def _takes(declared: SqlType, theirs: SqlType | None) -> bool:
     if declared.name == theirs.name == "numeric":
         return True  # a value with more digits stops the table
     if declared.element is not None and theirs.element is not None:
-        return _takes(declared.element, theirs.element)
-    return declared.name in _WIDER.get(theirs.name, ())
+        return _takes(system, declared.element, theirs.element)
+    return declared.name in system.wider.get(theirs.name, ())

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from watersmeet.catalog import Input, Relation, one
+from watersmeet.catalog import Input, QuerySource, Relation, one
 from watersmeet.dialects import parse
 from watersmeet.dialects.statements import Alter, AlterConnector, CreateRelation, RefreshSchema
 from watersmeet.session.access.context import Session, error_at, located, sentence
 from watersmeet.session.access.definitions import kind_word, named
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.schemacolumns import with_schema_columns
-from watersmeet.session.access.secrets import with_secrets
+from watersmeet.session.access.secrets import kept_options, with_secrets
 from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.access.words import is_called
 from watersmeet.sources.connectors import check_connector
@@ -23,7 +23,8 @@ _FIXED_PREFIXES: Final = ("scan.startup.", "start.", "topic.")
 
 
 def alter_connector(session: Session, statement: AlterConnector) -> Result:
-    """ALTER … CONNECTOR WITH: other options from now on; views go on where they are.
+    """ALTER … CONNECTOR WITH: other options from now on; views go on where they are. Of a source that each query reads
+    by itself, they are altered for all queries.
 
     CONNECTOR_OPTION for an option that can't be altered, or a connector that does not work with them.
     """
@@ -42,10 +43,12 @@ def alter_connector(session: Session, statement: AlterConnector) -> Result:
                 detail="What was read so far is of the topic, and from the place, that CREATE named.",
                 hint=f"Create another {relation.what}.",
             )
+    readers = [r for r in session.catalog.relations.values() if isinstance(r, QuerySource) and r.of == relation.id]
     with located(statement, statement.span, statement.spans):
         session.require_files(statement.options)
-        altered = check_connector(replace(relation, connector={**relation.connector, **statement.options}))
-    _put(session, altered)
+        options = kept_options(session, statement.options)
+        altered = [check_connector(replace(r, connector={**r.connector, **options})) for r in (relation, *readers)]
+    _put(session, *altered)
     return Result(command)
 
 
@@ -113,7 +116,8 @@ def _input(session: Session, statement: Alter, what: str) -> Input | None:
     return relation
 
 
-def _put(session: Session, relation: Input) -> None:
+def _put(session: Session, *relations: Input) -> None:
     with own_transaction(session):
-        session.put(relation)
-    session.database.reinstall()  # its source is opened again
+        for relation in relations:
+            session.put(relation)
+    session.database.reinstall()  # their sources are opened again

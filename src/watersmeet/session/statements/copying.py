@@ -6,6 +6,7 @@ PostgreSQL, "COPY".
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -17,20 +18,31 @@ from watersmeet import files
 from watersmeet.binder.clauses.files import files_refused
 from watersmeet.catalog import Relation
 from watersmeet.dialects.copying import Copy, CopyFrom, CopyTo
-from watersmeet.dialects.statements import Insert
+from watersmeet.dialects.statements import Insert, Name, Statement
 from watersmeet.errors import did_you_mean
 from watersmeet.formats.writingfiles import FILE_FORMATS, FileFormat, FileWriter
 from watersmeet.session.access.assignment import named_targets
 from watersmeet.session.access.context import Session, error_at, located
-from watersmeet.session.access.reading import bounded, conformed, described, failed_query, reading, runs_on, table_tree
-from watersmeet.session.access.result import Result
+from watersmeet.session.access.reading import (
+    bounded,
+    computed,
+    conformed,
+    described,
+    failed_query,
+    fetch,
+    reading,
+    runs_on,
+    table_tree,
+)
+from watersmeet.session.access.result import Result, rows_result
 from watersmeet.session.services.refreshing import refresh_read
 from watersmeet.session.statements.bulk import omitted_columns
 from watersmeet.session.statements.dml import insert_rows, insert_targets, writable
-from watersmeet.sources.dead_letters import DeadLetterWriter, place_of
+from watersmeet.sources.dead_letters import DeadLetterWriter, count_dead_letter_files, place_of
 from watersmeet.sources.fileoptions import absolute_path
 from watersmeet.sources.presentfiles import present_files, read_files
-from watersmeet.types import Schema, arrow_schema
+from watersmeet.store.merging import quoted
+from watersmeet.types import Schema, SqlType, arrow_schema
 
 #: So many rows are written at once.
 _BATCH_ROWS: Final = 1 << 17
@@ -86,6 +98,16 @@ def copy_to(session: Session, statement: CopyTo) -> Result:
     return Result("COPY", rowcount=rows)
 
 
+def copied_rows(session: Session, statement: CopyTo) -> Result:
+    """The rows that COPY … TO gives, as of one moment."""
+    query = bounded(session, _selected(session, statement), statement.text)
+    if refresh_read(session, query.depends_on):
+        session.database.flush()
+    transaction = session.transaction
+    table = fetch(session, query, newest=transaction is not None and not transaction.read_only)
+    return rows_result("COPY", *described(table, query.columns))
+
+
 def _selected(session: Session, statement: CopyTo) -> exp.Expression:
     """The query whose rows are written."""
     if statement.query is not None:
@@ -131,15 +153,7 @@ def copy_from(session: Session, statement: CopyFrom) -> Result:
     if not path.is_file():
         raise error_at(statement, statement.path_span, "INVALID_PARAMETER", f'there is no file "{path}"')
     with session.database.guard:
-        relation = writable(session, statement.table, statement, "copy into")
-        if relation.connector:
-            raise error_at(
-                statement,
-                statement.table.span,
-                "FEATURE_NOT_SUPPORTED",
-                f"COPY FROM into {relation.title} is not supported",
-                hint="INSERT writes messages.",
-            )
+        relation = _copied_into(session, statement.table, statement)
         made = Insert(
             text=statement.text,
             sql=statement.sql,
@@ -159,18 +173,61 @@ def copy_from(session: Session, statement: CopyFrom) -> Result:
             _check_lacking(statement, source.status()["partial"])
             if dead.count:
                 _told(session, statement, dead, skips=skips)
-        found = {c.name: rows.column(c.name) for c in columns}
-        found |= omitted_columns(session, relation, [c for c in relation.columns if c.name not in found], rows.num_rows)
-        schema = arrow_schema(relation.columns, positional=False)
-        incoming = pa.Table.from_arrays([found[f.name] for f in schema], schema=schema)
-        insert_rows(session, relation, incoming, made)
+        _insert(session, relation, rows, made)
     return Result("COPY", rowcount=rows.num_rows)
+
+
+def insert_copied(session: Session, statement: Insert, read: Callable[[list[str]], pa.Table]) -> Result:
+    """Inserts rows that a client sends as texts, by one commit. read: gives the texts for names of columns.
+
+    INVALID_VALUE for a text that is no value of its column's type, and what `read` raises: then nothing is inserted.
+    """
+    with session.database.guard:
+        relation = _copied_into(session, statement.table, statement)
+        columns = tuple(t.column for t in insert_targets(relation, statement))
+        texts = read([c.name for c in columns])
+        values = [_value(quoted(c.name), c.type) for c in columns]
+        rows = computed(session, texts, values, columns, statement.text) if columns else texts
+        _insert(session, relation, rows, statement)
+    return Result("COPY", rowcount=rows.num_rows)
+
+
+def _value(text: str, kind: SqlType) -> str:
+    """DuckDB SQL for the value that PostgreSQL writes as `text`."""
+    if kind.name == "bytea":
+        return f"CASE WHEN starts_with({text}, '\\x') THEN unhex(substr({text}, 3)) ELSE encode({text}) END"
+    if kind.name == "array":
+        return f"CAST(translate({text}, '{{}}', '[]') AS {kind.duckdb})"
+    return f"CAST({text} AS {kind.duckdb})"
+
+
+def _copied_into(session: Session, table: Name, statement: Statement) -> Relation:
+    """The table, if rows can be copied into it. The caller holds the guard."""
+    relation = writable(session, table, statement, "copy into")
+    if relation.connector:
+        raise error_at(
+            statement,
+            table.span,
+            "FEATURE_NOT_SUPPORTED",
+            f"COPY FROM into {relation.title} is not supported",
+            hint="INSERT writes messages.",
+        )
+    return relation
+
+
+def _insert(session: Session, relation: Relation, rows: pa.Table, statement: Insert) -> None:
+    """Inserts rows that have some of the relation's columns. The caller holds the guard."""
+    found = {name: rows.column(name) for name in rows.column_names}
+    found |= omitted_columns(session, relation, [c for c in relation.columns if c.name not in found], rows.num_rows)
+    schema = arrow_schema(relation.columns, positional=False)
+    incoming = pa.Table.from_arrays([found[f.name] for f in schema], schema=schema)
+    insert_rows(session, relation, incoming, statement)
 
 
 def _dead_letters(session: Session, relation: Relation) -> DeadLetterWriter:
     """What writes the dead letters of a statement; `epoch` is the number that its commit would have."""
     directory, number = session.database.layout.dead(relation.id), session.database.log.head() + 1
-    return DeadLetterWriter(directory, number, len(list(directory.glob(f"{number:012d}-*"))))
+    return DeadLetterWriter(directory, number, count_dead_letter_files(directory, number))
 
 
 def _check_lacking(statement: CopyFrom, partial: list[tuple[str, list[str]]]) -> None:
@@ -205,7 +262,7 @@ def _told(session: Session, statement: CopyFrom, dead: DeadLetterWriter, *, skip
 
 def _path(session: Session, statement: Copy) -> Path:
     """FILES_NOT_ALLOWED, INVALID_PARAMETER."""
-    if not session.database.files:
+    if not session.reads_files:
         raise files_refused("COPY", sql=statement.text, span=statement.path_span)
     path = Path(absolute_path(statement.path))
     if not statement.path or path.is_dir() or not os.path.isdir(path.parent):

@@ -17,16 +17,20 @@ from watersmeet.catalog import (
     TOMBSTONE,
     VALUE_FACET,
     CapturedTable,
+    Merging,
     Relation,
     Table,
     one,
 )
 from watersmeet.database.transaction import Change
+from watersmeet.dialects.merging import Merge
 from watersmeet.dialects.statements import Delete, Insert, Name, Statement, Update
 from watersmeet.errors import error
 from watersmeet.session.access.assignment import Target, assignable, check_types, named_targets, typed_query
 from watersmeet.session.access.columnvalues import check_given
 from watersmeet.session.access.context import Session, error_at, located
+from watersmeet.session.access.matching import assigned, both_images, matching
+from watersmeet.session.access.merging import merging_of
 from watersmeet.session.access.messageparts import unwritten
 from watersmeet.session.access.ordering import in_order
 from watersmeet.session.access.producing import produce
@@ -44,16 +48,29 @@ from watersmeet.session.access.reading import (
     table_tree,
 )
 from watersmeet.session.access.result import Result, rows_result
-from watersmeet.session.access.rows import as_kept, check_rows, converted, settled, with_generated
+from watersmeet.session.access.rows import as_kept, check_rows, settled, with_generated
 from watersmeet.session.access.writing import accepting, apply, replacement, upserted
 from watersmeet.session.services.refreshing import refresh_read
+from watersmeet.session.statements import externalrows
 from watersmeet.sinks.deliveries import statement_delivery
 from watersmeet.sinks.targets import connector_of
 from watersmeet.types import Schema, arrow_schema
 
 
+def merge(session: Session, statement: Merge) -> Result:
+    """MERGE INTO a table of another system."""
+    insert = statement.insert
+    relation = writable(session, insert.table, statement, "merge into")
+    merging = merging_of(statement, relation, insert.table, insert.columns, insert.query.selects)
+    return replace(_inserted(session, insert, merging), command="MERGE")
+
+
 def insert(session: Session, statement: Insert) -> Result:
     """INSERT INTO … VALUES or SELECT."""
+    return _inserted(session, statement, None)
+
+
+def _inserted(session: Session, statement: Insert, merging: Merging | None) -> Result:
     with session.database.guard:
         made = _bound_insert(session, statement)
         if not made.query.depends_on:
@@ -67,7 +84,7 @@ def insert(session: Session, statement: Insert) -> Result:
             rows = _incoming(session, made, statement)
             if not _is_outside(made.relation):
                 return insert_rows(session, made.relation, rows, statement)
-    return produce_rows(session, made.relation, rows, statement)
+    return produce_rows(session, made.relation, rows, statement, merging)
 
 
 def _is_outside(relation: Relation) -> bool:
@@ -132,7 +149,9 @@ def insert_rows(session: Session, relation: Relation, incoming: pa.Table, statem
     return result
 
 
-def produce_rows(session: Session, relation: Relation, incoming: pa.Table, statement: Insert) -> Result:
+def produce_rows(
+    session: Session, relation: Relation, incoming: pa.Table, statement: Insert, merging: Merging | None = None
+) -> Result:
     """Writes rows, which have the relation's columns, to where it is outside of the database. In a topic of Kafka they
     are there when this returns, and come from there with the next epoch. The caller does not hold the guard: servers
     take their time.
@@ -149,7 +168,7 @@ def produce_rows(session: Session, relation: Relation, incoming: pa.Table, state
             f"RETURNING of an INSERT into {where} is not supported",
         )
     if relation.external is not None:
-        return _append(relation, incoming, statement)
+        return _append(relation, incoming, statement, merging)
     for name in statement.columns:
         if name.name in unwritten(relation):
             raise error_at(
@@ -167,11 +186,11 @@ def produce_rows(session: Session, relation: Relation, incoming: pa.Table, state
     return Result("INSERT", rowcount=rows.num_rows)
 
 
-def _append(relation: Relation, incoming: pa.Table, statement: Insert) -> Result:
+def _append(relation: Relation, incoming: pa.Table, statement: Insert, merging: Merging | None) -> Result:
     """Adds rows to an external table: the columns that the statement names, or all. Others have their defaults."""
     names = [n.name for n in statement.columns] or [c.name for c in relation.columns]
     columns = tuple(relation.column(n) for n in names)
-    delivery = statement_delivery(relation, columns)
+    delivery = statement_delivery(relation, columns, merging)
     append = connector_of(delivery).append
     assert append is not None, delivery.connector
     with located(statement, statement.table.span):
@@ -181,12 +200,15 @@ def _append(relation: Relation, incoming: pa.Table, statement: Insert) -> Result
 
 def delete(session: Session, statement: Delete) -> Result:
     """DELETE FROM."""
+    there = externalrows.changed_there(session, statement.table)
+    if there is not None:
+        return externalrows.delete(session, there, statement)
     with session.database.guard:
         found = session.find(statement.table)
         if session.semantics.changes_topics == "records" and found is not None and found.topic is not None:
             return _buried(session, statement)
         relation = writable(session, statement.table, statement, "delete from", changing=True)
-        query = _matching(session, relation, statement.alias, statement.where, (), statement)
+        query = matching(session, relation, statement.alias, statement.where, (), statement)
         old = fetch(session, replace(query, exact=relation.columns), newest=True)
         result = _result("DELETE", session, relation, statement.alias, statement.returning, old, statement)
         apply(session, relation, Change(old, np.full(old.num_rows, -1, np.int64)))
@@ -223,11 +245,14 @@ def _buried(session: Session, statement: Delete) -> Result:
 
 def update(session: Session, statement: Update) -> Result:
     """UPDATE … SET."""
+    there = externalrows.changed_there(session, statement.table)
+    if there is not None:
+        return externalrows.update(session, there, statement)
     with session.database.guard:
         relation = writable(session, statement.table, statement, "update", changing=True)
-        targets = _assigned(relation, statement)
+        targets = assigned(relation, statement)
         values = tuple(e for _, e in statement.assignments)
-        query = _matching(
+        query = matching(
             session,
             relation,
             statement.alias,
@@ -236,7 +261,7 @@ def update(session: Session, statement: Update) -> Result:
             statement,
         )
         check_types(query.columns[len(relation.columns) :], targets, statement)
-        rows = fetch(session, _both_images(query, relation, targets), newest=True)
+        rows = fetch(session, both_images(query, relation, targets), newest=True)
         width = len(relation.columns)
         schema = arrow_schema(relation.columns, positional=False)
         old = pa.Table.from_arrays(rows.columns[:width], schema=schema)
@@ -251,6 +276,28 @@ def update(session: Session, statement: Update) -> Result:
             old = pa.concat_tables([old, rows_without(session, relation, taken, old)])
         apply(session, relation, replacement(old, new))
         return result
+
+
+def described_change(session: Session, statement: Insert | Update | Delete) -> Schema | None:
+    """The columns that RETURNING would give, with no change of anything; None without RETURNING."""
+    with session.database.guard:
+        if isinstance(statement, Insert):
+            made = _bound_insert(session, statement)
+            relation, alias = made.relation, None
+        else:
+            there = externalrows.changed_there(session, statement.table)
+            alias = statement.alias
+            relation = there or writable(session, statement.table, statement, "change", changing=True)
+            values: tuple[exp.Expression, ...] = ()
+            if isinstance(statement, Update):
+                targets = assigned(relation, statement)
+                given = (e for _, e in statement.assignments)
+                values = tuple(t.typed(v) for t, v in zip(targets, given, strict=True))
+            matching(session, relation, alias, statement.where, values, statement)
+        if statement.returning is None:
+            return None
+        tree = exp.select(*statement.returning).from_(table_tree(relation, alias), copy=False)
+        return bounded(session, tree, statement.text).columns
 
 
 def writable(session: Session, name: Name, statement: Statement, what: str, *, changing: bool = False) -> Relation:
@@ -323,12 +370,6 @@ def insert_targets(relation: Relation, statement: Insert) -> tuple[Target, ...]:
     return tuple(replace(t, epoch_ms=relation.topic is not None and t.column.name == RECORD_TIME) for t in found)
 
 
-def _assigned(relation: Relation, statement: Update) -> tuple[Target, ...]:
-    found = named_targets(relation, tuple(n for n, _ in statement.assignments), statement)
-    check_given(relation, found, statement)
-    return found
-
-
 def _check_width(given: int, wanted: int, statement: Insert) -> None:
     if given > wanted:
         raise error_at(
@@ -346,40 +387,6 @@ def _check_width(given: int, wanted: int, statement: Insert) -> None:
             "INSERT has more target columns than expressions",
             detail=f"{given} expressions for {wanted} columns.",
         )
-
-
-def _matching(
-    session: Session,
-    relation: Relation,
-    alias: str | None,
-    where: exp.Expression | None,
-    values: tuple[exp.Expression, ...],
-    statement: Statement,
-) -> Bounded:
-    """The query for the rows that `where` selects: all columns, then `values`."""
-    shown = alias or relation.name
-    columns = [
-        exp.column(exp.to_identifier(c.name, quoted=True), exp.to_identifier(shown, quoted=True))
-        for c in relation.columns
-    ]
-    tree = exp.select(*columns, *values, copy=False).from_(table_tree(relation, alias), copy=False)
-    if where is not None:
-        tree = tree.where(where, copy=False)
-    return bounded(session, tree, statement.text)
-
-
-def _both_images(query: Bounded, relation: Relation, targets: tuple[Target, ...]) -> Bounded:
-    """The query for old and new row side by side, made from one for the old row and the new values."""
-    width = len(relation.columns)
-    names = [f"x{i}" for i in range(len(query.columns))]
-    old = [f"{names[i]} AS o{i}" for i in range(width)]
-    values = {
-        t.column.name: converted(names[width + i], query.columns[width + i].type, t.column.type)
-        for i, t in enumerate(targets)
-    }
-    new = [f"{values.get(c.name, names[i])} AS n{i}" for i, c in enumerate(relation.columns)]
-    sql = f"SELECT {', '.join(old + new)} FROM ({query.sql}) AS q({', '.join(names)})"
-    return replace(query, sql=sql, exact=(*relation.columns, *relation.columns))
 
 
 def _result(

@@ -12,6 +12,7 @@ from watersmeet.catalog import ARRIVAL, ROWTIME, EventTime, Server, Source
 from watersmeet.dialects.statements import CreateForeignStream, CreateServer
 from watersmeet.errors import did_you_mean
 from watersmeet.formats.decoders import open_decoder
+from watersmeet.secretvalues import revealed_options
 from watersmeet.session.access.context import Session, error_at, located, undefined_relation
 from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation
 from watersmeet.session.access.eventtimes import event_time
@@ -145,7 +146,7 @@ def _server(session: Session, statement: CreateForeignStream) -> tuple[str, dict
     name = statement.server
     found = session.find(name)
     if isinstance(found, Server) and found.adapter != SYS_JDBC:
-        return found.adapter, found.options, (found.id,)
+        return found.adapter, revealed_options(found.options), (found.id,)
     plain = name.name.upper()
     if found is None and plain in SERVERS:
         return SERVERS[plain], {}, ()

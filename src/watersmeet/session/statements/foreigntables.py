@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from watersmeet.catalog import ExternalTable, Server
 from watersmeet.dialects.foreigntables import CreateForeignTable
+from watersmeet.secretvalues import revealed_options
 from watersmeet.session.access.context import Session, error_at, located, undefined_relation
 from watersmeet.session.access.definitions import may_create, new_relation
 from watersmeet.session.access.result import Result
@@ -24,7 +25,7 @@ def create_foreign_table(session: Session, statement: CreateForeignTable) -> Res
         return Result("CREATE FOREIGN TABLE")
     server = _server(session, statement)
     with located(statement, statement.name_span, statement.places):
-        external = foreign_table({**server.options, **statement.options}, statement.name)
+        external = foreign_table({**revealed_options(server.options), **statement.options}, statement.name)
         reader = session.database.outside.reader(external, "a foreign table")
         assert isinstance(reader, TableReader)
         external = replace(external, target=reader.written())

@@ -11,6 +11,7 @@ from watersmeet.catalog import NamedCollection
 from watersmeet.dialects.namedcollections import CreateNamedCollection
 from watersmeet.dialects.statements import Name
 from watersmeet.errors import Span, did_you_mean, error
+from watersmeet.secretvalues import revealed_options
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.definitions import add, may_create, new_relation
 from watersmeet.session.access.result import Result
@@ -50,4 +51,4 @@ def with_named_collection(session: Session, given: Mapping[str, str]) -> tuple[d
                 f'setting "{setting}" of {found.title} can\'t be overridden',
                 hint="Leave it out here.",
             )
-    return {**found.settings, **settings}, (found.id,)
+    return {**revealed_options(found.settings), **settings}, (found.id,)

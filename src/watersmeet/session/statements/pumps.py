@@ -15,13 +15,14 @@ from sqlglot import exp
 
 from watersmeet.binder import bind_query
 from watersmeet.binder.clauses.sources import view_statement
-from watersmeet.catalog import ROWTIME, Pump, Relation, StoppedPump, turned_into
+from watersmeet.catalog import ROWTIME, Merging, Pump, Relation, StoppedPump, turned_into
 from watersmeet.dialects.schemas import quoted, schema_meant
 from watersmeet.dialects.statements import AlterPump, CreatePump
 from watersmeet.errors import again, error
 from watersmeet.session.access.assignment import named_targets
 from watersmeet.session.access.context import Session, error_at, undefined_relation
 from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation, remove
+from watersmeet.session.access.merging import merging_of
 from watersmeet.session.access.reading import readable
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.schemas import undefined_schema
@@ -50,7 +51,7 @@ def create_pump(session: Session, statement: CreatePump) -> Result:
         statement.query, readable(session.catalog), statement.text, session.dialect, column_names=statement.column_names
     )
     check_columns(query.columns, statement)
-    stream = target_of(session, statement, query.columns, query.depends_on)
+    stream = target_of(session, statement, query.columns, query.depends_on, _merging(session, statement))
     assert stream is not None
     add(
         session,
@@ -110,9 +111,18 @@ def _alter(session: Session, relation: Relation, statement: AlterPump) -> None:
 
 def _start(session: Session, statement: CreatePump) -> None:
     bound = bind_view(session, statement)
-    stream = target_of(session, statement, bound.relation.columns, bound.relation.depends_on)
+    merging = _merging(session, statement)
+    stream = target_of(session, statement, bound.relation.columns, bound.relation.depends_on, merging)
     assert stream is not None
-    make_delivered(session, replace(bound, relation=turned_into(Pump, bound.relation, feeds=stream.id)), stream)
+    pump = turned_into(Pump, bound.relation, feeds=stream.id, merging=merging)
+    make_delivered(session, replace(bound, relation=pump), stream)
+
+
+def _merging(session: Session, statement: CreatePump) -> Merging | None:
+    """How the rows of a pump are written that runs a MERGE."""
+    assert statement.into is not None
+    into, query = session.relation(statement.into, statement), statement.query
+    return merging_of(statement, into, statement.into, statement.targets, query.selects)
 
 
 def _restart(session: Session, relation: Relation) -> None:

@@ -13,6 +13,7 @@ from watersmeet.dialects.copying import CopyFrom, CopyTo
 from watersmeet.dialects.dictionaries import CreateDictionary
 from watersmeet.dialects.foreigntables import CreateForeignTable
 from watersmeet.dialects.formatschemas import CreateFormatSchema
+from watersmeet.dialects.merging import CreateMergingPump, Merge
 from watersmeet.dialects.namedcollections import CreateNamedCollection
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.filling import Bound
@@ -42,6 +43,7 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
     st.AlterConnector: "connectors.alter_connector",
     st.RefreshSchema: "connectors.refresh_schema",
     st.AlterPump: "pumps.alter_pump",
+    CreateMergingPump: "pumps.create_pump",
     st.CreatePump: "pumps.create_pump",
     st.CreateProcessor: "processors.create_processor",
     st.CreateSchema: "schemaddl.create_schema",
@@ -66,6 +68,7 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
     st.RenameColumn: "altering.alter",
     st.RenameRelation: "altering.alter",
     LimitSink: "sinks.limit_sink",
+    Merge: "dml.merge",
     st.Recover: "subscriptions.recover_query",
     st.Rollback: "transactions.rollback_statement",
     st.Select: "select.select",
@@ -84,6 +87,7 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
 _BINDERS: Final[dict[type[st.Statement], str]] = {
     st.CreateMaterializedView: "views.bind_view",
     st.CreateProcessor: "processors.bind_processor",
+    CreateMergingPump: "views.bind_view",
     st.CreatePump: "views.bind_view",
 }
 

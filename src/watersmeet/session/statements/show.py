@@ -15,17 +15,14 @@ from watersmeet.catalog import (
     CapturedDatabase,
     Catalog,
     Index,
-    MaterializedView,
     Pump,
     QuerySource,
     Relation,
     Subscription,
     TopicWriter,
-    View,
     one,
 )
 from watersmeet.dialects.schemas import DATABASE, schema_meant, schema_shown
-from watersmeet.dialects.secrets import without_secrets
 from watersmeet.dialects.statements import Describe, Show
 from watersmeet.session.access.context import Session, error_at, undefined_relation
 from watersmeet.session.access.result import Result, text_result, typed_result
@@ -427,9 +424,7 @@ def _create(session: Session, statement: Show) -> Result:
             f'"{relation.shown}" is {one(relation.what)}, not {one(kind)}',
             hint=f"Use SHOW CREATE {relation.words.show_create[0].upper()}.",
         )
-    plain = isinstance(relation, (View, MaterializedView)) and not relation.is_external
-    text = relation.sql if plain else without_secrets(relation.sql, relation.dialect)
-    text += _called_now(session.catalog, relation)
+    text = relation.sql + _called_now(session.catalog, relation)
     return text_result("SHOW", ("Name", "Create Sql"), [(relation.shown, text)])
 
 

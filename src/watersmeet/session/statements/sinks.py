@@ -37,7 +37,7 @@ from watersmeet.session.access.definitions import add, may_create, new_relation
 from watersmeet.session.access.reading import readable
 from watersmeet.session.access.result import Result, typed_result
 from watersmeet.session.access.schemas import schema_for
-from watersmeet.session.access.secrets import with_secrets
+from watersmeet.session.access.secrets import kept, with_secrets
 from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.services.delivery import Deliveries, begin
 from watersmeet.session.services.views import bind_view, make, make_writing
@@ -95,7 +95,7 @@ def create_sink(session: Session, statement: CreateSink) -> Result:
         )
         session.put(sink)
         relation, depends_on = _delivered(session, statement, sink)
-        sink = _sink(statement, replace(sink, depends_on=(*depends_on, *connections)), relation)
+        sink = kept(session, _sink(statement, replace(sink, depends_on=(*depends_on, *connections)), relation))
         with located(statement, statement.name_span, statement.places):
             limits = {RATE_LIMIT: session.variables.get(RATE_LIMIT), **statement.options}
             sink = replace(sink, rate_limit=rate_limit(limits, RATE_LIMIT))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from watersmeet.catalog import ROWTIME, Relation, Stream
+from watersmeet.catalog import ROWTIME, Merging, Relation, Stream
 from watersmeet.dialects.statements import CreateMaterializedView
 from watersmeet.errors import did_you_mean
 from watersmeet.session.access.assignment import Target, check_types
@@ -20,9 +20,13 @@ from watersmeet.types import Schema
 
 
 def target_of(
-    session: Session, statement: CreateMaterializedView, columns: Schema, depends_on: tuple[str, ...]
+    session: Session,
+    statement: CreateMaterializedView,
+    columns: Schema,
+    depends_on: tuple[str, ...],
+    merging: Merging | None = None,
 ) -> Relation | None:
-    """The stream that the view writes its rows to; None without INTO.
+    """The stream that the view writes its rows to; None without INTO. merging: of a pump that runs a MERGE.
 
     UNDEFINED_RELATION, READ_ONLY_RELATION, UNDEFINED_COLUMN, DATATYPE_MISMATCH; FEATURE_NOT_SUPPORTED for a stream that
     the view reads.
@@ -48,7 +52,7 @@ def target_of(
             detail="Each row that it writes would produce another row.",
         )
     if stream.is_written_outside:
-        _check_outside(statement, stream, columns)
+        _check_outside(statement, stream, columns, merging)
         return stream
     _check_columns(statement, stream, columns)
     lacking = [k for k in stream.primary_key if k not in [c.name for c in columns]]
@@ -74,12 +78,14 @@ def make_delivered(session: Session, bound: Bound, stream: Relation) -> None:
         begin(session.database, bound.relation.id, 1, snapshot=True)
 
 
-def _check_outside(statement: CreateMaterializedView, stream: Relation, columns: Schema) -> None:
+def _check_outside(
+    statement: CreateMaterializedView, stream: Relation, columns: Schema, merging: Merging | None
+) -> None:
     """A relation outside of the database. FEATURE_NOT_SUPPORTED for columns that messages can't have."""
     _check_columns(statement, stream, columns)
     if stream.external is None:
         _check_messages(statement, stream, columns)
-    delivery = view_delivery(replace(stream, columns=columns), stream)
+    delivery = view_delivery(replace(stream, columns=columns), stream, merging)
     connector_of(delivery).check(delivery)
 
 

@@ -1,0 +1,47 @@
+"""What a statement would return: its columns, without running it."""
+
+from __future__ import annotations
+
+from watersmeet.dialects.statements import (
+    Delete,
+    Describe,
+    Explain,
+    Insert,
+    Select,
+    Show,
+    ShowVariable,
+    Statement,
+    Update,
+)
+from watersmeet.session.access.context import Session, error_at
+from watersmeet.session.access.reading import bounded, runs_on
+from watersmeet.session.statements.dml import described_change
+from watersmeet.session.statements.registry import handler_of
+from watersmeet.types import Schema
+
+#: Statements that change nothing: what they return is known once they have run.
+_TELLING = (Describe, Explain, Show, ShowVariable)
+
+
+def described_columns(session: Session, statement: Statement) -> Schema | None:
+    """The columns of the rows that a statement returns; None if it returns none. Errors of binding.
+
+    FEATURE_NOT_SUPPORTED for a query that runs until it is stopped.
+    """
+    if isinstance(statement, Select):
+        if runs_on(session, statement.query):
+            raise error_at(
+                statement,
+                statement.span,
+                "FEATURE_NOT_SUPPORTED",
+                "a query that runs until it is stopped can't be prepared",
+                hint="Send it as a simple query.",
+            )
+        return bounded(session, statement.query, statement.text).columns
+    if isinstance(statement, (Insert, Update, Delete)):
+        return described_change(session, statement)
+    if isinstance(statement, _TELLING):
+        handler = handler_of(type(statement))
+        assert handler is not None
+        return handler(session, statement).columns
+    return None
