@@ -40,7 +40,7 @@ FIXTURES = {
     "kafka": {"broker", "own_broker", "topic", "registry", "own_registry"},
     "postgres": {"postgres", "own_postgres"},
     "mysql": {"mysql", "own_mysql"},
-    "objectstores": {"bucket", "own_bucket"},
+    "objectstores": {"bucket", "own_bucket", "database_url"},
 }
 
 
@@ -216,6 +216,10 @@ def postgres(request: pytest.FixtureRequest) -> Iterator[PostgresDatabase]:
         connection.execute(f"CREATE DATABASE {name}")
     yield PostgresDatabase(server, name)
     with server.connect() as connection:
+        # A reader that has gone is noticed late, and FORCE does not end those of slots.
+        readers = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active AND database = %s"
+        while connection.execute(readers, [name]).fetchall():
+            time.sleep(0.05)
         connection.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
 
@@ -294,6 +298,16 @@ class Bucket:
         )
 
     @property
+    def environment(self) -> dict[str, str]:
+        """How it is reached, as variables of the environment."""
+        return {
+            "AWS_ENDPOINT_URL": self.server.url,
+            "AWS_REGION": REGION,
+            "AWS_ACCESS_KEY_ID": self.keys[0],
+            "AWS_SECRET_ACCESS_KEY": self.keys[1],
+        }
+
+    @property
     def settings(self) -> str:
         """Where it is, as SETTINGS of an external table of Timeplus."""
         return (
@@ -334,6 +348,15 @@ def _new_bucket(server: S3) -> Bucket:
 def bucket(request: pytest.FixtureRequest) -> Bucket:
     """A bucket of this test alone, on the server of the run."""
     return _new_bucket(_or_skip(lambda: request.config.stash[_shared].get(S3, "s3"), "an S3 server"))
+
+
+@pytest.fixture
+def database_url(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of a database that is not there yet, in a bucket that the environment says how to reach."""
+    for name, value in bucket.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("WATERSMEET_CACHE_DIR", str(tmp_path / "cache"))
+    return f"s3://{bucket.name}/some/db"
 
 
 @pytest.fixture

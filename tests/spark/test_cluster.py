@@ -18,6 +18,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_an_executor_is_killed(tmp_path):
+    kill_executors(tmp_path / "db")
+
+
+@pytest.mark.slow
+def test_an_executor_is_killed_over_an_object_store(database_url):
+    kill_executors(database_url)
+
+
+def kill_executors(path):
     with cluster() as master:
         environment = {
             **os.environ,
@@ -27,7 +36,7 @@ def test_an_executor_is_killed(tmp_path):
         }
         before = set(executors())
         child = subprocess.Popen(
-            [sys.executable, "-m", "tests.spark.clustered", str(tmp_path / "db"), "2"],
+            [sys.executable, "-m", "tests.spark.clustered", str(path), "2"],
             cwd=ROOT,
             env=environment,
             stdout=subprocess.PIPE,

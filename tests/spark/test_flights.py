@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.slow
 def test_every_view_equals_the_batch_answer_and_the_picture_is_drawn(tmp_path):
     picture = tmp_path / "delay.png"
-    paths = [str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [str(ROOT / "src"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
         [sys.executable, "examples/flights/delays.py", "--days", "4", "--plot", str(picture)],
         check=False,

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from tests.kafkatopics import avro_values
 from tests.rowchanges import COLUMNS, RowChanges
-from tests.spark.test_kill import ENVIRONMENT, ROOT, kill
+from tests.spark.test_kill import ROOT, environment, kill
 
 import watersmeet
 from watersmeet.runtime.spark import jobs
@@ -216,7 +216,7 @@ def test_values_that_were_not_sent_and_truncate_survive_kills(broker, topic, tmp
         process = subprocess.Popen(
             [sys.executable, "-c", READS, str(path)],
             cwd=ROOT,
-            env=ENVIRONMENT,
+            env=environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import IO
 
 import pytest
 from tests.property.oracle import rows
@@ -21,15 +22,20 @@ from tests.spark.worker import QUERIES
 import watersmeet
 
 ROOT = Path(__file__).parents[2]
-ENVIRONMENT = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
 
 
-def start(path: Path, parallelism: int, seed: int) -> subprocess.Popen:
+def environment() -> dict[str, str]:
+    """Of a process of its own, with the tests in its path."""
+    return {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+
+
+def start(path: Path | str, parallelism: int, seed: int, errors: IO[bytes] | None = None) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, "-m", "tests.spark.worker", str(path), str(parallelism), str(seed)],
         cwd=ROOT,
-        env=ENVIRONMENT,
+        env=environment(),
         stdout=subprocess.PIPE,
+        stderr=errors,
         text=True,
         start_new_session=True,
     )
@@ -40,7 +46,7 @@ def kill(process: subprocess.Popen) -> None:
     process.wait()
 
 
-def check_one_moment(path: Path) -> int:
+def check_one_moment(path: Path | str) -> int:
     """Reads tables and views in one statement each and compares; gives the number of changes seen."""
     with watersmeet.connect(path, read_only=True) as connection:
         cursor = connection.cursor()
@@ -57,7 +63,15 @@ def check_one_moment(path: Path) -> int:
 
 @pytest.mark.parametrize(("parallelism", "rounds"), [(2, 3), pytest.param(1, 4, marks=pytest.mark.slow)])
 def test_kill_anywhere(tmp_path: Path, parallelism: int, rounds: int) -> None:
-    path, seed = tmp_path / "db", parallelism
+    kill_anywhere(tmp_path / "db", parallelism, rounds)
+
+
+def test_kill_anywhere_in_an_object_store(database_url: str) -> None:
+    kill_anywhere(database_url, 2, 2)
+
+
+def kill_anywhere(path: Path | str, parallelism: int, rounds: int) -> None:
+    seed = parallelism
     r = random.Random(seed)
     reached = 0
     for _ in range(rounds):
@@ -75,7 +89,49 @@ def test_kill_anywhere(tmp_path: Path, parallelism: int, rounds: int) -> None:
                 reached = reads
         finally:
             kill(process)
-    with watersmeet.connect(path, parallelism=parallelism) as connection:
+    check_all(path, parallelism, reached)
+
+
+@pytest.mark.slow
+def test_a_driver_that_is_stopped_while_another_one_takes_over(database_url: str, tmp_path: Path) -> None:
+    with (tmp_path / "errors").open("wb") as errors:
+        first = start(database_url, 2, 7, errors)
+        second = None
+        try:
+            assert first.stdout is not None
+            assert first.stdout.readline().strip() == "ready"
+            reached = wait_for_more(database_url, first, 0)
+            os.killpg(first.pid, signal.SIGSTOP)
+            second = start(database_url, 2, 7)
+            assert second.stdout is not None
+            assert second.stdout.readline().strip() == "ready"
+            reached = wait_for_more(database_url, second, reached)
+            os.killpg(first.pid, signal.SIGCONT)
+            assert first.wait(timeout=300) != 0
+            said = (tmp_path / "errors").read_text()
+            assert "WRITER_FENCED" in said
+            assert f"was taken over by process {second.pid} on host" in said
+            reached = wait_for_more(database_url, second, reached)
+        finally:
+            for process in (first, second):
+                if process is not None and process.poll() is None:
+                    kill(process)
+    check_all(database_url, 2, reached)
+
+
+def wait_for_more(path: str, process: subprocess.Popen, reached: int) -> int:
+    """How many changes there are, once there are more."""
+    until = time.monotonic() + 300
+    while (found := check_one_moment(path)) <= reached:
+        assert process.poll() is None, "the worker ended by itself"
+        assert time.monotonic() < until, "the worker changes nothing"
+    return found
+
+
+def check_all(path: Path | str, parallelism: int, reached: int) -> None:
+    # Spark of this process, which other tests began, does not know how the store is reached.
+    runtime = "inprocess" if isinstance(path, str) else "spark"
+    with watersmeet.connect(path, parallelism=parallelism, runtime=runtime) as connection:
         cursor = connection.cursor()
         cursor.execute("FLUSH")
         for view, query in QUERIES.items():

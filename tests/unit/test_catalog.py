@@ -21,12 +21,10 @@ RELATIONS = [
     c.TopicTable("t3", "p", COLUMNS, topic=TOPIC),
     c.ExternalTable("t4", "e", COLUMNS, external=OUTSIDE),
     c.DictionaryTable("t5", "d", COLUMNS, external=OUTSIDE, dictionary=FOUND, primary_key=("a",)),
-    c.CapturedTable(
-        "t6", "ct", COLUMNS, captured=c.Captured("s5", "public", "t", 1, {"x": (23, -1)}), primary_key=("a",)
-    ),
+    c.CapturedTable("t6", "ct", COLUMNS, captured=c.Captured("s5", "public", "t", 1, {"x": "23"}), primary_key=("a",)),
     c.Source("s1", "o", COLUMNS, append_only=True, connector={"connector": "file"}),
     c.QuerySource("s3", "o", COLUMNS, hidden=True, owner="m1", of="s1", start="earliest", shards="0,2"),
-    c.CapturedDatabase("s5", "cd", (), connector={"hostname": "h"}, start_lsn=7),
+    c.CapturedDatabase("s5", "cd", (), connector={"hostname": "h"}, start="0/7"),
     c.View("v1", "v", COLUMNS, sql="CREATE VIEW v", path=("s", "public")),
     c.ExternalView("v2", "ev", COLUMNS, external=OUTSIDE, query="CREATE VIEW content"),
     c.DictionaryView("v3", "dv", COLUMNS, dictionary=FOUND, query="CREATE VIEW content"),

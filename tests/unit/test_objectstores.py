@@ -119,3 +119,18 @@ def test_options_that_the_library_does_not_know_are_refused():
         open_store(Location("s3://b", (("no_such_option", "hidden-value"),)))
     assert problem.value.condition == "CONNECTOR_OPTION"
     assert "hidden-value" not in str(problem.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("Error performing PUT http://169.254.169.254/latest/api/token: 403 Forbidden", "there are no credentials"),
+        ("Generic MicrosoftAzure error: Account must be specified", "there are no credentials"),
+        ("Error performing GET http://127.0.0.1/bucket: 403 Forbidden", "access to"),
+    ],
+)
+def test_what_machines_of_clouds_answer_is_no_refusal_of_the_store(text, said):
+    problem = objectstores._problem(Exception(text), Location("s3://bucket"))
+    assert isinstance(problem, StoreProblem)
+    assert problem.message.startswith(said)
+    assert not problem.passes

@@ -1,19 +1,26 @@
-"""The servers of tests and of `make kafka`: they answer, keep what they acknowledged, and end with their owner."""
+"""The servers of tests, of `make kafka` and of `make databases`: they answer, keep what they acknowledged, and end
+with their owner.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 from urllib.request import Request, urlopen
 
+import psycopg
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from scripts.servers.archives import Artifact, Bundle, ServerUnavailableError, cache_folder, fetch
 from scripts.servers.process import Process, ServerFailedError, free_ports
+
+import watersmeet
 
 pytest_plugins = ["pytester"]
 ROOT = Path(__file__).parents[2]
@@ -126,6 +133,38 @@ folder = pathlib.Path(sys.argv[1])
 print(Process(sys.argv[2:], folder / "log", folder=folder).pid, flush=True)
 time.sleep(1000)
 """
+
+
+def sinks(connection):
+    """What SHOW SINKS says."""
+    cursor = connection.execute("SHOW SINKS")
+    return [dict(zip([c[0] for c in cursor.description], row, strict=True)) for row in cursor.fetchall()]
+
+
+def test_what_make_databases_prints_connects_all_of_them(postgres, mysql, bucket, tmp_path):
+    """Its servers are its own; the fixtures say whether there can be any."""
+    command = [sys.executable, "-u", "-m", "scripts.servers", "databases"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as run:
+        try:
+            lines = list(iter(run.stdout.readline, "-- Ctrl-C ends the servers and removes what they keep.\n"))
+            starts, addresses, script = "".join(lines).split("\n\n")
+            assert starts.splitlines() == ["starting PostgreSQL", "starting MariaDB", "starting the S3 server"]
+            assert [line.split()[0] for line in addresses.splitlines()] == ["PostgreSQL", "MariaDB", "S3", "Iceberg"]
+            with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+                connection.execute(script)
+                with psycopg.connect(addresses.split()[1], autocommit=True) as there:
+                    there.execute("UPDATE items SET name = 'desk' WHERE id = 2")
+                connection.execute("FLUSH")
+                wanted = [(1, "lamp"), (2, "desk")]
+                assert connection.execute("SELECT * FROM items ORDER BY id").fetchall() == wanted
+                while not all(row["delivered_rows"] and not row["commits_behind"] for row in sinks(connection)):
+                    time.sleep(0.05)
+                assert len(sinks(connection)) == 3
+        finally:
+            run.send_signal(signal.SIGINT)
+        assert run.stdout.read().endswith("ended; what they kept is gone\n")
+    assert run.returncode == 0
+    assert all(ends(number) for number in re.findall(r"process (\d+)", addresses))
 
 
 def test_a_server_ends_with_its_owner_however_that_one_ends(tmp_path):

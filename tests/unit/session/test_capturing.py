@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import shutil
+import subprocess
 import time
 from decimal import Decimal
 
@@ -12,7 +14,7 @@ from scripts.servers.postgres import PASSWORD, USER
 
 import watersmeet
 from watersmeet import errors
-from watersmeet.sources.capture.servers import drop_slot
+from watersmeet.sources.capture.postgres.servers import drop_slot
 
 TYPES = """
 CREATE TYPE mood AS ENUM ('sad', 'ok');
@@ -41,10 +43,13 @@ def source(opened, postgres, **more):
     return slot
 
 
-def rows(opened, query):
+def rows(opened, query, *, stops=False):
+    """What a query gives. stops: a table may follow no more."""
     cursor = opened.cursor()
     cursor.execute("FLUSH")
-    assert not [n for n in cursor.notices if "waited for" in n], cursor.notices
+    assert not [n for n in cursor.notices if "waited for" in n or (not stops and "follows no more" in n)], (
+        cursor.notices
+    )
     cursor.execute(query)
     return cursor.fetchall()
 
@@ -243,8 +248,8 @@ def test_other_changes_of_a_table_stop_it_alone(opened, postgres, change, reason
     assert rows(opened, "SELECT * FROM t") == [(1, "1")]
     postgres.execute(f"{change}; ALTER PUBLICATION every ADD TABLE t" if "CREATE" in change else change)
     postgres.execute("INSERT INTO t (i) VALUES (2); INSERT INTO u VALUES (7)")
-    assert rows(opened, "SELECT * FROM u") == [(7,)]
-    assert rows(opened, "SELECT * FROM t") == [(1, "1")]
+    assert rows(opened, "SELECT * FROM u", stops=True) == [(7,)]
+    assert rows(opened, "SELECT * FROM t", stops=True) == [(1, "1")]
     cursor = opened.cursor()
     cursor.execute("FLUSH")
     assert [n for n in cursor.notices if 'table "t" follows no more' in n and reason in n]
@@ -339,4 +344,92 @@ def test_a_slot_that_is_gone_stalls_its_source(opened, postgres):
     while state != "stalled":
         assert time.monotonic() < deadline, state
         ((_, state, why, *_),) = opened.execute("SHOW SOURCES").fetchall()
-    assert "is gone" in why
+    assert "is gone. Run DROP SOURCE" in why
+
+
+def test_a_server_that_was_restored_from_a_copy_stalls_its_source(opened, own_postgres):
+    own_postgres.execute("CREATE TABLE t (i int PRIMARY KEY)")
+    source(opened, own_postgres)
+    opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'")
+    assert rows(opened, "SELECT * FROM t") == []
+    server = own_postgres.server
+    data, copy = server.folder / "data", server.folder / "copy"
+    server.kill()
+    subprocess.run(["cp", "-a", data, copy], check=True)
+    server.start()
+    own_postgres.execute("INSERT INTO t SELECT generate_series(1, 30000)")
+    while opened.execute("SELECT count(*) FROM t").fetchall() != [(30000,)]:
+        opened.execute("FLUSH")
+    server.kill()
+    shutil.rmtree(data)
+    copy.rename(data)
+    server.start()
+    own_postgres.execute("INSERT INTO t VALUES (-1)")
+    deadline = time.monotonic() + 60
+    state = ""
+    while state != "stalled":
+        assert time.monotonic() < deadline, state
+        ((_, state, why, *_),) = opened.execute("SHOW SOURCES").fetchall()
+    assert "an older state of this one. Run DROP SOURCE" in why
+    opened.execute("DROP SOURCE pg CASCADE")
+    source(opened, own_postgres)
+    opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'")
+    assert rows(opened, "SELECT * FROM t") == [(-1,)]
+
+
+def test_a_partitioned_table_is_followed_as_one(opened, postgres):
+    postgres.execute(
+        "CREATE TABLE t (i int, day date, v text, PRIMARY KEY (i, day)) PARTITION BY RANGE (day);"
+        "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM ('2024-01-01') TO ('2024-02-01');"
+        "CREATE TABLE t2 PARTITION OF t FOR VALUES FROM ('2024-02-01') TO ('2024-03-01');"
+        "INSERT INTO t VALUES (1, '2024-01-05', 'a'), (2, '2024-02-05', 'b')"
+    )
+    source(opened, postgres, **{"publication.name": f"p_{postgres.name}"})
+    opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'")
+    query = "SELECT i, day, v FROM t ORDER BY i, day"
+    assert rows(opened, query) == ask(postgres, query) != []
+    postgres.execute(
+        "UPDATE t SET day = '2024-02-07' WHERE i = 1; UPDATE t1 SET v = 'never'; DELETE FROM t2 WHERE i = 2"
+    )
+    postgres.execute(
+        "CREATE TABLE t3 PARTITION OF t FOR VALUES FROM ('2024-03-01') TO ('2024-04-01');"
+        "INSERT INTO t VALUES (3, '2024-03-05', 'c'), (4, '2024-01-31', 'd')"
+    )
+    assert rows(opened, query) == ask(postgres, query)
+    postgres.execute("TRUNCATE t")
+    assert rows(opened, query) == []
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ("FOR TABLE t", 'partitions of table "public.t", not its own'),
+        ("FOR ALL TABLES", 'partitions of table "public.t", not its own'),
+        ("FOR TABLE t WHERE (i > 7) WITH (publish_via_partition_root = true)", r"only rows .* where \(i > 7\)"),
+        ("FOR TABLE t WITH (publish = 'insert, update, delete')", "every INSERT, UPDATE, DELETE and TRUNCATE"),
+    ],
+)
+def test_publications_that_lack_changes_are_refused(opened, postgres, made, said):
+    postgres.execute(
+        "CREATE TABLE t (i int PRIMARY KEY) PARTITION BY HASH (i);"
+        "CREATE TABLE t0 PARTITION OF t FOR VALUES WITH (MODULUS 1, REMAINDER 0)"
+    )
+    postgres.execute(f"CREATE PUBLICATION theirs {made}")
+    with pytest.raises(errors.Error, match=said) as refused:
+        more = {"publication.name": "theirs", "table.name": "t", "slot.name": f"own_{postgres.name}"}
+        opened.execute(f"CREATE TABLE x (*) {options(postgres, **more)}")
+    assert refused.value.condition == "CONNECTOR_OPTION"
+    assert ask(postgres, "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()") == []
+
+
+def test_a_server_that_is_followed_can_be_shut_down(opened, own_postgres):
+    own_postgres.execute("CREATE TABLE t (i int PRIMARY KEY); CREATE TABLE other (i int)")
+    source(opened, own_postgres)
+    opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'")
+    assert rows(opened, "SELECT * FROM t") == []
+    own_postgres.execute("INSERT INTO other VALUES (1)")
+    own_postgres.server.stop()  # raises if it takes a minute
+    own_postgres.server.start()
+    own_postgres.execute("INSERT INTO t VALUES (1)")
+    while opened.execute("SELECT count(*) FROM t").fetchall() != [(1,)]:
+        opened.execute("FLUSH")

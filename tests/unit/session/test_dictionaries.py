@@ -249,26 +249,70 @@ def test_calls_stand_in_all_clauses_of_views(looked_up, tmp_path):
     assert rows(looked_up, "SELECT l FROM table(s) WHERE n = 9") == [("c",)]
 
 
-def test_a_look_up_join_takes_a_dictionary_and_no_external_table(tmp_path):
+def test_a_look_up_join_takes_dictionaries_and_external_tables_as_they_are(tmp_path):
     file = tmp_path / "p.csv"
     clause = source(file, "1,a\n")
     with watersmeet.connect(tmp_path / "db", "timeplus", runtime="inprocess") as connection:
         connection.execute(
             f"CREATE EXTERNAL TABLE e(k int, v string) SETTINGS type='file', path='{file}', format='CSV'; "
             f"CREATE DICTIONARY p(k int, v string) PRIMARY KEY k {clause} LAYOUT(DIRECT()); "
-            "CREATE STREAM s(n int, k int)"
+            "CREATE STREAM s(n int, k int); CREATE STREAM changing(n int, k int) PRIMARY KEY n SETTINGS "
+            "mode='versioned_kv'"
         )
+    insert = "INSERT INTO s(n, k, _tp_time) VALUES ({}, 1, now()), ({}, 2, now()); FLUSH"
+    expected = [(1, "a"), (3, "b"), (3, "bb"), (4, "c")]
     with watersmeet.connect(tmp_path / "db", "risingwave", runtime="inprocess") as connection:
         create = (
-            "CREATE MATERIALIZED VIEW v AS SELECT n, v FROM s JOIN {0} FOR SYSTEM_TIME AS OF PROCTIME() ON s.k = {0}.k"
+            "CREATE MATERIALIZED VIEW v_{0} AS SELECT n, v FROM {1} AS s JOIN {0} FOR SYSTEM_TIME AS OF PROCTIME() "
+            "ON s.k = {0}.k"
         )
-        err = refused(connection, create.format("e"))
-        assert (err.condition, err.message) == (
-            "FEATURE_NOT_SUPPORTED",
-            'a look-up join with external table "e" is not supported',
+        connection.execute(create.format("e", "s"))
+        connection.execute(create.format("p", "s"))
+        connection.execute("CREATE MATERIALIZED VIEW still AS SELECT n, v FROM s JOIN e ON s.k = e.k WHERE v < 'x'")
+        connection.execute(insert.format(1, 2))
+        source(file, "1,b\n1,bb\n2,c\n")
+        connection.execute(insert.format(3, 4))
+        assert rows(connection, "SELECT n, v FROM v_e") == expected
+        assert rows(connection, "SELECT n, v FROM v_p") == [(1, "a"), (3, "bb"), (4, "c")]
+        assert rows(connection, "SELECT n, v FROM still") == [(1, "a"), (3, "a")]
+    source(file, "1,d\n")
+    with watersmeet.connect(tmp_path / "db", "risingwave", runtime="inprocess") as connection:
+        connection.execute(insert.format(5, 6))
+        expected.append((5, "d"))
+        assert rows(connection, "SELECT n, v FROM v_e") == expected
+        file.unlink()
+        connection.execute(insert.format(7, 8))  # what was read last counts, and SHOW ERRORS says why
+        expected.append((7, "d"))
+        assert rows(connection, "SELECT n, v FROM v_e") == expected
+        assert "e" in [relation for relation, *_ in rows(connection, "SHOW ERRORS")]
+
+
+def test_an_external_table_that_no_query_looks_up_is_read_by_statements_alone(tmp_path):
+    with watersmeet.connect(tmp_path / "db", "timeplus", runtime="inprocess") as connection:
+        file = tmp_path / "p.csv"
+        source(file, "1,a\n")
+        connection.execute(
+            f"CREATE EXTERNAL TABLE e(k int, v string) SETTINGS type='file', path='{file}', format='CSV'; "
+            "CREATE STREAM s(n int, k int); "
+            "CREATE MATERIALIZED VIEW v AS SELECT n, v FROM s JOIN e ON s.k = e.k WHERE v < 'x'"
         )
-        connection.execute(create.format("p"))
-        connection.execute("INSERT INTO s(n, k, _tp_time) VALUES (1, 1, now()), (2, 2, now()); FLUSH")
-        source(file, "1,b\n2,c\n")
-        connection.execute("INSERT INTO s(n, k, _tp_time) VALUES (3, 1, now()), (4, 2, now()); FLUSH")
-        assert rows(connection, "SELECT n, v FROM v") == [(1, "a"), (3, "b"), (4, "c")]
+        file.unlink()
+        connection.execute("INSERT INTO s(n, k) VALUES (1, 1); FLUSH")
+        assert rows(connection, "SHOW ERRORS") == []
+
+
+def test_rows_that_go_take_what_they_met_in_an_external_table_with_them(tmp_path):
+    file = tmp_path / "p.csv"
+    source(file, "1,a\n")
+    with watersmeet.connect(tmp_path / "db", "timeplus", runtime="inprocess") as connection:
+        connection.execute(
+            f"CREATE EXTERNAL TABLE e(k int, v string) SETTINGS type='file', path='{file}', format='CSV'"
+        )
+    with watersmeet.connect(tmp_path / "db", "risingwave", runtime="inprocess") as connection:
+        connection.execute(
+            "CREATE TABLE t (n int PRIMARY KEY, k int); CREATE MATERIALIZED VIEW v AS SELECT n, v FROM t LEFT JOIN e "
+            "FOR SYSTEM_TIME AS OF PROCTIME() ON t.k = e.k; INSERT INTO t VALUES (1, 1), (2, 1), (3, 2); FLUSH"
+        )
+        source(file, "1,b\n")
+        connection.execute("DELETE FROM t WHERE n = 1; UPDATE t SET k = 1 WHERE n = 3; FLUSH")
+        assert rows(connection, "SELECT n, v FROM v") == [(2, "a"), (3, "b")]

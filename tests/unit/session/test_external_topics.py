@@ -177,6 +177,20 @@ def test_a_bad_message_stops_a_strict_view_and_no_other(broker, topic, session):
         run(session, f"SELECT n FROM table(s) {strict}")
 
 
+def test_all_queries_of_a_stream_go_on_after_messages_expired_by_one_statement(broker, topic, session):
+    name = topic()
+    run(session, stream(broker, name), *(view(v, "SELECT n FROM s") for v in ("v", "w")))
+    session.flush()
+    produce(broker, name, *({"n": i, "text": ""} for i in range(3)))
+    broker.delete_records(name, 0, 2)
+    session.flush()
+    (reason,) = [shown for found in run(session, "SHOW SOURCES").fetchall() for shown in found if "ALTER" in str(shown)]
+    for statement in reason.split("To go on with what is there: ")[1].split("; "):
+        run(session, statement)
+    for known in ("v", "w"):
+        assert rows(session, f"SELECT n FROM {known}") == [(2,)]
+
+
 def test_one_column_of_texts_is_the_whole_message(broker, topic, session):
     name = topic()
     run(session, stream(broker, name, "raw string"), view("v", "SELECT raw FROM s"))

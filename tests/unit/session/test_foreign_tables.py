@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from scripts.servers import mariadb
-from scripts.servers.postgres import PASSWORD, USER
+from scripts.servers.postgres import PASSWORD, USER, Postgres
+from tests.unit.sinks.databasetargets import selected, wait_for_a_waiting_one
 
 import watersmeet
 from watersmeet import Error
@@ -133,7 +136,9 @@ def test_what_does_not_fit_is_refused(connection, postgres):
     wrong = refused(connection, 'CREATE FOREIGN STREAM "t" ("id" INTEGER) SERVER "db"')
     assert wrong.condition == "CATALOG_TYPE_MISMATCH"
     connection.execute('CREATE FOREIGN TABLE "t" ("id" INTEGER) SERVER "db"')
-    assert refused(connection, 'UPDATE "t" SET "id" = 1').condition == "READ_ONLY_RELATION"
+    wrong = refused(connection, 'UPDATE "t" SET "id" = 1')
+    assert wrong.condition == "FEATURE_NOT_SUPPORTED"
+    assert "whose columns have no key" in str(wrong)
     assert refused(connection, 'DROP SERVER "db"').condition == "DEPENDENT_OBJECTS"
 
 
@@ -155,3 +160,173 @@ def test_tables_of_mariadb(tmp_path, mysql):
         connection.execute('INSERT INTO "s" VALUES (2), (3)')
         delivered(connection)
         assert connection.execute("SELECT * FROM t ORDER BY id").fetchall() == [(1, "one"), (2, None), (3, None)]
+
+
+MERGED = "CREATE TABLE counts (id int PRIMARY KEY, n int, first int, note varchar(9) DEFAULT 'new')"
+MERGE = (
+    'MERGE INTO "t" AS c USING ({source}) AS s ON c."id" = s."key" '
+    'WHEN MATCHED THEN UPDATE SET "n" = s."n" '
+    'WHEN NOT MATCHED THEN INSERT ("id", "n", "first") VALUES (s."key", s."n", s."n")'
+)
+STREAMED = 'SELECT STREAM "key", "n" FROM "s" WHERE "n" > 0'
+
+
+@pytest.fixture(
+    params=[pytest.param("postgres", marks=pytest.mark.postgres), pytest.param("mysql", marks=pytest.mark.mysql)]
+)
+def there(request):
+    """A database of each system, with the table `counts`."""
+    database = request.getfixturevalue(request.param)
+    database.execute(MERGED)
+    return database
+
+
+def opened(path, there, runtime="inprocess"):
+    """A database whose foreign table `t` is `counts` there."""
+    scheme, user, password = (
+        ("postgresql", USER, PASSWORD)
+        if isinstance(there.server, Postgres)
+        else ("mariadb", mariadb.USER, mariadb.PASSWORD)
+    )
+    connection = watersmeet.connect(path, "sqlstream", runtime=runtime, parallelism=2)
+    if not connection.execute("SHOW TABLES").fetchall():
+        connection.execute(
+            'CREATE SERVER "db" FOREIGN DATA WRAPPER SYS_JDBC OPTIONS ('
+            f"URL 'jdbc:{scheme}://127.0.0.1:{there.server.port}/{there.name}', USER_NAME '{user}', "
+            f"PASSWORD '{password}'); "
+            'CREATE FOREIGN TABLE "t" SERVER "db" OPTIONS (TABLE_NAME \'counts\')'
+        )
+    return connection
+
+
+def test_merge_changes_the_rows_that_are_there_and_inserts_the_others(tmp_path, there):
+    there.execute("INSERT INTO counts VALUES (1, 10, 10, 'old')")
+    with opened(tmp_path / "db", there) as connection:
+        merged = connection.execute(MERGE.format(source="VALUES (2, 1), (1, 2), (2, 3)").replace(
+            "VALUES (2, 1), (1, 2), (2, 3)", 'SELECT * FROM (VALUES (2, 1), (1, 2), (2, 3)) AS v("key", "n")'
+        ))  # fmt: skip
+        assert merged.rowcount == 3
+        assert connection.execute('SELECT * FROM "t" ORDER BY 1').fetchall() == [(1, 2, 10, "old"), (2, 3, 1, "new")]
+        connection.execute(
+            'MERGE INTO "t" USING (SELECT 1 AS k UNION ALL SELECT 3 AS k) AS s ON ("t"."id" = s.k) '
+            "WHEN NOT MATCHED THEN INSERT VALUES (s.k, 0, 0, 'more')"
+        )
+        assert sorted(selected(there, "SELECT * FROM counts")) == [
+            (1, 2, 10, "old"),
+            (2, 3, 1, "new"),
+            (3, 0, 0, "more"),
+        ]
+
+
+def test_a_pump_merges_each_row_once_in_its_order(tmp_path, there):
+    with opened(tmp_path / "db", there) as connection:
+        connection.execute('CREATE STREAM "s" ("key" INTEGER, "n" INTEGER)')
+        connection.execute(f'CREATE PUMP "p" STOPPED AS {MERGE.format(source=STREAMED)}')
+        connection.execute('INSERT INTO "s" ("key", "n") VALUES (9, 9); ALTER PUMP "p" START')
+        connection.execute('INSERT INTO "s" ("key", "n") VALUES (1, 5), (2, 1), (1, 4), (1, 3), (3, -1)')
+        connection.execute('FLUSH; INSERT INTO "s" ("key", "n") VALUES (2, 8), (1, 7), (4, 2), (4, 1)')
+        delivered(connection)
+        assert sorted(selected(there, "SELECT * FROM counts")) == [
+            (1, 7, 5, "new"), (2, 8, 1, "new"), (4, 1, 2, "new"),
+        ]  # fmt: skip
+    with opened(tmp_path / "db", there) as connection:
+        connection.execute('INSERT INTO "s" ("key", "n") VALUES (2, 9)')
+        delivered(connection)
+        connection.execute('ALTER PUMP "p" STOP; INSERT INTO "s" ("key", "n") VALUES (1, 100); ALTER PUMP "p" START')
+        connection.execute('INSERT INTO "s" ("key", "n") VALUES (5, 6)')
+        delivered(connection)
+        assert sorted(selected(there, "SELECT id, n FROM counts")) == [(1, 7), (2, 9), (4, 1), (5, 6)]
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        (MERGE.format(source=STREAMED).replace('SET "n" = s."n"', 'SET "n" = c."n" + s."n"'), "a value of the table"),
+        (MERGE.format(source=STREAMED).replace('SET "n" = s."n"', 'SET "note" = \'x\''), '"note"'),
+        (MERGE.format(source=STREAMED).replace('"id" = s', '"id" > s'), "list of C.column"),
+        (MERGE.format(source=STREAMED).replace("WHEN MATCHED THEN UPDATE", 'WHEN MATCHED AND s."n" > 1 THEN UPDATE'),
+         "condition"),
+        (MERGE.format(source=STREAMED).replace('UPDATE SET "n" = s."n"', "DELETE"), "DELETE in MERGE"),
+        (MERGE.format(source=STREAMED).split("WHEN NOT")[0], "without WHEN NOT MATCHED"),
+        (MERGE.format(source=STREAMED).replace('"t"', '"other"'), "MERGE into"),
+        (MERGE.format(source='SELECT "key", "n" FROM "s"'), "SELECT STREAM"),
+        (MERGE.format(source=STREAMED).replace('c."id" = s."key"', 'c."first" = s."n"'), "MERGE needs"),
+    ],
+)  # fmt: skip
+def test_a_merge_that_can_not_be_one_is_refused(tmp_path, postgres, sql, said):
+    postgres.execute(MERGED)
+    with opened(tmp_path / "db", postgres) as connection:
+        connection.execute('CREATE STREAM "s" ("key" INTEGER, "n" INTEGER)')
+        connection.execute('CREATE STREAM "other" ("id" INTEGER, "n" INTEGER, "first" INTEGER)')
+        wrong = refused(connection, f'CREATE PUMP "p" STOPPED AS {sql}')
+        assert wrong.condition in ("FEATURE_NOT_SUPPORTED", "SYNTAX_ERROR", "CONNECTOR_OPTION")
+        assert said in str(wrong)
+
+
+def test_mysql_compares_all_unique_keys(tmp_path, mysql):
+    mysql.execute(MERGED)
+    mysql.execute("CREATE UNIQUE INDEX of_n ON counts (n)")
+    with opened(tmp_path / "db", mysql) as connection:
+        source = 'SELECT 1 AS "key", 2 AS "n"'
+        assert "MySQL would compare (n)" in str(refused(connection, MERGE.format(source=source)))
+
+
+def test_rows_are_updated_and_deleted(tmp_path, there):
+    there.execute("INSERT INTO counts VALUES (1, 10, 0, 'a'), (2, 20, 0, 'b'), (3, NULL, 0, NULL), (4, 40, 0, 'd')")
+    with opened(tmp_path / "db", there) as connection:
+        connection.execute(
+            'DROP FOREIGN TABLE "t"; CREATE FOREIGN TABLE "t" (ID INTEGER, "n" INTEGER, "note" VARCHAR(9)) '
+            "SERVER \"db\" OPTIONS (TABLE_NAME 'counts'); "
+            'CREATE TABLE "more" ("of" INTEGER PRIMARY KEY, "by" INTEGER); INSERT INTO "more" VALUES (1, 5), (4, 7)'
+        )
+        changed = connection.execute(
+            'UPDATE "t" AS x SET "n" = x."n" + (SELECT max("by") FROM "more"), "note" = \'it\'\'s \' || "note" '
+            'WHERE EXISTS (SELECT 1 FROM "more" WHERE "of" = x.id)'
+        )
+        assert changed.rowcount == 2
+        assert connection.execute('SELECT * FROM "t" ORDER BY 1').fetchall() == [
+            (1, 17, "it's a"), (2, 20, "b"), (3, None, None), (4, 47, "it's d"),
+        ]  # fmt: skip
+        assert connection.execute('UPDATE "t" SET id = id * 10, "note" = NULL WHERE id IN (1, 3)').rowcount == 2
+        assert connection.execute('DELETE FROM "t" WHERE "n" > 19').rowcount == 2
+        assert connection.execute('DELETE FROM "t" WHERE id = 99').rowcount == 0
+        assert sorted(selected(there, "SELECT * FROM counts")) == [(10, 17, 0, None), (30, None, 0, None)]
+
+
+def test_a_statement_that_fails_there_changes_nothing(tmp_path, there):
+    there.execute("ALTER TABLE counts ADD CHECK (n < 100); INSERT INTO counts VALUES (1, 1, 1, 'a'), (2, 99, 1, 'b')")
+    with opened(tmp_path / "db", there) as connection:
+        wrong = refused(connection, 'UPDATE "t" SET "n" = "n" + 1')
+        assert wrong.condition == "DELIVERY_REFUSED"
+        assert sorted(selected(there, "SELECT id, n FROM counts")) == [(1, 1), (2, 99)]
+        connection.execute("BEGIN")
+        assert refused(connection, 'DELETE FROM "t"').condition == "TRANSACTION_STATE"
+
+
+def test_no_change_of_others_is_lost(tmp_path, there):
+    """A transaction of another user that is not done yet is waited for."""
+    there.execute("INSERT INTO counts VALUES (1, 10, 0, 'a')")
+    with opened(tmp_path / "db", there) as connection, there.connect() as other, ThreadPoolExecutor(1) as pool:
+        statement(other, "BEGIN")
+        statement(other, "UPDATE counts SET n = n + 5 WHERE id = 1")
+        done = pool.submit(connection.execute, 'UPDATE "t" SET "n" = "n" * 2')
+        wait_for_a_waiting_one(there, done.done)
+        statement(other, "COMMIT")
+        assert done.result(60).rowcount == 1
+        assert selected(there, "SELECT n FROM counts") == [(30,)]
+
+
+def statement(connection, sql):
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+
+
+@pytest.mark.mysql
+def test_keys_that_differ_in_case_alone_are_two(tmp_path, mysql):
+    mysql.execute(
+        "CREATE TABLE counts (id varchar(9) COLLATE utf8mb4_bin PRIMARY KEY, n int); "
+        "INSERT INTO counts VALUES ('a', 1), ('A', 2), ('b', 3)"
+    )
+    with opened(tmp_path / "db", mysql) as connection:
+        connection.execute('UPDATE "t" SET "n" = 5 WHERE "id" = \'A\'; DELETE FROM "t" WHERE "id" = \'a\'')
+        assert sorted(selected(mysql, "SELECT * FROM counts")) == [("A", 5), ("b", 3)]

@@ -15,6 +15,7 @@ from watersmeet.dialects.captured import CreateCapturedTable
 from watersmeet.dialects.dictionaries import CreateDictionary
 from watersmeet.dialects.foreigntables import CreateForeignTable
 from watersmeet.dialects.formatschemas import CreateFormatSchema
+from watersmeet.dialects.merging import CreateMergingPump
 from watersmeet.dialects.namedcollections import CreateNamedCollection
 from watersmeet.dialects.registry import language_named
 from watersmeet.types import INTEGER, Field
@@ -104,14 +105,21 @@ def connection(file):
 
 def _add_captured(session):
     """What statements make only where a server is: here nothing answers."""
-    server = {"hostname": "127.0.0.1", "port": "1", "username": "u", "database.name": "d", "slot.name": "s"}
+    server = {
+        "connector": "postgres-cdc",
+        "hostname": "127.0.0.1",
+        "port": "1",
+        "username": "u",
+        "database.name": "d",
+        "slot.name": "s",
+    }
     columns = (Field("a", INTEGER, nullable=False),)
     database = c.CapturedDatabase(
         session.catalog.new_id(c.CapturedDatabase), "CapturedDatabase", (), sql="CREATE SOURCE …", connector=server,
-        start_lsn=1,
+        start="0/1",
     )  # fmt: skip
     session.put(database)
-    captured = c.Captured(database.id, "public", "t", 1, {"a": (23, -1)})
+    captured = c.Captured(database.id, "public", "t", 1, {"a": "23"})
     session.put(
         c.CapturedTable(
             session.catalog.new_id(c.CapturedTable),
@@ -255,6 +263,7 @@ def test_every_statement_that_makes_a_relation_says_of_which_kind():
         st.CreateProcessor,
         CreateCapturedTable,
         CreateForeignTable,
+        CreateMergingPump,
     }
 
 

@@ -14,11 +14,13 @@ import sys
 from unittest import mock
 
 import pytest
+from tests.memorystore import URL, MemoryStore, use
 from tests.thorough import mostly_slow
 from tests.unit.store.pausing import PausingOs
 
 import watersmeet
 from watersmeet import files
+from watersmeet.store import readers
 
 SETUP = """
 CREATE TABLE t (a varchar);
@@ -107,8 +109,11 @@ def show(path):
     return found[0]
 
 
-def run(path, at):
-    """A writer works, stopped before step `at` (None: never) while another opens the database; its number of steps."""
+def run(path, at, store=None):
+    """A writer works, stopped before step `at` (None: never) while another opens the database; its number of steps.
+
+    store: that in which the database is; None for a directory.
+    """
     with connect(path) as connection:
         for _ in connection.execute_script(SETUP):
             pass
@@ -116,12 +121,18 @@ def run(path, at):
         patched.enter_context(mock.patch("watersmeet.database.opened.WriterLock", NoLock))
         paused = Session(path, "paused")
         pausing = PausingOs(paused.work, at)
-        patched.enter_context(mock.patch.object(files, "os", pausing))
-        patched.enter_context(mock.patch.object(files, "open", pausing.read, create=True))
+        if store is None:
+            patched.enter_context(mock.patch.object(files, "os", pausing))
+            patched.enter_context(mock.patch.object(files, "open", pausing.read, create=True))
+        else:
+            store.before = lambda kind, name: pausing._step(kind)
         writers = [paused]
         if pausing.start():
-            for held in (path / "readers").iterdir():
-                held.unlink()  # All its locks got lost: nothing says what it still reads.
+            # All its locks got lost: nothing says what it still reads.
+            if store is None:
+                for held in (path / "readers").iterdir():
+                    held.unlink()
+            readers._HERE.clear()
             writers.append(Session(path, "rival"))
             writers[1].work()
             assert not writers[1].refused
@@ -149,6 +160,16 @@ def test_a_writer_that_is_stopped_at_some_step(tmp_path, case):
         for at in range(1 + case * 7 % CASES, steps + 1, CASES):
             print("step", at, "of", steps)
             run(tmp_path / f"{at}", at)
+
+
+@pytest.mark.parametrize("case", mostly_slow(range(CASES), 3))
+def test_in_a_store_a_writer_that_is_stopped_at_some_request(tmp_path, monkeypatch, case):
+    monkeypatch.setenv("WATERSMEET_READING_SECONDS", "0")
+    steps = run(URL, None, use(monkeypatch, MemoryStore(), tmp_path))
+    assert steps > CASES
+    for at in range(1 + case * 7 % CASES, steps + 1, CASES):
+        print("request", at, "of", steps)
+        run(URL, at, use(monkeypatch, MemoryStore(), tmp_path))
 
 
 WRITER = """

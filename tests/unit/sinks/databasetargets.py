@@ -2,18 +2,25 @@
 
 import time
 
-import numpy as np
 import psycopg
-import pyarrow as pa
 from scripts.servers import mariadb, postgres
+from tests.unit.sinks.portions import TWO
 
 from watersmeet.catalog import MessageFormat
-from watersmeet.sinks.base import Delivery, Place, Portion
+from watersmeet.sinks.base import Delivery
 from watersmeet.sinks.targets import connector_of
-from watersmeet.types import INTEGER, VARCHAR, Field, arrow_schema
 
-TWO = (Field("id", INTEGER), Field("name", VARCHAR))
 KEYED = "CREATE TABLE kept (id int PRIMARY KEY, name text)"
+#: The named points of a delivery, in their order.
+POINTS = (
+    "database.entered",
+    "database.fenced",
+    "database.begun",
+    "database.placed",
+    "database.copied",
+    "database.written",
+    "database.committed",
+)
 PASSWORDS = (mariadb.PASSWORD, postgres.PASSWORD)
 
 
@@ -42,14 +49,20 @@ def target(database, columns=TWO, /, *, rows="upsert", key=("id",), generation=1
     return connector_of(delivery).open(delivery, "db", lambda: False)
 
 
-def portion(commit, *rows, columns=TWO, diff=None, part=0, last=True, generation=1):
-    arrays = [pa.array([r[i] for r in rows], c.type.arrow) for i, c in enumerate(columns)]
-    return Portion(
-        Place(generation, commit, part, last),
-        pa.Table.from_arrays(arrays, schema=arrow_schema(columns, positional=False)),
-        np.array(diff or [1] * len(rows), np.int64),
-        commit * 1_000_000,
-    )
+#: By the server's class, the query for how many transactions wait for locks.
+WAITING = {
+    postgres.Postgres: "SELECT count(*) FROM pg_locks WHERE NOT granted",
+    mariadb.MariaDB: "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
+}
+
+
+def wait_for_a_waiting_one(database, is_over):
+    """Waits until a transaction waits for a lock. is_over: that it can't any more."""
+    deadline = time.monotonic() + 60
+    while not selected(database, WAITING[type(database.server)])[0][0]:
+        assert not is_over()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def selected(database, query):

@@ -2,33 +2,27 @@
 
 import random
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
+import pyarrow as pa
 import pytest
 from tests.unit.sinks.databasetargets import (
     KEYED,
+    POINTS,
     content,
     is_done,
-    portion,
     target,
     wait,
+    wait_for_a_waiting_one,
     written_options,
 )
+from tests.unit.sinks.portions import TWO, history, portion
 
 import watersmeet
 from watersmeet import faults
 from watersmeet.errors import Error
-from watersmeet.sinks.base import Place, Unavailable
+from watersmeet.sinks.base import Place, RowChange, Unavailable
 from watersmeet.types import VARCHAR, Field
-
-POINTS = (
-    "database.entered",
-    "database.fenced",
-    "database.begun",
-    "database.placed",
-    "database.copied",
-    "database.written",
-    "database.committed",
-)
 
 
 class Killed(BaseException):
@@ -81,25 +75,6 @@ def test_an_append_only_sink_only_adds(database):
     sink.deliver([portion(3, ("\\.",), (None,), ("",), ("x",), columns=columns, diff=[1, 1, 1, 2])])
     sink.deliver([portion(4, ("x",), ("y",), columns=columns, diff=[-1, 1])])
     assert content(database) == sorted([("\\.",), (None,), ("",), ("x",), ("x",), ("y",)], key=repr)
-
-
-def history(seed):
-    """Portions of commits, and the content behind each commit."""
-    r = random.Random(seed)
-    now, found = {}, []
-    for commit in range(2, 9):
-        rows, diff = [], []
-        for key in r.sample(range(8), r.randint(1, 5)):
-            before, after = now.get(key), r.choice([None, *"abc"])
-            if before is not None:
-                rows.append((key, before))
-                diff.append(-1)
-            if after is not None:
-                rows.append((key, after))
-                diff.append(1)
-            now[key] = after
-        found.append((portion(commit, *rows, diff=diff), sorted((k, v) for k, v in now.items() if v is not None)))
-    return found
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -277,3 +252,100 @@ def test_a_server_that_goes_away_holds_nothing_back(own_database, tmp_path):
         own_database.server.start()
         wait(connection, is_done)
         assert content(own_database) == [(1, "c"), (2, "b")]
+
+
+TEXT_KEY = (Field("id", VARCHAR), Field("name", VARCHAR))
+UUID = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize(("kind", "one", "other"), [("char(5)", "a", "a "), ("uuid", UUID, UUID.upper())])
+def test_keys_that_the_table_does_not_tell_apart_stop_the_sink(database, kind, one, other, together):
+    """And nothing of the first one is changed, or deleted."""
+    database.execute(f"CREATE TABLE kept (id {kind} PRIMARY KEY, name text)")
+    sink = target(database, TEXT_KEY)
+    sink.open(1)
+    rows = [(one, "first"), (other, "second")]
+    if not together:
+        sink.deliver([portion(3, rows.pop(0), columns=TEXT_KEY)])
+    with pytest.raises(Error) as refused:
+        sink.deliver([portion(4, *rows, columns=TEXT_KEY)])
+    assert refused.value.condition == "DELIVERY_REFUSED"
+    if not together:
+        sink.deliver([portion(4, rows[0], columns=TEXT_KEY, diff=[-1])])
+    assert [name for _, name in content(database)] == ([] if together else ["first"])
+
+
+CHANGED = {
+    "dropped": ("DROP TABLE kept", "CREATE TABLE kept (id int PRIMARY KEY, name text)", "UNDEFINED_OBJECT"),
+    "column": (
+        "ALTER TABLE kept DROP COLUMN name",
+        "ALTER TABLE kept ADD COLUMN name text",
+        ("UNDEFINED", "CONNECTOR"),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_a_table_that_changes_under_a_sink_stops_it_until_it_is_mended(database, tmp_path, what):
+    broken, mended, conditions = CHANGED[what]
+    database.execute(KEYED)
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        connection.execute(f"""
+            CREATE TABLE t (id int PRIMARY KEY, name varchar);
+            CREATE SINK k FROM t WITH ({written_options(database)}, type = 'upsert', primary_key = 'id')
+        """)
+        wait(connection, is_done)
+        database.execute(broken)
+        connection.execute("INSERT INTO t VALUES (1, 'a')")
+        shown = wait(connection, lambda s: s["state"] == "stopped")
+        assert shown["detail"].startswith(conditions)
+        database.execute(mended)
+        connection.execute("INSERT INTO t VALUES (2, 'b'); ALTER SINK k START")
+        wait(connection, is_done)
+        assert content(database) == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.postgres
+def test_rights_that_are_revoked_stop_the_sink_until_they_are_there_again(postgres, tmp_path):
+    postgres.execute(f"{KEYED}; CREATE ROLE writer_{postgres.name} LOGIN PASSWORD 'pw'")
+    role = f"writer_{postgres.name}"
+    grant = f"GRANT SELECT, INSERT, UPDATE, DELETE ON kept TO {role}"
+    postgres.execute(f"{grant}; GRANT CREATE ON SCHEMA public TO {role}")
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        options = written_options(postgres, user=role, password="pw")
+        connection.execute(f"""
+            CREATE TABLE t (id int PRIMARY KEY, name varchar);
+            CREATE SINK k FROM t WITH ({options}, type = 'upsert', primary_key = 'id')
+        """)
+        wait(connection, is_done)
+        postgres.execute(f"REVOKE INSERT ON kept FROM {role}")
+        connection.execute("INSERT INTO t VALUES (1, 'a')")
+        shown = wait(connection, lambda s: s["state"] == "stopped")
+        assert f"GRANT SELECT, INSERT, UPDATE, DELETE ON public.kept TO {role}" in shown["detail"]
+        postgres.execute(grant)
+        connection.execute("ALTER SINK k START")
+        wait(connection, is_done)
+        assert content(postgres) == [(1, "a")]
+    postgres.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+def test_nobody_adds_or_changes_rows_while_a_statement_computes(database):
+    database.execute(f"{KEYED}; INSERT INTO kept VALUES (1, 'a'), (5, 'e')")
+    with ThreadPoolExecutor(2) as pool:
+        others = []
+
+        def compute(keys):
+            assert keys == [frozenset(["id"])]
+            for change in ("INSERT INTO kept VALUES (3, 'c')", "UPDATE kept SET name = 'x' WHERE id = 1"):
+                others.append(pool.submit(database.execute, change))
+                wait_for_a_waiting_one(database, others[-1].done)
+            assert not any(other.done() for other in others)
+            return RowChange(
+                TWO[:1], pa.table({"id": pa.array([1, 5], pa.int32())}), pa.table({"name": pa.array(["b", None])})
+            )
+
+        target(database, TWO[1:], rows="plain").change(compute)
+        for other in others:
+            other.result(60)
+    assert content(database) == [(1, "x"), (3, "c"), (5, None)]

@@ -5,18 +5,18 @@ import decimal
 import random
 import time
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from scripts.servers.s3 import REGION
 from tests.lakes import duckdb_with
+from tests.unit.sinks.portions import TWO, history, portion
 
 import watersmeet
 from watersmeet import faults
 from watersmeet.catalog import MessageFormat
 from watersmeet.errors import Error
-from watersmeet.sinks.base import Delivery, Place, Portion
+from watersmeet.sinks.base import Delivery, Place
 from watersmeet.sinks.delta import DeltaTarget
 from watersmeet.types import (
     BIGINT,
@@ -33,10 +33,8 @@ from watersmeet.types import (
     VARCHAR,
     Field,
     SqlType,
-    arrow_schema,
 )
 
-TWO = (Field("id", INTEGER), Field("name", VARCHAR))
 POINTS = ("delta.looked", "delta.fenced", "delta.begun", "delta.committed")
 
 
@@ -64,16 +62,6 @@ def target(path, columns=TWO, *, rows="upsert", key=("id",), generation=1, **mor
         generation,
     )
     return DeltaTarget(delivery, "db")
-
-
-def portion(commit, *rows, columns=TWO, diff=None, part=0, last=True, generation=1):
-    arrays = [pa.array([r[i] for r in rows], c.type.arrow) for i, c in enumerate(columns)]
-    return Portion(
-        Place(generation, commit, part, last),
-        pa.Table.from_arrays(arrays, schema=arrow_schema(columns, positional=False)),
-        np.array(diff or [1] * len(rows), np.int64),
-        commit * 1_000_000,
-    )
 
 
 def table(path, **storage):
@@ -152,25 +140,6 @@ def test_all_types_arrive_as_they_are(tmp_path, rows):
     wanted[7], wanted[10] = "01:02:03.000004", "1 year 1 month 2 days 00:00:01"
     assert list(first) == wanted
     assert list(second) == list(VALUES[1])
-
-
-def history(seed):
-    """Portions of commits, and the content behind each commit."""
-    r = random.Random(seed)
-    now, found = {}, []
-    for commit in range(2, 9):
-        rows, diff = [], []
-        for key in r.sample(range(8), r.randint(0, 5)):
-            before, after = now.get(key), r.choice([None, *"abc"])
-            if before is not None:
-                rows.append((key, before))
-                diff.append(-1)
-            if after is not None:
-                rows.append((key, after))
-                diff.append(1)
-            now[key] = after
-        found.append((portion(commit, *rows, diff=diff), sorted((k, v) for k, v in now.items() if v is not None)))
-    return found
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -8,16 +8,16 @@ import sys
 import textwrap
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.unit.sinks.portions import TWO, portion
 
 import watersmeet
 from watersmeet import faults
 from watersmeet.catalog import MessageFormat
 from watersmeet.errors import Error
-from watersmeet.sinks.base import Delivery, Place, Portion, Unavailable
+from watersmeet.sinks.base import Delivery, Place, Unavailable
 from watersmeet.sinks.files import CONNECTOR, FileTarget
 from watersmeet.types import (
     BIGINT,
@@ -34,10 +34,8 @@ from watersmeet.types import (
     VARCHAR,
     Field,
     SqlType,
-    arrow_schema,
 )
 
-TWO = (Field("id", INTEGER), Field("name", VARCHAR))
 POINTS = (
     "files.entered",
     "files.fenced",
@@ -68,16 +66,6 @@ def delivery(path, columns=TWO, *, rows="plain", encoding="parquet", options=Non
 
 def target(path, *args, **more):
     return FileTarget(delivery(path, *args, **more), "db")
-
-
-def portion(commit, *rows, columns=TWO, diff=None, part=0, last=True, generation=1):
-    arrays = [pa.array([r[i] for r in rows], c.type.arrow) for i, c in enumerate(columns)]
-    return Portion(
-        Place(generation, commit, part, last),
-        pa.Table.from_arrays(arrays, schema=arrow_schema(columns, positional=False)),
-        np.array(diff or [1] * len(rows), np.int64),
-        commit * 1_000_000,
-    )
 
 
 def seen(path, extension="parquet"):

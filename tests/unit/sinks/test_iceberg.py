@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 from tests.lakes import duckdb_with
-from tests.unit.sinks.databasetargets import TWO, is_done, portion, wait
+from tests.unit.sinks.databasetargets import is_done, wait
+from tests.unit.sinks.portions import TWO, portion
 from tests.unit.sinks.test_delta import EVERYTHING, VALUES, history
 
 import watersmeet
@@ -252,3 +253,17 @@ def test_a_join_is_kept_in_a_table_that_duckdb_reads(tmp_path):
     found = duckdb_with("avro", "iceberg").execute(f"SELECT * FROM iceberg_scan('{place}')").fetchall()
     assert found == content(tmp_path) == [(2, "b", decimal.Decimal("2.00"))]
     assert Path(tmp_path / "warehouse").exists()
+
+
+def test_a_catalog_in_postgresql_takes_a_password_with_signs(tmp_path, postgres):
+    postgres.execute(f"CREATE ROLE {postgres.name} LOGIN PASSWORD 'p@ss/w:rd'; GRANT CREATE ON SCHEMA public TO PUBLIC")
+    try:
+        where = f"jdbc:postgresql://127.0.0.1:{postgres.server.port}/{postgres.name}"
+        names = {"catalog.jdbc.user": postgres.name, "catalog.jdbc.password": "p@ss/w:rd"}
+        sink = target(tmp_path, **{"catalog.uri": where, **names})
+        sink.open(1)
+        sink.deliver([portion(3, (1, "a"))])
+        assert sink.open(1) == Place(1, 3)
+        sink.close()
+    finally:
+        postgres.execute(f"DROP OWNED BY {postgres.name}; DROP ROLE {postgres.name}")

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition
+from tests.unit.sinks.processes import killed_twice, overtaken
 
 import watersmeet
 from watersmeet import faults
@@ -150,28 +147,6 @@ def test_a_failure_at_any_point_repeats_nothing_and_loses_nothing(connect, settl
     assert content(found) == rows(connection)
 
 
-KILLED = """
-import os, signal, sys
-import watersmeet
-from watersmeet import faults
-path, point, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
-def kill(now):
-    global count
-    if now == point:
-        count -= 1
-        if not count:
-            os.kill(os.getpid(), signal.SIGKILL)
-with watersmeet.connect(path, runtime="inprocess") as connection:
-    (n,), = connection.execute("SELECT max(v) FROM t").fetchall()
-    for i in range(n + 1, 6):
-        connection.execute(f"UPDATE t SET v = {i}")
-        faults.set_hook(kill)
-        connection.flush()
-        for relation in connection._session.catalog.relations.values():
-            assert connection._session.database.deliveries.wait(relation.id, 60)
-"""
-
-
 @pytest.mark.parametrize("point", [pytest.param(p, marks=() if p == "kafka.commit" else pytest.mark.slow)
                                    for p in POINTS])  # fmt: skip
 def test_a_killed_process_goes_on_where_it_was(connect, settle, path, broker, topic, point):
@@ -183,13 +158,8 @@ def test_a_killed_process_goes_on_where_it_was(connect, settle, path, broker, to
     settle(connection)
     connection.close()
     opens = point in ("sink.open", "kafka.fenced", "kafka.read", "sink.opened")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    killed = 0
-    for count in (1, 2):
-        # of what happens once in a process that begins, the thread may be through before the hook is set
-        ended = subprocess.run([sys.executable, "-c", KILLED, path, point, str(count)], env=environment, check=False)
-        assert ended.returncode in (0, -signal.SIGKILL)
-        killed += ended.returncode != 0
+    killed = killed_twice(path, point)
+    # of what happens once in a process that begins, the thread may be through before the hook is set
     assert killed or opens
     connection = connect()
     connection.execute("UPDATE t SET v = 9")
@@ -205,40 +175,9 @@ def test_a_killed_process_goes_on_where_it_was(connect, settle, path, broker, to
     assert len({tuple(v) for v in by_key.values()}) == 1, "all of a commit or nothing"
 
 
-PAUSED = """
-import os, signal, sys
-import watersmeet
-from watersmeet import faults
-path, point = sys.argv[1:]
-def pause(now):
-    if now == point:
-        faults.set_hook(None)
-        os.kill(os.getpid(), signal.SIGSTOP)
-connection = watersmeet.connect(path, runtime="inprocess")
-faults.set_hook(pause)
-connection.execute("UPDATE t SET v = 1")
-connection.flush()
-deliveries = connection._session.database.deliveries
-for relation in connection._session.catalog.relations.values():
-    deliveries.wait(relation.id, 60)  # it goes on behind the pause, as all of the process does
-sink = connection._session.catalog.by_name("s")
-try:
-    connection.execute("UPDATE t SET v = -1")
-except watersmeet.Error as error:
-    print(error.condition)
-while deliveries.status(sink.id).state in ("starting", "running", "retrying"):
-    deliveries.wait(sink.id, 1)
-print(deliveries.status(sink.id).state)
-print(deliveries.status(sink.id).problem)
-"""
-
-
 @pytest.mark.parametrize("point", [pytest.param(p, marks=() if p == "kafka.commit" else pytest.mark.slow)
                                    for p in POINTS[4:]])  # fmt: skip
-def test_a_process_that_was_paused_and_overtaken_delivers_nothing_more(
-    connect, settle, path, broker, topic, point, tmp_path
-):
-    """Whose lock was lost meanwhile, as with an expired lease."""
+def test_a_process_that_was_paused_and_overtaken_delivers_nothing_more(connect, settle, path, broker, topic, point):
     name = topic(2)
     connection = connect()
     connection.execute("CREATE TABLE t (k int PRIMARY KEY, v int)")
@@ -246,26 +185,15 @@ def test_a_process_that_was_paused_and_overtaken_delivers_nothing_more(
     connection.execute(sink_sql(broker, name))
     settle(connection)
     connection.close()
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", PAUSED, path, point]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as paused:
-        try:
-            _, status = os.waitpid(paused.pid, os.WUNTRACED)
-            assert os.WIFSTOPPED(status)
-            (path / "LOCK").unlink()
-            for held in (path / "readers").iterdir():
-                held.unlink()
+
+    def go_on(value):
+        nonlocal connection
+        if value == 2:
             connection = connect()
-            connection.execute("UPDATE t SET v = 2")
-            settle(connection)
-            paused.send_signal(signal.SIGCONT)
-            told = paused.communicate(timeout=120)[0].splitlines()
-            connection.execute("UPDATE t SET v = 3")
-            settle(connection)
-        finally:
-            paused.kill()
-    assert told[:2] == ["WRITER_FENCED", "fenced"]
-    assert told[2].startswith("WRITER_FENCED: ")
+        connection.execute(f"UPDATE t SET v = {value}")
+        settle(connection)
+
+    overtaken(path, point, go_on)
     by_key = {}
     for _, key, value in messages(broker, name):
         by_key.setdefault(key, []).append(json.loads(value)["v"])

@@ -5,16 +5,8 @@ import decimal
 
 import pytest
 from scripts.servers.mariadb import PASSWORD, USER
-from tests.unit.sinks.databasetargets import (
-    KEYED,
-    content,
-    is_done,
-    portion,
-    selected,
-    target,
-    wait,
-    written_options,
-)
+from tests.unit.sinks.databasetargets import KEYED, content, is_done, selected, target, wait, written_options
+from tests.unit.sinks.portions import portion
 
 import watersmeet
 import watersmeet.sinks.mysql

@@ -6,7 +6,8 @@ import decimal
 import pyarrow as pa
 import pytest
 from scripts.servers.postgres import PASSWORD, USER
-from tests.unit.sinks.databasetargets import KEYED, content, is_done, portion, selected, target, wait, written_options
+from tests.unit.sinks.databasetargets import KEYED, content, is_done, selected, target, wait, written_options
+from tests.unit.sinks.portions import portion
 
 import watersmeet
 from watersmeet.errors import Error

@@ -1,0 +1,200 @@
+"""Passwords that statements give in plain: they work, and are nowhere but in private files of secrets."""
+
+import json
+import stat
+
+import pytest
+from scripts.servers import mariadb, s3
+from scripts.servers import postgres as pg
+
+import watersmeet
+from watersmeet.errors import Error
+
+PLANTED = "planted-4711"
+
+
+def kafka_source(broker, topic):
+    """A registry and a user in plain, too: brokers without SASL look at neither."""
+    return (
+        f"""CREATE CONNECTION c WITH (type = 'kafka', properties.bootstrap.server = '{broker.bootstrap}',
+            properties.sasl.password = '{PLANTED}');
+            CREATE SOURCE made (id int) WITH (connector = 'kafka', connection = c, topic = '{topic()}')
+            FORMAT PLAIN ENCODE JSON;
+            CREATE MATERIALIZED VIEW v AS SELECT id FROM made;
+            CREATE SINK k FROM v WITH (connector = 'kafka', topic = '{topic()}', type = 'append-only',
+            properties.bootstrap.server = '{broker.bootstrap}', properties.ssl.key.password = '{PLANTED}')
+            FORMAT PLAIN ENCODE JSON (force_append_only = 'true')""",
+        "risingwave",
+        "SHOW CREATE SOURCE made; SHOW CREATE SINK k; SHOW CREATE CONNECTION c",
+        "DROP SINK k; DROP MATERIALIZED VIEW v; DROP SOURCE made; DROP CONNECTION c",
+        PLANTED,
+    )
+
+
+def kafka_stream(broker, topic):
+    return (
+        f"""CREATE NAMED COLLECTION n AS brokers = '{broker.bootstrap}', properties = 'sasl.password={PLANTED}';
+            CREATE EXTERNAL STREAM made (id int) SETTINGS type = 'kafka', topic = '{topic()}', named_collection = 'n',
+            security_protocol = 'PLAINTEXT', username = 'u', password = '{PLANTED}';
+            CREATE MATERIALIZED VIEW v AS SELECT id FROM made""",
+        "timeplus",
+        "SHOW CREATE STREAM made; SHOW CREATE NAMED COLLECTION n",
+        "DROP VIEW v; DROP STREAM made; DROP NAMED COLLECTION n",
+        PLANTED,
+    )
+
+
+def captured(postgres):
+    postgres.execute("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)")
+    return (
+        f"""CREATE SOURCE pg WITH (connector = 'postgres-cdc', hostname = '127.0.0.1', port = '{postgres.server.port}',
+            username = '{pg.USER}', password = '{pg.PASSWORD}', database.name = '{postgres.name}');
+            CREATE TABLE made (*) FROM pg TABLE 't'; FLUSH""",
+        "risingwave",
+        "SHOW CREATE SOURCE pg; SHOW CREATE TABLE made; SHOW SOURCES",
+        "DROP TABLE made; DROP SOURCE pg",
+        pg.PASSWORD,
+    )
+
+
+def postgres_sink(postgres):
+    postgres.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    return (
+        f"""CREATE TABLE given (id int PRIMARY KEY); INSERT INTO given VALUES (1);
+            CREATE SINK made FROM given WITH (connector = 'postgres', host = '127.0.0.1',
+            port = '{postgres.server.port}', user = '{pg.USER}', password = '{pg.PASSWORD}',
+            database = '{postgres.name}', table = 't', type = 'upsert', primary_key = 'id')""",
+        "risingwave",
+        "SHOW CREATE SINK made; SHOW SINKS",
+        "DROP SINK made; DROP TABLE given",
+        pg.PASSWORD,
+    )
+
+
+def mysql_sink(mysql):
+    mysql.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    url = f"jdbc:mariadb://127.0.0.1:{mysql.server.port}/{mysql.name}"
+    return (
+        f"""CREATE TABLE given (id int PRIMARY KEY); INSERT INTO given VALUES (1);
+            CREATE SINK made FROM given WITH (connector = 'jdbc', table.name = 't', type = 'upsert',
+            primary_key = 'id', jdbc.url = '{url}?user={mariadb.USER}&password={mariadb.PASSWORD}')""",
+        "risingwave",
+        "SHOW CREATE SINK made; SHOW SINKS",
+        "DROP SINK made; DROP TABLE given",
+        mariadb.PASSWORD,
+    )
+
+
+def external_table(postgres):
+    postgres.execute("CREATE TABLE t (id int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'a')")
+    where = f"HOST '127.0.0.1' PORT {postgres.server.port} USER '{pg.USER}' PASSWORD '{pg.PASSWORD}'"
+    return (
+        f"""CREATE EXTERNAL TABLE made SETTINGS {postgres.settings}, table = 't';
+            CREATE DICTIONARY d(id int, v string) PRIMARY KEY id
+            SOURCE(POSTGRESQL({where} DB '{postgres.name}' TABLE 't')) LAYOUT(HASHED())""",
+        "timeplus",
+        "SHOW CREATE TABLE made; SHOW CREATE DICTIONARY d; SELECT id FROM made; SELECT dict_get('d', 'v', 1)",
+        "DROP STREAM made; DROP DICTIONARY d",
+        pg.PASSWORD,
+    )
+
+
+def foreign_table(postgres):
+    postgres.execute("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)")
+    url = f"jdbc:postgresql://127.0.0.1:{postgres.server.port}/{postgres.name}?password={pg.PASSWORD}"
+    return (
+        f"""CREATE SERVER s FOREIGN DATA WRAPPER SYS_JDBC OPTIONS (URL '{url}', USER_NAME '{pg.USER}');
+            CREATE FOREIGN TABLE made ("id" INTEGER) SERVER s OPTIONS (TABLE_NAME 't')""",
+        "sqlstream",
+        'SELECT * FROM made; SELECT "id" FROM made',
+        "DROP FOREIGN TABLE made; DROP SERVER s",
+        pg.PASSWORD,
+    )
+
+
+def objects(bucket):
+    bucket.put("a.json", '{"id": 1}')
+    return (
+        f"""CREATE SOURCE made (id int) WITH (connector = 's3', {bucket.options}, match_pattern = '*.json')
+            FORMAT PLAIN ENCODE JSON;
+            CREATE MATERIALIZED VIEW v AS SELECT id FROM made; FLUSH;
+            CREATE SINK k FROM v WITH (connector = 's3', {bucket.options}, s3.path = 'out', type = 'append-only')
+            FORMAT PLAIN ENCODE PARQUET (force_append_only = 'true')""",
+        "risingwave",
+        "SHOW CREATE SOURCE made; SHOW CREATE SINK k; SELECT * FROM v",
+        "DROP SINK k; DROP MATERIALIZED VIEW v; DROP SOURCE made",
+        s3.SECRET_KEY,
+    )
+
+
+MADE = {
+    "kafka source": (kafka_source, "broker", "topic"),
+    "kafka stream": (kafka_stream, "broker", "topic"),
+    "captured": (captured, "postgres"),
+    "postgres sink": (postgres_sink, "postgres"),
+    "mysql sink": (mysql_sink, "mysql"),
+    "external table": (external_table, "postgres"),
+    "foreign table": (foreign_table, "postgres"),
+    "objects": (objects, "bucket"),
+}
+
+
+def files_with(path, text):
+    """The files in which a text stands, and their permissions."""
+    found = (f for f in path.rglob("*") if f.is_file() and text.encode() in f.read_bytes())
+    return {f.relative_to(path).parts[0]: stat.S_IMODE(f.stat().st_mode) for f in found}
+
+
+def said(connection, statements):
+    """Everything that statements give."""
+    found = [connection.execute(s).fetchall() for s in statements.split("; ")]
+    return json.dumps([found, connection.status()], default=str)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_password_works_and_is_in_private_files_alone(name, tmp_path, request):
+    make, *fixtures = MADE[name]
+    create, dialect, ask, drop, password = make(*map(request.getfixturevalue, fixtures))
+    path = tmp_path / "db"
+    with watersmeet.connect(path, dialect, runtime="inprocess", file_permissions="umask") as connection:
+        connection.execute(create)
+        connection.flush()
+        assert password not in said(connection, ask)
+        assert files_with(path, password) == {"secrets": 0o600}
+    with watersmeet.connect(path, dialect, runtime="inprocess") as connection:
+        connection.flush()
+        assert password not in said(connection, ask)
+        assert files_with(path, password) == {"secrets": 0o600}
+        connection.execute(drop)
+    with watersmeet.connect(path, dialect, runtime="inprocess"):
+        pass
+    assert files_with(path, password) == {}
+
+
+def test_a_password_that_is_altered_is_kept_as_well(broker, topic, tmp_path):
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        connection.execute(kafka_source(broker, topic)[0])
+        connection.execute("ALTER SOURCE made CONNECTOR WITH (properties.sasl.password = 'another-4712')")
+        connection.flush()
+    assert files_with(tmp_path / "db", "another-4712") == {"secrets": 0o600}
+
+
+def test_no_error_has_the_password(postgres, tmp_path):
+    with watersmeet.connect(tmp_path / "db", "timeplus", runtime="inprocess") as connection:
+        settings = postgres.settings.replace(pg.PASSWORD, PLANTED)
+        with pytest.raises(Error) as found:
+            connection.execute(f"CREATE EXTERNAL TABLE e SETTINGS {settings}, table = 't'")
+    assert PLANTED not in str(found.value)
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess"):
+        pass
+    assert files_with(tmp_path / "db", PLANTED) == {}
+
+
+def test_names_that_are_kept_are_not_shown(run):
+    run("CREATE SECRET mine WITH (backend = 'meta') AS 'x'")
+    run("CREATE TABLE t (id int PRIMARY KEY)")
+    run(
+        """CREATE CONNECTION c WITH (type = 'kafka', properties.bootstrap.server = 'h:1',
+           properties.sasl.password = 'y')"""
+    )
+    assert run("SHOW SECRETS") == [("mine",)]

@@ -1,0 +1,126 @@
+"""Sinks to tables of Iceberg whose catalog is reached by REST."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tests.lakes import rest_catalog
+from tests.unit.sinks import test_iceberg as tables
+from tests.unit.sinks.databasetargets import is_done, wait
+from tests.unit.sinks.portions import portion
+from tests.unit.sinks.test_delta import history
+from tests.unit.sinks.test_iceberg import POINTS, Killed, content
+
+import watersmeet
+from watersmeet import faults
+from watersmeet.errors import Error
+from watersmeet.sinks.base import Place, Unavailable
+
+
+@pytest.fixture
+def rest(tmp_path):
+    with rest_catalog(tmp_path) as server:
+        yield server
+    faults.set_hook(None)
+
+
+def through(rest, **more):
+    """What a sink's options say of the catalog."""
+    return {"catalog.type": "rest", "catalog.uri": rest.uri, "catalog.token": rest.token, **more}
+
+
+def target(rest, path, **more):
+    rows = more.pop("rows", "upsert")
+    return tables.target(path, rows=rows, **through(rest, **more))
+
+
+def test_a_table_is_made_partitioned_and_written(rest, tmp_path):
+    sink = target(rest, tmp_path, partition_by="name")
+    assert sink.open(1) is None
+    sink.deliver([portion(3, (1, "a"), (2, "b"))])
+    sink.deliver([portion(4, (1, "a"), (1, "c"), diff=[-1, 1])])
+    assert content(tmp_path) == [(1, "c"), (2, "b")]
+    assert [f.name for f in tables.read(tmp_path).spec().fields] == ["name"]
+    assert target(rest, tmp_path).open(1) == Place(1, 4)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_at_each_step_and_resumed(rest, tmp_path, point):
+    wanted, r = history(3), random.Random(3)
+    deaths = 0
+    for _ in range(40):
+        left = r.randint(1, 3) if point in POINTS[2:] else 1
+
+        def hook(name):
+            nonlocal left
+            left -= name == point
+            if left <= 0:
+                raise Killed
+
+        faults.set_hook(hook if deaths < 4 else None)
+        sink = target(rest, tmp_path)
+        try:
+            place = sink.open(1)
+            for each, _ in wanted:
+                if place is None or each.place > place:
+                    sink.deliver([each])
+            break
+        except Killed:
+            deaths += 1
+    assert deaths
+    assert content(tmp_path) == wanted[-1][1]
+
+
+@pytest.mark.parametrize("status", [500, 504, None])
+def test_a_commit_without_an_answer_is_made_once(rest, tmp_path, status):
+    """Whether it was made is in the table: who opens it again goes on from there."""
+    sink = target(rest, tmp_path, rows="plain")
+    sink.open(1)
+    rest.answers, before = [status], rest.commits
+    with pytest.raises(Unavailable):
+        sink.deliver([portion(3, (1, "a"))])
+    assert rest.commits == before + (status is not None)
+    again = target(rest, tmp_path, rows="plain")
+    place = again.open(1)
+    assert place == (None if status is None else Place(1, 3))
+    if place is None:
+        again.deliver([portion(3, (1, "a"))])
+    assert content(tmp_path) == [(1, "a")]
+
+
+def test_a_writer_that_was_overtaken_writes_nothing(rest, tmp_path):
+    before, after = target(rest, tmp_path), target(rest, tmp_path)
+    before.open(1)
+    before.deliver([portion(3, (1, "a"))])
+    assert after.open(1) == Place(1, 3)
+    with pytest.raises(Error) as fenced:
+        before.deliver([portion(4, (2, "b"))])
+    assert fenced.value.condition == "WRITER_FENCED"
+    assert content(tmp_path) == [(1, "a")]
+
+
+def test_a_token_that_is_not_known(rest, tmp_path):
+    with pytest.raises(Error, match="refuses the user") as refused:
+        target(rest, tmp_path, **{"catalog.token": "guessed"}).look()
+    assert refused.value.condition == "CONNECTOR_OPTION"
+    assert "this token is not known" in str(refused.value)
+
+
+def test_a_view_is_delivered_while_answers_get_lost(rest, tmp_path):
+    listed = ", ".join(f"{n} = '{v}'" for n, v in tables.options(tmp_path, **through(rest)).items())
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess", parallelism=2) as connection:
+        connection.execute(f"""
+            CREATE TABLE t (id int, name varchar) APPEND ONLY;
+            CREATE SINK k FROM t WITH ({listed}, type = 'append-only');
+            INSERT INTO t VALUES (1, 'a'), (2, 'b');
+            FLUSH
+        """)
+        wait(connection, is_done)
+        rest.answers = [504, None, 500]
+        connection.execute("INSERT INTO t VALUES (3, 'c'), (1, 'a'); FLUSH")
+        wait(connection, lambda shown: is_done(shown) and len(content(tmp_path)) == 4)
+        (shown,) = connection.execute("SHOW CREATE SINK k").fetchall()
+    assert not rest.answers
+    assert content(tmp_path) == [(1, "a"), (1, "a"), (2, "b"), (3, "c")]
+    assert rest.token not in str(shown)
