@@ -8,7 +8,7 @@ BACK := $(addprefix unit/,cli frames kernel runtime session store) nexmark tpch
 
 # The steps of `check` one after another with `make -j`, too: each takes all cores.
 .NOTPARALLEL:
-.PHONY: help setup demo flights kafka kafka-demo test test-fast test-more thorough soak check lint format types contracts bench lock clean
+.PHONY: help setup demo flights kafka kafka-demo shop-demo databases test test-fast test-more thorough soak check lint format types contracts bench lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -19,16 +19,22 @@ setup: .venv/.ready ## create .venv with the package and its `watersmeet` comman
 	@PYTHON="$(PYTHON)" sh scripts/setup.sh
 
 demo: setup ## flights of 2013 joined to planes, airlines and airports that change meanwhile (about two minutes)
-	@$(BIN)/python examples/flights/demo.py $(ARGS)
+	@PYTHONPATH=. $(BIN)/python examples/flights/demo.py $(ARGS)
 
 flights: setup ## joins by time: delay against wind, arrivals and the next departures; draws delay-by-wind.png (about two minutes)
-	@$(BIN)/python examples/flights/delays.py $(ARGS)
+	@PYTHONPATH=. $(BIN)/python examples/flights/delays.py $(ARGS)
 
 kafka-demo: setup ## flights and planes through a real Kafka broker, results in a topic and in Parquet; draws a chart (about two minutes)
 	@PYTHONPATH=. $(BIN)/python examples/flights/kafka.py $(ARGS)
 
+shop-demo: setup ## orders from Kafka, customers and prices that change in PostgreSQL, results in PostgreSQL, Delta and Iceberg; draws a chart (about two minutes)
+	@PYTHONPATH=. $(BIN)/python examples/shop/demo.py $(ARGS)
+
 kafka: setup ## a Kafka broker on loopback until Ctrl-C; ARGS=--registry: a schema registry, too
-	@$(BIN)/python -m scripts.servers $(ARGS)
+	@$(BIN)/python -m scripts.servers kafka $(ARGS)
+
+databases: setup ## PostgreSQL, MariaDB, S3 and an Iceberg catalog on loopback until Ctrl-C
+	@$(BIN)/python -m scripts.servers databases
 
 test-fast: setup ## text tests, the front end, one seed of each law (a minute and a half)
 	@WATERSMEET_TIER=fast $(PYTEST) $(PARALLEL) -m "not spark and not slow and not kafka and not postgres and not mysql and not objectstores" tests $(addprefix --ignore=tests/,$(BACK))

@@ -1,9 +1,9 @@
 """A sink of upserts: the content of a table with a primary key goes to a topic, each row once.
 
-1 M rows of four columns, delivered in transactions in JSON, to a topic of two partitions, from CREATE SINK until all
-are acknowledged; then an update of every second row. A reader of committed messages has the newest row of each key: the
-number of keys and a checksum are compared with the table's. The broker runs on the same cores. Peer: Spark's own Kafka
-sink, at least once, of the same rows from a Parquet file. Target: 200 k rows/s.
+2 M rows of four columns, delivered in transactions in JSON, to a topic of two partitions, from CREATE SINK until all
+are acknowledged; then an update of every second row, from its commit on. A reader of committed messages has the newest
+row of each key: the number of keys and a checksum are compared with the table's. The broker runs on the same cores.
+Peer: Spark's own Kafka sink, at least once, of the same rows from a Parquet file. Target: 200 k rows/s.
 """
 
 from __future__ import annotations
@@ -70,6 +70,8 @@ def ours(broker: Broker, rows: int, parallelism: int) -> None:
             before, brokers = cpu_seconds(os.getpid()), cpu_seconds(broker.pid)
             began = time.perf_counter()
             connection.execute(statement)
+            if name == "updates":
+                began = time.perf_counter()  # what the statement itself takes is not the sink's
             wait_until(lambda: (delivered(connection) or -1) > (head or -1), 300, 0.01)  # noqa: B023
             seconds = time.perf_counter() - began
             used = cpu_seconds(broker.pid) - brokers
@@ -125,7 +127,7 @@ def peer(servers: str, rows: int) -> None:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser("kafka_sink", description=__doc__)
-    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--parallelism", type=int, default=2)
     parser.add_argument("--no-spark", action="store_true", help="leave Spark's own sink out")
     options = parser.parse_args(arguments)

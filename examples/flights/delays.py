@@ -16,10 +16,10 @@ from typing import Any
 
 import duckdb
 from events import STREAMS, open_events, write_day
+from examples.screen import views_table
 from plot import draw
 from rich.console import Console
 from rich.live import Live
-from screen import views_table
 
 import watersmeet
 from watersmeet.cli.render import print_result

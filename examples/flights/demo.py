@@ -14,11 +14,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from examples.screen import views_table
 from feed import data_folder, open_flights, write_flights
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
-from screen import views_table
 
 import watersmeet
 from watersmeet.cli.render import print_result

@@ -1,4 +1,4 @@
-"""The pictures of the demos: delay against wind, and flights by maker of the plane."""
+"""The picture of the demo of joins by time: delay against wind."""
 
 from __future__ import annotations
 
@@ -48,26 +48,6 @@ def draw(connection: Any, path: Path, period: str) -> None:
     below.set_xlabel("wind at the airport in the last report before the scheduled departure (knots)")
     below.set_xticks(range(len(classes)), [f"{k}–{k + 4}" if k < 30 else "30 and more" for k in classes])
     for axes in (above, below):
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=100, metadata={"Software": None})
-    plt.close(figure)
-
-
-def draw_manufacturers(rows: Sequence[tuple[str, int, int | None]], path: Path) -> None:
-    """Writes the PNG: the makers with the most flights, and how late their planes arrive on average.
-
-    rows: (manufacturer, flights, minutes of arrival delay), the most flights first.
-    """
-    shown = [(name.title(), flights, (minutes or 0) / flights) for name, flights, minutes in rows[:10]][::-1]
-    figure, (left, right) = plt.subplots(1, 2, sharey=True, figsize=(9, 4.5), layout="constrained")
-    left.barh([name for name, _, _ in shown], [flights for _, flights, _ in shown], color="tab:blue")
-    right.barh([name for name, _, _ in shown], [delay for _, _, delay in shown], color="tab:orange")
-    left.set_title("Flights out of New York by maker of the plane", loc="left")
-    left.xaxis.set_major_formatter("{x:,.0f}")
-    left.set_xlabel("flights")
-    right.set_xlabel("mean arrival delay (minutes)")
-    for axes in (left, right):
-        axes.grid(axis="x", alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=100, metadata={"Software": None})
     plt.close(figure)
