@@ -481,7 +481,7 @@ def test_a_processor_says_why_its_topic_does_not_get_its_records(broker, opened,
     assert connection._session.database.deliveries.wait(processor_of(connection, target), 60)
     ((_, state, _),) = connection.execute("SHOW PROCESSORS").fetchall()
     why = f'UNDEFINED_OBJECT: there is no topic "{target}" on {broker.bootstrap}'
-    assert state == f"stopped: {why}; START PROCESSOR {target} goes on"
+    assert state == f"stopped: {why}. Create it first, or correct the option topic; START PROCESSOR {target} goes on"
     assert ("not delivered", state) in {(r[1], r[4]) for r in connection.execute("SHOW ERRORS").fetchall()}
 
 
