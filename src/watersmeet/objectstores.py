@@ -451,12 +451,13 @@ def _said(text: str) -> str | None:
 
 
 class ObjectFile(io.RawIOBase, BinaryIO):
-    """The content of an object as a file for reading. Not thread-safe.
+    """The content of an object as a file for reading. etag: None for an object that is never written again. Not
+    thread-safe.
 
     Reading raises FileNotFoundError, ObjectReplacedError if the object was written again, StoreProblem.
     """
 
-    def __init__(self, location: Location, name: str, size_bytes: int, etag: str) -> None:
+    def __init__(self, location: Location, name: str, size_bytes: int, etag: str | None) -> None:
         super().__init__()
         self._location = location
         self._name = name
@@ -515,16 +516,16 @@ class _Blocks:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[Location, str, str, int], bytes] = OrderedDict()
+        self._kept: OrderedDict[tuple[Location, str, str | None, int], bytes] = OrderedDict()
 
-    def get(self, key: tuple[Location, str, str, int]) -> bytes | None:
+    def get(self, key: tuple[Location, str, str | None, int]) -> bytes | None:
         with self._lock:
             found = self._kept.get(key)
             if found is not None:
                 self._kept.move_to_end(key)
             return found
 
-    def keep(self, key: tuple[Location, str, str, int], data: bytes) -> None:
+    def keep(self, key: tuple[Location, str, str | None, int], data: bytes) -> None:
         with self._lock:
             self._kept[key] = data
             while len(self._kept) > _KEPT_BLOCKS:

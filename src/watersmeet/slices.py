@@ -181,6 +181,57 @@ class JumpSlice(SourceSlice):
     offsets: tuple[tuple[int, int, int], ...]
 
 
+class LakeFile(NamedTuple):
+    """A data file of a table of a lake. path: relative to the table's place, or a URL. values: by column of the table's
+    partitions, its value in all rows, as text; NULL: None.
+    """
+
+    path: str
+    size_bytes: int
+    values: tuple[tuple[str, str | None], ...] = ()
+
+
+LakeRole = Literal["removed", "deleted", "added", "inserted"]
+"""What a version of a table of a lake does with rows of a file: all of them go or come; or those of a file of changes
+that were deleted, or inserted, as it says itself.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LakeSlice(SourceSlice):
+    """The row groups [begin, end), of `total`, of a data file, as a version of a table of a lake has it.
+
+    version: its number, or the id of the snapshot. print: of what the log says of it; empty: unknown. line: the number
+    of the first row, from 1.
+    """
+
+    kind: ClassVar[str] = "lake"
+    version: int
+    print: str
+    role: LakeRole
+    file: LakeFile
+    begin: int
+    end: int
+    total: int
+    line: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class VersionSlice(SourceSlice):
+    """The end of a version of a table of a lake: no rows. print: of what the log says of it; empty: unknown.
+
+    left, came: the files without changed rows that it has put in place of others, as compaction does. skipped: nothing
+    of it was read, as it removes rows.
+    """
+
+    kind: ClassVar[str] = "version"
+    version: int
+    print: str
+    left: tuple[str, ...] = ()
+    came: tuple[LakeFile, ...] = ()
+    skipped: bool = False
+
+
 @dataclass(frozen=True, kw_only=True)
 class EventSlice(SourceSlice):
     """Base: the events [begin, end) of a source that makes them. started_us: when the source began.

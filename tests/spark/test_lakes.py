@@ -1,4 +1,4 @@
-"""Tables of lakes that sinks have written, as Spark's own readers of Delta and Iceberg find them."""
+"""Tables of lakes on Spark: as sources, and those that sinks have written, as Spark's own readers find them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from scripts.servers.archives import ServerUnavailableError, fetch
 from scripts.servers.spark import SPARK_LAKES
 from tests.servers import UNAVAILABLE
@@ -40,6 +42,38 @@ def read_by_spark(form: str, place: str) -> list[list[str | None]]:
     assert ended.returncode == 0, ended.stderr[-3000:]
     (line,) = [line for line in ended.stdout.splitlines() if line.startswith("ROWS ")]
     return json.loads(line.removeprefix("ROWS "))
+
+
+def numbers(first: int, count: int) -> pa.Table:
+    ids = range(first, first + count)
+    return pa.table({"id": pa.array(ids, pa.int64()), "p": [f"p{i % 3}" for i in ids], "x": [i / 2 for i in ids]})
+
+
+def test_tables_of_delta_are_read_on_spark(tmp_path: Path) -> None:
+    """A source, of which a compaction changes nothing, and a table that follows what is deleted."""
+    lake, changing = tmp_path / "lake", tmp_path / "changing"
+    write_deltalake(lake, numbers(0, 500), partition_by=["p"])
+    write_deltalake(changing, numbers(0, 500), partition_by=["p"])
+    with watersmeet.connect(tmp_path / "db", runtime="spark", parallelism=2) as connection:
+        connection.execute(f"""
+            CREATE SOURCE s WITH (connector = 'deltalake', location = '{lake}');
+            CREATE TABLE t (*, PRIMARY KEY (id))
+                WITH (connector = 'deltalake', location = '{changing}', on_delete = 'follow');
+            CREATE MATERIALIZED VIEW v AS SELECT s.id, s.p, s.x + t.x AS x FROM s JOIN t ON s.id = t.id;
+            FLUSH
+        """)
+        assert connection.execute("SELECT count(*), sum(x) FROM v").fetchone() == (500, sum(range(500)))
+        DeltaTable(lake).optimize.compact()
+        write_deltalake(lake, numbers(500, 100), mode="append")
+        DeltaTable(changing).delete("id % 2 = 1")
+    with watersmeet.connect(tmp_path / "db", runtime="spark", parallelism=2) as connection:
+        connection.execute("FLUSH")
+        assert connection.execute("SELECT count(*), sum(x) FROM v").fetchone() == (250, sum(range(0, 500, 2)))
+        write_deltalake(changing, numbers(500, 100), mode="append")
+        connection.execute("CREATE MATERIALIZED VIEW w AS SELECT p, count(*) AS n FROM s GROUP BY p; FLUSH")
+        expected = (350, sum(range(0, 500, 2)) + sum(range(500, 600)))
+        assert connection.execute("SELECT count(*), sum(x) FROM v").fetchone() == expected
+        assert sorted(connection.execute("SELECT * FROM w").fetchall()) == [("p0", 200), ("p1", 200), ("p2", 200)]
 
 
 def test_spark_reads_what_sinks_have_merged(tmp_path: Path) -> None:

@@ -17,12 +17,15 @@ from watersmeet.slices import (
     FileSlice,
     FileVersion,
     JumpSlice,
+    LakeFile,
+    LakeSlice,
     MessageSlice,
     NexmarkSlice,
     RenamingSlice,
     Slice,
     SnapshotSlice,
     SourceSlice,
+    VersionSlice,
 )
 from watersmeet.sources.dead_letters import DeadLetterWriter
 from watersmeet.sources.nexmarkevents import Settings
@@ -47,6 +50,7 @@ FILE = FileSlice(
     lacks=("z",),
     unterminated=True,
 )
+DATA = LakeFile("p=a/x.parquet", 90, (("p", "a"), ("q", None)))
 SLICES = [
     ChangeSlice(relation="t1", rows=5, size_bytes=100, seq=1, file="t3-1-ab.pack", offset_bytes=64, first=2),
     SnapshotSlice(relation="t1", rows=5, size_bytes=100, name="t1-000000000003-0.parquet"),
@@ -58,6 +62,8 @@ SLICES = [
     NexmarkSlice(relation="s3", rows=9, begin=1, end=10, started_us=5, segments=()),
     MessageSlice(relation="s4", rows=9, topic="t", topic_id="a-b", partition=3, begin=1, end=10),
     JumpSlice(relation="s4", topic="t", topic_id="a-b", reason="expired", offsets=((0, 1, 5), (2, 3, 4))),
+    LakeSlice(relation="s5", rows=9, version=7, print="ab", role="added", file=DATA, begin=1, end=2, total=3, line=10),
+    VersionSlice(relation="s5", version=7, print="ab", left=("y.parquet",), came=(DATA,), skipped=True),
 ]
 
 

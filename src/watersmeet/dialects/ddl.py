@@ -41,6 +41,7 @@ from watersmeet.dialects.statements import (
 )
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import Error, Span, error
+from watersmeet.lakeclient import CONNECTORS as LAKES
 from watersmeet.types import TIMESTAMP, TIMESTAMPTZ, Field, SqlType
 
 _EMITS: Final[dict[tuple[str, ...], Literal["changes", "window close", "arrival"]]] = {
@@ -284,6 +285,13 @@ class Definition:
                 self.format = message_format(encoded, self.cursor.text)
             except Error as problem:
                 self.refusal = self.refusal or problem
+            return
+        if self.options.get("connector", "").lower() in LAKES:
+            self.takes_columns = self.star is not None or not self.columns
+            for item in self.included:
+                self.refuse("INCLUDE with a table of a lake", item.span)
+            if encoded is not None and (encoded.rows, encoded.encoding) != ("none", "none"):
+                self.refuse(f"FORMAT {encoded.rows.upper()} with a table of a lake", encoded.span, "Leave it out.")
             return
         for item in self.included:
             self.refuse("INCLUDE with a connector of files", item.span)

@@ -25,7 +25,7 @@ from watersmeet.slices import ChangeSlice, MessageSlice, Slice, SnapshotSlice, S
 from watersmeet.sources.base import DeadLetterSink, SourceRows, Unavailable
 from watersmeet.sources.dead_letters import DeadLetterWriter
 from watersmeet.sources.reading import expect, read_slice
-from watersmeet.sources.specs import FileSpec, KafkaSpec
+from watersmeet.sources.specs import FileSpec, KafkaSpec, LakeSpec
 from watersmeet.store.changes import decode_change, fitted
 from watersmeet.store.checkpoints import SnapshotFile
 from watersmeet.store.layout import Layout
@@ -202,7 +202,7 @@ def count_dead(dead: DeadLetterWriter, relation_id: str, spec: InputSpec, counts
         return
     counts.dead += dead.rows
     counts.first_dead = counts.first_dead or dead.first
-    if isinstance(spec.source, (FileSpec, KafkaSpec)) and spec.source.options.on_error == "stop":
+    if isinstance(spec.source, (FileSpec, KafkaSpec, LakeSpec)) and spec.source.options.on_error == "stop":
         stop = _stopped(dead.first)
         stop.source = relation_id
         raise stop

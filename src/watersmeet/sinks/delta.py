@@ -13,17 +13,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
-from watersmeet import extras
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.faults import fault
 from watersmeet.formats.valuetexts import EXACT_JSON
 from watersmeet.formats.writers import json_writer
-from watersmeet.secretvalues import revealed
+from watersmeet.lakeclient import DELTA_STORES, delta_library, delta_location, delta_storage, first_line
 from watersmeet.sinks.base import Delivery, Place, Portion, Target, Unavailable, newest_rows, rows_that_came
 from watersmeet.sinks.laketables import LakeColumns, check_form, flag
 from watersmeet.sinks.targets import Connector, check_options
@@ -31,15 +29,7 @@ from watersmeet.sinks.targets import Connector, check_options
 #: How often a version is tried again that somebody else came before.
 _ATTEMPTS: Final = 10
 _GONE: Final = "__watersmeet_gone"
-#: What the library calls the options of stores.
-_STORES: Final = {
-    "s3.endpoint": "AWS_ENDPOINT_URL",
-    "s3.access.key": "AWS_ACCESS_KEY_ID",
-    "s3.secret.key": "AWS_SECRET_ACCESS_KEY",
-    "s3.region": "AWS_REGION",
-    "gcs.service.account": "GOOGLE_SERVICE_ACCOUNT_KEY",
-}
-_OPTIONS: Final = ("location", "partition_by", "create_table_if_not_exists", *_STORES)
+_OPTIONS: Final = ("location", "partition_by", "create_table_if_not_exists", *DELTA_STORES)
 #: Delta has no such types: they are written as text.
 _AS_TEXT: Final = ("time", "interval")
 
@@ -60,8 +50,8 @@ class DeltaTarget:
     def __init__(self, delivery: Delivery, database_id: str) -> None:
         self._delivery = delivery
         self._options = _options(delivery)
-        self._library = _library()
-        self._exceptions = _library("deltalake.exceptions")
+        self._library = delta_library()
+        self._exceptions = delta_library("deltalake.exceptions")
         self._names = [c.name for c in delivery.columns]
         self._columns = LakeColumns(delivery.columns, _AS_TEXT, {})
         by_name = {c.name: c for c in delivery.columns}
@@ -200,21 +190,13 @@ class DeltaTarget:
         except (Error, Unavailable):
             raise
         except (self._exceptions.SchemaMismatchError, self._exceptions.DeltaProtocolError) as cause:
-            raise error("DELIVERY_REFUSED", f"{self._what} refuses: {_first_line(cause)}") from cause
+            raise error("DELIVERY_REFUSED", f"{self._what} refuses: {first_line(cause)}") from cause
         except (self._exceptions.DeltaError, OSError) as cause:
-            raise Unavailable(f"{self._what} can't be read or written: {_first_line(cause)}") from cause
+            raise Unavailable(f"{self._what} can't be read or written: {first_line(cause)}") from cause
 
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
-
-
-def _first_line(cause: BaseException) -> str:
-    return (str(cause).strip().splitlines() or [type(cause).__name__])[0]
-
-
-def _library(module: str = "deltalake") -> Any:
-    return extras.library(module, "tables of Delta Lake")
 
 
 def _options(delivery: Delivery) -> _Options:
@@ -222,11 +204,7 @@ def _options(delivery: Delivery) -> _Options:
     check_form(delivery)
     check_options(delivery, _OPTIONS)
     given = delivery.connector
-    location = given.get("location", "")
-    if not location:
-        raise error("CONNECTOR_OPTION", "connector deltalake needs the option location", hint="Add location = '…'.")
-    if "://" not in location:
-        location = str(Path(location).expanduser().absolute())
+    location = delta_location(given)
     by_name = {c.name for c in delivery.columns}
     partition_by = tuple(n.strip() for n in given.get("partition_by", "").split(",") if n.strip())
     for name in partition_by:
@@ -236,10 +214,7 @@ def _options(delivery: Delivery) -> _Options:
                 f'partition_by names "{name}", which is no column',
                 hint=did_you_mean(name, by_name),
             )
-    storage = {theirs: revealed(given[ours]) for ours, theirs in _STORES.items() if given.get(ours)}
-    if storage.get("AWS_ENDPOINT_URL", "").startswith("http://"):
-        storage["AWS_ALLOW_HTTP"] = "true"
-    return _Options(location, storage, partition_by, flag(given, "create_table_if_not_exists"))
+    return _Options(location, delta_storage(given), partition_by, flag(given, "create_table_if_not_exists"))
 
 
 def _check(delivery: Delivery) -> None:

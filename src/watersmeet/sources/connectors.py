@@ -8,12 +8,15 @@ from typing import Final, TypeVar
 
 from watersmeet.catalog import Input, Relation
 from watersmeet.errors import did_you_mean, error
+from watersmeet.lakeclient import CONNECTORS as LAKES
 from watersmeet.objectstores import check_objects
 from watersmeet.sources.base import Source
 from watersmeet.sources.datagen import DatagenSource
 from watersmeet.sources.fileoptions import absolute_path
 from watersmeet.sources.files import FileSource
 from watersmeet.sources.kafka.source import KafkaSource, begun
+from watersmeet.sources.lakes.source import LakeSource
+from watersmeet.sources.lakes.source import begun as lake_begun
 from watersmeet.sources.nexmark import NexmarkSource
 from watersmeet.sources.options import refuse
 from watersmeet.sources.ratelimit import LimitedSource, rate_limit
@@ -24,6 +27,8 @@ Made = TypeVar("Made", bound=Input)
 CONNECTORS: Final[dict[str, Callable[[Relation], Source]]] = {
     "azblob": FileSource,
     "datagen": DatagenSource,
+    "delta": LakeSource,
+    "deltalake": LakeSource,
     "file": FileSource,
     "gcs": FileSource,
     "kafka": KafkaSource,
@@ -32,21 +37,19 @@ CONNECTORS: Final[dict[str, Callable[[Relation], Source]]] = {
     "s3": FileSource,
     "s3_v2": FileSource,
 }
-#: Connectors of sinks alone, and what they write.
-_LAKES: Final = {"delta": "Delta Lake", "deltalake": "Delta Lake", "iceberg": "Apache Iceberg"}
 
 
 def open_source(relation: Relation) -> Source:
     """The source of `relation`, which gives all columns that are `given`.
 
-    CONNECTOR_OPTION for options or columns that can't work, FEATURE_NOT_SUPPORTED for tables of lakes.
+    CONNECTOR_OPTION for options or columns that can't work.
     """
     name = relation.connector.get("connector", "")
     make = CONNECTORS.get(name.lower())
-    if name.lower() in _LAKES:
+    if name.lower() == "iceberg":
         raise error(
             "FEATURE_NOT_SUPPORTED",
-            f"sources of tables of {_LAKES[name.lower()]} are not supported",
+            "sources of tables of Apache Iceberg are not supported",
             hint="Sinks to them are. A source of their Parquet files would also give rows that were deleted.",
         )
     if make is None:
@@ -67,6 +70,9 @@ def check_connector(relation: Made) -> Made:
     can't be reached.
     """
     open_source(relation)
+    if relation.connector["connector"].lower() in LAKES:
+        keyed = bool(relation.primary_key)
+        return replace(relation, connector=lake_begun(relation.connector, relation.given, keyed=keyed))
     check_objects(relation.connector)
     if relation.connector["connector"].lower() == "kafka":
         return replace(relation, connector=begun(relation.connector))

@@ -21,7 +21,7 @@ from watersmeet.sources.fileoptions import WHOLE, FileOptions
 from watersmeet.sources.filestate import identity_key, print_at
 from watersmeet.sources.identity import key_of
 from watersmeet.sources.listing import FileStat, Listing
-from watersmeet.sources.parquetrows import ParquetReader
+from watersmeet.sources.parquetrows import ParquetReader, RowGroups
 from watersmeet.sources.rows import DamagedError, FilePlace, concat, nothing
 from watersmeet.sources.specs import FileSpec
 from watersmeet.sources.textrows import LETTER_BYTES, TextReader
@@ -144,7 +144,8 @@ def _read(
     name = piece.path
     if spec.options.format == "parquet":
         file.seek(0)
-        return ParquetReader(spec.columns, spec.key, columns, name, dead_letters).read(file, piece)
+        groups = RowGroups(piece.version.size_bytes, piece.begin, piece.end, piece.rows, piece.line)
+        return ParquetReader(spec.columns, spec.key, columns, name, dead_letters).read(file, groups)
     place = FilePlace(spec.parts, name, piece.version.mtime_ns)
     if spec.options.format in WHOLE:
         file.seek(0)

@@ -29,7 +29,7 @@ def print_at(file: BinaryIO, end: int, *, tail: bool) -> Print:
     An object has its tag instead: nothing is read.
     """
     if isinstance(file, ObjectFile):
-        return (0, "") if tail else (file.size_bytes, file.etag)
+        return (0, "") if tail else (file.size_bytes, file.etag or "")
     length = min(PRINT_BYTES, end)
     file.seek(end - length if tail else 0)
     return length, fingerprint(file.read(length))

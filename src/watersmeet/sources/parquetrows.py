@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from watersmeet.formats.retyping import can_read, retyped
-from watersmeet.slices import FileSlice
 from watersmeet.sources.base import DeadLetterSink, SourceRows
 from watersmeet.sources.parquetfooter import UNREADABLE, checked_footer
 from watersmeet.sources.rows import DamagedError, Problems, concat, gather, match_names, not_null_names, nothing
@@ -20,18 +19,33 @@ from watersmeet.types import Field
 _BATCH_ROWS: Final = 1 << 20
 
 
+class RowGroups(NamedTuple):
+    """The row groups [begin, end) of a file of that size. rows: about how many they have. line: the number of the first
+    one, from 1.
+    """
+
+    size_bytes: int
+    begin: int
+    end: int
+    rows: int
+    line: int
+
+
 @dataclass(frozen=True)
 class ParquetReader:
-    """How row groups of a source's files become rows. fields: all declared columns. See `TextReader`."""
+    """How row groups of a source's files become rows. fields: all declared columns. See `TextReader`. may_lack: whether
+    a file may have none of them.
+    """
 
     fields: Sequence[Field]
     key: Sequence[str]
     requested: Sequence[Field]
     file: str
     dead_letters: DeadLetterSink
+    may_lack: bool = False
 
-    def read(self, file: BinaryIO, piece: FileSlice) -> SourceRows:
-        """The rows of the slice.
+    def read(self, file: BinaryIO, piece: RowGroups) -> SourceRows:
+        """The rows of row groups, which are a slice.
 
         All declared columns are decoded, whatever is requested: what is wrong with a record is the same for all who
         read it. A row group that can't be decoded is set aside as a whole, so that how a file is cut into slices makes
@@ -40,12 +54,13 @@ class ParquetReader:
         try:
             parquet = pq.ParquetFile(file, pre_buffer=False, page_checksum_verification=True)
             schema = parquet.schema_arrow
-            footer = checked_footer(parquet.metadata, piece.version.size_bytes)
+            footer = checked_footer(parquet.metadata, piece.size_bytes)
         except UNREADABLE as failure:
             raise DamagedError(str(failure)) from failure
         if footer is None:
             raise DamagedError("the numbers of its footer contradict each other")
-        places, problem = match_names(self.fields, footer.names, not_null_names(self.fields, self.key))
+        not_null = not_null_names(self.fields, self.key)
+        places, problem = match_names(self.fields, footer.names, not_null, may_lack=self.may_lack)
         for column in self.fields:
             if problem is None and column.name in places:
                 problem = type_problem(column, schema.field(places[column.name]).type)

@@ -11,18 +11,21 @@ from watersmeet.slices import (
     DatagenSlice,
     FileSlice,
     JumpSlice,
+    LakeSlice,
     MessageSlice,
     NexmarkSlice,
     RenamingSlice,
     Slice,
     SourceSlice,
+    VersionSlice,
 )
 from watersmeet.sources.base import DeadLetterSink, SourceRows, Unavailable
 from watersmeet.sources.datagen import read_datagen_slice
 from watersmeet.sources.filerows import read_file_slice
 from watersmeet.sources.kafka.rows import expect_messages, read_messages
+from watersmeet.sources.lakes.rows import read_lake_slice
 from watersmeet.sources.nexmark import read_nexmark_slice
-from watersmeet.sources.specs import DatagenSpec, FileSpec, KafkaSpec, NexmarkSpec, SourceSpec
+from watersmeet.sources.specs import DatagenSpec, FileSpec, KafkaSpec, LakeSpec, NexmarkSpec, SourceSpec
 from watersmeet.types import Field
 
 
@@ -60,4 +63,6 @@ def read_slice(
         return read_nexmark_slice(piece, spec, columns)
     if isinstance(piece, (MessageSlice, JumpSlice)) and isinstance(spec, KafkaSpec):
         return read_messages(piece, spec, columns, dead_letters)
+    if isinstance(piece, (LakeSlice, VersionSlice)) and isinstance(spec, LakeSpec):
+        return read_lake_slice(piece, spec, columns, dead_letters)
     raise error("INTERNAL_ERROR", f"there is no reader for slices of kind {piece.kind} of a {spec.kind} source")

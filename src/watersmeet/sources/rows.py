@@ -82,10 +82,12 @@ def not_null_names(fields: Sequence[Field], key: Sequence[str]) -> set[str]:
     return {f.name for f in fields if not f.nullable} | set(key)
 
 
-def match_names(fields: Sequence[Field], names: Sequence[str], not_null: set[str]) -> tuple[dict[str, int], str | None]:
+def match_names(
+    fields: Sequence[Field], names: Sequence[str], not_null: set[str], *, may_lack: bool = False
+) -> tuple[dict[str, int], str | None]:
     """(declared column -> place among the file's names; what is wrong with the file, if anything).
 
-    Names are equal, or else equal without regard to case.
+    Names are equal, or else equal without regard to case. may_lack: a file with none of the columns is right.
     """
     exact = {name: i for i, name in reversed(list(enumerate(names)))}
     folded: dict[str, list[int]] = {}
@@ -102,7 +104,7 @@ def match_names(fields: Sequence[Field], names: Sequence[str], not_null: set[str
             if len(found) > 1:
                 return {}, f'schema: the file has several columns like "{column.name}"'
             places[column.name] = found[0]
-    if fields and not places:
+    if fields and not places and not may_lack:
         return {}, "schema: the file has none of the declared columns"
     lacking = sorted(not_null - places.keys())
     if lacking:

@@ -10,6 +10,7 @@ from watersmeet.catalog import MessageFormat
 from watersmeet.serialization import kinds
 from watersmeet.sources.fileoptions import FileOptions
 from watersmeet.sources.kafka.options import KafkaOptions
+from watersmeet.sources.lakes.options import LakeOptions
 from watersmeet.sources.nexmarkevents import Settings
 from watersmeet.types import Schema
 
@@ -69,4 +70,14 @@ class KafkaSpec(SourceSpec):
     message_parts: Mapping[str, str]
 
 
-kinds(SourceSpec, {cls.kind: cls for cls in (FileSpec, DatagenSpec, NexmarkSpec, KafkaSpec)})
+@dataclass(frozen=True)
+class LakeSpec(SourceSpec):
+    """Of tables of lakes. columns: all that are read. key: the names of those of the primary key."""
+
+    kind: ClassVar[str] = "lake"
+    columns: Schema
+    key: tuple[str, ...]
+    options: LakeOptions
+
+
+kinds(SourceSpec, {cls.kind: cls for cls in (FileSpec, DatagenSpec, NexmarkSpec, KafkaSpec, LakeSpec)})

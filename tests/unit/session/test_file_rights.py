@@ -36,6 +36,8 @@ def connection(tmp_path_factory):
             "CREATE SINK s AS SELECT 1 AS a WITH (connector = 'deltalake', location = '/x', type = 'append-only')",
             "connector",
         ),
+        ("risingwave", "CREATE SOURCE s WITH (connector = 'deltalake', location = '/x')", "s"),
+        ("risingwave", "CREATE SOURCE s (a int) WITH (connector = 'deltalake', location = '/x')", "s"),
         (
             "risingwave",
             (

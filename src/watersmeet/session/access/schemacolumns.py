@@ -1,4 +1,4 @@
-"""Columns that a CREATE takes from the schema of its messages."""
+"""Columns that a CREATE takes from the schema of its messages, or of the table that it reads."""
 
 from __future__ import annotations
 
@@ -8,19 +8,28 @@ from typing import TypeVar
 from watersmeet.dialects.statements import CreateRelation
 from watersmeet.errors import did_you_mean, error
 from watersmeet.formats.schemacolumns import registered_schema, schema_columns, taken_schema
-from watersmeet.session.access.context import error_at, located
-from watersmeet.types import Field
+from watersmeet.lakeclient import CONNECTORS as LAKES
+from watersmeet.session.access.context import Session, error_at, located
+from watersmeet.sources.lakes.source import lake_schema
+from watersmeet.types import Field, Schema
 
 S = TypeVar("S", bound=CreateRelation)
 
 
-def with_schema_columns(statement: S) -> S:
+def with_schema_columns(session: Session, statement: S) -> S:
     """The statement with the columns of the schema, as it is now, before those that it declares.
 
-    A column that it declares, too, has the declared type. CONNECTOR_OPTION without a schema, RUNTIME_UNAVAILABLE if it
+    A column that it declares, too, has the declared type. Errors of tables of lakes as in `lake_schema`; of messages
+    CONNECTOR_OPTION without a schema, RUNTIME_UNAVAILABLE if it
     can't be read for now, UNDEFINED_COLUMN if the primary key or a watermark names another column.
     """
-    if not statement.takes_columns or statement.format is None:
+    if not statement.takes_columns:
+        return statement
+    if statement.options.get("connector", "").lower() in LAKES:
+        with located(statement, statement.name_span):
+            session.require_files(statement.options)
+            return _with_columns(statement, lake_schema(statement.options))
+    if statement.format is None:
         return statement
     topic = statement.options.get("topic", statement.options.get("kafka.topic", ""))
     try:
@@ -36,6 +45,12 @@ def with_schema_columns(statement: S) -> S:
             sql=statement.text,
             span=statement.name_span,
         ) from cause
+    made = _with_columns(statement, found)
+    return replace(made, format=replace(statement.format, options={**statement.format.options, **taken}))
+
+
+def _with_columns(statement: S, found: Schema) -> S:
+    """The statement with the columns of a schema. UNDEFINED_COLUMN."""
     declared = {c.name for c in statement.columns}
     columns = (*(c for c in found if c.name not in declared), *statement.columns)
     names = [c.name for c in columns]
@@ -52,5 +67,4 @@ def with_schema_columns(statement: S) -> S:
                 hint=did_you_mean(name, names) or "The columns are " + ", ".join(names) + ".",
             )
     keyed = tuple(Field(c.name, c.type, c.nullable and c.name not in statement.primary_key) for c in columns)
-    options = {**statement.format.options, **taken}
-    return replace(statement, columns=keyed, format=replace(statement.format, options=options))
+    return replace(statement, columns=keyed)

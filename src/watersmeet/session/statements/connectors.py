@@ -18,7 +18,7 @@ from watersmeet.session.access.words import is_called
 from watersmeet.sources.connectors import check_connector
 
 #: Options that say which messages there are: with others, what was read so far would mean something else.
-_FIXED: Final = ("connector", "topic", "kafka.topic")
+_FIXED: Final = ("connector", "topic", "kafka.topic", "location", "database.name", "table.name", "snapshot")
 _FIXED_PREFIXES: Final = ("scan.startup.", "start.", "topic.")
 
 
@@ -40,7 +40,7 @@ def alter_connector(session: Session, statement: AlterConnector) -> Result:
                 statement.spans[name],
                 "CONNECTOR_OPTION",
                 f'option "{name}" can\'t be altered',
-                detail="What was read so far is of the topic, and from the place, that CREATE named.",
+                detail="What was read so far is of the topic or table, and from the place, that CREATE named.",
                 hint=f"Create another {relation.what}.",
             )
     readers = [r for r in session.catalog.relations.values() if isinstance(r, QuerySource) and r.of == relation.id]
@@ -70,7 +70,8 @@ def refresh_schema(session: Session, statement: RefreshSchema) -> Result:
             f"the columns of {relation.title} are declared",
             hint="ALTER … ADD COLUMN adds one.",
         )
-    now_made = with_schema_columns(replace(made, format=relation.format))
+    made = replace(made, format=relation.format, options={**made.options, **relation.connector})
+    now_made = with_schema_columns(session, made)
     found = {c.name: c for c in now_made.columns}
     for column in relation.columns:
         now = found.get(column.name)

@@ -52,7 +52,7 @@ def create_table(session: Session, statement: CreateTable) -> Result:
     query = bounded(session, statement.query, statement.text) if statement.query and statement.replaces else None
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE TABLE")
-    statement = with_schema_columns(statement)
+    statement = with_schema_columns(session, statement)
     if statement.query is not None:
         return _create_table_as(session, statement, query or bounded(session, statement.query, statement.text))
     generated, functions = generated_columns(session, statement)
@@ -126,7 +126,7 @@ def create_source(session: Session, statement: CreateSource) -> Result:
             "a source can't have a primary key",
             hint="CREATE TABLE … WITH (connector = …) keeps the last row of each key.",
         )
-    statement = with_schema_columns(statement)
+    statement = with_schema_columns(session, statement)
     generated, functions = generated_columns(session, statement)
     add(
         session,

@@ -1,0 +1,94 @@
+"""The options of sources of lakes, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, cast, get_args
+
+from watersmeet.errors import error
+from watersmeet.lakeclient import DELTA_STORES, delta_location
+from watersmeet.objectstores import Location, is_url
+from watersmeet.sources.options import Options, refuse
+
+OnDelete = Literal["stop", "skip", "follow"]
+START: Final = "start.version"
+"""The option that CREATE adds where no snapshot is wanted: the version behind which reading begins."""
+DEFAULT_REFRESH_S: Final = 10
+#: What our options of stores are called by the library that reads objects.
+_SETTINGS: Final = {
+    "s3.endpoint": "endpoint",
+    "s3.access.key": "access_key_id",
+    "s3.secret.key": "secret_access_key",
+    "s3.region": "region",
+    "gcs.service.account": "service_account_key",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LakeOptions:
+    """What the user said about a source of a lake.
+
+    root: where the table is: a directory, absolute, or what the names of its objects begin with. store: where it is
+    made of objects. on_delete: what happens at a version that removes rows. snapshot: whether the rows that are there
+    come first. start: otherwise, the version behind which reading begins; None: not known yet. refresh_s: how often a
+    table that is far is asked for new versions.
+    """
+
+    root: str
+    store: Location | None
+    on_delete: OnDelete
+    on_error: str
+    snapshot: bool
+    start: int | None
+    refresh_s: int
+
+    @property
+    def is_far(self) -> bool:
+        """Whether it takes time to ask for new versions."""
+        return self.store is not None
+
+
+def lake_options(connector: Mapping[str, str], *, keyed: bool) -> LakeOptions:
+    """The options of a source. keyed: whether it feeds a table with a primary key. CONNECTOR_OPTION."""
+    options = Options(connector)
+    for name in ("connector", "location", *DELTA_STORES):
+        options.text(name)
+    location = delta_location(connector)
+    store, root = None, location
+    if is_url(location):
+        scheme, _, rest = location.partition("://")
+        bucket, _, root = rest.rstrip("/").partition("/")
+        store = Location(f"{scheme}://{bucket}", store_settings(connector))
+    elif "://" in location:
+        refuse(f'location can\'t be "{location}"', hint="It is a directory, or a URL of s3, gs or az.")
+    found = LakeOptions(
+        root,
+        store,
+        _on_delete(options, keyed=keyed),
+        options.choice("on_error", among=("skip", "stop"), default="skip"),
+        options.flag("snapshot") is not False,
+        options.integer(START, minimum=0),
+        options.integer("refresh.interval.sec", default=DEFAULT_REFRESH_S, minimum=1) or 1,
+    )
+    options.finish(connector["connector"])
+    if found.start is not None and found.snapshot:
+        refuse(f"option {START} needs snapshot = 'false'")
+    return found
+
+
+def store_settings(connector: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """The settings of a `Location`."""
+    return tuple(sorted((known, connector[name]) for name, known in _SETTINGS.items() if connector.get(name)))
+
+
+def _on_delete(options: Options, *, keyed: bool) -> OnDelete:
+    found = cast("OnDelete", options.choice("on_delete", among=get_args(OnDelete), default="stop"))
+    if found == "follow" and not keyed:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "on_delete = 'follow' is not supported without a primary key",
+            detail="Rows of a source are never removed.",
+            hint="CREATE TABLE … (…, PRIMARY KEY (…)) WITH (…) follows what is deleted.",
+        )
+    return found
