@@ -3,7 +3,7 @@
 | tier | random tests |
 |---|---|
 | `fast` | one seed of each law, few examples |
-| `test` | some seeds, a sixth of the examples; `make test-more` half of the slow seeds and the first of blocks |
+| `test` | some seeds, a sixth of the examples; `make test-more` a third of the slow seeds and the first of blocks |
 | `thorough` | all seeds and examples, and as many fresh seeds again |
 
 Fresh seeds begin at WATERSMEET_FRESH, which the header of the run shows. WATERSMEET_SEEDS=from-to, with one module,
@@ -44,10 +44,12 @@ def blocks(all_of_them: Sequence[int]) -> Sequence[int]:
     return all_of_them if THOROUGH else all_of_them[:1]
 
 
-def mostly_slow(cases: Sequence[object], quick: int) -> list[object]:
-    """For parametrize: the first `quick` cases as they are, the others as slow tests.
+def mostly_slow(cases: Sequence[object], quick: int, slow: int | None = None) -> list[object]:
+    """For parametrize: the first `quick` cases as they are, the next `slow` as slow tests, the rest in the
+    thorough tier alone.
 
-    Whole numbers are taken for seeds: half of those that are slow run in the thorough tier alone, with fresh ones.
+    slow: without it, all others, or of whole numbers, which are taken for seeds, a third of them. The thorough tier has
+    fresh seeds as well, as many again.
     """
     given = os.environ.get("WATERSMEET_SEEDS")
     if given:
@@ -55,7 +57,10 @@ def mostly_slow(cases: Sequence[object], quick: int) -> list[object]:
         return list(range(int(first), int(last)))
     if FAST:
         quick = min(quick, 1)
-    slow = list(cases[quick:])
-    if all(isinstance(case, int) for case in cases):
-        slow = [*slow, *range(FRESH, FRESH + len(cases))] if THOROUGH else slow[: (len(slow) + 1) // 2]
-    return [*cases[:quick], *[pytest.param(case, marks=pytest.mark.slow) for case in slow]]
+    others = list(cases[quick:])
+    seeds = all(isinstance(case, int) for case in cases)
+    if THOROUGH:
+        others += range(FRESH, FRESH + len(cases)) if seeds else []
+    else:
+        others = others[: slow if slow is not None else (len(others) + 2) // 3 if seeds else len(others)]
+    return [*cases[:quick], *[pytest.param(case, marks=pytest.mark.slow) for case in others]]

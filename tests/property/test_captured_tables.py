@@ -159,7 +159,7 @@ def _no_hook():
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("seed", mostly_slow(range(12), 2))
+@pytest.mark.parametrize("seed", mostly_slow(range(12), 1))
 def test_tables_equal_those_that_they_follow(tmp_path, postgres, seed):
     History(tmp_path / "db", postgres, seed).run()
 
@@ -182,7 +182,7 @@ with watersmeet.connect(path, runtime="inprocess") as connection:
 """
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", mostly_slow(POINTS, 1))
 def test_a_killed_process_goes_on_where_it_was(tmp_path, postgres, point):
     postgres.execute(
         "CREATE TABLE t (i int PRIMARY KEY, v int); INSERT INTO t SELECT i, 0 FROM generate_series(1, 50) i"

@@ -183,14 +183,14 @@ def _no_hook():
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("seed", mostly_slow(range(12), 2))
+@pytest.mark.parametrize("seed", mostly_slow(range(12), 1))
 def test_tables_equal_those_that_they_follow(tmp_path, mysql, seed, monkeypatch):
     if seed % 2:
         monkeypatch.setattr(binlog, "_MOST_BYTES", 1)  # a batch for each transaction
     History(tmp_path / "db", mysql, seed).run()
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", mostly_slow(POINTS, 1))
 def test_a_killed_process_goes_on_where_it_was(tmp_path, mysql, point):
     mysql.execute("CREATE TABLE t (i int PRIMARY KEY, v int); INSERT INTO t SELECT seq, 0 FROM seq_1_to_50")
     path = tmp_path / "db"
@@ -216,6 +216,7 @@ def test_a_killed_process_goes_on_where_it_was(tmp_path, mysql, point):
         assert connection.execute("SELECT * FROM n").fetchall() == ask(mysql, "SELECT count(*), sum(v) FROM t")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_server_that_is_killed_loses_nothing_here(tmp_path, own_mysql):
     """In the middle of a snapshot and of transactions."""

@@ -110,7 +110,7 @@ def check(directory, kind, seed):
     assert whole
 
 
-@pytest.mark.parametrize("kind", mostly_slow([*EMISSIONS], 2))
+@pytest.mark.parametrize("kind", mostly_slow([*EMISSIONS], 1))
 def test_a_reader_that_is_interrupted_gets_the_rows_of_one_that_is_not(tmp_path, kind):
     check(tmp_path, kind, 0)
 

@@ -119,6 +119,7 @@ def test_range_joins(seed, tmp_path):
     connection.close()
 
 
+@pytest.mark.slow
 def test_what_is_kept_does_not_grow_with_the_stream():
     with watersmeet.connect(None, "timeplus", runtime="inprocess") as connection:
         connection.execute("CREATE STREAM l(n int, k int); CREATE STREAM r(n int, k int)")

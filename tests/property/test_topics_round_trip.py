@@ -10,6 +10,7 @@ import pytest
 
 import watersmeet
 from tests.kafkatopics import asked
+from tests.thorough import mostly_slow
 
 NUMBERS = {
     "flag": ("boolean", [True, False]),
@@ -92,7 +93,7 @@ def rows(connection, query):
     return sorted(connection.execute(query).fetchall(), key=repr)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", mostly_slow([*CASES], 3))
 def test_what_a_sink_writes_is_read_as_it_was(tmp_path, broker, topic, registry, case):
     columns, form, encoding, keyed = CASES[case]
     chance, name = random.Random(case), topic(partitions=2)

@@ -84,6 +84,7 @@ def test_wrong_credentials_are_refused(broker, wrong):
     assert {"password": "_AUTHENTICATION", "certificate": "_SSL"}[wrong] in {error.name() for error in errors}
 
 
+@pytest.mark.slow
 def test_a_broker_that_was_killed_or_paused_goes_on_with_what_it_acknowledged(own_broker):
     own_broker.create_topic("t", 2)
     assert produce(own_broker, "t", b"before") == []
@@ -227,6 +228,7 @@ def test_tests_without_a_broker_are_skipped_and_counted(pytester, monkeypatch, p
     )
 
 
+@pytest.mark.slow
 def test_one_broker_for_all_processes_of_a_run_ends_with_it(broker, pytester, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("XDG_CACHE_HOME", str(CACHE))  # pytester has a home of its own

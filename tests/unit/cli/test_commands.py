@@ -387,7 +387,9 @@ def test_text_tests(call, tmp_path):
     assert call("test", tmp_path / "empty").exit_code == 1
 
 
-@pytest.mark.parametrize(("number", "arguments"), [(signal.SIGINT, ()), (signal.SIGTERM, ("--json",))])
+@pytest.mark.parametrize(
+    ("number", "arguments"), [(signal.SIGTERM, ("--json",)), pytest.param(signal.SIGINT, (), marks=pytest.mark.slow)]
+)
 def test_a_signal_ends_a_running_script_cleanly(shop, tmp_path, number, arguments):
     command = [sys.executable, "-m", "watersmeet.cli.main", "run", str(shop), "--path", "db", *INPROCESS, *arguments]
     with started(
@@ -473,6 +475,7 @@ def test_rows_come_until_the_limit(call, script):
     assert [r["query"] for r in rows].count("query 2") == 2
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_query_that_runs(script):
     command = [sys.executable, "-m", "watersmeet.cli.main", "run", str(script(SOURCE + "SELECT v FROM g")), *INPROCESS]
     with started(

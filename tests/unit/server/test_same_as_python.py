@@ -9,6 +9,7 @@ from decimal import Decimal
 
 import psycopg
 import pytest
+from tests.thorough import mostly_slow
 
 from watersmeet import Error
 from watersmeet.session.access.values import Interval
@@ -134,7 +135,7 @@ class IntervalText(psycopg.adapt.Loader):
         return bytes(data).decode()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", mostly_slow(range(4), 1))
 def test_random_queries(serving, seed):
     rng = random.Random(seed)
     columns = ", ".join(f"{name} {kind}" for name, kind in TYPES.items())

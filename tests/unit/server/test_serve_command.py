@@ -22,7 +22,7 @@ def started(*arguments: str) -> tuple[subprocess.Popen, int]:
     raise AssertionError(process.wait())
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_it_runs_scripts_serves_and_ends_cleanly(tmp_path, number):
     script = tmp_path / "a.sql"
     script.write_text(
@@ -58,6 +58,7 @@ def test_it_runs_scripts_serves_and_ends_cleanly(tmp_path, number):
     writer.stderr.close()
 
 
+@pytest.mark.slow
 def test_passwords_are_set_by_a_command(tmp_path):
     command = [sys.executable, "-m", "watersmeet.cli.main", "password", "ann", "--users", str(tmp_path / "USERS.json")]
     assert subprocess.run(command, check=False, input="secret\n", text=True).returncode == 0

@@ -138,6 +138,7 @@ def everything_that_is_shown(connection, path, caplog):
     return "\n".join(found)
 
 
+@pytest.mark.slow
 def test_credentials_come_from_secrets_and_are_shown_nowhere(connection, broker, topic, tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
     name, out = topic(), topic()

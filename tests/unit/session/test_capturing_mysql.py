@@ -8,6 +8,7 @@ from decimal import Decimal
 
 import pytest
 from scripts.servers.mariadb import PASSWORD, USER
+from tests.thorough import mostly_slow
 
 import watersmeet
 from watersmeet import errors
@@ -176,7 +177,10 @@ def test_a_table_of_its_own_reader(opened, mysql):
 
 @pytest.mark.parametrize(
     "key",
-    ["k varchar(20)", "k varchar(20) CHARACTER SET latin1", "k varbinary(20)", "k decimal(9, 3)", "k datetime(3)"],
+    mostly_slow(
+        ["k varchar(20)", "k varchar(20) CHARACTER SET latin1", "k varbinary(20)", "k decimal(9, 3)", "k datetime(3)"],
+        1,
+    ),
 )
 def test_a_snapshot_in_pieces_while_rows_change(opened, mysql, key):
     value = {"de": "{0} + 0.5", "da": "'2024-01-01' + INTERVAL {0} HOUR"}.get(key[2:4], "CONCAT('k', {0})")
@@ -369,6 +373,7 @@ def test_a_server_that_is_killed_is_followed_again(opened, own_mysql):
         cursor.execute("FLUSH")
 
 
+@pytest.mark.slow
 def test_a_log_that_was_purged_stalls_its_source(tmp_path, own_mysql):
     own_mysql.execute("CREATE TABLE t (i int PRIMARY KEY)")
     with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:

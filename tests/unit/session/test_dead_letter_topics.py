@@ -2,6 +2,7 @@
 
 import pytest
 from tests.kafkatopics import delivered, messages, partitions, rows
+from tests.thorough import mostly_slow
 
 from watersmeet import faults
 from watersmeet.errors import Error
@@ -99,7 +100,7 @@ def test_fail_stops_at_the_first_bad_record(broker, opened, topic):
 
 
 @pytest.mark.parametrize(
-    "point", ["kafka.begin", "kafka.produced", "kafka.commit", "kafka.committed", "sink.delivered"]
+    "point", mostly_slow(["kafka.commit", "kafka.begin", "kafka.produced", "kafka.committed", "sink.delivered"], 1)
 )
 def test_a_failure_at_any_step_writes_no_letter_twice_and_leaves_none_out(broker, opened, named, topic, point):
     connection, name, dead = opened(), topic(), named("dead")

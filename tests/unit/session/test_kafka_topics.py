@@ -301,6 +301,7 @@ def processor_of(connection, name):
     return found
 
 
+@pytest.mark.slow
 def test_processors_write_their_topics(broker, opened, named):
     """The changes of a table with tombstones in a compacted topic, the records of a stream as they come."""
     connection = opened()
@@ -369,6 +370,7 @@ def test_a_processor_writes_a_declared_topic(broker, opened, named):
     assert rows(connection, f"SELECT _key, n FROM {target}") == [(2, 2)]
 
 
+@pytest.mark.slow
 def test_several_processors_and_inserts_write_one_topic(broker, opened, named):
     """Each is delivered by itself; queries read what is in Kafka, whoever wrote it."""
     connection = opened()

@@ -84,6 +84,7 @@ def test_the_command_reads_while_another_process_writes(database_url):
         assert json.loads(done.stdout) == {"a": "first", "n": 1}
 
 
+@pytest.mark.slow
 def test_the_command_runs_scripts(database_url, tmp_path):
     (tmp_path / "a.sql").write_text(SETUP)
     command = [
@@ -153,6 +154,7 @@ def test_who_opens_last_writes(database_url):
     assert show(database_url)[0] == {"first", "second"}
 
 
+@pytest.mark.slow
 def test_a_process_that_is_stopped_and_goes_on(database_url):
     filled(database_url)
     found = {"first"}
@@ -259,7 +261,7 @@ def killed(url, at, when):
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("at", mostly_slow(range(1, 25), 4))
+@pytest.mark.parametrize("at", mostly_slow(range(1, 25), 1))
 def test_a_process_that_is_killed_at_a_request(database_url, at, when):
     filled(database_url)
     told = killed(database_url, at, when)

@@ -248,6 +248,7 @@ def test_reading_what_is_not_there(tmp_path):
     assert not (tmp_path / "nope").exists()
 
 
+@pytest.mark.slow
 def test_many_restarts_with_compaction(tmp_path, monkeypatch):
     monkeypatch.setattr("watersmeet.database.opened._INPROCESS_COMPACTION", 3)
     expected = {}

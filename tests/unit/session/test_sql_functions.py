@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import watersmeet
 
 
@@ -41,6 +43,7 @@ def test_a_body_that_nothing_calls_any_more_is_not_kept(tmp_path):
         assert stored() == set()
 
 
+@pytest.mark.slow
 def test_what_a_call_stands_for_is_bounded(run, fails):
     run("CREATE FUNCTION f0(x int) RETURNS int LANGUAGE SQL RETURN x + x")
     for n in range(1, 7):

@@ -525,6 +525,7 @@ def read_until_killed(path, first, lines):
     return [line.split() for line in found if line.endswith("\n")]
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_repeats_the_rows_of_its_last_fetch_at_most(path):
     with connect(path) as connection:
         connection.execute("CREATE STREAM s(i int)")

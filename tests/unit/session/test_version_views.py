@@ -257,6 +257,7 @@ def state_rows(connection, name):
     return job[6]
 
 
+@pytest.mark.slow
 def test_state_stays_flat_behind_watermarks(timed):
     """Of 12 keys with a version an hour, both joins keep what the last hours need."""
     sizes = []

@@ -338,6 +338,7 @@ def test_a_new_generation_that_dies_while_it_removes_the_old_one(tmp_path):
     assert content(tmp_path) == [(7, "new")]
 
 
+@pytest.mark.slow
 def test_kill_9_at_each_step(tmp_path):
     """A process of its own, and no code that cleans up behind it."""
     script = textwrap.dedent(f"""

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition
+from tests.thorough import mostly_slow
 from tests.unit.sinks.processes import killed_twice, overtaken
 
 import watersmeet
@@ -114,7 +115,7 @@ def test_append_only_and_debezium(connect, settle, broker, topic):
     assert payloads[1]["before"] == {"k": 1, "v": "a"}
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", mostly_slow(sorted(POINTS, key=lambda point: point != "kafka.commit"), 2))
 def test_a_failure_at_any_point_repeats_nothing_and_loses_nothing(connect, settle, broker, topic, point):
     name = topic(2)
     connection = connect()
@@ -147,8 +148,7 @@ def test_a_failure_at_any_point_repeats_nothing_and_loses_nothing(connect, settl
     assert content(found) == rows(connection)
 
 
-@pytest.mark.parametrize("point", [pytest.param(p, marks=() if p == "kafka.commit" else pytest.mark.slow)
-                                   for p in POINTS])  # fmt: skip
+@pytest.mark.parametrize("point", mostly_slow(sorted(POINTS, key=lambda point: point != "kafka.commit"), 1))
 def test_a_killed_process_goes_on_where_it_was(connect, settle, path, broker, topic, point):
     name = topic(2)
     connection = connect()
@@ -175,8 +175,7 @@ def test_a_killed_process_goes_on_where_it_was(connect, settle, path, broker, to
     assert len({tuple(v) for v in by_key.values()}) == 1, "all of a commit or nothing"
 
 
-@pytest.mark.parametrize("point", [pytest.param(p, marks=() if p == "kafka.commit" else pytest.mark.slow)
-                                   for p in POINTS[4:]])  # fmt: skip
+@pytest.mark.parametrize("point", mostly_slow(sorted(POINTS[4:], key=lambda point: point != "kafka.commit"), 1))
 def test_a_process_that_was_paused_and_overtaken_delivers_nothing_more(connect, settle, path, broker, topic, point):
     name = topic(2)
     connection = connect()
@@ -245,6 +244,7 @@ def test_a_writer_that_was_overtaken_writes_nothing_more(broker, topic, target):
     assert [json.loads(v)["k"] for _, _, v in messages(broker, name)] == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_the_place_is_read_behind_what_other_sinks_write(broker, topic, target):
     name = topic()
     mine, other = target(name), target(name, "other")

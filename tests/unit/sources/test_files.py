@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.thorough import mostly_slow
 from tests.unit.sources.helpers import AB, T0, Driver, S, file_source, put, relation, stored
 
 from watersmeet.errors import Error
@@ -342,7 +343,7 @@ def test_history_gives_all_input_in_order_of_arrival(tmp_path: Path) -> None:
     assert driver.source.status()["history_lost"] == ["b.csv"]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", mostly_slow(range(6), 1))
 def test_files_that_are_read_once_more(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """After each poll, and after restarts anywhere, the history is what was given, however it is cut."""
     rng = random.Random(seed)

@@ -8,6 +8,7 @@ import sys
 from decimal import Decimal
 
 import pytest
+from tests.thorough import mostly_slow
 
 import watersmeet
 from watersmeet.catalog import External
@@ -272,7 +273,7 @@ for n in itertools.count(first + 1):
 """
 
 
-@pytest.mark.parametrize("layout", ["", "DIRECT()", "COMPLEX_KEY_CACHE(SIZE_IN_CELLS 9)"])
+@pytest.mark.parametrize("layout", mostly_slow(["", "DIRECT()", "COMPLEX_KEY_CACHE(SIZE_IN_CELLS 9)"], 0))
 def test_a_killed_process_gives_no_row_another_answer(tmp_path, postgres, layout):
     postgres.execute("CREATE TABLE p (id int PRIMARY KEY, name int); INSERT INTO p VALUES (1, 0)")
     with watersmeet.connect(tmp_path / "db", runtime="inprocess", dialect="timeplus") as connection:

@@ -80,6 +80,7 @@ def test_commits_that_a_run_deleted_are_not_asked_for(tmp_path):
     database.close()
 
 
+@pytest.mark.slow
 def test_maps_of_packs_do_not_grow_with_the_number_of_commits(database):
     """Neither the writer, which reads all changes for its checkpoints, nor a reader keeps maps of files that went."""
     reader, mapped = foreign(database), []

@@ -306,6 +306,7 @@ def test_many_deletions_do_not_keep_their_space(database, monkeypatch):
         assert read(content, CATALOG, "t1")["t1"] == Counter({(i, "a", turn + 1.0): 1 for i in range(20)})
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="glibc alone says how much memory is in use")
 def test_what_is_kept_does_not_grow_with_the_number_of_refreshes(database, monkeypatch):
     """DuckDB would keep 10 KB for each change of a relation, up to tens of megabytes."""
