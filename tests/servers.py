@@ -1,5 +1,5 @@
-"""Fixtures with real servers: one Kafka broker, one schema registry, one server of PostgreSQL, of MariaDB and of S3 for
-the whole run, with topics, databases and buckets of each test's own.
+"""Fixtures with real servers: one Kafka broker, one schema registry, one server of PostgreSQL, of MariaDB, of S3 and of
+Azure's blobs for the whole run, with topics, databases, buckets and containers of each test's own.
 
 The first test that needs a server starts it, in whichever process of xdist it is. It ends with the run: with the
 process that pytest was started as, however that one ends. Where a server can't be had, the tests that need it are
@@ -20,12 +20,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.request import urlopen
 
 import psycopg
 import pymysql
 import pytest
 from confluent_kafka import KafkaException
 from scripts.servers.archives import ServerUnavailableError, locked
+from scripts.servers.azurite import ACCOUNT, KEY, Azurite
 from scripts.servers.kafka import Broker
 from scripts.servers.mariadb import PASSWORD as MYSQL_PASSWORD
 from scripts.servers.mariadb import USER as MYSQL_USER
@@ -40,11 +42,11 @@ FIXTURES = {
     "kafka": {"broker", "own_broker", "topic", "registry", "own_registry"},
     "postgres": {"postgres", "own_postgres"},
     "mysql": {"mysql", "own_mysql"},
-    "objectstores": {"bucket", "own_bucket", "database_url"},
+    "objectstores": {"bucket", "own_bucket", "container", "database_url", "azure_url", "any_url"},
 }
 
 
-Started = TypeVar("Started", Broker, Registry, Postgres, MariaDB, S3)
+Started = TypeVar("Started", Broker, Registry, Postgres, MariaDB, S3, Azurite)
 
 
 class SharedServers:
@@ -366,3 +368,57 @@ def own_bucket(tmp_path: Path) -> Iterator[Bucket]:
     yield _new_bucket(server)
     if server.is_running:
         server.kill()
+
+
+@dataclass(frozen=True)
+class Container:
+    """A container of one test, which everybody may read."""
+
+    server: Azurite
+    name: str
+
+    @property
+    def options(self) -> str:
+        """Where it is, as options of connector azblob."""
+        return (
+            f"azblob.container_name = '{self.name}', azblob.endpoint_url = '{self.server.url}', "
+            f"azblob.credentials.account_name = '{ACCOUNT}', azblob.credentials.account_key = '{KEY}'"
+        )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """How it is reached, as variables of the environment."""
+        return {
+            "AZURE_STORAGE_ENDPOINT": self.server.url,
+            "AZURE_STORAGE_ACCOUNT_NAME": ACCOUNT,
+            "AZURE_STORAGE_ACCOUNT_KEY": KEY,
+        }
+
+    def get(self, name: str) -> bytes:
+        """The content of a blob, by another library than what is tested."""
+        with urlopen(f"{self.server.url}/{self.name}/{name}") as answer:
+            return answer.read()
+
+
+@pytest.fixture
+def container(request: pytest.FixtureRequest) -> Container:
+    """A container of this test alone, on the server of the run."""
+    server = _or_skip(lambda: request.config.stash[_shared].get(Azurite, "azurite"), "a server of Azure's blobs")
+    name = f"t-{secrets.token_hex(6)}"
+    server.create_container(name)
+    return Container(server, name)
+
+
+@pytest.fixture
+def azure_url(container: Container, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """As `database_url`, in a container."""
+    for name, value in container.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("WATERSMEET_CACHE_DIR", str(tmp_path / "cache"))
+    return f"az://{container.name}/some/db"
+
+
+@pytest.fixture(params=["database_url", "azure_url"], ids=["s3", "az"])
+def any_url(request: pytest.FixtureRequest) -> str:
+    """As `database_url`, on each kind of store."""
+    return request.getfixturevalue(request.param)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import io
 import os
 import re
@@ -356,8 +357,12 @@ class ObjectStore:
         options: dict[str, Any] = {"range": (begin, end)}
         if etag is not None:
             options["if_match"] = etag
-        with self._mended():
-            return bytes(self._library.get(self._store, name, options=options).bytes())
+        try:
+            with self._mended():
+                return bytes(self._library.get(self._store, name, options=options).bytes())
+        except ObjectReplacedError:
+            self.stat(name)  # some servers say so of what is gone, too
+            raise
 
     def stat(self, name: str) -> ObjectStat:
         with self._mended():
@@ -366,13 +371,20 @@ class ObjectStore:
     def list(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, ObjectStat]]:
         with self._mended():
             for chunk in self._library.list(self._store, prefix or None, offset=after or None):
-                yield from ((found["path"], _stat(found)) for found in chunk)
+                # Not each server knows where to begin: Azure's of older versions, and Azurite, begin at the first.
+                yield from ((name, _stat(found)) for found in chunk if (name := found["path"]) > after)
 
     def delete(self, names: Iterable[str]) -> None:
         wanted = list(names)
         for begin in range(0, len(wanted), 1000):
-            with self._mended():
-                self._library.delete(self._store, wanted[begin : begin + 1000])
+            part = wanted[begin : begin + 1000]
+            try:
+                with self._mended():
+                    self._library.delete(self._store, part)
+            except FileNotFoundError:  # as Azure says, and not which one, and whether it went on
+                for name in part:
+                    with contextlib.suppress(FileNotFoundError), self._mended():
+                        self._library.delete(self._store, name)
 
     @contextmanager
     def _mended(self) -> Iterator[None]:

@@ -30,8 +30,8 @@ def rows(connection, sql):
     return sorted(connection.execute(sql).fetchall())
 
 
-def test_a_database_goes_on_where_it_was(database_url):
-    with connect(database_url, parallelism=2) as connection:
+def test_a_database_goes_on_where_it_was(any_url):
+    with connect(any_url, parallelism=2) as connection:
         connection.execute("CREATE TABLE a (k int PRIMARY KEY, x int)")
         connection.execute("CREATE TABLE b (k int, y int)")
         connection.execute("CREATE MATERIALIZED VIEW v AS SELECT a.k, x, y FROM a JOIN b ON a.k = b.k")
@@ -39,14 +39,14 @@ def test_a_database_goes_on_where_it_was(database_url):
         connection.execute("INSERT INTO b VALUES (1, 100), (2, 200), (2, 201)")
         connection.flush()
         assert rows(connection, "SELECT * FROM v") == [(1, 10, 100), (2, 20, 200), (2, 20, 201)]
-    with connect(database_url) as connection:
+    with connect(any_url) as connection:
         connection.execute("DELETE FROM a WHERE k = 2")
         connection.flush()
         connection._session.database._compactor.run()
         connection.execute("INSERT INTO b VALUES (1, 101)")
         connection.flush()
         assert rows(connection, "SELECT * FROM v") == [(1, 10, 100), (1, 10, 101)]
-    with connect(database_url, read_only=True) as connection:
+    with connect(any_url, read_only=True) as connection:
         assert rows(connection, "SELECT * FROM v") == [(1, 10, 100), (1, 10, 101)]
 
 
@@ -130,19 +130,19 @@ def test_files_that_could_not_be_read_are_set_aside(database_url, tmp_path):
         assert len(errors) == 1
 
 
-def test_secrets_are_in_the_store(database_url):
-    with connect(database_url, parallelism=1) as connection:
+def test_secrets_are_in_the_store(any_url):
+    with connect(any_url, parallelism=1) as connection:
         connection.execute("CREATE SECRET pw WITH (backend = 'meta') AS 'abc'")
-    with connect(database_url) as connection:
+    with connect(any_url) as connection:
         assert "pw" in str(connection.execute("SHOW SECRETS").fetchall())
         connection.execute("DROP SECRET pw")
         assert connection.execute("SHOW SECRETS").fetchall() == []
 
 
-def test_who_opens_last_writes(database_url):
-    filled(database_url)
-    first = connect(database_url)
-    second = connect(database_url)
+def test_who_opens_last_writes(any_url):
+    filled(any_url)
+    first = connect(any_url)
+    second = connect(any_url)
     with pytest.raises(watersmeet.Error) as refusal:
         first.execute("INSERT INTO t VALUES ('late')")
     assert refusal.value.condition == "WRITER_FENCED"
@@ -151,7 +151,7 @@ def test_who_opens_last_writes(database_url):
     second.flush()
     first.close()
     second.close()
-    assert show(database_url)[0] == {"first", "second"}
+    assert show(any_url)[0] == {"first", "second"}
 
 
 @pytest.mark.slow
@@ -263,10 +263,20 @@ def killed(url, at, when):
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("at", mostly_slow(range(1, 25), 1))
 def test_a_process_that_is_killed_at_a_request(database_url, at, when):
-    filled(database_url)
-    told = killed(database_url, at, when)
+    interrupted(database_url, at, when)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("at", "when"), [(1, "after"), (4, "before"), (9, "after")])
+def test_a_process_that_is_killed_at_a_request_of_azure(azure_url, at, when):
+    interrupted(azure_url, at, when)
+
+
+def interrupted(url, at, when):
+    filled(url)
+    told = killed(url, at, when)
     assert "end" not in told, "it was not killed"
-    table = show(database_url)[0]
+    table = show(url)[0]
     acknowledged = {"first", *(f"killed {number}" for number in told)}
     assert acknowledged <= table
     assert len(table - acknowledged) <= 1

@@ -316,20 +316,23 @@ def test_wrong_credentials_and_a_missing_bucket_are_refused(tmp_path, own_bucket
             create(cursor, own_bucket, ", nothing = '1'")
 
 
-def test_what_a_sink_writes_a_source_reads(tmp_path, bucket):
+@pytest.mark.parametrize("store", ["bucket", "container"])
+def test_what_a_sink_writes_a_source_reads(tmp_path, request, store):
+    there = request.getfixturevalue(store)
+    scheme, connector = {"bucket": ("s3", "s3"), "container": ("az", "azblob")}[store]
     with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
         cursor = connection.cursor()
         cursor.execute("CREATE TABLE t (id int PRIMARY KEY, name varchar) APPEND ONLY")
         cursor.execute("INSERT INTO t VALUES (1, 'a'), (2, NULL)")
-        where = ", ".join(o for o in bucket.options.split(", ") if "bucket_name" not in o)
+        where = ", ".join(o for o in there.options.split(", ") if f"'{there.name}'" not in o)
         cursor.execute(
-            f"CREATE SINK k FROM t WITH (connector = 'file', path = 's3://{bucket.name}/out', {where}) "
+            f"CREATE SINK k FROM t WITH (connector = 'file', path = '{scheme}://{there.name}/out', {where}) "
             "FORMAT PLAIN ENCODE JSON"
         )
         wait_for(cursor, lambda s: s["state"] == "running" and not s["commits_behind"])
         cursor.execute(
-            f"CREATE TABLE u (id int, name varchar) WITH (connector = 's3', {bucket.options}, match_pattern = 'out/*') "
-            "FORMAT PLAIN ENCODE JSON"
+            f"CREATE TABLE u (id int, name varchar) WITH (connector = '{connector}', {there.options}, "
+            "match_pattern = 'out/*') FORMAT PLAIN ENCODE JSON"
         )
         cursor.execute("FLUSH")
         cursor.execute("SELECT * FROM u ORDER BY id")
