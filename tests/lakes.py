@@ -5,18 +5,22 @@ from __future__ import annotations
 import importlib
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, Final
 
 import duckdb
 from pyiceberg import exceptions
 from pyiceberg.catalog.rest import CreateTableRequest, TableResponse
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.table import CommitTableRequest
+from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files
+from pyiceberg.table import CommitTableRequest, Table
+from pyiceberg.table.snapshots import Operation, Summary
+from pyiceberg.table.update.snapshot import _OverwriteFiles
 
 _STATUS: Final = (
     (exceptions.NoSuchTableError, 404),
@@ -137,6 +141,25 @@ def rest_catalog(folder: Path, token: str = "let-me-in") -> Iterator[RestCatalog
 def sql_catalog(folder: Path) -> SqlCatalog:
     """The catalog `lake` in SQLite, with its warehouse beside it."""
     return SqlCatalog("lake", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/warehouse")
+
+
+class _Compaction(_OverwriteFiles):
+    def _summary(self, snapshot_properties: Mapping[str, str] = MappingProxyType({})) -> Summary:
+        made = super()._summary(dict(snapshot_properties))
+        return Summary(operation=Operation.REPLACE, **made.additional_properties)
+
+
+def compact_iceberg(table: Table, files: int | None = None) -> None:
+    """Puts one data file for each partition in place of so many (None: all), as engines do: pyiceberg can't."""
+    tasks = list(table.scan().plan_files())[:files]
+    rows = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue()).to_table(tasks)
+    with table.transaction() as transaction:
+        compaction = _Compaction(operation=Operation.OVERWRITE, transaction=transaction, io=table.io)
+        with compaction:
+            for task in tasks:
+                compaction.delete_data_file(task.file)
+            for file in _dataframe_to_data_files(transaction.table_metadata, rows, table.io):
+                compaction.append_data_file(file)
 
 
 def _refusal(kind: str, message: str, status: int) -> bytes:

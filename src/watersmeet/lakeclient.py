@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 from watersmeet import extras
-from watersmeet.errors import error
+from watersmeet.errors import did_you_mean, error
 from watersmeet.secretvalues import revealed
 
 CONNECTORS: Final = {"delta": "Delta Lake", "deltalake": "Delta Lake", "iceberg": "Apache Iceberg"}
@@ -20,6 +22,37 @@ DELTA_STORES: Final = {
     "s3.region": "AWS_REGION",
     "gcs.service.account": "GOOGLE_SERVICE_ACCOUNT_KEY",
 }
+ICEBERG_STORES: Final = {
+    "s3.endpoint": "s3.endpoint",
+    "s3.region": "s3.region",
+    "s3.access.key": "s3.access-key-id",
+    "s3.secret.key": "s3.secret-access-key",
+}
+"""What that of Iceberg calls them."""
+ICEBERG_CATALOGS: Final = {
+    "catalog.uri": "uri",
+    "catalog.credential": "credential",
+    "catalog.token": "token",
+    "catalog.scope": "scope",
+    "catalog.oauth2_server_uri": "oauth2-server-uri",
+    "warehouse.path": "warehouse",
+}
+"""What it calls the options of catalogs."""
+ICEBERG_OPTIONS: Final = (
+    *ICEBERG_STORES,
+    *ICEBERG_CATALOGS,
+    "catalog.type",
+    "catalog.name",
+    "catalog.jdbc.user",
+    "catalog.jdbc.password",
+    "database.name",
+    "table.name",
+    "s3.path.style.access",
+)
+"""The options that say where a table of Iceberg is."""
+#: RisingWave's types of catalogs, and what they are called there.
+_TYPES: Final = {"rest": "rest", "jdbc": "sql", "sql": "sql"}
+_LACKING_TYPES: Final = ("storage", "hive", "glue", "snowflake")
 
 
 def delta_library(module: str = "deltalake") -> Any:
@@ -41,6 +74,79 @@ def delta_storage(options: Mapping[str, str]) -> dict[str, str]:
     if storage.get("AWS_ENDPOINT_URL", "").startswith("http://"):
         storage["AWS_ALLOW_HTTP"] = "true"
     return storage
+
+
+@dataclass(frozen=True)
+class IcebergPlace:
+    """Where a table of Iceberg is. catalog: its name. properties: of the library's catalog. table: namespace, name."""
+
+    catalog: str
+    properties: dict[str, str] = field(repr=False)
+    table: tuple[str, str]
+
+    @property
+    def what(self) -> str:
+        """What it is, for messages."""
+        return f'Iceberg table "{".".join(self.table)}"'
+
+
+def iceberg_library(module: str) -> Any:
+    """A module of the library of Iceberg. LIBRARY_MISSING."""
+    return extras.library(module, "tables of Iceberg")
+
+
+def iceberg_catalog(place: IcebergPlace) -> Any:
+    """The library's catalog. LIBRARY_MISSING, and errors of the library."""
+    return iceberg_library("pyiceberg.catalog").load_catalog(place.catalog, **place.properties)
+
+
+def iceberg_place(given: Mapping[str, str]) -> IcebergPlace:
+    """Where options say that a table is. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
+    kind = given.get("catalog.type", "storage").lower()
+    if kind in _LACKING_TYPES:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f"catalogs of type {kind} are not supported",
+            hint="catalog.type = 'rest' and 'jdbc' are.",
+        )
+    if kind not in _TYPES:
+        raise error("CONNECTOR_OPTION", f'catalog.type can\'t be "{kind}"', hint=did_you_mean(kind, _TYPES))
+    names = {**ICEBERG_STORES, **ICEBERG_CATALOGS}
+    properties = {theirs: revealed(given[ours]) for ours, theirs in names.items() if given.get(ours)}
+    properties["type"] = _TYPES[kind]
+    uri = revealed(_needed(given, "catalog.uri"))
+    properties["uri"] = uri if kind == "rest" else _uri(uri, given)
+    _needed(given, "warehouse.path")
+    return IcebergPlace(
+        given.get("catalog.name", "watersmeet"),
+        properties,
+        (_needed(given, "database.name"), _needed(given, "table.name")),
+    )
+
+
+def _uri(uri: str, given: Mapping[str, str]) -> str:
+    """The address of a catalog in a database, as SQLAlchemy has it: those of JDBC, too."""
+    plain = uri.removeprefix("jdbc:")
+    user, password = given.get("catalog.jdbc.user"), given.get("catalog.jdbc.password")
+    system, _, rest = plain.partition("://")
+    if system == "postgresql":
+        who = f"{quote(user, safe='')}:{quote(revealed(password or ''), safe='')}@" if user else ""
+        return f"postgresql+psycopg://{who}{rest}"
+    if plain.startswith("sqlite:") and "://" not in plain:
+        return f"sqlite:///{plain.removeprefix('sqlite:')}"
+    if system == "sqlite":
+        return plain
+    raise error(
+        "FEATURE_NOT_SUPPORTED",
+        f"a catalog in {system.partition('+')[0] or 'such a database'} is not supported",
+        hint="jdbc:postgresql://… and jdbc:sqlite:… are.",
+    )
+
+
+def _needed(options: Mapping[str, str], name: str) -> str:
+    if not options.get(name):
+        raise error("CONNECTOR_OPTION", f"connector iceberg needs the option {name}", hint=f"Add {name} = '…'.")
+    return options[name]
 
 
 def first_line(cause: BaseException) -> str:

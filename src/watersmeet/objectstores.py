@@ -218,6 +218,12 @@ def is_url(path: str) -> bool:
     return path.partition("://")[0] in _CLASSES and "://" in path
 
 
+def is_local(place: str) -> bool:
+    """Whether a place is one of this machine, or may be: a path, or a name."""
+    scheme, _, rest = place.partition("://")
+    return not rest or scheme.lower() == "file"
+
+
 def option_names(options: Mapping[str, str]) -> tuple[str, ...]:
     """The options that say where objects are and how they are reached; none for files."""
     scheme = _scheme(options)

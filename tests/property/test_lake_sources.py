@@ -1,8 +1,9 @@
-"""Whatever becomes of a table of Delta Lake, however reading is cut, and whenever the process is killed: views have the
-rows of the table, as its own library reads them.
+"""Whatever becomes of a table of Delta Lake or Iceberg, however reading is cut, and whenever the process is killed:
+views have the rows of the table, as its own library reads them.
 
 Appends of several partitions, compactions, checkpoints, new columns, vacuums; of a table with a key also deletes,
-updates, merges and overwrites, with and without the feed of changes.
+updates, merges and overwrites, of Delta with and without the feed of changes; of Iceberg also columns that are renamed,
+other partitions, and snapshots that expire.
 """
 
 from __future__ import annotations
@@ -10,26 +11,30 @@ from __future__ import annotations
 import contextlib
 import random
 from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 from unittest import mock
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, WriterProperties, write_deltalake
+from pyiceberg.table import Table
+from pyiceberg.types import StringType
 
 import watersmeet
+from tests.lakes import compact_iceberg, sql_catalog
 from tests.thorough import mostly_slow
 from tests.unit.store.faults import FaultyOs, Killed
 from watersmeet import files
 from watersmeet.runtime.budget import Budget
 
-SEEDS = mostly_slow(range(40), 2)
-STEPS = 25
-
 
 class History:
     """A table and a database that reads it. keyed: rows have a key and are changed; else they only come."""
 
-    def __init__(self, seed: int, folder, *, keyed: bool) -> None:
+    steps = 25
+
+    def __init__(self, seed: int, folder: Path, *, keyed: bool) -> None:
         self.random = random.Random(seed)
         self.keyed = keyed
         self.lake = folder / "lake"
@@ -40,17 +45,29 @@ class History:
         self.next_id = 0
         self.more = False
         self.parts = self.random.choice([[], ["p"], ["p", "q"]])
-        feed = str(keyed and self.random.random() < 0.5).lower()
-        write_deltalake(
-            self.lake, self.rows(), partition_by=self.parts, configuration={"delta.enableChangeDataFeed": feed}
-        )
+        where = self.make()
         self.connection = watersmeet.connect(self.path, **self.options)
-        where = f"connector = 'deltalake', location = '{self.lake}'"
         if keyed:
             self.connection.execute(f"CREATE TABLE s (*, PRIMARY KEY (id)) WITH ({where}, on_delete = 'follow')")
         else:
             self.connection.execute(f"CREATE SOURCE s WITH ({where})")
         self.connection.execute("CREATE MATERIALIZED VIEW v0 AS SELECT * FROM s")
+
+    def make(self) -> str:
+        """Makes the table. The options of its source."""
+        raise NotImplementedError
+
+    def content(self) -> Counter:
+        """The rows of the table."""
+        raise NotImplementedError
+
+    def changes(self) -> list[Callable[[], None]]:
+        """What can become of the table."""
+        raise NotImplementedError
+
+    def tidy(self) -> None:
+        """What nobody needs who has read all goes."""
+        raise NotImplementedError
 
     def rows(self) -> pa.Table:
         count = self.random.randint(0, 12)
@@ -66,6 +83,57 @@ class History:
             made["more"] = pa.array([f"m{i}" for i in ids], pa.string())
         return pa.table(made)
 
+    def rows_with_keys(self) -> pa.Table:
+        """Rows of which some have keys that are there."""
+        first = max(0, self.next_id - self.random.randint(0, 9))
+        rows = self.rows()
+        rows = rows.set_column(0, "id", pa.array(range(first, first + len(rows)), pa.int64()))
+        self.next_id = max(self.next_id, first + len(rows))
+        return rows
+
+    def step(self) -> None:
+        own = [self.check] * 2 + [self.kill] * 2 + [self.restart, self.fill]
+        self.random.choice([*self.changes(), *own])()
+
+    def check(self) -> None:
+        self.connection.execute("FLUSH")
+        expected = self.content()
+        for view in range(self.views):
+            found = Counter(self.connection.execute(f"SELECT id, p, q, x FROM v{view}").fetchall())
+            assert found == expected
+        if self.random.random() < 0.5:
+            self.tidy()
+
+    def kill(self) -> None:
+        faulty = FaultyOs(self.random.choice([1, 2, 3, 5, 8, 13, 21, 34]), torn=self.random.random() < 0.3)
+        with mock.patch.object(files, "os", faulty):
+            try:
+                self.connection.execute("FLUSH")
+            except Killed:
+                self.kills += 1
+            with contextlib.suppress(Killed):
+                self.connection.close()
+        self.connection = watersmeet.connect(self.path, **self.options)
+
+    def restart(self) -> None:
+        self.connection.close()
+        self.connection = watersmeet.connect(self.path, **self.options)
+
+    def fill(self) -> None:
+        self.check()
+        self.connection.execute(f"CREATE MATERIALIZED VIEW v{self.views} AS SELECT * FROM s")
+        self.views += 1
+
+
+class DeltaHistory(History):
+    """Of a table of Delta Lake."""
+
+    def make(self) -> str:
+        feed = str(self.keyed and self.random.random() < 0.5).lower()
+        configuration = {"delta.enableChangeDataFeed": feed}
+        write_deltalake(self.lake, self.rows(), partition_by=self.parts, configuration=configuration)
+        return f"connector = 'deltalake', location = '{self.lake}'"
+
     @property
     def table(self) -> DeltaTable:
         return DeltaTable(self.lake)
@@ -74,12 +142,14 @@ class History:
         table = pa.table(self.table.to_pyarrow_table()).select(["id", "p", "q", "x"])
         return Counter(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
-    def step(self) -> None:
-        steps = [self.append] * 4 + [self.compact, self.checkpoint, self.widen] + [self.check] * 2 + [self.kill] * 2
-        steps += [self.restart, self.fill]
+    def changes(self) -> list[Callable[[], None]]:
+        found = [self.append] * 4 + [self.compact, self.checkpoint, self.widen]
         if self.keyed:
-            steps += [self.delete, self.update, self.merge] * 2 + [self.overwrite]
-        self.random.choice(steps)()
+            found += [self.delete, self.update, self.merge] * 2 + [self.overwrite]
+        return found
+
+    def tidy(self) -> None:
+        self.table.vacuum(0, dry_run=False, enforce_retention_duration=False)
 
     def append(self) -> None:
         groups = WriterProperties(max_row_group_size=self.random.choice([2, 5, 100]))
@@ -108,10 +178,7 @@ class History:
         self.table.update(updates={column: value}, predicate=self.condition())
 
     def merge(self) -> None:
-        first = max(0, self.next_id - self.random.randint(0, 9))
-        rows = self.rows()
-        rows = rows.set_column(0, "id", pa.array(range(first, first + len(rows)), pa.int64()))
-        self.next_id = max(self.next_id, first + len(rows))
+        rows = self.rows_with_keys()
         if len(rows):
             merge = self.table.merge(rows, "t.id = s.id", source_alias="s", target_alias="t")
             merge.when_matched_update_all().when_not_matched_insert_all().execute()
@@ -119,43 +186,107 @@ class History:
     def overwrite(self) -> None:
         write_deltalake(self.lake, self.rows(), mode="overwrite", schema_mode="merge")
 
-    def check(self) -> None:
-        self.connection.execute("FLUSH")
-        expected = self.content()
-        for view in range(self.views):
-            found = Counter(self.connection.execute(f"SELECT id, p, q, x FROM v{view}").fetchall())
-            assert found == expected
+
+class IcebergHistory(History):
+    """Of a table of Iceberg. x: what column x is called now."""
+
+    steps = 15
+
+    def make(self) -> str:
+        self.x = "x"
+        self.lake.mkdir()
+        catalog = sql_catalog(self.lake)
+        catalog.create_namespace("n")
+        groups = str(self.random.choice([2, 5, 100]))
+        catalog.create_table("n.t", self.rows().schema, properties={"write.parquet.row-group-limit": groups})
+        with self.table.update_spec() as spec:
+            for name in self.parts:
+                spec.add_identity(name)
+        if self.random.random() < 0.7:
+            self.append()
+        return (
+            f"connector = 'iceberg', catalog.type = 'jdbc', catalog.uri = 'jdbc:sqlite:{self.lake}/catalog.db', "
+            f"catalog.name = 'lake', warehouse.path = 'file://{self.lake}/warehouse', database.name = 'n', "
+            "table.name = 't'"
+        )
+
+    @property
+    def table(self) -> Table:
+        return sql_catalog(self.lake).load_table("n.t")
+
+    def rows(self) -> pa.Table:
+        rows = super().rows()
+        return rows.rename_columns([self.x if name == "x" else name for name in rows.column_names])
+
+    def content(self) -> Counter:
+        table = self.table.scan().to_arrow().select(["id", "p", "q", self.x])
+        return Counter(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+    def changes(self) -> list[Callable[[], None]]:
+        found = [self.append] * 4 + [self.compact, self.widen, self.rename, self.repartition]
+        if self.keyed:
+            found += [self.delete, self.merge] * 2 + [self.overwrite]
+        return found
+
+    def tidy(self) -> None:
+        """What was read last may be gone when that which follows it is read."""
         if self.random.random() < 0.5:
-            self.table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+            self.append()
+        table = self.table
+        newest = table.current_snapshot()
+        old = [s.snapshot_id for s in table.metadata.snapshots if s != newest]
+        if old:
+            table.maintenance.expire_snapshots().by_ids(old).commit()
 
-    def kill(self) -> None:
-        faulty = FaultyOs(self.random.choice([1, 2, 3, 5, 8, 13, 21, 34]), torn=self.random.random() < 0.3)
-        with mock.patch.object(files, "os", faulty):
-            try:
-                self.connection.execute("FLUSH")
-            except Killed:
-                self.kills += 1
-            with contextlib.suppress(Killed):
-                self.connection.close()
-        self.connection = watersmeet.connect(self.path, **self.options)
+    def append(self) -> None:
+        self.table.append(self.rows())
 
-    def restart(self) -> None:
-        self.connection.close()
-        self.connection = watersmeet.connect(self.path, **self.options)
+    def compact(self) -> None:
+        compact_iceberg(self.table, self.random.choice([2, None]))
 
-    def fill(self) -> None:
-        self.check()
-        self.connection.execute(f"CREATE MATERIALIZED VIEW v{self.views} AS SELECT * FROM s")
-        self.views += 1
+    def widen(self) -> None:
+        if not self.more:
+            self.more = True
+            with self.table.update_schema() as schema:
+                schema.add_column("more", StringType())
+
+    def rename(self) -> None:
+        old, self.x = self.x, f"x{self.random.randint(0, 999)}"
+        with self.table.update_schema() as schema:
+            schema.rename_column(old, self.x)
+
+    def repartition(self) -> None:
+        with self.table.update_spec() as spec:
+            if "p" in self.parts:
+                spec.remove_field("p")
+                self.parts.remove("p")
+            else:
+                spec.add_identity("p")
+                self.parts.append("p")
+
+    def delete(self) -> None:
+        some = ", ".join(str(self.random.randint(0, self.next_id)) for _ in range(3))
+        self.table.delete(self.random.choice([f"id in ({some})", "p = 'a'", "q is null", f"id < {self.next_id // 3}"]))
+
+    def merge(self) -> None:
+        rows = self.rows_with_keys()
+        if len(rows):
+            self.table.append(rows.slice(0, 0))  # the library merges into rows with the columns of the newest snapshot
+            self.table.upsert(rows, ["id"])
+
+    def overwrite(self) -> None:
+        self.table.overwrite(self.rows())
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.filterwarnings("ignore:Delete operation did not match any records")
+@pytest.mark.parametrize("seed", mostly_slow(range(40), 1))
 @pytest.mark.parametrize("keyed", [False, True], ids=["rows", "keys"])
-def test_views_have_the_rows_of_the_table(tmp_path, monkeypatch, seed, keyed):
+@pytest.mark.parametrize("kind", [DeltaHistory, IcebergHistory], ids=["delta", "iceberg"])
+def test_views_have_the_rows_of_the_table(tmp_path, monkeypatch, kind, seed, keyed):
     cuts = random.Random(~seed)
     monkeypatch.setattr(Budget, "rows", property(lambda _: cuts.choice([1, 3, 10, 1_000_000])))
-    history = History(seed, tmp_path, keyed=keyed)
-    for _ in range(STEPS):
+    history = kind(seed, tmp_path, keyed=keyed)
+    for _ in range(kind.steps):
         history.step()
     history.check()
     history.connection.close()

@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from scripts.servers.archives import ServerUnavailableError, fetch
 from scripts.servers.spark import SPARK_LAKES
+from tests.lakes import compact_iceberg, sql_catalog
 from tests.servers import UNAVAILABLE
 from tests.unit.sinks import test_delta, test_iceberg
 from tests.unit.sinks.databasetargets import is_done, wait
@@ -49,31 +50,53 @@ def numbers(first: int, count: int) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64()), "p": [f"p{i % 3}" for i in ids], "x": [i / 2 for i in ids]})
 
 
-def test_tables_of_delta_are_read_on_spark(tmp_path: Path) -> None:
-    """A source, of which a compaction changes nothing, and a table that follows what is deleted."""
+def test_tables_of_lakes_are_read_on_spark(tmp_path: Path) -> None:
+    """Sources, of which a compaction changes nothing, and tables that follow what is deleted."""
     lake, changing = tmp_path / "lake", tmp_path / "changing"
     write_deltalake(lake, numbers(0, 500), partition_by=["p"])
     write_deltalake(changing, numbers(0, 500), partition_by=["p"])
+    catalog = sql_catalog(tmp_path)
+    catalog.create_namespace("marts")
+    grown = catalog.create_table("marts.grown", numbers(0, 1).schema)
+    grown.append(numbers(0, 500))
+    kept = catalog.create_table("marts.kept", numbers(0, 1).schema)
+    kept.append(numbers(0, 500))
+    iceberg = {**test_iceberg.options(tmp_path), "create_table_if_not_exists": None, "table.name": None}
+    options = ", ".join(f"{n} = '{v}'" for n, v in iceberg.items() if v)
+    sums = "SELECT count(*), sum(x) FROM"
     with watersmeet.connect(tmp_path / "db", runtime="spark", parallelism=2) as connection:
         connection.execute(f"""
             CREATE SOURCE s WITH (connector = 'deltalake', location = '{lake}');
             CREATE TABLE t (*, PRIMARY KEY (id))
                 WITH (connector = 'deltalake', location = '{changing}', on_delete = 'follow');
+            CREATE SOURCE g WITH ({options}, table.name = 'grown');
+            CREATE TABLE k (*, PRIMARY KEY (id)) WITH ({options}, table.name = 'kept', on_delete = 'follow');
             CREATE MATERIALIZED VIEW v AS SELECT s.id, s.p, s.x + t.x AS x FROM s JOIN t ON s.id = t.id;
+            CREATE MATERIALIZED VIEW w AS SELECT g.id, g.p, g.x + k.x AS x FROM g JOIN k ON g.id = k.id;
             FLUSH
         """)
-        assert connection.execute("SELECT count(*), sum(x) FROM v").fetchone() == (500, sum(range(500)))
+        for view in "vw":
+            assert connection.execute(f"{sums} {view}").fetchone() == (500, sum(range(500)))
         DeltaTable(lake).optimize.compact()
         write_deltalake(lake, numbers(500, 100), mode="append")
         DeltaTable(changing).delete("id % 2 = 1")
+        grown.append(numbers(500, 100))
+        compact_iceberg(grown)
+        kept.delete("id >= 250")
     with watersmeet.connect(tmp_path / "db", runtime="spark", parallelism=2) as connection:
         connection.execute("FLUSH")
-        assert connection.execute("SELECT count(*), sum(x) FROM v").fetchone() == (250, sum(range(0, 500, 2)))
+        assert connection.execute(f"{sums} v").fetchone() == (250, sum(range(0, 500, 2)))
+        assert connection.execute(f"{sums} w").fetchone() == (250, sum(range(250)))
         write_deltalake(changing, numbers(500, 100), mode="append")
-        connection.execute("CREATE MATERIALIZED VIEW w AS SELECT p, count(*) AS n FROM s GROUP BY p; FLUSH")
-        expected = (350, sum(range(0, 500, 2)) + sum(range(500, 600)))
-        assert connection.execute("SELECT count(*), sum(x) FROM v").fetchone() == expected
-        assert sorted(connection.execute("SELECT * FROM w").fetchall()) == [("p0", 200), ("p1", 200), ("p2", 200)]
+        kept.append(numbers(500, 100))
+        connection.execute("CREATE MATERIALIZED VIEW n AS SELECT p, count(*) AS n FROM s GROUP BY p")
+        connection.execute("CREATE MATERIALIZED VIEW m AS SELECT p, count(*) AS n FROM g GROUP BY p; FLUSH")
+        came = sum(range(500, 600))
+        assert connection.execute(f"{sums} v").fetchone() == (350, sum(range(0, 500, 2)) + came)
+        assert connection.execute(f"{sums} w").fetchone() == (350, sum(range(250)) + came)
+        for view in "nm":
+            found = sorted(connection.execute(f"SELECT * FROM {view}").fetchall())
+            assert found == [("p0", 200), ("p1", 200), ("p2", 200)]
 
 
 def test_spark_reads_what_sinks_have_merged(tmp_path: Path) -> None:

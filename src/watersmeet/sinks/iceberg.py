@@ -19,41 +19,27 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import quote
 
 import pyarrow as pa
 
-from watersmeet import extras
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.faults import fault
 from watersmeet.formats.valuetexts import EXACT_JSON
 from watersmeet.formats.writers import json_writer
-from watersmeet.secretvalues import revealed
+from watersmeet.lakeclient import (
+    ICEBERG_OPTIONS,
+    IcebergPlace,
+    first_line,
+    iceberg_catalog,
+    iceberg_library,
+    iceberg_place,
+)
 from watersmeet.sinks.base import Delivery, Place, Portion, Target, Unavailable, newest_rows, rows_that_came
 from watersmeet.sinks.laketables import LakeColumns, check_form, flag
 from watersmeet.sinks.targets import Connector, check_options
 
 #: How often a commit is tried again that somebody else came before.
 _ATTEMPTS: Final = 10
-#: What the library calls the options of stores.
-_STORES: Final = {
-    "s3.endpoint": "s3.endpoint",
-    "s3.region": "s3.region",
-    "s3.access.key": "s3.access-key-id",
-    "s3.secret.key": "s3.secret-access-key",
-}
-#: What it calls those of catalogs.
-_CATALOGS: Final = {
-    "catalog.uri": "uri",
-    "catalog.credential": "credential",
-    "catalog.token": "token",
-    "catalog.scope": "scope",
-    "catalog.oauth2_server_uri": "oauth2-server-uri",
-    "warehouse.path": "warehouse",
-}
-#: RisingWave's types of catalogs, and what they are called there.
-_TYPES: Final = {"rest": "rest", "jdbc": "sql", "sql": "sql"}
-_LACKING_TYPES: Final = ("storage", "hive", "glue", "snowflake")
 #: Options that say how fast RisingWave commits and compacts.
 _TUNING: Final = (
     "commit_checkpoint_interval",
@@ -61,21 +47,8 @@ _TUNING: Final = (
     "is_exactly_once",
     "enable_compaction",
     "enable_snapshot_expiration",
-    "s3.path.style.access",
 )
-_OPTIONS: Final = (
-    *_STORES,
-    *_CATALOGS,
-    "catalog.type",
-    "catalog.name",
-    "catalog.jdbc.user",
-    "catalog.jdbc.password",
-    "database.name",
-    "table.name",
-    "create_table_if_not_exists",
-    "partition_by",
-    *_TUNING,
-)
+_OPTIONS: Final = (*ICEBERG_OPTIONS, "create_table_if_not_exists", "partition_by", *_TUNING)
 #: Iceberg has no such types: they are written as text, or as wider numbers.
 _AS_TEXT: Final = ("interval",)
 _WIDER: Final = {pa.int16(): pa.int32(), pa.int8(): pa.int32()}
@@ -87,11 +60,9 @@ _TRANSFORMS: Final = ("identity", "year", "month", "day", "hour")
 
 @dataclass(frozen=True)
 class _Options:
-    """catalog: its name. properties: of the library's catalog. partition_by: (transform, column)."""
+    """partition_by: (transform, column)."""
 
-    catalog: str
-    properties: dict[str, str]
-    table: tuple[str, str]
+    place: IcebergPlace
     creates: bool
     partition_by: tuple[tuple[str, str], ...]
 
@@ -108,7 +79,7 @@ class IcebergTarget:
         self._is_upsert = delivery.format.rows == "upsert"
         self._keys = json_writer(tuple(by_name[name] for name in delivery.key), EXACT_JSON)
         self._property = f"watersmeet.{database_id}-{delivery.target_id}"
-        self._exceptions = _library("pyiceberg.exceptions")
+        self._exceptions = iceberg_library("pyiceberg.exceptions")
         self._catalog: Any = None
         self._table: Any = None
         self._writer = 0
@@ -168,7 +139,7 @@ class IcebergTarget:
 
     @property
     def _what(self) -> str:
-        return f'Iceberg table "{".".join(self._options.table)}"'
+        return self._options.place.what
 
     def _fenced(self, why: str) -> Error:
         return error("WRITER_FENCED", f"{self._delivery.title} was replaced: {why}")
@@ -177,9 +148,9 @@ class IcebergTarget:
         """The newest version. UNDEFINED_OBJECT, UNDEFINED_COLUMN, DATATYPE_MISMATCH."""
         options = self._options
         if self._catalog is None:
-            self._catalog = _library("pyiceberg.catalog").load_catalog(options.catalog, **options.properties)
+            self._catalog = iceberg_catalog(options.place)
         try:
-            table = self._catalog.load_table(options.table)
+            table = self._catalog.load_table(options.place.table)
         except (self._exceptions.NoSuchTableError, self._exceptions.NoSuchNamespaceError) as cause:
             if not options.creates:
                 raise error(
@@ -188,16 +159,16 @@ class IcebergTarget:
                     hint="Create it first, or add create_table_if_not_exists = 'true'.",
                 ) from cause
             self._create_table()
-            table = self._catalog.load_table(options.table)
+            table = self._catalog.load_table(options.place.table)
         self._columns.check(self._what, table.schema().as_arrow())
         return table
 
     def _create_table(self) -> None:
         options, exceptions = self._options, self._exceptions
         with contextlib.suppress(exceptions.NamespaceAlreadyExistsError):
-            self._catalog.create_namespace(options.table[0])
+            self._catalog.create_namespace(options.place.table[0])
         with contextlib.suppress(exceptions.TableAlreadyExistsError):
-            table = self._catalog.create_table_transaction(options.table, schema=self._columns.schema)
+            table = self._catalog.create_table_transaction(options.place.table, schema=self._columns.schema)
             with table as transaction, transaction.update_spec() as spec:
                 for transform, column in options.partition_by:
                     spec.add_field(column, transform, column if transform == "identity" else f"{column}_{transform}")
@@ -226,7 +197,7 @@ class IcebergTarget:
     def _merge(self, transaction: Any, changed: pa.Table, came: pa.Table) -> None:
         """Rows whose keys changed go, those that came are added. Files with rows that go are written anew."""
         key = [*self._delivery.key]
-        expressions = _library("pyiceberg.expressions")
+        expressions = iceberg_library("pyiceberg.expressions")
         if changed.num_rows:
             # Of a key of several columns this takes more than its rows: those that are to stay are written again.
             found = functools.reduce(
@@ -250,12 +221,12 @@ class IcebergTarget:
         except (exceptions.UnauthorizedError, exceptions.ForbiddenError, exceptions.OAuthError) as cause:
             raise error(
                 "CONNECTOR_OPTION",
-                f'catalog "{self._options.catalog}" of {self._what} refuses the user',
-                detail=_first_line(cause),
+                f'catalog "{self._options.place.catalog}" of {self._what} refuses the user',
+                detail=first_line(cause),
                 hint="Check catalog.credential and catalog.token.",
             ) from cause
         except Exception as cause:  # of catalogs, stores and their clients, which have no common base
-            raise Unavailable(f"{self._what} can't be read or written: {_first_line(cause)}") from cause
+            raise Unavailable(f"{self._what} can't be read or written: {first_line(cause)}") from cause
 
 
 def _stacked(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
@@ -274,58 +245,15 @@ def _stacked(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
     )
 
 
-def _first_line(cause: BaseException) -> str:
-    return (str(cause).strip().splitlines() or [type(cause).__name__])[0]
-
-
-def _library(module: str) -> Any:
-    return extras.library(module, "tables of Iceberg")
-
-
 def _options(delivery: Delivery) -> _Options:
     """CONNECTOR_OPTION for options that are wrong, FEATURE_NOT_SUPPORTED."""
     check_form(delivery)
     check_options(delivery, _OPTIONS)
     given = delivery.connector
-    kind = given.get("catalog.type", "storage").lower()
-    if kind in _LACKING_TYPES:
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            f"catalogs of type {kind} are not supported",
-            hint="catalog.type = 'rest' and 'jdbc' are.",
-        )
-    if kind not in _TYPES:
-        raise error("CONNECTOR_OPTION", f'catalog.type can\'t be "{kind}"', hint=did_you_mean(kind, _TYPES))
-    properties = {theirs: revealed(given[ours]) for ours, theirs in {**_STORES, **_CATALOGS}.items() if given.get(ours)}
-    properties["type"] = _TYPES[kind]
-    uri = revealed(_needed(given, "catalog.uri"))
-    properties["uri"] = uri if kind == "rest" else _uri(uri, given)
-    _needed(given, "warehouse.path")
     return _Options(
-        given.get("catalog.name", "watersmeet"),
-        properties,
-        (_needed(given, "database.name"), _needed(given, "table.name")),
+        iceberg_place(given),
         flag(given, "create_table_if_not_exists"),
         _partition(given.get("partition_by", ""), [c.name for c in delivery.columns]),
-    )
-
-
-def _uri(uri: str, given: dict[str, str]) -> str:
-    """The address of a catalog in a database, as SQLAlchemy has it: those of JDBC, too."""
-    plain = uri.removeprefix("jdbc:")
-    user, password = given.get("catalog.jdbc.user"), given.get("catalog.jdbc.password")
-    system, _, rest = plain.partition("://")
-    if system == "postgresql":
-        who = f"{quote(user, safe='')}:{quote(revealed(password or ''), safe='')}@" if user else ""
-        return f"postgresql+psycopg://{who}{rest}"
-    if plain.startswith("sqlite:") and "://" not in plain:
-        return f"sqlite:///{plain.removeprefix('sqlite:')}"
-    if system == "sqlite":
-        return plain
-    raise error(
-        "FEATURE_NOT_SUPPORTED",
-        f"a catalog in {system.partition('+')[0] or 'such a database'} is not supported",
-        hint="jdbc:postgresql://… and jdbc:sqlite:… are.",
     )
 
 
@@ -348,12 +276,6 @@ def _partition(text: str, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
             )
         found.append((transform, column))
     return tuple(found)
-
-
-def _needed(options: dict[str, str], name: str) -> str:
-    if not options.get(name):
-        raise error("CONNECTOR_OPTION", f"connector iceberg needs the option {name}", hint=f"Add {name} = '…'.")
-    return options[name]
 
 
 def _check(delivery: Delivery) -> None:

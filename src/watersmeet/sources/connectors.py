@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from watersmeet.catalog import Input, Relation
-from watersmeet.errors import did_you_mean, error
+from watersmeet.errors import did_you_mean
 from watersmeet.lakeclient import CONNECTORS as LAKES
 from watersmeet.objectstores import check_objects
 from watersmeet.sources.base import Source
@@ -31,6 +31,7 @@ CONNECTORS: Final[dict[str, Callable[[Relation], Source]]] = {
     "deltalake": LakeSource,
     "file": FileSource,
     "gcs": FileSource,
+    "iceberg": LakeSource,
     "kafka": KafkaSource,
     "nexmark": NexmarkSource,
     "posix_fs": FileSource,
@@ -46,12 +47,6 @@ def open_source(relation: Relation) -> Source:
     """
     name = relation.connector.get("connector", "")
     make = CONNECTORS.get(name.lower())
-    if name.lower() == "iceberg":
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            "sources of tables of Apache Iceberg are not supported",
-            hint="Sinks to them are. A source of their Parquet files would also give rows that were deleted.",
-        )
     if make is None:
         refuse(
             f'there is no connector "{name}"',

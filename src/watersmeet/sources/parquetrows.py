@@ -13,10 +13,20 @@ import pyarrow.parquet as pq
 from watersmeet.formats.retyping import can_read, retyped
 from watersmeet.sources.base import DeadLetterSink, SourceRows
 from watersmeet.sources.parquetfooter import UNREADABLE, checked_footer
-from watersmeet.sources.rows import DamagedError, Problems, concat, gather, match_names, not_null_names, nothing
+from watersmeet.sources.rows import (
+    DamagedError,
+    Problems,
+    concat,
+    gather,
+    lacking_problem,
+    match_names,
+    not_null_names,
+    nothing,
+)
 from watersmeet.types import Field
 
 _BATCH_ROWS: Final = 1 << 20
+_FIELD_ID: Final = b"PARQUET:field_id"
 
 
 class RowGroups(NamedTuple):
@@ -34,7 +44,8 @@ class RowGroups(NamedTuple):
 @dataclass(frozen=True)
 class ParquetReader:
     """How row groups of a source's files become rows. fields: all declared columns. See `TextReader`. may_lack: whether
-    a file may have none of them.
+    a file may have none of them. ids: by column, its field id in the files, if that is how they are found, and not by
+    their names.
     """
 
     fields: Sequence[Field]
@@ -43,6 +54,7 @@ class ParquetReader:
     file: str
     dead_letters: DeadLetterSink
     may_lack: bool = False
+    ids: Mapping[str, int] | None = None
 
     def read(self, file: BinaryIO, piece: RowGroups) -> SourceRows:
         """The rows of row groups, which are a slice.
@@ -60,7 +72,10 @@ class ParquetReader:
         if footer is None:
             raise DamagedError("the numbers of its footer contradict each other")
         not_null = not_null_names(self.fields, self.key)
-        places, problem = match_names(self.fields, footer.names, not_null, may_lack=self.may_lack)
+        if self.ids is None:
+            places, problem = match_names(self.fields, footer.names, not_null, may_lack=self.may_lack)
+        else:
+            places, problem = _match_ids(self.fields, self.ids, schema, not_null)
         for column in self.fields:
             if problem is None and column.name in places:
                 problem = type_problem(column, schema.field(places[column.name]).type)
@@ -108,6 +123,20 @@ class ParquetReader:
         done = {f.name: c.column for f, c in zip(fields, columns, strict=True)}
         missing = [f.name for f in self.fields if f.name not in present]
         return gather(self.requested, done, ~wrong if wrong.any() else None, rows, missing)
+
+
+def _match_ids(
+    fields: Sequence[Field], ids: Mapping[str, int], schema: pa.Schema, not_null: set[str]
+) -> tuple[dict[str, int], str | None]:
+    """As `match_names`, by field ids."""
+    found = {}
+    for place, field in enumerate(schema):
+        text = (field.metadata or {}).get(_FIELD_ID)
+        if text is None:
+            return {}, f'schema: column "{field.name}" of the file has no field id'
+        found[int(text)] = place
+    places = {f.name: found[ids[f.name]] for f in fields if ids[f.name] in found}
+    return places, lacking_problem(not_null, places)
 
 
 def _decode(parquet: pq.ParquetFile, group: int, names: list[str], count: int) -> list[pa.Array]:

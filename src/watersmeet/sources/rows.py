@@ -106,10 +106,14 @@ def match_names(
             places[column.name] = found[0]
     if fields and not places and not may_lack:
         return {}, "schema: the file has none of the declared columns"
+    problem = lacking_problem(not_null, places)
+    return ({}, problem) if problem else (places, None)
+
+
+def lacking_problem(not_null: set[str], places: Mapping[str, int]) -> str | None:
+    """What is wrong with a file that does not have a column that must have a value."""
     lacking = sorted(not_null - places.keys())
-    if lacking:
-        return {}, f'schema: the file lacks column "{lacking[0]}", which can\'t be NULL'
-    return places, None
+    return f'schema: the file lacks column "{lacking[0]}", which can\'t be NULL' if lacking else None
 
 
 def gather(

@@ -136,13 +136,6 @@ def test_options_of_connectors(fails, shop, options, message, hint):
     assert err.span is not None
 
 
-def test_tables_of_iceberg_are_no_sources(fails, shop):
-    err = fails("CREATE SOURCE s (a int) WITH (connector = 'iceberg', location = '/lake/t')")
-    assert err.condition == "FEATURE_NOT_SUPPORTED"
-    assert "tables of Apache Iceberg are not supported" in err.message
-    assert "Sinks" in err.hint
-
-
 CRUEL = (
     "../../x",
     "a'; DROP TABLE customers; --",

@@ -340,7 +340,7 @@ def test_a_data_file_that_is_gone_stalls_the_source(connection, lake):
     Path(name).unlink()
     now, reason = state(connection)
     assert now == "stalled"
-    assert "is gone, as VACUUM removes those of old versions" in reason
+    assert "is gone, as VACUUM and the expiry of snapshots remove those of old versions" in reason
     Path(name).write_bytes(content)
     assert ids(connection) == [0, 1, 2]
     assert state(connection) == ("running", None)

@@ -6,6 +6,12 @@ import pytest
 
 import watersmeet
 
+ICEBERG = (
+    "connector = 'iceberg', catalog.type = 'rest', catalog.uri = 'http://127.0.0.1:1', database.name = 'd', "
+    "table.name = 't'"
+)
+SQLITE = ICEBERG.replace("'rest'", "'jdbc'").replace("http://127.0.0.1:1", "jdbc:sqlite:/x")
+
 
 @pytest.fixture(scope="module")
 def connection(tmp_path_factory):
@@ -38,6 +44,14 @@ def connection(tmp_path_factory):
         ),
         ("risingwave", "CREATE SOURCE s WITH (connector = 'deltalake', location = '/x')", "s"),
         ("risingwave", "CREATE SOURCE s (a int) WITH (connector = 'deltalake', location = '/x')", "s"),
+        ("risingwave", f"CREATE SOURCE s (a int) WITH ({ICEBERG}, warehouse.path = 'file:///x')", "s"),
+        ("risingwave", f"CREATE SOURCE s WITH ({ICEBERG}, warehouse.path = 'a name')", "s"),
+        ("risingwave", f"CREATE SOURCE s WITH ({SQLITE}, warehouse.path = 's3://x/y')", "s"),
+        (
+            "risingwave",
+            f"CREATE SINK s AS SELECT 1 AS a WITH ({ICEBERG}, warehouse.path = '/x', type = 'append-only')",
+            "connector",
+        ),
         (
             "risingwave",
             (

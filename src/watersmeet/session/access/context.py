@@ -18,13 +18,14 @@ from watersmeet.dialects.schemas import find_relation, listed, near_relations, s
 from watersmeet.dialects.semantics import Semantics
 from watersmeet.dialects.statements import Name, Statement
 from watersmeet.errors import Error, Span, did_you_mean, error
-from watersmeet.objectstores import ENVIRONMENT
+from watersmeet.objectstores import ENVIRONMENT, is_local
+from watersmeet.secretvalues import revealed
 from watersmeet.session.access.acknowledgements import Acknowledgements
 from watersmeet.session.access.cancellation import Cancellation
 from watersmeet.session.access.variables import DIALECT, Variables
 
 #: Options that name a file or a URL.
-_PLACES: Final = ("location", "schema.location")
+_PLACES: Final = ("location", "schema.location", "warehouse.path")
 
 
 @dataclass
@@ -174,7 +175,9 @@ class Session:
         if self.reads_files:
             return
         named = [connector[n] for n in _PLACES if n in connector]
-        if "path" in connector or ENVIRONMENT in connector or any(map(_is_file, named)):
+        if "sqlite:" in revealed(connector.get("catalog.uri", "")):
+            raise files_refused("a catalog in a file")
+        if "path" in connector or ENVIRONMENT in connector or any(map(is_local, named)):
             raise files_refused("a connector with a path")
 
     def require_definer(self, what: str) -> None:
@@ -235,8 +238,3 @@ def undefined_relation(
     """UNDEFINED_RELATION with similar names."""
     hint = near_relations(catalog, name.name, name.schema) if known is None else did_you_mean(name.name, known)
     return error_at(statement, name.span, "UNDEFINED_RELATION", f'{what} "{name.shown}" does not exist', hint=hint)
-
-
-def _is_file(place: str) -> bool:
-    scheme, _, rest = place.partition("://")
-    return not rest or scheme.lower() == "file"

@@ -86,7 +86,9 @@ def refresh_schema(session: Session, statement: RefreshSchema) -> Result:
             )
     new = tuple(replace(c, nullable=True) for n, c in found.items() if n not in {c.name for c in relation.columns})
     if new:
-        _put(session, replace(relation, columns=(*relation.columns, *new), format=now_made.format))
+        with located(statement, statement.name.span):
+            wider = replace(relation, columns=(*relation.columns, *new), format=now_made.format)
+            _put(session, check_connector(wider))
     session.notice(f"{len(new)} new columns" if len(new) != 1 else "1 new column")
     return Result(command)
 

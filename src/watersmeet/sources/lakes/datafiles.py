@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from typing import BinaryIO, Final
-from urllib.parse import unquote, urlparse
 
-from watersmeet.objectstores import ObjectFile, StoreProblem
+from watersmeet.objectstores import Location, ObjectFile, StoreProblem, is_url
 from watersmeet.slices import LakeFile
 from watersmeet.sources.cutting import open_file
 from watersmeet.sources.lakes.options import LakeOptions
@@ -22,10 +21,10 @@ def open_data(options: LakeOptions, file: LakeFile) -> BinaryIO:
 
     Objects are not asked for before they are read.
     """
-    store = options.store
+    store, name = _place(options, file.path)
     try:
         if store is None:
-            found = open_file(options.root, _local(file.path))
+            found = open_file(options.root, name)
             size_bytes = os.fstat(found.fileno()).st_size
             if size_bytes != file.size_bytes:
                 found.close()
@@ -34,7 +33,7 @@ def open_data(options: LakeOptions, file: LakeFile) -> BinaryIO:
                     passes=False,
                 )
             return found
-        return ObjectFile(store, _key(options, file.path), file.size_bytes, None)
+        return ObjectFile(store, name, file.size_bytes, None)
     except OSError as cause:
         raise data_problem(file, cause) from cause
 
@@ -42,7 +41,10 @@ def open_data(options: LakeOptions, file: LakeFile) -> BinaryIO:
 def data_problem(file: LakeFile, cause: OSError) -> LakeProblem:
     """What it means that a data file can't be read."""
     if isinstance(cause, FileNotFoundError):
-        return LakeProblem(f"data file {file.path} is gone, as VACUUM removes those of old versions", passes=False)
+        return LakeProblem(
+            f"data file {file.path} is gone, as VACUUM and the expiry of snapshots remove those of old versions",
+            passes=False,
+        )
     why = str(cause) if isinstance(cause, StoreProblem) else cause.strerror or str(cause)
     return LakeProblem(f"data file {file.path} can't be read: {why}", passes=True)
 
@@ -62,22 +64,19 @@ def footer_of(options: LakeOptions, file: LakeFile) -> Footer:
     return footer
 
 
-def _local(path: str) -> str:
-    """The path of a file: as it is in a log, or a URL."""
-    if path.startswith("file:"):
-        path = urlparse(path).path
-    elif "://" in path:
-        raise LakeProblem(f"data file {path} is not where the table is", passes=False)
-    return unquote(path)
-
-
-def _key(options: LakeOptions, path: str) -> str:
-    """The name of an object."""
-    assert options.store is not None
-    scheme, separator, rest = path.partition("://")
-    if not separator:
-        return f"{options.root}/{unquote(path)}" if options.root else unquote(path)
-    bucket, _, key = rest.partition("/")
-    if f"{_SCHEMES.get(scheme, scheme)}://{bucket}" != options.store.url:
-        raise LakeProblem(f"data file {path} is not where the table is", passes=False)
-    return unquote(key)
+def _place(options: LakeOptions, path: str) -> tuple[Location | None, str]:
+    """(store, name) of a file; of one of this machine (None, its path). LakeProblem for one that may not be read."""
+    scheme, separator, rest = path.partition(":")
+    if separator and scheme == "file":
+        path = "/" + rest.lstrip("/")
+    elif separator and rest.startswith("//"):
+        bucket, _, name = rest[2:].partition("/")
+        url = f"{_SCHEMES.get(scheme, scheme)}://{bucket}"
+        if not is_url(url):
+            raise LakeProblem(f"data file {path} is in a store of kind {scheme}, which is not supported", passes=False)
+        return Location(url, options.settings), name
+    elif options.store is not None:
+        return options.store, f"{options.root}/{path}" if options.root else path
+    if options.store is not None or not options.root:
+        raise LakeProblem(f"data file {path} is of this machine, and the table is in a store", passes=False)
+    return None, path

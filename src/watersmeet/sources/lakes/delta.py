@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -54,6 +55,12 @@ class DeltaLog:
         """What it is, for messages."""
         return f'Delta table "{self._location}"'
 
+    def named(self, version: int) -> str:
+        return f"version {version}"
+
+    def ids(self) -> dict[str, int]:
+        return {}
+
     def schema(self) -> pa.Schema:
         with self._explained():
             table = self._open()
@@ -82,7 +89,7 @@ class DeltaLog:
             commit = self._commit(mark.version + 1)
             own = self._commit(mark.version)
             if own is not None and mark.print and _print(own) != mark.print:
-                raise made_anew(self.what, mark.version)
+                raise made_anew(self, mark.version)
             if commit is None and own is None:
                 self._check_log(mark)
             found: list[Step] = []
@@ -97,7 +104,7 @@ class DeltaLog:
         """What is wrong where the log has neither a version that was read nor the next one."""
         newest = int(self._open().version())
         if newest < mark.version:
-            raise made_anew(self.what, mark.version)
+            raise made_anew(self, mark.version)
         if newest > mark.version:
             raise LakeProblem(
                 f"versions {mark.version + 1} to {newest} of {self.what} are not all in its log any more", passes=False
@@ -138,9 +145,9 @@ class DeltaLog:
             action = json.loads(line) if line.strip() else {}
             for kind, what in action.items():
                 if kind == "add":
-                    added[what["path"]] = what
+                    added[unquote(what["path"])] = what
                 elif kind == "remove":
-                    removed[what["path"]] = what
+                    removed[unquote(what["path"])] = what
                 elif kind == "cdc":
                     changes.append(what)
                 elif kind == "protocol":
@@ -208,7 +215,7 @@ def _print(commit: bytes) -> str:
 
 def _in_order(actions: Iterable[Mapping[str, Any]]) -> tuple[LakeFile, ...]:
     """The files of actions."""
-    files = (LakeFile(a["path"], a["size"], _values(a.get("partitionValues") or {})) for a in actions)
+    files = (LakeFile(unquote(a["path"]), a["size"], _values(a.get("partitionValues") or {})) for a in actions)
     return tuple(sorted(files, key=lambda file: file.path))
 
 
@@ -226,7 +233,7 @@ def _files(actions: pa.Table) -> tuple[LakeFile, ...]:
         for field in partition.type:
             for found, text in zip(values, _texts(partition.field(field.name)), strict=True):
                 found[field.name] = text
-    files = (LakeFile(p, s, _values(v)) for p, s, v in zip(paths, sizes, values, strict=True))
+    files = (LakeFile(unquote(p), s, _values(v)) for p, s, v in zip(paths, sizes, values, strict=True))
     return tuple(sorted(files, key=lambda file: file.path))
 
 

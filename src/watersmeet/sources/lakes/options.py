@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, cast, get_args
 
 from watersmeet.errors import error
-from watersmeet.lakeclient import DELTA_STORES, delta_location
-from watersmeet.objectstores import Location, is_url
+from watersmeet.lakeclient import DELTA_STORES, ICEBERG_OPTIONS, delta_location, iceberg_place
+from watersmeet.objectstores import Location, is_local, is_url
 from watersmeet.sources.options import Options, refuse
 
 OnDelete = Literal["stop", "skip", "follow"]
+Settings = tuple[tuple[str, str], ...]
+"""Those of a `Location`."""
 START: Final = "start.version"
 """The option that CREATE adds where no snapshot is wanted: the version behind which reading begins."""
+IDS: Final = "column.ids"
+"""The option that CREATE adds for tables of Iceberg: by column, its id there, JSON."""
 DEFAULT_REFRESH_S: Final = 10
 #: What our options of stores are called by the library that reads objects.
 _SETTINGS: Final = {
@@ -29,42 +34,50 @@ _SETTINGS: Final = {
 class LakeOptions:
     """What the user said about a source of a lake.
 
-    root: where the table is: a directory, absolute, or what the names of its objects begin with. store: where it is
-    made of objects. on_delete: what happens at a version that removes rows. snapshot: whether the rows that are there
-    come first. start: otherwise, the version behind which reading begins; None: not known yet. refresh_s: how often a
-    table that is far is asked for new versions.
+    root: where the table is: a directory, absolute, or what the names of its objects begin with; empty: its files have
+    URLs of stores. store: where it is made of objects. settings: how the stores of its files are reached. ids: by
+    column, its id in the table; empty where columns are known by their names. on_delete: what happens at a version that
+    removes rows. snapshot: whether the rows that are there come first. start: otherwise, the version behind which
+    reading begins; None: not known yet. refresh_s: how often a table that is far, where it takes time to ask, is asked
+    for new versions.
     """
 
     root: str
     store: Location | None
+    settings: Settings = field(repr=False)
+    ids: tuple[tuple[str, int], ...]
+    is_far: bool
     on_delete: OnDelete
     on_error: str
     snapshot: bool
     start: int | None
     refresh_s: int
 
-    @property
-    def is_far(self) -> bool:
-        """Whether it takes time to ask for new versions."""
-        return self.store is not None
-
 
 def lake_options(connector: Mapping[str, str], *, keyed: bool) -> LakeOptions:
     """The options of a source. keyed: whether it feeds a table with a primary key. CONNECTOR_OPTION."""
     options = Options(connector)
-    for name in ("connector", "location", *DELTA_STORES):
-        options.text(name)
-    location = delta_location(connector)
-    store, root = None, location
-    if is_url(location):
-        scheme, _, rest = location.partition("://")
-        bucket, _, root = rest.rstrip("/").partition("/")
-        store = Location(f"{scheme}://{bucket}", store_settings(connector))
-    elif "://" in location:
-        refuse(f'location can\'t be "{location}"', hint="It is a directory, or a URL of s3, gs or az.")
+    settings = _settings(connector)
+    ids: dict[str, int] = {}
+    store = None
+    if connector["connector"].lower() == "iceberg":
+        for name in ("connector", *ICEBERG_OPTIONS):
+            options.text(name)
+        iceberg_place(connector)
+        ids = json.loads(options.text(IDS) or "{}")
+        root = "/" if is_local(connector["warehouse.path"]) else ""
+        is_far = True
+    else:
+        for name in ("connector", "location", *DELTA_STORES):
+            options.text(name)
+        store, root = _delta_place(connector, settings)
+        is_far = store is not None
     found = LakeOptions(
         root,
         store,
+        settings,
+        tuple(sorted(ids.items())),
+        is_far,
         _on_delete(options, keyed=keyed),
         options.choice("on_error", among=("skip", "stop"), default="skip"),
         options.flag("snapshot") is not False,
@@ -77,8 +90,19 @@ def lake_options(connector: Mapping[str, str], *, keyed: bool) -> LakeOptions:
     return found
 
 
-def store_settings(connector: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """The settings of a `Location`."""
+def _delta_place(connector: Mapping[str, str], settings: Settings) -> tuple[Location | None, str]:
+    """(store, root) of a table of Delta Lake. CONNECTOR_OPTION."""
+    location = delta_location(connector)
+    if is_url(location):
+        scheme, _, rest = location.partition("://")
+        bucket, _, root = rest.rstrip("/").partition("/")
+        return Location(f"{scheme}://{bucket}", settings), root
+    if "://" in location:
+        refuse(f'location can\'t be "{location}"', hint="It is a directory, or a URL of s3, gs or az.")
+    return None, location
+
+
+def _settings(connector: Mapping[str, str]) -> Settings:
     return tuple(sorted((known, connector[name]) for name, known in _SETTINGS.items() if connector.get(name)))
 
 

@@ -68,7 +68,9 @@ def _read(piece: LakeSlice, spec: LakeSpec, columns: Sequence[Field], letters: D
     if kinds is not None:
         fields, asked = [*fields, _CHANGE], [*asked, _CHANGE]
     key = [name for name in spec.key if name not in constants]
-    found = _decoded(piece, spec, ParquetReader(fields, key, asked, piece.file.path, letters, may_lack=True))
+    ids = dict(spec.options.ids) or None
+    reader = ParquetReader(fields, key, asked, piece.file.path, letters, may_lack=True, ids=ids)
+    found = _decoded(piece, spec, reader)
     table, ordinals = found.table, found.ordinals
     if kinds is not None:
         meant = pc.is_in(table.column(_CHANGE.name), value_set=pa.array(kinds))

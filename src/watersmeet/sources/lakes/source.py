@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -14,8 +15,9 @@ from watersmeet.sources.base import History, Poll
 from watersmeet.sources.cutting import GROUP_BYTES
 from watersmeet.sources.lakes.datafiles import footer_of
 from watersmeet.sources.lakes.delta import DeltaLog
+from watersmeet.sources.lakes.iceberg import IcebergLog
 from watersmeet.sources.lakes.looks import RETRY_US, Looks
-from watersmeet.sources.lakes.options import START, LakeOptions, lake_options
+from watersmeet.sources.lakes.options import IDS, START, LakeOptions, lake_options
 from watersmeet.sources.lakes.readfiles import ROLES, InVersion, ReadFiles
 from watersmeet.sources.lakes.versions import LakeLog, LakeProblem, Mark, Step, check_columns, made_anew
 from watersmeet.sources.news import News
@@ -43,8 +45,8 @@ class LakeSource:
         self._to_go_on = f"To leave out such versions: {skipping}"
         if relation.primary_key:
             self._to_go_on += f"; to delete the rows here, too: {following}"
-        self._spec = LakeSpec(relation.columns, relation.primary_key, self.options)
-        self._log = open_log(relation.connector, self.options, relation.columns)
+        self._spec = LakeSpec(relation.given, relation.primary_key, self.options)
+        self._log = open_log(relation.connector, self.options, relation.given)
         self._looks = Looks(self._log, self.options.refresh_s * 1_000_000 if self.options.is_far else None)
         self._read = ReadFiles()
         self._steps: list[Step] = []
@@ -186,7 +188,7 @@ class LakeSource:
             found = [self._log.snapshot(within.version)] if mark is None else self._log.after(mark, 1)
             if all(not step.mark.print or step.mark.print == (within.print or step.mark.print) for step in found):
                 return found
-            self._problem = made_anew(self._log.what, within.version)
+            self._problem = made_anew(self._log, within.version)
         except LakeProblem as problem:
             self._problem = problem
         except Error as problem:
@@ -199,9 +201,9 @@ class LakeSource:
         """(slices of a version, whether they are all). follows: slices of another one come before. LakeProblem."""
         skips = step.is_change and self.options.on_delete == "skip"
         if step.is_change and self.options.on_delete == "stop":
-            raise LakeProblem(f"version {step.mark.version} removes rows. {self._to_go_on}", passes=False)
+            raise LakeProblem(f"{self._log.named(step.mark.version)} removes rows. {self._to_go_on}", passes=False)
         if step.problem is not None and not skips:
-            raise LakeProblem(f"version {step.mark.version} can't be read: {step.problem}", passes=False)
+            raise LakeProblem(f"{self._log.named(step.mark.version)} can't be read: {step.problem}", passes=False)
         end = VersionSlice(
             relation=self.relation_id,
             version=step.mark.version,
@@ -241,7 +243,8 @@ class LakeSource:
         """The files of a version, in the order in which they are read."""
         for path in step.removed:
             if path not in self._read.held:
-                raise LakeProblem(f"version {step.mark.version} removes file {path}, which was not read", passes=False)
+                named = self._log.named(step.mark.version)
+                raise LakeProblem(f"{named} removes file {path}, which was not read", passes=False)
             yield "removed", self._read.held[path].file
         yield from (("deleted", file) for file in step.changes)
         yield from (("added", file) for file in step.added)
@@ -290,11 +293,12 @@ class LakeSource:
 
 def open_log(connector: Mapping[str, str], options: LakeOptions, columns: Schema) -> LakeLog:
     """The log of a table. columns: those that are read. LIBRARY_MISSING."""
-    return DeltaLog(connector, options, columns)
+    make = IcebergLog if connector["connector"].lower() == "iceberg" else DeltaLog
+    return make(connector, options, columns)
 
 
 def begun(connector: Mapping[str, str], columns: Schema, *, keyed: bool) -> dict[str, str]:
-    """The options of a source or table for good: for CREATE, which opens the table.
+    """The options of a source or table for good: for CREATE, which opens the table, and ALTER.
 
     UNDEFINED_OBJECT, UNDEFINED_COLUMN, DATATYPE_MISMATCH, FEATURE_NOT_SUPPORTED; RUNTIME_UNAVAILABLE if it can't be
     read for now.
@@ -303,11 +307,12 @@ def begun(connector: Mapping[str, str], columns: Schema, *, keyed: bool) -> dict
     log = open_log(connector, options, columns)
     try:
         check_columns(log.what, columns, log.schema())
-        if options.snapshot or options.start is not None:
-            return dict(connector)
-        return {**connector, START: str(log.newest())}
+        ids = {**log.ids(), **dict(options.ids)}
+        start = log.newest() if not options.snapshot and options.start is None else options.start
     except LakeProblem as problem:
         raise _as_error(problem) from problem
+    noted = {IDS: json.dumps({c.name: ids[c.name] for c in columns})} if ids else {}
+    return {**connector, **noted, **({} if start is None else {START: str(start)})}
 
 
 def lake_schema(connector: Mapping[str, str]) -> Schema:

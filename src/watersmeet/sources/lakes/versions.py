@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -24,7 +24,10 @@ class LakeProblem(Exception):  # noqa: N818 - a state that passes, or that someb
 
 
 class Mark(NamedTuple):
-    """A version that was read. print: of what the log says of it; empty: unknown."""
+    """A version that was read: its number, or the id of a snapshot, 0 for none.
+
+    print: of what the log says of it; empty: unknown.
+    """
 
     version: int
     print: str
@@ -56,6 +59,12 @@ class LakeLog(Protocol):
     def what(self) -> str:
         """What it is, for messages."""
 
+    def named(self, version: int) -> str:
+        """What a version is called, for messages."""
+
+    def ids(self) -> Mapping[str, int]:
+        """By column of the newest version, its id; empty where columns are known by their names."""
+
     def schema(self) -> pa.Schema:
         """The columns of the newest version. Also raises UNDEFINED_OBJECT, FEATURE_NOT_SUPPORTED."""
 
@@ -71,9 +80,9 @@ class LakeLog(Protocol):
         """
 
 
-def made_anew(what: str, version: int) -> LakeProblem:
+def made_anew(log: LakeLog, version: int) -> LakeProblem:
     """That a version that was read is another one now."""
-    return LakeProblem(f"{what} was made anew: version {version} is another one", passes=False)
+    return LakeProblem(f"{log.what} was made anew: {log.named(version)} is another one", passes=False)
 
 
 def check_columns(what: str, columns: Schema, there: pa.Schema) -> None:
