@@ -212,6 +212,11 @@ class Relation:
         return False
 
     @property
+    def loses_rows(self) -> bool:
+        """Of a table without a key that a connector feeds, whether rows of it may go."""
+        return False
+
+    @property
     def owner(self) -> str:
         """Of what is hidden, the id of the view for which it works."""
         return ""
@@ -331,11 +336,12 @@ class Relation:
     def time_columns(self) -> dict[str, Watermark]:
         """The watermarks by column name: the declared one, or those that were derived.
 
-        A table that keeps the last row of each key takes older rows back: it gives none to those who read it.
+        A table that keeps the last row of each key, or loses rows, takes older rows back: it gives none to its readers.
         """
         if self.event_time is None:
             return self.watermarks
-        return {self.event_time.column: (Term(self.id),)} if self.append_only or not self.primary_key else {}
+        takes_back = not self.append_only and (bool(self.primary_key) or self.loses_rows)
+        return {} if takes_back else {self.event_time.column: (Term(self.id),)}
 
 
 def _renamed(value: Any, names: dict[str, str]) -> Any:

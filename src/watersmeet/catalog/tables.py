@@ -19,6 +19,7 @@ from watersmeet.catalog.parts import (
 )
 from watersmeet.catalog.relations import NAMES_COLUMNS, Relation
 from watersmeet.catalog.words import Words
+from watersmeet.lakeclient import CONNECTORS as LAKES
 from watersmeet.types import Schema
 
 
@@ -63,6 +64,12 @@ class Table(Input):
     def has_partial_changes(self) -> bool:
         """Whether its messages are changes of rows."""
         return self.format is not None and self.format.rows.startswith("debezium")
+
+    @property
+    def loses_rows(self) -> bool:
+        """Whether it follows a table of a lake, of which rows are removed."""
+        lake = self.connector.get("connector", "").lower() in LAKES
+        return lake and not self.primary_key and not self.append_only
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,8 @@ def compile_connector_table(relation: Relation, buckets: int) -> tuple[Operator,
     builder = Builder(buckets)
     names = tuple(c.name for c in relation.columns)
     if not relation.primary_key:
-        top = builder.add(Scan((), relation.columns, append_only=True, relation_id=relation.id, names=names))
+        grows = not relation.loses_rows
+        top = builder.add(Scan((), relation.columns, append_only=grows, relation_id=relation.id, names=names))
     else:
         partial = relation.has_partial_changes
         schema = (*relation.columns, *([KEPT] if partial else []), Field("_seq", BIGINT, nullable=False))

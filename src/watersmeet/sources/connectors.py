@@ -66,8 +66,7 @@ def check_connector(relation: Made) -> Made:
     """
     open_source(relation)
     if relation.connector["connector"].lower() in LAKES:
-        keyed = bool(relation.primary_key)
-        return replace(relation, connector=lake_begun(relation.connector, relation.given, keyed=keyed))
+        return replace(relation, connector=lake_begun(relation.as_stored))
     check_objects(relation.connector)
     if relation.connector["connector"].lower() == "kafka":
         return replace(relation, connector=begun(relation.connector))

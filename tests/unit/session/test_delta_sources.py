@@ -139,7 +139,7 @@ def test_columns_are_given_and_checked(connection, lake):
         (", location = 'hdfs://x/y'", "CONNECTOR_OPTION", "location can't be"),
         (", location = '/nowhere/at/all'", "UNDEFINED_OBJECT", 'there is no Delta table "/nowhere/at/all"'),
         (", location = '{lake}', on_delete = 'ignore'", "CONNECTOR_OPTION", "on_delete can't be"),
-        (", location = '{lake}', on_delete = 'follow'", "FEATURE_NOT_SUPPORTED", "without a primary key"),
+        (", location = '{lake}', on_delete = 'follow'", "FEATURE_NOT_SUPPORTED", "but for tables"),
         (", location = '{lake}', path = 'x'", "CONNECTOR_OPTION", 'no option "path"'),
         (", location = '{lake}', start.version = 3", "CONNECTOR_OPTION", "needs snapshot = 'false'"),
     ],
@@ -261,12 +261,14 @@ def test_rows_that_are_removed_stop_the_source(connection, lake):
     assert ids(connection, "w") == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("columns", ["(*, PRIMARY KEY (id))", ""], ids=["key", "no-key"])
 @pytest.mark.parametrize("feed", ["true", "false"])
-def test_a_table_follows_what_is_deleted(connection, lake, feed):
+def test_a_table_follows_what_is_deleted(connection, lake, feed, columns):
     append(lake, 0, 6, configuration={"delta.enableChangeDataFeed": feed})
     connection.execute(
-        f"CREATE TABLE t (*, PRIMARY KEY (id)) WITH (connector = 'delta', location = '{lake}', on_delete = 'follow')"
+        f"CREATE TABLE t {columns} WITH (connector = 'delta', location = '{lake}', on_delete = 'follow')"
     )
+    connection.execute("CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n, max(id) AS last FROM t")
     table = DeltaTable(lake)
     table.delete("id = 1")
     assert ids(connection, "t") == [0, 2, 3, 4, 5]
@@ -287,8 +289,39 @@ def test_a_table_follows_what_is_deleted(connection, lake, feed):
     ]
     write_deltalake(lake, numbers(20, 2), mode="overwrite")
     assert ids(connection, "t") == [20, 21]
+    assert rows(connection) == [(2, 21)]
     DeltaTable(lake).delete()
     assert ids(connection, "t") == []
+    assert rows(connection) == [(0, None)]
+
+
+def test_a_table_without_a_key_loses_as_many_rows_as_the_table_there(connection, lake):
+    old = dt.datetime(2024, 1, 1)
+    moments = [old, old, old, dt.datetime(2024, 6, 1)]
+    numbers_ = pa.array([1, 1, 2, 3], pa.int64())
+    made = pa.table({"id": numbers_, "x": numbers_, "at": pa.array(moments, pa.timestamp("us"))})
+    write_deltalake(lake, made)
+    where = f"connector = 'delta', location = '{lake}'"
+    connection.execute(
+        "CREATE TABLE t (id bigint, x bigint, at timestamp, twice bigint AS (x * 2), "
+        f"WATERMARK FOR at AS at - INTERVAL '1 day') WITH ({where}); "
+        "CREATE MATERIALIZED VIEW v AS SELECT id, sum(twice) AS n FROM t GROUP BY id"
+    )
+    assert rows(connection) == [(1, 4), (2, 4), (3, 6)]
+    DeltaTable(lake).delete("id = 2")
+    write_deltalake(lake, made.slice(0, 1), mode="append")  # times far behind the greatest: no row is late
+    connection.execute("FLUSH")
+    assert "version 1 removes rows" in str(connection.execute("SHOW ERRORS").fetchall())
+    connection.execute("ALTER TABLE t RENAME COLUMN id TO number; ALTER TABLE t CONNECTOR WITH (on_delete = 'follow')")
+    assert rows(connection) == [(1, 6), (3, 6)]
+    assert rows(connection, "SELECT number, twice FROM t ORDER BY 1") == [(1, 2), (1, 2), (1, 2), (3, 6)]
+    for create_, why in (
+        ("(id bigint, came timestamptz AS PROCTIME())", "time of arrival"),
+        ("(id bigint) APPEND ONLY", "but for tables"),
+    ):
+        err = refused(connection, f"CREATE TABLE u {create_} WITH ({where}, on_delete = 'follow')")
+        assert err.condition == "FEATURE_NOT_SUPPORTED"
+        assert why in err.message
 
 
 def test_keys_that_move_between_partitions_are_followed(connection, lake):

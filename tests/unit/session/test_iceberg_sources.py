@@ -169,7 +169,7 @@ def test_all_types_and_partitions(connection, lake):
         ({"catalog.uri": None}, "CONNECTOR_OPTION", "needs the option catalog.uri"),
         ({"table.name": "x"}, "UNDEFINED_OBJECT", 'there is no Iceberg table "n.x"'),
         ({"database.name": "x"}, "UNDEFINED_OBJECT", 'there is no Iceberg table "x.t"'),
-        ({"on_delete": "follow"}, "FEATURE_NOT_SUPPORTED", "without a primary key"),
+        ({"on_delete": "follow"}, "FEATURE_NOT_SUPPORTED", "but for tables"),
         ({"location": "x"}, "CONNECTOR_OPTION", 'no option "location"'),
         ({"warehouse.path": "s3://x/y"}, "CONNECTOR_OPTION", "is of this machine, and the table is in a store"),
     ],
@@ -263,6 +263,11 @@ def test_a_table_follows_what_is_deleted(connection, lake):
     ]
     lake.table.overwrite(numbers(20, 2))
     assert ids(connection, "t") == [20, 21]
+    with lake.table.update_schema() as schema:
+        schema.rename_column("name", "title")
+    connection.execute("ALTER TABLE t RENAME COLUMN name TO label; ALTER TABLE t CONNECTOR WITH (on_error = 'stop')")
+    lake.table.append(numbers(30, 1).rename_columns(["id", "title"]))
+    assert rows(connection, "SELECT id, label FROM t ORDER BY 1") == [(20, "n2"), (21, "n0"), (30, "n0")]
 
 
 def test_snapshots_that_have_expired_stall_the_source(connection, lake):

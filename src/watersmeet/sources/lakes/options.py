@@ -54,8 +54,10 @@ class LakeOptions:
     refresh_s: int
 
 
-def lake_options(connector: Mapping[str, str], *, keyed: bool) -> LakeOptions:
-    """The options of a source. keyed: whether it feeds a table with a primary key. CONNECTOR_OPTION."""
+def lake_options(connector: Mapping[str, str], *, may_lose_rows: bool) -> LakeOptions:
+    """The options of a source. may_lose_rows: whether rows of what it feeds may go. CONNECTOR_OPTION,
+    FEATURE_NOT_SUPPORTED.
+    """
     options = Options(connector)
     settings = _settings(connector)
     ids: dict[str, int] = {}
@@ -78,7 +80,7 @@ def lake_options(connector: Mapping[str, str], *, keyed: bool) -> LakeOptions:
         settings,
         tuple(sorted(ids.items())),
         is_far,
-        _on_delete(options, keyed=keyed),
+        _on_delete(options, may_lose_rows=may_lose_rows),
         options.choice("on_error", among=("skip", "stop"), default="skip"),
         options.flag("snapshot") is not False,
         options.integer(START, minimum=0),
@@ -106,13 +108,13 @@ def _settings(connector: Mapping[str, str]) -> Settings:
     return tuple(sorted((known, connector[name]) for name, known in _SETTINGS.items() if connector.get(name)))
 
 
-def _on_delete(options: Options, *, keyed: bool) -> OnDelete:
+def _on_delete(options: Options, *, may_lose_rows: bool) -> OnDelete:
     found = cast("OnDelete", options.choice("on_delete", among=get_args(OnDelete), default="stop"))
-    if found == "follow" and not keyed:
+    if found == "follow" and not may_lose_rows:
         raise error(
             "FEATURE_NOT_SUPPORTED",
-            "on_delete = 'follow' is not supported without a primary key",
-            detail="Rows of a source are never removed.",
-            hint="CREATE TABLE … (…, PRIMARY KEY (…)) WITH (…) follows what is deleted.",
+            "on_delete = 'follow' is not supported but for tables",
+            detail="Rows of a source, and of an APPEND ONLY table, are never removed.",
+            hint="CREATE TABLE … WITH (…) follows what is deleted.",
         )
     return found

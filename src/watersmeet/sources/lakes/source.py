@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from watersmeet.catalog import Relation
+from watersmeet.catalog import ARRIVAL, Relation
 from watersmeet.errors import Error, error
 from watersmeet.formats.arrowtypes import columns_of
 from watersmeet.slices import LakeFile, LakeRole, LakeSlice, SourceSlice, VersionSlice
@@ -39,11 +39,11 @@ class LakeSource:
 
     def __init__(self, relation: Relation) -> None:
         self.relation_id = relation.id
-        self.options = lake_options(relation.connector, keyed=bool(relation.primary_key))
+        self.options = _options(relation)
         skipping = relation.connector_altered("on_delete = 'skip'")
         following = relation.connector_altered("on_delete = 'follow'")
         self._to_go_on = f"To leave out such versions: {skipping}"
-        if relation.primary_key:
+        if _may_lose_rows(relation):
             self._to_go_on += f"; to delete the rows here, too: {following}"
         self._spec = LakeSpec(relation.given, relation.primary_key, self.options)
         self._log = open_log(relation.connector, self.options, relation.given)
@@ -291,19 +291,37 @@ class LakeSource:
             group, line = end, line + rows
 
 
+def _may_lose_rows(relation: Relation) -> bool:
+    return bool(relation.primary_key) or relation.loses_rows
+
+
+def _options(relation: Relation) -> LakeOptions:
+    """CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
+    options = lake_options(relation.connector, may_lose_rows=_may_lose_rows(relation))
+    if options.on_delete == "follow" and relation.loses_rows and ARRIVAL in relation.defaults.values():
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "on_delete = 'follow' is not supported without a primary key if a column has the time of arrival",
+            detail="Rows that go are those that are equal in all columns.",
+        )
+    return options
+
+
 def open_log(connector: Mapping[str, str], options: LakeOptions, columns: Schema) -> LakeLog:
     """The log of a table. columns: those that are read. LIBRARY_MISSING."""
     make = IcebergLog if connector["connector"].lower() == "iceberg" else DeltaLog
     return make(connector, options, columns)
 
 
-def begun(connector: Mapping[str, str], columns: Schema, *, keyed: bool) -> dict[str, str]:
-    """The options of a source or table for good: for CREATE, which opens the table, and ALTER.
+def begun(relation: Relation) -> dict[str, str]:
+    """The options of a source or table, with its columns as the table calls them, for good: for CREATE, which opens the
+    table, and ALTER.
 
     UNDEFINED_OBJECT, UNDEFINED_COLUMN, DATATYPE_MISMATCH, FEATURE_NOT_SUPPORTED; RUNTIME_UNAVAILABLE if it can't be
     read for now.
     """
-    options = lake_options(connector, keyed=keyed)
+    connector, columns = relation.connector, relation.given
+    options = _options(relation)
     log = open_log(connector, options, columns)
     try:
         check_columns(log.what, columns, log.schema())
@@ -317,7 +335,7 @@ def begun(connector: Mapping[str, str], columns: Schema, *, keyed: bool) -> dict
 
 def lake_schema(connector: Mapping[str, str]) -> Schema:
     """The columns of a table, in types of SQL. Errors as of `begun`."""
-    options = lake_options({**connector, "on_delete": "stop"}, keyed=False)
+    options = lake_options({**connector, "on_delete": "stop"}, may_lose_rows=False)
     try:
         log = open_log(connector, options, ())
         return columns_of(log.what, log.schema())
