@@ -4,7 +4,8 @@ relations.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
@@ -27,6 +28,9 @@ class Named(Node):
     def inputs(self) -> tuple[Node, ...]:
         return () if self.definition is None else (self.definition,)
 
+    def over(self, inputs: Sequence[Node]) -> Named:
+        return replace(self, definition=inputs[0]) if inputs else self
+
     @property
     def columns(self) -> tuple[Column, ...]:
         return self.outputs
@@ -48,6 +52,9 @@ class Recursion(Node):
     @property
     def inputs(self) -> tuple[Node, ...]:
         return (self.anchor, self.step)
+
+    def over(self, inputs: Sequence[Node]) -> Recursion:
+        return replace(self, anchor=inputs[0], step=inputs[1])
 
     @property
     def columns(self) -> tuple[Column, ...]:

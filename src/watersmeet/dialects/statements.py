@@ -33,6 +33,7 @@ from watersmeet.catalog import (
     View,
 )
 from watersmeet.errors import Error, Span
+from watersmeet.sources.narrowing import Narrowed
 from watersmeet.types import Field, Schema, SqlType
 
 ExplainFormat = Literal["text", "json", "dot"]
@@ -669,7 +670,8 @@ class QuerySql:
 
     depends_on: ids of the relations whose content it reads. named: of those that the query itself names, views, too.
     functions: of the functions of SQL that it calls. system: names of the system relations that it reads. topics: those
-    that it reads as they are now; their outputs are the columns that it reads, at least one.
+    that it reads as they are now; their outputs are the columns that it reads, at least one. narrowed: what it needs of
+    external tables.
     """
 
     sql: str
@@ -679,3 +681,4 @@ class QuerySql:
     functions: tuple[str, ...] = ()
     system: tuple[str, ...] = ()
     topics: tuple[TopicScan, ...] = ()
+    narrowed: tuple[Narrowed, ...] = ()

@@ -17,6 +17,7 @@ from watersmeet.catalog import External
 from watersmeet.databaseservers import Server, ssl_mode
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.convert import convert
+from watersmeet.sources.narrowing import Condition
 from watersmeet.sources.options import Options, refuse
 from watersmeet.types import Field, Schema, SqlType, arrow_schema
 
@@ -117,21 +118,49 @@ class TableReader(abc.ABC, Generic[Column]):
                 )
         return tuple(Field(c.name, c.type, c.nullable) for c in found if c.type is not None)
 
-    def read(self, columns: Schema) -> pa.Table:
+    def read(self, columns: Schema, conditions: Sequence[Condition] = ()) -> pa.Table:
+        """See `external.Reader`. Rows that do not meet all conditions may be left out."""
+        received = io.BytesIO()
+        self._receive(*self._meant(columns, conditions), received)
+        return typed(texts_of(received.getbuffer(), len(columns)), columns, self.options.what)
+
+    def statement(self, columns: Schema, conditions: Sequence[Condition]) -> str:
+        """What the server is asked for these, in its SQL: columns by their names, and the conditions that it tests."""
+        found, tested = self._meant(columns, conditions)
+        return self._shown(found, tested)
+
+    def _meant(
+        self, columns: Schema, conditions: Sequence[Condition]
+    ) -> tuple[list[tuple[Column, SqlType]], list[tuple[Column, Condition]]]:
         known = {c.name: c for c in self._described()}
         if missing := [c.name for c in columns if c.name not in known]:
             refuse(f'{self.options.what} has no column "{missing[0]}"', hint=did_you_mean(missing[0], known))
-        received = io.BytesIO()
-        self._receive([(known[c.name], c.type) for c in columns], received)
-        return typed(texts_of(received.getbuffer(), len(columns)), columns, self.options.what)
+        tested = [(known[c.column.name], c) for c in conditions if c.column.name in known]
+        return [(known[c.name], c.type) for c in columns], [t for t in tested if self._is_tested(*t)]
+
+    @abc.abstractmethod
+    def _is_tested(self, column: Column, condition: Condition) -> bool:
+        """Whether the server keeps all rows that meet the condition here, and needs no error for it."""
 
     @abc.abstractmethod
     def _described(self) -> Sequence[Column]:
         """The columns of the table or query."""
 
     @abc.abstractmethod
-    def _receive(self, columns: Sequence[tuple[Column, SqlType]], received: io.BytesIO) -> None:
-        """Writes the rows into `received`, as `texts_of` reads them; values as `typed` reads them as these types."""
+    def _receive(
+        self,
+        columns: Sequence[tuple[Column, SqlType]],
+        conditions: Sequence[tuple[Column, Condition]],
+        received: io.BytesIO,
+    ) -> None:
+        """Writes the rows into `received`, as `texts_of` reads them; values as `typed` reads them as these types.
+
+        conditions: which `_is_tested`.
+        """
+
+    @abc.abstractmethod
+    def _shown(self, columns: Sequence[tuple[Column, SqlType]], conditions: Sequence[tuple[Column, Condition]]) -> str:
+        """See `statement`."""
 
     def _no_table(self, names: Sequence[str]) -> Error:
         """There is no table of that name. names: of those that there are."""

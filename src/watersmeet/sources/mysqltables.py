@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import time
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from watersmeet.catalog import External
 from watersmeet.errors import error
 from watersmeet.mysqlclient import connected, failure, library, quoted
 from watersmeet.sources.databasetables import System, TableReader
+from watersmeet.sources.narrowing import Condition, Constant
 from watersmeet.types import JSONB, TIMESTAMP, VARCHAR, SqlType
 
 _SYSTEM: Final = System("mysql", "MySQL", 3306, None, "on_duplicate_clause")
@@ -21,6 +23,8 @@ _FETCHED_ROWS: Final = 10_000
 #: Engines whose changes are all in the log of the server.
 _LOGGED: Final = ("InnoDB", "MyISAM", "Aria", "ROCKSDB")
 
+#: Types of texts, whose equality is that of their characters or wider.
+_TEXTS: Final = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
 #: Types by their names there. Others are read as text if the column is declared so.
 _TYPES: Final[dict[str, SqlType]] = {
     "tinyint": SqlType("smallint"),
@@ -36,7 +40,7 @@ _TYPES: Final[dict[str, SqlType]] = {
     "datetime": TIMESTAMP,
     "timestamp": SqlType("timestamptz"),
     "json": JSONB,
-    **dict.fromkeys(("char", "varchar", "tinytext", "text", "mediumtext", "longtext"), VARCHAR),
+    **dict.fromkeys(_TEXTS, VARCHAR),
     **dict.fromkeys(("enum", "set", "uuid", "inet4", "inet6"), VARCHAR),
     **dict.fromkeys(("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), SqlType("bytea")),
 }
@@ -49,6 +53,9 @@ _UNSIGNED: Final[dict[str, SqlType]] = {
 }
 #: Names of types by the numbers that results have for them, as far as they are read in a way of their own.
 _NUMBERED: Final = {4: "float", 7: "timestamp", 16: "bit", 255: "geometry"}
+
+#: Types of whole numbers.
+_WHOLE: Final = tuple(_UNSIGNED)
 
 #: The columns of a table (schema, name), for `column_of`.
 COLUMNS: Final = """
@@ -108,19 +115,68 @@ class MysqlReader(TableReader[Column]):
                 raise self._no_table([name for (name,) in cursor.fetchall()])
             return columns
 
-    def _receive(self, columns: Sequence[tuple[Column, SqlType]], received: io.BytesIO) -> None:
-        where = self.options.where.replace("%", "%%")
-        query = f"SELECT {line(columns)} FROM {self._from()}{f' WHERE {where}' if where else ''}"
+    def _receive(
+        self,
+        columns: Sequence[tuple[Column, SqlType]],
+        conditions: Sequence[tuple[Column, Condition]],
+        received: io.BytesIO,
+    ) -> None:
+        query = self._select(line(columns), conditions)
         with connected(self.options.server) as connection:
             try:
                 receive(connection, query, received, self.options.what)
             except library().Error as cause:
                 raise failure(cause, self.options.server, self.options.name) from cause
 
+    def _shown(self, columns: Sequence[tuple[Column, SqlType]], conditions: Sequence[tuple[Column, Condition]]) -> str:
+        return self._select(", ".join(quoted(column.name) for column, _ in columns), conditions).replace("%%", "%")
+
+    def _select(self, items: str, conditions: Sequence[tuple[Column, Condition]]) -> str:
+        parts = ["(" + self.options.where.replace("%", "%%") + ")"] if self.options.where else []
+        parts += [_tested(column, condition) for column, condition in conditions]
+        return f"SELECT {items} FROM {self._from()}" + (f" WHERE {' AND '.join(parts)}" if parts else "")
+
+    def _is_tested(self, column: Column, condition: Condition) -> bool:
+        if self.options.query:  # of its columns the types are not all known
+            return False
+        wanted = condition.column.type
+        if not condition.values:
+            return wanted != JSONB
+        if column.kind in _WHOLE:
+            return wanted.is_integer or wanted.name == "numeric"
+        if column.kind in _TEXTS:  # other characters may have no equivalent in the character set of the column
+            return wanted == VARCHAR and all(isinstance(v, str) and v.isascii() for v in condition.values)
+        return column.type == wanted and column.kind in ("date", "datetime", "decimal")
+
     def _from(self) -> str:
         if self.options.query:
             return f"({self.options.query.replace('%', '%%')}) AS q"
         return quoted(self.options.schema, self.options.table)
+
+
+def _tested(column: Column, condition: Condition) -> str:
+    """A condition that is met by all rows that meet it here, and may be by others.
+
+    Texts are ordered by their bytes here. Equal characters are equal in all collations, so that an index serves for
+    these.
+    """
+    name, operator = quoted(column.name), condition.operator
+    if not condition.values:
+        return f"{name} {operator}"
+    values = [_literal(v) for v in condition.values]
+    if operator == "IN":
+        return f"{name} IN ({', '.join(values)})"
+    if column.kind in _TEXTS and operator != "=":
+        name, values = f"CAST(CONVERT({name} USING utf8mb4) AS BINARY)", [f"CAST({v} AS BINARY)" for v in values]
+    return f"{name} {operator} {values[0]}"
+
+
+def _literal(value: Constant) -> str:
+    if isinstance(value, str):
+        return f"_utf8mb4 0x{value.encode().hex()}" if value else "''"
+    if isinstance(value, dt.datetime):
+        return f"TIMESTAMP'{value.isoformat(' ')}'"
+    return f"DATE'{value.isoformat()}'" if isinstance(value, dt.date) else str(value)
 
 
 def receive(connection: Any, query: str, received: io.BytesIO, what: str) -> None:

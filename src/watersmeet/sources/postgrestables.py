@@ -10,12 +10,17 @@ from typing import Any, Final
 from watersmeet.catalog import External
 from watersmeet.postgresclient import connected, failure, library
 from watersmeet.sources.databasetables import System, TableReader
+from watersmeet.sources.narrowing import Condition
 from watersmeet.sources.postgrescolumns import Column, column_of, described
-from watersmeet.types import SqlType
+from watersmeet.types import TIMESTAMP, VARCHAR, SqlType
 
 _SYSTEM: Final = System("postgresql", "PostgreSQL", 5432, "public", "on_conflict")
 #: Kinds of relations whose changes are all in the log of the server.
 _LOGGED_KINDS: Final = ("r", "p", "m")
+
+#: Types of whole numbers, and of texts whose equality is that of their characters or wider.
+_WHOLE: Final = ("int2", "int4", "int8")
+_TEXTS: Final = ("text", "varchar")
 
 _RELATION: Final = """
 SELECT c.oid, c.relkind, c.relpersistence FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -48,18 +53,45 @@ class PostgresReader(TableReader[Column]):
                 return time.monotonic_ns()
             return oid, *connection.execute(_PLACE).fetchone()
 
-    def _receive(self, columns: Sequence[tuple[Column, SqlType]], received: io.BytesIO) -> None:
-        sql = library().sql
-        listed = sql.SQL(", ").join(_text(column, wanted) for column, wanted in columns)
-        query = sql.SQL("COPY (SELECT {} FROM {}{}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)").format(
-            listed, self._from(), sql.SQL(f" WHERE {self.options.where}" if self.options.where else "")
-        )
+    def _receive(
+        self,
+        columns: Sequence[tuple[Column, SqlType]],
+        conditions: Sequence[tuple[Column, Condition]],
+        received: io.BytesIO,
+    ) -> None:
+        rows = self._select([_text(column, wanted) for column, wanted in columns], conditions)
+        query = library().sql.SQL("COPY ({}) TO STDOUT (FORMAT csv, FORCE_QUOTE *)").format(rows)
         with connected(self.options.server) as connection:
             try:
                 with connection.cursor().copy(query) as copying:
                     received.writelines(copying)
             except library().Error as cause:
                 raise failure(cause, self.options.server, self.options.name) from cause
+
+    def _shown(self, columns: Sequence[tuple[Column, SqlType]], conditions: Sequence[tuple[Column, Condition]]) -> str:
+        query = self._select([library().sql.Identifier(column.name) for column, _ in columns], conditions)
+        with connected(self.options.server) as connection:
+            return str(query.as_string(connection))
+
+    def _select(self, items: Sequence[Any], conditions: Sequence[tuple[Column, Condition]]) -> Any:
+        sql = library().sql
+        parts = [sql.SQL(f"({self.options.where})")] if self.options.where else []
+        parts += [_tested(column, condition) for column, condition in conditions]
+        where = sql.SQL(" WHERE ") + sql.SQL(" AND ").join(parts) if parts else sql.SQL("")
+        return sql.SQL("SELECT {} FROM {}{}").format(sql.SQL(", ").join(items), self._from(), where)
+
+    def _is_tested(self, column: Column, condition: Condition) -> bool:
+        wanted = condition.column.type
+        if not condition.values:
+            return not (column.is_json or column.has_parts or wanted.is_nested)
+        if column.theirs in _WHOLE:
+            return wanted.is_integer or wanted.name == "numeric"
+        if column.theirs in _TEXTS:  # all encodings of servers have the same ASCII, below the other characters
+            return wanted == VARCHAR and all(
+                isinstance(v, str) and v.isascii() and "\0" not in v for v in condition.values
+            )
+        same = column.type == wanted
+        return same and (wanted.name == "date" or wanted == TIMESTAMP or wanted.precision is not None)
 
     def _described(self) -> list[Column]:
         with connected(self.options.server) as connection:
@@ -100,6 +132,21 @@ def _columns_of_query(connection: Any, source: Any) -> list[Column]:
         kind, outer, element, element_kind = row
         found.append(column_of(column.name, kind, outer, element, element_kind, modifier, required=False))
     return found
+
+
+def _tested(column: Column, condition: Condition) -> Any:
+    """A condition that is met by all rows that meet it here, and may be by others.
+
+    Texts are ordered by their bytes here. Equal bytes are equal in all collations, so that an index serves for these.
+    """
+    sql = library().sql
+    name, values = sql.Identifier(column.name), sql.SQL(", ").join([sql.Literal(v) for v in condition.values])
+    if not condition.values:
+        return sql.SQL(f"{{}} {condition.operator}").format(name)
+    if condition.operator == "IN":
+        return sql.SQL("{} IN ({})").format(name, values)
+    by_bytes = ' COLLATE "C"' if column.theirs in _TEXTS and condition.operator != "=" else ""
+    return sql.SQL(f"{{}}{by_bytes} {condition.operator} {{}}").format(name, values)
 
 
 def _text(column: Column, wanted: SqlType) -> Any:

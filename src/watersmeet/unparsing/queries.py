@@ -14,6 +14,7 @@ from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.dialects.depth import depth_checked
 from watersmeet.dialects.statements import QuerySql
 from watersmeet.types import Field
+from watersmeet.unparsing.narrowing import narrowed
 from watersmeet.unparsing.relations import Writer
 from watersmeet.unparsing.texts import quoted
 
@@ -39,7 +40,8 @@ def to_duckdb(
         writer = Writer(lambda i: relation_name(catalog.relations[i]))
         sql = writer.query(found.bound.relation, [c.name for c in columns])
     topics = tuple(_read_in(sql, t) for t in found.topics)
-    return QuerySql(sql, columns, found.read, found.named, found.functions, found.system, topics)
+    outside = narrowed(found.bound.relation, sql, catalog)
+    return QuerySql(sql, columns, found.read, found.named, found.functions, found.system, topics, outside)
 
 
 def _read_in(sql: str, scan: TopicScan) -> TopicScan:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 
 import duckdb
@@ -26,6 +27,7 @@ from watersmeet.session.access.conflicts import check_writers
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.messages import messages_now
 from watersmeet.session.access.system import system_relations
+from watersmeet.sources.narrowing import Narrowed
 from watersmeet.store.merging import quoted
 from watersmeet.types import NUMERIC, Field, Schema, SqlType, arrow_schema
 from watersmeet.unparsing import map_duckdb_error, to_duckdb
@@ -34,6 +36,7 @@ from watersmeet.unparsing import map_duckdb_error, to_duckdb
 _LENT: Final = "_watersmeet_rows"
 
 _INCOMING = "_watersmeet_incoming"
+_NOTHING: Final[Mapping[str, pa.Table]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class Bounded:
     functions: ids of the SQL functions that it calls.
     system: names of the system relations that it reads.
     topics: those that it reads as they are now, with the columns that it reads.
+    narrowed: what it needs of external tables.
     """
 
     sql: str
@@ -59,6 +63,7 @@ class Bounded:
     functions: tuple[str, ...] = ()
     system: tuple[str, ...] = ()
     topics: tuple[TopicScan, ...] = ()
+    narrowed: tuple[Narrowed, ...] = ()
 
 
 def bounded(session: Session, tree: exp.Expression, text: str) -> Bounded:
@@ -79,6 +84,7 @@ def bounded(session: Session, tree: exp.Expression, text: str) -> Bounded:
         functions=query.functions,
         system=query.system,
         topics=query.topics,
+        narrowed=query.narrowed,
     )
 
 
@@ -115,10 +121,15 @@ def fetch(session: Session, query: Bounded, *, newest: bool) -> pa.Table:
 
 
 @contextmanager
-def reading(session: Session, query: Bounded, *, newest: bool) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A DuckDB connection for this thread alone, in which the query's relations are views with their names."""
+def reading(
+    session: Session, query: Bounded, *, newest: bool, outside: Mapping[str, pa.Table] = _NOTHING
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A DuckDB connection for this thread alone, in which the query's relations are views with their names.
+
+    outside: by id, rows that stand for the content of a relation, with the columns that are read.
+    """
     messages = [messages_now(session, query.catalog.relations[t.relation_id], t) for t in query.topics]
-    stored = [i for i in query.depends_on if query.catalog.relations[i].is_stored]
+    stored = [i for i in query.depends_on if i not in outside and query.catalog.relations[i].is_stored]
     with (
         _reader(session, query, stored, newest=newest) as connection,
         session.cancellation.over(connection),
@@ -126,6 +137,9 @@ def reading(session: Session, query: Bounded, *, newest: bool) -> Iterator[duckd
     ):
         for topic, rows in zip(query.topics, messages, strict=True):
             views.enter_context(lent(connection, rows, query.catalog.relations[topic.relation_id], topic.name))
+        for relation_id, rows in outside.items():
+            relation = query.catalog.relations[relation_id]
+            views.enter_context(lent(connection, rows, relation, relation.shown))
         with system_relations(session, connection, query.system):
             yield connection
 

@@ -7,6 +7,7 @@ difference is committed as a transaction, so that tasks, other processes and a r
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +19,10 @@ from watersmeet.session.access.context import Session
 from watersmeet.session.access.reading import Bounded, fetch, last_of_each_key
 from watersmeet.session.access.rows import check_rows
 from watersmeet.session.services.dictionarycontent import check_content, columns_to_read, with_defaults
+from watersmeet.sources.databasetables import TableReader
+from watersmeet.sources.narrowing import Condition, Narrowed
 from watersmeet.store.merging import quoted
-from watersmeet.types import arrow_schema
+from watersmeet.types import Schema, arrow_schema
 
 
 def refresh(session: Session, relation: ExternalTable) -> bool:
@@ -43,6 +46,63 @@ def refresh(session: Session, relation: ExternalTable) -> bool:
         outside.versions[relation.id] = version
         outside.problems.pop(relation.id)
         return changed
+
+
+def needed_rows(session: Session, narrowed: Iterable[Narrowed]) -> dict[str, pa.Table]:
+    """By relation id, the rows and columns that a query needs of tables of databases, where it needs not all and what
+    is stored is not as new. The others are for `refresh_read`.
+    """
+    if session.database.read_only:
+        return {}
+    found = {}
+    for part in narrowed:
+        relation = session.catalog.relations[part.relation_id]
+        assert isinstance(relation, ExternalTable)
+        is_whole = not part.conditions and len(part.columns) == len(relation.columns)
+        if not is_whole and relation.dictionary is None and not relation.primary_key:
+            rows = _needed(session, relation, part)
+            if rows is not None:
+                found[relation.id] = rows
+    return found
+
+
+def _needed(session: Session, relation: ExternalTable, part: Narrowed) -> pa.Table | None:
+    """None if the reader gives all or nothing, or what is stored is as new. Errors as those of `refresh`."""
+    outside = session.database.outside
+    reader = outside.reader(relation.external)
+    if not isinstance(reader, TableReader):
+        return None
+    try:
+        version = reader.version()
+        with outside.lock:
+            if relation.id in outside.versions and outside.versions[relation.id] == version:
+                return None
+        rows = reader.read(*_named_there(relation, part)).rename_columns([c.name for c in part.columns])
+    except Error as err:
+        with outside.lock:
+            outside.problems[relation.id] = err
+        raise
+    with outside.lock:
+        outside.problems.pop(relation.id)
+    ranges = {c.name: relation.ranges[c.name] for c in part.columns if c.name in relation.ranges}
+    check_rows(replace(relation, columns=part.columns, ranges=ranges), rows, None)
+    return rows
+
+
+def sent(session: Session, part: Narrowed) -> str | None:
+    """What the server is asked for where `needed_rows` reads: in its own SQL. None if it is not."""
+    relation = session.catalog.relations[part.relation_id]
+    assert isinstance(relation, ExternalTable)
+    reader = session.database.outside.reader(relation.external)
+    if not isinstance(reader, TableReader) or relation.dictionary is not None or relation.primary_key:
+        return None
+    return reader.statement(*_named_there(relation, part))
+
+
+def _named_there(relation: ExternalTable, part: Narrowed) -> tuple[Schema, list[Condition]]:
+    named = relation.external.named
+    conditions = [replace(c, column=named((c.column,))[0]) for c in part.conditions]
+    return named(part.columns), conditions
 
 
 def refresh_read(session: Session, relation_ids: Iterable[str]) -> bool:

@@ -11,8 +11,9 @@ from watersmeet.planner import ExplainOptions, explain
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.session.access.filling import Bound
 from watersmeet.session.access.planning import join_order, joins_many, shares
-from watersmeet.session.access.reading import bounded, reading, runs_on
+from watersmeet.session.access.reading import Bounded, bounded, reading, runs_on
 from watersmeet.session.access.result import Result, lines_result
+from watersmeet.session.services.refreshing import sent
 from watersmeet.session.services.views import bind_running
 from watersmeet.session.statements.registry import bind, handler_of
 
@@ -103,4 +104,10 @@ def _batch_lines(session: Session, statement: st.Select, kind: st.ExplainFormat)
     with reading(session, query, newest=False) as connection:
         rows = connection.execute(f"EXPLAIN (FORMAT {_DUCKDB_FORMATS[kind]}) {query.sql}").fetchall()
     lines = [line for _, text in rows for line in text.strip("\n\t").split("\n")]
-    return ["BatchQuery { engine: DuckDB }", *lines] if kind == "text" else lines
+    return ["BatchQuery { engine: DuckDB }", *_asked(session, query), *lines] if kind == "text" else lines
+
+
+def _asked(session: Session, query: Bounded) -> list[str]:
+    """What servers of external tables are asked, unless what is stored is as new."""
+    statements = [(session.catalog.relations[n.relation_id].shown, sent(session, n)) for n in query.narrowed]
+    return [f'External {{ table: "{name}", sends: {text} }}' for name, text in statements if text is not None]

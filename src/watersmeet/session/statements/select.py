@@ -41,11 +41,12 @@ def select(session: Session, statement: Select) -> Result:
         shown = running.ShownQuery(start(session, statement, log=session.semantics.changes_topics == "records"))
         return Result("SELECT", shown.columns, running=shown)
     query = bounded(session, statement.query, statement.text)
-    if refreshing.refresh_read(session, query.depends_on):
+    outside = refreshing.needed_rows(session, query.narrowed)
+    if refreshing.refresh_read(session, [i for i in query.depends_on if i not in outside]):
         session.database.flush()  # a query shows the moment of the newest epoch
     transaction = session.transaction
     newest = transaction is not None and not transaction.read_only
-    with reading(session, query, newest=newest) as connection:
+    with reading(session, query, newest=newest, outside=outside) as connection:
         try:
             table = rows_of(connection, query.sql)
         except duckdb.Error as cause:

@@ -1,0 +1,168 @@
+"""What bounded queries need of tables outside of the database: columns, and rows that meet comparisons with constants.
+
+The query itself stays as it is: its filters are tested again on the rows that come. So a condition may be left out, and
+one that a server reads too widely does no harm.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Final
+
+from sqlglot import exp
+
+from watersmeet.algebra.nodes import Filter, Node, Scan
+from watersmeet.algebra.rewrites.pushdown import push_filters
+from watersmeet.algebra.scalars import Scalar, conjuncts
+from watersmeet.algebra.trees import walk
+from watersmeet.catalog import Catalog, ExternalTable
+from watersmeet.sources.narrowing import Condition, Constant, Narrowed, Operator
+from watersmeet.types import TIMESTAMP, VARCHAR, Field, SqlType
+from watersmeet.unparsing.texts import quoted
+
+_OPERATORS: Final[dict[type[exp.Expression], Operator]] = {
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+}
+_MIRRORED: Final[dict[Operator, Operator]] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+#: Most values of IN that are worth a longer statement.
+_MOST_VALUES: Final = 1_000
+_DATE: Final = re.compile(r"\d{4}-\d\d-\d\d")
+_TIMESTAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,6})?")
+_NUMBER: Final = re.compile(r"\d{1,28}(\.\d{1,10})?")
+
+
+def narrowed(tree: Node, sql: str, catalog: Catalog) -> tuple[Narrowed, ...]:
+    """What a query needs of each external table that it reads once; of one that it reads twice, both readings have to
+    show the same moment.
+
+    sql: the query as it is run.
+    """
+    scans = [
+        n for n in walk(tree) if isinstance(n, Scan) and isinstance(catalog.relations[n.relation_id], ExternalTable)
+    ]
+    if not scans:
+        return ()
+    counts = Counter(s.relation_id for s in scans)
+    above = {n.input: n.predicate for n in walk(push_filters(tree)) if isinstance(n, Filter)}
+    return tuple(_needed(s, above.get(s), sql) for s in scans if counts[s.relation_id] == 1)
+
+
+def _needed(scan: Scan, predicate: Scalar | None, sql: str) -> Narrowed:
+    fields = [Field(n, c.type, c.nullable) for n, c in zip(scan.source_names, scan.outputs, strict=True)]
+    read = [f for f, c in zip(fields, scan.outputs, strict=True) if sql.count(quoted(c.id)) > 1]
+    known = {c.id: f for f, c in zip(fields, scan.outputs, strict=True)}
+    found = [_condition(part.expression, known.get) for part in conjuncts(predicate)]
+    return Narrowed(scan.relation_id, tuple(read or fields[:1]), tuple(c for c in found if c is not None))
+
+
+def _condition(node: exp.Expression, known: Callable[[str], Field | None]) -> Condition | None:
+    """A comparison of a column with constants; None for any other condition."""
+    node, negated = _within(node), False
+    if isinstance(node, exp.Not):
+        node, negated = _within(node.this), True
+    if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
+        column = _column(node.this, known)
+        return None if column is None else Condition(column, "IS NOT NULL" if negated else "IS NULL")
+    if negated:
+        return None
+    if isinstance(node, exp.In) and not (node.args.get("query") or node.args.get("unnest")):
+        return _compared(node.this, "IN", node.expressions, known)
+    operator = _OPERATORS.get(type(node))
+    if operator is None:
+        return None
+    return _compared(node.left, operator, [node.right], known) or _compared(
+        node.right, _MIRRORED.get(operator, operator), [node.left], known
+    )
+
+
+def _compared(
+    left: exp.Expression, operator: Operator, right: Sequence[exp.Expression], known: Callable[[str], Field | None]
+) -> Condition | None:
+    column = _column(left, known)
+    if column is None or not 0 < len(right) <= _MOST_VALUES:
+        return None
+    values = [_constant(node) for node in right]
+    wanted = _class(column.type)
+    found = tuple(v for v in values if wanted is not None and v is not None and type(v) in wanted)
+    return Condition(column, operator, found) if len(found) == len(values) else None
+
+
+def _column(node: exp.Expression, known: Callable[[str], Field | None]) -> Field | None:
+    """The column that an expression is, but for casts of its numbers that change no value."""
+    node, casts = _within(node), list[exp.DataType]()
+    while isinstance(node, exp.Cast):
+        casts.append(node.to)
+        node = _within(node.this)
+    column = known(node.name) if isinstance(node, exp.Column) else None
+    return column if column is not None and all(_keeps(column.type, c) for c in casts) else None
+
+
+def _keeps(kind: SqlType, to: exp.DataType) -> bool:
+    """Whether a cast to a type either keeps a number or fails."""
+    if to.is_type(exp.DataType.Type.DECIMAL):
+        digits = [int(d.name) for d in to.expressions]
+        return len(digits) == 2 and (kind.is_integer or kind.name == "numeric") and _scale(kind) <= digits[1]
+    return kind.is_integer and to.is_type(*exp.DataType.SIGNED_INTEGER_TYPES)
+
+
+def _scale(kind: SqlType) -> int:
+    return kind.decimals if kind.name == "numeric" else 0
+
+
+def _class(kind: SqlType) -> tuple[type, ...] | None:
+    """The classes of constants that compare with a column of a type as they do there."""
+    if kind.is_integer or kind.name == "numeric":
+        return (int, Decimal)
+    if kind == VARCHAR:
+        return (str,)
+    if kind == TIMESTAMP:
+        return (dt.datetime,)
+    return (dt.date,) if kind.name == "date" else None
+
+
+def _constant(node: exp.Expression) -> Constant | None:
+    """The value of a literal, or of one that is cast; None for all that may mean something else."""
+    node = _within(node)
+    if isinstance(node, exp.Neg):
+        value = _constant(node.this)
+        return -value if isinstance(value, (int, Decimal)) else None
+    if isinstance(node, exp.Literal):
+        return str(node.name) if node.is_string else _number(node.name)
+    return _cast(_constant(node.this), node.to) if isinstance(node, exp.Cast) else None
+
+
+def _cast(value: Constant | None, to: exp.DataType) -> Constant | None:
+    try:
+        if isinstance(value, str):
+            if to.is_type(exp.DataType.Type.DATE) and _DATE.fullmatch(value):
+                return dt.date.fromisoformat(value)
+            if to.is_type(exp.DataType.Type.TIMESTAMP) and _TIMESTAMP.fullmatch(value):
+                return dt.datetime.fromisoformat(value)
+            return value if to.is_type(*exp.DataType.TEXT_TYPES) and not to.expressions else None
+    except ValueError:  # a day that does not exist
+        return None
+    if isinstance(value, int) and to.is_type(*exp.DataType.SIGNED_INTEGER_TYPES):
+        return value
+    if isinstance(value, (int, Decimal)) and to.is_type(exp.DataType.Type.DECIMAL) and len(to.expressions) == 2:
+        return value if -int(Decimal(value).as_tuple().exponent) <= int(to.expressions[1].name) else None
+    return None
+
+
+def _number(text: str) -> int | Decimal | None:
+    if not _NUMBER.fullmatch(text):
+        return None
+    value = Decimal(text)
+    return int(value) if value == int(value) else value
+
+
+def _within(node: exp.Expression) -> exp.Expression:
+    return node.unnest()
