@@ -10,11 +10,16 @@ import sys
 import time
 
 import pytest
+from psycopg.errors import LockNotAvailable
 
 import watersmeet
 from tests.thorough import mostly_slow
 from tests.unit.session.test_capturing import ask, source
 from watersmeet import faults
+from watersmeet.catalog import CapturedTable
+from watersmeet.serialization import from_json
+from watersmeet.session.services.tablechanges import content
+from watersmeet.sources.capture.positions import DatabasePosition
 from watersmeet.sources.capture.postgres import system
 from watersmeet.sources.capture.postgres.pgoutput import lsn_of
 
@@ -24,20 +29,77 @@ CREATE TABLE a (k text PRIMARY KEY, n int, big text);
 ALTER TABLE a ALTER big SET STORAGE EXTERNAL;
 CREATE TABLE b (i int, j bigint, v numeric(10, 2), PRIMARY KEY (j, i));
 CREATE TABLE both_a (t int PRIMARY KEY); CREATE TABLE both_b (t int PRIMARY KEY);
+CREATE TABLE c (i int PRIMARY KEY, v int);
 INSERT INTO a SELECT 'k' || i, i, repeat('x', 3000 * (i % 2)) FROM generate_series(1, 80) i;
 INSERT INTO b SELECT i, i / 7, i FROM generate_series(1, 50) i;
 """
 NAMES = {"a": "k", "b": "j, i", "both_a": "t", "both_b": "t"}
+#: What is compared at places of the log: columns that no change adds.
+CONTENTS = {"a": "k, n, big", "b": "j, i, v", "both_a": "t", "both_b": "t", "c": "i, v"}
+#: Changes that table c can't follow.
+STOPS = (
+    "DROP COLUMN v",
+    "ALTER COLUMN v TYPE text",
+    "RENAME COLUMN v TO w",
+    "DROP CONSTRAINT c_pkey, ALTER v TYPE bigint",
+)
+
+
+class Long:
+    """A transaction that stays open over many others, with savepoints that are rolled back."""
+
+    def __init__(self, postgres, seed, number):
+        self.random, self.number, self.is_over = random.Random(f"long {seed} {number}"), number, False
+        self.connection = postgres.connect()
+        self.do(f"SET lock_timeout = '20ms'; BEGIN; INSERT INTO both_a VALUES ({number})")
+
+    def do(self, statements):
+        """Runs statements. Where another open transaction is in the way, everything is rolled back."""
+        if self.is_over:
+            return
+        try:
+            self.connection.execute(statements)
+        except LockNotAvailable:
+            self.connection.execute("ROLLBACK")
+            self.is_over = True
+
+    def go_on(self):
+        r, n = self.random, self.number
+        statements = [
+            f"INSERT INTO a VALUES ('long{r.randrange(9)}of{n}.', 1, repeat('l', 3000)) ON CONFLICT DO NOTHING",
+            f"UPDATE a SET n = 77 WHERE k LIKE '%of{n}.'",
+            f"INSERT INTO b VALUES ({r.randrange(9)}, {1000 + n}, 5) ON CONFLICT DO NOTHING",
+            f"UPDATE b SET v = -1 WHERE j = {1000 + n}",
+            f"DELETE FROM a WHERE k = 'k{r.randrange(100)}'",
+        ]
+        chosen = "; ".join(r.sample(statements, 2))
+        if r.random() < 0.3:
+            chosen = f"SAVEPOINT l; {chosen}; ROLLBACK TO l"
+        self.do(chosen)
+
+    def end(self):
+        """Commits it, or rolls it back. Returns the server's place before that."""
+        before = place_now(self.connection)
+        self.do(f"INSERT INTO both_b VALUES ({self.number})")
+        if not self.is_over:
+            before = place_now(self.connection)
+            self.connection.execute(self.random.choice(["COMMIT", "COMMIT", "ROLLBACK"]))
+        self.connection.close()
+        return before
 
 
 class History:
     """The same statements, failures and restarts again for the same seed, but for when the threads come to them."""
 
     def __init__(self, path, postgres, seed):
-        self.path, self.postgres, self.random = path, postgres, random.Random(seed)
+        self.path, self.postgres, self.seed, self.random = path, postgres, seed, random.Random(seed)
         self.failures = random.Random(f"failures {seed}")
         self.failing = True
         self.number = 0
+        self.long, self.compared = [], 0
+        self.stopped = False
+        #: Of each transaction: its commit is behind that place; what the tables are with it.
+        self.states = []
 
     def fail(self, point):
         if self.failing and point in POINTS and self.failures.random() < 0.1:
@@ -85,24 +147,75 @@ class History:
         self.number += 1
         for name in r.sample(["both_a", "both_b"], 2):
             statements.insert(r.randrange(len(statements) + 1), f"INSERT INTO {name} VALUES ({self.number})")
-        end = "ROLLBACK" if r.random() < 0.15 else "COMMIT"
+        if not self.stopped:
+            statements.append(f"INSERT INTO c VALUES ({self.number}, {r.randrange(9)})")
+        if not self.stopped and self.number > 12 and r.random() < 0.2:
+            self.stopped = True
+            statements.append(f"ALTER TABLE c {r.choice(STOPS)}; INSERT INTO c VALUES ({-self.number})")
         with self.postgres.connect() as connection:
-            connection.execute("; ".join(["BEGIN", *statements, end]))
+            try:
+                connection.execute("; ".join(["SET lock_timeout = '20ms'", "BEGIN", *statements]))
+            except LockNotAvailable:  # a long transaction is in the way
+                connection.execute("ROLLBACK")
+                self.stopped = "c" not in self.states[-1][1]
+                return
+            before = place_now(connection)
+            is_rolled_back = r.random() < 0.15
+            connection.execute("ROLLBACK" if is_rolled_back else "COMMIT")
+        if is_rolled_back:
+            self.stopped = "c" not in self.states[-1][1]
+        else:
+            self.note(before)
+
+    def note(self, before):
+        """What the tables are now, with a transaction whose commit is behind that place."""
+        names = [n for n in CONTENTS if n != "c" or not self.stopped]
+        state = {n: sorted(ask(self.postgres, f"SELECT {CONTENTS[n]} FROM {n}")) for n in names}
+        self.states.append((before, state))
+
+    def change_long(self):
+        """Long transactions begin, go on and end."""
+        r = self.random
+        if len(self.long) < 2 and r.random() < 0.3:
+            self.number += 1
+            self.long.append(Long(self.postgres, self.seed, self.number))
+        for long in self.long:
+            long.go_on()
+        if self.long and r.random() < 0.2:
+            self.note(self.long.pop(0).end())
+
+    def end_long(self):
+        while self.long:
+            self.note(self.long.pop(0).end())
+
+    def is_filled(self, position):
+        """Whether no rows are read any more that were there before."""
+        return len(position.tables) > len(NAMES) and all(p.takes_all or p.stalled for p in position.tables.values())
 
     def check_moment(self):
-        """No transaction is seen in one of its tables alone."""
-        cursor = self.connection.cursor()
-        cursor.execute("SELECT (SELECT max(t) FROM both_a), (SELECT max(t) FROM both_b)")
-        ((in_a, in_b),) = cursor.fetchall()
-        assert in_a == in_b
+        """No transaction is seen in one of its tables alone, and all tables are what they were at one place there."""
+        found = self.connection.execute("SELECT count(*) FROM both_a FULL JOIN both_b USING (t) WHERE both_a.t IS NULL "
+                                        "OR both_b.t IS NULL").fetchall()  # fmt: skip
+        assert found == [(0,)]
+        before, here = newest(self.connection, CONTENTS)
+        if not self.is_filled(before):
+            return
+        stopped = any(t.stalled for t in before.tables.values())
+        known = [state for place, state in self.states if place < lsn_of(before.place)]
+        # The place may be between what was written of the last one and its commit.
+        assert any(all(here[n] == rows or (n == "c" and stopped) for n, rows in s.items()) for s in known[-2:]), before
+        self.compared += 1
 
     def check(self):
         """At a quiet point all tables and the view are what PostgreSQL has."""
         self.failing = False
+        if not self.is_filled(position(self.connection)):
+            self.end_long()  # rows are read when those who write the table are done
         self.reopen()  # threads that are gone come back
         cursor = self.connection.cursor()
         cursor.execute("FLUSH")
-        assert not cursor.notices
+        assert [n[:28] for n in cursor.notices] == ['table "c" follows no more: c'[:28]] * bool(self.stopped)
+        self.check_moment()
         for name, key in NAMES.items():
             if name in self.made:
                 found = self.connection.execute(f"SELECT * FROM {name} ORDER BY {key}").fetchall()
@@ -120,32 +233,61 @@ class History:
         self.open()
         source(self.connection, self.postgres, **{"auto.schema.change": "true"})
         faults.set_hook(self.fail)
-        self.made = ["both_a", "both_b", "a", "b"]
+        self.made = ["both_a", "both_b", "c", "a", "b"]
+        self.note(0)
         for name in self.made:
             size = r.choice([3, 20, 1000])
             self.connection.execute(
                 f"CREATE TABLE {name} (*) WITH (snapshot.batch_size = '{size}') FROM pg TABLE '{name}'"
             )
-            if name.startswith("both") and name.endswith("b"):
+            if name == "c":
                 self.failing = False
                 self.reopen()
                 self.connection.execute("FLUSH")  # the two are followed from one moment on
                 self.failing = True
+                self.number += 1
+                self.long = [Long(self.postgres, self.seed, self.number)]  # it is open while the others are read
+                self.long[0].go_on()
             elif name == "a":
                 self.change()
         self.connection.execute(
             "CREATE MATERIALIZED VIEW v AS SELECT b.j, count(*) AS rows, sum(a.n) AS total FROM a JOIN b ON a.n = b.j "
             "GROUP BY b.j"
         )
-        for _ in range(30):
+        for i in range(30):
             self.change()
+            self.change_long()
+            if i == 5:
+                self.end_long()
             self.check_moment()
             if r.random() < 0.15:
                 self.reopen()
             if r.random() < 0.1:
                 self.check()
+        self.end_long()
         self.check()
+        assert self.compared, position(self.connection)
         self.connection.close()
+
+
+def newest(connection, columns):
+    """(the newest commit's position, the rows of the followed tables then)."""
+    session = connection._session
+    with session.database.guard:
+        found = [t for t in session.database.catalog.relations.values() if isinstance(t, CapturedTable)]
+        names = {t.name: columns[t.name].split(", ") for t in found}
+        rows = {t.name: content(session, t).select(names[t.name]).to_pylist() for t in found}
+        return position(connection), {n: sorted(tuple(r.values()) for r in there) for n, there in rows.items()}
+
+
+def position(connection):
+    (found,) = committed(connection)
+    return from_json(DatabasePosition, found)
+
+
+def place_now(connection):
+    ((lsn,),) = connection.execute("SELECT pg_current_wal_insert_lsn()::text").fetchall()
+    return lsn_of(lsn)
 
 
 def ordered(key):
