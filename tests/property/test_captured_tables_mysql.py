@@ -12,21 +12,74 @@ import threading
 import pytest
 
 import watersmeet
-from tests.property.test_captured_tables import KILLED, POINTS
+from tests.property.test_captured_tables import KILLED, POINTS, newest
 from tests.thorough import mostly_slow
 from tests.unit.session.test_capturing_mysql import ask, source
 from watersmeet import faults
 from watersmeet.sources.capture.mysql import binlog, system
+from watersmeet.sources.capture.mysql.gtids import Gtids
 
 TABLES = """
 CREATE TABLE a (k varchar(20) PRIMARY KEY, n int, big text);
 CREATE TABLE b (i int, j bigint, v decimal(10, 2), PRIMARY KEY (j, i));
 CREATE TABLE both_a (t int PRIMARY KEY); CREATE TABLE both_b (t int PRIMARY KEY);
+CREATE TABLE c (i int PRIMARY KEY, v int);
 CREATE TABLE other (i int) ENGINE = MyISAM;
 INSERT INTO a SELECT CONCAT('k', seq), seq, REPEAT('x', 3000 * (seq % 2)) FROM seq_1_to_80;
 INSERT INTO b SELECT seq, seq DIV 7, seq FROM seq_1_to_50;
 """
-NAMES = {"a": "k", "b": "j, i", "both_a": "t", "both_b": "t"}
+#: What is compared at places of the log: columns that no change adds.
+CONTENTS = {"a": "k, n, big", "b": "i, j, v", "both_a": "t", "both_b": "t", "c": "i, v"}
+#: Changes that table c can't follow.
+STOPS = ("DROP COLUMN v", "MODIFY v varchar(9)", "CHANGE v w int", "RENAME COLUMN v TO w")
+#: What a client gets when another one is in the way: a lock that is not waited for, or a deadlock.
+_IN_THE_WAY = (1205, 1213)
+
+
+class Long:
+    """A transaction that stays open over many others, with savepoints that are rolled back."""
+
+    def __init__(self, mysql, seed, number):
+        self.random, self.number, self.is_over = random.Random(f"long {seed} {number}"), number, False
+        self.connection = mysql.connect()
+        self.do("SET innodb_lock_wait_timeout = 0, lock_wait_timeout = 0, tx_isolation = 'READ-COMMITTED'; BEGIN;"
+                f"INSERT INTO both_a VALUES ({number})")  # fmt: skip
+
+    def do(self, statements):
+        """Runs statements. Where another open transaction is in the way, everything is rolled back."""
+        if self.is_over:
+            return
+        with self.connection.cursor() as cursor:
+            try:
+                cursor.execute(statements)
+                while cursor.nextset():
+                    pass
+            except Exception as problem:
+                if problem.args[0] not in _IN_THE_WAY:
+                    raise
+                self.connection.rollback()
+                self.is_over = True
+
+    def go_on(self):
+        r, n = self.random, self.number
+        statements = [
+            f"INSERT IGNORE INTO a VALUES ('long{r.randrange(9)}of{n}.', 1, REPEAT('l', 3000))",
+            f"UPDATE a SET n = 77 WHERE k = 'long{r.randrange(9)}of{n}.'",
+            f"INSERT IGNORE INTO b (i, j, v) VALUES ({r.randrange(9)}, {1000 + n}, 5)",
+            f"UPDATE b SET v = -1 WHERE j = {1000 + n}",
+            f"DELETE FROM a WHERE k = 'k{r.randrange(100)}'",
+            "INSERT INTO other VALUES (2)",
+        ]
+        chosen = "; ".join(r.sample(statements, 2))
+        if r.random() < 0.3:
+            chosen = f"SAVEPOINT l; {chosen}; ROLLBACK TO l"
+        self.do(chosen)
+
+    def end(self):
+        """Commits it, or rolls it back."""
+        self.do(f"INSERT INTO both_b VALUES ({self.number})")
+        self.do(self.random.choice(["COMMIT", "COMMIT", "ROLLBACK"]))
+        self.connection.close()
 
 
 class Client:
@@ -35,8 +88,10 @@ class Client:
     def __init__(self, mysql, seed, first):
         self.mysql, self.random, self.number, self.step = mysql, random.Random(seed), first, 10
 
-    def change(self):
-        """One transaction of some statements, and the same number in two tables."""
+    def change(self, *, waits):
+        """One transaction of some statements, and the same number in two tables. waits: for others who are in the
+        way.
+        """
         r, statements = self.random, []
         for _ in range(r.randint(1, 5)):
             key = f"k{r.randrange(100)}"
@@ -67,12 +122,14 @@ class Client:
             statements.insert(r.randrange(len(statements) + 1), f"INSERT INTO {name} VALUES ({self.number})")
         end = "ROLLBACK" if r.random() < 0.15 else "COMMIT"
         with self.mysql.connect() as connection, connection.cursor() as cursor:
+            if not waits:
+                cursor.execute("SET innodb_lock_wait_timeout = 0, tx_isolation = 'READ-COMMITTED'")
             try:
                 cursor.execute("; ".join(["BEGIN", *statements, end]))
                 while cursor.nextset():
                     pass
-            except Exception as problem:  # of a client that waited for another one
-                if problem.args[0] not in (1205, 1213):
+            except Exception as problem:
+                if problem.args[0] not in _IN_THE_WAY:
                     raise
 
 
@@ -85,6 +142,10 @@ class History:
         self.failures = random.Random(f"failures {seed}")
         self.failing = True
         self.added = 0
+        self.seed, self.long, self.longs = seed, [], 0
+        self.stopped, self.rows_of_c = False, []
+        #: What the tables were at places of the log.
+        self.states = {}
 
     def fail(self, point):
         if self.failing and point in POINTS and self.failures.random() < 0.1:
@@ -102,27 +163,80 @@ class History:
     def work(self, count):
         """All clients at once."""
         threads = [
-            threading.Thread(target=lambda c=c: [c.change() for _ in range(self.random.randint(1, count))])
+            threading.Thread(
+                target=lambda c=c: [c.change(waits=not self.long) for _ in range(self.random.randint(1, count))]
+            )
             for c in self.clients
         ]
+        threads.append(threading.Thread(target=self.note))
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         r = self.random
+        self.define()
+        if len(self.long) < 2 and r.random() < 0.5:
+            self.begin_long()
+        for long in self.long:
+            long.go_on()
+        if self.long and r.random() < 0.3:
+            self.long.pop(0).end()
+        self.note()
+
+    def define(self):
+        """Statements that are no transactions. Long transactions that wrote the table are in their way."""
+        r = self.random
         if r.random() < 0.1:
-            self.mysql.execute(r.choice(["TRUNCATE a", "TRUNCATE TABLE b", "FLUSH BINARY LOGS"]))
-        if r.random() < 0.2:
+            self.mysql.execute(r.choice(["FLUSH BINARY LOGS", "CREATE OR REPLACE VIEW w AS SELECT * FROM a"]))
+        if r.random() < 0.1 and not self.long:
+            self.mysql.execute(r.choice(["TRUNCATE a", "TRUNCATE TABLE b"]))
+        if r.random() < 0.2 and not self.long:
             self.added += 1
             default = r.choice(["", f"DEFAULT {r.randrange(9)}", "NOT NULL"])
             self.mysql.execute(f"ALTER TABLE b ADD COLUMN c{self.added} int {default}")
             self.mysql.execute(f"INSERT IGNORE INTO b (i, j, v) VALUES ({-self.added}, 99, 1)")
+        if not self.stopped:
+            self.mysql.execute(f"INSERT INTO c VALUES ({len(self.rows_of_c)}, {r.randrange(9)})")
+            self.rows_of_c = sorted(ask(self.mysql, "SELECT i, v FROM c"))
+            if len(self.rows_of_c) > 4 and r.random() < 0.2:
+                self.stopped = True
+                self.mysql.execute(f"ALTER TABLE c {r.choice(STOPS)}; INSERT INTO c (i) VALUES (-1)")
+
+    def begin_long(self):
+        self.longs += 1
+        self.long.append(Long(self.mysql, self.seed, 10_000 + self.longs))
+
+    def end_long(self):
+        while self.long:
+            self.long.pop(0).end()
+
+    def note(self):
+        """What the tables are at a place."""
+        with self.mysql.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SET tx_isolation = 'REPEATABLE-READ'; START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            cursor.nextset()
+            cursor.execute("SHOW STATUS WHERE Variable_name IN ('binlog_snapshot_file', 'binlog_snapshot_position')")
+            log = dict(cursor.fetchall())
+            cursor.execute(
+                "SELECT BINLOG_GTID_POS(%s, %s)", [log["Binlog_snapshot_file"], log["Binlog_snapshot_position"]]
+            )
+            ((place,),) = cursor.fetchall()
+            state = {}
+            for name in [n for n in CONTENTS if n != "c"]:
+                cursor.execute(f"SELECT {CONTENTS[name]} FROM {name}")
+                state[name] = sorted(cursor.fetchall())
+            self.states[str(Gtids.parsed(place))] = state
 
     def check_moment(self):
-        """No transaction is seen in one of its tables alone."""
+        """No transaction is seen in one of its tables alone, and all tables are what they were at one place there."""
         found = self.connection.execute("SELECT count(*) FROM both_a FULL JOIN both_b USING (t) WHERE both_a.t IS NULL "
                                         "OR both_b.t IS NULL").fetchall()  # fmt: skip
         assert found == [(0,)]
+        position, here = newest(self.connection, CONTENTS)
+        tables = position.tables.values()
+        if position.place in self.states and len(tables) == len(CONTENTS) and all(t.done or t.stalled for t in tables):
+            for name, rows in self.states[position.place].items():
+                assert here[name] == rows, (name, position)
 
     def check(self):
         """At a quiet point all tables and the view are what MariaDB has."""
@@ -130,8 +244,11 @@ class History:
         self.reopen()  # threads that are gone come back
         cursor = self.connection.cursor()
         cursor.execute("FLUSH")
-        assert not cursor.notices
-        for name in self.made:
+        assert [n.split(":")[0] for n in cursor.notices] == ['table "c" follows no more'] * self.stopped
+        self.check_moment()
+        _, here = newest(self.connection, {n: c for n, c in CONTENTS.items() if n in self.made})
+        assert "c" not in self.made or here["c"] == self.rows_of_c
+        for name in [n for n in self.made if n != "c"]:
             columns = [c for (c,) in ask(self.mysql, f"SELECT column_name FROM information_schema.columns WHERE "
                 f"table_schema = '{self.mysql.name}' AND table_name = '{name}' ORDER BY ordinal_position")]  # fmt: skip
             query = f"SELECT {', '.join(columns)} FROM {name}"
@@ -148,30 +265,33 @@ class History:
         self.open()
         source(self.connection, self.mysql, **{"auto.schema.change": "true"})
         faults.set_hook(self.fail)
-        self.made = ["both_a", "both_b", "a", "b"]
-        for name in self.made:
+        self.made = []
+        for name in ("both_a", "both_b", "c", "a", "b"):
             size = r.choice([3, 20, 1000])
             self.connection.execute(
                 f"CREATE TABLE {name} (*) WITH (snapshot.batch_size = '{size}') FROM my TABLE '{name}'"
             )
-            if name == "both_b":
+            self.made.append(name)
+            if name == "c":
                 self.failing = False
                 self.reopen()
                 self.connection.execute("FLUSH")  # the two are followed from one moment on
                 self.failing = True
+                self.begin_long()  # it is open while the others are read
             elif name == "a":
                 self.work(1)
         self.connection.execute(
             "CREATE MATERIALIZED VIEW v AS SELECT b.j, count(*) AS rows, sum(a.n) AS total FROM a JOIN b ON a.n = b.j "
             "GROUP BY b.j"
         )
-        for _ in range(12):
+        for _ in range(9):
             self.work(3)
             self.check_moment()
             if r.random() < 0.2:
                 self.reopen()
             if r.random() < 0.15:
                 self.check()
+        self.end_long()
         self.check()
         self.connection.close()
 
@@ -187,7 +307,12 @@ def _no_hook():
 def test_tables_equal_those_that_they_follow(tmp_path, mysql, seed, monkeypatch):
     if seed % 2:
         monkeypatch.setattr(binlog, "_MOST_BYTES", 1)  # a batch for each transaction
-    History(tmp_path / "db", mysql, seed).run()
+    history = History(tmp_path / "db", mysql, seed)
+    try:
+        history.run()
+    finally:
+        for long in history.long:
+            long.connection.close()  # else the database can't be dropped
 
 
 @pytest.mark.parametrize("point", mostly_slow(POINTS, 1))
