@@ -4,6 +4,9 @@ Timed until the rows are in the table here, as FLUSH says, and until a view over
 and a checksum are compared with the server's. The server runs on the same cores. Peers: PostgreSQL's own text of the
 same changes (`pg_logical_slot_peek_binary_changes`), which is read and thrown away; the bytes of MariaDB's log, which a
 replica receives and throws away, and its rows as text.
+
+--changes N: instead, how long it takes from COMMIT of the change of one row of a dimension there until SELECT shows the
+rows of a view here that join it, N times, one after the other. The view has a row for each of --rows facts.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ import watersmeet
 from benchmarks.kafka_sink import CHECK
 from benchmarks.mysql_sink import TABLE as MYSQL_TABLE
 from benchmarks.postgres_sink import TABLE, shown
-from benchmarks.processes import cpu_seconds
+from benchmarks.processes import cpu_seconds, median, percentile, wait_until
 from watersmeet.databaseservers import Server
 from watersmeet.sources.capture.mysql.binlog import LogReader
 from watersmeet.sources.capture.mysql.gtids import Gtids
@@ -48,7 +51,65 @@ CHANGES = """
 SELECT count(*), sum(length(data)) FROM pg_logical_slot_peek_binary_changes('peer', NULL, NULL, 'proto_version', '1',
     'publication_names', 'rw_publication')
 """
+DIMENSION = "CREATE TABLE dimension (id bigint PRIMARY KEY, rate bigint, name varchar(40))"
+DIMENSION_ROWS = {
+    "postgres": "INSERT INTO dimension SELECT i, i % 1000, 'name ' || i FROM generate_series(0, {last}) AS g(i)",
+    "mysql": "INSERT INTO dimension SELECT seq, seq % 1000, CONCAT('name ', seq) FROM seq_0_to_{last}",
+}
+FACTS = """
+CREATE TABLE facts (id bigint PRIMARY KEY, dimension bigint, amount bigint);
+INSERT INTO facts SELECT i, i % {size}, i * 7 % 1000 FROM generate_series(0, {last}) AS g(i);
+CREATE MATERIALIZED VIEW v AS SELECT f.id, f.amount, d.rate, d.name FROM facts f JOIN dimension d ON f.dimension = d.id;
+FLUSH
+"""
+#: Of the view, and what it has to be: each row of the dimension there comes once for each of its facts.
+HERE = "SELECT count(*), sum(rate), sum(length(name)) FROM v"
+THERE = "SELECT {each} * count(*), {each} * sum(rate), {each} * sum(length(name)) FROM dimension"
+#: Changes before those that are timed.
+WARMING = 5
 Ask = Callable[[str], Any]
+
+
+def changes(source: str, ask: Ask, options: argparse.Namespace) -> None:
+    """Prints how long single changes of the dimension take."""
+    size, each = options.rows // options.facts, options.facts
+    ask(DIMENSION)
+    ask(DIMENSION_ROWS[options.system].format(last=size - 1))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        watersmeet.connect(Path(folder) / "db", parallelism=options.parallelism, runtime=options.runtime) as connection,
+    ):
+        connection.execute(source)
+        connection.execute("CREATE TABLE dimension (*) FROM there TABLE 'dimension'")
+        for statement in FACTS.format(size=size, last=options.rows - 1).split(";"):
+            connection.execute(statement)
+        seconds, epochs = [], []
+        before, began = cpu_seconds(os.getpid()), time.perf_counter()
+        for number in range(options.changes + WARMING):
+            ask(
+                f"UPDATE dimension SET rate = {1000 + number}, name = 'changed {number}' WHERE id = {number * 7 % size}"
+            )
+            find = f"SELECT count(*) FROM v WHERE rate = {1000 + number}"
+
+            def visible() -> bool:
+                if options.runtime == "inprocess":  # which works only while it is asked to
+                    connection.execute("FLUSH")
+                return connection.execute(find).fetchone() == (each,)  # noqa: B023
+
+            seconds.append(wait_until(visible, 60))
+            epochs.append(connection.status()["duration_us"] / 1e6)
+            time.sleep(0.1)
+            if number == WARMING:
+                before, began = cpu_seconds(os.getpid()), time.perf_counter()
+        used = (cpu_seconds(os.getpid()) - before) / (time.perf_counter() - began)
+        found, expected = connection.execute(HERE).fetchone(), ask(THERE.format(each=each))
+        assert tuple(map(int, found)) == tuple(map(int, expected)), (found, expected)
+        seconds, epochs = seconds[WARMING:], epochs[WARMING:]
+        print(
+            f"{options.runtime}: {options.changes} changes of a row with {each} of {options.rows} rows: "
+            f"median {median(seconds) * 1000:.0f} ms, 99th percentile {percentile(seconds, 0.99) * 1000:.0f} ms, "
+            f"of that epochs {median(epochs) * 1000:.0f} ms; {used:.1f} of a core; load {os.getloadavg()[0]:.1f}"
+        )
 
 
 def ours(source: str, ask: Ask, check: str, rows: int, parallelism: int, before_update: Callable[[], None]) -> None:
@@ -73,10 +134,9 @@ def ours(source: str, ask: Ask, check: str, rows: int, parallelism: int, before_
                 assert tuple(map(int, found)) == tuple(map(int, expected)), (name, found)
 
 
-def postgres(server: Postgres, rows: int, parallelism: int) -> None:
+def postgres(server: Postgres, options: argparse.Namespace) -> None:
+    rows, parallelism = options.rows, options.parallelism
     with server.connect() as there:
-        there.execute(TABLE.format(name="t"))
-        there.execute(FILL.format(last=rows - 1))
 
         def ask(query: str) -> Any:
             cursor = there.execute(query)
@@ -85,6 +145,11 @@ def postgres(server: Postgres, rows: int, parallelism: int) -> None:
         source = SOURCE.format(
             connector="postgres-cdc", port=server.port, user=USER, password=PASSWORD, database="postgres"
         )
+        if options.changes:
+            changes(source, ask, options)
+            return
+        ask(TABLE.format(name="t"))
+        ask(FILL.format(last=rows - 1))
         slot = "SELECT pg_create_logical_replication_slot('peer', 'pgoutput')"
         ours(source, ask, CHECK, rows, parallelism, lambda: ask(slot))
         before, began = cpu_seconds(os.getpid()), time.perf_counter()
@@ -95,7 +160,8 @@ def postgres(server: Postgres, rows: int, parallelism: int) -> None:
         print(f"rows and checksum as the server has them; {int(size_bytes) >> 20} MB of messages")
 
 
-def mysql(server: MariaDB, rows: int, parallelism: int) -> None:
+def mysql(server: MariaDB, options: argparse.Namespace) -> None:
+    rows, parallelism = options.rows, options.parallelism
     with server.connect() as there, there.cursor() as cursor:
 
         def ask(query: str) -> Any:
@@ -104,12 +170,15 @@ def mysql(server: MariaDB, rows: int, parallelism: int) -> None:
 
         ask("CREATE DATABASE bench")
         ask("USE bench")
-        ask(MYSQL_TABLE.format(name="t"))
-        ask(MYSQL_FILL.format(last=rows - 1))
-        places: list[str] = []
         source = SOURCE.format(
             connector="mysql-cdc", port=server.port, user=MYSQL_USER, password=MYSQL_PASSWORD, database="bench"
         )
+        if options.changes:
+            changes(source, ask, options)
+            return
+        ask(MYSQL_TABLE.format(name="t"))
+        ask(MYSQL_FILL.format(last=rows - 1))
+        places: list[str] = []
         ours(
             source, ask, CHECK.replace("BIGINT", "SIGNED"), rows, parallelism,
             lambda: places.append(ask("SELECT @@gtid_binlog_pos")[0]),
@@ -134,12 +203,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--parallelism", type=int, default=2)
     parser.add_argument("--system", choices=("postgres", "mysql"), default="postgres")
+    parser.add_argument("--changes", type=int, default=0)
+    parser.add_argument("--facts", type=int, default=100, help="of each row of the dimension")
+    parser.add_argument("--runtime", choices=("inprocess", "spark"), default="inprocess")
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         kind, run = (Postgres, postgres) if options.system == "postgres" else (MariaDB, mysql)
         server: Any = kind.started(Path(folder) / "server")
         try:
-            run(server, options.rows, options.parallelism)
+            run(server, options)
         finally:
             server.remove()
     return 0
