@@ -13,7 +13,7 @@ import pytest
 from scripts.servers.postgres import PASSWORD, USER
 
 import watersmeet
-from watersmeet import errors
+from watersmeet import errors, faults
 from watersmeet.sources.capture.postgres.servers import drop_slot
 
 TYPES = """
@@ -422,14 +422,71 @@ def test_publications_that_lack_changes_are_refused(opened, postgres, made, said
     assert ask(postgres, "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()") == []
 
 
-def test_a_server_that_is_followed_can_be_shut_down(opened, own_postgres):
+@pytest.mark.parametrize("is_pending", [False, True])
+def test_a_server_that_is_followed_can_be_shut_down(opened, own_postgres, is_pending):
+    """Also while changes that it sent are not kept here yet: it has them still when it comes back."""
     own_postgres.execute("CREATE TABLE t (i int PRIMARY KEY); CREATE TABLE other (i int)")
     source(opened, own_postgres)
     opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'")
     assert rows(opened, "SELECT * FROM t") == []
-    own_postgres.execute("INSERT INTO other VALUES (1)")
-    own_postgres.server.stop()  # raises if it takes a minute
+
+    def fail(point):
+        if point == "capture.commit":
+            raise OSError("it failed")
+
+    try:
+        if is_pending:
+            faults.set_hook(fail)
+            own_postgres.execute("INSERT INTO t VALUES (0)")
+        own_postgres.execute("INSERT INTO other VALUES (1)")
+        own_postgres.server.stop()  # raises if it takes a minute
+    finally:
+        faults.set_hook(None)
+    assert opened.execute("SELECT * FROM t").fetchall() == []
     own_postgres.server.start()
     own_postgres.execute("INSERT INTO t VALUES (1)")
-    while opened.execute("SELECT count(*) FROM t").fetchall() != [(1,)]:
+    expected = ask(own_postgres, "SELECT * FROM t ORDER BY i")
+    assert len(expected) == 1 + is_pending
+    deadline = time.monotonic() + 60
+    while opened.execute("SELECT * FROM t ORDER BY i").fetchall() != expected:
+        assert time.monotonic() < deadline
         opened.execute("FLUSH")
+
+
+@pytest.mark.parametrize(("has_slot", "said"), [(False, "is gone. Run DROP SOURCE"), (True, "or an older state of")])
+def test_a_failover_to_a_server_that_is_behind_stalls_its_source(opened, own_postgres, has_slot, said):
+    """A standby that lacks what was read here already is promoted, and takes the place of its primary."""
+    own_postgres.execute("CREATE TABLE t (i int PRIMARY KEY)")
+    slot = source(opened, own_postgres)
+    opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'")
+    assert rows(opened, "SELECT * FROM t") == []
+    server = own_postgres.server
+    data, copy = server.folder / "data", server.folder / "copy"
+    server.kill()
+    subprocess.run(["cp", "-a", data, copy], check=True)
+    if not has_slot:  # pg_basebackup leaves slots out
+        shutil.rmtree(copy / "pg_replslot" / slot)
+    server.start()
+    own_postgres.execute("INSERT INTO t SELECT generate_series(1, 30000)")
+    deadline = time.monotonic() + 60
+    while opened.execute("SELECT count(*) FROM t").fetchall() != [(30000,)]:
+        assert time.monotonic() < deadline
+        opened.execute("FLUSH")
+    server.kill()
+    shutil.rmtree(data)
+    copy.rename(data)
+    subprocess.run(["cp", "-p", data / "PG_VERSION", data / "standby.signal"], check=True)  # with its owner
+    server.start()
+    assert ask(own_postgres, "SELECT pg_promote(), timeline_id FROM pg_control_checkpoint()")[0][0]
+    own_postgres.execute("CHECKPOINT")
+    assert ask(own_postgres, "SELECT timeline_id FROM pg_control_checkpoint()") == [(2,)]
+    own_postgres.execute("INSERT INTO t VALUES (-1)")
+    state = ""
+    while state != "stalled":
+        assert time.monotonic() < deadline + 60, state
+        ((_, state, why, *_),) = opened.execute("SHOW SOURCES").fetchall()
+    assert said in why
+    opened.execute("DROP SOURCE pg CASCADE")
+    source(opened, own_postgres)
+    opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'")
+    assert rows(opened, "SELECT * FROM t") == [(-1,)]

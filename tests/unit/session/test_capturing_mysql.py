@@ -391,3 +391,23 @@ def test_a_log_that_was_purged_stalls_its_source(tmp_path, own_mysql):
             assert time.monotonic() < deadline, found
         assert "has no changes behind" in found[1]
         assert "Run DROP SOURCE … CASCADE" in found[1]
+
+
+def test_a_log_that_begins_anew_stalls_its_source(opened, own_mysql):
+    own_mysql.execute("CREATE TABLE t (i int PRIMARY KEY)")
+    source(opened, own_mysql)
+    opened.execute("CREATE TABLE t (*) FROM my TABLE 't'")
+    own_mysql.execute("INSERT INTO t VALUES (1)")
+    assert rows(opened, "SELECT * FROM t") == [(1,)]
+    own_mysql.execute("RESET MASTER; INSERT INTO t VALUES (2)")
+    own_mysql.server.stop()
+    own_mysql.server.start()
+    deadline = time.monotonic() + 60
+    while (found := where(opened))[0] != "stalled":
+        assert time.monotonic() < deadline, found
+    assert "has no changes behind" in found[1]
+    assert "Run DROP SOURCE … CASCADE" in found[1]
+    opened.execute("DROP SOURCE my CASCADE")
+    source(opened, own_mysql)
+    opened.execute("CREATE TABLE t (*) FROM my TABLE 't'")
+    assert rows(opened, "SELECT * FROM t ORDER BY i") == [(1,), (2,)]
