@@ -34,6 +34,15 @@ def pytest_report_header() -> str:
     return f"tier: {tier}" + (f", WATERSMEET_FRESH={os.environ['WATERSMEET_FRESH']}" if tier == "thorough" else "")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if os.environ.get("WATERSMEET_TIER") == "thorough":
+        return
+    left_out = [item for item in items if item.get_closest_marker("thorough")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+
+
 @pytest.fixture(scope="session")
 def spark_stays():
     """Spark ends with its last user: this one keeps it between the tests, as each start takes seconds."""

@@ -3,7 +3,7 @@
 | tier | random tests |
 |---|---|
 | `fast` | one seed of each law, few examples |
-| `test` | some seeds, a sixth of the examples; `make test-more` a third of the slow seeds and the first of blocks |
+| `test` | some seeds, a sixth of the examples; `make test-more` a quarter of the slow seeds |
 | `thorough` | all seeds and examples, and as many fresh seeds again |
 
 Fresh seeds begin at WATERSMEET_FRESH, which the header of the run shows. WATERSMEET_SEEDS=from-to, with one module,
@@ -39,17 +39,12 @@ def some(all_of_them: Sequence[int]) -> Sequence[int]:
     return all_of_them if THOROUGH else all_of_them[:1] if FAST else all_of_them[::6]
 
 
-def blocks(all_of_them: Sequence[int]) -> Sequence[int]:
-    """For parametrize, of slow tests that run a block of seeds each: all in the thorough tier, the first usually."""
-    return all_of_them if THOROUGH else all_of_them[:1]
-
-
 def mostly_slow(cases: Sequence[object], quick: int, slow: int | None = None) -> list[object]:
     """For parametrize: the first `quick` cases as they are, the next `slow` as slow tests, the rest in the
     thorough tier alone.
 
-    slow: without it, all others, or of whole numbers, which are taken for seeds, a third of them. The thorough tier has
-    fresh seeds as well, as many again.
+    slow: without it, all others, or of whole numbers, which are taken for seeds, a quarter of them. The thorough tier
+    has fresh seeds as well, as many again.
     """
     given = os.environ.get("WATERSMEET_SEEDS")
     if given:
@@ -62,5 +57,5 @@ def mostly_slow(cases: Sequence[object], quick: int, slow: int | None = None) ->
     if THOROUGH:
         others += range(FRESH, FRESH + len(cases)) if seeds else []
     else:
-        others = others[: slow if slow is not None else (len(others) + 2) // 3 if seeds else len(others)]
+        others = others[: slow if slow is not None else (len(others) + 3) // 4 if seeds else len(others)]
     return [*cases[:quick], *[pytest.param(case, marks=pytest.mark.slow) for case in others]]

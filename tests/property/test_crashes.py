@@ -18,7 +18,6 @@ import pytest
 import watersmeet
 from tests.property.oracle import rows
 from tests.property.runs import Run
-from tests.thorough import blocks
 from tests.unit.store.faults import FaultyOs, Killed
 from watersmeet import files
 
@@ -117,8 +116,8 @@ def test_stops() -> None:
     assert sum(stops) > 5 * len(stops)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("block", blocks(range(3)))
+@pytest.mark.thorough
+@pytest.mark.parametrize("block", range(3))
 def test_many_stops(block: int) -> None:
     for seed in range(7100 + 10 * block, 7110 + 10 * block):
         crash(seed)

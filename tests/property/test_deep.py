@@ -19,7 +19,7 @@ from tests.property.generator import Generator, Step, Table
 from tests.property.queries import Relation
 from tests.property.runs import Run
 from tests.property.values import theirs
-from tests.thorough import blocks, mostly_slow
+from tests.thorough import mostly_slow
 
 #: Seeds that once failed: what was wrong is in the commit that added them.
 REGRESSIONS: tuple[int, ...] = ()
@@ -110,8 +110,8 @@ def test_in_process(seed: int) -> None:
     run(seed, runtime="inprocess", parallelism=1 + seed % 3)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("block", blocks(range(4)))
+@pytest.mark.thorough
+@pytest.mark.parametrize("block", range(4))
 def test_many_in_process(block: int) -> None:
     for seed in range(1000 + 20 * block, 1020 + 20 * block):
         run(seed, runtime="inprocess", parallelism=1 + seed % 3)

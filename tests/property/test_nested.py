@@ -96,7 +96,7 @@ def test_views_follow(seed: int) -> None:
     check(seed, runtime="inprocess", parallelism=1 + seed % 3)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("start", some(range(2000, 2060, 10)))
 def test_views_follow_for_long(start: int) -> None:
     for seed in range(start, start + 10):

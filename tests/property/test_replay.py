@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.property.runs import run
-from tests.thorough import blocks, mostly_slow
+from tests.thorough import mostly_slow
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.frames import Frame, decode, encode
 from watersmeet.runtime import inprocess, tasks
@@ -145,8 +145,8 @@ def test_replay(seed: int) -> None:
     replay(seed, 1 + seed % 3)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("block", blocks(range(4)))
+@pytest.mark.thorough
+@pytest.mark.parametrize("block", range(4))
 def test_many_replays(block: int) -> None:
     for seed in range(3100 + 10 * block, 3110 + 10 * block):
         replay(seed, 1 + seed % 3)

@@ -16,7 +16,7 @@ import duckdb
 import pytest
 
 import watersmeet
-from tests.thorough import blocks, mostly_slow
+from tests.thorough import mostly_slow
 from watersmeet.runtime.budget import Budget
 
 TABLES = {"f": "k int, x int, y int", "g": "k int, x int, y int", "d": "k int PRIMARY KEY, x int, y int, z varchar"}
@@ -159,8 +159,8 @@ def test_shared(seed: int) -> None:
     run(seed)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("block", blocks(range(4)))
+@pytest.mark.thorough
+@pytest.mark.parametrize("block", range(4))
 def test_many_shared(block: int) -> None:
     for seed in range(1000 + 20 * block, 1020 + 20 * block):
         run(seed)

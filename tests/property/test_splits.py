@@ -15,7 +15,7 @@ import watersmeet
 from tests.property.oracle import UnanswerableError
 from tests.property.runs import Run
 from tests.property.values import ours
-from tests.thorough import blocks, mostly_slow
+from tests.thorough import mostly_slow
 
 Content = dict[str, Counter]
 
@@ -94,8 +94,8 @@ def test_split(seed: int) -> None:
     split(seed)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("block", blocks(range(3)))
+@pytest.mark.thorough
+@pytest.mark.parametrize("block", range(3))
 def test_many_splits(block: int) -> None:
     for seed in range(5100 + 10 * block, 5110 + 10 * block):
         split(seed)

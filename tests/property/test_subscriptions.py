@@ -9,7 +9,7 @@ import random
 import pytest
 
 import watersmeet
-from tests.thorough import blocks, mostly_slow
+from tests.thorough import mostly_slow
 from watersmeet.testing.harness import Harness
 
 START_US = 1_704_103_200_000_000
@@ -110,13 +110,13 @@ def check(directory, kind, seed):
     assert whole
 
 
-@pytest.mark.parametrize("kind", mostly_slow([*EMISSIONS], 1))
+@pytest.mark.parametrize("kind", mostly_slow([*EMISSIONS], 1, 3))
 def test_a_reader_that_is_interrupted_gets_the_rows_of_one_that_is_not(tmp_path, kind):
     check(tmp_path, kind, 0)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", blocks(range(1, 5)))
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(1, 5))
 def test_of_any_query(tmp_path, seed):
     for kind in EMISSIONS:
         check(tmp_path / kind.replace(" ", "_"), kind, seed)

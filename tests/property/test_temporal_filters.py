@@ -15,7 +15,7 @@ import duckdb
 import pytest
 
 import watersmeet
-from tests.thorough import blocks, mostly_slow
+from tests.thorough import mostly_slow
 from watersmeet.testing.harness import Harness
 
 START = datetime(2024, 5, 17, 21, 40)
@@ -206,8 +206,8 @@ def test_in_process(seed: int, tmp_path) -> None:
     run(seed, str(tmp_path / "db") if seed % 2 else None, parallelism=1 + seed % 3)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("block", blocks(range(4)))
+@pytest.mark.thorough
+@pytest.mark.parametrize("block", range(4))
 def test_many_in_process(block: int, tmp_path) -> None:
     for seed in range(1000 + 5 * block, 1005 + 5 * block):
         run(seed, str(tmp_path / f"db{seed}") if seed % 3 == 0 else None, parallelism=1 + seed % 3, steps=20)

@@ -13,12 +13,12 @@ import pytest
 from tests.property.test_final import QUERIES, Database, Rule, closing, history
 from tests.property.test_replay import Again
 from tests.property.test_timed_arrival import QUERIES as ARRIVAL
+from tests.thorough import mostly_slow
 from tests.unit.store.faults import FaultyOs, Killed
 from watersmeet import files
 from watersmeet.runtime import inprocess
 
-SEEDS = range(6)
-pytestmark = pytest.mark.slow
+SEEDS = mostly_slow(range(6), 0)
 
 
 def with_arrival(database):

@@ -14,7 +14,7 @@ import pytest
 
 import watersmeet
 from tests.property.oracle import rows
-from tests.thorough import blocks, mostly_slow
+from tests.thorough import mostly_slow
 
 EPOCH = dt.datetime(1970, 1, 1)
 KINDS = {"ts": "TIMESTAMP", "tz": "TIMESTAMPTZ", "d": "DATE"}
@@ -201,8 +201,8 @@ def test_views_and_queries(seed: int) -> None:
     run(seed)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("block", blocks(range(4)))
+@pytest.mark.thorough
+@pytest.mark.parametrize("block", range(4))
 def test_more(block: int) -> None:
     for seed in range(1000 + 8 * block, 1008 + 8 * block):
         run(seed)

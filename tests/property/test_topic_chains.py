@@ -11,10 +11,11 @@ from collections import Counter
 import pytest
 
 import watersmeet
+from tests.thorough import mostly_slow
 from watersmeet.testing.harness import Harness
 
 REGRESSIONS: list[int] = []
-SEEDS = [*REGRESSIONS, *range(6)]
+SEEDS = mostly_slow([*REGRESSIONS, *range(6)], 0, len(REGRESSIONS) + 1)
 
 TOPICS = """
 SET defaults.topic.autocreate=true;
@@ -57,7 +58,6 @@ def as_table(connection, topic):
     return rows
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_tables(seed, tmp_path):
     rng = random.Random(seed)
@@ -110,7 +110,6 @@ INSERT INTO counted SELECT STREAM c, COUNT(*) AS n FROM ab GROUP BY c;
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_streams(seed, tmp_path):
     """Records in the order of their times: when all windows have passed, each chain is the join of all of them."""

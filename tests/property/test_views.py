@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from tests.property.runs import run
-from tests.thorough import blocks, mostly_slow
+from tests.thorough import mostly_slow
 
 #: Seeds that once failed: what was wrong is in the commit that added them.
 REGRESSIONS: tuple[int, ...] = ()
@@ -20,8 +20,8 @@ def test_in_process(seed: int) -> None:
     run(seed, runtime="inprocess", parallelism=1 + seed % 3)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("block", blocks(range(4)))
+@pytest.mark.thorough
+@pytest.mark.parametrize("block", range(4))
 def test_many_in_process(block: int) -> None:
     for seed in range(1000 + 40 * block, 1040 + 40 * block):
         run(seed, runtime="inprocess", parallelism=1 + seed % 3)

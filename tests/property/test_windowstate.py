@@ -12,7 +12,7 @@ import pytest
 import watersmeet
 from tests.property.oracle import rows
 from tests.property.test_timewindows import KINDS, Case, content, text
-from tests.thorough import blocks, mostly_slow
+from tests.thorough import mostly_slow
 
 DELAY = dt.timedelta(seconds=20)
 
@@ -110,8 +110,8 @@ def test_views(seed: int) -> None:
     run(seed)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("block", blocks(range(4)))
+@pytest.mark.thorough
+@pytest.mark.parametrize("block", range(4))
 def test_more(block: int) -> None:
     for seed in range(1000 + 8 * block, 1008 + 8 * block):
         run(seed)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.kafkaexamples import play
+from tests.thorough import mostly_slow
 
 EXAMPLES = sorted((Path(__file__).parent / "lenses" / "examples").glob("*.slt"))
 #: Examples that are run each time: a look-up, two streams, a chain of two joins, a group.
@@ -13,7 +14,9 @@ QUICK = ("inner", "within-bounds", "three-sources", "join-group")
 
 
 @pytest.mark.parametrize(
-    "path", [pytest.param(p, marks=() if p.stem in QUICK else pytest.mark.slow, id=p.stem) for p in EXAMPLES]
+    "path",
+    mostly_slow(sorted(EXAMPLES, key=lambda path: path.stem not in QUICK), len(QUICK), 5),
+    ids=lambda path: path.stem,
 )
 def test_example(path, broker, registry, tmp_path):
     play(path, broker, registry, tmp_path / "db", runtime="inprocess")

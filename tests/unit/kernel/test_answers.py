@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from tests import reference
+from tests.thorough import mostly_slow
 from tests.unit.kernel import test_temporal as lookups
 from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, weaken_hashes
 from tests.unit.kernel.test_join import random_change
@@ -98,8 +99,7 @@ def test_a_row_is_answered_as_the_rule_says(seed):
     run(seed)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("start", range(1000, 1500, 100))
+@pytest.mark.parametrize("start", mostly_slow(range(1000, 1500, 100), 0))
 def test_a_row_is_answered_as_the_rule_says_at_length(start):
     for seed in range(start, start + 100):
         run(seed)

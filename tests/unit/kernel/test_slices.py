@@ -426,7 +426,7 @@ with watersmeet.connect(sys.argv[2], runtime="inprocess") as c:
             "SELECT a.i, a.j, b.k AS x FROM (SELECT i, j, i + j AS s FROM l JOIN r ON l.k = r.k) a "
             "LEFT JOIN r b ON a.s = b.j",
             10_000_000,
-            marks=pytest.mark.slow,
+            marks=pytest.mark.thorough,
         ),
     ],
 )

@@ -89,7 +89,7 @@ def recover(kit):
     [
         (1, 9),
         pytest.param(1, 1, marks=pytest.mark.slow),
-        pytest.param(2, 1, marks=pytest.mark.slow),
+        pytest.param(2, 1, marks=pytest.mark.thorough),
     ],
 )
 def test_crash_at_every_step(tmp_path, buckets, stride, monkeypatch):
@@ -118,7 +118,7 @@ def test_crash_at_every_step(tmp_path, buckets, stride, monkeypatch):
     assert number > 40
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_crash_while_recovering(tmp_path, monkeypatch):
     crasher = Crasher(monkeypatch)
     rng = random.Random(5)

@@ -115,7 +115,7 @@ def test_append_only_and_debezium(connect, settle, broker, topic):
     assert payloads[1]["before"] == {"k": 1, "v": "a"}
 
 
-@pytest.mark.parametrize("point", mostly_slow(sorted(POINTS, key=lambda point: point != "kafka.commit"), 2))
+@pytest.mark.parametrize("point", mostly_slow(sorted(POINTS, key=lambda point: point != "kafka.commit"), 2, 4))
 def test_a_failure_at_any_point_repeats_nothing_and_loses_nothing(connect, settle, broker, topic, point):
     name = topic(2)
     connection = connect()
@@ -148,7 +148,7 @@ def test_a_failure_at_any_point_repeats_nothing_and_loses_nothing(connect, settl
     assert content(found) == rows(connection)
 
 
-@pytest.mark.parametrize("point", mostly_slow(sorted(POINTS, key=lambda point: point != "kafka.commit"), 1))
+@pytest.mark.parametrize("point", mostly_slow(sorted(POINTS, key=lambda point: point != "kafka.commit"), 1, 4))
 def test_a_killed_process_goes_on_where_it_was(connect, settle, path, broker, topic, point):
     name = topic(2)
     connection = connect()
@@ -175,7 +175,7 @@ def test_a_killed_process_goes_on_where_it_was(connect, settle, path, broker, to
     assert len({tuple(v) for v in by_key.values()}) == 1, "all of a commit or nothing"
 
 
-@pytest.mark.parametrize("point", mostly_slow(sorted(POINTS[4:], key=lambda point: point != "kafka.commit"), 1))
+@pytest.mark.parametrize("point", mostly_slow(sorted(POINTS[4:], key=lambda point: point != "kafka.commit"), 1, 2))
 def test_a_process_that_was_paused_and_overtaken_delivers_nothing_more(connect, settle, path, broker, topic, point):
     name = topic(2)
     connection = connect()
