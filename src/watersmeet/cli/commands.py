@@ -11,16 +11,18 @@ import io
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import watersmeet
 from watersmeet.cli import consoles
-from watersmeet.cli.failures import read_script, read_scripts, reporting, write_text
+from watersmeet.cli.failures import reporting
+from watersmeet.cli.scripts import read_script, read_scripts, write_text
 from watersmeet.dialectnames import DEFAULT_DIALECT, DIALECTS
 from watersmeet.errors import Error
 from watersmeet.lazyimport import block_import, lazy_import
+from watersmeet.objectstores import is_url
 
 # `--help` shall not wait for the engine, and `query` not for Spark's part of it.
 if TYPE_CHECKING:
@@ -76,25 +78,28 @@ class PictureFormat(StrEnum):
     dot = "dot"
 
 
+def _setting(name: str, text: str, **more: Any) -> Any:
+    """An option that can also be given in the environment: `--path` as WATERSMEET_PATH."""
+    return typer.Option(f"--{name}", help=text, envvar=f"WATERSMEET_{name.upper()}", show_envvar=False, **more)
+
+
 PathOption = Annotated[
     str | None,
-    typer.Option(
-        "--path",
-        help="Directory or URL (s3://bucket/name) of a persistent database. Without it all is gone at the end.",
+    _setting(
+        "path", "Directory or URL (s3://bucket/name) of a persistent database. Without it all is gone at the end."
     ),
 ]
-DialectOption = Annotated[str, typer.Option("--dialect", help=f"SQL that is spoken at first: {', '.join(DIALECTS)}.")]
+RequiredPath = Annotated[str, _setting("path", "Directory or URL of the database.")]
+DialectOption = Annotated[str, _setting("dialect", f"SQL that is spoken at first: {', '.join(DIALECTS)}.")]
 ParallelismOption = Annotated[
     int | None,
-    typer.Option("--parallelism", min=1, help="State buckets, fixed when a database is created (default: cores)."),
+    _setting("parallelism", "State buckets, fixed when a database is created (default: cores).", min=1),
 ]
 PermissionsOption = Annotated[
     PermissionsName,
     typer.Option("--file-permissions", help="Of a new database: for this user alone, or as the umask says."),
 ]
-RuntimeOption = Annotated[
-    RuntimeName, typer.Option("--runtime", help="inprocess needs no Spark; its views follow at FLUSH.")
-]
+RuntimeOption = Annotated[RuntimeName, _setting("runtime", "inprocess needs no Spark; its views follow at FLUSH.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print rows, progress and errors as JSON.")]
 ScriptArgument = Annotated[Path, typer.Argument(help="A SQL script.", exists=True, dir_okay=False)]
 
@@ -103,6 +108,13 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"watersmeet {watersmeet.__version__}")
         raise typer.Exit
+
+
+def _that_exist(files: list[str] | None) -> list[str] | None:
+    for file in files or ():
+        if not is_url(file) and not Path(file).exists():
+            raise typer.BadParameter(f"{file} does not exist")
+    return files
 
 
 @app.callback()
@@ -117,11 +129,12 @@ def _options(
 @app.command()
 def run(
     files: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Argument(
-            help="SQL scripts, and folders of them (*.sql in the order of their names). None: go on with the database "
-            "at --path.",
-            exists=True,
+            help="SQL scripts, their URLs, and folders of them (*.sql in the order of their names). None: go on with "
+            "the database at --path.",
+            callback=_that_exist,
+            metavar="FILE",
         ),
     ] = None,
     path: PathOption = None,
@@ -177,7 +190,7 @@ def shell(
 @app.command()
 def query(
     sql: Annotated[str, typer.Argument(help="SELECT, SHOW, DESCRIBE or EXPLAIN.")],
-    path: Annotated[str, typer.Option("--path", help="Directory or URL of the database.")],
+    path: RequiredPath,
     dialect: DialectOption = DEFAULT_DIALECT,
     as_json: JsonOption = False,
 ) -> None:
@@ -207,7 +220,7 @@ def explain(
 ) -> None:
     """Print the plans of a script's views, pumps, processors and running queries. Runs no query and keeps nothing."""
     with reporting(as_json=as_json):
-        text = read_script(file)
+        text = read_script(str(file))
         buckets = parallelism or engines.default_parallelism("spark")  # the plan that `run` would make
         with watersmeet.connect(dialect=dialect, parallelism=buckets, runtime="inprocess") as connection:
             plans = harness.Harness(connection).explain_script(text)
@@ -226,7 +239,7 @@ def explain(
 
 @app.command()
 def topology(
-    path: Annotated[str, typer.Option("--path", help="Directory or URL of the database.")],
+    path: RequiredPath,
     kind: Annotated[
         PictureFormat, typer.Option("--format", help="svg: a picture; dot: for Graphviz.")
     ] = PictureFormat.svg,
@@ -246,24 +259,29 @@ def topology(
 
 @app.command()
 def serve(
-    path: Annotated[str, typer.Option("--path", help="Directory or URL of the database.")],
+    path: RequiredPath,
     files: Annotated[
-        list[Path] | None, typer.Argument(help="SQL scripts that are run first, and folders of them.", exists=True)
+        list[str] | None,
+        typer.Argument(
+            help="SQL scripts that are run first, their URLs, and folders of them.",
+            callback=_that_exist,
+            metavar="FILE",
+        ),
     ] = None,
-    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of PostgreSQL's protocol.")] = 5433,
+    host: Annotated[str, _setting("host", "Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, _setting("port", "Port of PostgreSQL's protocol.", min=0, max=65535)] = 5433,
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Only read, also while another process runs the database. No Spark.")
     ] = False,
     users: Annotated[
         Path | None,
-        typer.Option("--users", help="File of `watersmeet password`. None: all are let in.", dir_okay=False),
+        _setting("users", "File of `watersmeet password`. None: all are let in.", dir_okay=False),
     ] = None,
     certificate: Annotated[
-        Path | None, typer.Option("--certificate", help="TLS certificate (PEM).", exists=True, dir_okay=False)
+        Path | None, _setting("certificate", "TLS certificate (PEM).", exists=True, dir_okay=False)
     ] = None,
     key: Annotated[
-        Path | None, typer.Option("--key", help="Its key, if that is another file.", exists=True, dir_okay=False)
+        Path | None, _setting("key", "Its key, if that is another file.", exists=True, dir_okay=False)
     ] = None,
     require_tls: Annotated[
         bool,

@@ -7,10 +7,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
 from typing import Final
 
@@ -19,7 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from watersmeet.cli import consoles
-from watersmeet.errors import DataError, Error, error
+from watersmeet.errors import DataError, Error
 
 REFUSED: Final = 1
 """A statement was refused, or the database can't be used."""
@@ -30,7 +28,8 @@ _INTERRUPTED: Final = 130
 
 @contextmanager
 def reporting(*, as_json: bool = False) -> Iterator[None]:
-    """Inside, an `Error` is printed and ends the command with its exit code; so does Ctrl-C, without a traceback.
+    """Inside, an `Error` is printed and ends the command with its exit code; so do Ctrl-C and SIGTERM, without a
+    traceback.
 
     A reader of the output that goes away ends it quietly, with 0.
     """
@@ -59,10 +58,11 @@ def _end(err: BaseException, *, as_json: bool) -> None:
 
 @contextmanager
 def _noted_interrupt() -> Iterator[threading.Event]:
-    """Inside, the event is set when SIGINT interrupts what runs."""
+    """Inside, the event is set when SIGINT or SIGTERM interrupts what runs, as KeyboardInterrupt."""
     event = threading.Event()
-    before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler or threading.current_thread() is not threading.main_thread():
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    usual = before[signal.SIGINT] is signal.default_int_handler
+    if not usual or threading.current_thread() is not threading.main_thread():
         yield event
         return
 
@@ -70,11 +70,14 @@ def _noted_interrupt() -> Iterator[threading.Event]:
         event.set()
         signal.default_int_handler(number, frame)
 
-    signal.signal(signal.SIGINT, interrupt)
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
     try:
         yield event
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def exit_code(err: Error) -> int:
@@ -101,50 +104,3 @@ def error_text(err: Error) -> Text:
             style = "cyan"
         text.append(line if i == 0 else "\n" + line, style)
     return text
-
-
-@dataclass(frozen=True, slots=True)
-class Script:
-    """A text of SQL, and the name of the file that it is from."""
-
-    file: str
-    text: str
-
-    @contextmanager
-    def naming(self) -> Iterator[None]:
-        """Errors inside say that they are of this file."""
-        try:
-            yield
-        except Error as err:
-            if err.sql is None or err.sql == self.text:
-                err.file = self.file
-            raise
-
-
-def read_scripts(paths: Iterable[Path]) -> list[Script]:
-    """The scripts of files, and of folders, whose `*.sql` count in the order of their names. INVALID_PARAMETER."""
-    found: list[Script] = []
-    for path in paths:
-        files = sorted(path.glob("*.sql")) if path.is_dir() else [path]
-        if not files:
-            raise error("INVALID_PARAMETER", f"{path} has no *.sql files")
-        found += [Script(str(f), read_script(f)) for f in files]
-    return found
-
-
-def read_script(path: Path) -> str:
-    """The text of a file. INVALID_PARAMETER if it is no text."""
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as cause:
-        raise error("INVALID_PARAMETER", f"{path} is not UTF-8 text", detail=f"Byte {cause.start} is wrong.") from cause
-    except OSError as cause:
-        raise error("INVALID_PARAMETER", f"{path} can't be read: {cause.strerror}") from cause
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file. INVALID_PARAMETER if that can't be done."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as cause:
-        raise error("INVALID_PARAMETER", f"{path} can't be written: {cause.strerror}") from cause

@@ -14,11 +14,12 @@ from rich.live import Live
 from rich.table import Table
 
 from watersmeet.cli.consoles import errors_output, output
-from watersmeet.cli.failures import FAILED, Script, print_error
+from watersmeet.cli.failures import FAILED, print_error
 from watersmeet.cli.follow import Follower, drain, follow
 from watersmeet.cli.interrupts import Interrupts
 from watersmeet.cli.progress import Rates, progress_line, progress_table
 from watersmeet.cli.render import print_result
+from watersmeet.cli.scripts import Script
 from watersmeet.errors import Error, error_from_json
 from watersmeet.session.connections.connection import Connection
 from watersmeet.session.connections.cursor import Cursor

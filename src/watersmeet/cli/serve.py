@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from watersmeet.cli.consoles import errors_output
-from watersmeet.cli.failures import FAILED, Script, print_error
+from watersmeet.cli.failures import FAILED, print_error
 from watersmeet.cli.interrupts import Interrupts
 from watersmeet.cli.run import Pump, run_all
+from watersmeet.cli.scripts import Script
 from watersmeet.errors import Error, error, error_from_json
 from watersmeet.server.authentication import Verifier, read_users, write_users
 from watersmeet.server.service import Endpoint, Server

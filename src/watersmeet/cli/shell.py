@@ -14,10 +14,11 @@ from rich.console import Console
 
 from watersmeet.cli.consoles import errors_output, output
 from watersmeet.cli.editing import prompt_session
-from watersmeet.cli.failures import REFUSED, Script, print_error, read_script
+from watersmeet.cli.failures import REFUSED, print_error
 from watersmeet.cli.follow import Follower, follow
 from watersmeet.cli.interrupts import Interrupts
 from watersmeet.cli.run import print_notices, print_outcome
+from watersmeet.cli.scripts import Script, read_script
 from watersmeet.dialectnames import DEFAULT_DIALECT, DIALECTS
 from watersmeet.dialects import split_statements
 from watersmeet.errors import Error, error_from_json
@@ -109,7 +110,7 @@ class Shell:
 
     def _include(self, path: Path) -> None:
         try:
-            text = read_script(Path(os.path.expanduser(path)))
+            text = read_script(os.path.expanduser(path))
         except Error as err:
             self.failed = True
             print_error(err, console=self._err)

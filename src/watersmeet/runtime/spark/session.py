@@ -101,12 +101,20 @@ _shared: list[Shared] = []
 
 
 def acquire(spark: SparkSession | None, parallelism: int) -> SparkSession:
-    """A session for one engine; give it back with `release`. RUNTIME_UNAVAILABLE if Spark can't run here.
+    """A session for one engine; give it back with `release`. RUNTIME_UNAVAILABLE if Spark can't run here,
+    FEATURE_NOT_SUPPORTED for one of Spark Connect.
 
     spark: adopt this one (or the active one, if there is one). Otherwise one is made for this process and shared by
     all engines: with the master that WATERSMEET_MASTER or spark-submit names, else local with
     as many threads as buckets or cores. One that somebody stopped meanwhile is not used again.
     """
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "views can't run in a session of Spark Connect",
+            detail="Its client has no SparkContext, whose tasks views are.",
+            hint="Give a classic session, SparkSession.builder.master(…) without .remote(…), in the driver itself.",
+        )
     with _lock:
         if _shared and _is_stopped(_shared[0].spark):
             _end(_shared.pop())

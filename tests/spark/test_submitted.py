@@ -1,0 +1,105 @@
+"""What spark-submit and containers run: script and database at URLs, settings in the environment, an orderly end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.spark.cluster import HOME, cluster
+from tests.spark.test_interrupts import PATIENCE_S, processes_of
+
+import watersmeet
+from watersmeet.errors import Error
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = b"""
+CREATE TABLE t (k int PRIMARY KEY, name varchar);
+INSERT INTO t VALUES (0, 'even'), (1, 'odd');
+CREATE SOURCE s (id int) WITH (connector = 'datagen', fields.id.kind = 'sequence', fields.id.start = '0',
+    fields.id.end = '1000000', datagen.rows.per.second = '20');
+CREATE MATERIALIZED VIEW v AS SELECT s.id, t.name FROM s JOIN t ON s.id % 2 = t.k;
+"""
+
+
+def counted(url):
+    try:
+        with watersmeet.connect(url, read_only=True) as connection:
+            ((rows, ids),) = connection.execute("SELECT count(*), count(DISTINCT id) FROM v").fetchall()
+    except Error:  # it is not there yet
+        return 0
+    assert rows == ids
+    return rows
+
+
+def until_more_than(rows, url, process):
+    deadline = time.monotonic() + PATIENCE_S
+    while counted(url) <= rows:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.3)
+
+
+def started(command, environment, errors=subprocess.DEVNULL):
+    return subprocess.Popen(
+        command,
+        cwd="/",
+        env={**{n: v for n, v in os.environ.items() if n != "PYTHONPATH"}, **environment},
+        stdout=subprocess.DEVNULL,
+        stderr=errors,
+        start_new_session=True,
+    )
+
+
+def gone(process):
+    """Waits until nothing of a session runs."""
+    deadline = time.monotonic() + PATIENCE_S
+    while processes_of(process.pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_script_and_database_at_urls(bucket, database_url):
+    bucket.put("scripts/shop.sql", SCRIPT)
+    with cluster() as master:
+        settings = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT / "src")}
+        submit = [
+            str(HOME / "bin" / "spark-submit"),
+            "--master",
+            master,
+            str(ROOT / "src/watersmeet/__main__.py"),
+            "run",
+        ]
+        submitted = started(
+            [*submit, f"s3://{bucket.name}/scripts/shop.sql", "--path", database_url, "--parallelism", "2"], settings
+        )
+        try:
+            until_more_than(50, database_url, submitted)
+            os.kill(submitted.pid, signal.SIGTERM)  # the process that a container would know: Java, not the driver
+            assert submitted.wait(PATIENCE_S) != 0
+            gone(submitted)
+        finally:
+            if submitted.poll() is None:
+                os.killpg(submitted.pid, signal.SIGKILL)
+        kept = counted(database_url)
+        goes_on = started(
+            [sys.executable, "-m", "watersmeet", "run"],
+            {**settings, "WATERSMEET_PATH": database_url, "WATERSMEET_MASTER": master},
+            subprocess.PIPE,
+        )
+        try:
+            goes_on.stderr.readline()  # it shows its progress: from now on it ends in order
+            until_more_than(kept, database_url, goes_on)
+            goes_on.send_signal(signal.SIGTERM)
+            assert goes_on.wait(PATIENCE_S) == 0
+            gone(goes_on)
+        finally:
+            goes_on.stderr.close()
+            if goes_on.poll() is None:
+                os.killpg(goes_on.pid, signal.SIGKILL)
