@@ -41,15 +41,15 @@ test-fast: setup ## text tests, the front end, one seed of each law (a minute an
 
 test: setup ## what shows that everything works, Spark included (fifteen to twenty minutes)
 	@$(PYTEST) $(PARALLEL) -m "not spark and not slow" tests
-	@$(PYTEST) -m "spark and not slow" tests
+	@$(PYTEST) $(PARALLEL) -m "spark and not slow" tests
 
 test-more: setup ## the slow and random rest
 	@$(PYTEST) $(PARALLEL) -m "slow and not spark" tests
-	@$(PYTEST) -m "slow and spark" tests
+	@$(PYTEST) $(PARALLEL) -m "slow and spark" tests
 
 thorough: setup ## all tests with all their tries, and fresh seeds each time (hours)
 	@WATERSMEET_TIER=thorough $(PYTEST) $(PARALLEL) -m "not spark" tests
-	@WATERSMEET_TIER=thorough $(PYTEST) -m spark tests
+	@WATERSMEET_TIER=thorough $(PYTEST) $(PARALLEL) -m spark tests
 	@$(BIN)/python -m tests.soak --minutes 60 --rate 20
 
 soak: setup ## a database under load and faults must stay right and flat: ARGS="--minutes 30 --shared-machine"

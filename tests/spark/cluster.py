@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
@@ -26,9 +27,31 @@ def free_port() -> int:
         return s.getsockname()[1]
 
 
+@dataclass(frozen=True)
+class Cluster:
+    """master: its address. processes: of the master and the workers, each of a session of its own."""
+
+    master: str
+    processes: list[subprocess.Popen]
+
+    def executors(self) -> set[int]:
+        """The process ids of its executors that run."""
+        sessions = {process.pid for process in self.processes}
+        found = set()
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with contextlib.suppress(OSError):
+                    command = (entry / "cmdline").read_bytes().split(b"\0")
+                    runs = (
+                        b"org.apache.spark.executor.CoarseGrainedExecutorBackend" in command and b"java" in command[0]
+                    )
+                    if runs and os.getsid(int(entry.name)) in sessions:
+                        found.add(int(entry.name))
+        return found
+
+
 @contextlib.contextmanager
 def cluster(workers=2):
-    """Gives the master's address."""
     master = f"spark://127.0.0.1:{free_port()}"
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     environment |= {"SPARK_HOME": str(HOME), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
@@ -76,7 +99,7 @@ def cluster(workers=2):
                     "0",
                     master,
                 )
-            yield master
+            yield Cluster(master, processes)
         finally:
             for process in reversed(processes):
                 with contextlib.suppress(ProcessLookupError):
@@ -89,19 +112,7 @@ def cluster(workers=2):
                 process.wait()
 
 
-def executors() -> list[int]:
-    """The process ids of the executors that run on this machine."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                command = (entry / "cmdline").read_bytes().split(b"\0")
-                if b"org.apache.spark.executor.CoarseGrainedExecutorBackend" in command and b"java" in command[0]:
-                    found.append(int(entry.name))
-    return found
-
-
 if __name__ == "__main__":
-    with cluster() as address:
-        print(address, flush=True)
+    with cluster() as made:
+        print(made.master, flush=True)
         signal.pause()

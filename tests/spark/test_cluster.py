@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.spark.cluster import cluster, executors
+from tests.spark.cluster import cluster
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,14 +27,13 @@ def test_an_executor_is_killed_over_an_object_store(database_url):
 
 
 def kill_executors(path):
-    with cluster() as master:
+    with cluster() as made:
         environment = {
             **os.environ,
             "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
-            "WATERSMEET_MASTER": master,
+            "WATERSMEET_MASTER": made.master,
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
-        before = set(executors())
         child = subprocess.Popen(
             [sys.executable, "-m", "tests.spark.clustered", str(path), "2"],
             cwd=ROOT,
@@ -49,7 +48,7 @@ def kill_executors(path):
                 lines.append(line.strip())
                 if line.strip() in ("round 3", "round 7"):
                     time.sleep(0.1)
-                    while not (running := set(executors()) - before):  # the killed one is not replaced yet
+                    while not (running := made.executors()):  # the killed one is not replaced yet
                         assert child.poll() is None
                         time.sleep(0.1)
                     with contextlib.suppress(ProcessLookupError):

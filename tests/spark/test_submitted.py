@@ -67,12 +67,12 @@ def gone(process):
 @pytest.mark.spark
 def test_script_and_database_at_urls(bucket, database_url):
     bucket.put("scripts/shop.sql", SCRIPT)
-    with cluster() as master:
+    with cluster() as made:
         settings = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT / "src")}
         submit = [
             str(HOME / "bin" / "spark-submit"),
             "--master",
-            master,
+            made.master,
             str(ROOT / "src/watersmeet/__main__.py"),
             "run",
         ]
@@ -90,7 +90,7 @@ def test_script_and_database_at_urls(bucket, database_url):
         kept = counted(database_url)
         goes_on = started(
             [sys.executable, "-m", "watersmeet", "run"],
-            {**settings, "WATERSMEET_PATH": database_url, "WATERSMEET_MASTER": master},
+            {**settings, "WATERSMEET_PATH": database_url, "WATERSMEET_MASTER": made.master},
             subprocess.PIPE,
         )
         try:
