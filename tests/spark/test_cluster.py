@@ -17,11 +17,12 @@ pytestmark = pytest.mark.spark
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_an_executor_is_killed(tmp_path):
     kill_executors(tmp_path / "db")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_an_executor_is_killed_over_an_object_store(database_url):
     kill_executors(database_url)
 

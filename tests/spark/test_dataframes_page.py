@@ -30,6 +30,7 @@ def utc(seconds: float):
     return at(seconds).replace(tzinfo=UTC)
 
 
+@pytest.mark.slow
 def test_examples(spark, tmp_path):
     def stream(name: str, *fields: Field) -> Stream:
         return Stream(spark, tmp_path / name, fields, ", ".join(f"{f.name} string" for f in fields))

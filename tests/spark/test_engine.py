@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.thorough import mostly_slow
 from tests.unit.runtime.kit import GROUPED, JOINED, TOTAL, Kit, two_tables
 
 from watersmeet.errors import Error
@@ -335,6 +336,7 @@ print("ready", flush=True)
 """
 
 
+@pytest.mark.slow
 def test_leaves_no_process_and_no_output_even_when_not_closed(tmp_path):
     scratch = tmp_path / "temporary files"
     scratch.mkdir()
@@ -368,6 +370,7 @@ except KeyboardInterrupt:
     assert (child.returncode, out, err) == (0, "closed\n", "")
 
 
+@pytest.mark.slow
 def test_a_given_session_is_used_and_not_stopped(tmp_path):
     before = """
 from pyspark.sql import SparkSession
@@ -412,6 +415,7 @@ print("closed")
     assert (child.returncode, out) == (0, "ready\nVIEW_FAILED\nfailed\nclosed\n"), err
 
 
+@pytest.mark.slow
 def test_a_session_that_somebody_stopped_is_not_used_again(tmp_path):
     after = """
 from pyspark.sql import SparkSession
@@ -461,8 +465,7 @@ def test_java_is_checked(tmp_path, monkeypatch, home):
     assert "17" in raised.value.hint
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("buckets", [1, 2])
+@pytest.mark.parametrize("buckets", mostly_slow([2, 1], 0))
 def test_killed_at_random(tmp_path, buckets):
     rng = random.Random(buckets)
     path = tmp_path / "db"

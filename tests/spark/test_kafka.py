@@ -66,6 +66,7 @@ def test_two_topics_are_joined_and_go_on_after_a_restart(broker, topic, tmp_path
         assert cursor.fetchall() == [(3000, sum((k + 1) * (k + 2) for k in range(0, 6000, 2)))]
 
 
+@pytest.mark.slow
 def test_a_schema_that_the_columns_do_not_fit_stops_its_source_alone(broker, topic, registry, tmp_path):
     name = topic()
 
@@ -193,6 +194,7 @@ with watersmeet.connect(sys.argv[1], parallelism=2):
 """
 
 
+@pytest.mark.slow
 def test_values_that_were_not_sent_and_truncate_survive_kills(broker, topic, tmp_path, monkeypatch):
     """Changes that depend on rows, through the shuffle, while kill -9 hits driver and workers."""
     monkeypatch.setattr(jobs, "SMALL_ROWS", -1)

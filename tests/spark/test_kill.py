@@ -66,6 +66,7 @@ def test_kill_anywhere(tmp_path: Path, parallelism: int, rounds: int) -> None:
     kill_anywhere(tmp_path / "db", parallelism, rounds)
 
 
+@pytest.mark.slow
 def test_kill_anywhere_in_an_object_store(database_url: str) -> None:
     kill_anywhere(database_url, 2, 2)
 

@@ -99,6 +99,7 @@ def test_tables_of_lakes_are_read_on_spark(tmp_path: Path) -> None:
             assert found == [("p0", 200), ("p1", 200), ("p2", 200)]
 
 
+@pytest.mark.slow
 def test_spark_reads_what_sinks_have_merged(tmp_path: Path) -> None:
     """Two sinks of one view on Spark: into Delta and into Iceberg."""
     iceberg = ", ".join(f"{n} = '{v}'" for n, v in test_iceberg.options(tmp_path).items())
