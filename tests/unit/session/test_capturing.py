@@ -490,3 +490,59 @@ def test_a_failover_to_a_server_that_is_behind_stalls_its_source(opened, own_pos
     source(opened, own_postgres)
     opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'")
     assert rows(opened, "SELECT * FROM t") == [(-1,)]
+
+
+#: CREATE TABLE of another shape than the table there: (columns, condition, what is said).
+SHAPES = [
+    ("*", "CONNECTOR_OPTION", 'column "p" of table "{0}.t" has type point, wh'),
+    ("i int PRIMARY KEY, v int", "DATATYPE_MISMATCH", '"v" of table "{0}.t" has type character varying, not integer'),
+    ("i int PRIMARY KEY, w int", "UNDEFINED_COLUMN", 'table "{0}.t" has no column "w"'),
+    ("i int, v varchar PRIMARY KEY", "CONNECTOR_OPTION", 'the primary key of table "{0}.t" is (i), not (v)'),
+]
+
+
+@pytest.mark.parametrize(("columns", "condition", "said"), SHAPES)
+def test_a_table_of_another_shape_is_refused(opened, postgres, columns, condition, said):
+    postgres.execute("CREATE TABLE t (i int PRIMARY KEY, p point, v text)")
+    source(opened, postgres)
+    with pytest.raises(errors.Error) as refused:
+        opened.execute(f"CREATE TABLE t ({columns}) FROM pg TABLE 't'")
+    assert refused.value.condition == condition
+    assert said.format("public") in refused.value.message
+    postgres.execute("INSERT INTO t VALUES (1, '(1,2)', 'v')")
+    opened.execute("CREATE TABLE t (*, p varchar) FROM pg TABLE 't'")  # as the hint of the first one says
+    assert rows(opened, "SELECT i, p, v FROM t") == [(1, "(1,2)", "v")]
+
+
+def test_a_wrong_password_is_refused_and_not_shown(opened, postgres):
+    with pytest.raises(errors.Error) as refused:
+        source(opened, postgres, password="not-this-one")
+    assert refused.value.condition == "CONNECTOR_OPTION"
+    assert f'does not let user "{USER}" in' in refused.value.message
+    assert "not-this-one" not in str(refused.value.to_json())
+
+
+def test_a_server_that_is_away_is_waited_for(tmp_path, own_postgres):
+    """At CREATE it is refused; when the database is opened, its tables are there, and go on when the server is back."""
+    own_postgres.execute("CREATE TABLE t (i int PRIMARY KEY); INSERT INTO t VALUES (1)")
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as opened:
+        source(opened, own_postgres)
+        opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'")
+        assert rows(opened, "SELECT * FROM t") == [(1,)]
+    own_postgres.server.kill()
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as opened:
+        with pytest.raises(errors.Error, match="can't be reached") as refused:
+            opened.execute(f"CREATE SOURCE other {options(own_postgres)}")
+        assert refused.value.condition == "RUNTIME_UNAVAILABLE"
+        assert opened.execute("SELECT * FROM t").fetchall() == [(1,)]
+        deadline = time.monotonic() + 60
+        state = why = None
+        while state != "waiting":
+            assert time.monotonic() < deadline, state
+            ((_, state, why, *_),) = opened.execute("SHOW SOURCES").fetchall()
+        assert "can't be reached" in why
+        own_postgres.server.start()
+        own_postgres.execute("INSERT INTO t VALUES (2)")
+        while opened.execute("SELECT count(*) FROM t").fetchall() != [(2,)]:
+            assert time.monotonic() < deadline
+            opened.execute("FLUSH")

@@ -9,6 +9,7 @@ from decimal import Decimal
 import pytest
 from scripts.servers.mariadb import PASSWORD, USER
 from tests.thorough import mostly_slow
+from tests.unit.session.test_capturing import SHAPES
 
 import watersmeet
 from watersmeet import errors
@@ -411,3 +412,37 @@ def test_a_log_that_begins_anew_stalls_its_source(opened, own_mysql):
     source(opened, own_mysql)
     opened.execute("CREATE TABLE t (*) FROM my TABLE 't'")
     assert rows(opened, "SELECT * FROM t ORDER BY i") == [(1,), (2,)]
+
+
+@pytest.mark.parametrize(("columns", "condition", "said"), SHAPES)
+def test_a_table_of_another_shape_is_refused(opened, mysql, columns, condition, said):
+    mysql.execute("CREATE TABLE t (i int PRIMARY KEY, p point, v text)")
+    source(opened, mysql)
+    with pytest.raises(errors.Error) as refused:
+        opened.execute(f"CREATE TABLE t ({columns}) FROM my TABLE 't'")
+    assert refused.value.condition == condition
+    assert said.format(mysql.name) in refused.value.message
+
+
+def test_a_server_that_is_away_is_waited_for(tmp_path, own_mysql):
+    """At CREATE it is refused; when the database is opened, its tables are there, and go on when the server is back."""
+    own_mysql.execute("CREATE TABLE t (i int PRIMARY KEY); INSERT INTO t VALUES (1)")
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as opened:
+        source(opened, own_mysql)
+        opened.execute("CREATE TABLE t (*) FROM my TABLE 't'")
+        assert rows(opened, "SELECT * FROM t") == [(1,)]
+    own_mysql.server.kill()
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as opened:
+        with pytest.raises(errors.Error, match="can't be reached") as refused:
+            opened.execute(f"CREATE SOURCE other {options(own_mysql)}")
+        assert refused.value.condition == "RUNTIME_UNAVAILABLE"
+        assert opened.execute("SELECT * FROM t").fetchall() == [(1,)]
+        deadline = time.monotonic() + 60
+        while (found := where(opened))[0] != "waiting":
+            assert time.monotonic() < deadline, found
+        assert "can't be reached" in found[1]
+        own_mysql.server.start()
+        own_mysql.execute("INSERT INTO t VALUES (2)")
+        while opened.execute("SELECT count(*) FROM t").fetchall() != [(2,)]:
+            assert time.monotonic() < deadline
+            opened.execute("FLUSH")
