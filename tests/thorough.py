@@ -39,12 +39,12 @@ def some(all_of_them: Sequence[int]) -> Sequence[int]:
     return all_of_them if THOROUGH else all_of_them[:1] if FAST else all_of_them[::6]
 
 
-def mostly_slow(cases: Sequence[object], quick: int, slow: int | None = None) -> list[object]:
+def mostly_slow(cases: Sequence[object], quick: int, slow: int | None = None, *, fresh: bool = True) -> list[object]:
     """For parametrize: the first `quick` cases as they are, the next `slow` as slow tests, the rest in the
     thorough tier alone.
 
     slow: without it, all others, or of whole numbers, which are taken for seeds, a quarter of them. The thorough tier
-    has fresh seeds as well, as many again.
+    has fresh seeds as well, as many again, unless the numbers are none (`fresh`).
     """
     given = os.environ.get("WATERSMEET_SEEDS")
     if given:
@@ -55,7 +55,7 @@ def mostly_slow(cases: Sequence[object], quick: int, slow: int | None = None) ->
     others = list(cases[quick:])
     seeds = all(isinstance(case, int) for case in cases)
     if THOROUGH:
-        others += range(FRESH, FRESH + len(cases)) if seeds else []
+        others += range(FRESH, FRESH + len(cases)) if seeds and fresh else []
     else:
         others = others[: slow if slow is not None else (len(others) + 3) // 4 if seeds else len(others)]
     return [*cases[:quick], *[pytest.param(case, marks=pytest.mark.slow) for case in others]]

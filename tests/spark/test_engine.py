@@ -465,7 +465,7 @@ def test_java_is_checked(tmp_path, monkeypatch, home):
     assert "17" in raised.value.hint
 
 
-@pytest.mark.parametrize("buckets", mostly_slow([2, 1], 0))
+@pytest.mark.parametrize("buckets", mostly_slow([2, 1], 0, 1, fresh=False))
 def test_killed_at_random(tmp_path, buckets):
     rng = random.Random(buckets)
     path = tmp_path / "db"

@@ -261,7 +261,7 @@ def killed(url, at, when):
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("at", mostly_slow(range(1, 25), 1, 4))
+@pytest.mark.parametrize("at", mostly_slow(range(1, 25), 1, 4, fresh=False))
 def test_a_process_that_is_killed_at_a_request(database_url, at, when):
     interrupted(database_url, at, when)
 
