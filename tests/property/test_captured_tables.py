@@ -324,7 +324,7 @@ with watersmeet.connect(path, runtime="inprocess") as connection:
 """
 
 
-@pytest.mark.parametrize("point", mostly_slow(POINTS, 1))
+@pytest.mark.parametrize("point", mostly_slow(POINTS, 0))
 def test_a_killed_process_goes_on_where_it_was(tmp_path, postgres, point):
     postgres.execute(
         "CREATE TABLE t (i int PRIMARY KEY, v int); INSERT INTO t SELECT i, 0 FROM generate_series(1, 50) i"
