@@ -11,6 +11,7 @@ from decimal import Decimal
 
 import pytest
 from scripts.servers.postgres import PASSWORD, USER
+from scripts.servers.process import free_ports
 
 import watersmeet
 from watersmeet import errors, faults
@@ -453,8 +454,15 @@ def test_a_server_that_is_followed_can_be_shut_down(opened, own_postgres, is_pen
         opened.execute("FLUSH")
 
 
-@pytest.mark.parametrize(("has_slot", "said"), [(False, "is gone. Run DROP SOURCE"), (True, "or an older state of")])
-def test_a_failover_to_a_server_that_is_behind_stalls_its_source(opened, own_postgres, has_slot, said):
+@pytest.mark.parametrize(
+    ("has_slot", "more", "said"),
+    [
+        (False, 0, "is gone. Run DROP SOURCE"),
+        (True, 0, "or an older state of"),
+        (True, 300000, "lacks changes that are here. Run DROP SOURCE"),
+    ],
+)
+def test_a_failover_to_a_server_that_is_behind_stalls_its_source(opened, own_postgres, has_slot, more, said):
     """A standby that lacks what was read here already is promoted, and takes the place of its primary."""
     own_postgres.execute("CREATE TABLE t (i int PRIMARY KEY)")
     slot = source(opened, own_postgres)
@@ -468,7 +476,7 @@ def test_a_failover_to_a_server_that_is_behind_stalls_its_source(opened, own_pos
         shutil.rmtree(copy / "pg_replslot" / slot)
     server.start()
     own_postgres.execute("INSERT INTO t SELECT generate_series(1, 30000)")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 40
     while opened.execute("SELECT count(*) FROM t").fetchall() != [(30000,)]:
         assert time.monotonic() < deadline
         opened.execute("FLUSH")
@@ -476,14 +484,18 @@ def test_a_failover_to_a_server_that_is_behind_stalls_its_source(opened, own_pos
     shutil.rmtree(data)
     copy.rename(data)
     subprocess.run(["cp", "-p", data / "PG_VERSION", data / "standby.signal"], check=True)  # with its owner
+    port, server.port = server.port, free_ports(1)[0]  # where nobody follows it yet
     server.start()
     assert ask(own_postgres, "SELECT pg_promote(), timeline_id FROM pg_control_checkpoint()")[0][0]
     own_postgres.execute("CHECKPOINT")
     assert ask(own_postgres, "SELECT timeline_id FROM pg_control_checkpoint()") == [(2,)]
-    own_postgres.execute("INSERT INTO t VALUES (-1)")
-    state = ""
+    own_postgres.execute(f"INSERT INTO t VALUES (-1); CREATE TABLE u AS SELECT generate_series(1, {more}) i")
+    server.stop()
+    server.port = port
+    server.start()
+    state = why = ""
     while state != "stalled":
-        assert time.monotonic() < deadline + 60, state
+        assert time.monotonic() < deadline, (state, why)
         ((_, state, why, *_),) = opened.execute("SHOW SOURCES").fetchall()
     assert said in why
     opened.execute("DROP SOURCE pg CASCADE")

@@ -250,7 +250,7 @@ class _Capturing(threading.Thread):
         options = self._options()
         self._position = self._committed()
         self._reached = self._position.place
-        with contextlib.closing(self._system.stream(options, self._position.place)) as stream:
+        with contextlib.closing(self._system.stream(options, self._position.place, self._position.history)) as stream:
             captor = Captor(self._session, self._system, options, stream)
             self._show("running")
             while not self._stopping.is_set():
@@ -290,7 +290,8 @@ class _Capturing(threading.Thread):
         """The position when everything before that place is in the tables."""
         known = {t.id for t in self._tables()}
         behind = captor.stream.behind
-        return DatabasePosition(place, {i: behind(p, place) for i, p in self._position.tables.items() if i in known})
+        tables = {i: behind(p, place) for i, p in self._position.tables.items() if i in known}
+        return DatabasePosition(place, tables, captor.stream.history)
 
     def _put(self, change: _Change, table: CapturedTable, position: TablePosition) -> None:
         change.position = replace(change.position, tables={**change.position.tables, table.id: position})
@@ -373,7 +374,7 @@ class _Capturing(threading.Thread):
                     change.changes[table.id] = made
             place = batch.place if self._system.has(batch.place, self._position.place) else self._position.place
             tables = {i: captor.stream.behind(p, place) for i, p in change.position.tables.items()}
-            change.position = DatabasePosition(place, tables)
+            change.position = DatabasePosition(place, tables, captor.stream.history)
             self._commit(change)
 
     def _add_columns(self, captor: Captor, batch: Batch, change: _Change) -> None:

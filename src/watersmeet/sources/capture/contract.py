@@ -140,9 +140,11 @@ class Stream(abc.ABC):
     """The changes of a database from a place on, and its tables as they are. One thread uses it.
 
     Errors of the library are those of the client's `failure`. reached: everything before it was read.
+    history: of which history of a server its places are, where the same place may be one of several; empty: of one.
     """
 
     reached: str
+    history: str = ""
 
     @abc.abstractmethod
     def read(self, wait_s: float, tables: Callable[[], Collection[tuple[str, str]]]) -> Batch | None:
@@ -267,8 +269,8 @@ class System(abc.ABC):
         """(the place from which the server keeps changes, what was made for that). CONNECTOR_OPTION."""
 
     @abc.abstractmethod
-    def stream(self, options: DatabaseOptions, place: str) -> Stream:
-        """The changes from that place on. LostPlaceError; errors of the client."""
+    def stream(self, options: DatabaseOptions, place: str, history: str) -> Stream:
+        """The changes from that place of a history on; empty: of any. LostPlaceError; errors of the client."""
 
     @abc.abstractmethod
     def end(self, options: DatabaseOptions) -> str:

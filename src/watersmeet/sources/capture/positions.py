@@ -82,10 +82,13 @@ class TablePosition:
 
 @dataclass(frozen=True)
 class DatabasePosition:
-    """How far a database is: everything that was committed there before `place` is here. tables: by their ids."""
+    """How far a database is: everything that was committed there before `place` is here. tables: by their ids.
+    history: see `Stream`.
+    """
 
     place: str
     tables: Mapping[str, TablePosition] = field(default_factory=dict)
+    history: str = ""
 
     def of(self, table_id: str) -> TablePosition | None:
         """The position of a table; None if it is new."""

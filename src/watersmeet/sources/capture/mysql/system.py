@@ -96,7 +96,7 @@ class MysqlSystem(System):
     def begin(self, connection: Any, options: DatabaseOptions) -> tuple[str, tuple[str, ...]]:  # noqa: ARG002
         return end_of_log(connection), ()
 
-    def stream(self, options: DatabaseOptions, place: str) -> Stream:
+    def stream(self, options: DatabaseOptions, place: str, history: str) -> Stream:  # noqa: ARG002
         return BinlogStream(_own(options), place)
 
     def end(self, options: DatabaseOptions) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Final
 
 from watersmeet.errors import did_you_mean, error
-from watersmeet.postgresclient import library
+from watersmeet.postgresclient import connect, failure, library
 from watersmeet.sources.capture.contract import AGAIN, LostPlaceError, TableThere
 from watersmeet.sources.capture.positions import Snapshot
 from watersmeet.sources.capture.postgres.options import PostgresOptions
@@ -226,6 +227,40 @@ def check_slot(connection: Any, options: PostgresOptions, lsn: int) -> None:
         raise LostPlaceError(
             f"the log of the server ends at {lsn_text(end)}, and {lsn_text(lsn)} was read already: it is another "
             f"server, or an older state of this one. {AGAIN}"
+        )
+
+
+def history_now(connection: Any) -> str:
+    """The server's identifier and its timeline, which is another one after each promotion of a standby."""
+    found = connection.execute(
+        "SELECT system_identifier, pg_walfile_name(pg_current_wal_insert_lsn()) FROM pg_control_system()"
+    ).fetchone()
+    return f"{found[0]}/{int(found[1][:8], 16)}"
+
+
+def check_history(options: PostgresOptions, before: str, now: str, lsn: int) -> None:
+    """LostPlaceError if a place of one history is not in another one. before: empty if it is not known.
+
+    PostgreSQL, "Streaming Replication Protocol", TIMELINE_HISTORY.
+    """
+    if before in ("", now):
+        return
+    (server, timeline), (server_now, timeline_now) = before.split("/"), now.split("/")
+    where = f"{options.server.host}:{options.server.port}"
+    if server != server_now:
+        raise LostPlaceError(f"the server at {where} is another one than that whose changes were read. {AGAIN}")
+    with contextlib.closing(connect(options.server, replication=True)) as connection:
+        try:
+            ((_, content),) = connection.cursor().execute(f"TIMELINE_HISTORY {timeline_now}").fetchall()
+        except library().Error as cause:
+            raise failure(cause, options.server) from cause
+    text = content if isinstance(content, str) else bytes(content).decode()  # servers before 14 send bytea
+    lines = [line.split() for line in text.splitlines() if line.strip()[:1].isdigit()]
+    ended = next((lsn_of(line[1]) for line in lines if line[0] == timeline), 0)
+    if lsn > ended:
+        raise LostPlaceError(
+            f"the server was promoted at {lsn_text(ended)}, and {lsn_text(lsn)} of the one before it was read already: "
+            f"it lacks changes that are here. {AGAIN}"
         )
 
 

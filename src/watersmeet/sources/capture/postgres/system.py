@@ -35,12 +35,14 @@ from watersmeet.sources.capture.postgres.chunks import read_chunk, wanted
 from watersmeet.sources.capture.postgres.options import CONNECTOR, PostgresOptions, database_options
 from watersmeet.sources.capture.postgres.pgoutput import PostgresBatch, PostgresVersion, lsn_of, lsn_text
 from watersmeet.sources.capture.postgres.servers import (
+    check_history,
     check_identity,
     check_server,
     check_slot,
     end_of_log,
     ensure_publication,
     ensure_slot,
+    history_now,
     lag,
     snapshot_now,
     table_there,
@@ -106,8 +108,8 @@ class PostgresSystem(System):
         lsn, is_made = ensure_slot(connection, _own(options))
         return lsn_text(lsn), (SLOT,) if is_made else ()
 
-    def stream(self, options: DatabaseOptions, place: str) -> Stream:
-        return SlotStream(_own(options), place)
+    def stream(self, options: DatabaseOptions, place: str, history: str) -> Stream:
+        return SlotStream(_own(options), place, history)
 
     def end(self, options: DatabaseOptions) -> str:
         with self.connected(options) as connection:
@@ -127,7 +129,7 @@ class PostgresSystem(System):
 class SlotStream(Stream):
     """See `Stream`. It begins at a place that the slot has to have."""
 
-    def __init__(self, options: PostgresOptions, place: str) -> None:
+    def __init__(self, options: PostgresOptions, place: str, history: str) -> None:
         self._options = options
         self._recent: deque[int] = deque(maxlen=_REMEMBERED)
         self._writers: dict[int, frozenset[str]] = {}
@@ -136,6 +138,8 @@ class SlotStream(Stream):
         try:
             check_server(self._connection, options)
             check_slot(self._connection, options, lsn_of(place))
+            self.history = history_now(self._connection)
+            check_history(options, history, self.history, lsn_of(place))
             self._reader = SlotReader(options.server, options.slot, [options.publication], lsn_of(place))
         except BaseException:
             self._connection.close()
