@@ -2,22 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from watersmeet.dialects.options import not_supported, read_options
 from watersmeet.dialects.statements import CreateConnection, CreateSecret, DropSecret, Refused, Statement
 from watersmeet.dialects.tokens import Cursor, span_of
+from watersmeet.errors import Span, error
+from watersmeet.secretvalues import outside
+
+#: By backend whose values are not in the database: the option that says where they are.
+_OUTSIDE: Final = {"env": "name", "file": "path"}
 
 
 def read_create(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """CREATE SECRET …: the cursor stands behind SECRET. The statement's text has stars in place of the value.
 
-    RisingWave, "CREATE SECRET".
+    RisingWave, "CREATE SECRET". Our own: a value that is in the environment or in a file (backend env, file).
     """
     if_not_exists = cursor.take("IF", "NOT", "EXISTS")
     name = cursor.name()
     cursor.expect("WITH")
-    backend = read_options(cursor)
+    spans: dict[str, Span] = {}
+    backend = read_options(cursor, spans)
+    kind = backend.get("backend", "")
+    if kind in _OUTSIDE:
+        option = _OUTSIDE[kind]
+        cursor.end()
+        if backend.keys() != {"backend", option} or not backend[option]:
+            wrong = next((n for n in backend if n not in ("backend", option)), "backend")
+            raise error(
+                "CONNECTOR_OPTION",
+                f"a secret of backend {kind} has the option {option} alone",
+                hint=f"Write WITH (backend = '{kind}', {option} = '…').",
+                sql=cursor.text,
+                span=spans[wrong],
+            )
+        return CreateSecret(
+            **{**base, "sql": f"CREATE SECRET {name.name}"},
+            name=name,
+            value=outside(kind, backend[option]),
+            if_not_exists=if_not_exists,
+        )
     cursor.expect("AS")
     place = span_of(cursor.rest[:1] or cursor.tokens)
     value = cursor.string()
@@ -26,10 +51,8 @@ def read_create(cursor: Cursor, base: dict[str, Any]) -> Statement:
     text = f"{cursor.text[: place.start]}'{stars}'{cursor.text[place.end :]}"
     base = {**base, "text": text, "sql": f"CREATE SECRET {name.name}"}
     if backend.pop("backend", "") != "meta" or backend:
-        return Refused(
-            **base,
-            error=not_supported("a secret of this backend", text, name.span, hint="Write WITH (backend = 'meta')."),
-        )
+        hint = "Write WITH (backend = 'meta') AS '…', (backend = 'env', name = '…') or (backend = 'file', path = '…')."
+        return Refused(**base, error=not_supported("a secret of this backend", text, name.span, hint=hint))
     return CreateSecret(**base, name=name, value=value, if_not_exists=if_not_exists)
 
 

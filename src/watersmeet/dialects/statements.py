@@ -468,7 +468,9 @@ class CreateIndex(Create):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateSecret(Statement):
-    """`CREATE SECRET name WITH (backend = 'meta') AS 'value'`. Its text has no value."""
+    """`CREATE SECRET name WITH (backend = 'meta') AS 'value'`. Its text has no value. Or `WITH (backend = 'env', name =
+    '…')`, `(backend = 'file', path = '…')`, whose value says where it is.
+    """
 
     name: Name
     value: str = field(repr=False)

@@ -2,14 +2,16 @@
 
 import json
 import stat
+import time
 
 import pytest
+from scripts.servers.postgres import PASSWORD, USER
 
 import watersmeet
 from watersmeet.errors import Error
 from watersmeet.formats.registry import open_registry
 from watersmeet.kafkaclient import client_config
-from watersmeet.secretvalues import reference
+from watersmeet.secretvalues import reference, revealed
 from watersmeet.store.layout import Layout
 from watersmeet.store.secretfiles import create_secret
 
@@ -112,3 +114,122 @@ def test_a_source_reads_by_a_secret_that_only_one_file_has(broker, topic, tmp_pa
         assert cursor.fetchall() == [(7,), (8,)]
         cursor.execute("DROP MATERIALIZED VIEW v; DROP SOURCE k; DROP SECRET s")
     assert not files_with(path, VALUE)
+
+
+def until(is_so):
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def there(postgres):
+    with postgres.connect() as connection:
+        return connection.execute("SELECT i FROM there").fetchall()
+
+
+def test_values_that_are_outside_are_looked_up_each_time(tmp_path, monkeypatch):
+    file = tmp_path / "value"
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        connection.execute("CREATE SECRET e WITH (backend = 'env', name = 'OPEN_SESAME')")
+        connection.execute(f"CREATE SECRET f WITH (backend = 'file', path = '{file}')")
+        ids = connection._session.database.layout.id
+        by_env, by_file = reference("e", ids), reference("f", ids)
+        with pytest.raises(
+            Error, match=r'secret "e" can.t be read: its value is in the environment variable OPEN'
+        ) as e:
+            revealed(by_env)
+        with pytest.raises(Error, match=r'secret "f" can.t be read: its value is in the file /') as f:
+            revealed(by_file)
+        assert {e.value.condition, f.value.condition} == {"RUNTIME_UNAVAILABLE"}
+        for value in (VALUE, "another"):
+            monkeypatch.setenv("OPEN_SESAME", value)
+            file.write_text(f"{value}\n")
+            assert revealed(by_env) == revealed(by_file) == value
+    assert not files_with(tmp_path / "db", VALUE)
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess"):
+        assert revealed(by_env) == "another"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "backend = 'env'",
+        "backend = 'env', name = ''",
+        "backend = 'env', path = '/x'",
+        "backend = 'file', path = '/x', y = '1'",
+    ],
+)
+def test_where_values_are_has_to_be_said(run, options):
+    with pytest.raises(Error, match=r"has the option (name|path) alone") as refused:
+        run(f"CREATE SECRET s WITH ({options})")
+    assert refused.value.condition == "CONNECTOR_OPTION"
+    assert refused.value.span is not None
+
+
+@pytest.mark.parametrize("options", ["backend = 'env', name = 'HOME'", "backend = 'file', path = '/etc/passwd'"])
+def test_who_may_read_no_files_gets_no_values_from_outside(options):
+    with watersmeet.connect(runtime="inprocess", allow_files=False) as connection:
+        with pytest.raises(Error, match=r"a secret of backend (env|file) is not possible") as refused:
+            connection.execute(f"CREATE SECRET s WITH ({options})")
+        assert refused.value.condition == "FILES_NOT_ALLOWED"
+        assert connection.execute("SHOW SECRETS").fetchall() == []
+
+
+@pytest.mark.parametrize("backend", ["env", "file"])
+def test_a_sink_waits_for_its_password(tmp_path, postgres, backend, monkeypatch):
+    """A real server, of which the password becomes known when the sink is there."""
+    file, variable = tmp_path / "password", "WATERSMEET_TEST_PASSWORD"
+    where = {"env": f"name = '{variable}'", "file": f"path = '{file}'"}[backend]
+
+    def tell(value):
+        file.write_text(value)
+        monkeypatch.setenv(variable, value)
+
+    tell(PASSWORD)
+    postgres.execute("CREATE TABLE there (i int PRIMARY KEY)")
+    server = postgres.server
+    options = f"host = '127.0.0.1', port = '{server.port}', database = '{postgres.name}', user = '{USER}'"
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        connection.execute(f"CREATE SECRET s WITH (backend = '{backend}', {where})")
+        connection.execute("CREATE TABLE t (i int PRIMARY KEY)")
+        connection.execute(
+            f"CREATE SINK k FROM t WITH (connector = 'postgres', {options}, password = SECRET s, "
+            "table = 'there', type = 'upsert', primary_key = 'i')"
+        )
+    file.unlink()
+    monkeypatch.delenv(variable)
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        connection.execute("INSERT INTO t VALUES (1)")
+        connection.execute("FLUSH")
+        until(lambda: 'secret "s" can' in str(connection.execute("SHOW SINKS").fetchall()))
+        tell(PASSWORD)
+        until(lambda: there(postgres) == [(1,)])
+        assert PASSWORD not in str(connection.execute("SHOW CREATE SINK k").fetchall())
+
+
+def test_a_source_waits_for_its_password(tmp_path, broker, topic, monkeypatch):
+    name = topic()
+    producer = broker.producer()
+    monkeypatch.setenv("WATERSMEET_TEST_PASSWORD", VALUE)
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        connection.execute("CREATE SECRET s WITH (backend = 'env', name = 'WATERSMEET_TEST_PASSWORD')")
+        connection.execute(f"""
+            CREATE SOURCE k (id int) WITH (connector = 'kafka', topic = '{name}',
+                properties.bootstrap.server = '{broker.bootstrap}', properties.sasl.password = SECRET s)
+            FORMAT PLAIN ENCODE JSON;
+            CREATE MATERIALIZED VIEW v AS SELECT * FROM k
+        """)
+    monkeypatch.delenv("WATERSMEET_TEST_PASSWORD")
+    producer.produce(name, b'{"id": 7}')
+    producer.flush()
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        cursor = connection.execute("FLUSH")
+        assert any('secret "s" can' in notice for notice in cursor.notices)
+        monkeypatch.setenv("WATERSMEET_TEST_PASSWORD", VALUE)
+
+        def is_there():
+            connection.execute("FLUSH")
+            return connection.execute("SELECT * FROM v").fetchall() == [(7,)]
+
+        until(is_there)

@@ -235,13 +235,20 @@ class _Delivering(threading.Thread):
             try:
                 self._deliver()
             except OSError as cause:
-                self._wait_after("retrying", str(cause), random.uniform(0.5, 1.0) * self._pause_s)  # noqa: S311
-                self._pause_s = min(2 * self._pause_s, _LAST_RETRY_S)
+                self._retry(str(cause))
             except Error as cause:
+                if cause.condition == "RUNTIME_UNAVAILABLE":  # a secret that is elsewhere
+                    self._retry(f"{cause.message}. {cause.detail or ''}".rstrip())
+                    continue
                 lost = self._database.sink_positions.since(self._delivery.id) is None
                 self._fail(self._lost() if lost else cause)
             except Exception as cause:
                 self._fail(error("INTERNAL_ERROR", f"{type(cause).__name__}: {cause}"))
+
+    def _retry(self, problem: str) -> None:
+        """Waits, longer each time, until it is tried again."""
+        self._wait_after("retrying", problem, random.uniform(0.5, 1.0) * self._pause_s)  # noqa: S311
+        self._pause_s = min(2 * self._pause_s, _LAST_RETRY_S)
 
     def _fail(self, cause: Error) -> None:
         """Waits until it is told to go on."""

@@ -5,10 +5,13 @@ RisingWave, "Manage secrets".
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
+from watersmeet.binder.clauses.files import files_refused
 from watersmeet.dialects.statements import CreateSecret, DropSecret
 from watersmeet.errors import did_you_mean
+from watersmeet.secretvalues import outside, place_outside
 from watersmeet.session.access.context import Session, error_at, sentence
 from watersmeet.session.access.result import Result, text_result
 from watersmeet.session.access.secrets import uses_secret
@@ -16,11 +19,17 @@ from watersmeet.store import secretfiles
 
 
 def create_secret(session: Session, statement: CreateSecret) -> Result:
-    """CREATE SECRET: it is there at once."""
+    """CREATE SECRET: it is there at once. FILES_NOT_ALLOWED for what is outside, if this connection may not read it."""
     session.require_definer("CREATE SECRET")
     session.require_no_transaction("CREATE SECRET")
-    name = statement.name
-    if not secretfiles.create_secret(session.database.layout, name.name, statement.value):
+    name, value = statement.name, statement.value
+    place = place_outside(value)
+    if place is not None:
+        if not session.reads_files:
+            raise files_refused(f"a secret of backend {place[0]}", sql=statement.text, span=name.span)
+        if place[0] == "file":
+            value = outside("file", os.path.abspath(place[1]))
+    if not secretfiles.create_secret(session.database.layout, name.name, value):
         if not statement.if_not_exists:
             raise error_at(statement, name.span, "DUPLICATE_OBJECT", f'secret "{name.name}" already exists')
         session.notice(f'secret "{name.name}" already exists, skipping')

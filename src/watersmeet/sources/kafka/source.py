@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from watersmeet import files
 from watersmeet.catalog import MessageFormat, Relation
-from watersmeet.errors import error
+from watersmeet.errors import Error, error
 from watersmeet.kafkaclient import library
 from watersmeet.slices import JumpSlice, MessageSlice, SourceSlice
 from watersmeet.sources.base import History, Poll
@@ -204,7 +204,13 @@ class KafkaSource:
 
     def _look(self, *, fresh: bool) -> TopicState:
         if self._cluster is None:
-            self._cluster = cluster_of(self.options.properties)
+            try:
+                self._cluster = cluster_of(self.options.properties)
+            except Error as cause:
+                if cause.condition != "RUNTIME_UNAVAILABLE":  # a secret that is not here yet
+                    raise
+                self._seen = TopicState(problem=cause)
+                return self._seen
             self._cluster.watch(self.options.topic)
             if self._news is not None:
                 self._cluster.tell(self._news)
