@@ -1,7 +1,7 @@
 # `make demo` sets up and runs the main job, `make test` sets up and passes the tests.
 PYTHON ?= python3
 BIN := .venv/bin
-PYTEST := $(BIN)/python -m pytest -q
+PYTEST := $(BIN)/python -m pytest -q --durations=20 --durations-min=5
 PARALLEL := -n auto --dist worksteal
 # What the text tests run through is tested part by part, and TPC-H and Nexmark in full, in `make test`.
 BACK := $(addprefix unit/,cli frames kernel runtime session store) nexmark tpch
