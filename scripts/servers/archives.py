@@ -11,11 +11,15 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+
+#: How long fetching one server may take: a machine without a network may drop packets instead of refusing them.
+FETCH_SECONDS = 300
 
 
 class ServerUnavailableError(Exception):
@@ -98,13 +102,16 @@ def _fetch_into(work: Path, bundle: Bundle, say: Callable[[str], None]) -> Path:
     say(f"fetching {bundle.name} (some {bundle.size_mb} MB, once)")
     output = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as ivy:
+        ends = threading.Timer(FETCH_SECONDS, ivy.kill)
+        ends.start()
         for line in ivy.stdout or ():
             output.append(line)
             if line.startswith("downloading "):
                 say(line.split()[1].rsplit("/", 1)[-1])
+        ends.cancel()
     if ivy.returncode != 0 or not any(files.iterdir()):
         last = "".join(output[-15:]).strip()
-        raise ServerUnavailableError(f"Ivy could not fetch {bundle.name}:\n{last}")
+        raise ServerUnavailableError(f"Ivy could not fetch {bundle.name} within {FETCH_SECONDS} s:\n{last}")
     return files
 
 

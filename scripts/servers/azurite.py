@@ -15,7 +15,7 @@ from typing import IO
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from scripts.servers.archives import ServerUnavailableError, cache_folder, locked
+from scripts.servers.archives import FETCH_SECONDS, ServerUnavailableError, cache_folder, locked
 from scripts.servers.process import Process, free_ports
 from scripts.servers.server import Server, try_ports
 
@@ -111,7 +111,13 @@ def _fetched(say: Callable[[str], None]) -> Path:
             say(f"fetching {folder.name} (some 190 MB, once)")
             with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{folder.name}-") as work:
                 command = [npm, "install", "--no-audit", "--no-fund", "--silent", f"azurite@{VERSION}"]
-                done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False)
+                try:
+                    done = subprocess.run(
+                        command, cwd=work, capture_output=True, text=True, check=False, timeout=FETCH_SECONDS
+                    )
+                except subprocess.TimeoutExpired as timeout:
+                    reason = f"npm did not fetch {folder.name} within {FETCH_SECONDS} s"
+                    raise ServerUnavailableError(reason) from timeout
                 if done.returncode != 0:
                     raise ServerUnavailableError(f"npm could not fetch {folder.name}:\n{done.stderr[-2000:].strip()}")
                 shutil.rmtree(folder, ignore_errors=True)
