@@ -13,6 +13,7 @@ from watersmeet.types import Schema
 
 if TYPE_CHECKING:
     from watersmeet.sources import external as readers
+    from watersmeet.sources.contents import Reader
 else:
     readers = lazy_import("watersmeet.sources.external")
 
@@ -33,7 +34,7 @@ class Outside:
         """For tests: these rows (as texts) are the content of table `name` in a system of that kind."""
         self._given[kind, name] = readers.GivenReader(columns, rows)
 
-    def reader(self, external: External, what: str = "an external table") -> readers.Reader:
+    def reader(self, external: External, what: str = "an external table") -> Reader:
         """The reader of a content. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED for a kind that has none."""
         given = self._given.get((external.kind, external.name))
         if given is not None:

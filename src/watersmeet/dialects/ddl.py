@@ -13,6 +13,7 @@ from watersmeet.catalog import DropWord, MessageFormat
 from watersmeet.dialects import captured
 from watersmeet.dialects.messages import (
     CONNECTORS,
+    FILE_PARTS,
     PARTS,
     Encoded,
     Included,
@@ -42,7 +43,11 @@ from watersmeet.dialects.statements import (
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import Error, Span, error
 from watersmeet.lakeclient import CONNECTORS as LAKES
+from watersmeet.objectstores import CONNECTORS as STORES
 from watersmeet.types import TIMESTAMP, TIMESTAMPTZ, Field, SqlType
+
+#: The connectors that read files and objects.
+FILES: Final = ("file", "posix_fs", *STORES)
 
 _EMITS: Final[dict[tuple[str, ...], Literal["changes", "window close", "arrival"]]] = {
     ("EMIT", "CHANGES"): "changes", ("EMIT", "ON", "WINDOW", "CLOSE"): "window close", ("EMIT", "ON",
@@ -293,8 +298,13 @@ class Definition:
             if encoded is not None and (encoded.rows, encoded.encoding) != ("none", "none"):
                 self.refuse(f"FORMAT {encoded.rows.upper()} with a table of a lake", encoded.span, "Leave it out.")
             return
-        for item in self.included:
-            self.refuse("INCLUDE with a connector of files", item.span)
+        connector = self.options.get("connector", "").lower()
+        if connector in FILES:
+            columns, self.message_parts = included_columns(self.included, connector, FILE_PARTS, self.cursor.text)
+            self.columns += columns
+        else:
+            for item in self.included:
+                self.refuse(f"INCLUDE with connector {connector}" if connector else "INCLUDE of a table", item.span)
         if self.star is not None:
             hint = "List the columns: they are not read from the data."
             self.refuse("a column list with *", self.star, hint)

@@ -29,6 +29,9 @@ PARTS: Final[dict[str, SqlType]] = {
     "payload": JSONB,
 }
 
+#: By part of the place of a row in a file.
+FILE_PARTS: Final[dict[str, SqlType]] = {"file": VARCHAR, "offset": VARCHAR}
+
 _REGISTRY: Final = (
     "connection",
     "schema.registry",
@@ -111,11 +114,12 @@ def included_columns(
     """(the columns that INCLUDE makes, the part that each shows). known: the parts that there are. SYNTAX_ERROR."""
     columns: list[Field] = []
     parts: dict[str, str] = {}
+    what = {"cdc": "change", "kafka": "message"}.get(connector, "file")
     for item in found:
         if item.part not in known:
             raise error(
                 "SYNTAX_ERROR",
-                f"INCLUDE {item.part} is no part of a {'change' if connector == 'cdc' else 'message'}",
+                f"INCLUDE {item.part} is no part of a {what}",
                 sql=text,
                 span=item.span,
                 hint=did_you_mean(item.part, known) or "It is one of " + ", ".join(known) + ".",

@@ -16,6 +16,7 @@ generation are removed when the first part of a new one is there, and whenever t
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import json
 import secrets
@@ -27,29 +28,35 @@ import pyarrow as pa
 
 from watersmeet.errors import Error, error
 from watersmeet.faults import fault
-from watersmeet.objectstores import check_objects, object_path, open_store, option_names
+from watersmeet.objectstores import ObjectPath, StoreProblem, check_objects, object_path, open_store, option_names
 from watersmeet.sinks.base import Delivery, Place, Portion, Target, Unavailable
 from watersmeet.sinks.filewriters import is_after, stem_of, unavailable
 from watersmeet.sinks.rowfiles import OPTIONS, RowFiles
 from watersmeet.sinks.targets import Connector
 
 _STATE: Final = ".watersmeet"
+_NAME: Final = "object_name"
 #: Objects that are written at the same time.
 _WRITERS: Final = 8
 
 
 class ObjectTarget:
-    """See `base.Target`."""
+    """See `base.Target`. With the option `object_name`, `data.json` for instance, several targets share a directory:
+    the names of objects have that at both ends, and each target has a log of its own.
+    """
 
     def __init__(self, delivery: Delivery, database_id: str) -> None:
-        place = object_path(delivery.connector)
-        assert place is not None
-        self._files = RowFiles(delivery, ("path", *option_names(delivery.connector), *OPTIONS))
+        place, self._files = _place(delivery)
         self._store = open_store(place.location)
         self._root = "".join(f"{part}/" for part in place.path.split("/") if part)
         self._shown = f"{place.location.url}/{self._root}"
         self._owner = {"database": database_id, "sink": delivery.target_id}
         self._name = delivery.target_id
+        self._state = f"{self._root}{_STATE}"
+        stem, _ = _object_name(delivery)
+        if stem:
+            self._name = f"{stem}{database_id}-{delivery.target_id}"
+            self._state += f"/{self._name}"
         self._writer = ""
         self._number = 0
         """Of the newest entry that is known."""
@@ -108,7 +115,7 @@ class ObjectTarget:
 
     def _claim(self) -> None:
         """CONNECTOR_OPTION if the directory belongs to another sink."""
-        name = f"{self._root}{_STATE}/owner"
+        name = f"{self._state}/owner"
         try:
             owner = self._store.get(name)
         except FileNotFoundError:
@@ -141,7 +148,7 @@ class ObjectTarget:
         return f"{self._name}-{stem_of(place)}"
 
     def _entry_name(self, number: int) -> str:
-        return f"{self._root}{_STATE}/log/{number:012}.json"
+        return f"{self._state}/log/{number:012}.json"
 
     def _last_number(self) -> int:
         """The number of the newest entry; 0 if there is none. Numbers have no gaps: few questions find the last one."""
@@ -220,6 +227,37 @@ class ObjectTarget:
         )
 
 
+def _place(delivery: Delivery) -> tuple[ObjectPath, RowFiles]:
+    """Where the objects are, and what is in them. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
+    place = object_path(delivery.connector)
+    assert place is not None
+    known = ("path", _NAME, *option_names(delivery.connector), *OPTIONS)
+    return place, RowFiles(delivery, known, _object_name(delivery)[1])
+
+
+def _object_name(delivery: Delivery) -> tuple[str, str | None]:
+    """(what names begin with, what they end with, None: the format). Both without the option."""
+    name = delivery.connector.get(_NAME, "")
+    stem, point, ending = name.rpartition(".")
+    return (f"{stem}.", ending) if point else (f"{name}." if name else "", "" if name else None)
+
+
+def _append(delivery: Delivery, rows: pa.Table) -> None:
+    """Makes one object of rows. Its name has the time, so that names are in that order."""
+    place, files = _place(delivery)
+    if not len(rows):
+        return
+    stem, _ = _object_name(delivery)
+    now = f"{dt.datetime.now(dt.UTC):%Y%m%d%H%M%S%f}"
+    ((name, rows),) = files.pieces(f"{stem}{now}-{secrets.token_hex(8)}", rows)
+    data = io.BytesIO()
+    files.write(data, rows)
+    try:
+        open_store(place.location).create((place / name).path, data.getvalue())
+    except StoreProblem as problem:
+        raise problem.as_error() from problem
+
+
 def _check(delivery: Delivery) -> None:
     ObjectTarget(delivery, "")
     check_objects(delivery.connector)
@@ -230,4 +268,4 @@ def _open(delivery: Delivery, database_id: str, stopping: Callable[[], bool]) ->
     return ObjectTarget(delivery, database_id)
 
 
-CONNECTOR: Final = Connector(_check, _open)
+CONNECTOR: Final = Connector(_check, _open, append=_append)

@@ -94,15 +94,18 @@ def _form(delivery: Delivery, known: tuple[str, ...]) -> _Form:
 
 
 class RowFiles:
-    """The files of a delivery. known: all options of its connector. CONNECTOR_OPTION for options that are wrong,
-    FEATURE_NOT_SUPPORTED for formats.
+    """The files of a delivery. known: all options of its connector. ending: of their names; None: the format.
+
+    CONNECTOR_OPTION for options that are wrong, FEATURE_NOT_SUPPORTED for formats.
     """
 
-    def __init__(self, delivery: Delivery, known: tuple[str, ...]) -> None:
+    def __init__(self, delivery: Delivery, known: tuple[str, ...], ending: str | None = None) -> None:
         form = self._form = _form(delivery, known)
         is_upsert = delivery.format.rows == "upsert"
         columns = form.written if is_upsert else form.columns
         self._writer = FileWriter(columns, form.format, delivery.format.options)
+        ending = self._writer.extension if ending is None else ending
+        self._ending = f".{ending}" if ending else ""
         by_name = {c.name: c for c in delivery.columns}
         self._keys = json_writer(tuple(by_name[n] for n in delivery.key), EXACT_JSON) if is_upsert else None
 
@@ -127,7 +130,7 @@ class RowFiles:
         for directory, part in self._partitions(rows):
             size = self._form.most_rows or max(len(part), 1)
             for begin in range(0, len(part), size):
-                yield f"{directory}{stem}-{count}.{self._writer.extension}", part.slice(begin, size)
+                yield f"{directory}{stem}-{count}{self._ending}", part.slice(begin, size)
                 count += 1
 
     def write(self, file: BinaryIO, rows: pa.Table) -> None:

@@ -17,6 +17,7 @@ from watersmeet.catalog import External
 from watersmeet.databaseservers import Server, ssl_mode
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.convert import convert
+from watersmeet.sources.contents import Reader
 from watersmeet.sources.narrowing import Condition
 from watersmeet.sources.options import Options, refuse
 from watersmeet.types import Field, Schema, SqlType, arrow_schema
@@ -79,15 +80,16 @@ class TableColumn(Protocol):
 Column = TypeVar("Column", bound=TableColumn)
 
 
-class TableReader(abc.ABC, Generic[Column]):
-    """The rows of one table, view or query, all of one moment. See `external.Reader`."""
+class TableReader(Reader, Generic[Column]):
+    """The rows of one table, view or query, all of one moment."""
+
+    narrows = True
 
     def __init__(self, external: External, system: System) -> None:
         self.options = table_options(external, system)
         self._system = system
 
     def written(self) -> dict[str, str]:
-        """The table as the options of the connector of sinks that writes it; empty for what can't be written."""
         options, server = self.options, self.options.server
         if options.query or options.where:
             return {}
@@ -119,13 +121,12 @@ class TableReader(abc.ABC, Generic[Column]):
         return tuple(Field(c.name, c.type, c.nullable) for c in found if c.type is not None)
 
     def read(self, columns: Schema, conditions: Sequence[Condition] = ()) -> pa.Table:
-        """See `external.Reader`. Rows that do not meet all conditions may be left out."""
         received = io.BytesIO()
         self._receive(*self._meant(columns, conditions), received)
         return typed(texts_of(received.getbuffer(), len(columns)), columns, self.options.what)
 
     def statement(self, columns: Schema, conditions: Sequence[Condition]) -> str:
-        """What the server is asked for these, in its SQL: columns by their names, and the conditions that it tests."""
+        """In the SQL of the server: columns by their names, and the conditions that it tests."""
         found, tested = self._meant(columns, conditions)
         return self._shown(found, tested)
 

@@ -49,7 +49,7 @@ def read_document(
     problems = Problems()
     wrong = problems.add_columns(spec.columns, columns, not_null_names(spec.columns, spec.key), rows)
     done = {f.name: c.column for f, c in zip(spec.columns, columns, strict=True)}
-    done |= place.columns(requested, lambda: rows + 1, count)
+    done |= place.columns(requested, lambda: rows + 1, lambda: rows, count)
     if problems.reasons:
         problems.write(dead_letters, place.name, lambda row: row + 1, lambda _: "")
     return gather(requested, done, ~wrong if wrong.any() else None, rows)

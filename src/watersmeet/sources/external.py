@@ -7,15 +7,18 @@ the database, and tasks read it from there, so that nothing outside needs to be 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import pyarrow as pa
 
 from watersmeet.catalog import External
 from watersmeet.errors import did_you_mean, error
 from watersmeet.formats.convert import convert
+from watersmeet.sources.contents import Reader
 from watersmeet.sources.httpcontent import HttpReader
 from watersmeet.sources.mysqltables import MysqlReader
+from watersmeet.sources.narrowing import Condition
+from watersmeet.sources.objecttables import ObjectReader
 from watersmeet.sources.options import refuse
 from watersmeet.sources.postgrestables import PostgresReader
 from watersmeet.sources.presentfiles import FileReader
@@ -44,23 +47,7 @@ KINDS: Final = (
 )
 
 
-class Reader(Protocol):
-    """The content of one external table."""
-
-    def columns(self) -> Schema | None:
-        """Its columns; None if they have to be declared."""
-
-    def version(self) -> Any:
-        """Something that is equal as long as the content surely is the same. Cheap."""
-
-    def read(self, columns: Schema) -> pa.Table:
-        """All rows, with `columns` by name in their Arrow types.
-
-        Raises an error that says what is wrong with the content.
-        """
-
-
-class GivenReader:
+class GivenReader(Reader):
     """Rows that a test gives in place of another system's. rows: as texts."""
 
     def __init__(self, columns: Schema, rows: Sequence[Sequence[str | None]]) -> None:
@@ -73,7 +60,7 @@ class GivenReader:
     def version(self) -> Any:
         return self._rows
 
-    def read(self, columns: Schema) -> pa.Table:
+    def read(self, columns: Schema, conditions: Sequence[Condition] = ()) -> pa.Table:  # noqa: ARG002
         places = {c.name: i for i, c in enumerate(self._columns)}
         if missing := [c.name for c in columns if c.name not in places]:
             refuse(f'the external table has no column "{missing[0]}"', hint=did_you_mean(missing[0], places))
@@ -90,6 +77,7 @@ READERS: Final[dict[str, Callable[[External], Reader]]] = {
     "http": HttpReader,
     "mysql": MysqlReader,
     "postgresql": PostgresReader,
+    "s3": ObjectReader,
 }
 
 

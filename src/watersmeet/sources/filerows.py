@@ -142,11 +142,12 @@ def _read(
     file: BinaryIO, piece: FileSlice, spec: FileSpec, columns: Sequence[Field], dead_letters: DeadLetterSink
 ) -> SourceRows:
     name = piece.path
+    root = spec.options.root if spec.options.store is not None else ""
+    place = FilePlace(spec.parts, name, piece.version.mtime_ns, root)
     if spec.options.format == "parquet":
         file.seek(0)
         groups = RowGroups(piece.version.size_bytes, piece.begin, piece.end, piece.rows, piece.line)
-        return ParquetReader(spec.columns, spec.key, columns, name, dead_letters).read(file, groups)
-    place = FilePlace(spec.parts, name, piece.version.mtime_ns)
+        return ParquetReader(spec.columns, spec.key, columns, name, dead_letters, place).read(file, groups)
     if spec.options.format in WHOLE:
         file.seek(0)
         return read_document(file, place, spec, columns, dead_letters)
@@ -162,7 +163,7 @@ def _read(
     if piece.long:
         reader.set_aside_long(file.read(min(LETTER_BYTES, length)), length, piece.line)
         return nothing(columns)
-    return reader.read(file.read(length), piece.line)[0]
+    return reader.read(file.read(length), piece.line, first_byte=piece.begin)[0]
 
 
 def _read_gzip(
@@ -179,11 +180,11 @@ def _read_gzip(
         raise DamagedError(str(failure)) from failure
     file.seek(0)
     parts: list[SourceRows] = []
-    line, ordinal, rest = 1, 0, b""
+    line, ordinal, position, rest = 1, 0, 0, b""
     reader: TextReader | None = None
     with gzip.GzipFile(fileobj=file, mode="rb") as unpacked:
         if unpacked.peek(3).startswith(b"\xef\xbb\xbf"):
-            unpacked.read(3)
+            position = len(unpacked.read(3))
         while True:
             block = unpacked.read(SLICE_BYTES)
             data = rest + block
@@ -199,7 +200,7 @@ def _read_gzip(
                     first = len(data) if too_long else int(text_rows(whole, options, final=True).ends[0])
                     header = header_names(data[:first], options)
                     line += whole.count(b"\n", 0, first)
-                    whole = whole[first:]
+                    whole, position = whole[first:], position + first
                 reader = TextReader(options, spec.columns, spec.key, columns, header, place, dead_letters)
                 problem = reader.schema_problem()
                 if problem is not None:
@@ -208,11 +209,11 @@ def _read_gzip(
             if too_long:
                 rest, length = _skip_line(unpacked, len(data))
                 reader.set_aside_long(data[:LETTER_BYTES], length, line)
-                line, ordinal = line + 1, ordinal + 1
+                line, ordinal, position = line + 1, ordinal + 1, position + length
             else:
-                part, count = reader.read(whole, line, ordinal)
+                part, count = reader.read(whole, line, ordinal, position)
                 parts.append(part)
-                line, ordinal = line + whole.count(b"\n"), ordinal + count
+                line, ordinal, position = line + whole.count(b"\n"), ordinal + count, position + len(whole)
             if not block:
                 return concat(parts, columns)
 

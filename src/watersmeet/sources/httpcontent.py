@@ -11,6 +11,7 @@ import http.client
 import tempfile
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from email.message import Message
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
@@ -21,6 +22,8 @@ import pyarrow as pa
 from watersmeet.catalog import External
 from watersmeet.errors import error
 from watersmeet.secretvalues import revealed_options
+from watersmeet.sources.contents import Reader
+from watersmeet.sources.narrowing import Condition
 from watersmeet.sources.options import Options, refuse
 from watersmeet.sources.presentfiles import Refusing, file_connector, present_files, read_files
 from watersmeet.types import Schema
@@ -32,7 +35,7 @@ _TIMEOUT_S: Final = 30
 _PASSING: Final = (408, 425, 429)
 
 
-class HttpReader:
+class HttpReader(Reader):
     """The rows of the document that a URL gives."""
 
     def __init__(self, external: External) -> None:
@@ -41,15 +44,13 @@ class HttpReader:
         self._body: bytes | None = None
 
     def columns(self) -> Schema | None:
-        """See `Reader`: they have to be declared."""
         return None
 
     def version(self) -> Any:
         """A digest of the document, which is got once for this and for `read`."""
         return hashlib.sha256(self._got()).hexdigest()
 
-    def read(self, columns: Schema) -> pa.Table:
-        """See `Reader`."""
+    def read(self, columns: Schema, conditions: Sequence[Condition] = ()) -> pa.Table:  # noqa: ARG002
         with tempfile.TemporaryDirectory(prefix="watersmeet-") as folder:
             path = Path(folder) / "document"
             path.write_bytes(self._got())

@@ -92,7 +92,7 @@ class ObjectListing:
     def _list(self) -> None:
         began = time.perf_counter_ns()
         try:
-            self._found = self._listed()
+            self._found = self.listed()
         except OSError as problem:
             self._found = problem
         except Exception as problem:  # the library's words for a name that it can't read
@@ -102,7 +102,8 @@ class ObjectListing:
         if self._news is not None:
             self._news.tell()
 
-    def _listed(self) -> dict[str, FileStat]:
+    def listed(self) -> dict[str, FileStat]:
+        """The objects that there are now. StoreProblem."""
         options, found = self._options, {}
         for key, stat in open_store(self._location).list(options.root.rstrip("/")):
             name = key.removeprefix(options.root)

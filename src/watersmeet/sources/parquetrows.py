@@ -15,6 +15,7 @@ from watersmeet.sources.base import DeadLetterSink, SourceRows
 from watersmeet.sources.parquetfooter import UNREADABLE, checked_footer
 from watersmeet.sources.rows import (
     DamagedError,
+    FilePlace,
     Problems,
     concat,
     gather,
@@ -45,7 +46,7 @@ class RowGroups(NamedTuple):
 class ParquetReader:
     """How row groups of a source's files become rows. fields: all declared columns. See `TextReader`. may_lack: whether
     a file may have none of them. ids: by column, its field id in the files, if that is how they are found, and not by
-    their names.
+    their names. place: of the file, if columns show it.
     """
 
     fields: Sequence[Field]
@@ -53,6 +54,7 @@ class ParquetReader:
     requested: Sequence[Field]
     file: str
     dead_letters: DeadLetterSink
+    place: FilePlace | None = None
     may_lack: bool = False
     ids: Mapping[str, int] | None = None
 
@@ -121,6 +123,8 @@ class ParquetReader:
                 lambda row: str({name: _shown(array, row - first) for name, array in shown.items()}),
             )
         done = {f.name: c.column for f, c in zip(fields, columns, strict=True)}
+        if self.place is not None:
+            done |= self.place.columns(self.requested, lambda: line + rows, lambda: line - 1 + rows, count)
         missing = [f.name for f in self.fields if f.name not in present]
         return gather(self.requested, done, ~wrong if wrong.any() else None, rows, missing)
 

@@ -11,8 +11,10 @@ import pyarrow as pa
 from watersmeet.catalog import External, Table
 from watersmeet.errors import error
 from watersmeet.sources.base import DeadLetterSink
+from watersmeet.sources.contents import Reader
 from watersmeet.sources.files import FileSource
 from watersmeet.sources.listing import Listing
+from watersmeet.sources.narrowing import Condition
 from watersmeet.sources.options import refuse
 from watersmeet.sources.reading import read_slice
 from watersmeet.types import Schema, arrow_schema
@@ -31,7 +33,7 @@ _FORMATS: Final[dict[str, dict[str, str]]] = {
 }
 
 
-class FileReader:
+class FileReader(Reader):
     """Files of a path: the file connector's formats and options, as they are now."""
 
     def __init__(self, external: External) -> None:
@@ -47,7 +49,7 @@ class FileReader:
             raise error("CONNECTOR_OPTION", f"can't read {listing.problem}")
         return sorted(listing.files.items())
 
-    def read(self, columns: Schema) -> pa.Table:
+    def read(self, columns: Schema, conditions: Sequence[Condition] = ()) -> pa.Table:  # noqa: ARG002
         return read_files(self._source(columns), columns, Refusing())
 
     def _source(self, columns: Schema) -> FileSource:
@@ -71,7 +73,16 @@ def read_files(source: FileSource, columns: Schema, dead: DeadLetterSink) -> pa.
         source.accept(poll.slices)
         position = poll.position
         if not poll.more:
+            _check_whole(source.status())
             return pa.concat_tables(parts)
+
+
+def _check_whole(status: Mapping[str, Any]) -> None:
+    """RUNTIME_UNAVAILABLE if something could not be read."""
+    if status["problem"] or status["pending_files"] or status["vanished_files"]:
+        reasons = [status["problem"], *(f"{name}: {why}" for name, why in status["unreadable"])]
+        detail = next(filter(None, reasons), None)
+        raise error("RUNTIME_UNAVAILABLE", "some files can't be read for now", detail=detail)
 
 
 class Refusing:

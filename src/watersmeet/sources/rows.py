@@ -18,22 +18,28 @@ Rows = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class FilePlace:
-    """Where rows are: columns may show it. parts: as in `FileSpec`. name: of the file."""
+    """Where rows are: columns may show it. parts: as in `FileSpec`. name: of the file, below the directory of the
+    source. root: what the name of an object begins with before that.
+    """
 
     parts: Mapping[str, str]
     name: str
     mtime_ns: int
+    root: str = ""
 
-    def columns(self, requested: Sequence[Field], lines: Callable[[], Rows], count: int) -> dict[str, pa.Array]:
-        """Those of the requested columns that show a place. lines: the number of the first line of each row."""
-        return {f.name: self._column(f, lines, count) for f in requested if f.name in self.parts}
+    def columns(
+        self, requested: Sequence[Field], lines: Callable[[], Rows], offsets: Callable[[], Rows], count: int
+    ) -> dict[str, pa.Array]:
+        """Those of the requested columns that show a place. lines, offsets: see `FileSpec`, of each row."""
+        return {f.name: self._column(f, lines, offsets, count) for f in requested if f.name in self.parts}
 
-    def _column(self, column: Field, lines: Callable[[], Rows], count: int) -> pa.Array:
+    def _column(self, column: Field, lines: Callable[[], Rows], offsets: Callable[[], Rows], count: int) -> pa.Array:
         part = self.parts[column.name]
-        if part == "line":
-            return pa.array(lines(), pa.int64()).cast(column.type.arrow)
-        if part == "name":
-            return pa.repeat(pa.scalar(self.name, column.type.arrow), count)
+        if part in ("line", "offset"):
+            return pa.array(lines() if part == "line" else offsets(), pa.int64()).cast(column.type.arrow)
+        names = {"name": self.name, "file": self.root + self.name, "base": self.name.rpartition("/")[2]}
+        if part in names:
+            return pa.repeat(pa.scalar(names[part], column.type.arrow), count)
         moment = pa.scalar(self.mtime_ns // 1_000_000 * 1000, pa.timestamp("us")).cast(column.type.arrow)
         return pa.repeat(moment, count)
 

@@ -25,7 +25,10 @@ class SourceSpec:
 @dataclass(frozen=True)
 class FileSpec(SourceSpec):
     """Of files. columns: all that the files have. key: the names of those of the primary key. parts: by further column,
-    what it shows of the place of a row: `name` and `modified` (the time at which it changed) of its file, and `line`.
+    what it shows of the place of a row: of its file the `name` below the directory of the source, as `file` (of an
+    object the whole name), as `base` (without directories), and the time at which it changed (`modified`); the `line`,
+    and the `offset`: at which byte of the unpacked file it begins, or how many rows come before it where rows are not
+    lines.
     """
 
     kind: ClassVar[str] = "file"

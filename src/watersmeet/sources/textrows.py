@@ -52,12 +52,14 @@ class TextReader:
         """What is wrong with the file as a whole, if anything."""
         return self._places[1]
 
-    def read(self, data: bytes, first_line: int, first_ordinal: int = 0) -> tuple[SourceRows, int]:
+    def read(self, data: bytes, first_line: int, first_ordinal: int = 0, first_byte: int = 0) -> tuple[SourceRows, int]:
         """(the rows of `data`, which holds whole rows; how many rows it holds, good or bad).
+
+        first_byte: where it begins in the file.
 
         Whatever is wrong with a record sets aside that record alone, an error that nobody thought of among it.
         """
-        text = _Text(data, first_line, self.options)
+        text = _Text(data, first_line, self.options, first_byte)
         problems = Problems()
         try:
             found = self._decode(text, problems, first_ordinal)
@@ -79,7 +81,9 @@ class TextReader:
             columns = [Converted(c.column) for c in columns]
         wrong = problems.add_columns(fields, columns, not_null_names(self.fields, self.key), rows)
         done = {f.name: c.column for f, c in zip(fields, columns, strict=True)}
-        done |= self.place.columns(self.requested, lambda: text.line_numbers(rows), len(rows))
+        done |= self.place.columns(
+            self.requested, lambda: text.line_numbers(rows), lambda: text.offsets(rows), len(rows)
+        )
         keep = ~wrong if wrong.any() else None
         ordinals = rows
         if self.options.reader:  # a line may have several rows
@@ -91,7 +95,7 @@ class TextReader:
         """The rows, read half by half."""
         middle = len(text.index) // 2
         parts = [
-            self.read(part.data, part.line(0), first_ordinal + first)[0]
+            self.read(part.data, part.line(0), first_ordinal + first, part.first_byte)[0]
             for first, part in ((0, text.part(0, middle)), (middle, text.part(middle, len(text.index))))
         ]
         return concat(parts, self.requested)
@@ -169,8 +173,9 @@ class TextReader:
 class _Text:
     """A piece of a text file that holds whole rows; looks for their bounds only when somebody asks."""
 
-    def __init__(self, data: bytes, first_line: int, options: FileOptions) -> None:
+    def __init__(self, data: bytes, first_line: int, options: FileOptions, first_byte: int) -> None:
         self.data = data
+        self.first_byte = first_byte
         self._first_line = first_line
         self._options = options
         self._count: int | None = None
@@ -212,7 +217,7 @@ class _Text:
     def part(self, first: int, end: int) -> _Text:
         """The rows from `first` to before `end` as a text of their own."""
         data = self.data[self.index.starts[first] : self.index.ends[end - 1]]
-        return _Text(data, self.line(first), self._options)
+        return _Text(data, self.line(first), self._options, self.first_byte + int(self.index.starts[first]))
 
     def bytes_of(self, row: int) -> bytes:
         """A row as it stands in the file."""
@@ -230,6 +235,10 @@ class _Text:
     def line_numbers(self, rows: Rows) -> Rows:
         """As `line`, of several rows."""
         return self._first_line + np.searchsorted(self._newlines, self.index.starts[rows])
+
+    def offsets(self, rows: Rows) -> Rows:
+        """Where rows begin in the file."""
+        return self.first_byte + self.index.starts[rows]
 
     def well_formed(self, problems: Problems) -> tuple[bytes, Rows | None]:
         """(the rows that are well-formed UTF-8 CSV, their numbers or None if it's all of them)."""

@@ -368,7 +368,7 @@ SOURCE = "SOURCE(TIMEPLUS(STREAM 'm'))"
     ("sql", "condition", "place"),
     [
         ("CREATE EXTERNAL TABLE t SETTINGS type='mongodb', address='db:3306', table='t'", "FEATURE_NOT_SUPPORTED", "t"),
-        ("CREATE EXTERNAL TABLE t(a int) SETTINGS type='s3', bucket='b'", "FEATURE_NOT_SUPPORTED", "t"),
+        ("CREATE EXTERNAL TABLE t(a int) SETTINGS type='mongodb', uri='b'", "FEATURE_NOT_SUPPORTED", "t"),
         ("CREATE EXTERNAL TABLE t(a int) SETTINGS type='mysqll'", "CONNECTOR_OPTION", "t"),
         ("CREATE EXTERNAL TABLE t SETTINGS type='file', path='/', format='CSV'", "CONNECTOR_OPTION", "t"),
         ("CREATE EXTERNAL TABLE t(a int) SETTINGS type='file', path='/nowhere', format='CSV'", "CONNECTOR_OPTION", "t"),

@@ -173,8 +173,12 @@ REFUSED = [
     ("CREATE SOURCE t (v int) INCLUDE keys {} FORMAT PLAIN ENCODE JSON", "INCLUDE keys is no part of a message"),
     ("CREATE SOURCE t (v int) INCLUDE key AS v {} FORMAT PLAIN ENCODE JSON", 'column "v" specified more than once'),
     (
+        "CREATE SOURCE t (v int) INCLUDE offset WITH (connector = 'datagen')",
+        "INCLUDE with connector datagen is not supported",
+    ),
+    (
         "CREATE SOURCE t (v int) INCLUDE key WITH (connector = 'file', path = '/x') FORMAT PLAIN ENCODE JSON",
-        "INCLUDE with a connector of files is not supported",
+        "INCLUDE key is no part of a file",
     ),
 ]
 

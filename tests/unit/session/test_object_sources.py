@@ -77,6 +77,17 @@ def test_formats(cursor, bucket, name, form, content):
     assert rows(cursor) == [(1, "r1"), (2, "r2")]
 
 
+def test_include_file_and_offset(cursor, bucket):
+    bucket.put("in/1.csv", "1,one\n2,two\n")
+    bucket.put("in/2.csv", "3,three\n")
+    cursor.execute(
+        f"CREATE SOURCE s (a int, b varchar) INCLUDE file AS f INCLUDE offset WITH (connector = 's3', "
+        f"{bucket.options}, match_pattern = 'in/*.csv') FORMAT PLAIN ENCODE CSV (without_header = 'true')"
+    )
+    cursor.execute("CREATE MATERIALIZED VIEW v AS SELECT a, f, _rw_s3_offset FROM s")
+    assert rows(cursor) == [(1, "in/1.csv", "0"), (2, "in/1.csv", "6"), (3, "in/2.csv", "0")]
+
+
 def test_large_objects_are_cut_into_slices(cursor, bucket, monkeypatch):
     monkeypatch.setattr("watersmeet.sources.cutting.SLICE_BYTES", 1000)
     monkeypatch.setattr("watersmeet.objectstores.BLOCK_BYTES", 777)

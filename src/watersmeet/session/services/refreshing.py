@@ -19,7 +19,6 @@ from watersmeet.session.access.context import Session
 from watersmeet.session.access.reading import Bounded, fetch, last_of_each_key
 from watersmeet.session.access.rows import check_rows
 from watersmeet.session.services.dictionarycontent import check_content, columns_to_read, with_defaults
-from watersmeet.sources.databasetables import TableReader
 from watersmeet.sources.narrowing import Condition, Narrowed
 from watersmeet.store.merging import quoted
 from watersmeet.types import Schema, arrow_schema
@@ -70,7 +69,7 @@ def _needed(session: Session, relation: ExternalTable, part: Narrowed) -> pa.Tab
     """None if the reader gives all or nothing, or what is stored is as new. Errors as those of `refresh`."""
     outside = session.database.outside
     reader = outside.reader(relation.external)
-    if not isinstance(reader, TableReader):
+    if not reader.narrows:
         return None
     try:
         version = reader.version()
@@ -94,7 +93,7 @@ def sent(session: Session, part: Narrowed) -> str | None:
     relation = session.catalog.relations[part.relation_id]
     assert isinstance(relation, ExternalTable)
     reader = session.database.outside.reader(relation.external)
-    if not isinstance(reader, TableReader) or relation.dictionary is not None or relation.primary_key:
+    if not reader.narrows or relation.dictionary is not None or relation.primary_key:
         return None
     return reader.statement(*_named_there(relation, part))
 

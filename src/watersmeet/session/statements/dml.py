@@ -187,8 +187,14 @@ def produce_rows(
 
 
 def _append(relation: Relation, incoming: pa.Table, statement: Insert, merging: Merging | None) -> Result:
-    """Adds rows to an external table: the columns that the statement names, or all. Others have their defaults."""
-    names = [n.name for n in statement.columns] or [c.name for c in relation.columns]
+    """Adds rows to an external table: the columns that the statement names, or all. Others have their defaults, which
+    the server knows, or nobody does.
+    """
+    names = [n.name for n in statement.columns]
+    if relation.format is not None:
+        check_rows(relation, incoming, statement)
+    if relation.format is not None or not names:
+        names = [c.name for c in relation.columns]
     columns = tuple(relation.column(n) for n in names)
     delivery = statement_delivery(relation, columns, merging)
     append = connector_of(delivery).append

@@ -12,6 +12,7 @@ from watersmeet.catalog import (
     External,
     ExternalTable,
     ExternalView,
+    MessageFormat,
     Relation,
     Source,
 )
@@ -35,7 +36,6 @@ from watersmeet.session.statements.formatschemas import with_format_schema
 from watersmeet.session.statements.namedcollections import with_named_collection
 from watersmeet.sinks import mysql, postgres
 from watersmeet.sources.connectors import check_connector
-from watersmeet.sources.databasetables import TableReader
 from watersmeet.sources.external import KINDS, check_kind, declared
 from watersmeet.sources.fileoptions import absolute_path
 from watersmeet.sources.kafka.externalstreams import kafka_connector, stream_columns
@@ -55,8 +55,9 @@ def create_external_table(session: Session, statement: CreateExternalTable) -> R
         return Result("CREATE EXTERNAL TABLE")
     with located(statement, statement.name_span):
         external = external_of(options.pop("type").lower(), options, statement.name, "database")
+        form = None
         if not session.replace_connectors:
-            external = with_target(session, external)
+            external, form = with_target(session, external)
     fill(
         session,
         statement,
@@ -68,6 +69,8 @@ def create_external_table(session: Session, statement: CreateExternalTable) -> R
             depends_on=needs,
             ranges=dict(statement.ranges),
             external=external,
+            format=form,
+            defaults=_defaults(statement.columns) if form is not None else {},
         ),
         "an external table",
         statement.name_span,
@@ -169,7 +172,7 @@ def _of_topic(
         depends_on=needs,
         format=form,
         message_parts=parts,
-        defaults={c.name: d for c in columns if not c.nullable and (d := type_default(c.type)) is not None},
+        defaults=_defaults(columns),
         ranges=dict(statement.ranges),
         reopened=True,
         unlisted=unlisted,
@@ -177,6 +180,11 @@ def _of_topic(
     )
     check_connector(made)
     return made
+
+
+def _defaults(columns: Schema) -> dict[str, str]:
+    """What stands in columns that an INSERT leaves out and that can't be NULL."""
+    return {c.name: d for c in columns if not c.nullable and (d := type_default(c.type)) is not None}
 
 
 def external_of(kind: str, options: dict[str, str], name: str, database: str) -> External:
@@ -193,15 +201,17 @@ def external_of(kind: str, options: dict[str, str], name: str, database: str) ->
     return External(kind, f"{options.get(database, 'default')}.{options.get('table', name)}", options)
 
 
-def with_target(session: Session, external: External) -> External:
-    """What is written to an external table goes to the connector of its database. CONNECTOR_OPTION."""
+def with_target(session: Session, external: External) -> tuple[External, MessageFormat | None]:
+    """What is written to an external table goes to a connector of sinks; how rows are encoded that go there.
+
+    CONNECTOR_OPTION.
+    """
     reader = session.database.outside.reader(external)
-    if not isinstance(reader, TableReader):
-        return external
     found = replace(external, target=reader.written())
-    clause = found.target.get("on_conflict", "")
-    (postgres if external.kind == "postgresql" else mysql).conflict_clause(clause)
-    return found
+    if "on_conflict" in found.target:
+        clauses = {"postgresql": postgres.conflict_clause, "mysql": mysql.conflict_clause}
+        clauses[external.kind](found.target["on_conflict"])
+    return found, reader.written_format()
 
 
 def fill(session: Session, statement: CreateRelation, relation: ExternalTable, what: str, span: Span) -> None:

@@ -81,10 +81,11 @@ def make_delivered(session: Session, bound: Bound, stream: Relation) -> None:
 def _check_outside(
     statement: CreateMaterializedView, stream: Relation, columns: Schema, merging: Merging | None
 ) -> None:
-    """A relation outside of the database. FEATURE_NOT_SUPPORTED for columns that messages can't have."""
+    """A relation outside of the database. FEATURE_NOT_SUPPORTED for columns that messages, or files, can't have."""
     _check_columns(statement, stream, columns)
-    if stream.external is None:
+    if stream.format is not None:
         _check_messages(statement, stream, columns)
+        _check_given(statement, stream, columns)
     delivery = view_delivery(replace(stream, columns=columns), stream, merging)
     connector_of(delivery).check(delivery)
 
@@ -112,13 +113,26 @@ def _check_messages(statement: CreateMaterializedView, stream: Relation, columns
             )
     values = [c.name for c in stream.columns if c.name not in stream.message_parts and c.name != ROWTIME]
     given = [n for n in names if n not in stream.message_parts and n != ROWTIME]
-    if stream.format.encoding != "json" and given != values:
+    if stream.format.encoding not in ("json", "parquet") and given != values:
         raise error_at(
             statement,
             statement.into.span,
             "FEATURE_NOT_SUPPORTED",
             f"a view that gives other columns than {stream.title} has, or in another order, is not supported",
-            detail=f"Messages in {stream.format.encoding.upper()} have {', '.join(values)}, in this order.",
+            detail=f"What is written in {stream.format.encoding.upper()} has {', '.join(values)}, in this order.",
+        )
+
+
+def _check_given(statement: CreateMaterializedView, stream: Relation, columns: Schema) -> None:
+    """NOT_NULL_VIOLATION for a column of files that is not written, and can't be NULL when they are read."""
+    given = [c.name for c in columns]
+    lacking = [c.name for c in stream.columns if not c.nullable and c.name not in given]
+    if stream.external is not None and lacking:
+        raise error_at(
+            statement,
+            statement.span if statement.into is None else statement.into.span,
+            "NOT_NULL_VIOLATION",
+            f'the view has no column "{lacking[0]}", which can\'t be NULL in {stream.title}',
         )
 
 
