@@ -10,15 +10,17 @@ import datetime as dt
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Final
 
 from sqlglot import exp
 
+from watersmeet.algebra.bounded import Named
 from watersmeet.algebra.nodes import Filter, Node, Scan
 from watersmeet.algebra.rewrites.pushdown import push_filters
 from watersmeet.algebra.scalars import Scalar, conjuncts
-from watersmeet.algebra.trees import walk
+from watersmeet.algebra.trees import walk, with_inputs
 from watersmeet.catalog import Catalog, ExternalTable
 from watersmeet.sources.narrowing import Condition, Constant, Narrowed, Operator
 from watersmeet.types import TIMESTAMP, VARCHAR, Field, SqlType
@@ -46,14 +48,37 @@ def narrowed(tree: Node, sql: str, catalog: Catalog) -> tuple[Narrowed, ...]:
 
     sql: the query as it is run.
     """
+    parts = _evaluated_once(tree)
     scans = [
-        n for n in walk(tree) if isinstance(n, Scan) and isinstance(catalog.relations[n.relation_id], ExternalTable)
+        n
+        for part in parts
+        for n in walk(part)
+        if isinstance(n, Scan) and isinstance(catalog.relations[n.relation_id], ExternalTable)
     ]
     if not scans:
         return ()
     counts = Counter(s.relation_id for s in scans)
-    above = {n.input: n.predicate for n in walk(push_filters(tree)) if isinstance(n, Filter)}
+    pushed = [n for part in parts for n in walk(push_filters(part))]
+    above = {n.input: n.predicate for n in pushed if isinstance(n, Filter) and isinstance(n.input, Scan)}
     return tuple(_needed(s, above.get(s), sql) for s in scans if counts[s.relation_id] == 1)
+
+
+def _evaluated_once(tree: Node) -> list[Node]:
+    """A query and those that WITH names in it, each a tree that reads the others by name.
+
+    As a whole it is no tree: it has the definition of a name wherever that is read, so to walk it takes twice as long
+    for each name that reads another one twice.
+    """
+    named: dict[str, Node] = {}
+
+    def apart(node: Node) -> Node:
+        if not isinstance(node, Named):
+            return with_inputs(node, [apart(i) for i in node.inputs])
+        if node.definition is not None and node.name not in named:
+            named[node.name] = apart(node.definition)
+        return replace(node, definition=None)
+
+    return [apart(tree), *named.values()]
 
 
 def _needed(scan: Scan, predicate: Scalar | None, sql: str) -> Narrowed:

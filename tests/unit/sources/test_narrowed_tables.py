@@ -185,6 +185,16 @@ def test_what_is_read_twice_is_of_one_moment(opened, server, read):
     assert fetched(opened, "SELECT count() FROM t WHERE k < 7") == [(7,)]  # of what is stored, if it is as new
 
 
+def test_a_name_of_with_is_asked_for_once_however_often_it_is_read(opened, server, read):
+    filled(server)
+    opened.execute(f"CREATE EXTERNAL TABLE t SETTINGS {server.settings}")
+    forgotten(opened)
+    read.clear()
+    named = "WITH s AS (SELECT k FROM t WHERE k < 5) SELECT count() FROM s AS a JOIN s AS b ON a.k = b.k WHERE b.k < 3"
+    assert fetched(opened, named) == [(3,)]
+    assert read == [(5, ["k"])]
+
+
 def test_a_value_of_a_column_that_is_not_null_is_checked(opened, server):
     server.execute("CREATE TABLE t (k int, v int)")
     server.execute("INSERT INTO t VALUES (1, 1)")
