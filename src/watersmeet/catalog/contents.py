@@ -9,6 +9,7 @@ from typing import Any
 from watersmeet.catalog.functions import SqlFunction
 from watersmeet.catalog.parts import COMMON_SCHEMA
 from watersmeet.catalog.relations import Relation
+from watersmeet.catalog.views import MaterializedView
 from watersmeet.serialization import from_json, to_json
 
 
@@ -86,6 +87,11 @@ class Catalog:
         return [f for i, f in self.functions.items() if i in needed]
 
     @property
+    def follows_epochs(self) -> bool:
+        """Whether there are views that show what the newest epoch reflects, so that tables are shown alike."""
+        return any(isinstance(r, MaterializedView) and r.ready for r in self.relations.values())
+
+    @property
     def as_stored(self) -> Catalog:
         """The catalog with columns as data and plans call them."""
         if not any(r.stored for r in self.relations.values()):
@@ -117,10 +123,13 @@ class Catalog:
 
     def with_relation(self, relation: Relation) -> Catalog:
         """A catalog in which `relation` is added, or replaced if its id is known."""
-        number = self.next_number + (relation.id not in self.relations)
-        return replace(
-            self, version=self.version + 1, next_number=number, relations={**self.relations, relation.id: relation}
-        )
+        before = self.relations.get(relation.id)
+        version = self.version + 1
+        if relation.is_there:
+            since = before.since if before is not None and before.is_there else version
+            relation = replace(relation, since=since)
+        number = self.next_number + (before is None)
+        return replace(self, version=version, next_number=number, relations={**self.relations, relation.id: relation})
 
     def without(self, ids: set[str]) -> Catalog:
         """A catalog without the relations `ids`."""

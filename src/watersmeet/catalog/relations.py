@@ -61,6 +61,7 @@ class Relation:
     known: of what names others in its text, by their ids: how those that were altered since were called then.
     stored: what columns that were renamed are called in data and plans.
     functions: ids of the functions of SQL that its text calls.
+    since: the version of the catalog from which on it is there for all, with its first content.
     """
 
     # What each kind says of itself.
@@ -98,6 +99,7 @@ class Relation:
     known: dict[str, Known] = field(default_factory=dict)
     stored: dict[str, str] = field(default_factory=dict)
     functions: tuple[str, ...] = ()
+    since: int = 0
 
     # What only relations of some classes have.
 
@@ -245,6 +247,11 @@ class Relation:
     def takes_signs(self) -> bool:
         """Whether rows are written to it with `_tp_delta`."""
         return self.mode in ("changelog", "changelog_kv")
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it is there for all, with its first content."""
+        return self.ready and not self.staged
 
     @property
     def what(self) -> str:

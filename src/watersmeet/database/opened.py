@@ -6,7 +6,6 @@ import contextlib
 import json
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +28,7 @@ from watersmeet.runtime.database import Database, fix_parallelism, store_paralle
 from watersmeet.runtime.engine import Engine
 from watersmeet.runtime.memory import Meter, give_back
 from watersmeet.sinks.deliveries import deliveries
-from watersmeet.store.catalogs import catalog_name, load_catalog, saving
+from watersmeet.store.catalogs import catalog_commit, catalog_name, load_catalog, saving
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.compaction import Compactor
 from watersmeet.store.content import Content
@@ -102,7 +101,8 @@ class OpenDatabase:
     statement that changes the catalog, of which waiting for a view is the longest part; taken before guard. clocks: by
     relation id, the times of the newest rows of ordered streams to which this process wrote, in microseconds.
     unwritten: of views with INTO, why their streams do not take what they give. positions, sink_positions: of the
-    writer, how far subscriptions were read and sinks were delivered.
+    writer, how far subscriptions were read and sinks were delivered. tailer: what reads commits for subscribers
+    (`session.services.subscribing.tailer`); None without any.
     """
 
     def __init__(
@@ -155,6 +155,7 @@ class OpenDatabase:
             self.upkeep: Upkeep | None = None
             self.deliveries: Deliveries | None = None
             self.captures: Captures | None = None
+            self.tailer: object = None
             self.sizes = RelationSizes(self.layout, self.log)
             opened.callback(self.sizes.close)
             self._engine: Engine | None = None
@@ -179,7 +180,7 @@ class OpenDatabase:
     def change_catalog(self, catalog: Catalog) -> None:
         """Make `catalog` the newest. If that fails, the one before stays, under a version that nobody may have seen."""
         with self._saving(catalog) as name:
-            self.log.append(Commit("catalog", time_us=time.time_ns() // 1000, catalog=name))
+            self.log.append(catalog_commit(catalog, name))
 
     def forget(self, ids: set[str]) -> bool:
         """Take relations out of the newest catalog; False if that holds for this process only, as it can't be
@@ -217,7 +218,14 @@ class OpenDatabase:
         rows = {i: (_as_stored(c.table, known.get(i)), c.diff) for i, c in changes.items()}
         with contextlib.nullcontext("") if catalog is None else self._saving(catalog) as name:
             made = write_transaction(
-                self.layout, self.log, rows, copied=copied, rejected=rejected, captured=captured, catalog=name
+                self.layout,
+                self.log,
+                rows,
+                copied=copied,
+                rejected=rejected,
+                captured=captured,
+                catalog=name,
+                follows=catalog is not None and catalog.follows_epochs,
             )
         for relation_id in changes.keys() & self.clocks.keys():
             time = self._catalog.relations[relation_id].event_time

@@ -86,13 +86,18 @@ class Definitions:
         if not self:
             return catalog
         relations = {
-            i: self.altered.get(i, replace(r, hidden=False, staged=False) if i in self.made else r)
+            i: self.altered.get(i, self._shown(r, catalog) if i in self.made else r)
             for i, r in catalog.relations.items()
             if i not in self.dropped
         }
         schemas = catalog.schemas if self.schemas is None else self.schemas
         functions = {**catalog.functions, **self.functions}
         return replace(catalog, relations=relations, schemas=schemas, functions=functions)
+
+    @staticmethod
+    def _shown(relation: Relation, catalog: Catalog) -> Relation:
+        """What the transaction made, as all see it once it commits."""
+        return replace(relation, hidden=False, staged=False, since=catalog.version + 1)
 
     def put(self, relation: Relation, catalog: Catalog) -> Relation | None:
         """Take a relation in, new or in the place of the one with its id.

@@ -48,7 +48,12 @@ def saving(layout: Layout, log: CommitLog, catalog: Catalog) -> Iterator[str]:
 def save_catalog(layout: Layout, log: CommitLog, catalog: Catalog) -> None:
     """Stores `catalog` and makes it count by a commit of its own; when it raises, the catalog before is the newest."""
     with saving(layout, log, catalog) as name:
-        log.append(Commit("catalog", time_us=time.time_ns() // 1000, catalog=name))
+        log.append(catalog_commit(catalog, name))
+
+
+def catalog_commit(catalog: Catalog, name: str) -> Commit:
+    """The commit by which `catalog` counts, which is stored as `name`."""
+    return Commit("catalog", time_us=time.time_ns() // 1000, catalog=name, follows=catalog.follows_epochs)
 
 
 def catalog_name(log: CommitLog) -> str:

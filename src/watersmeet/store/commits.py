@@ -370,6 +370,7 @@ class CommitLog:
                 rejected=added(before.rejected, commit.rejected),
                 captured={i: p for i, p in {**before.captured, **commit.captured}.items() if p is not None},
                 catalog=commit.catalog or before.catalog,
+                follows=commit.follows if commit.catalog else before.follows,
                 checkpoint=commit.checkpoint or before.checkpoint,
             )
         if commit.kind == "transaction":

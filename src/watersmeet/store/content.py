@@ -140,13 +140,12 @@ class Content:
     @contextlib.contextmanager
     def reader(
         self, catalog: Catalog, relation_ids: Sequence[str], *, newest: bool = False, owner: object = None
-    ) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A connection for this thread alone inside the block that shows relations as `refresh` leaves them, while
-        others refresh and read. Nothing there may change relations.
+    ) -> Iterator[tuple[duckdb.DuckDBPyConnection, Moment]]:
+        """A connection for one thread at a time inside the block that shows relations as `refresh` leaves them, while
+        others refresh and read, and their moment. Nothing there may change relations.
         """
         with self._lock:
-            if relation_ids:
-                self.refresh(catalog, relation_ids, newest=newest, owner=owner)
+            moment = self.refresh(catalog, relation_ids, newest=newest, owner=owner) if relation_ids else self._moment
             connection = self._idle.pop() if self._idle else duckdbs.another(self._connection)
             self._reading += 1
             connection.execute(f"SET search_path = '{NEWEST},main'" if newest else "SET search_path = 'main'")
@@ -154,7 +153,7 @@ class Content:
             connection.execute(f"SELECT 1 FROM {_MOMENT}")  # from now on it shows this moment
         broken = True
         try:
-            yield connection
+            yield connection, moment
             broken = False
         finally:
             with self._lock:

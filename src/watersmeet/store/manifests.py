@@ -192,6 +192,8 @@ class Commit:
         then as of it.
     catalog: the name of the catalog as of this commit, "" for an empty one. checkpoint: the number of the newest
         checkpoint, 0 if there is none. Both given in commits of their kind, otherwise set by the log.
+    follows: whether tables are shown as the newest epoch reflects them as of this commit, because there are views.
+        Given with a catalog, otherwise set by the log.
     writer: which writer made it: 1 for the first one, one more for each that took over. Never falls. Set by the log.
     token: random, the same in all commits of a writer. Set by the log.
     """
@@ -216,6 +218,7 @@ class Commit:
     captured: dict[str, Any] = field(default_factory=dict)
     catalog: str = ""
     checkpoint: int = 0
+    follows: bool = True
     writer: int = 0
     token: str = ""
 
@@ -223,6 +226,11 @@ class Commit:
     def taken_over_by(self) -> str:
         """Of a fence: the process that took over, for messages."""
         return f"process {self.process.pid} on host {self.process.host}" if self.process else "another process"
+
+    @property
+    def catalog_version(self) -> int:
+        """The version of the catalog as of this commit; 0 for an empty one."""
+        return int(self.catalog.partition("-")[0] or 0)
 
     @property
     def moment_us(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from watersmeet.catalog import Catalog, MaterializedView, Relation
 from watersmeet.errors import Error
@@ -24,6 +25,10 @@ class Moment:
         return self.head if relation.is_fed_by_circuit else self.transaction
 
 
+#: The moment of a database without commits.
+EMPTY: Final = Moment(0, 0)
+
+
 def moment_at(log: CommitLog, catalog: Catalog, head: int | None = None, *, filling: bool = False) -> Moment:
     """The moment that commit `head` (default: the newest) shows.
 
@@ -42,8 +47,16 @@ def moment_at(log: CommitLog, catalog: Catalog, head: int | None = None, *, fill
 
 
 def _moment(log: CommitLog, catalog: Catalog, head: int, *, filling: bool) -> Moment:
-    if not any(isinstance(r, MaterializedView) and (r.ready or filling) for r in catalog.relations.values()):
-        return Moment(head, head)
+    filled = filling and any(isinstance(r, MaterializedView) for r in catalog.relations.values())
+    return _reflected(log, head) if filled or catalog.follows_epochs else Moment(head, head)
+
+
+def past_moment(log: CommitLog, number: int) -> Moment:
+    """The moment that commit `number` showed when it was the newest. DATABASE_DAMAGED if it, or its epoch, is gone."""
+    return _reflected(log, number) if log.read(number).follows else Moment(number, number)
+
+
+def _reflected(log: CommitLog, head: int) -> Moment:
     epoch = log.last_epoch(head)
     if epoch is None or epoch.frontier is None:
         return Moment(head, head)

@@ -28,10 +28,11 @@ def write_transaction(
     rejected: Mapping[str, int] | None = None,
     captured: Mapping[str, Any] | None = None,
     catalog: str = "",
+    follows: bool = True,
 ) -> Commit:
     """Commits `changes` (by relation id: rows by column name, their diffs; None for all 1) in one step.
 
-    rejected: by relation id, rows that ordered streams did not take. copied, captured, catalog: as in `Commit`.
+    rejected: by relation id, rows that ordered streams did not take. The others: as in `Commit`.
     All or nothing: after an error the log is as it was.
     """
     writer = PackWriter(layout.packs, transaction_prefix(log.head() + 1, log.writer), durable=layout.durable)
@@ -50,6 +51,7 @@ def write_transaction(
             rejected=dict(rejected or {}),
             captured=dict(captured or {}),
             catalog=catalog,
+            follows=follows,
         )
     )
 

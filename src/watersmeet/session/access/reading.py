@@ -153,7 +153,7 @@ def _reader(
     """
     with ExitStack() as entered:
         try:
-            connection = entered.enter_context(
+            connection, _ = entered.enter_context(
                 session.database.content.reader(query.catalog, stored, newest=newest, owner=session.transaction)
             )
         except Error:

@@ -28,9 +28,11 @@ from watersmeet.store.layout import FilePermissions
 
 if TYPE_CHECKING:
     from watersmeet.session.services import capturing, delivery, running, status, topology, upkeep
+    from watersmeet.session.services.subscribing import opening, subscriber
 else:
     capturing = lazy_import("watersmeet.session.services.capturing")
     delivery = lazy_import("watersmeet.session.services.delivery")
+    opening = lazy_import("watersmeet.session.services.subscribing.opening")
     running = lazy_import("watersmeet.session.services.running")
     status = lazy_import("watersmeet.session.services.status")
     topology = lazy_import("watersmeet.session.services.topology")
@@ -254,6 +256,37 @@ class Connection:
                     err.sql = query
                 raise
         return started
+
+    def subscribe(
+        self,
+        *names: str,
+        after: int | None = None,
+        up_to: int | None = None,
+        snapshot: bool = True,
+        progress: bool = False,
+        buffer_bytes: int | None = None,
+    ) -> subscriber.Subscriber:
+        """The content of materialized views and tables, and then their changes, commit by commit: an iterator and an
+        async iterator of `Update`. In any process that has the database open, also read-only.
+
+        names: one or more. after: a commit, mostly the `token` of an earlier subscriber: what follows it comes, without
+        the content. up_to: the last commit; then it ends. snapshot: False: without the content, changes from now on.
+        progress: also commits without changes come, as updates without batches; of several that are found at once, the
+        last. buffer_bytes: how many bytes of changes may wait to be taken (default: 16 MiB).
+
+        UNDEFINED_RELATION; FEATURE_NOT_SUPPORTED for what has no stored rows; INVALID_PARAMETER for a commit that does
+        not exist yet; HISTORY_GONE if changes after `after` are no longer kept, or a relation was not there yet.
+        """
+        self._check_open()
+        return opening.subscribe(
+            self._session,
+            names,
+            after=after,
+            up_to=up_to,
+            snapshot=snapshot,
+            progress=progress,
+            buffer_bytes=buffer_bytes,
+        )
 
     def status(self) -> dict[str, Any]:
         """The state of views and sources: what SHOW JOBS shows, as JSON. Never waits for statements of other

@@ -1,0 +1,1 @@
+"""Subscribers: the changes of relations, commit by commit, for `Connection.subscribe`, SUBSCRIBE and cursors."""
