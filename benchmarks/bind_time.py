@@ -38,7 +38,7 @@ def measure(script: str, queries: Mapping[int, str], repeats: int) -> tuple[int,
             bind_seconds.append(time.process_time() - started)
             started = time.process_time()
             for b in bound:
-                compile_view(b.tree, b.relation, {}, 2)
+                compile_view(b.tree, b.relation, {})
             compile_seconds.append(time.process_time() - started)
     return len(statements), min(bind_seconds), min(compile_seconds)
 

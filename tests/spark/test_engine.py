@@ -250,7 +250,7 @@ def test_rebuild_for_other_buckets(tmp_path):
     kit.view("joined", *JOINED)
     relation = kit.catalog.by_name("joined")
     kit.buckets = 3
-    kit.views = {relation.id: compile_view(JOINED[0](kit), relation, {}, 3)}
+    kit.views = {relation.id: compile_view(JOINED[0](kit), relation, {})}
     kit.engine.rebuild(kit.circuit())
     kit.check()
     kit.change(a=[(1, "y", 1)])

@@ -378,7 +378,7 @@ class OpenDatabase:
         if unfinished:
             self.change_catalog(self._catalog.without(unfinished))
             self.plans.remove(unfinished)
-        producers = rebuild.plans_made_anew(self._catalog, self.buckets)
+        producers = rebuild.plans_made_anew(self._catalog)
         if producers:
             self.engine.rebuild(planner.assemble(producers.values(), self.buckets))
         self.plans.replace_all(producers, self.buckets)

@@ -17,15 +17,15 @@ from watersmeet.dialects.statements import CreateMaterializedView, CreateProcess
 from watersmeet.planner import compile_connector_table, compile_view
 
 
-def plans_made_anew(catalog: Catalog, buckets: int) -> dict[str, Sequence[Operator]]:
-    """The operators of everything that the circuit feeds, for `buckets`, by relation id in order of creation."""
+def plans_made_anew(catalog: Catalog) -> dict[str, Sequence[Operator]]:
+    """The operators of everything that the circuit feeds, by relation id in order of creation."""
     producers: dict[str, Sequence[Operator]] = {}
     for relation in catalog.relations.values():
         if isinstance(relation, Table) and relation.connector:
-            producers[relation.id] = compile_connector_table(relation, buckets)
+            producers[relation.id] = compile_connector_table(relation)
         elif isinstance(relation, MaterializedView):
             tree = read_again(_tree(relation, catalog.seen_by(relation)), relation, catalog)
-            producers[relation.id] = compile_view(tree, relation, producers, buckets, catalog=catalog.as_stored)
+            producers[relation.id] = compile_view(tree, relation, producers, catalog=catalog.as_stored)
     return producers
 
 

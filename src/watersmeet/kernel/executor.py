@@ -143,6 +143,8 @@ def run_stage(
         try:
             if isinstance(op, Scan):
                 out = _read(op, sources)
+            elif isinstance(op, Exchange) and circuit.buckets == 1:
+                out = given[0]
             elif isinstance(op, Exchange):
                 result.frames.extend(_sent(op, tally.going(given[0]), circuit.buckets, bucket, ctx.slicing))
                 out = Delta.empty(arrow_schema(op.schema, positional=True))

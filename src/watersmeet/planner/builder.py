@@ -20,14 +20,12 @@ def positional(fields: Iterable[tuple[SqlType, bool]]) -> Schema:
 class Builder:
     """Operators by id, and what is known about their placement.
 
-    buckets: with 1, no exchange is needed.
     late: by relation, as in `Scan`, for scans that are added from then on.
     left_out: the late-row filters that have left rows out or passed them as late. Those added from then on are
     different operators.
     """
 
-    def __init__(self, buckets: int) -> None:
-        self.buckets = buckets
+    def __init__(self) -> None:
         self.operators: dict[str, Operator] = {}
         self.late: Mapping[str, int] = {}
         self.left_out: frozenset[str] = frozenset()

@@ -23,7 +23,6 @@ def compile_view(
     tree: Node,
     sink: Relation,
     producers: Producers,
-    buckets: int,
     join_order: JoinOrder = "bushy",
     *,
     catalog: Catalog | None = None,
@@ -43,7 +42,7 @@ def compile_view(
     late: how many rows of each relation were left out as late so far, if any.
     left_out: as in `Builder`.
     """
-    builder, readable = builder_over(producers, buckets)
+    builder, readable = builder_over(producers)
     builder.late, builder.left_out = late or {}, left_out
     columns = list(zip(tree.columns, sink.columns, strict=True))
     produced = {p.operator.id: (i, p.names) for i, p in reversed(readable.items())}
@@ -52,9 +51,9 @@ def compile_view(
     return builder.closure(_sink(builder, top, sink))
 
 
-def compile_connector_table(relation: Relation, buckets: int) -> tuple[Operator, ...]:
+def compile_connector_table(relation: Relation) -> tuple[Operator, ...]:
     """The operators of a table that a connector feeds: its raw rows, or the last row of each key if it has a key."""
-    builder = Builder(buckets)
+    builder = Builder()
     names = tuple(c.name for c in relation.columns)
     if not relation.primary_key:
         grows = not relation.loses_rows
@@ -66,8 +65,7 @@ def compile_connector_table(relation: Relation, buckets: int) -> tuple[Operator,
             Scan((), schema, append_only=True, relation_id=relation.id, names=names, ordered=True, partial=partial)
         )
         keys = tuple(names.index(k) for k in relation.primary_key)
-        if buckets > 1:
-            top = builder.exchange(top, keys, mode="partial" if partial else "hash")
+        top = builder.exchange(top, keys, mode="partial" if partial else "hash")
         schema = top.schema[: len(names)]
         top = builder.add(Upsert((top.id,), schema, append_only=False, keys=keys, partial=partial))
     return builder.closure(_sink(builder, top, relation))
@@ -84,14 +82,15 @@ def assemble(views: Iterable[Sequence[Operator]], buckets: int) -> Circuit:
     """One circuit of all `views`, in which equal operators are one. With one bucket there is only stage 0."""
     operators = {op.id: op for view in views for op in view}
     placement = Placement(operators)
-    circuit = Circuit(buckets, tuple(operators.values()), {i: placement.stage(i) for i in operators})
+    stages = {i: placement.stage(i) if buckets > 1 else 0 for i in operators}
+    circuit = Circuit(buckets, tuple(operators.values()), stages)
     circuit.check()
     return circuit
 
 
-def builder_over(producers: Producers, buckets: int) -> tuple[Builder, dict[str, Producer]]:
+def builder_over(producers: Producers) -> tuple[Builder, dict[str, Producer]]:
     """A builder with the operators of `producers`, and what can be read from them."""
-    builder = Builder(buckets)
+    builder = Builder()
     readable = {}
     for relation_id, ops in producers.items():
         for op in ops:

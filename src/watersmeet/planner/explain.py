@@ -51,8 +51,8 @@ def explain(
 ) -> list[str]:
     """The lines of EXPLAIN for a view: the tree, an empty line, the stages and the state.
 
-    The tree shows the exchanges of a plan with several buckets even if `buckets` is 1; the lines after it are about
-    `buckets`. Raises what `compile_view` raises.
+    The tree shows the exchanges, which do nothing if `buckets` is 1; the lines after it are about `buckets`.
+    Raises what `compile_view` raises.
     """
     options = options or ExplainOptions()
     plan = (
@@ -63,7 +63,6 @@ def explain(
             sink,
             catalog,
             producers,
-            max(buckets, 2),
             options.join_order,
             verbose=options.verbose,
             share=options.share,
@@ -80,7 +79,6 @@ def explain(
             tree,
             sink,
             producers,
-            buckets,
             options.join_order,
             catalog=catalog,
             share=options.share,
@@ -127,7 +125,6 @@ def physical_plan(
     sink: Relation,
     catalog: Catalog,
     producers: Producers,
-    buckets: int,
     join_order: JoinOrder = "bushy",
     *,
     verbose: bool = False,
@@ -135,7 +132,7 @@ def physical_plan(
     multiway: bool = True,
 ) -> PlanTree:
     """The operators of a view as a tree whose leaves are the relations that it reads."""
-    ops = compile_view(tree, sink, producers, buckets, join_order, catalog=catalog, share=share, multiway=multiway)
+    ops = compile_view(tree, sink, producers, join_order, catalog=catalog, share=share, multiway=multiway)
     by_id = {op.id: op for op in ops}
     names = Names(by_id, catalog, leaves(by_id, catalog, _named(tree, producers)))
     return PhysicalPrinter(by_id, names, verbose=verbose, timed=sink.watermarks).tree(ops[-1])

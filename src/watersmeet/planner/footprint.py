@@ -96,7 +96,7 @@ def footprint(circuit: Circuit, names: Names, keepers: Mapping[str, tuple[str, .
     stages = tuple(tuple(o.id for o in circuit.in_stage(n)) for n in range(circuit.last_stage + 1))
     transfers = []
     for op in circuit.operators:
-        if isinstance(op, Exchange):
+        if isinstance(op, Exchange) and circuit.buckets > 1:
             arrives = min((circuit.stages[c] for c in circuit.consumers[op.id]), default=circuit.stages[op.id] + 1)
             transfers.append(
                 Transfer(op.id, (circuit.stages[op.id], arrives), distribution_text(op, names), names.columns(op.id))

@@ -100,8 +100,7 @@ class JoinLowering(Arranging):
             moves = self._moves(stream.operator, right) and all(s.columns <= stream.values.keys() for s in node.scatter)
             scatter = [stream.resolve(s) for s in node.scatter] if moves else []
             left, positions = emit(self.builder, stream, [*[stream.values[c] for c in kept], value, *scatter])
-            if self.builder.buckets > 1:
-                left, right = self._copied(left, right, [positions[identity(s)] for s in scatter])
+            left, right = self._copied(left, right, [positions[identity(s)] for s in scatter])
             column = positions[identity(value)]
             places = {c: positions[identity(stream.values[c])] for c in kept}
             keep = tuple(sorted(set(places.values()))) or (column,)
@@ -123,8 +122,7 @@ class JoinLowering(Arranging):
         left, right = (self._side(i, null_safe) for i in inputs)
         if node.broadcast and self._moves(left.operator, right.operator):
             left = self._side(self._scattered(inputs[0], node), null_safe)
-        if self.builder.buckets > 1:
-            left, right = self._placed(node, left, right)
+        left, right = self._placed(node, left, right)
         stage = max(self.builder.placement.arrival(s.operator.id) for s in (left, right))
         return (
             self._kept(left, inputs[0], left.keys, (), stage),
@@ -135,7 +133,7 @@ class JoinLowering(Arranging):
     def _moves(self, left: Operator, right: Operator) -> bool:
         """True if the left side has to move to a stage in which copies of the right side have arrived."""
         placement = self.builder.placement
-        return self.builder.buckets > 1 and placement.stage(left.id) <= placement.stage(right.id)
+        return placement.stage(left.id) <= placement.stage(right.id)
 
     def _scattered(self, given: Input, node: Join) -> Input:
         """The input with a column for each value of the join's `scatter`."""

@@ -295,8 +295,6 @@ class Lowering:
 
     def _together(self, sides: Sequence[tuple[Operator, Sequence[int]]]) -> list[Operator]:
         """The operators with equal rows (in the given columns of equal types) in one bucket and one stage."""
-        if self.builder.buckets == 1:
-            return [op for op, _ in sides]
         placement = self.builder.placement
         found = [
             op
@@ -317,7 +315,7 @@ class Lowering:
         columns = [c for c in node.columns if c.id in needed]
         below = self.lower(node.input, (needed | {node.column}).union(*[s.columns for s in node.scatter]))
         time = below.values[node.column]
-        moves = self.builder.buckets > 1 and not self.builder.placement.stage(below.operator.id)
+        moves = not self.builder.placement.stage(below.operator.id)
         scatter = [below.resolve(s) for s in node.scatter] if moves else []
         op, positions = emit(self.builder, below, [*(below.values[c.id] for c in columns), time, *scatter])
         if moves and not self.builder.placement.arrival(op.id):  # nothing is kept where sources are read
@@ -515,8 +513,6 @@ class Lowering:
 
     def _grouped(self, op: Operator, keys: tuple[int, ...], spread: list[int]) -> Operator:
         """`op` with all rows of a group in one bucket: that of the columns `spread`, or of all `keys`."""
-        if self.builder.buckets == 1:
-            return op
         distribution = self.builder.placement.distribution(op.id)
         here = distribution == () if not keys else matching(distribution, keys) is not None
         return op if here else self.builder.exchange(op, spread or keys)

@@ -134,19 +134,12 @@ class MultiwayLowering(JoinLowering):
                     for f in some
                     if f.order == order
                     and placement.stage(f.side.operator.id) == stage
-                    and (
-                        self.builder.buckets == 1
-                        or matching(placement.distribution(f.side.operator.id), f.side.keys, safe) == spread
-                    )
+                    and matching(placement.distribution(f.side.operator.id), f.side.keys, safe) == spread
                 ),
                 None,
             )
             if hit is None:
-                op = (
-                    side.operator
-                    if self.builder.buckets == 1
-                    else self._brought(side.operator, side.keys, safe, spread, stage)
-                )
+                op = self._brought(side.operator, side.keys, safe, spread, stage)
                 assert op is not None, "the stage is such that all can be brought there"
                 hit = replace(side, operator=self.builder.arrange(op, side.keys, safe, stage))
             arranged.append(hit)
@@ -156,8 +149,6 @@ class MultiwayLowering(JoinLowering):
         """The stage of the join and the keys by which rows are spread there: the earliest stage, then the fewest
         exchanges, then all keys or `wanted`.
         """
-        if self.builder.buckets == 1:
-            return 0, []
         placement = self.builder.placement
         safe = [False] * len(sides[0].keys)
         known = [matching(placement.distribution(s.operator.id), s.keys, safe) for s in sides]

@@ -87,10 +87,8 @@ class Arranging:
         spread: the keys by which rows are sent if both sides are; empty: all keys.
         """
         left, right = (self._side(i, null_safe) for i in inputs)
-        placed = [left, right]
-        if self.builder.buckets > 1:
-            met = meeting(self.builder, left, right, null_safe, spread)
-            placed = [replace(s, operator=o) for s, o in zip(placed, met, strict=True)]
+        met = meeting(self.builder, left, right, null_safe, spread)
+        placed = [replace(s, operator=o) for s, o in zip((left, right), met, strict=True)]
         stage = max(self.builder.placement.arrival(s.operator.id) for s in placed)
         found = [
             [*(self.sharing.find(i.stream, i.reads, i.keys, null_safe) if _may_share(i) else ()), None] for i in inputs
@@ -153,24 +151,17 @@ class Arranging:
         there = placement.stage(found[0].side.operator.id)
         spread = [matching(placement.distribution(f.side.operator.id), f.side.keys, safe) for f in found]
         alike = all(f.order == order and placement.stage(f.side.operator.id) == there for f in found)
-        if there > stage or not alike:
+        if there > stage or not alike or spread[0] is None or spread[0] != spread[-1]:
             return None
-        if self.builder.buckets > 1:
-            if spread[0] is None or spread[0] != spread[-1]:
-                return None
-            if wanted and [order[i] for i in spread[0]] != list(wanted):
-                return None
+        if wanted and [order[i] for i in spread[0]] != list(wanted):
+            return None
         met = []
         for hit, side, given in zip(hits, sides, inputs, strict=True):
             if hit is not None:
                 met.append(hit.side)
                 continue
             keys = tuple(side.keys[i] for i in order)
-            op = (
-                side.operator
-                if self.builder.buckets == 1
-                else self._brought(side.operator, keys, safe, spread[0] or [], there)
-            )
+            op = self._brought(side.operator, keys, safe, spread[0], there)
             if op is None:
                 return None
             met.append(self._kept(replace(side, operator=op), given, keys, safe, there))

@@ -92,10 +92,9 @@ class TemporalLowering(Arranging):
         """The right side in every bucket. The left side stays where it is, but not in an earlier stage."""
         left, right = (self._side(i, ()) for i in inputs)
         placement = self.builder.placement
-        if self.builder.buckets > 1:
-            stays = placement.stage(left.operator.id) > placement.stage(right.operator.id)
-            left = left if stays else replace(left, operator=self.builder.spread(left.operator))
-            right = replace(right, operator=self.builder.broadcast(right.operator))
+        stays = placement.stage(left.operator.id) > placement.stage(right.operator.id)
+        left = left if stays else replace(left, operator=self.builder.spread(left.operator))
+        right = replace(right, operator=self.builder.broadcast(right.operator))
         stage = max(placement.arrival(s.operator.id) for s in (left, right))
         return left, self._kept(right, inputs[1], (), (), stage), ()
 

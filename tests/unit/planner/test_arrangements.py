@@ -33,7 +33,7 @@ class Views:
         self.plans = {}
 
     def add(self, name, tree, **options):
-        ops = compile_view(tree, sink_of(tree, name), self.plans, self.buckets, catalog=self.catalog, **options)
+        ops = compile_view(tree, sink_of(tree, name), self.plans, catalog=self.catalog, **options)
         self.plans[name] = ops
         return {o.id for o in ops if isinstance(o, Arrange)}
 

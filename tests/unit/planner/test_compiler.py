@@ -20,8 +20,8 @@ from watersmeet.types import BIGINT, JSONB, VARCHAR, SqlType
 a, b, c = (scan(n) for n in "abc")
 
 
-def compiled(tree, buckets=3, producers=None, name="v"):
-    return compile_view(tree, sink_of(tree, name), producers or {}, buckets)
+def compiled(tree, producers=None, name="v"):
+    return compile_view(tree, sink_of(tree, name), producers or {})
 
 
 def kinds(ops):
@@ -74,7 +74,7 @@ def test_a_diamond_gives_the_answer(buckets):
         "v3": join(scan("v1", "o0 int, o1 bigint"), scan("v2", "o0 int, o1 bigint"), "left", "v1.o0 = v2.o0"),
     }
     for name, tree in trees.items():
-        views[name] = compile_view(tree, sink_of(tree, name), views, buckets)
+        views[name] = compile_view(tree, sink_of(tree, name), views)
     circuit = assemble(views.values(), buckets)
     for name in ("v1", "v2"):
         connection.execute(f"CREATE TABLE {name} AS SELECT * FROM ({to_sql(trees[name])}) AS t(o0, o1)")
@@ -83,7 +83,7 @@ def test_a_diamond_gives_the_answer(buckets):
 
 def test_connector_tables():
     keyed = relation("t", key=("x", "k"), connector={"connector": "file"})
-    ops = compile_connector_table(keyed, 3)
+    ops = compile_connector_table(keyed)
     assert kinds(ops) == ["scan", "exchange", "upsert", "sink"]
     raw, sent, upsert, sink = ops
     assert raw.ordered
@@ -92,11 +92,10 @@ def test_connector_tables():
     assert len(sent.schema) == 4
     assert len(upsert.schema) == 3
     assert not sink.append_only
-    assert kinds(compile_connector_table(keyed, 1)) == ["scan", "upsert", "sink"]
-    plain = compile_connector_table(relation("t", connector={"connector": "file"}), 3)
+    plain = compile_connector_table(relation("t", connector={"connector": "file"}))
     assert kinds(plain) == ["scan", "sink"]
     assert plain[-1].append_only
-    reader = compile_view(scan("t"), sink_of(scan("t")), {"t": ops}, 3)
+    reader = compile_view(scan("t"), sink_of(scan("t")), {"t": ops})
     assert any(isinstance(o, Upsert) for o in reader)
     grouped = scan("t")
     keyed_reader = compiled(group(grouped, "t.k, t.x, t.y"), producers={"t": ops})
@@ -173,10 +172,9 @@ def test_nested_keys_pass_through():
     join(a, b, "anti", residual="a.x < b.x"), join(a, b, "full", residual="a.x = b.x OR a.y = b.y"),
     where(join(a, scan("b", "k varchar"), "inner"), "a.k = b.k"), join(a, group(b, ""), "right", residual="a.x > g0"),
 ])  # fmt: skip
-@pytest.mark.parametrize("buckets", [1, 3])
-def test_nested_loops_are_refused(tree, buckets):
+def test_nested_loops_are_refused(tree):
     with pytest.raises(Error) as caught:
-        compiled(tree, buckets)
+        compiled(tree)
     assert caught.value.condition == "JOIN_WITHOUT_EQUALITY"
     assert caught.value.message == "streaming nested-loop join"
     assert "dynamic filter" in caught.value.hint

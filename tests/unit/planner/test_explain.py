@@ -93,7 +93,7 @@ def test_unions_values_and_semi_joins():
 
 def test_a_view_is_a_leaf():
     base_tree = group(a, "a.k", "sum(a.x)")
-    base = compile_view(base_tree, sink_of(base_tree, "m"), {}, 2)
+    base = compile_view(base_tree, sink_of(base_tree, "m"), {})
     text = tree_of(join(scan("m", "o0 int, o1 bigint"), b, "inner", "m.o0 = b.k"), producers={"m": base})
     assert "├─StreamTableScan { table: m, columns: [o0, o1] }" in text
     assert "predicate: m.o0 = b.k" in text
@@ -121,7 +121,7 @@ def test_costs_of_a_view():
         "stage 0 to 1, HashShard(a.k), columns [a.k, a.x, a.y]",
         "stage 0 to 1, HashShard(b.k), columns [b.k, b.x, b.y]",
     ]
-    [made] = [o.id for o in compile_view(tree, sink_of(tree), {}, 2) if o.kind == "join"]
+    [made] = [o.id for o in compile_view(tree, sink_of(tree), {}) if o.kind == "join"]
     assert [line.split(": ", 1)[1] for line in costs if line.startswith("  arrange-")] == [
         (
             f"key [a.k], columns [a.k, a.x, a.y]; unbounded: keeps every row of the input that is not deleted; "
@@ -150,7 +150,7 @@ def test_json_and_verbose_and_distsql():
 
 def test_plan_trees_can_be_asked():
     tree = join(join(a, b, "left", "a.k = b.k"), c, "left", "b.x = c.x")
-    plan = physical_plan(tree, sink_of(tree), CATALOG, {}, 2)
+    plan = physical_plan(tree, sink_of(tree), CATALOG, {})
     assert (plan.joins, plan.join_height) == (2, 2)
     assert [n.name for n in plan.walk()].count("StreamTableScan") == 3
     leaf = PlanTree("A", (("x", "1"),))

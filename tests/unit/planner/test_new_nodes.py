@@ -236,7 +236,7 @@ def test_it_is_compiled_and_shown():
         "LogicalSample",
         "LogicalScan",
     ]
-    ops = compile_view(tree, sink_of(tree), {}, 3)
+    ops = compile_view(tree, sink_of(tree), {})
     assert [o.predicate for o in ops if isinstance(o, Map)] == ["HASH(c0) % 2 = 0"]
     assert isinstance(ops[-1], Sink)
 
@@ -320,7 +320,7 @@ def test_a_new_join_is_compiled_and_shown():
         "LogicalScan",
         "LogicalScan",
     ]
-    (made,) = [o for o in compile_view(tree, sink_of(tree), {}, 3) if isinstance(o, PairJoin)]
+    (made,) = [o for o in compile_view(tree, sink_of(tree), {}) if isinstance(o, PairJoin)]
     assert made.residual is not None
 
 
@@ -364,7 +364,7 @@ def test_a_new_window_in_a_subquery_computes_each_outer_row_apart():
 def test_a_new_window_is_compiled_and_shown():
     tree = rewrite(group(shared(scan("a")), "n"))
     assert "LogicalShared" in [line.strip("└─ ").split()[0] for line in logical.logical_tree(tree).lines()]
-    assert any(o.kind == "window" for o in compile_view(tree, sink_of(tree), {}, 3))
+    assert any(o.kind == "window" for o in compile_view(tree, sink_of(tree), {}))
 
 
 def subclasses(cls):

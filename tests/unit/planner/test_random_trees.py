@@ -588,7 +588,7 @@ def test_circuits_of_any_number_of_buckets_give_the_result(seed):
         connection = database(rng)
         for buckets in (1, 3):
             try:
-                ops = compile_view(tree, sink_of(tree), {}, buckets)
+                ops = compile_view(tree, sink_of(tree), {})
             except Error as refused:
                 assert refused.condition == "JOIN_WITHOUT_EQUALITY"
                 continue
@@ -636,7 +636,7 @@ def test_every_kind_of_operator_occurs():
     for seed in range(400):
         tree = Trees(random.Random(seed)).tree(4)
         try:
-            found |= {op.kind for op in compile_view(tree, sink_of(tree), {}, 3)}
+            found |= {op.kind for op in compile_view(tree, sink_of(tree), {})}
         except Error:
             continue
         if found == wanted:

@@ -51,10 +51,10 @@ def counted(number: int) -> tuple[int, int]:
         query = re.sub(r"LIMIT \d+", "", QUERIES[number])
         session = connection._session
         bound = bind_view(session, parse(f"CREATE MATERIALIZED VIEW q AS {query}", "risingwave")[0])
-        circuit = assemble([compile_view(bound.tree, bound.relation, {}, 2)], 2)
+        circuit = assemble([compile_view(bound.tree, bound.relation, {})], 2)
         crossing = {circuit.stages[o.id] for o in circuit.operators if isinstance(o, Exchange)}
         assert crossing == set(range(circuit.last_stage)), "every stage has something to send"
-        plan = physical_plan(bound.tree, bound.relation, session.catalog, {}, 2)
+        plan = physical_plan(bound.tree, bound.relation, session.catalog, {})
         return circuit.last_stage + 1, plan.join_height
 
 

@@ -78,7 +78,7 @@ class Kit:
         tree = tree(self)
         columns = tuple(Field(c.name, c.type, c.nullable) for c in tree.columns)
         relation = MaterializedView(self.catalog.new_id(MaterializedView), name, columns, sql=sql, ready=False)
-        self.views[relation.id] = compile_view(tree, relation, self.views, self.buckets)
+        self.views[relation.id] = compile_view(tree, relation, self.views)
         self.catalog = self.catalog.with_relation(relation)
         self.model.execute(f"CREATE VIEW {name} AS {sql}")
         if install:

@@ -49,7 +49,7 @@ def for_buckets(kit, buckets):
     views = {}
     for name, (tree, _) in (("joined", JOINED), ("grouped", GROUPED), ("total", TOTAL)):
         relation = kit.catalog.by_name(name)
-        views[relation.id] = compile_view(tree(kit), relation, views, buckets)
+        views[relation.id] = compile_view(tree(kit), relation, views)
     kit.views, kit.buckets = views, buckets
     return assemble(views.values(), buckets)
 
@@ -132,15 +132,15 @@ def test_another_plan_for_a_live_view_is_refused(tmp_path):
     kit, _ = filled(tmp_path, 2)
     other = kit.catalog.by_name("grouped")
     kit.views[other.id] = compile_view(
-        JOINED[0](kit), replace(other, columns=kit.catalog.by_name("joined").columns), {}, 2
+        JOINED[0](kit), replace(other, columns=kit.catalog.by_name("joined").columns), {}
     )
     joined = kit.catalog.by_name("joined").id
     kit.views[joined] = compile_view(
-        TOTAL[0](kit), replace(kit.catalog.by_name("joined"), columns=kit.catalog.by_name("total").columns), {}, 2
+        TOTAL[0](kit), replace(kit.catalog.by_name("joined"), columns=kit.catalog.by_name("total").columns), {}
     )
     total = kit.catalog.by_name("total").id
     kit.views[total] = compile_view(
-        grouped_over_b(kit), replace(kit.catalog.by_name("total"), columns=other.columns), {}, 2
+        grouped_over_b(kit), replace(kit.catalog.by_name("total"), columns=other.columns), {}
     )
     with pytest.raises(Error) as raised:
         kit.engine.install(kit.circuit())

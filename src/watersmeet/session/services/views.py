@@ -168,7 +168,6 @@ def _filled(session: Session, bound: Bound) -> Sequence[operators.Operator]:
         bound.tree,
         bound.relation,
         database.plans.producers,
-        database.buckets,
         join_order(session.variables),
         catalog=session.catalog.as_stored,
         share=shares(session.variables),

@@ -77,7 +77,7 @@ def create_table(session: Session, statement: CreateTable) -> Result:
         statement,
     )
     if relation.connector:
-        operators = compile_connector_table(relation, session.database.buckets)
+        operators = compile_connector_table(relation)
         fill(session, relation, operators)
     else:
         add(session, relation)

@@ -199,7 +199,7 @@ def add_topic(
         if (delivery := dead_letter_delivery(relation)) is not None:
             connector_of(delivery).check(delivery)
             begin(session.database, relation.id, delivery.generation, snapshot=False)
-        fill(session, relation, compile_connector_table(relation, session.database.buckets))
+        fill(session, relation, compile_connector_table(relation))
         undone.pop_all()
     return session.catalog.relations[relation.id]
 
