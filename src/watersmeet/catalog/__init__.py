@@ -44,6 +44,7 @@ from watersmeet.catalog.parts import (
     Topic,
 )
 from watersmeet.catalog.relations import Relation, turned_into
+from watersmeet.catalog.roles import Role, RoleChange
 from watersmeet.catalog.servers import Server
 from watersmeet.catalog.sinks import Sink, SinkQuery
 from watersmeet.catalog.tables import (
@@ -122,6 +123,8 @@ __all__ = [
     "Query",
     "QuerySource",
     "Relation",
+    "Role",
+    "RoleChange",
     "RowForm",
     "Server",
     "Sink",

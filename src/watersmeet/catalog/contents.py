@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from watersmeet.catalog.functions import SqlFunction
 from watersmeet.catalog.parts import COMMON_SCHEMA
 from watersmeet.catalog.relations import Relation
+from watersmeet.catalog.roles import Role, RoleChange, changed
+from watersmeet.catalog.tables import Index
 from watersmeet.catalog.views import MaterializedView
 from watersmeet.serialization import from_json, to_json
 
@@ -20,7 +22,8 @@ class Catalog:
     schemas: those beside the common one, in order of creation. path: those in which names without a schema are looked
     up; of the session or view that asks, not stored. actual: of a catalog in the words of a view, the real one; first:
     ids of the relations that names mean above all. functions: of SQL, by id. callable: ids of those that the text of
-    the view or function that asks can mean; None: all that are not dropped.
+    the view or function that asks can mean; None: all that are not dropped. roles: by name. granted: of the session
+    that asks, ids of the relations that names can mean, as the others are none of its business; None: all.
     """
 
     version: int = 0
@@ -33,6 +36,8 @@ class Catalog:
     first: frozenset[str] = frozenset()
     functions: dict[str, SqlFunction] = field(default_factory=dict)
     callable: frozenset[str] | None = None
+    roles: dict[str, Role] = field(default_factory=dict)
+    granted: frozenset[str] | None = None
 
     def seen_by(self, view: Relation) -> Catalog:
         """The catalog as the text of a view names it: what has another name since is called as it was, and functions
@@ -51,6 +56,7 @@ class Catalog:
             actual=actual,
             first=frozenset(words),
             callable=frozenset(view.functions),
+            granted=None,
         )
 
     def seen_in(self, function: SqlFunction) -> Catalog:
@@ -86,6 +92,16 @@ class Catalog:
             pending += below
         return [f for i, f in self.functions.items() if i in needed]
 
+    def with_roles(self, changes: Iterable[RoleChange]) -> Catalog:
+        """A catalog in which the roles are changed."""
+        return replace(self, version=self.version + 1, roles=changed(self.roles, changes))
+
+    def _kept_roles(self) -> list[Role]:
+        """All roles, without what they were granted on relations that are gone."""
+        return [
+            replace(r, grants={i: p for i, p in r.grants.items() if i in self.relations}) for r in self.roles.values()
+        ]
+
     @property
     def follows_epochs(self) -> bool:
         """Whether there are views that show what the newest epoch reflects, so that tables are shown alike."""
@@ -98,6 +114,21 @@ class Catalog:
             return self
         return replace(self, relations={i: r.as_stored for i, r in self.relations.items()})
 
+    def shows(self, relation: Relation) -> bool:
+        """Whether who asks may know of a relation: of an index, whether that is so of its table."""
+        if self.granted is None or relation.id in self.granted:
+            return True
+        return isinstance(relation, Index) and relation.depends_on[0] in self.granted
+
+    def knows(self, relation_ids: Iterable[str]) -> bool:
+        """Whether who asks may know of relations, and of all that these read: then of how they are made."""
+        return self.granted is None or all(self.shows(self.relations[i]) for i in self.upstream(relation_ids))
+
+    @property
+    def shown(self) -> Iterator[Relation]:
+        """The relations of which who asks may know."""
+        return (r for r in self.relations.values() if self.shows(r))
+
     def by_name(self, name: str, schema: str | None = None, *, folded: bool = False) -> Relation | None:
         """The relation called `name` in `schema`, or in the first schema of the path that has one; None if there is
         none.
@@ -109,7 +140,10 @@ class Catalog:
         named = [
             r
             for r in self.relations.values()
-            if r.is_named and r.schema in places and (r.name == name or (folded and r.name.lower() == name.lower()))
+            if r.is_named
+            and r.schema in places
+            and (r.name == name or (folded and r.name.lower() == name.lower()))
+            and self.shows(r)
         ]
         return min(named, key=lambda r: (r.id not in self.first, places.index(r.schema)), default=None)
 
@@ -164,7 +198,8 @@ class Catalog:
     def to_json(self) -> Any:
         """A JSON value from which `from_json` makes the same catalog, as all sessions see it."""
         relations, functions = tuple(self.relations.values()), tuple(self._kept_functions())
-        return to_json(_Stored(self.version, self.next_number, self.schemas, relations, functions))
+        roles = tuple(self._kept_roles())
+        return to_json(_Stored(self.version, self.next_number, self.schemas, relations, functions, roles))
 
     @staticmethod
     def from_json(value: Any) -> Catalog:
@@ -176,6 +211,7 @@ class Catalog:
             {r.id: r for r in stored.relations},
             stored.schemas,
             functions={f.id: f for f in stored.functions},
+            roles={r.name: r for r in stored.roles},
         )
 
 
@@ -188,3 +224,4 @@ class _Stored:
     schemas: tuple[str, ...] = ()
     relations: tuple[Relation, ...] = ()
     functions: tuple[SqlFunction, ...] = ()
+    roles: tuple[Role, ...] = ()

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import watersmeet
+from watersmeet import passwords
 from watersmeet.cli import consoles
 from watersmeet.cli.failures import reporting
 from watersmeet.cli.scripts import read_script, read_scripts, write_text
 from watersmeet.dialectnames import DEFAULT_DIALECT, DIALECTS
-from watersmeet.errors import Error
+from watersmeet.errors import Error, error
 from watersmeet.lazyimport import block_import, lazy_import
 from watersmeet.objectstores import is_url
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from watersmeet.cli import serve as serving
     from watersmeet.cli import shell as prompt
     from watersmeet.database import engines
-    from watersmeet.server import authentication, limits, service
+    from watersmeet.server import limits, service
     from watersmeet.session.connections.connection import Connection
     from watersmeet.testing import harness
 else:
@@ -43,7 +44,6 @@ else:
     prompt = lazy_import("watersmeet.cli.shell")
     texttests = lazy_import("watersmeet.cli.texttests")
     engines = lazy_import("watersmeet.database.engines")
-    authentication = lazy_import("watersmeet.server.authentication")
     limits = lazy_import("watersmeet.server.limits")
     service = lazy_import("watersmeet.server.service")
     harness = lazy_import("watersmeet.testing.harness")
@@ -273,10 +273,6 @@ def serve(
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Only read, also while another process runs the database. No Spark.")
     ] = False,
-    users: Annotated[
-        Path | None,
-        _setting("users", "File of `watersmeet password`. None: all are let in.", dir_okay=False),
-    ] = None,
     certificate: Annotated[
         Path | None, _setting("certificate", "TLS certificate (PEM).", exists=True, dir_okay=False)
     ] = None,
@@ -288,6 +284,9 @@ def serve(
         typer.Option("--require-tls", help="Refuse connections without encryption. Always so beyond this machine."),
     ] = False,
     connections: Annotated[int, typer.Option("--connections", min=1, help="Most clients at once.")] = 100,
+    max_result_size: Annotated[
+        str, typer.Option("--max-result-size", help="Of a result, unless a client sets it. 0: any.")
+    ] = "1GB",
     allow_files: Annotated[
         bool, typer.Option("--allow-files", help="Let statements of clients read files of this machine.")
     ] = False,
@@ -309,10 +308,9 @@ def serve(
             port,
             certificate,
             key,
-            authentication.read_users(users) if users is not None else {},
             dialect,
             allow_files,
-            limits.Limits(connections=connections),
+            limits.Limits(connections=connections, result_size=max_result_size),
         )
         endpoint = endpoint.hardened(require_tls=require_tls)
         endpoint.check()
@@ -326,20 +324,16 @@ def serve(
 
 
 @app.command()
-def password(
-    user: Annotated[str, typer.Argument(help="Name of the user.")],
-    users: Annotated[
-        Path, typer.Option("--users", help="File of the users; made if it does not exist.", dir_okay=False)
-    ],
-    remove: Annotated[bool, typer.Option("--remove", help="Remove the user.")] = False,
-) -> None:
-    """Set the password of a user of the server. It is asked for, or read from standard input."""
+def password() -> None:
+    """Print what CREATE USER … PASSWORD '…' can have in place of a password. It is asked for, or read from standard
+    input.
+    """
     with reporting():
-        if remove:
-            serving.set_password(users, user, None)
-            return
         asked = typer.prompt("Password", hide_input=True, confirmation_prompt=True) if sys.stdin.isatty() else ""
-        serving.set_password(users, user, asked or sys.stdin.readline().rstrip("\n"))
+        given = asked or sys.stdin.readline().rstrip("\n")
+        if not given:
+            raise error("INVALID_PARAMETER", "a password can't be empty")
+        typer.echo(str(passwords.Verifier.of(given)))
 
 
 @app.command("test")

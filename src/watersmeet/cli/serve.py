@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from watersmeet.cli.consoles import errors_output
 from watersmeet.cli.failures import FAILED, print_error
 from watersmeet.cli.interrupts import Interrupts
 from watersmeet.cli.run import Pump, run_all
 from watersmeet.cli.scripts import Script
-from watersmeet.errors import Error, error, error_from_json
-from watersmeet.server.authentication import Verifier, read_users, write_users
+from watersmeet.errors import Error, error_from_json
 from watersmeet.server.service import Endpoint, Server
 from watersmeet.session.connections.connection import Connection
 
@@ -60,16 +58,3 @@ def _failure(connection: Connection, pump: Pump | None) -> Error | None:
         return None
     status = connection.status()
     return error_from_json(status["error"]) if status["state"] == "failed" else pump.failure
-
-
-def set_password(file: Path, user: str, password: str | None) -> None:
-    """Stores the verifier of a user's password; None: the user goes. UNDEFINED_OBJECT for one that there is not."""
-    users = read_users(file) if file.exists() else {}
-    if password is None:
-        if users.pop(user, None) is None:
-            raise error("UNDEFINED_OBJECT", f'user "{user}" does not exist')
-    elif not password:
-        raise error("INVALID_PARAMETER", "a password can't be empty")
-    else:
-        users[user] = Verifier.of(password)
-    write_users(file, users)

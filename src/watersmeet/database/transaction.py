@@ -16,7 +16,8 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.catalog import Catalog, Relation, SqlFunction, Subscription
+from watersmeet.catalog import Catalog, Relation, RoleChange, SqlFunction, Subscription
+from watersmeet.catalog.roles import changed
 from watersmeet.kernel.arrays.columns import has_floats, one_form
 from watersmeet.kernel.runs.delta import Delta, consolidate
 from watersmeet.store.changes import Diff
@@ -68,7 +69,7 @@ class Definitions:
 
     made, dropped: ids. altered: by id, relations as they are to be. schemas: those that there are to be, None: as there
     are. stopped: ids of relations that stay, and are no longer fed by the circuit. functions: of SQL, by id, as they
-    are to be.
+    are to be. roles: changes of them, in order.
     """
 
     made: set[str] = field(default_factory=set)
@@ -77,9 +78,11 @@ class Definitions:
     schemas: tuple[str, ...] | None = None
     stopped: set[str] = field(default_factory=set)
     functions: dict[str, SqlFunction] = field(default_factory=dict)
+    roles: list[RoleChange] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.made or self.altered or self.dropped or self.schemas is not None or self.functions)
+        changed_names = self.schemas is not None or self.functions or self.roles
+        return bool(self.made or self.altered or self.dropped or changed_names)
 
     def seen(self, catalog: Catalog) -> Catalog:
         """The catalog as the transaction sees it, and as its COMMIT makes it."""
@@ -92,7 +95,8 @@ class Definitions:
         }
         schemas = catalog.schemas if self.schemas is None else self.schemas
         functions = {**catalog.functions, **self.functions}
-        return replace(catalog, relations=relations, schemas=schemas, functions=functions)
+        roles = changed(catalog.roles, self.roles) if self.roles else catalog.roles
+        return replace(catalog, relations=relations, schemas=schemas, functions=functions, roles=roles)
 
     @staticmethod
     def _shown(relation: Relation, catalog: Catalog) -> Relation:

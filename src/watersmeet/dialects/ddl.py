@@ -66,8 +66,6 @@ _LACKING: Final = (
     "FUNCTION",
     "AGGREGATE",
     "DATABASE",
-    "USER",
-    "ROLE",
     "TYPE",
     "SUBSCRIPTION",
     "SEQUENCE",

@@ -74,7 +74,7 @@ def find_function(catalog: Catalog, name: str, schema: str | None) -> SqlFunctio
 
 def near_relations(catalog: Catalog, name: str, schema: str | None, others: Iterable[str] = ()) -> str | None:
     """The hint for a name that stands for no relation: one of that name elsewhere, or names like it."""
-    shown = [r for r in catalog.relations.values() if r.is_named]
+    shown = [r for r in catalog.shown if r.is_named]
     same = [r for r in shown if r.name.lower() == name.lower()]
     if same:
         return "Did you mean " + " or ".join(f'"{_named(r, catalog)}"' for r in same[:3]) + "?"

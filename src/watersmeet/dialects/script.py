@@ -10,7 +10,7 @@ from typing import Any, Final
 from sqlglot.errors import TokenError
 from sqlglot.tokens import Token, TokenType
 
-from watersmeet.dialects import utility
+from watersmeet.dialects import roles, utility
 from watersmeet.dialects.copying import read_copy
 from watersmeet.dialects.options import not_supported
 from watersmeet.dialects.queries import Parameters, read_tree
@@ -35,8 +35,8 @@ _QUERIES: Final = ("SELECT", "WITH", "VALUES", "(")
 _DML: Final = ("INSERT", "UPDATE", "DELETE")
 _LACKING: Final = (
     "ALTER", "ANALYZE", "CALL", "CANCEL", "CLOSE", "COMMENT", "DEALLOCATE", "DECLARE", "DISCARD", "DO",
-    "EXECUTE", "FETCH", "GRANT", "LISTEN", "LOCK", "MERGE", "PREPARE", "RECOVER", "REFRESH", "RELEASE",
-    "REVOKE", "SAVEPOINT", "SUBSCRIBE", "TRUNCATE", "UNSUBSCRIBE", "USE", "VACUUM",
+    "EXECUTE", "FETCH", "LISTEN", "LOCK", "MERGE", "PREPARE", "RECOVER", "REFRESH", "RELEASE", "SAVEPOINT",
+    "SUBSCRIBE", "TRUNCATE", "UNSUBSCRIBE", "USE", "VACUUM",
 )  # fmt: skip
 _HINTS: Final = {
     **dict.fromkeys(
@@ -57,8 +57,10 @@ _SIMPLE: Final[dict[str, Callable[[Cursor, dict[str, Any]], Statement]]] = {
     "DESCRIBE": utility.read_describe,
     "END": utility.read_commit,
     "FLUSH": utility.read_flush,
+    "GRANT": roles.read_grant,
     "KILL": utility.read_kill,
     "RESET": utility.read_reset,
+    "REVOKE": roles.read_revoke,
     "ROLLBACK": utility.read_rollback,
     "SET": utility.read_set,
     "SHOW": utility.read_show,
@@ -269,11 +271,13 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, paramete
     if word == "COPY":
         return read_copy(cursor, language.grammar, base)
     if word == "DROP":
-        return language.drop(cursor, base)
+        return roles.read_drop(cursor, base) or language.drop(cursor, base)
     if word == "EXPLAIN":
         return utility.read_explain(cursor, base, lambda c: _explained(c, language))
     if word == "USE" and language.semantics.schema_word == "database":
         return utility.read_use(cursor, base)
+    if word == "ALTER" and (of_role := roles.read_alter(cursor, base)) is not None:
+        return of_role
     if word == "ALTER" and language.alter is not None:
         return language.alter(cursor, base)
     if word == "RENAME" and language.rename is not None:
@@ -300,7 +304,7 @@ def _read_create(cursor: Cursor, base: dict[str, Any], language: Language) -> St
     """
     first = cursor.index
     if not cursor.take("OR", "REPLACE"):
-        return language.create(cursor, language.grammar, base)
+        return roles.read_create(cursor, base) or language.create(cursor, language.grammar, base)
     place = span_of(cursor.tokens[first : cursor.index])
     head = len(base["sql"]) - (base["span"].end - base["span"].start)
     rest = base["sql"][head + place.end - base["span"].start :]

@@ -12,6 +12,7 @@ from sqlglot.tokens import TokenType
 from watersmeet.catalog import SHOWN, SHOWN_CREATED
 from watersmeet.dialects.options import not_supported, read_value
 from watersmeet.dialects.queries import Parameters, place_of, read_tree
+from watersmeet.dialects.roles import SetRole, read_set_role
 from watersmeet.dialects.schemas import quoted, unquoted
 from watersmeet.dialects.statements import (
     Begin,
@@ -39,7 +40,7 @@ from watersmeet.errors import Span
 _OTHER_LISTS: Final = (
     "internal tables", "relations", "jobs", "databases", "schemas", "functions", "cluster", "processlist",
     "all", "parameters", "errors", "files", "connections", "subscriptions", "secrets", "dead letters", "processors",
-    "memory", "queries",
+    "memory", "queries", "roles", "grants",
 )  # fmt: skip
 _LISTS: Final = tuple(tuple(what.upper().split()) for what in (*SHOWN, *_OTHER_LISTS))
 _DESCRIBED: Final = (("TABLE",), ("STREAM",), ("VIEW",), ("DICTIONARY",), ("FORMATTED",))
@@ -152,10 +153,15 @@ def _show(cursor: Cursor, base: dict[str, Any], what: str, name: Name | None = N
 
 def read_set(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """SET …: the cursor stands behind SET."""
-    if not cursor.take("SESSION"):
-        cursor.take("LOCAL")
+    local = not cursor.take("SESSION") and cursor.take("LOCAL")
     if cursor.take("SCHEMA"):
         return _set_schema(cursor, base)
+    if cursor.take("ROLE"):
+        if local:
+            return Refused(**base, error=not_supported("SET LOCAL ROLE", cursor.text, span_of(cursor.tokens[:3])))
+        if not cursor.take("TO"):
+            cursor.take("=")
+        return read_set_role(cursor, base)
     if cursor.take("TIME", "ZONE"):
         name = "timezone"
     elif cursor.at("TRANSACTION"):
@@ -202,6 +208,9 @@ def read_schema(cursor: Cursor) -> str:
 
 def read_reset(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """RESET name."""
+    if cursor.take("ROLE"):
+        cursor.end()
+        return SetRole(**base, name=None)
     name = cursor.word().name
     cursor.end()
     return SetVariable(**base, name=name, value=None)

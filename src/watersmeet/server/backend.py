@@ -16,7 +16,9 @@ from watersmeet.dialects import statements as st
 from watersmeet.dialects.nodes import OpenParameter
 from watersmeet.dialects.schemas import relation_written
 from watersmeet.errors import Error, error
-from watersmeet.server.catalog.answers import CatalogAnswers, CatalogTables
+from watersmeet.server.catalog.answers import CatalogAnswers
+from watersmeet.server.catalog.kept import CatalogTables
+from watersmeet.server.clients import Clients
 from watersmeet.server.copying import read_copy
 from watersmeet.server.oids import TEXT, oid_of, sql_type
 from watersmeet.server.parameters import Parameter, bound
@@ -27,6 +29,7 @@ from watersmeet.server.utility import READERS as UTILITY
 from watersmeet.session.access import transactions
 from watersmeet.session.access.assignment import data_type
 from watersmeet.session.access.context import Session
+from watersmeet.session.access.limits import RESULT_SIZE
 from watersmeet.session.access.result import Result
 from watersmeet.session.connections.execute import commit_whole, execute_statement
 from watersmeet.session.statements.describing import described_columns
@@ -43,11 +46,14 @@ class Backend:
 
     process = 0
 
-    def __init__(self, session: Session, user: str, database: str, tables: CatalogTables) -> None:
+    def __init__(
+        self, session: Session, user: str, database: str, tables: CatalogTables, clients: Clients, settings: Settings
+    ) -> None:
         self.session = session
         self.user = user
         self.database = database
-        self.settings = Settings(session, user)
+        self.clients = clients
+        self.settings = settings
         self.prepared: dict[str, Prepared] = {}
         self.portals: dict[str, Portal] = {}
         self.savepoints: list[tuple[str, transactions.Savepoint]] = []
@@ -56,8 +62,18 @@ class Backend:
         self._started = session.variables.saved()
         self._reported: dict[str, str] = {}
 
+    def begin_with(self, name: str, value: str) -> None:
+        """Sets what a client asks for when it connects."""
+        if name.lower() == "role":
+            quoted = value.replace('"', '""')
+            for step in read_steps(self._source(f'SET ROLE "{quoted}"')):
+                step.run(self)
+        else:
+            self.settings.set(name, value)
+
     def begin(self) -> None:
         """What is set now is what RESET ALL goes back to."""
+        self.settings.begin()
         self._started = self.session.variables.saved()
 
     @property
@@ -129,6 +145,7 @@ class Backend:
                     "FAILED_TRANSACTION",
                     "current transaction is aborted, commands ignored until end of transaction block",
                 )
+        self.session.result_bytes = self.settings.limit(RESULT_SIZE)
         return step.run(self)
 
     def execute(self, statement: st.Statement) -> Result:
@@ -193,12 +210,26 @@ class Backend:
         self.portals[name] = Portal(steps[0] if steps else None, prepared.columns, formats)
 
     def execute_portal(self, portal: Portal) -> Outcome:
-        """Runs what a portal stands for, at its first time."""
+        """Runs what a portal stands for, at its first time. RESULT_LIMIT."""
         if portal.outcome is None:
             assert portal.step is not None
             portal.outcome = self.run(portal.step)
+            self.check_portals()
             return portal.outcome
         return replace(portal.outcome, notices=())
+
+    def check_portals(self) -> None:
+        """RESULT_LIMIT if what the portals hold together is more than one result may have; then there are none."""
+        most_bytes = self.settings.limit(RESULT_SIZE)
+        held = [p.outcome.table for p in self.portals.values() if p.outcome is not None and p.outcome.table is not None]
+        if most_bytes and sum(table.nbytes for table in held) > most_bytes:
+            self.portals.clear()
+            raise error(
+                "RESULT_LIMIT",
+                "the results that cursors and portals hold are too large",
+                detail=f"They may have {most_bytes} bytes here, all together. They were closed.",
+                hint="Close cursors that are not needed, ask for less, or set max_result_size.",
+            )
 
     def prepared_named(self, name: str) -> Prepared:
         """UNDEFINED_PREPARED_STATEMENT."""

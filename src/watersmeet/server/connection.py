@@ -8,18 +8,21 @@ import logging
 import ssl
 import struct
 import tempfile
+import time
 from collections.abc import Callable
 from typing import Any, BinaryIO, Final, TypeVar
 
 from watersmeet.errors import Error, error
 from watersmeet.server import messages
-from watersmeet.server.authentication import Authenticator, NoPasswords
+from watersmeet.server.authentication import authenticate
 from watersmeet.server.backend import Backend
+from watersmeet.server.clients import Activity, State
 from watersmeet.server.datarows import data_rows
 from watersmeet.server.limits import Limits
 from watersmeet.server.messages import Body, Message, violation
 from watersmeet.server.portals import Portal
 from watersmeet.server.steps import Outcome
+from watersmeet.server.users import Users
 
 T = TypeVar("T")
 
@@ -30,6 +33,8 @@ _MAJOR: Final = 3
 _WATCH_S: Final = 0.5
 #: Rows of COPY are kept in memory up to so many bytes, and in a file beyond.
 _COPY_BYTES: Final = 1 << 25
+#: What a client does that waits, by the state of its transaction.
+_STATES: Final[dict[bytes, State]] = {b"I": "idle", b"T": "idle in transaction", b"E": "idle in transaction (aborted)"}
 #: How often a query that runs until it is stopped is asked for rows.
 _ROWS_S: Final = 0.1
 
@@ -43,13 +48,16 @@ class Service:
 
     limits: Limits
     tls: ssl.SSLContext | None
-    authenticator: Authenticator | NoPasswords
+    users: Users
 
-    def open(self, options: dict[str, str]) -> Backend:
-        """The state of a new client. Blocks. Errors for a dialect or a database that does not exist."""
+    def open(self, options: dict[str, str], user: str | None) -> Backend:
+        """The state of a new client; user: who has logged in, None for one who is trusted.
+
+        Blocks. Errors for a dialect or a database that does not exist.
+        """
         raise NotImplementedError
 
-    def cancel(self, process: int, secret: int) -> None:
+    def cancel(self, process: int, secret: bytes) -> None:
         """Cancels what a client runs, if the secret is its own."""
         raise NotImplementedError
 
@@ -57,7 +65,7 @@ class Service:
         """Runs what blocks in a thread."""
         raise NotImplementedError
 
-    def enter(self, connection: Connection) -> tuple[int, int]:
+    def enter(self, connection: Connection, user: str | None) -> tuple[int, bytes]:
         """Takes a client in that has proved who it is: its number and its secret. TOO_MANY_CONNECTIONS."""
         raise NotImplementedError
 
@@ -75,6 +83,8 @@ class Connection:
         self._timed_out = False
         self._task: asyncio.Task[Any] | None = None
         self._ended: Error | None = None
+        self._began_s = time.time()
+        self._works = False
 
     async def serve(self) -> None:
         """Speaks with the client to the end. Raises nothing."""
@@ -106,6 +116,17 @@ class Connection:
         if self._backend is not None:
             self._backend.session.cancellation.cancel()
 
+    def activity(self) -> Activity | None:
+        """What the client does; None before it has said who it is."""
+        backend = self._backend
+        if backend is None:
+            return None
+        peer = self._writer.get_extra_info("peername")
+        state: State = "active" if self._works else _STATES[backend.state]
+        application = backend.session.variables.get("application_name")
+        address = str(peer[0]) if peer else ""
+        return Activity(backend.process, backend.user, application, address, state, self._began_s)
+
     async def _close(self) -> None:
         backend, self._backend = self._backend, None
         if backend is not None:
@@ -130,12 +151,12 @@ class Connection:
                 options = await self._startup()
                 if options is None:
                     return
-                await self._service.authenticator.authenticate(options.get("user", ""), self._ask, self._tell)
-                backend = await self._service.work(self._service.open, options)
+                user = await authenticate(self._service.users, options["user"], self._ask, self._tell)
+                backend = await self._service.work(self._service.open, options, user)
         except TimeoutError:
             raise error("IDLE_TIMEOUT", "the client took too long to say who it is") from None
         self._backend = backend
-        process, secret = self._service.enter(self)
+        process, secret = self._service.enter(self, user)
         backend.process = process
         self._out += messages.AUTHENTICATION_OK
         self._report()
@@ -158,7 +179,7 @@ class Connection:
                 await self._flush()
             elif code == messages.CANCEL_REQUEST:
                 if len(body) == 12:
-                    self._service.cancel(*struct.unpack(">ii", body[4:]))
+                    self._service.cancel(struct.unpack(">i", body[4:8])[0], body[8:])
                 return None
             else:
                 return self._options(code, Body(body[4:]))
@@ -224,7 +245,7 @@ class Connection:
         assert self._backend is not None
         settings = self._backend.settings
         idle = "idle_session_timeout" if self._backend.state == b"I" else "idle_in_transaction_session_timeout"
-        most_ms = settings.milliseconds(idle)
+        most_ms = settings.limit(idle)
         try:
             async with asyncio.timeout(most_ms / 1000 if most_ms else None):
                 message = await messages.read_message(self._reader, self._service.limits.message_bytes)
@@ -242,6 +263,7 @@ class Connection:
         if handler is None:
             raise violation(f"there is no message of type {message.kind!r}")
         try:
+            self._works = True
             await handler(self, body)
         except Error as err:
             if err.condition == "PROTOCOL_VIOLATION" and message.kind != b"B":
@@ -252,6 +274,8 @@ class Connection:
             else:
                 self._skipping = True
                 await self._flush()
+        finally:
+            self._works = False
 
     def _told(self, err: Error) -> Error:
         """The error as the client is told it: a cancelled statement says why."""
@@ -449,7 +473,7 @@ class Connection:
         cancellation = self._client.session.cancellation
         cancellation.reset()
         self._timed_out = False
-        most_ms = self._client.settings.milliseconds("statement_timeout")
+        most_ms = self._client.settings.limit("statement_timeout")
         loop = asyncio.get_running_loop()
         until_s = loop.time() + most_ms / 1000 if most_ms else None
         work = asyncio.ensure_future(self._service.work(action, *arguments))

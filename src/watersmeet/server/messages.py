@@ -161,9 +161,9 @@ def parameter_status(name: str, value: str) -> bytes:
     return message(b"S", _text(name) + _text(value))
 
 
-def backend_key(process: int, secret: int) -> bytes:
+def backend_key(process: int, secret: bytes) -> bytes:
     """BackendKeyData: what a cancel request has to name."""
-    return message(b"K", struct.pack(">ii", process, secret))
+    return message(b"K", struct.pack(">i", process) + secret)
 
 
 def ready(state: bytes) -> bytes:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import ipaddress
 import logging
 import secrets
 import shlex
 import ssl
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,15 +20,20 @@ from typing import Any, Final, Self, TypeVar
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.errors import Error, error
-from watersmeet.server.authentication import Authenticator, NoPasswords, Verifier
 from watersmeet.server.backend import Backend
-from watersmeet.server.catalog.answers import CatalogTables
+from watersmeet.server.catalog.kept import CatalogTables
+from watersmeet.server.clients import Activity
 from watersmeet.server.connection import Connection, Service
 from watersmeet.server.limits import Limits
-from watersmeet.session.access.context import Session
-from watersmeet.session.access.variables import Variables
+from watersmeet.server.settings import Settings
+from watersmeet.server.users import Users
+from watersmeet.session.access.limits import LIMITS, RESULT_SIZE, amount
 
 T = TypeVar("T")
+
+#: So many members of `admin` can connect beyond the limit.
+_RESERVED: Final = 3
+_SECRET_BYTES: Final = 4
 
 log: Final = logging.getLogger(__name__)
 
@@ -41,16 +47,15 @@ _NO_SETTINGS: Final = ("user", "database", "options", "replication")
 class Endpoint:
     """Where and how the server listens.
 
-    port: 0: any that is free. certificate, key: of TLS, PEM. users: verifiers of passwords by name; without them
-    everybody on this machine is let in. dialect: of a client that chooses none. allow_files: whether clients'
-    statements may read files of this machine.
+    port: 0: any that is free. certificate, key: of TLS, PEM. dialect: of a client that chooses none. allow_files:
+    whether clients' statements may read files of this machine. While the database has no users, everybody on this
+    machine is let in.
     """
 
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     certificate: Path | None = None
     key: Path | None = None
-    users: Mapping[str, Verifier] = field(default_factory=dict)
     dialect: str = DEFAULT_DIALECT
     allow_files: bool = False
     limits: Limits = field(default_factory=Limits)
@@ -66,16 +71,28 @@ class Endpoint:
             return False
 
     def check(self) -> None:
-        """INVALID_PARAMETER for an address beyond this machine without users or without encryption."""
-        lacking = [w for w, there in (("users", self.users), ("a TLS certificate", self.certificate)) if not there]
-        if self.limits.requires_tls and self.certificate is None and self.is_loopback:
+        """INVALID_PARAMETER for an address beyond this machine without encryption, and for limits that are none."""
+        amount(RESULT_SIZE, self.limits.result_size)
+        if self.certificate is not None:
+            return
+        if self.limits.requires_tls and self.is_loopback:
             raise error("INVALID_PARAMETER", "required encryption needs a TLS certificate", hint="Give --certificate.")
-        if lacking and not self.is_loopback:
+        if not self.is_loopback:
             raise error(
                 "INVALID_PARAMETER",
-                f"listening on {self.host} needs {' and '.join(lacking)}",
+                f"listening on {self.host} needs a TLS certificate",
+                detail="Anybody between could read and change what is said.",
+                hint="--certificate and --key give it.",
+            )
+
+    def check_users(self, users: Users) -> None:
+        """INVALID_PARAMETER for an address beyond this machine while nobody has a password."""
+        if not self.is_loopback and not users.exist:
+            raise error(
+                "INVALID_PARAMETER",
+                f"listening on {self.host} needs users",
                 detail="Anybody who reaches this address could read and write the database.",
-                hint="watersmeet password NAME --users FILE adds a user; --certificate and --key give the certificate.",
+                hint="Run a script with CREATE USER name PASSWORD '…' SUPERUSER.",
             )
 
     def hardened(self, *, require_tls: bool) -> Endpoint:
@@ -106,10 +123,12 @@ class Server(Service):
         self._endpoint = endpoint
         self.limits = endpoint.limits
         self.tls = endpoint.tls()
-        self.authenticator = Authenticator(endpoint.users) if endpoint.users else NoPasswords()
+        self.users = Users(database, trusts=endpoint.is_loopback)
         self._threads = ThreadPoolExecutor(self.limits.connections + 8, thread_name_prefix="watersmeet-client")
         self._connections: set[Connection] = set()
-        self._entered: dict[int, tuple[int, Connection]] = {}
+        self._starting: dict[Connection, None] = {}
+        self._entered: dict[int, tuple[bytes, Connection, str | None]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: asyncio.Server | None = None
         self._numbers = 0
@@ -123,7 +142,9 @@ class Server(Service):
         return port
 
     async def start(self) -> None:
-        """Listens. INVALID_PARAMETER if the address is taken, or is not this machine's."""
+        """Listens. INVALID_PARAMETER if the address is taken, or is not this machine's, or users are lacking."""
+        self._endpoint.check_users(self.users)
+        self._loop = asyncio.get_running_loop()
         host, port = self._endpoint.host, self._endpoint.port
         try:
             self._listener = await asyncio.start_server(self._accept, host, port, backlog=256)
@@ -149,43 +170,76 @@ class Server(Service):
         assert task is not None
         self._tasks.add(task)
         self._connections.add(connection)
+        self._starting[connection] = None
+        while len(self._starting) > self.limits.starting:  # who floods the server has the oldest ones
+            oldest = next(iter(self._starting))
+            del self._starting[oldest]
+            oldest.end(error("TOO_MANY_CONNECTIONS", "sorry, too many clients are connecting"))
         try:
             await connection.serve()
         finally:
             self._connections.discard(connection)
+            self._starting.pop(connection, None)
             self._tasks.discard(task)
-            for process in [p for p, (_, c) in self._entered.items() if c is connection]:
+            for process in [p for p, (_, c, _) in self._entered.items() if c is connection]:
                 del self._entered[process]
 
-    def open(self, options: dict[str, str]) -> Backend:
+    def open(self, options: dict[str, str], user: str | None) -> Backend:
         """The state of a client with the options of its first message. UNDEFINED_OBJECT for one that is not known."""
         if options.get("replication", "false").lower() not in ("false", "off", "0", "no"):
             raise error("FEATURE_NOT_SUPPORTED", "replication connections are not supported")
-        session = Session(self._database, Variables(self._endpoint.dialect), files=self._endpoint.allow_files)
-        user = options["user"]
-        backend = Backend(session, user, options.get("database") or user, self._tables)
+        session = self.users.session(user, self._endpoint.dialect, files=self._endpoint.allow_files)
+        own = {} if user is None else self.users.role(user).settings
+        is_admin = user is None or self.users.is_admin(user)
+        limits = {} if is_admin else {n: v for n, v in own.items() if n in LIMITS}
+        name = options["user"]
+        settings = Settings(session, name, {RESULT_SIZE: self.limits.result_size}, limits)
+        backend = Backend(session, name, options.get("database") or name, self._tables, self, settings)
         given = {n: v for n, v in options.items() if n not in _NO_SETTINGS and not n.startswith("_pq_.")}
-        for name, value in {**_command_line(options.get("options", "")), **given}.items():
+        wanted = {**own, **_command_line(options.get("options", "")), **given}
+        for setting, value in wanted.items():
             try:
-                backend.settings.set(name, value.strip("'"))  # asyncpg writes them as in SQL
+                backend.begin_with(setting, value.strip("'"))  # asyncpg writes them as in SQL
             except Error:
-                if name.lower() not in _LENIENT:
+                if setting.lower() not in _LENIENT:
                     raise
         backend.begin()
         return backend
 
-    def enter(self, connection: Connection) -> tuple[int, int]:
-        if len(self._entered) >= self.limits.connections:
+    def enter(self, connection: Connection, user: str | None) -> tuple[int, bytes]:
+        most, reserved = self.limits.connections, 0
+        if user is not None:
+            own = self.users.role(user).connections
+            if own is not None and sum(u == user for _, _, u in self._entered.values()) >= own:
+                raise error("TOO_MANY_CONNECTIONS", f'too many connections for role "{user}"')
+            reserved = _RESERVED if self.users.is_admin(user) else 0
+        if len(self._entered) >= most + reserved:
             raise error("TOO_MANY_CONNECTIONS", "sorry, too many clients already")
+        self._starting.pop(connection, None)
         self._numbers = self._numbers % 0x7FFF_FFFF + 1
-        secret = secrets.randbits(31)
-        self._entered[self._numbers] = (secret, connection)
+        secret = secrets.token_bytes(_SECRET_BYTES)
+        self._entered[self._numbers] = (secret, connection, user)
         return self._numbers, secret
 
-    def cancel(self, process: int, secret: int) -> None:
+    def cancel(self, process: int, secret: bytes) -> None:
         known = self._entered.get(process)
-        if known is not None and known[0] == secret:
+        if known is not None and hmac.compare_digest(known[0], secret):
             known[1].cancel()
+
+    def activity(self) -> list[Activity]:
+        return [found for _, c, _ in list(self._entered.values()) if (found := c.activity()) is not None]
+
+    def signal(self, process: int, *, ends: bool) -> bool:
+        known = self._entered.get(process)
+        if known is None or self._loop is None:
+            return False
+        connection = known[1]
+        if ends:
+            failure = error("ADMIN_SHUTDOWN", "terminating connection due to administrator command")
+            self._loop.call_soon_threadsafe(connection.end, failure)
+        else:
+            connection.cancel()
+        return True
 
     async def work(self, action: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, action, *arguments)

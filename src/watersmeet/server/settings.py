@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import watersmeet
+from watersmeet.catalog.roles import ADMIN
 from watersmeet.errors import error
 from watersmeet.session.access.context import Session
+from watersmeet.session.access.limits import LIMITS, amount, check_limit
 from watersmeet.session.access.variables import ALIASES
 
 #: The version of PostgreSQL whose protocol and catalog are answered; tools read the number in front.
@@ -16,21 +19,19 @@ SERVER_VERSION: Final = "16.0"
 
 _TRUE: Final = ("on", "true", "yes", "1")
 _FALSE: Final = ("off", "false", "no", "0")
-_UNITS_MS: Final = {"": 1, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
     """A setting.
 
-    choices: the values that it takes, in lower case, the default among them; None: any. duration: it takes a time in
-    milliseconds, or with a unit. fixed: no SET changes it. reported: clients are told whenever it changes.
+    choices: the values that it takes, in lower case, the default among them; None: any. fixed: no SET changes it.
+    reported: clients are told whenever it changes.
     """
 
     name: str
     default: str
     choices: tuple[str, ...] | None = ()
-    duration: bool = False
     fixed: bool = False
     reported: bool = False
 
@@ -57,9 +58,7 @@ _SETTINGS: Final = (
     Setting("transaction_read_only", "off", (*_TRUE, *_FALSE)),
     Setting("transaction_deferrable", "off", _FALSE),
     Setting("default_transaction_deferrable", "off", _FALSE),
-    Setting("statement_timeout", "0", duration=True),
-    Setting("idle_in_transaction_session_timeout", "0", duration=True),
-    Setting("idle_session_timeout", "0", duration=True),
+    *(Setting(name, "0") for name in LIMITS),
     Setting("lock_timeout", "0", ("0",)),
     Setting("tcp_keepalives_idle", "0", None),
     Setting("client_connection_check_interval", "0", None),
@@ -80,13 +79,13 @@ _SETTINGS: Final = (
     Setting("lc_monetary", "C"),
     Setting("lc_numeric", "C"),
     Setting("lc_time", "C"),
-    _fixed("is_superuser", "off", reported=True),
+    _fixed("is_superuser", "on", reported=True),
     _fixed("in_hot_standby", "off", reported=True),
     _fixed("port", "5432"),
     _fixed("max_connections", "100"),
     _fixed("wal_level", "logical"),
     _fixed("password_encryption", "scram-sha-256"),
-    Setting("role", "none"),
+    _fixed("role", "none"),
     Setting("default_tablespace", ""),
     Setting("default_table_access_method", "heap"),
     Setting("check_function_bodies", "on", (*_TRUE, *_FALSE)),
@@ -99,27 +98,36 @@ _SESSION: Final = {"TimeZone": "timezone", "application_name": "application_name
 
 
 class Settings:
-    """The settings of one connection, with the session's variables behind them.
+    """The settings of one connection, with the session's variables behind them."""
 
-    local: those of the open transaction alone.
-    """
-
-    def __init__(self, session: Session, user: str) -> None:
+    def __init__(self, session: Session, user: str, begun: Mapping[str, str], limits: Mapping[str, str]) -> None:
+        """begun: values from which the connection begins. limits: values of `LIMITS` that the user can't go beyond."""
         self._session = session
-        self._values: dict[str, str] = {}
+        self._values = dict(begun)
         self._local: dict[str, str] = {}
+        self._begun = dict(begun)
         self._user = user
+        self._limits = limits
 
     @staticmethod
     def known(name: str) -> bool:
         """Whether it is a setting of PostgreSQL that is no variable of the session."""
         return name.lower() in _BY_NAME or name.lower() == "session_authorization"
 
+    def begin(self) -> None:
+        """What is set now is what RESET goes back to."""
+        self._begun = dict(self._values)
+
     def get(self, name: str) -> str:
         """The value of a setting or of a variable of the session. UNDEFINED_OBJECT."""
         lowered = name.lower()
         if lowered == "session_authorization":
             return self._user
+        if lowered == "role":
+            role = self._session.role
+            return "none" if role is None or role == self._session.user else role
+        if lowered == "is_superuser":
+            return "on" if self._session.role is None or self._session.rights.has(ADMIN) else "off"
         if lowered == "default_transaction_read_only" and self._session.database.read_only:
             return "on"
         if lowered == "transaction_read_only" and self._session.transaction is not None:
@@ -131,7 +139,8 @@ class Settings:
     def set(self, name: str, value: str | None, *, local: bool = False) -> None:
         """Sets a setting, or a variable of the session; None: to its default.
 
-        INVALID_PARAMETER, FEATURE_NOT_SUPPORTED for a value that is PostgreSQL's, but not Watersmeet's.
+        PERMISSION_DENIED for what is beyond the user's limits, INVALID_PARAMETER, FEATURE_NOT_SUPPORTED for a value
+        that is PostgreSQL's, but not Watersmeet's.
         """
         lowered = name.lower()
         if lowered not in _BY_NAME:
@@ -141,21 +150,25 @@ class Settings:
         if value is None or value.lower() == "default":
             self._values.pop(lowered, None)
             self._local.pop(lowered, None)
+            if lowered in self._begun:
+                self._values[lowered] = self._begun[lowered]
             return
+        if lowered in LIMITS:
+            check_limit(lowered, value, self._limits.get(lowered))
         (self._local if local else self._values)[lowered] = _checked(setting, value)
 
     def reset(self) -> None:
         """Sets everything to what it was at the beginning, but the dialect."""
-        self._values.clear()
+        self._values = dict(self._begun)
         self._local.clear()
 
     def end_transaction(self) -> None:
         """Forgets what was set for the transaction alone."""
         self._local.clear()
 
-    def milliseconds(self, name: str) -> int:
-        """The value of a time; 0: none."""
-        return _milliseconds(self.get(name)) or 0
+    def limit(self, name: str) -> int:
+        """The value of one of `LIMITS`; 0: none."""
+        return amount(name, self.get(name))
 
     def reported(self) -> dict[str, str]:
         """The settings that clients follow, by name."""
@@ -167,22 +180,11 @@ class Settings:
         return [(s.name, self.get(s.name)) for s in _SETTINGS]
 
 
-def _milliseconds(value: str) -> int | None:
-    found = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", value.lower())
-    return None if found is None or found[2] not in _UNITS_MS else int(found[1]) * _UNITS_MS[found[2]]
-
-
 def _checked(setting: Setting, value: str) -> str:
     lowered = re.sub(r"\s*,\s*", ", ", value.lower().strip())
     if setting.fixed:
         raise error("INVALID_PARAMETER", f'parameter "{setting.name}" cannot be changed')
-    if setting.duration:
-        if _milliseconds(value) is None:
-            raise error(
-                "INVALID_PARAMETER",
-                f'invalid value for parameter "{setting.name}": "{value}"',
-                hint='Valid units for this parameter are "ms", "s", "min", "h", and "d".',
-            )
+    if setting.name in LIMITS:
         return value
     if setting.choices is None:
         return value

@@ -55,7 +55,7 @@ def _set(source: Source, cursor: Cursor) -> Step | None:
         return OwnStep(lambda _: _done("SET"))
     if cursor.take("NAMES"):
         name = "client_encoding"
-    elif cursor.current is not None and Settings.known(cursor.current.text):
+    elif cursor.current is not None and Settings.known(cursor.current.text) and not cursor.at("ROLE"):
         name = cursor.word().name
         if not cursor.take("TO"):
             cursor.expect("=")
@@ -109,7 +109,7 @@ def _reset(source: Source, cursor: Cursor) -> Step | None:
     if cursor.take("SESSION", "AUTHORIZATION"):
         cursor.end()
         return OwnStep(lambda _: _done("RESET"))
-    if cursor.current is None or not Settings.known(cursor.current.text):
+    if cursor.current is None or not Settings.known(cursor.current.text) or cursor.at("ROLE"):
         return None
     name = cursor.word().name
     cursor.end()
@@ -210,6 +210,7 @@ def _declare(source: Source, cursor: Cursor) -> Step:
             raise error("FEATURE_NOT_SUPPORTED", "a cursor of this statement is not supported")
         formats = (int(binary),) * len(outcome.columns or ())
         client.portals[name] = Portal(inner, outcome.columns, formats, outcome, held=held, is_cursor=True)
+        client.check_portals()
         return replace(_done("DECLARE CURSOR"), notices=outcome.notices)
 
     return OwnStep(run)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import ipaddress
 import socket
-import stat
 import struct
+import time
 
 import psycopg
 import pytest
@@ -14,12 +14,14 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+import watersmeet
 from watersmeet.errors import Error
-from watersmeet.server.authentication import Verifier, read_users, write_users
+from watersmeet.passwords import Verifier
 from watersmeet.server.limits import Limits
 from watersmeet.server.service import Endpoint
+from watersmeet.server.users import Users
 
-USERS = {"ann": Verifier.of("sécret"), "bob": Verifier.of("other")}
+USERS = "CREATE USER ann PASSWORD 'sécret' SUPERUSER; CREATE USER bob PASSWORD 'other';"
 
 
 def self_signed(folder):
@@ -46,7 +48,7 @@ def self_signed(folder):
 
 
 def test_passwords(serving):
-    served = serving(users=USERS)
+    served = serving(USERS)
     dsn = served.dsn.replace("someone", "ann")
     with psycopg.connect(dsn, password="sécret") as client:
         assert client.info.user == "ann"
@@ -67,20 +69,9 @@ def test_a_verifier_of_postgresql_is_read():
         Verifier.read("md5abc")
 
 
-def test_users_are_stored_without_their_passwords(tmp_path):
-    file = tmp_path / "USERS.json"
-    write_users(file, USERS)
-    assert read_users(file) == USERS
-    assert "sécret" not in file.read_text()
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    file.write_text("{")
-    with pytest.raises(Error, match="can't be read"):
-        read_users(file)
-
-
 def test_encryption(serving, tmp_path):
     certificate, key = self_signed(tmp_path)
-    served = serving(certificate=certificate, key=key, users=USERS, limits=Limits(requires_tls=True))
+    served = serving(USERS, certificate=certificate, key=key, limits=Limits(requires_tls=True))
     dsn = served.dsn.replace("someone", "bob") + f" password=other sslrootcert={certificate}"
     with psycopg.connect(f"{dsn} sslmode=verify-ca") as client:
         assert client.execute("SELECT 1").fetchone() == (1,)
@@ -91,22 +82,41 @@ def test_encryption(serving, tmp_path):
 @pytest.mark.parametrize(
     ("host", "refused"), [("0.0.0.0", True), ("::", True), ("10.1.2.3", True), ("127.0.0.9", False)]
 )
-def test_other_machines_need_users_and_a_certificate(host, refused):
-    if not refused:
-        Endpoint(host).check()
-        return
-    with pytest.raises(Error, match="needs users and a TLS certificate"):
-        Endpoint(host).check()
-    with pytest.raises(Error, match="needs a TLS certificate"):
-        Endpoint(host, users=USERS).check()
+def test_other_machines_need_users_and_a_certificate(host, refused, tmp_path):
+    with watersmeet.connect(runtime="inprocess") as connection:
+        users = Users(connection.opened, trusts=False)
+        if not refused:
+            Endpoint(host).check()
+            Endpoint(host).check_users(users)
+            return
+        with pytest.raises(Error, match="needs a TLS certificate"):
+            Endpoint(host).check()
+        certificate, key = self_signed(tmp_path)
+        Endpoint(host, certificate=certificate, key=key).check()
+        with pytest.raises(Error, match="needs users"):
+            Endpoint(host).check_users(users)
+        connection.execute("CREATE USER ann PASSWORD 'secret'")
+        Endpoint(host).check_users(users)
 
 
 def test_too_many_connections(serving):
     served = serving(limits=Limits(connections=1))
     with served.connect(), pytest.raises(psycopg.OperationalError, match="too many clients"):
         served.connect()
-    with served.connect():
-        pass
+    assert connected(served.connect)
+
+
+def connected(connect) -> bool:
+    """Whether a client is let in: soon, as the place of one that has gone is free when the server has noticed it."""
+    until = time.monotonic() + 30
+    while True:
+        try:
+            with connect() as client:
+                return client.execute("SELECT 1").fetchone() == (1,)
+        except psycopg.OperationalError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.05)
 
 
 def test_slow_and_large_first_messages(serving):

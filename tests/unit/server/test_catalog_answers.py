@@ -23,11 +23,10 @@ CREATE FUNCTION plus(a int, b int) RETURNS int LANGUAGE SQL AS 'SELECT a + b';
 PSQL = shutil.which("psql")
 
 
-def psql(served, *commands, form="-XAt"):
+def psql(served, *commands, form="-XAt", user="someone"):
     arguments = [part for c in commands for part in ("-c", c)]
-    found = subprocess.run(
-        [PSQL, form, served.dsn, *arguments], check=False, capture_output=True, text=True, timeout=60
-    )
+    command = [PSQL, form, served.dsn.replace("someone", user), *arguments]
+    found = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert found.returncode == 0, found.stderr
     return found.stdout
 
@@ -55,7 +54,13 @@ def test_psql(serving):
         "n|bigint||not null|",
     ]
     assert psql(served, "\\l").startswith("shop|watersmeet|UTF8|")
-    assert psql(served, "\\du") == "someone||{}\n"
+    assert psql(served, "\\du").splitlines() == [
+        "admin|Superuser, Create role, Cannot login, Bypass RLS|{}",
+        "reader|Cannot login|{}",
+        "someone|Superuser, Create role, Bypass RLS|{}",
+        "watersmeet|Superuser, Create role, Cannot login, Bypass RLS|{}",
+        "writer|Cannot login|{}",
+    ]
     assert psql(served, "\\df") == "public|plus|integer|integer, integer|func\n"
     assert psql(served, "\\dm") == "public|v|materialized view|watersmeet\n"
     assert psql(served, "\\dn").split() == ["other|watersmeet", "public|watersmeet"]

@@ -10,7 +10,7 @@ import sys
 import psycopg
 import pytest
 
-from watersmeet.server.authentication import read_users
+from watersmeet.passwords import Verifier
 
 
 def started(*arguments: str) -> tuple[subprocess.Popen, int]:
@@ -59,12 +59,8 @@ def test_it_runs_scripts_serves_and_ends_cleanly(tmp_path, number):
 
 
 @pytest.mark.slow
-def test_passwords_are_set_by_a_command(tmp_path):
-    command = [sys.executable, "-m", "watersmeet.cli.main", "password", "ann", "--users", str(tmp_path / "USERS.json")]
-    assert subprocess.run(command, check=False, input="secret\n", text=True).returncode == 0
-    assert list(read_users(tmp_path / "USERS.json")) == ["ann"]
-    assert subprocess.run([*command, "--remove"], check=False).returncode == 0
-    assert read_users(tmp_path / "USERS.json") == {}
-    failed = subprocess.run([*command, "--remove"], check=False, capture_output=True, text=True)
-    assert failed.returncode == 1
-    assert "UNDEFINED_OBJECT" in failed.stderr
+def test_a_command_makes_what_stands_in_place_of_a_password():
+    command = [sys.executable, "-m", "watersmeet.cli.main", "password"]
+    made = subprocess.run(command, check=True, input="secret\n", text=True, capture_output=True).stdout
+    assert Verifier.read(made.strip()).accepts("secret")
+    assert subprocess.run(command, check=False, input="\n", text=True, capture_output=True).returncode == 1

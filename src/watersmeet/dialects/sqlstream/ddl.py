@@ -37,8 +37,6 @@ _LACKING: Final = (
     ("JAR",),
     ("LIBRARY",),
     ("TYPE",),
-    ("USER",),
-    ("ROLE",),
     ("CATALOG",),
     ("GLOBAL", "TEMPORARY", "TABLE"),
 )

@@ -46,8 +46,6 @@ _LACKING: Final = (
     ("RANDOM", "STREAM"),
     ("FUNCTION",),
     ("TABLE",),
-    ("USER",),
-    ("ROLE",),
     ("INPUT",),
     ("TASK",),
     ("ALERT",),

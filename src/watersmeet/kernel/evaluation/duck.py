@@ -11,6 +11,7 @@ import duckdb
 import pyarrow as pa
 
 from watersmeet import duckdbs
+from watersmeet.errors import error
 from watersmeet.machine import cores, memory_bytes
 from watersmeet.types import SqlType
 
@@ -22,6 +23,9 @@ _OPTIMIZERS: Final = ("expression_rewriter", "common_subexpressions", "reorder_f
 
 #: How long an interrupted query has to end before it is told again.
 _INTERRUPT_S: Final = 0.05
+
+#: So many rows of a result are counted at once where it may have a certain size.
+_BATCH_ROWS: Final = 1 << 16
 
 #: The Arrow extension under which DuckDB takes a string column as JSON without parsing it again.
 _JSON: Final = {b"ARROW:extension:name": b"arrow.json", b"ARROW:extension:metadata": b""}
@@ -41,8 +45,8 @@ def connect(memory_limit_bytes: int | None = None) -> duckdb.DuckDBPyConnection:
     )
 
 
-def rows_of(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
-    """The rows of a query that may take long.
+def rows_of(connection: duckdb.DuckDBPyConnection, sql: str, most_bytes: int = 0) -> pa.Table:
+    """The rows of a query that may take long; at most so many bytes of them, unless that is 0: RESULT_LIMIT.
 
     Ctrl-C ends it at once, and the connection serves on; raises duckdb.Error.
 
@@ -50,7 +54,7 @@ def rows_of(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
     done. So in the main thread, which gets the signals, another thread runs it.
     """
     if threading.current_thread() is not threading.main_thread():
-        return connection.execute(sql).to_arrow_table()
+        return _rows(connection, sql, most_bytes)
     found: list[pa.Table] = []
     failures: list[BaseException] = []
     begun, ended, given_up = threading.Event(), threading.Event(), threading.Event()
@@ -59,7 +63,7 @@ def rows_of(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
         begun.set()
         try:
             if not given_up.is_set():
-                found.append(connection.execute(sql).to_arrow_table())
+                found.append(_rows(connection, sql, most_bytes))
         except BaseException as cause:
             failures.append(cause)
         ended.set()
@@ -76,6 +80,26 @@ def rows_of(connection: duckdb.DuckDBPyConnection, sql: str) -> pa.Table:
     if failures:
         raise failures[0]
     return found[0]
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, sql: str, most_bytes: int) -> pa.Table:
+    result = connection.execute(sql)
+    if not most_bytes:
+        return result.to_arrow_table()
+    reader = result.to_arrow_reader(_BATCH_ROWS)
+    batches: list[pa.RecordBatch] = []
+    left = most_bytes
+    for batch in reader:
+        left -= batch.nbytes
+        if left < 0:
+            raise error(
+                "RESULT_LIMIT",
+                "the result is too large",
+                detail=f"It may have {most_bytes} bytes here.",
+                hint="Ask for fewer rows or columns, or set max_result_size.",
+            )
+        batches.append(batch)
+    return pa.Table.from_batches(batches, reader.schema)
 
 
 def is_interrupt(cause: BaseException) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import datetime as dt
 import time
 from typing import Any, Final
 
@@ -10,20 +10,17 @@ import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
-from watersmeet import duckdbs
-from watersmeet.catalog import Catalog
 from watersmeet.errors import Error, error
-from watersmeet.server.catalog.functions import definitions
+from watersmeet.server.catalog.kept import CatalogTables, may_signal
+from watersmeet.server.catalog.privileges import TRUSTED_OID, role_oid
 from watersmeet.server.catalog.queries import duckdb_sql
-from watersmeet.server.catalog.tables import OWNER, SHAPES, filled
+from watersmeet.server.catalog.shapes import SHAPES
+from watersmeet.server.catalog.tables import DATABASE_OID
+from watersmeet.server.clients import Activity
 from watersmeet.server.messages import Column
 from watersmeet.server.oids import TEXT, TYPES
 from watersmeet.types import Field as SqlField
 from watersmeet.types import Schema, SqlType
-
-#: The number of the one database that there is.
-_DATABASE: Final = 5
-_MEMORY: Final = "256MB"
 
 #: Arrow's types of results: PostgreSQL's numbers of the types, and the SQL type that has their bytes.
 _RESULTS: Final[dict[pa.DataType, tuple[int, str]]] = {
@@ -57,40 +54,6 @@ _CHARS: Final = frozenset({
 _VECTORS: Final = {"indkey": 22, "indoption": 22, "indclass": 30, "indcollation": 30, "proargtypes": 30}
 
 
-class CatalogTables:
-    """The tables of a catalog in DuckDB, made anew when the catalog has changed. For several threads."""
-
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self._connection: duckdb.DuckDBPyConnection | None = None
-        self._seen: Catalog | None = None
-
-    def connection(self, catalog: Catalog) -> duckdb.DuckDBPyConnection:
-        """The connection, with the tables of a catalog. The caller holds the lock."""
-        if self._connection is None:
-            self._connection = duckdbs.connect(memory_limit=_MEMORY, locked=False)
-            self._connection.execute("CREATE SCHEMA pg_catalog_")
-            self._connection.execute("CREATE SCHEMA information_schema_")
-        made = self._connection
-        if self._seen is None or self._seen.relations is not catalog.relations or self._seen.version != catalog.version:
-            first = self._seen is None
-            for (schema, name), table in filled(catalog).items():
-                made.register("rows_", table)
-                made.execute(f"CREATE OR REPLACE TABLE {schema}_.{name} AS SELECT * FROM rows_")
-                made.unregister("rows_")
-            if first:
-                for statement in definitions():
-                    made.execute(statement)
-            self._seen = catalog
-        return made
-
-    def close(self) -> None:
-        """Gives everything back."""
-        with self.lock:
-            if self._connection is not None:
-                self._connection.close()
-
-
 class CatalogAnswers:
     """Answers queries of the catalog for one client (`backend.Backend`)."""
 
@@ -103,55 +66,51 @@ class CatalogAnswers:
     ) -> tuple[tuple[Column, ...], Schema, pa.Table]:
         """The columns and rows of a query; at most `limit` rows. FEATURE_NOT_SUPPORTED for what can't be answered."""
         sql = duckdb_sql(tree, text)
-        with self._tables.lock:
-            connection = self._tables.connection(self._client.session.catalog)
-            self._tell(connection)
+        with self._tables.of(self._client) as connection:
+            self._tell(connection, sql)
             try:
                 if limit is not None:
                     sql = f"SELECT * FROM ({sql}) AS q_ LIMIT {limit}"
-                found = connection.execute(sql).to_arrow_table()
+                with self._client.session.cancellation.over(connection):
+                    found = connection.execute(sql).to_arrow_table()
             except duckdb.Error as cause:
                 raise _failure(cause, text) from cause
         return _typed(found, _bytes_of(tree))
 
-    def _tell(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """What differs from client to client: variables, the databases and roles there are, and the settings."""
-        client = self._client
-        path = list(client.session.path_in(client.session.catalog)) or ["public"]
-        values = {"database": client.database, "user": client.user, "pid": client.process, "schema": path[0]}
+    def _tell(self, connection: duckdb.DuckDBPyConnection, sql: str) -> None:
+        """What differs from client to client, where a query asks for it: variables, settings, what all do."""
+        client, session = self._client, self._client.session
+        path = list(session.path_in(session.catalog)) or ["public"]
+        values = {"database": client.database, "user": session.role or client.user, "login": client.user}
+        values |= {"pid": client.process, "schema": path[0], "path": path, "trusted": session.user is None}
+        values["me"] = TRUSTED_OID if session.role is None else role_oid(session.role)
         for name, value in values.items():
             connection.execute(f"SET VARIABLE {name} = ?", [value])
-        connection.execute("SET VARIABLE path = ?", [path])
         connection.execute("SET VARIABLE started = to_timestamp(?)", [time.time()])
-        database = {"oid": _DATABASE, "datname": client.database, "datdba": OWNER, "encoding": 6}
-        database |= {"datlocprovider": "c", "datistemplate": False, "datallowconn": True, "datconnlimit": -1}
-        database |= {"datcollate": "C", "datctype": "C", "dattablespace": 1663}
-        role = {"rolname": client.user, "oid": OWNER, "rolsuper": False, "rolinherit": True, "rolcreaterole": False}
-        role |= {"rolcreatedb": False, "rolcanlogin": True, "rolreplication": False, "rolconnlimit": -1}
-        user = {"usename": client.user, "usesysid": OWNER, "usecreatedb": False, "usesuper": False}
-        activity = {"datid": _DATABASE, "datname": client.database, "pid": client.process, "usename": client.user}
-        settings = [
-            {
-                "name": n,
-                "setting": v,
-                "category": "Watersmeet",
-                "context": "user",
-                "vartype": "string",
-                "source": "default",
-            }
-            for n, v in client.settings.rows()
-        ]
-        for name, rows in {
-            "pg_database": [database],
-            "pg_roles": [{**role, "rolbypassrls": False}],
-            "pg_user": [user],
-            "pg_stat_activity": [{**activity, "state": "active"}],
-            "pg_settings": settings,
-        }.items():
-            table = pa.Table.from_pylist(rows, pa.schema(list(SHAPES["pg_catalog", name].items())))
-            connection.register("rows_", table)
-            connection.execute(f"CREATE OR REPLACE TABLE pg_catalog_.{name} AS SELECT * FROM rows_")
-            connection.unregister("rows_")
+        if "pg_settings" in sql or "current_setting" in sql:
+            _put(connection, "pg_settings", [_setting(n, v) for n, v in client.settings.rows()])
+        if "pg_stat_activity" in sql:
+            own = [_activity(a, client.database) for a in client.clients.activity() if may_signal(client, a)]
+            _put(connection, "pg_stat_activity", own)
+
+
+def _put(connection: duckdb.DuckDBPyConnection, name: str, rows: list[dict[str, Any]]) -> None:
+    table = pa.Table.from_pylist(rows, pa.schema(list(SHAPES["pg_catalog", name].items())))
+    connection.register("rows_", table)
+    connection.execute(f"CREATE OR REPLACE TABLE pg_catalog_.{name} AS SELECT * FROM rows_")
+    connection.unregister("rows_")
+
+
+def _setting(name: str, value: str) -> dict[str, Any]:
+    row = {"name": name, "setting": value, "boot_val": value, "reset_val": value}
+    return {**row, "category": "Watersmeet", "context": "user", "vartype": "string", "source": "default"}
+
+
+def _activity(activity: Activity, database: str) -> dict[str, Any]:
+    began = dt.datetime.fromtimestamp(activity.began_s, dt.UTC)
+    row = {"datid": DATABASE_OID, "datname": database, "pid": activity.process, "usename": activity.user}
+    row |= {"usesysid": role_oid(activity.user), "application_name": activity.application, "state": activity.state}
+    return {**row, "client_addr": activity.address, "backend_start": began, "backend_type": "client backend"}
 
 
 def _failure(cause: duckdb.Error, text: str) -> Error:

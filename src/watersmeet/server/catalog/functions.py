@@ -1,19 +1,24 @@
 """PostgreSQL's functions over its catalog, as macros of DuckDB.
 
-What differs from client to client is in variables: `database`, `user`, `schema`, `path`, `pid`.
+What differs from client to client is in variables: `database`, `user` (as whom it acts), `login`, `schema`, `path`,
+`pid`.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from watersmeet.server.catalog.tables import SHAPES
+from watersmeet.server.catalog import privileges
+from watersmeet.server.catalog.shapes import SHAPES
 from watersmeet.server.settings import SERVER_VERSION
 
 #: Macros over the tables: the expression by name and parameters.
 _MACROS: Final = {
     "pg_current_database()": "getvariable('database')",
     "pg_current_user()": "getvariable('user')",
+    "pg_session_user()": "getvariable('login')",
+    "pg_cancel_backend(p)": "signal_(CAST(p AS INTEGER), false)",
+    "pg_terminate_backend(p, most_ms := 0)": "signal_(CAST(p AS INTEGER), true)",
     "pg_current_schema()": "getvariable('schema')",
     "version()": f"'PostgreSQL {SERVER_VERSION} (Watersmeet)'",
     "pg_backend_pid()": "getvariable('pid')",
@@ -30,7 +35,6 @@ _MACROS: Final = {
     "current_schemas(implicit)": (
         "CASE WHEN implicit THEN list_prepend('pg_catalog', getvariable('path')) ELSE getvariable('path') END"
     ),
-    "pg_get_userbyid(o)": "CASE o WHEN 10 THEN 'watersmeet' ELSE 'unknown (OID=' || o || ')' END",
     "pg_encoding_to_char(n)": "CASE n WHEN 6 THEN 'UTF8' ELSE '' END",
     "pg_char_to_encoding(n)": "CASE upper(n) WHEN 'UTF8' THEN 6 ELSE -1 END",
     "pg_client_encoding()": "'UTF8'",
@@ -143,10 +147,22 @@ _SQL_NAMES: Final = {
     "timestamptz": "timestamp with time zone", "char": '"char"',
 }  # fmt: skip
 
-_PRIVILEGES: Final = ("table", "column", "schema", "database", "function", "sequence", "type", "tablespace", "server",
-                      "language", "foreign_data_wrapper", "any_column")  # fmt: skip
-
-_FIRST: Final = ("quote_ident", "index_column", "bare", "pg_get_userbyid", "format_type", "pg_get_function_arguments")
+#: Those that others call.
+_FIRST: Final = (
+    "quote_ident",
+    "index_column",
+    "bare",
+    "pg_get_userbyid",
+    "format_type",
+    "pg_get_function_arguments",
+    "to_regclass",
+    "role_id",
+    "relation_id",
+    "wants",
+    "level_of",
+    "may",
+    "is_member",
+)
 
 #: Functions that PostgreSQL has and that make a query without FROM one of the catalog.
 SESSION_FUNCTIONS: Final = frozenset({
@@ -163,13 +179,9 @@ def definitions() -> list[str]:
     made = [
         f"CREATE MACRO sql_name(n, m) AS CASE n WHEN 'numeric' THEN 'numeric' || {digits} {cases} ELSE n END",
     ]
-    made += [f"CREATE MACRO {head} AS {body}" for head, body in sorted(_MACROS.items(), key=lambda m: _rank(m[0]))]
-    for what in _PRIVILEGES:
-        extra = "c, " if what == "column" else ""
-        overloads = f"(o, {extra}p) AS true, (u, o, {extra}p) AS true"
-        made.append(f"CREATE MACRO has_{what}_privilege{overloads}")
-    made.append("CREATE MACRO pg_has_role(r, p) AS true, (u, r, p) AS true")
-    return made
+    macros = {**_MACROS, **privileges.MACROS}
+    made += [f"CREATE MACRO {head} AS {body}" for head, body in sorted(macros.items(), key=lambda m: _rank(m[0]))]
+    return [*made, *privileges.definitions()]
 
 
 def _rank(head: str) -> int:

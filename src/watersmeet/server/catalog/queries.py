@@ -14,12 +14,12 @@ from watersmeet.dialects.nodes import OpenParameter
 from watersmeet.dialects.queries import bind_parameters
 from watersmeet.errors import error
 from watersmeet.server.catalog.functions import SESSION_FUNCTIONS, is_catalog_table
-from watersmeet.server.catalog.tables import SHAPES
+from watersmeet.server.catalog.shapes import SHAPES
 from watersmeet.types import BIGINT, BOOLEAN, INTEGER, VARCHAR, SqlType
 
 _SCHEMAS: Final = {"pg_catalog": "pg_catalog_", "information_schema": "information_schema_"}
 _PERHAPS: Final = re.compile(
-    r"\bpg_|information_schema|::\s*reg|\bcurrent_|\bsession_user|\buser\b|"
+    r"\bpg_|\bhas_|information_schema|::\s*reg|\bcurrent_|\bsession_user|\buser\b|"
     + "|".join(rf"\b{name}\s*\(" for name in sorted(SESSION_FUNCTIONS)),
     re.IGNORECASE,
 )
@@ -218,7 +218,7 @@ def _rewritten(node: exp.Expression, text: str) -> exp.Expression:
 
 _SPECIAL: Final[dict[type[exp.Expression], str]] = {
     exp.CurrentUser: "pg_current_user",
-    exp.SessionUser: "pg_current_user",
+    exp.SessionUser: "pg_session_user",
     exp.CurrentSchema: "pg_current_schema",
     exp.CurrentCatalog: "pg_current_database",
     exp.CurrentDatabase: "pg_current_database",
@@ -228,7 +228,7 @@ _RENAMED: Final = {"json_build_object": "json_object", "jsonb_build_object": "js
 _BARE: Final = {
     "user": "pg_current_user",
     "current_user": "pg_current_user",
-    "session_user": "pg_current_user",
+    "session_user": "pg_session_user",
     "current_role": "pg_current_user",
     "current_catalog": "pg_current_database",
 }

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from watersmeet.binder.clauses.files import files_refused
-from watersmeet.catalog import Catalog, Relation, SqlFunction
+from watersmeet.catalog import Catalog, Relation, Role, RoleChange, SqlFunction
+from watersmeet.catalog.roles import EVERYTHING, READER, Privilege, Rights, rights_of
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.transaction import Stoppable, Transaction
 from watersmeet.dialects.registry import language_named
@@ -40,6 +41,8 @@ class Session:
     reported_failures: ids of the views whose failure FLUSH has already reported.
     cancellation: ends the statement that runs.
     files: whether its statements may read files of this machine, where the database lets them.
+    user: who logged in; None for the program that opened the database. role: as whom it acts, None: may do everything.
+    result_bytes: how large the result of a query may be, 0: as large as it is.
     """
 
     database: OpenDatabase
@@ -53,6 +56,10 @@ class Session:
     reported_failures: set[str] = field(default_factory=set)
     cancellation: Cancellation = field(default_factory=Cancellation)
     files: bool = True
+    user: str | None = None
+    role: str | None = None
+    result_bytes: int = 0
+    _rights: tuple[Mapping[str, Role], str, Rights] | None = None
     _thread: threading.local = field(default_factory=threading.local)
 
     @property
@@ -79,7 +86,44 @@ class Session:
             catalog = self.transaction.definitions.seen(catalog)
         if self.view is not None:
             return catalog.seen_by(self.view)
-        return replace(catalog, path=self.path_in(catalog))
+        return replace(catalog, path=self.path_in(catalog), granted=self._granted(catalog))
+
+    @property
+    def rights(self) -> Rights:
+        """What it may do now: a role may get or lose rights at any time."""
+        if self.role is None:
+            return EVERYTHING
+        roles: Mapping[str, Role] = self.database.catalog.roles
+        if self.transaction is not None:
+            roles = self.transaction.definitions.seen(self.database.catalog).roles
+        return self._rights_in(roles)
+
+    def _rights_in(self, roles: Mapping[str, Role]) -> Rights:
+        if self.role is None:
+            return EVERYTHING
+        known = self._rights
+        if known is None or known[0] is not roles or known[1] != self.role:
+            known = self._rights = (roles, self.role, rights_of(roles, self.role))
+        return known[2]
+
+    def _granted(self, catalog: Catalog) -> frozenset[str] | None:
+        """The ids of the relations of which it may know; None for all."""
+        rights = self._rights_in(catalog.roles)
+        return None if rights.has(READER) else frozenset(rights.grants)
+
+    def require(self, privilege: Privilege, relation: Relation, text: str) -> None:
+        """PERMISSION_DENIED if it may not do that with a relation. text: the statement that errors show."""
+        if self.view is None and not self.rights.may(privilege, relation.id):
+            raise denied(relation.title, text, detail=f"It takes the privilege {privilege}.")
+
+    def put_roles(self, changes: Sequence[RoleChange]) -> None:
+        """Changes the roles of the database."""
+        database = self.database
+        with database.guard:
+            if self.transaction is not None:
+                self.transaction.definitions.roles.extend(changes)
+            elif changes:
+                database.change_catalog(database.catalog.with_roles(changes))
 
     def put(self, relation: Relation) -> None:
         """Adds a relation to the catalog, or replaces the one with its id. In a transaction, others see it after
@@ -192,6 +236,11 @@ class Session:
             raise error(
                 "TRANSACTION_STATE", f"{what} is not possible inside a transaction", hint="COMMIT or ROLLBACK first."
             )
+
+
+def denied(what: str, text: str, *, detail: str | None = None) -> Error:
+    """PERMISSION_DENIED for something. text: the statement that errors show."""
+    return error("PERMISSION_DENIED", f"permission denied for {what}", detail=detail, sql=text)
 
 
 def error_at(

@@ -26,6 +26,7 @@ from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.session.access.conflicts import check_writers
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.messages import messages_now
+from watersmeet.session.access.rights import check_named
 from watersmeet.session.access.system import system_relations
 from watersmeet.sources.narrowing import Narrowed
 from watersmeet.store.merging import quoted
@@ -69,10 +70,11 @@ class Bounded:
 def bounded(session: Session, tree: exp.Expression, text: str) -> Bounded:
     """Binds a query to the relations that can be read now.
 
-    Errors of the binder, with their places; errors of views that were stopped.
+    Errors of the binder, with their places; PERMISSION_DENIED; errors of views that were stopped.
     """
     catalog = readable(session.catalog)
     query = to_duckdb(tree, catalog, text, session.dialect, files=session.reads_files)
+    check_named(session, query.named, text)
     check_running(session, query.depends_on)
     return Bounded(
         query.sql,
@@ -104,15 +106,15 @@ def readable(catalog: Catalog) -> Catalog:
     return replace(catalog.without(filling), version=catalog.version) if filling else catalog
 
 
-def fetch(session: Session, query: Bounded, *, newest: bool) -> pa.Table:
+def fetch(session: Session, query: Bounded, *, newest: bool, most_bytes: int = 0) -> pa.Table:
     """The rows of a query. newest: tables as of the newest transaction and the open one; else everything as of one
-    moment.
+    moment. most_bytes: as in `rows_of`.
 
     Errors of DuckDB as errors of Watersmeet: INVALID_VALUE, DIVISION_BY_ZERO and others.
     """
     with reading(session, query, newest=newest) as connection:
         try:
-            table = rows_of(connection, query.sql)
+            table = rows_of(connection, query.sql, most_bytes)
         except duckdb.Error as cause:
             raise failed_query(cause, query.text) from cause
     if query.exact is not None:
@@ -270,6 +272,12 @@ def check_running(session: Session, relation_ids: Iterable[str]) -> None:
         relation = known[todo.pop(0)]
         if relation.id in failed:
             found = error_from_json(failed[relation.id])
+            if not session.catalog.knows([relation.id]):
+                raise error(
+                    "VIEW_FAILED",
+                    f"{relation.reader} was stopped",
+                    detail="The reason is about relations that are not granted to you.",
+                )
             if found.condition != "VIEW_FAILED":  # which says so itself
                 found.message = f"{relation.reader} was stopped: {found.message}"
             raise found

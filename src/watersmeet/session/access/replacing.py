@@ -8,9 +8,14 @@ be added after the existing ones. Everything else is dropped and created again: 
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from watersmeet.catalog import Relation, StoppedPump, View, one
+from watersmeet.catalog.roles import PassGrants
 from watersmeet.dialects import statements as st
 from watersmeet.session.access.context import Session, error_at, sentence
+from watersmeet.session.access.schemas import schema_for
 
 
 def check_replaceable(statement: st.Create, existing: Relation) -> None:
@@ -25,6 +30,18 @@ def check_replaceable(statement: st.Create, existing: Relation) -> None:
         f"{existing.reader} can't be replaced by {one(made)}",
         hint=f"Drop the {existing.role} first; do both in one transaction so that nobody misses it.",
     )
+
+
+@contextlib.contextmanager
+def keeping_grants(session: Session, statement: st.Create) -> Iterator[None]:
+    """What roles were granted on the relation that a statement replaces, inside the block, they have on the new one."""
+    schema = schema_for(session, statement)
+    old = session.catalog.by_name(statement.name, schema)
+    yield
+    new = session.catalog.by_name(statement.name, schema)
+    granted = old is not None and any(old.id in role.grants for role in session.catalog.roles.values())
+    if granted and new is not None and old is not None and new.id != old.id:
+        session.put_roles([PassGrants(old.id, new.id)])
 
 
 def check_view(session: Session, statement: st.CreateView, old: Relation, new: Relation) -> None:

@@ -40,8 +40,9 @@ def system_relations(session: Session, connection: duckdb.DuckDBPyConnection, na
 
 
 def _dead_letters(session: Session) -> pa.Table:
-    layout = session.database.layout
-    return stored_dead_letters([(r.shown, layout.dead(r.id)) for r in session.catalog.relations.values()])
+    layout, rights = session.database.layout, session.rights
+    readable = (r for r in session.catalog.relations.values() if rights.may("SELECT", r.id))
+    return stored_dead_letters([(r.shown, layout.dead(r.id)) for r in readable])
 
 
 #: For each system relation: what gathers its rows, and the columns that are computed of them, in DuckDB's SQL.

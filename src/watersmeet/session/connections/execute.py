@@ -20,7 +20,9 @@ from watersmeet.kernel.evaluation.duck import is_interrupt
 from watersmeet.session.access import transactions
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.session.access.reading import failed_query, runs_on
+from watersmeet.session.access.replacing import keeping_grants
 from watersmeet.session.access.result import Result
+from watersmeet.session.access.rights import check_statement
 from watersmeet.session.statements.registry import DEFINING, handler_of, insert_many
 
 
@@ -172,6 +174,7 @@ def run_statement(session: Session, statement: st.Statement) -> Result:
         raise error("TRANSACTION_STATE", "the transaction has failed, statements are ignored until ROLLBACK")
     if isinstance(statement, st.Refused):
         raise statement.error
+    check_statement(session, statement)
     if isinstance(statement, st.Unit):
         return _run_unit(session, statement)
     handler = handler_of(type(statement))
@@ -182,6 +185,9 @@ def run_statement(session: Session, statement: st.Statement) -> Result:
     replaces = isinstance(statement, (st.Create, st.CreateSchema)) and statement.replaces
     try:
         with transactions.own_transaction(session) if replaces else nullcontext():
+            if replaces and isinstance(statement, st.Create):
+                with keeping_grants(session, statement):
+                    return handler(session, statement)
             return handler(session, statement)
     except Error as err:
         if err.span is not None and err.sql is None:  # of the planner, which has not the text

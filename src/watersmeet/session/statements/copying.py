@@ -104,7 +104,8 @@ def copied_rows(session: Session, statement: CopyTo) -> Result:
     if refresh_read(session, query.depends_on):
         session.database.flush()
     transaction = session.transaction
-    table = fetch(session, query, newest=transaction is not None and not transaction.read_only)
+    newest = transaction is not None and not transaction.read_only
+    table = fetch(session, query, newest=newest, most_bytes=session.result_bytes)
     return rows_result("COPY", *described(table, query.columns))
 
 

@@ -15,6 +15,7 @@ from watersmeet.dialects.statements import (
 )
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.session.access.reading import bounded, runs_on
+from watersmeet.session.access.rights import check_statement
 from watersmeet.session.statements.dml import described_change
 from watersmeet.session.statements.registry import handler_of
 from watersmeet.types import Schema
@@ -28,6 +29,7 @@ def described_columns(session: Session, statement: Statement) -> Schema | None:
 
     FEATURE_NOT_SUPPORTED for a query that runs until it is stopped.
     """
+    check_statement(session, statement)
     if isinstance(statement, Select):
         if runs_on(session, statement.query):
             raise error_at(

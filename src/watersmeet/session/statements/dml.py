@@ -22,6 +22,7 @@ from watersmeet.catalog import (
     Table,
     one,
 )
+from watersmeet.catalog.roles import Privilege
 from watersmeet.database.transaction import Change
 from watersmeet.dialects.merging import Merge
 from watersmeet.dialects.statements import Delete, Insert, Name, Statement, Update
@@ -208,6 +209,7 @@ def delete(session: Session, statement: Delete) -> Result:
     """DELETE FROM."""
     there = externalrows.changed_there(session, statement.table)
     if there is not None:
+        require_change(session, there, statement)
         return externalrows.delete(session, there, statement)
     with session.database.guard:
         found = session.find(statement.table)
@@ -253,6 +255,7 @@ def update(session: Session, statement: Update) -> Result:
     """UPDATE … SET."""
     there = externalrows.changed_there(session, statement.table)
     if there is not None:
+        require_change(session, there, statement)
         return externalrows.update(session, there, statement)
     with session.database.guard:
         relation = writable(session, statement.table, statement, "update", changing=True)
@@ -312,6 +315,7 @@ def writable(session: Session, name: Name, statement: Statement, what: str, *, c
     if session.transaction is not None and session.transaction.read_only:
         raise error("READ_ONLY_SESSION", f"can't {what} a table in a read-only transaction")
     relation = session.relation(name, statement)
+    require_change(session, relation, statement)
     if relation.topic is not None and RECORD_NUMBER in [c.name for c in relation.columns]:
         raise error_at(
             statement,
@@ -365,6 +369,14 @@ def writable(session: Session, name: Name, statement: Statement, what: str, *, c
             statement, name.span, "READ_ONLY_RELATION", f'can\'t {what} append-only {relation.what} "{relation.name}"'
         )
     return relation
+
+
+def require_change(session: Session, relation: Relation, statement: Statement) -> None:
+    """PERMISSION_DENIED if the session may not change rows of a relation as the statement does."""
+    privilege: Privilege = (
+        "UPDATE" if isinstance(statement, Update) else "DELETE" if isinstance(statement, Delete) else "INSERT"
+    )
+    session.require(privilege, relation, statement.text)
 
 
 def insert_targets(relation: Relation, statement: Insert) -> tuple[Target, ...]:

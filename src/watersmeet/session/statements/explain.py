@@ -8,7 +8,7 @@ from watersmeet.binder import request_of
 from watersmeet.dialects import parse
 from watersmeet.dialects import statements as st
 from watersmeet.planner import ExplainOptions, explain
-from watersmeet.session.access.context import Session, error_at
+from watersmeet.session.access.context import Session, denied, error_at
 from watersmeet.session.access.filling import Bound
 from watersmeet.session.access.planning import join_order, joins_many, shares
 from watersmeet.session.access.reading import Bounded, bounded, reading, runs_on
@@ -101,6 +101,8 @@ def explain_script(session: Session, text: str) -> list[tuple[str, list[str]]]:
 def _batch_lines(session: Session, statement: st.Select, kind: st.ExplainFormat) -> list[str]:
     """The plan by which DuckDB reads the content, as DuckDB prints it."""
     query = bounded(session, statement.query, statement.text)
+    if not session.catalog.knows(query.depends_on):
+        raise denied("EXPLAIN of this query", statement.text, detail="It reads views of what is not granted to you.")
     with reading(session, query, newest=False) as connection:
         rows = connection.execute(f"EXPLAIN (FORMAT {_DUCKDB_FORMATS[kind]}) {query.sql}").fetchall()
     lines = [line for _, text in rows for line in text.strip("\n\t").split("\n")]

@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from watersmeet.dialects import roles as rl
 from watersmeet.dialects import statements as st
 from watersmeet.dialects.alter import LimitSink
 from watersmeet.dialects.captured import CreateCapturedTable
@@ -69,6 +70,13 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
     st.RenameRelation: "altering.alter",
     LimitSink: "sinks.limit_sink",
     Merge: "dml.merge",
+    rl.AlterRole: "roles.alter_role",
+    rl.CreateRole: "roles.create_role",
+    rl.DropRole: "roles.drop_role",
+    rl.Grant: "roles.grant",
+    rl.GrantRole: "roles.grant_role",
+    rl.RenameRole: "roles.rename_role",
+    rl.SetRole: "roles.set_role",
     st.Recover: "subscriptions.recover_query",
     st.Rollback: "transactions.rollback_statement",
     st.Select: "select.select",

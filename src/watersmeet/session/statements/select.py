@@ -16,6 +16,7 @@ from watersmeet.lazyimport import lazy_import
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.session.access.reading import bounded, described, failed_query, reading, runs_on
 from watersmeet.session.access.result import Result, rows_result, text_result
+from watersmeet.session.access.rights import check_named
 from watersmeet.store.positions import Emitted, Position
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def select(session: Session, statement: Select) -> Result:
     newest = transaction is not None and not transaction.read_only
     with reading(session, query, newest=newest, outside=outside) as connection:
         try:
-            table = rows_of(connection, query.sql)
+            table = rows_of(connection, query.sql, session.result_bytes)
         except duckdb.Error as cause:
             raise failed_query(cause, statement.text) from cause
     return rows_result("SELECT", *described(table, query.columns))
@@ -64,6 +65,7 @@ def start(session: Session, statement: Select | Subscribe, *, log: bool = False)
     request = emission.request_of(statement.query, statement.text, session.dialect)
     name = _free_id(session, request, statement.text)
     bound = views.bind_running(session, request, statement, name, log=log)
+    check_named(session, bound.relation.depends_on, statement.text)
     followed = changes.Changes(database)
     started_us = database.clock.now_us()
     begin = None

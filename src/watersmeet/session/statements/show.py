@@ -24,13 +24,14 @@ from watersmeet.catalog import (
 )
 from watersmeet.dialects.schemas import DATABASE, schema_meant, schema_shown
 from watersmeet.dialects.statements import Describe, Show
-from watersmeet.session.access.context import Session, error_at, undefined_relation
+from watersmeet.session.access.context import Session, denied, error_at, undefined_relation
 from watersmeet.session.access.result import Result, text_result, typed_result
 from watersmeet.session.access.schemas import undefined_schema
 from watersmeet.session.access.words import has_create, is_listed
 from watersmeet.session.services.status import database_status, memory_status
 from watersmeet.session.statements.connections import show_connections
 from watersmeet.session.statements.like import like
+from watersmeet.session.statements.roles import show_grants, show_roles
 from watersmeet.session.statements.secrets import show_secrets
 from watersmeet.session.statements.showtopics import processors, topics, undelivered
 from watersmeet.session.statements.sinks import show_sinks
@@ -150,7 +151,13 @@ def _sources(session: Session, sources: Sequence[Relation]) -> Result:
             readers.setdefault(relation.of, []).append(relation.id)
     rows = []
     captures = session.database.captures
-    of_tables = (r for r in session.catalog.relations.values() if isinstance(r, CapturedDatabase) and r.of_table)
+    of_tables = (
+        r
+        for r in session.catalog.relations.values()
+        if isinstance(r, CapturedDatabase)
+        and r.of_table in session.catalog.relations
+        and session.catalog.shows(session.catalog.relations[r.of_table])
+    )
     for source in (*sources, *of_tables):
         if isinstance(source, CapturedDatabase):
             status = {} if captures is None else captures.status(source.id) or {}
@@ -341,7 +348,10 @@ def _parameters(session: Session, statement: Show) -> Result:
 
 
 def _schemas(session: Session, statement: Show) -> Result:
-    names = [schema_shown(s, session.semantics) for s in (COMMON_SCHEMA, *session.catalog.schemas)]
+    catalog = session.catalog
+    granted = {r.schema for r in catalog.shown}
+    known = [s for s in catalog.schemas if catalog.granted is None or s in granted]
+    names = [schema_shown(s, session.semantics) for s in (COMMON_SCHEMA, *known)]
     return text_result("SHOW", ("Name",), [(n,) for n in names if _is_like(n, statement)])
 
 
@@ -355,11 +365,11 @@ def _listed(session: Session, statement: Show) -> list[Relation]:
     """The relations of the schema that FROM names; without FROM, those that need no schema in front of their names."""
     catalog = session.catalog
     if statement.name is None:
-        return [r for r in catalog.relations.values() if catalog.by_name(r.name) is r]
+        return [r for r in catalog.shown if catalog.by_name(r.name) is r]
     schema = schema_meant(statement.name.name, catalog)
     if schema is None:
         raise undefined_schema(session, statement.name, statement)
-    return [r for r in catalog.relations.values() if r.schema == schema and r.is_named]
+    return [r for r in catalog.shown if r.schema == schema and r.is_named]
 
 
 def _queries(session: Session, statement: Show) -> Result:
@@ -387,11 +397,13 @@ _OTHERS: Final[dict[str, Callable[[Session, Show], Result]]] = {
     "dead letters": _dead_letters,
     "errors": _errors,
     "functions": show_functions,
+    "grants": lambda session, statement: show_grants(session, lambda name: _is_like(name, statement)),
     "jobs": _jobs,
     "memory": _memory,
     "parameters": _parameters,
     "processors": lambda session, statement: processors(session, lambda name: _is_like(name, statement)),
     "queries": _queries,
+    "roles": lambda session, statement: show_roles(session, lambda name: _is_like(name, statement)),
     "schemas": _schemas,
     "secrets": lambda session, statement: show_secrets(session, lambda name: _is_like(name, statement)),
 }
@@ -412,9 +424,7 @@ def _create(session: Session, statement: Show) -> Result:
     kind = statement.what.removeprefix("create ")
     relation = session.find(statement.name)
     if relation is None:
-        names = [
-            r.shown for r in session.catalog.relations.values() if has_create(kind, r, session.semantics) and r.is_named
-        ]
+        names = [r.shown for r in session.catalog.shown if has_create(kind, r, session.semantics) and r.is_named]
         raise undefined_relation(session.catalog, statement.name, statement, kind, names)
     if not has_create(kind, relation, session.semantics):
         raise error_at(
@@ -424,6 +434,9 @@ def _create(session: Session, statement: Show) -> Result:
             f'"{relation.shown}" is {one(relation.what)}, not {one(kind)}',
             hint=f"Use SHOW CREATE {relation.words.show_create[0].upper()}.",
         )
+    if not session.catalog.knows([relation.id]):
+        detail = "It reads relations that are not granted to you."
+        raise denied(f"how {relation.title} is made", statement.text, detail=detail)
     text = relation.sql + _called_now(session.catalog, relation)
     return text_result("SHOW", ("Name", "Create Sql"), [(relation.shown, text)])
 
@@ -469,7 +482,7 @@ def _facts(session: Session, relation: Relation) -> list[Described]:
         rows.append(("watermark", ", ".join(relation.time_columns), None))
     rows += [
         (r.name, f"index({', '.join(r.index_columns)})", None)
-        for r in session.catalog.relations.values()
+        for r in session.catalog.shown
         if isinstance(r, Index) and relation.id in r.depends_on
     ]
     rows.append(("table description", relation.what, None))

@@ -142,7 +142,7 @@ class _Call:
         schema, dot, name = named.rpartition(".")
         catalog = self.binding.catalog
         relation = find_relation(catalog, name, schema if dot else None, folded=False)
-        known = [r.name for r in catalog.relations.values() if r.dictionary is not None]
+        known = [r.name for r in catalog.shown if r.dictionary is not None]
         if relation is None or relation.dictionary is None:
             raise error(
                 "UNDEFINED_RELATION",

@@ -1,0 +1,202 @@
+"""Roles: who may do what with a database. Some may log in (users), others only lend what they are granted to members.
+
+PostgreSQL, "Database Roles". Three roles are always there, and each has what the one before it has: `reader` reads all
+relations, `writer` changes rows and definitions, `admin` does everything. What a role is granted beside them is about
+single relations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
+
+Privilege = Literal["SELECT", "INSERT", "UPDATE", "DELETE"]
+
+PRIVILEGES: Final[tuple[Privilege, ...]] = ("SELECT", "INSERT", "UPDATE", "DELETE")
+READER, WRITER, ADMIN = "reader", "writer", "admin"
+#: The roles that are always there, the least first.
+FIXED: Final = (READER, WRITER, ADMIN)
+#: The role that everybody is a member of.
+PUBLIC: Final = "public"
+#: What owns all relations.
+OWNER: Final = "watersmeet"
+
+
+@dataclass(frozen=True)
+class Role:
+    """A role.
+
+    login: whether clients may connect as this role. verifier: how its password is checked, or a reference to the secret
+    that says so; empty without a password. connections: how many there may be at once, None for any number. settings:
+    what its connections begin with. member_of: names of roles whose rights it has. grants: by relation id.
+    """
+
+    name: str
+    login: bool = False
+    verifier: str = ""
+    connections: int | None = None
+    settings: dict[str, str] = field(default_factory=dict)
+    member_of: tuple[str, ...] = ()
+    grants: dict[str, tuple[Privilege, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Rights:
+    """What somebody may do: everything by a fixed role (its name, or empty), and by relation id what was granted."""
+
+    fixed: str = ADMIN
+    grants: Mapping[str, frozenset[Privilege]] = field(default_factory=dict)
+
+    def has(self, fixed: str) -> bool:
+        """Whether all is allowed that a fixed role allows."""
+        return self.fixed != "" and FIXED.index(self.fixed) >= FIXED.index(fixed)
+
+    def may(self, privilege: Privilege, relation_id: str) -> bool:
+        """Whether that is allowed with a relation."""
+        return self.has(READER if privilege == "SELECT" else WRITER) or privilege in self.grants.get(relation_id, ())
+
+
+#: Of a process that has the files of the database.
+EVERYTHING: Final = Rights()
+
+Roles = Mapping[str, Role]
+
+
+def all_of(roles: Roles, name: str) -> set[str]:
+    """The names of a role, of PUBLIC, and of all roles that it is a member of, directly or not. Not of those that are
+    gone.
+    """
+    found: set[str] = set()
+    pending = [name, PUBLIC]
+    while pending:
+        one = pending.pop()
+        if one in found or not (one in roles or one in FIXED or one == PUBLIC):
+            continue
+        found.add(one)
+        pending += roles[one].member_of if one in roles else ()
+    return found
+
+
+def rights_of(roles: Roles, name: str) -> Rights:
+    """What a role may do. One that there is not may do nothing."""
+    if name not in roles and name not in FIXED:
+        return Rights("")
+    names = all_of(roles, name)
+    grants: dict[str, frozenset[Privilege]] = {}
+    for one in names & roles.keys():
+        for relation_id, given in roles[one].grants.items():
+            grants[relation_id] = grants.get(relation_id, frozenset()) | frozenset(given)
+    return Rights(next((f for f in reversed(FIXED) if f in names), ""), grants)
+
+
+class RoleChange:
+    """A change of the roles. It can be made again with others, so that transactions beside each other lose nothing."""
+
+    def applied(self, roles: Roles) -> dict[str, Role]:
+        """The roles with the change."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class PutRole(RoleChange):
+    """A new role (`makes`), or other properties of one, unless that is gone. changes: of fields of `Role`."""
+
+    name: str
+    changes: Mapping[str, Any]
+    makes: bool = False
+
+    def applied(self, roles: Roles) -> dict[str, Role]:
+        if self.name not in roles and not self.makes:
+            return dict(roles)
+        return {**roles, self.name: replace(roles.get(self.name, Role(self.name)), **self.changes)}
+
+
+@dataclass(frozen=True)
+class RenameRole(RoleChange):
+    """Another name of a role."""
+
+    name: str
+    new: str
+
+    def applied(self, roles: Roles) -> dict[str, Role]:
+        names = {self.name: self.new}
+        return {
+            names.get(n, n): replace(r, name=names.get(n, n), member_of=tuple(names.get(m, m) for m in r.member_of))
+            for n, r in roles.items()
+        }
+
+
+@dataclass(frozen=True)
+class RemoveRole(RoleChange):
+    """A role goes, and what it was granted with it."""
+
+    name: str
+
+    def applied(self, roles: Roles) -> dict[str, Role]:
+        return {
+            n: replace(r, member_of=tuple(m for m in r.member_of if m != self.name))
+            for n, r in roles.items()
+            if n != self.name
+        }
+
+
+@dataclass(frozen=True)
+class ChangeMembership(RoleChange):
+    """A role becomes a member of others, or is one no longer."""
+
+    name: str
+    others: tuple[str, ...]
+    gives: bool
+
+    def applied(self, roles: Roles) -> dict[str, Role]:
+        if self.name not in roles:
+            return dict(roles)
+        role = roles[self.name]
+        kept = tuple(m for m in role.member_of if m not in self.others)
+        added = tuple(o for o in self.others if o in roles or o in FIXED) if self.gives else ()
+        return {**roles, self.name: replace(role, member_of=(*kept, *added))}
+
+
+@dataclass(frozen=True)
+class ChangeGrants(RoleChange):
+    """A role is granted privileges on relations, or has them no longer. PUBLIC comes to be with its first grant."""
+
+    name: str
+    relation_ids: tuple[str, ...]
+    privileges: tuple[Privilege, ...]
+    gives: bool
+
+    def applied(self, roles: Roles) -> dict[str, Role]:
+        if self.name not in roles and self.name != PUBLIC:
+            return dict(roles)
+        role = roles.get(self.name, Role(self.name))
+        grants = dict(role.grants)
+        for relation_id in self.relation_ids:
+            had = set(grants.pop(relation_id, ()))
+            has = had | set(self.privileges) if self.gives else had - set(self.privileges)
+            if has:
+                grants[relation_id] = tuple(p for p in PRIVILEGES if p in has)
+        return {**roles, self.name: replace(role, grants=grants)}
+
+
+@dataclass(frozen=True)
+class PassGrants(RoleChange):
+    """What was granted on a relation holds for the one that takes its place."""
+
+    old: str
+    new: str
+
+    def applied(self, roles: Roles) -> dict[str, Role]:
+        return {n: replace(r, grants=self._passed(r.grants)) for n, r in roles.items()}
+
+    def _passed(self, grants: Mapping[str, tuple[Privilege, ...]]) -> dict[str, tuple[Privilege, ...]]:
+        return {self.new if i == self.old else i: p for i, p in grants.items()}
+
+
+def changed(roles: Roles, changes: Iterable[RoleChange]) -> dict[str, Role]:
+    """The roles with changes, one after the other."""
+    found = dict(roles)
+    for change in changes:
+        found = change.applied(found)
+    return found

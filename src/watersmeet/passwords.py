@@ -1,0 +1,106 @@
+"""What passwords are checked by: verifiers of SCRAM-SHA-256 (RFC 5802, RFC 7677).
+
+A verifier lets a server check a password, but not know it. PostgreSQL's form of it is
+`SCRAM-SHA-256$iterations:salt$stored key:server key`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+import stringprep
+import unicodedata
+from dataclasses import dataclass
+from typing import Final
+
+from watersmeet.errors import error
+
+MECHANISM: Final = "SCRAM-SHA-256"
+DIGEST: Final = "sha256"
+ITERATIONS: Final = 4096
+SALT_BYTES: Final = 16
+_MOST_ITERATIONS: Final = 1_000_000
+
+
+@dataclass(frozen=True)
+class Verifier:
+    """What a password is checked by."""
+
+    iterations: int
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+
+    @classmethod
+    def of(cls, password: str, *, salt: bytes | None = None, iterations: int = ITERATIONS) -> Verifier:
+        """The verifier of a password, with a new salt."""
+        salt = secrets.token_bytes(SALT_BYTES) if salt is None else salt
+        salted = hashlib.pbkdf2_hmac(DIGEST, _prepared(password).encode(), salt, iterations)
+        client_key = hmac.digest(salted, b"Client Key", DIGEST)
+        return cls(iterations, salt, hashlib.sha256(client_key).digest(), hmac.digest(salted, b"Server Key", DIGEST))
+
+    @classmethod
+    def read(cls, text: str) -> Verifier:
+        """From PostgreSQL's form. INVALID_PARAMETER."""
+        try:
+            mechanism, numbers, keys = text.split("$")
+            iterations, salt = numbers.split(":")
+            stored, server = keys.split(":")
+            found = cls(int(iterations), decoded(salt), decoded(stored), decoded(server))
+        except ValueError as cause:
+            raise error("INVALID_PARAMETER", "a password's verifier can't be read") from cause
+        if mechanism != MECHANISM:
+            raise error("INVALID_PARAMETER", f"a password's verifier is of {mechanism[:20]}, not of {MECHANISM}")
+        sizes = len(found.stored_key) == len(found.server_key) == hashlib.sha256().digest_size
+        if not sizes or not found.salt or not 1 <= found.iterations <= _MOST_ITERATIONS:
+            raise error("INVALID_PARAMETER", "a password's verifier can't be read")
+        return found
+
+    @classmethod
+    def given(cls, text: str) -> Verifier:
+        """Of what stands behind PASSWORD: the password, or its verifier, as psql sends it.
+
+        FEATURE_NOT_SUPPORTED for one of MD5.
+        """
+        if text.startswith(f"{MECHANISM}$"):
+            return cls.read(text)
+        if len(text) == 35 and text.startswith("md5"):
+            raise error("FEATURE_NOT_SUPPORTED", "passwords by MD5 are not supported", hint="Give the password itself.")
+        return cls.of(text)
+
+    def accepts(self, password: str) -> bool:
+        """Whether it is the verifier of a password: for clients that send it as it is, over an encrypted connection."""
+        made = self.of(password, salt=self.salt, iterations=self.iterations)
+        return hmac.compare_digest(made.stored_key, self.stored_key)
+
+    def __str__(self) -> str:
+        salt, stored, server = map(encoded, (self.salt, self.stored_key, self.server_key))
+        return f"{MECHANISM}${self.iterations}:{salt}${stored}:{server}"
+
+
+def encoded(data: bytes) -> str:
+    """Bytes as messages of SCRAM have them."""
+    return base64.b64encode(data).decode()
+
+
+def decoded(text: str) -> bytes:
+    """The inverse of `encoded`. ValueError."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as cause:
+        raise ValueError(text) from cause
+
+
+def _prepared(password: str) -> str:
+    """RFC 4013 (SASLprep); a password that it forbids stands as it is, as in PostgreSQL."""
+    mapped = "".join(" " if stringprep.in_table_c12(c) else c for c in password if not stringprep.in_table_b1(c))
+    normal = unicodedata.normalize("NFKC", mapped)
+    forbidden = (
+        stringprep.in_table_c12, stringprep.in_table_c21_c22, stringprep.in_table_c3, stringprep.in_table_c4,
+        stringprep.in_table_c5, stringprep.in_table_c6, stringprep.in_table_c7, stringprep.in_table_c8,
+        stringprep.in_table_c9, stringprep.in_table_a1,
+    )  # fmt: skip
+    return password if not normal or any(check(c) for c in normal for check in forbidden) else normal

@@ -1,0 +1,106 @@
+"""Which statements a role may run. What is not listed here takes the role `writer`.
+
+What a statement reads and writes is checked where its names are looked up: `Session.require`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from watersmeet.catalog import SHOWN
+from watersmeet.catalog.roles import ADMIN, READER, WRITER
+from watersmeet.dialects import roles as rl
+from watersmeet.dialects import statements as st
+from watersmeet.dialects.captured import CreateCapturedTable
+from watersmeet.dialects.copying import CopyFrom, CopyTo
+from watersmeet.dialects.dictionaries import CreateDictionary
+from watersmeet.dialects.foreigntables import CreateForeignTable
+from watersmeet.dialects.formatschemas import CreateFormatSchema
+from watersmeet.dialects.namedcollections import CreateNamedCollection
+from watersmeet.session.access.context import Session, denied
+
+#: What everybody may run who may connect.
+_ALL: Final = (
+    st.Begin,
+    st.Commit,
+    st.Delete,
+    st.Describe,
+    st.Flush,
+    st.Insert,
+    st.KillQuery,
+    st.Refused,
+    st.Rollback,
+    st.Select,
+    st.SetVariable,
+    st.ShowVariable,
+    st.Unit,
+    st.Update,
+    rl.SetRole,
+)
+#: What the server does for these goes beyond the database: it reads and writes where they say.
+_OUTSIDE: Final = (
+    CopyFrom,
+    CopyTo,
+    CreateCapturedTable,
+    CreateDictionary,
+    CreateForeignTable,
+    CreateFormatSchema,
+    CreateNamedCollection,
+    st.AlterConnector,
+    st.CreateConnection,
+    st.CreateExternalStream,
+    st.CreateExternalTable,
+    st.CreateForeignStream,
+    st.CreateSecret,
+    st.CreateServer,
+    st.CreateSink,
+    st.DropSecret,
+)
+_OF_ROLES: Final = (rl.CreateRole, rl.AlterRole, rl.RenameRole, rl.DropRole, rl.Grant, rl.GrantRole)
+#: What SHOW tells everybody, of what they may know.
+_LISTS: Final = (*SHOWN, "all", "columns", "databases", "functions", "grants", "relations", "roles", "schemas")
+#: What SHOW tells of more than relations.
+_OF_DATABASE: Final = {"parameters": WRITER, "secrets": WRITER}
+
+
+def check_statement(session: Session, statement: st.Statement) -> None:
+    """PERMISSION_DENIED for a statement that the session's role may not run."""
+    rights = session.rights
+    if rights.has(ADMIN):
+        return
+    needed = _needed(session, statement)
+    if needed is not None and not rights.has(needed):
+        raise denied("this statement", statement.text, detail=f"It takes the role {needed}.")
+
+
+def check_named(session: Session, relation_ids: Sequence[str], text: str) -> None:
+    """PERMISSION_DENIED if a query names a relation that the session may not read."""
+    for relation_id in relation_ids:
+        session.require("SELECT", session.catalog.relations[relation_id], text)
+
+
+def _needed(session: Session, statement: st.Statement) -> str | None:
+    """The fixed role that a statement takes; None: none."""
+    if isinstance(statement, _ALL):
+        return None
+    if isinstance(statement, st.Explain):
+        return _needed(session, statement.statement)
+    if isinstance(statement, st.Show):
+        return _shown(statement.what)
+    if isinstance(statement, rl.AlterRole) and statement.is_own_password(session.user):
+        return None
+    if isinstance(statement, (*_OUTSIDE, *_OF_ROLES)) or _has_connector(statement):
+        return ADMIN
+    return WRITER
+
+
+def _shown(what: str) -> str | None:
+    if what in _OF_DATABASE:
+        return _OF_DATABASE[what]
+    return None if what in _LISTS or what.startswith("create ") else READER
+
+
+def _has_connector(statement: st.Statement) -> bool:
+    """Whether rows of what it makes come from outside, or go there."""
+    return isinstance(statement, st.CreateRelation) and "connector" in statement.options
