@@ -302,6 +302,17 @@ def test_the_statements_are_the_same_in_every_dialect(connection, dialect):
     connection.execute("RESET ROLE; REVOKE SELECT ON v FROM olga; DROP USER olga; DROP ROLE IF EXISTS olga")
 
 
+def test_subscribers_take_the_privilege_to_read(connection):
+    connection.execute("GRANT INSERT ON t TO ann")
+    connection.execute("SET ROLE ann")
+    with connection.subscribe("v") as subscriber:
+        assert next(iter(subscriber)) is not None
+    for name, condition in (("t", "PERMISSION_DENIED"), ("hidden", "UNDEFINED_RELATION")):
+        with pytest.raises(Error) as found:
+            connection.subscribe(name)
+        assert found.value.condition == condition
+
+
 def test_what_everybody_has_is_granted_with_a_notice(connection):
     cursor = connection.execute("GRANT USAGE ON SCHEMA public TO ann")
     assert "no effect" in cursor.notices[0]

@@ -111,7 +111,7 @@ class Session:
         rights = self._rights_in(catalog.roles)
         return None if rights.has(READER) else frozenset(rights.grants)
 
-    def require(self, privilege: Privilege, relation: Relation, text: str) -> None:
+    def require(self, privilege: Privilege, relation: Relation, text: str | None) -> None:
         """PERMISSION_DENIED if it may not do that with a relation. text: the statement that errors show."""
         if self.view is None and not self.rights.may(privilege, relation.id):
             raise denied(relation.title, text, detail=f"It takes the privilege {privilege}.")
@@ -238,7 +238,7 @@ class Session:
             )
 
 
-def denied(what: str, text: str, *, detail: str | None = None) -> Error:
+def denied(what: str, text: str | None, *, detail: str | None = None) -> Error:
     """PERMISSION_DENIED for something. text: the statement that errors show."""
     return error("PERMISSION_DENIED", f"permission denied for {what}", detail=detail, sql=text)
 

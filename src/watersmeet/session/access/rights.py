@@ -74,7 +74,7 @@ def check_statement(session: Session, statement: st.Statement) -> None:
         raise denied("this statement", statement.text, detail=f"It takes the role {needed}.")
 
 
-def check_named(session: Session, relation_ids: Sequence[str], text: str) -> None:
+def check_named(session: Session, relation_ids: Sequence[str], text: str | None = None) -> None:
     """PERMISSION_DENIED if a query names a relation that the session may not read."""
     for relation_id in relation_ids:
         session.require("SELECT", session.catalog.relations[relation_id], text)

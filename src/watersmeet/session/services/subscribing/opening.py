@@ -9,6 +9,7 @@ from watersmeet.dialects.schemas import near_relations, relation_written
 from watersmeet.errors import Error, error
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.reading import check_running
+from watersmeet.session.access.rights import check_named
 from watersmeet.session.services.subscribing.subscriber import BUFFER_BYTES, Subscriber
 
 
@@ -54,6 +55,7 @@ def subscriber_of(
         # As all see it: what the open transaction made is staged.
         if (refused := refusal(session.database.catalog.relations.get(relation.id, relation))) is not None:
             raise refused
+    check_named(session, [r.id for r in relations])
     check_running(session, [r.id for r in relations])
     return Subscriber(
         session.database,
