@@ -4,10 +4,13 @@ import datetime as dt
 import json
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from tests.kafkatopics import avro_values
 
 import watersmeet
 from watersmeet.errors import Error
+from watersmeet.sources.kafka import ranges
+from watersmeet.sources.kafka.source import KafkaSource
 
 
 @pytest.fixture
@@ -230,3 +233,41 @@ def test_flush_sees_partitions_that_were_added_just_now(cursor, broker, topic):
         producer.produce(name, b'{"id": 1}', partition=partitions - 1)
         producer.flush()
         assert rows(cursor, "SELECT count(*) FROM v") == [(partitions - 1,)]
+
+
+@pytest.mark.parametrize("problem", ["the topic is made anew", "the client fails"])
+def test_what_goes_wrong_between_plan_and_reading_stops_its_source_alone(cursor, broker, topic, monkeypatch, problem):
+    names = {source: topic(retention_ms=-1) for source in ("broken", "beside")}
+    for source, name in names.items():
+        cursor.execute(f"CREATE SOURCE {source} (id int) {with_options(broker, name)} FORMAT PLAIN ENCODE JSON")
+        cursor.execute(f"CREATE MATERIALIZED VIEW of_{source} AS SELECT id FROM {source}")
+    cursor.execute("FLUSH")
+    poll, fetch = KafkaSource.poll, ranges.TopicReader._fetch
+
+    def breaking(self, *arguments, **options):
+        found = poll(self, *arguments, **options)
+        if found.slices and self.options.topic == names["broken"]:
+            monkeypatch.setattr(KafkaSource, "poll", poll)
+            if problem == "the client fails":
+                monkeypatch.setattr(ranges.TopicReader, "_fetch", failing)
+            else:
+                broker.delete_topic(names["broken"])
+                broker.create_topic(names["broken"])
+        return found
+
+    def failing(self, here, piece):
+        if piece.topic == names["broken"]:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        fetch(self, here, piece)
+
+    monkeypatch.setattr(KafkaSource, "poll", breaking)
+    for name in names.values():
+        send(broker, name, (None, {"id": 1}))
+    cursor.execute("FLUSH")
+    [notice] = cursor.notices
+    assert notice.startswith('source "broken" was not waited for, as it is ')
+    assert cursor.execute("SELECT id FROM of_beside").fetchall() == [(1,)]
+    assert cursor.execute("SELECT id FROM of_broken").fetchall() == []
+    if problem == "the client fails":
+        monkeypatch.undo()
+        assert rows(cursor, "SELECT id FROM of_broken") == [(1,)]

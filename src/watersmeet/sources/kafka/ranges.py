@@ -6,8 +6,9 @@ epoch asks for it.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -130,42 +131,44 @@ class TopicReader:
         self._headers, self._times = headers, times
         self._eof = kafka.KafkaError._PARTITION_EOF
         self._here: dict[int, _Partition] = {}
-        self._consumer = kafka.Consumer(
-            client_config(
-                options.properties,
-                group_id=f"{options.group_prefix}-watersmeet",
-                enable_auto_commit=False,
-                isolation_level="read_committed",
-                auto_offset_reset="error",
-                enable_partition_eof=True,
-                fetch_queue_backoff_ms=10,
-                fetch_error_backoff_ms=50,
-                queued_max_messages_kbytes=32 << 10,
-            )
+        config = client_config(
+            options.properties,
+            group_id=f"{options.group_prefix}-watersmeet",
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+            auto_offset_reset="error",
+            enable_partition_eof=True,
+            fetch_queue_backoff_ms=10,
+            fetch_error_backoff_ms=50,
+            queued_max_messages_kbytes=32 << 10,
         )
         self._check(options, topic_id)
+        with self._explained():
+            self._consumer = kafka.Consumer(config)
 
     def close(self) -> None:
         """Leaves the brokers."""
         self._consumer.close()
 
     def expect(self, ranges: Iterable[MessageSlice]) -> None:
-        """These are read next: fetching begins."""
+        """These are read next: fetching begins. Raises as `read`."""
         begins: dict[int, int] = {}
         for piece in ranges:
             begins[piece.partition] = min(piece.begin, begins.get(piece.partition, piece.begin))
-        self._assign({p: b for p, b in begins.items() if p not in self._here or self._here[p].begin != b})
+        with self._explained():
+            self._assign({p: b for p, b in begins.items() if p not in self._here or self._here[p].begin != b})
 
     def read(self, piece: MessageSlice) -> Found:
         """The messages of a range.
 
-        Unavailable if the brokers don't give them for now.
+        Unavailable if the brokers don't give them for now; what `failure` makes of all else.
         """
-        here = self._here.get(piece.partition)
-        if here is None or here.begin != piece.begin:
-            self._assign({piece.partition: piece.begin})
-            here = self._here[piece.partition]
-        self._fetch(here, piece)
+        with self._explained():
+            here = self._here.get(piece.partition)
+            if here is None or here.begin != piece.begin:
+                self._assign({piece.partition: piece.begin})
+                here = self._here[piece.partition]
+            self._fetch(here, piece)
         batches = [
             Messages(self._topic, piece.partition, c.keys, c.values, c.offsets, c.times_ms, c.headers)
             for c in _together(here.take(piece.end))
@@ -173,6 +176,14 @@ class TopicReader:
         lost = [(begin, min(end, piece.end)) for begin, end in here.lost if begin < piece.end]
         here.lost = [(max(begin, piece.end), end) for begin, end in here.lost if end > piece.end]
         return batches, lost
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Errors of the client as those of the source: no other source has to wait for it."""
+        try:
+            yield
+        except self._kafka.KafkaException as cause:
+            raise failure(cause.args[0], self._topic, self._servers) from cause
 
     def _fetch(self, here: _Partition, piece: MessageSlice) -> None:
         """Until all messages of the range are here."""
