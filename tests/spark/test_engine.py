@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 from tests.thorough import mostly_slow
 from tests.unit.runtime.kit import GROUPED, JOINED, TOTAL, Kit, two_tables
 
-from watersmeet.errors import Error
+import watersmeet
+from watersmeet.errors import Error, again, error
 from watersmeet.planner import compile_view
 from watersmeet.runtime.budget import Budget
 from watersmeet.runtime.coordinator import Coordinator
@@ -26,6 +27,7 @@ from watersmeet.runtime.inprocess import InProcessEngine
 from watersmeet.runtime.memory import processes
 from watersmeet.runtime.spark import engine, jobs, session
 from watersmeet.runtime.spark.engine import SparkEngine
+from watersmeet.sources.files import FileSource
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).resolve().parents[2]
@@ -322,6 +324,7 @@ BODY = """
 import sys, time
 from tests.unit.runtime.kit import *
 from watersmeet.runtime.spark.engine import SparkEngine
+from watersmeet.sources.files import FileSource
 spark = None
 {before}
 kit = Kit(sys.argv[1], make_engine=lambda db: SparkEngine(db, spark))
@@ -391,7 +394,8 @@ print("still there")
 def test_spark_itself_dies(tmp_path):
     after = """
 import os, signal, subprocess
-from watersmeet.errors import Error
+import watersmeet
+from watersmeet.errors import Error, again, error
 for line in subprocess.run(["ps", "--ppid", str(os.getpid()), "-o", "pid,args"], capture_output=True,
 text=True).stdout.splitlines():
     if "java" in line:
@@ -419,7 +423,8 @@ print("closed")
 def test_a_session_that_somebody_stopped_is_not_used_again(tmp_path):
     after = """
 from pyspark.sql import SparkSession
-from watersmeet.errors import Error
+import watersmeet
+from watersmeet.errors import Error, again, error
 SparkSession.getActiveSession().stop()
 kit.change(a=[(2, "later", 1)])
 try:
@@ -499,3 +504,44 @@ def test_killed_at_random(tmp_path, buckets):
         kit.engine.flush()
         kit.check_by_content()
         kit.close()
+
+
+def test_a_source_that_cannot_be_read_while_a_view_is_filled_holds_up_no_other_view(tmp_path, monkeypatch):
+    """Neither when its history is asked for nor when it is read. CREATE says why, and nothing of the view is left."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.csv").write_text("n\n1\n2\n")
+    run = jobs.EpochRunner.run
+    away = error("SOURCE_UNAVAILABLE", "a source can't be read for now: nobody is there")
+    failed = []
+
+    def gives_nothing(self, *arguments):
+        failed.append("asked")
+        raise again(away)
+
+    def reads_nothing(self, circuit, intent):
+        if intent.mode.reads_history and intent.slices:
+            failed.append("read")
+            cause = again(away)
+            cause.source = next(iter(intent.specs))
+            raise cause
+        return run(self, circuit, intent)
+
+    with watersmeet.connect(tmp_path / "db", parallelism=2) as connection:
+        connection.execute(
+            f"""CREATE SOURCE s (n int) WITH (connector = 'file', path = '{tmp_path / "in"}') FORMAT PLAIN ENCODE CSV;
+                CREATE TABLE t (n int); CREATE MATERIALIZED VIEW live AS SELECT s.n FROM s JOIN t ON s.n = t.n;
+                INSERT INTO t VALUES (1), (2); FLUSH"""
+        )
+        engine = connection._session.database.engine
+        create = "CREATE MATERIALIZED VIEW new AS SELECT s.n, t.n AS m FROM s LEFT JOIN t ON s.n = t.n"
+        for place, name, fails in ((FileSource, "history", gives_nothing), (jobs.EpochRunner, "run", reads_nothing)):
+            monkeypatch.setattr(place, name, fails)
+            with pytest.raises(Error, match="nobody is there"):
+                connection.execute(create)
+            assert engine.failure is None
+            connection.execute("INSERT INTO t VALUES (1); FLUSH")
+            monkeypatch.undo()
+        assert failed == ["asked", "read"]
+        assert connection.execute("SELECT count(*) FROM live").fetchall() == [(4,)]
+        connection.execute(create)
+        assert connection.execute("SELECT count(*) FROM new").fetchall() == [(4,)]

@@ -169,6 +169,11 @@ class Coordinator:
             self._prune = True
             self._hold()
 
+    def give_up_filling(self) -> None:
+        """The next epochs run without the views that are being filled, if there are any."""
+        if self.circuit is not None and self.backfill is not None and isinstance(self.backfill.purpose, Filling):
+            self.install(self.circuit.without(self.backfill.purpose.views))
+
     def rebuild(self, circuit: Circuit) -> None:
         """All state is made anew for `circuit` (maybe of another number of buckets), content stays as it is."""
         assert self.is_drained

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,6 +17,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from watersmeet import files
 from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.epochs import Fill, Rebuild
 from watersmeet.errors import Error, again, error
 from watersmeet.runtime.committer import commit_epoch
 from watersmeet.runtime.coordinator import Coordinator
@@ -95,8 +97,10 @@ class SparkEngine:
         self._session: SparkSession | None = None
         self._runner: EpochRunner | None = None
         self._query: StreamingQuery | None = None
-        self._unread: Error | None = None
-        """Why what is planned can't be read for now: the error of a source."""
+        self._unread: _Unread | None = None
+        """Why what is planned can't be read for now."""
+        self._given_up: Error | None = None
+        """Why the views that were to be filled last were not."""
         self._holds = Holds()
         self._attempts = 0
         """How often the query may still be started again before an epoch is committed."""
@@ -136,10 +140,16 @@ class SparkEngine:
             if self._failure is not None:
                 self.start()  # What failed may be what this call takes out.
             with self._changed:
+                self._given_up = None
                 while True:
                     coordinator = self._drained()
                     coordinator.install(circuit)
-                    self._work_off(coordinator)
+                    try:
+                        self._work_off(coordinator)
+                    except Error as cause:
+                        if self._coordinator is coordinator and coordinator.backfill is not None:
+                            self._unread = _Unread(cause, filling=True)  # nobody waits for it any more
+                        raise
                     coordinator.check_filled(new_views)
                     if coordinator.shows(wanted) and coordinator.runs(circuit):
                         return
@@ -274,19 +284,29 @@ class SparkEngine:
 
     def _drained(self) -> Coordinator:
         """The coordinator, with nothing planned that is not committed. The planning thread keeps off meanwhile."""
-        while not self._running().is_drained:
+        while self._unread is not None or not self._running().is_drained:
             self._wait()
         return self._running()
 
     def _work_off(self, coordinator: Coordinator) -> None:
-        """Plans and awaits all epochs of a backfill, and what an install asks for."""
+        """Plans and awaits all epochs of a backfill, and what an install asks for.
+
+        Raises why a source can't be read of whose history views are filled.
+        """
         while coordinator.backfill is not None or coordinator.has_chores:
             intent = coordinator.plan(_now_us(), sources=False) if len(self._planned) < _AHEAD else None
             if intent is None:
                 self._wait()
+                self._check_filling(coordinator)
             self._add(intent)
         while not coordinator.is_drained:
             self._wait()
+            self._check_filling(coordinator)
+
+    def _check_filling(self, coordinator: Coordinator) -> None:
+        """Raises why another coordinator has taken the place of one that was filling views."""
+        if self._coordinator is not coordinator and self._given_up is not None:
+            raise again(self._given_up)
 
     def _plan(self) -> None:
         """The planning thread. It ends the query when the engine has failed."""
@@ -329,8 +349,10 @@ class SparkEngine:
             again_us = flushing.flush.again_us
             return 0.0 if intent is not None or again_us is None else max(0.001, (again_us - _now_us()) / 1e6)
 
-    def _plan_anew(self, cause: Error) -> None:
-        """Forgets what is planned, which can't be read for now, and goes on without its source for a while."""
+    def _plan_anew(self, unread: _Unread) -> None:
+        """Forgets what is planned, which can't be read for now. Goes on without its source for a while, or without the
+        views that it would have filled.
+        """
         (query, self._query), session = (self._query, None), self._session
         if query is not None:
             query.stop()  # without the lock, which its last batch may need
@@ -342,7 +364,11 @@ class SparkEngine:
             _empty(self._db)
             self._planned.clear()
             self._coordinator = coordinator = self._made()
-            self._holds.hold(cause, _now_us())
+            if unread.filling:
+                coordinator.give_up_filling()
+                self._given_up = unread.cause
+            else:
+                self._holds.hold(unread.cause, _now_us())
             for flushing in self._flushes:
                 flushing.restart()
             self._query = self._start_query(session, coordinator.epoch)
@@ -386,9 +412,9 @@ class SparkEngine:
                 try:
                     self._run(intent)
                 except Exception as cause:
-                    if _passes(cause) and self._coordinator is not None and self._coordinator.backfill is None:
+                    if _passes(cause) and not isinstance(intent.mode, Rebuild):
                         _logger.warning("%s", cause)
-                        self._unread = cause
+                        self._unread = _Unread(cause, filling=isinstance(intent.mode, Fill))
                         self._woken.set()
                     else:
                         # Raising would make Spark print its own account; the planning thread ends the query.
@@ -466,6 +492,14 @@ class SparkEngine:
                 hint="Open the database again: nothing that was committed is lost.",
             )
         )
+
+
+@dataclass(frozen=True)
+class _Unread:
+    """Why what is planned can't be read. filling: it is history, of which views are filled."""
+
+    cause: Error
+    filling: bool
 
 
 class _Flushing:
