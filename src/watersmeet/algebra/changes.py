@@ -30,7 +30,7 @@ class Reopened(Cut):
 
     Only trees that were just bound have it. start: where reading begins: `earliest`, `latest`, a time in ISO 8601, or
     offsets such as `5,3,11`; empty: where the source says. shards: the partitions that are read, as `0,2`; empty: all.
-    strict: a message that can't be decoded stops the query.
+    strict: a message that can't be decoded holds up what it reads.
     """
 
     start: str = ""

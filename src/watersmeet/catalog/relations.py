@@ -273,11 +273,20 @@ class Relation:
         """What reads others and its name, for messages."""
         return f'{self.role} "{self.shown}"'
 
+    @property
+    def written_name(self) -> str:
+        """Its name as a statement has it, for hints."""
+        return self.shown if re.fullmatch("[a-z_][a-z0-9_.]*", self.shown) else f'"{self.name}"'
+
     def connector_altered(self, option: str) -> str:
         """The statement that gives its connector an option, for hints. Only the default dialect has it."""
-        name = self.shown if re.fullmatch("[a-z_][a-z0-9_.]*", self.shown) else f'"{self.name}"'
-        statement = f"ALTER {(*self.words.drop, 'source')[0].upper()} {name} CONNECTOR WITH ({option})"
+        word = (*self.words.drop, "source")[0].upper()
+        statement = f"ALTER {word} {self.written_name} CONNECTOR WITH ({option})"
         return statement if self.dialect == DEFAULT_DIALECT else f"SET dialect = '{DEFAULT_DIALECT}'; {statement}"
+
+    def query_altered(self, setting: str) -> str:
+        """The statement that gives its query a setting, for hints."""
+        return f"ALTER VIEW {self.written_name} MODIFY QUERY SETTING {setting}"
 
     @property
     def written(self) -> Schema:

@@ -450,6 +450,14 @@ class AlterConnector(Alter):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AlterQuery(Alter):
+    """`… MODIFY QUERY SETTING name = value, …` of a view. spans: the places of the settings."""
+
+    settings: Mapping[str, str]
+    spans: Mapping[str, Span]
+
+
+@dataclass(frozen=True, kw_only=True)
 class RefreshSchema(Alter):
     """`… REFRESH SCHEMA`: the columns are taken from the schema again."""
 

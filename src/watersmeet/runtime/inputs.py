@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from watersmeet.catalog import Relation
+from watersmeet.catalog import QuerySource, Relation
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.holds import Holds
 from watersmeet.runtime.saved import Saved
@@ -137,10 +137,17 @@ class Inputs:
             if relation_id in said:
                 state, why = "waiting", cause.message
                 if cause.condition == "SOURCE_STOPPED":
-                    command = self._read[relation_id].connector_altered("on_error = 'skip'")
-                    state, why = "stalled", f"{why}. To set such records aside and go on: {command}"
+                    state = "stalled"
+                    why = f"{why}. To set such records aside and go on: {self._to_skip(self._read[relation_id])}"
                 said[relation_id] |= {"state": state, "reason": why, "problem": why}
         return said
+
+    def _to_skip(self, relation: Relation) -> str:
+        """The statement after which records of a source that can't be decoded do not stop it."""
+        view = self._db.catalog().relations.get(relation.owner)
+        if isinstance(relation, QuerySource) and relation.strict and view is not None and not view.hidden:
+            return view.query_altered("recovery_policy = 'best_effort'")
+        return relation.connector_altered("on_error = 'skip'")
 
     def skip_to(self, transaction: int) -> None:
         """Takes transactions up to that one as read: a backfill reads them from the content."""

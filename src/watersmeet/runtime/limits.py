@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from watersmeet.catalog import MOST_JOIN_ROWS, Catalog, Query, QuerySource, Relation
+from watersmeet.catalog import MOST_JOIN_ROWS, Catalog, Query, Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Rebuild
 from watersmeet.circuit.operators import Arrange, AsofJoin, Join, MultiJoin, Operator, TemporalJoin, TopN, Versions
@@ -85,7 +85,6 @@ class Verdict:
         """before: of the epoch before. packs: those with the state after the epoch."""
         catalog = db.catalog()
         self.failed = {i: f for i, f in before.failed.items() if i in catalog.relations}
-        self._check_messages(receipts, circuit, catalog)
         own = {} if isinstance(intent.mode, Rebuild) else _own_joins(db, circuit, catalog)
         wanted = {i for view in own.values() for both in view.sides for side in both for i in side}
         self.held = _summed(db, wanted, receipts, before, packs)
@@ -107,17 +106,6 @@ class Verdict:
                     key = _hottest(db, join, relation, circuit, catalog, receipts)
                     self._fail(relation, _makes_too_much(relation, made[join.id], key), circuit, catalog)
 
-    def _check_messages(self, receipts: Sequence[Receipt], circuit: Circuit, catalog: Catalog) -> None:
-        """Stops the queries that a message stops which can't be decoded."""
-        for receipt in receipts:
-            for source_id, counts in receipt.sources.items():
-                source = catalog.relations.get(source_id)
-                if not isinstance(source, QuerySource) or not source.strict or counts.first_dead is None:
-                    continue
-                view = catalog.relations.get(source.owner)
-                if view is not None and view.id not in self.failed:
-                    self._fail(view, _bad_message(view, counts.first_dead), circuit, catalog)
-
     def _fail(self, relation: Relation, cause: Error, circuit: Circuit, catalog: Catalog) -> None:
         self.failed[relation.id] = cause.to_json()
         run = {s.relation_id for s in circuit.sinks}
@@ -132,17 +120,6 @@ class Verdict:
                     detail=f"{cause.condition}: {cause.message}",
                     hint=f"Drop it, and {_called(relation)}.",
                 ).to_json()
-
-
-def _bad_message(view: Relation, first: dict[str, Any]) -> Error:
-    return error(
-        "INVALID_VALUE",
-        f"a message can't be decoded: {first['reason']}",
-        detail=f"It is at offset {first['offset']} in partition {first['partition']} of topic {first['topic']}. "
-        "The view has recovery_policy = 'strict'.",
-        hint=f"To go on: DROP VIEW {view.shown}, and create it again with recovery_policy = 'best_effort', "
-        "or with a seek_to behind the message.",
-    )
 
 
 @dataclass(frozen=True)

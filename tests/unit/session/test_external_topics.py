@@ -154,27 +154,69 @@ def test_fields_that_are_not_there_are_defaults_and_bad_messages_dead_letters(br
     assert sorted(row[names.index("offset")] for row in letters.fetchall()) == [2, 3]
 
 
-def test_a_bad_message_stops_a_strict_view_and_no_other(broker, topic, session):
+def test_a_bad_message_holds_up_a_strict_view_alone_until_a_statement_lets_it_go_on(broker, topic, session):
     name, strict = topic(), "SETTINGS recovery_policy = 'strict'"
     run(
         session,
         stream(broker, name),
-        view("v", f"SELECT n FROM s {strict}"),
+        "CREATE STREAM beside(n int)",
+        view("v", f"SELECT n FROM s UNION ALL SELECT n FROM beside {strict}"),
         view("ignoring", f"SELECT n FROM s {strict}, input_format_ignore_parsing_errors = 1"),
         view("other", "SELECT n FROM s"),
     )
     produce(broker, name, {"n": 1})
     session.flush()
     produce(broker, name, b"{", {"n": 2})
-    for reader in ("other", "ignoring"):
-        assert rows(session, f"SELECT * FROM table({reader})") == [(1,), (2,)]
-    stopped = f"(?s)was stopped: a message can't be decoded.*offset 1 in partition 0 of topic {name}.*DROP VIEW v"
-    with pytest.raises(Error, match=stopped):
-        run(session, "SELECT * FROM table(v)")
-    run(session, "DROP VIEW v", view("v", "SELECT n FROM s SETTINGS seek_to = '2', recovery_policy = 'strict'"))
-    assert rows(session, "SELECT * FROM table(v)") == [(2,)]
-    with pytest.raises(Error, match="of a query that ends"):
-        run(session, f"SELECT n FROM table(s) {strict}")
+    run(session, "INSERT INTO beside(n) VALUES (10)")
+    for _ in range(2):
+        [notice] = run(session, "FLUSH").notices
+        assert f"partition 0 of topic {name}, offset 1" in notice
+        for reader, wanted in (("other", [(1,), (2,)]), ("ignoring", [(1,), (2,)]), ("v", [(1,), (10,)])):
+            assert run(session, f"SELECT * FROM table({reader}) ORDER BY n").fetchall() == wanted
+    (shown,) = run(session, "SHOW SOURCES").fetchall()
+    assert shown[1] == "stalled"
+    command = "ALTER VIEW v MODIFY QUERY SETTING recovery_policy = 'best_effort'"
+    assert notice.endswith(f"To set such records aside and go on: {command}")
+    run(session, command)
+    assert rows(session, "SELECT * FROM table(v)") == [(1,), (10,), (2,)]
+    letters = run(session, "SELECT source, `offset` FROM watersmeet.dead_letters").fetchall()
+    assert letters == [("s", 1)] * 3
+    run(session, "ALTER VIEW v MODIFY QUERY SETTING recovery_policy = 'strict'")
+    produce(broker, name, b"{")
+    assert len(run(session, "FLUSH").notices) == 1
+
+
+def test_a_bad_message_ends_a_strict_query_that_runs(broker, topic, session):
+    name = topic()
+    run(session, stream(broker, name))
+    with session.cursor() as cursor:
+        cursor.execute("SELECT n FROM s SETTINGS recovery_policy = 'strict'")
+        produce(broker, name, {"n": 1})
+        session.flush()
+        assert cursor.fetchall() == [(1,)]
+        produce(broker, name, b"{")
+        session.flush()
+        with pytest.raises(Error, match=f"(?s)can't go on.*partition 0 of topic {name}, offset 1") as raised:
+            cursor.fetchall()
+        assert raised.value.condition == "SOURCE_STOPPED"
+
+
+@pytest.mark.parametrize(
+    ("statement", "condition", "words"),
+    [
+        ("VIEW v MODIFY QUERY SETTING recovery_policy = 'lax'", "INVALID_PARAMETER", "lax"),
+        ("VIEW v MODIFY QUERY SETTING seek_to = 'earliest'", "FEATURE_NOT_SUPPORTED", "SETTING seek_to"),
+        ("VIEW v MODIFY QUERY SETTING recovery_policy = 'strict'", "FEATURE_NOT_SUPPORTED", "recovery_policy of"),
+        ("VIEW v MODIFY QUERY SETTING recovery_policy", "SYNTAX_ERROR", "syntax error"),
+        ("VIEW w MODIFY QUERY SETTING recovery_policy = 'strict'", "UNDEFINED_RELATION", '"w"'),
+    ],
+)
+def test_settings_of_views_that_are_not_altered(session, statement, condition, words):
+    run(session, "CREATE STREAM s(n int)", "CREATE MATERIALIZED VIEW v AS SELECT n FROM s")
+    with pytest.raises(Error, match=words) as raised:
+        run(session, f"ALTER {statement}")
+    assert raised.value.condition == condition
+    assert raised.value.span is not None
 
 
 def test_all_queries_of_a_stream_go_on_after_messages_expired_by_one_statement(broker, topic, session):

@@ -12,9 +12,10 @@ from watersmeet.catalog import ARRIVAL, TIME_COLUMN, DropWord, StreamMode
 from watersmeet.dialects import alter, ddl
 from watersmeet.dialects.formatschemas import read_format_schema
 from watersmeet.dialects.namedcollections import read_named_collection
-from watersmeet.dialects.options import not_supported, read_value
+from watersmeet.dialects.options import not_supported, read_setting, read_value
 from watersmeet.dialects.statements import (
     Alter,
+    AlterQuery,
     CreateMaterializedView,
     CreateStream,
     Drop,
@@ -116,10 +117,35 @@ def read_alter(cursor: Cursor, base: dict[str, Any]) -> Statement:
         place = span_of(cursor.tokens[: cursor.index + 2])
         hint = "Streams take its settings over when they are created: drop them, and create it and them again."
         return Refused(**base, error=not_supported("ALTER NAMED COLLECTION", cursor.text, place, hint=hint))
+    changed = _read_settings(cursor, base)
+    if changed is not None:
+        return changed
     found = alter.read_alter(cursor, base, _read_added, ("STREAM", "EXTERNAL", "DICTIONARY", "VIEW", "MATERIALIZED"))
     if isinstance(found, Alter) and found.kind in ("view", "materialized view"):
         return replace(found, kind="any view")
     return found
+
+
+def _read_settings(cursor: Cursor, base: dict[str, Any]) -> Statement | None:
+    """`VIEW name MODIFY QUERY SETTING name = value, …`; None, with the cursor where it was, if something else is there.
+
+    Timeplus, "ALTER VIEW".
+    """
+    begin = cursor.index
+    if cursor.take("VIEW") or cursor.take("MATERIALIZED", "VIEW"):
+        if_exists = cursor.take("IF", "EXISTS")
+        name = cursor.relation_name()
+        if cursor.take("MODIFY", "QUERY", "SETTING"):
+            settings: dict[str, str] = {}
+            spans: dict[str, Span] = {}
+            while not settings or cursor.take(","):
+                first = cursor.index
+                setting = read_setting(cursor, settings)
+                spans[setting] = span_of(cursor.tokens[first : cursor.index])
+            cursor.end()
+            return AlterQuery(**base, kind="any view", name=name, if_exists=if_exists, settings=settings, spans=spans)
+    cursor.index = begin
+    return None
 
 
 def _read_added(cursor: Cursor) -> tuple[Field, dict[str, Any]]:

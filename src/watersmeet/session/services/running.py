@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.binder.context.emission_request import Request
-from watersmeet.catalog import DELTA_COLUMN, Relation, Subscription
+from watersmeet.catalog import DELTA_COLUMN, QuerySource, Relation, Subscription
 from watersmeet.errors import Error, error
 from watersmeet.session.access.acknowledgements import Acknowledgements
 from watersmeet.session.access.context import Session
@@ -127,6 +127,11 @@ class RunningQuery:
         self._closed = self._killed = False
         self._rest: tuple[pa.Table, Diff] | None = None
         self.id = self._hold.relation_id = relation.id
+        self._strict = tuple(
+            r.id
+            for r in session.catalog.relations.values()
+            if isinstance(r, QuerySource) and r.owner == relation.id and r.strict
+        )
         self._complete = False
         self._reads_nothing = not relation.depends_on
         self.append_only = relation.append_only
@@ -230,8 +235,8 @@ class RunningQuery:
             if acknowledgements is not None:
                 acknowledgements.lose()
             raise
-        if not found and not self._closed and (failure := failure_of(self._session, self.id)) is not None:
-            raise failure
+        if not found and not self._closed:
+            self._check()
         self._complete = self._reads_nothing
         if acknowledgements is not None:
             after = self.position
@@ -241,6 +246,16 @@ class RunningQuery:
         if rest is not None:
             rows, diff = pa.concat_tables([rest[0], rows]), np.concatenate([rest[1], diff])
         return rows, diff
+
+    def _check(self) -> None:
+        """Raises what stopped the query, or a source that it alone reads."""
+        if (failure := failure_of(self._session, self.id)) is not None:
+            raise failure
+        if self._strict:
+            sources = self._session.database.engine.sources()
+            for status in (sources[i] for i in self._strict if i in sources):
+                if status["state"] == "stalled":
+                    raise error("SOURCE_STOPPED", f"the query can't go on: {status['reason']}")
 
     def _ended_error(self) -> Error:
         if self._killed:

@@ -112,7 +112,8 @@ def _own_source(session: Session, node: Reopened, owner: str, source_id: str, re
         reopened=False,
         columns=tuple(c for c in relation.columns if c.name not in unread),
         message_parts={c: p for c, p in relation.message_parts.items() if c not in unread},
-        connector=from_place(begins_now(session, relation.connector, relation.options_query), node.start, node.shards),
+        connector=from_place(begins_now(session, relation.connector, relation.options_query), node.start, node.shards)
+        | ({"on_error": "stop"} if node.strict else {}),
     )
     return check_connector(source)
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from watersmeet.catalog import Input, QuerySource, Relation, one
 from watersmeet.dialects import parse
-from watersmeet.dialects.statements import Alter, AlterConnector, CreateRelation, RefreshSchema
+from watersmeet.dialects.statements import Alter, AlterConnector, AlterQuery, CreateRelation, RefreshSchema
 from watersmeet.session.access.context import Session, error_at, located, sentence
 from watersmeet.session.access.definitions import kind_word, named
 from watersmeet.session.access.result import Result
@@ -19,6 +19,8 @@ from watersmeet.sources.connectors import check_connector
 
 #: Options that say which messages there are: with others, what was read so far would mean something else.
 _FIXED: Final = ("connector", "topic", "kafka.topic", "location", "database.name", "table.name", "snapshot")
+#: The option that a setting of views stands for.
+_RECOVERY: Final = {"strict": "stop", "best_effort": "skip"}
 _FIXED_PREFIXES: Final = ("scan.startup.", "start.", "topic.")
 
 
@@ -50,6 +52,40 @@ def alter_connector(session: Session, statement: AlterConnector) -> Result:
         altered = [check_connector(replace(r, connector={**r.connector, **options})) for r in (relation, *readers)]
     _put(session, *altered)
     return Result(command)
+
+
+def alter_query(session: Session, statement: AlterQuery) -> Result:
+    """ALTER VIEW … MODIFY QUERY SETTING recovery_policy: whether messages that can't be decoded hold up what the view
+    reads of external streams. It goes on where it is.
+
+    Timeplus, "ALTER VIEW". FEATURE_NOT_SUPPORTED for other settings, and for views that read no such stream.
+    """
+    session.require_definer("ALTER VIEW")
+    view = named(session, statement.name, statement)
+    if view is None:
+        return Result("ALTER VIEW")
+    for name, value in statement.settings.items():
+        span = statement.spans[name]
+        if name != "recovery_policy":
+            hint = "Drop the view, and create it again with the setting."
+            raise error_at(
+                statement, span, "FEATURE_NOT_SUPPORTED", f"MODIFY QUERY SETTING {name} is not supported", hint=hint
+            )
+        if value not in _RECOVERY:
+            hint = f"It is {' or '.join(_RECOVERY)}."
+            raise error_at(statement, span, "INVALID_PARAMETER", f'setting {name} can\'t be "{value}"', hint=hint)
+    on_error = _RECOVERY[statement.settings["recovery_policy"]]
+    readers = [r for r in session.catalog.relations.values() if isinstance(r, QuerySource) and r.owner == view.id]
+    if not readers:
+        raise error_at(
+            statement,
+            statement.name.span,
+            "FEATURE_NOT_SUPPORTED",
+            f"recovery_policy of {view.title} is not supported",
+            detail="It reads no external stream.",
+        )
+    _put(session, *(check_connector(replace(r, connector={**r.connector, "on_error": on_error})) for r in readers))
+    return Result("ALTER VIEW")
 
 
 def refresh_schema(session: Session, statement: RefreshSchema) -> Result:

@@ -42,6 +42,7 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
     st.CreateMaterializedView: "views.create_materialized_view",
     st.AddColumn: "altering.alter",
     st.AlterConnector: "connectors.alter_connector",
+    st.AlterQuery: "connectors.alter_query",
     st.RefreshSchema: "connectors.refresh_schema",
     st.AlterPump: "pumps.alter_pump",
     CreateMergingPump: "pumps.create_pump",
