@@ -370,7 +370,9 @@ except KeyboardInterrupt:
     assert child.stdout.readline() == "waiting\n"
     os.killpg(child.pid, signal.SIGINT)
     out, err = child.communicate(timeout=PATIENCE_S)
-    assert (child.returncode, out, err) == (0, "closed\n", "")
+    # A machine that is busy may take longer than Spark waits for a process of Python: then the engine warns of it.
+    warned = [line for line in err.splitlines() if "failed to connect back" not in line]
+    assert (child.returncode, out, warned) == (0, "closed\n", [])
 
 
 @pytest.mark.slow

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +25,7 @@ from watersmeet.runtime.clock import Clock
 from watersmeet.runtime.database import Database, fix_parallelism, store_parallelism
 from watersmeet.runtime.engine import Engine
 from watersmeet.runtime.memory import Meter, give_back
+from watersmeet.scratch import scratch_folder
 from watersmeet.sinks.deliveries import deliveries
 from watersmeet.store.catalogs import catalog_commit, catalog_name, load_catalog, saving
 from watersmeet.store.commits import Commit, CommitLog
@@ -421,6 +420,4 @@ def _directory(path: str | Path | None, opened: contextlib.ExitStack) -> str | P
         if not str(path):
             raise error("INVALID_PARAMETER", "the path of a database is empty")
         return path
-    made = tempfile.mkdtemp(prefix="watersmeet-")
-    opened.callback(shutil.rmtree, made, ignore_errors=True)
-    return Path(made) / "db"
+    return opened.enter_context(scratch_folder("database")) / "db"

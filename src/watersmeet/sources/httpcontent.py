@@ -8,12 +8,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import http.client
-import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from email.message import Message
-from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -21,6 +19,7 @@ import pyarrow as pa
 
 from watersmeet.catalog import External
 from watersmeet.errors import error
+from watersmeet.scratch import scratch_folder
 from watersmeet.secretvalues import revealed_options
 from watersmeet.sources.contents import Reader
 from watersmeet.sources.narrowing import Condition
@@ -51,8 +50,8 @@ class HttpReader(Reader):
         return hashlib.sha256(self._got()).hexdigest()
 
     def read(self, columns: Schema, conditions: Sequence[Condition] = ()) -> pa.Table:  # noqa: ARG002
-        with tempfile.TemporaryDirectory(prefix="watersmeet-") as folder:
-            path = Path(folder) / "document"
+        with scratch_folder("document") as folder:
+            path = folder / "document"
             path.write_bytes(self._got())
             source = present_files(self._name, columns, {**self._options.form, "path": str(path)})
             return read_files(source, columns, Refusing())

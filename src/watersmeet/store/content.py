@@ -6,8 +6,6 @@ Each relation is loaded when a query first touches it and then follows by change
 from __future__ import annotations
 
 import contextlib
-import shutil
-import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
@@ -19,6 +17,7 @@ import pyarrow as pa
 from watersmeet import duckdbs
 from watersmeet.catalog import Catalog, Relation, Table
 from watersmeet.errors import Error, error
+from watersmeet.scratch import make_folder, remove_folder
 from watersmeet.store.changes import Diff, decode_change, fitted
 from watersmeet.store.checkpoints import Checkpoint, checkpoint_upto, newest_checkpoint
 from watersmeet.store.commits import CommitLog, RelationChange
@@ -76,8 +75,8 @@ class Content:
         self._packs = packs
         self._lock = threading.RLock()
         self._reader = Reader(layout)
-        self._directory = tempfile.mkdtemp(prefix="watersmeet-content-")
-        self._connection = _connect(self._directory, threads, memory_limit, external_access=external_access)
+        self._directory = make_folder("content")
+        self._connection = _connect(str(self._directory), threads, memory_limit, external_access=external_access)
         self._memory_limit = memory_limit
         self._refreshes = 0
         self._idle: list[duckdb.DuckDBPyConnection] = []
@@ -202,7 +201,7 @@ class Content:
                 connection.close()
             self._reader.close()
             self._tables.clear()
-            shutil.rmtree(self._directory, ignore_errors=True)
+            remove_folder(self._directory)
 
     def _refresh_in_time(self, catalog: Catalog, relations: list[Relation], to_commit: int | None) -> Moment:
         for _ in range(_ATTEMPTS):

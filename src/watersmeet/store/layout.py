@@ -8,8 +8,6 @@ import json
 import os
 import re
 import secrets
-import shutil
-import tempfile
 import urllib.parse
 import zlib
 from dataclasses import replace
@@ -20,6 +18,7 @@ from typing import Any, Final, Literal, NamedTuple
 from watersmeet import files, objectfiles, storage
 from watersmeet.errors import error
 from watersmeet.objectstores import ObjectPath
+from watersmeet.scratch import make_folder, remove_folder
 from watersmeet.secretvalues import serve
 from watersmeet.storage import Place
 
@@ -148,8 +147,8 @@ class Layout:
         """The directory of what this process alone uses: that of the database, or one that goes with the process."""
         if self.directory is not None:
             return self.directory
-        made = Path(tempfile.mkdtemp(prefix="watersmeet-"))
-        atexit.register(shutil.rmtree, made, ignore_errors=True)
+        made = make_folder("local")
+        atexit.register(remove_folder, made)
         for name in _LOCAL:
             (made / name).mkdir()
         return made

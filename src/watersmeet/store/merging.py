@@ -6,7 +6,6 @@ which spills to disk, so that a relation need not fit into memory.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -15,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet import duckdbs
+from watersmeet.scratch import scratch_folder
 from watersmeet.store.changes import Diff
 from watersmeet.store.intervals import convert, has_interval
 
@@ -60,8 +60,8 @@ def merged(
     """The sum of `parts` in bounded pieces; the order of rows is not defined."""
     positional = pa.schema([*(pa.field(f"c{i}", f.type) for i, f in enumerate(schema)), pa.field("_diff", pa.int64())])
     source = _Source(parts, positional)
-    with tempfile.TemporaryDirectory(prefix="watersmeet-") as directory:
-        connection = duckdbs.connect(memory_limit=memory_limit, spill_directory=directory, keeps_order=False)
+    with scratch_folder("merging") as directory:
+        connection = duckdbs.connect(memory_limit=memory_limit, spill_directory=str(directory), keeps_order=False)
         try:
             connection.register("parts", pa.RecordBatchReader.from_batches(positional, source.batches()))
             try:

@@ -8,15 +8,15 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import shutil
-import tempfile
+
+from watersmeet.scratch import make_folder, remove_folder
 
 
 class Bell:
     """The end that rings: a named pipe in a folder of its own, until `remove`."""
 
     def __init__(self) -> None:
-        self._folder = tempfile.mkdtemp(prefix="watersmeet-bell-")
+        self._folder = make_folder("bell")
         self.path = os.path.join(self._folder, "bell")
         os.mkfifo(self.path, 0o600)
 
@@ -31,7 +31,7 @@ class Bell:
 
     def remove(self) -> None:
         """Deletes it. Who still waits is not woken any more."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        remove_folder(self._folder)
 
 
 class Listener:

@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -24,6 +23,7 @@ from watersmeet.errors import error
 from watersmeet.machine import cores
 from watersmeet.runtime.spark.shipping import DAEMON, make_zip, python_path
 from watersmeet.runtime.spark.source import EpochSource
+from watersmeet.scratch import make_folder, remove_folder
 
 MIN_JAVA: Final = 17
 #: How often a task is tried in this process (on a cluster, spark.task.maxFailures says it).
@@ -253,7 +253,7 @@ def _can_run(spark: SparkSession) -> bool:
 
 
 def _start(parallelism: int, *, own_daemon: bool) -> Shared:
-    directory = Path(tempfile.mkdtemp(prefix="watersmeet-spark-"))
+    directory = make_folder("spark")
     (directory / "log4j2.properties").write_text(_LOG4J, encoding="utf-8")
     master = _master(parallelism)
     zipped = None if master is not None and master.startswith("local") else make_zip()
@@ -269,7 +269,7 @@ def _start(parallelism: int, *, own_daemon: bool) -> Shared:
             spark = _get_or_create(builder)
     except BaseException as cause:
         tail = log.read_text(errors="replace", encoding="utf-8")[-2000:].strip() if log.exists() else ""
-        shutil.rmtree(directory, ignore_errors=True)
+        remove_folder(directory)
         if not isinstance(cause, Exception):
             raise
         raise error(
@@ -390,7 +390,7 @@ def _end(shared: Shared) -> None:
         _stop_java(shared.spark)
     for directory in (shared.directory, shared.shipped.parent if shared.shipped else None):
         if directory is not None:
-            shutil.rmtree(directory, ignore_errors=True)
+            remove_folder(directory)
 
 
 def _stop_java(spark: SparkSession) -> None:

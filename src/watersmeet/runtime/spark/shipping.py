@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import zipfile
 from pathlib import Path
 from typing import Final
+
+from watersmeet.scratch import make_folder
 
 PACKAGE: Final = Path(__file__).parents[2]
 ZIP_NAME: Final = "watersmeet_package.zip"
@@ -14,8 +15,8 @@ DAEMON: Final = "watersmeet.runtime.spark.daemon"
 
 
 def make_zip() -> Path:
-    """A zip of the package's source in a new temporary directory; the caller deletes both."""
-    path = Path(tempfile.mkdtemp(prefix="watersmeet-ship-")) / ZIP_NAME
+    """A zip of the package's source in a folder of `scratch.make_folder`, which the caller removes."""
+    path = make_folder("ship") / ZIP_NAME
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as out:
         for file in sorted(PACKAGE.rglob("*.py")):
             out.write(file, Path("watersmeet") / file.relative_to(PACKAGE))

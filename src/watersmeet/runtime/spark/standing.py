@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import socket
-import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, wait
@@ -22,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.runtime.spark.session import has_spare_slot
 from watersmeet.runtime.spark.worker import LINE
+from watersmeet.scratch import make_folder, remove_folder
 
 #: The bytes that the path of a Unix socket may have. In a deeper folder for temporary files no task stays.
 _MAX_PATH: Final = 100
@@ -45,7 +44,7 @@ class StandingTask:
         """task: what runs it, with `LINE` as a property of the job."""
         self._spark = spark
         self._task = task
-        self._folder = tempfile.mkdtemp(prefix="watersmeet-line-")
+        self._folder = make_folder("line")
         self._path = os.path.join(self._folder, "line")
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._can_call = len(os.fsencode(self._path)) <= _MAX_PATH
@@ -96,7 +95,7 @@ class StandingTask:
         self.hang_up()
         if self._job is not None:
             wait([self._job], _LEAVE_S)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        remove_folder(self._folder)
 
     @property
     def _is_there(self) -> bool:

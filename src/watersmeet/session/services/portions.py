@@ -7,7 +7,6 @@ place says how many rows there are before it.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from typing import Final
@@ -22,6 +21,7 @@ from watersmeet.catalog import Relation, Table
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.formats.scalars import evaluate
 from watersmeet.kernel.arrays.hashing import hash_columns
+from watersmeet.scratch import scratch_folder
 from watersmeet.session.access.messageparts import with_computed_parts
 from watersmeet.session.access.reading import conformed, failed_query
 from watersmeet.session.access.rows import converted
@@ -245,8 +245,8 @@ def _summed(parts: Iterator[tuple[pa.Table, Diff]], schema: pa.Schema) -> Iterat
         ).to_batches()
     )
     keys = ", ".join(key_sql(f"c{i}", f.type) for i, f in enumerate(schema))
-    with tempfile.TemporaryDirectory(prefix="watersmeet-") as directory:
-        connection = duckdbs.connect(memory_limit="512MB", spill_directory=directory)
+    with scratch_folder("portions") as directory:
+        connection = duckdbs.connect(memory_limit="512MB", spill_directory=str(directory))
         try:
             connection.register("parts", pa.RecordBatchReader.from_batches(positional, batches))
             query = f"SELECT * FROM ({sum_sql(schema, 'parts', '_diff')}) ORDER BY {keys}"

@@ -1,0 +1,73 @@
+"""Folders of processes that were killed go; those of processes that live stay."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from watersmeet import scratch
+
+MAKES = """
+import sys
+from watersmeet.scratch import make_folder
+folder = make_folder("content")
+(folder / "spilled").mkdir()
+(folder / "spilled" / "block").write_bytes(b"x" * 100)
+print(folder, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def process(place):
+    """process() starts one that has a folder: (the process, its folder)."""
+    started = []
+
+    def process():
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        started.append(subprocess.Popen([sys.executable, "-c", MAKES], text=True, env=environment, **pipes))
+        return started[-1], Path(started[-1].stdout.readline().strip())
+
+    yield process
+    for each in started:
+        with each:
+            each.kill()
+
+
+def test_folders_of_killed_processes_go_and_no_others(place, process, monkeypatch):
+    others = place / "watersmeet-servers-abc"
+    others.mkdir()
+    (others / "data").write_text("of another program")
+    killed, left = process()
+    _, kept = process()
+    killed.kill()
+    killed.wait(60)
+    assert (left / "spilled" / "block").exists()
+    monkeypatch.setattr(scratch, "_swept", set())
+    mine = scratch.make_folder("merging")
+    assert not left.exists()
+    assert (kept / "spilled" / "block").exists()
+    assert (others / "data").exists()
+    scratch.remove_folder(mine)
+    scratch.remove_folder(mine)
+    assert sorted(place.iterdir()) == sorted([kept, others])
+
+
+def test_a_folder_goes_with_its_block(place):
+    with pytest.raises(KeyError), scratch.scratch_folder("document") as folder:
+        (folder / "file").write_text("x")
+        raise KeyError
+    assert not folder.exists()
+    assert list(place.iterdir()) == []
