@@ -1,5 +1,6 @@
-"""Fixtures with real servers: one Kafka broker, one schema registry, one server of PostgreSQL, of MariaDB, of S3 and of
-Azure's blobs for the whole run, with topics, databases, buckets and containers of each test's own.
+"""Fixtures with real servers: one Kafka broker, one schema registry, one server of PostgreSQL, of MariaDB, of
+ClickHouse, of S3 and of Azure's blobs for the whole run, with topics, databases, buckets and containers of each test's
+own.
 
 The first test that needs a server starts it, in whichever process of xdist it is. It ends with the run: with the
 process that pytest was started as, however that one ends. Where a server can't be had, the tests that need it are
@@ -28,6 +29,9 @@ import pytest
 from confluent_kafka import KafkaException
 from scripts.servers.archives import ServerUnavailableError, locked
 from scripts.servers.azurite import ACCOUNT, KEY, Azurite
+from scripts.servers.clickhouse import PASSWORD as CLICKHOUSE_PASSWORD
+from scripts.servers.clickhouse import USER as CLICKHOUSE_USER
+from scripts.servers.clickhouse import ClickHouse
 from scripts.servers.kafka import Broker
 from scripts.servers.mariadb import PASSWORD as MYSQL_PASSWORD
 from scripts.servers.mariadb import USER as MYSQL_USER
@@ -42,11 +46,12 @@ FIXTURES = {
     "kafka": {"broker", "own_broker", "topic", "registry", "own_registry"},
     "postgres": {"postgres", "own_postgres"},
     "mysql": {"mysql", "own_mysql"},
+    "clickhouse": {"clickhouse", "own_clickhouse"},
     "objectstores": {"bucket", "own_bucket", "container", "database_url", "azure_url", "any_url"},
 }
 
 
-Started = TypeVar("Started", Broker, Registry, Postgres, MariaDB, S3, Azurite)
+Started = TypeVar("Started", Broker, Registry, Postgres, MariaDB, ClickHouse, S3, Azurite)
 
 
 class SharedServers:
@@ -281,6 +286,49 @@ def own_mysql(tmp_path: Path) -> Iterator[MysqlDatabase]:
     server = _or_skip(lambda: MariaDB.started(tmp_path / "own-mariadb"), "MariaDB")
     yield _new_mysql(server)
     server.remove()
+
+
+@dataclass(frozen=True)
+class ClickhouseDatabase:
+    """A database of one test, on a server of ClickHouse."""
+
+    server: ClickHouse
+    name: str
+
+    def execute(self, statement: str) -> list[list[str]]:
+        """Runs a statement of the user who may do everything; its rows, as texts."""
+        return [line.split("\t") for line in self.server.run(statement, self.name).splitlines()]
+
+    @property
+    def settings(self) -> str:
+        """Where it is, as SETTINGS of an external table of Timeplus."""
+        where = f"address='127.0.0.1:{self.server.port}', database='{self.name}'"
+        return f"type='clickhouse', {where}, user='{CLICKHOUSE_USER}', password='{CLICKHOUSE_PASSWORD}'"
+
+
+def _new_clickhouse(server: ClickHouse) -> ClickhouseDatabase:
+    name = f"t_{secrets.token_hex(6)}"
+    server.run(f"CREATE DATABASE {name} ENGINE = Atomic")
+    return ClickhouseDatabase(server, name)
+
+
+@pytest.fixture
+def clickhouse(request: pytest.FixtureRequest) -> Iterator[ClickhouseDatabase]:
+    """A database of this test alone, on the ClickHouse of the run."""
+    database = _new_clickhouse(
+        _or_skip(lambda: request.config.stash[_shared].get(ClickHouse, "clickhouse"), "ClickHouse")
+    )
+    yield database
+    database.server.run(f"DROP DATABASE {database.name}")
+
+
+@pytest.fixture
+def own_clickhouse(tmp_path: Path) -> Iterator[ClickhouseDatabase]:
+    """A database on a ClickHouse of this test alone, to be killed, paused and started again."""
+    server = _or_skip(lambda: ClickHouse.started(tmp_path / "own-clickhouse"), "ClickHouse")
+    yield _new_clickhouse(server)
+    if server.is_running:
+        server.kill()
 
 
 @dataclass(frozen=True)

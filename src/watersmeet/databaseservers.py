@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -140,6 +141,17 @@ def ssl_mode(text: str) -> str:
             hint=did_you_mean(found, SSL_MODES) or "For example require.",
         )
     return found
+
+
+def tls_context(mode: str) -> ssl.SSLContext | None:
+    """What is wanted of TLS, for libraries that take that of Python; None where nothing is."""
+    if mode not in ("require", "verify-ca", "verify-full"):
+        return None
+    context = ssl.create_default_context()
+    context.check_hostname = mode == "verify-full"
+    if mode == "require":
+        context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from watersmeet.databaseservers import (
     no_tls,
     not_allowed,
     not_let_in,
+    tls_context,
     unreachable,
 )
 from watersmeet.errors import Error, error
@@ -57,22 +58,11 @@ def connect(server: Server) -> Any:
             connect_timeout=_CONNECT_S,
             init_command="SET time_zone = '+00:00'",
             program_name="watersmeet",
-            ssl=_tls(server.ssl_mode),
+            ssl=tls_context(server.ssl_mode),
             ssl_disabled=server.ssl_mode == "disable",
         )
     except pymysql.Error as cause:
         raise failure(cause, server) from cause
-
-
-def _tls(mode: str) -> ssl.SSLContext | None:
-    """None: if the server has it, and whatever its certificate is."""
-    if mode not in ("require", "verify-ca", "verify-full"):
-        return None
-    context = ssl.create_default_context()
-    context.check_hostname = mode == "verify-full"
-    if mode == "require":
-        context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 @contextmanager

@@ -1,8 +1,9 @@
-"""What URLs of JDBC say."""
+"""What URLs of JDBC say, and servers that refuse."""
 
 import pytest
 
-from watersmeet.databaseservers import jdbc_url
+from watersmeet.clickhouseclient import failure
+from watersmeet.databaseservers import Server, jdbc_url
 from watersmeet.errors import Error
 
 
@@ -33,3 +34,23 @@ def test_urls_of_mysql_and_mariadb_name_one_system(url, port, mode):
     assert (found.system, found.server.port, found.server.ssl_mode) == ("mysql", port, mode)
     with pytest.raises(Error, match='ssl_mode can\'t be "sure"'):
         jdbc_url("jdbc:mysql://h/d?sslMode=sure", "u", "p")
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "condition", "said"),
+    [
+        (404, "Code: 60. DB::Exception: Table d.t doesn't exist. (UNKNOWN_TABLE) (version 24.8.1)",
+         "UNDEFINED_OBJECT", "Table d.t doesn't exist"),
+        (500, "Code: 60, e.displayText() = DB::Exception: Table d.t doesn't exist., e.what() = DB::Exception",
+         "UNDEFINED_OBJECT", "Table d.t doesn't exist."),
+        (403, "Code: 516. DB::Exception: u: Authentication failed. (AUTHENTICATION_FAILED)", "CONNECTOR_OPTION",
+         "does not let user"),
+        (500, "Code: 241. DB::Exception: Memory limit exceeded: would use 1 GiB. (MEMORY_LIMIT_EXCEEDED)",
+         "RUNTIME_UNAVAILABLE", "can't be reached"),
+        (502, "<html>Bad Gateway</html>", "RUNTIME_UNAVAILABLE", "can't be reached"),
+        (400, "Port 9001 is for clickhouse-client program.", "CONNECTOR_OPTION", "does not answer as the HTTP interface"),
+    ],
+)  # fmt: skip
+def test_what_clickhouse_says(status, text, condition, said):
+    found = failure(Server("h", 1, "u", "p", "d"), status, {}, text)
+    assert (found.condition, said in found.message) == (condition, True), found.message

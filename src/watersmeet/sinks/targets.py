@@ -38,6 +38,7 @@ class Connector:
 _MODULES: Final[dict[str, str]] = {
     "azblob": "watersmeet.sinks.objects",
     "blackhole": "watersmeet.sinks.blackhole",
+    "clickhouse": "watersmeet.sinks.clickhouse",
     "deltalake": "watersmeet.sinks.delta",
     "file": "watersmeet.sinks.files",
     "fs": "watersmeet.sinks.files",
@@ -64,6 +65,11 @@ def register(name: str, connector: Connector) -> None:
 def connector_of(delivery: Delivery) -> Connector:
     """The connector of a delivery. CONNECTOR_OPTION if there is none of that name."""
     name = delivery.connector.get("connector", "").lower()
+    return connector_named(name, is_object=is_url(delivery.connector.get("path", "")))
+
+
+def connector_named(name: str, *, is_object: bool = False) -> Connector:
+    """The connector of that name. is_object: connector `file` with a URL as its path. CONNECTOR_OPTION."""
     if name in _REGISTERED:
         return _REGISTERED[name]
     if name not in _MODULES:
@@ -73,7 +79,7 @@ def connector_of(delivery: Delivery) -> Connector:
             f'there is no connector "{name}" of sinks',
             hint=did_you_mean(name, known) or f"The connectors are: {', '.join(sorted(known))}.",
         )
-    is_object = _MODULES[name] == _MODULES["file"] and is_url(delivery.connector.get("path", ""))
+    is_object = is_object and _MODULES[name] == _MODULES["file"]
     found: Connector = importlib.import_module(_MODULES["s3" if is_object else name]).CONNECTOR
     return found
 

@@ -29,7 +29,8 @@ _IDLE: Final = ("pooled_connections", "background_reconnect", "bg_reconnect", "p
 class System(NamedTuple):
     """kind: of external tables and dictionaries, and the connector of sinks that writes them. title: for messages.
     schema: of tables whose options name none; None: the database is the schema. on_conflict: what the option is called
-    that says what becomes of inserted rows whose key is there.
+    that says what becomes of inserted rows whose key is there; empty: none does. user, database: where the options name
+    none; empty: they have to.
     """
 
     kind: str
@@ -37,6 +38,8 @@ class System(NamedTuple):
     port: int
     schema: str | None
     on_conflict: str
+    user: str = ""
+    database: str = ""
 
 
 class TableOptions(NamedTuple):
@@ -123,7 +126,11 @@ class TableReader(Reader, Generic[Column]):
     def read(self, columns: Schema, conditions: Sequence[Condition] = ()) -> pa.Table:
         received = io.BytesIO()
         self._receive(*self._meant(columns, conditions), received)
-        return typed(texts_of(received.getbuffer(), len(columns)), columns, self.options.what)
+        try:
+            texts = texts_of(received.getbuffer(), len(columns))
+        except pa.ArrowInvalid as cause:
+            raise error("INVALID_VALUE", f"a text of {self.options.what} is not UTF-8") from cause
+        return typed(texts, columns, self.options.what)
 
     def statement(self, columns: Schema, conditions: Sequence[Condition]) -> str:
         """In the SQL of the server: columns by their names, and the conditions that it tests."""
@@ -179,13 +186,14 @@ def table_options(external: External, system: System) -> TableOptions:
     """
     options = Options(_without_idle(external.options))
     host, port = _address(options, system)
+    is_secure = options.flag("secure") or False
     server = Server(
         host,
         port,
-        _needed(options, system, "user"),
+        _needed(options, system, system.user, "user"),
         options.text("password") or "",
-        _needed(options, system, "database", "db"),
-        ssl_mode(options.text("ssl_mode") or "prefer"),
+        _needed(options, system, system.database, "database", "db"),
+        ssl_mode(options.text("ssl_mode") or ("verify-full" if is_secure else "prefer")),
     )
     found = TableOptions(
         server,
@@ -194,7 +202,7 @@ def table_options(external: External, system: System) -> TableOptions:
         (options.text("query") or "").strip().rstrip(";"),
         options.text("where") or "",
         options.text("invalidate_query") or "",
-        options.text(system.on_conflict) or "",
+        (options.text(system.on_conflict) or "") if system.on_conflict else "",
     )
     if found.query and found.where:
         refuse("options query and where contradict each other", hint="Write the condition in the query.")
@@ -206,8 +214,8 @@ def _without_idle(options: Mapping[str, str]) -> dict[str, str]:
     return {n: v for n, v in options.items() if n not in _IDLE}
 
 
-def _needed(options: Options, system: System, *names: str) -> str:
-    value = options.text(*names)
+def _needed(options: Options, system: System, default: str, *names: str) -> str:
+    value = options.text(*names) or default
     if not value:
         refuse(f'what is of kind {system.kind} needs the option "{names[0]}"', hint=f"Write {names[0]} = '…'.")
     return value
@@ -229,7 +237,7 @@ def _address(options: Options, system: System) -> tuple[str, int]:
 
 
 def texts_of(received: memoryview, count: int) -> list[pa.Array]:
-    """The columns of CSV in which all values but NULL are quoted."""
+    r"""The columns of CSV in which all values but NULL are quoted, which is empty or `\N`."""
     names = [f"c{i}" for i in range(count)]
     if not len(received):
         return [pa.array([], pa.string()) for _ in names]
@@ -239,7 +247,7 @@ def texts_of(received: memoryview, count: int) -> list[pa.Array]:
         pacsv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
         pacsv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.string()),
-            null_values=[""],
+            null_values=["", "\\N"],
             strings_can_be_null=True,
             quoted_strings_can_be_null=False,
         ),

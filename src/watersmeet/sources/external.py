@@ -14,6 +14,7 @@ import pyarrow as pa
 from watersmeet.catalog import External
 from watersmeet.errors import did_you_mean, error
 from watersmeet.formats.convert import convert
+from watersmeet.sources.clickhousetables import ClickhouseReader
 from watersmeet.sources.contents import Reader
 from watersmeet.sources.httpcontent import HttpReader
 from watersmeet.sources.mysqltables import MysqlReader
@@ -73,6 +74,7 @@ class GivenReader(Reader):
 
 
 READERS: Final[dict[str, Callable[[External], Reader]]] = {
+    "clickhouse": ClickhouseReader,
     "file": FileReader,
     "http": HttpReader,
     "mysql": MysqlReader,

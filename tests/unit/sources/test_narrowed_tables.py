@@ -8,10 +8,15 @@ import pytest
 
 import watersmeet
 from watersmeet.session.services import refreshing
+from watersmeet.sources.clickhousetables import ClickhouseReader
 from watersmeet.sources.mysqltables import MysqlReader
 from watersmeet.sources.postgrestables import PostgresReader
 
 COLUMNS = "k int, i bigint, v varchar(20), w text, n numeric(8, 2), d date, p {}"
+CLICKHOUSE = {
+    "k": "Int32", "i": "Int64", "v": "String", "w": "LowCardinality(Nullable(String))", "n": "Decimal(8, 2)",
+    "d": "Date", "p": "DateTime64(6, 'Asia/Tokyo')",
+}  # fmt: skip
 TEXTS = ("a", "A", "a ", "b", "B", "ä", "Zz", "", "a\t", "_")
 DATES = ("2024-02-28", "2024-02-29", "2024-03-01")
 TIMES = ("2024-02-29 12:00:00", "2024-02-29 12:00:00.000001", "2024-03-01 00:00:00")
@@ -32,7 +37,7 @@ def opened(tmp_path):
         yield connection
 
 
-@pytest.fixture(params=["postgres", "mysql"])
+@pytest.fixture(params=["postgres", "mysql", "clickhouse"])
 def server(request):
     return request.getfixturevalue(request.param)
 
@@ -41,7 +46,7 @@ def server(request):
 def read(monkeypatch):
     """What readers were asked for: the number of rows that came, and the columns."""
     found = []
-    for reader in (PostgresReader, MysqlReader):
+    for reader in (PostgresReader, MysqlReader, ClickhouseReader):
 
         def counted(self, columns, conditions=(), plain=reader.read):
             rows = plain(self, columns, conditions)
@@ -92,8 +97,18 @@ def query(rng):
     return shape, where
 
 
+def created(server, columns, clickhouse):
+    """Makes the table. clickhouse: its columns there, by name."""
+    more = ""
+    if "type='clickhouse'" in server.settings:
+        named = [f"{n} {t if '(Null' in t else f'Nullable({t})'}" for n, t in clickhouse.items()]
+        columns, more = ", ".join(named), "ENGINE = MergeTree ORDER BY tuple()"
+    server.execute(f"CREATE TABLE t ({columns}) {more}")
+
+
 def filled(server):
     kind = "timestamp" if "postgres" in server.settings else "datetime(6)"
+    kind = "clickhouse" if "type='clickhouse'" in server.settings else kind
     rng = random.Random(1)
     rows = []
     for k in range(ROWS):
@@ -102,10 +117,10 @@ def filled(server):
             *(f"'{rng.choice(TEXTS)}'" for _ in "vw"),
             rng.choice(["1", "1.5", "-2", "0.01", "12345.67"]),
             f"'{rng.choice(DATES)}'",
-            f"'{rng.choice(TIMES)}'",
+            f"'{rng.choice(TIMES)}'" if kind != "clickhouse" else f"toDateTime64('{rng.choice(TIMES)}', 6, 'UTC')",
         ]
         rows.append(f"({k}, {', '.join('NULL' if rng.random() < 0.1 else v for v in values)})")
-    server.execute(f"CREATE TABLE t ({COLUMNS.format(kind)})")
+    created(server, COLUMNS.format(kind), CLICKHOUSE)
     server.execute(f"INSERT INTO t VALUES {', '.join(rows)}")
 
 
@@ -168,6 +183,8 @@ def test_explain_shows_what_the_server_is_asked(opened, server):
     quote, by_bytes = '"', '"v" COLLATE "C" < \'x\''
     if "type='mysql'" in server.settings:
         quote, by_bytes = "`", "CAST(CONVERT(`v` USING utf8mb4) AS BINARY) < CAST(_utf8mb4 0x78 AS BINARY)"
+    if "type='clickhouse'" in server.settings:
+        quote, by_bytes = "`", "`v` < 'x'"
     where = f"{quote}i{quote} > 2 AND {by_bytes}"
     assert lines[1].startswith('External { table: "t", sends: SELECT ')
     assert f"SELECT {quote}i{quote}, {quote}v{quote} FROM " in lines[1]
@@ -196,7 +213,7 @@ def test_a_name_of_with_is_asked_for_once_however_often_it_is_read(opened, serve
 
 
 def test_a_value_of_a_column_that_is_not_null_is_checked(opened, server):
-    server.execute("CREATE TABLE t (k int, v int)")
+    created(server, "k int, v int", {"k": "Int32", "v": "Int32"})
     server.execute("INSERT INTO t VALUES (1, 1)")
     opened.execute(f"CREATE EXTERNAL TABLE t (k int, v int8) SETTINGS {server.settings}")
     server.execute("INSERT INTO t VALUES (2, NULL), (3, 300)")

@@ -11,6 +11,7 @@ from watersmeet.dialects.merging import MergeClauses
 from watersmeet.dialects.statements import Name, Statement
 from watersmeet.session.access.assignment import named_targets
 from watersmeet.session.access.context import error_at
+from watersmeet.sinks.targets import connector_named
 
 
 def merging_of(
@@ -26,7 +27,8 @@ def merging_of(
     if clauses is None:
         return None
     assert isinstance(clauses, MergeClauses)
-    if relation.external is None or not relation.is_written_outside:
+    there = relation.external
+    if there is None or not there.target or connector_named(there.target["connector"]).change is None:
         raise error_at(
             statement, table.span, "FEATURE_NOT_SUPPORTED", f"MERGE into {one(relation.what)} is not supported",
             hint="A table with a PRIMARY KEY needs none: an inserted row replaces the one of its key.",

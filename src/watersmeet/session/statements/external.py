@@ -189,7 +189,7 @@ def _defaults(columns: Schema) -> dict[str, str]:
 
 def external_of(kind: str, options: dict[str, str], name: str, database: str) -> External:
     """Where the content is. database: the name of the option that names the database there."""
-    if "query" in options and kind not in ("mysql", "postgresql"):
+    if "query" in options and kind not in ("clickhouse", "mysql", "postgresql"):
         raise error("FEATURE_NOT_SUPPORTED", "the option QUERY of a source is not supported", hint="Name a table.")
     if kind == "file":
         options = file_connector(options)

@@ -82,7 +82,13 @@ def _changed(
     written = tuple(t.column for t in targets)
     delivery = statement_delivery(relation, written)
     change = connector_of(delivery).change
-    assert change is not None, delivery.connector
+    if change is None:
+        raise error_at(
+            statement,
+            statement.table.span,
+            "FEATURE_NOT_SUPPORTED",
+            f"{command} of {one(relation.what)} over connector {delivery.connector['connector']} is not supported",
+        )
     count = 0
 
     def compute(keys: Sequence[frozenset[str]]) -> RowChange:
