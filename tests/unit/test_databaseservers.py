@@ -48,7 +48,7 @@ def test_urls_of_mysql_and_mariadb_name_one_system(url, port, mode):
         (500, "Code: 241. DB::Exception: Memory limit exceeded: would use 1 GiB. (MEMORY_LIMIT_EXCEEDED)",
          "RUNTIME_UNAVAILABLE", "can't be reached"),
         (502, "<html>Bad Gateway</html>", "RUNTIME_UNAVAILABLE", "can't be reached"),
-        (400, "Port 9001 is for clickhouse-client program.", "CONNECTOR_OPTION", "does not answer as the HTTP interface"),
+        (500, "Code: 60, e.displayText() = DB::Exception: Table t doesn't exist., e.what() = DB::Exception",
     ],
 )  # fmt: skip
 def test_what_clickhouse_says(status, text, condition, said):
