@@ -41,14 +41,14 @@ def test_urls_of_mysql_and_mariadb_name_one_system(url, port, mode):
     [
         (404, "Code: 60. DB::Exception: Table d.t doesn't exist. (UNKNOWN_TABLE) (version 24.8.1)",
          "UNDEFINED_OBJECT", "Table d.t doesn't exist"),
-        (500, "Code: 60, e.displayText() = DB::Exception: Table d.t doesn't exist., e.what() = DB::Exception",
-         "UNDEFINED_OBJECT", "Table d.t doesn't exist."),
-        (403, "Code: 516. DB::Exception: u: Authentication failed. (AUTHENTICATION_FAILED)", "CONNECTOR_OPTION",
-         "does not let user"),
+        (500, "Code: 60, e.displayText() = DB::Exception: Table t doesn't exist., e.what() = DB::Exception",
+         "UNDEFINED_OBJECT", "Table t doesn't exist."),
+        (403, "Code: 516. DB::Exception: u: Authentication failed. (AUTHENTICATION_FAILED)",
+         "CONNECTOR_OPTION", "does not let user"),
         (500, "Code: 241. DB::Exception: Memory limit exceeded: would use 1 GiB. (MEMORY_LIMIT_EXCEEDED)",
          "RUNTIME_UNAVAILABLE", "can't be reached"),
         (502, "<html>Bad Gateway</html>", "RUNTIME_UNAVAILABLE", "can't be reached"),
-        (500, "Code: 60, e.displayText() = DB::Exception: Table t doesn't exist., e.what() = DB::Exception",
+        (400, "Port 9001 is for clickhouse-client program.", "CONNECTOR_OPTION", "does not answer as"),
     ],
 )  # fmt: skip
 def test_what_clickhouse_says(status, text, condition, said):
