@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests import placed
 
 import watersmeet
 from watersmeet.testing.records import parse_file
@@ -37,7 +38,8 @@ def run(path: Path, **options) -> None:
 @pytest.mark.parametrize("path", files(), ids=name)
 @pytest.mark.parametrize("parallelism", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_in_process(path: Path, parallelism: int) -> None:
-    run(path, runtime="inprocess", parallelism=parallelism)
+    with placed.checked():
+        run(path, runtime="inprocess", parallelism=parallelism)
 
 
 def test_every_entry_of_not_due_names_a_file() -> None:

@@ -22,6 +22,7 @@ from watersmeet.circuit.operators import (
     Union,
     Versions,
 )
+from watersmeet.circuit.placing import Keys
 from watersmeet.planner.texts import column_at, columns_of, hash_form, index_of, parsed, renamed, sql
 
 
@@ -150,9 +151,9 @@ class Placement:
         kind = op.join_kind
         left, right = (self.distribution(i) for i in op.inputs)
         if kind in ("inner", "semi") and left is not None:
-            left = _promoted(left, op.left_keys, op.null_safe)
+            left = promoted(left, op.left_keys, op.null_safe)
         if kind in ("inner", "right") and right is not None:
-            right = _promoted(right, op.right_keys, op.null_safe)
+            right = promoted(right, op.right_keys, op.null_safe)
         one = translated(left, [o.column if o.input == 0 else None for o in op.output])
         other = translated(right, [o.column if o.input == 1 else None for o in op.output])
         if one is None or other is None or len(one) != len(other):  # the right side was copied to every bucket
@@ -174,7 +175,7 @@ class Placement:
                 return None
             columns = [o.column if o.input == side else None for o in op.output]
             # If the first input's key stands for the keys of others, it says where their rows are as well.
-            members = translated(_promoted(known, keys, [False] * len(keys)), columns)
+            members = translated(promoted(known, keys, [False] * len(keys)), columns)
             assert members is not None
             found = members if found is None else tuple(a | b for a, b in zip(found, members, strict=True))
         return found
@@ -239,31 +240,45 @@ def plain_keys(distribution: Distribution | None) -> tuple[int, ...] | None:
     return tuple(found)
 
 
-def key_columns(distribution: Distribution | None) -> tuple[tuple[int, ...], ...] | None:
+def key_columns(distribution: Distribution | None, *, exact: bool = False) -> Keys | None:
     """For each class, the columns whose first non-NULL value says where a row is.
 
     None if a row does not show where it is. If all of them are NULL, the row may be anywhere, unless an operator relies
-    on their COALESCE: then it is where NULL is sent.
+    on their COALESCE: then it is where NULL is sent. exact: only if every row is where they say, whatever is NULL.
     """
     found: list[tuple[int, ...]] = []
     for members in distribution or ():
         plain, weak = (_columns(members, or_null=n) for n in (False, True))
-        others = [m.value for m in members if not isinstance(m.value, int)]
+        others = [m for m in members if not isinstance(m.value, int)]
         if plain:
             found.append((plain[0],))
-        elif weak and all(isinstance(v, FirstNotNull) and v.columns <= set(weak) for v in others):
+        elif (
+            weak
+            and all(isinstance(m.value, FirstNotNull) and m.value.columns <= set(weak) for m in others)
+            and not (exact and all(m.or_null for m in others))
+        ):
             found.append(tuple(weak))
         else:
             return None
     return None if distribution is None else tuple(found)
 
 
+def shows_place(distribution: Distribution | None, *, exact: bool = False) -> bool:
+    """Whether a row shows by its columns in which bucket it belongs; or, unless `exact`, no operator relies on that.
+
+    exact: as in `key_columns`.
+    """
+    if distribution is None or not all(distribution):
+        return not exact
+    return key_columns(distribution, exact=exact) is not None
+
+
 def _columns(members: Class, *, or_null: bool) -> list[int]:
     return sorted(m.value for m in members if isinstance(m.value, int) and m.or_null == or_null)
 
 
-def _promoted(distribution: Distribution, keys: Sequence[int], null_safe: Sequence[bool]) -> Distribution:
-    """The distribution with keys that matched marked as never NULL."""
+def promoted(distribution: Distribution, keys: Sequence[int], null_safe: Sequence[bool]) -> Distribution:
+    """The distribution of rows of which all keys that NULL does not meet are there."""
     sure = {k for k, safe in zip(keys, null_safe, strict=True) if not safe}
     return tuple(
         members | {Member(m.value) for m in members if m.or_null and m.value in sure} for members in distribution

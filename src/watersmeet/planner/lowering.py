@@ -44,12 +44,12 @@ from watersmeet.circuit import operators
 from watersmeet.circuit.operators import AggregateSpec, Operator, SortKey
 from watersmeet.planner.asof import AsofLowering
 from watersmeet.planner.builder import Builder, positional
-from watersmeet.planner.distribution import key_columns, matching, plain_keys
+from watersmeet.planner.distribution import key_columns, matching, plain_keys, shows_place
 from watersmeet.planner.joins import JoinLowering
 from watersmeet.planner.multiway import MultiwayLowering, cluster_of
 from watersmeet.planner.partners import PartneredLowering
 from watersmeet.planner.sharing import Sharing
-from watersmeet.planner.streams import Stream, emit, emit_exactly, identity, of_operator, settled
+from watersmeet.planner.streams import Stream, at, emit, emit_exactly, identity, of_operator, settled
 from watersmeet.planner.temporal import TemporalLowering
 from watersmeet.planner.texts import position, sql
 from watersmeet.planner.windows import WindowLowering
@@ -118,8 +118,7 @@ class Lowering:
         """A view's operator, spread so that each row shows where it belongs: its reader may be filled from the view's
         content.
         """
-        known = self.builder.placement.distribution(op.id)
-        return self.builder.spread(op) if known and all(known) and key_columns(known) is None else op
+        return op if shows_place(self.builder.placement.distribution(op.id)) else self.builder.spread(op)
 
     @lower.register
     def _(self, node: Values, needed: _Ids) -> Stream:
@@ -317,13 +316,21 @@ class Lowering:
         time = below.values[node.column]
         moves = not self.builder.placement.stage(below.operator.id)
         scatter = [below.resolve(s) for s in node.scatter] if moves else []
-        op, positions = emit(self.builder, below, [*(below.values[c.id] for c in columns), time, *scatter])
+        final = (node.final or node.stays) and not below.operator.append_only
+        wanted = [*(below.values[c.id] for c in columns), time, *scatter]
+        op, positions = emit(self.builder, below, wanted)
+        distribution = self.builder.placement.distribution
+        if not shows_place(distribution(op.id), exact=final):
+            keys = key_columns(distribution(below.operator.id), exact=final) or ()
+            op, positions = emit(self.builder, below, [*wanted, *(at(below.operator, c) for key in keys for c in key)])
         if moves and not self.builder.placement.arrival(op.id):  # nothing is kept where sources are read
             op = (
                 self.builder.exchange(op, [positions[identity(s)] for s in scatter])
                 if scatter
                 else self.builder.spread(op)
             )
+        elif not shows_place(distribution(op.id), exact=final):
+            op = self.builder.spread(op)
         places = {c.id: positions[identity(below.values[c.id])] for c in columns}
         keep = tuple(sorted(set(places.values()))) or (positions[identity(time)],)
         schema = positional((op.schema[k].type, op.schema[k].nullable) for k in keep)

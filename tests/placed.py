@@ -1,0 +1,46 @@
+"""Every row that an operator keeps is in the bucket that its own columns show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+import numpy as np
+import pyarrow.compute as pc
+
+from watersmeet.circuit.epochs import COPY
+from watersmeet.kernel.arrays.hashing import bucket_of, hash_columns
+from watersmeet.planner.placing import OTHERS, Placings
+from watersmeet.runtime import tasks
+
+
+@contextmanager
+def checked() -> Iterator[list[str]]:
+    """Inside, tasks that keep a row in a wrong bucket fail. Gives a list of what was looked at: kinds of operators."""
+    write, known, seen = tasks._write, {}, []
+
+    def checking(job, circuit, stage, bucket, state, *args):
+        if state is not None and circuit.buckets > 1:
+            for (operator_id, name), trace in state._loaded.items():
+                if operator_id.startswith(COPY):
+                    continue
+                op = circuit.by_id[operator_id]
+                if op.id not in known:
+                    known[op.id] = Placings(circuit.by_id).of(op)
+                placing = known[op.id].get(name, known[op.id].get(OTHERS))
+                assert placing is not None, f"rows of {op} in {name!r} don't show where they belong"
+                for run in trace.runs if placing.how == "keyed" else ():
+                    seen.append(op.kind)
+                    assert in_bucket(run, placing.keys, circuit.buckets, bucket), f"{op}, {name!r}, by {placing.keys}"
+        return write(job, circuit, stage, bucket, state, *args)
+
+    with mock.patch.object(tasks, "_write", checking):
+        yield seen
+
+
+def in_bucket(run, keys, buckets: int, bucket: int) -> bool:
+    if not keys:
+        return bucket == 0
+    columns = [pc.coalesce(*[run.arrays[i] for i in key]) for key in keys]
+    return bool(np.all(bucket_of(hash_columns(columns), buckets) == bucket))
