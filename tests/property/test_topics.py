@@ -162,7 +162,6 @@ class History:
             **{"isolation.level": "read_committed", "enable.partition.eof": True, "fetch.wait.max.ms": 5}
         )
         self.idle: list[Any] = []
-        self.compacted = 0
 
     def send(self, producer: Any, count: int) -> None:
         """Messages to those partitions that take new ones: those of a key are in one partition, in order."""
@@ -238,11 +237,13 @@ class History:
 
     def settle(self) -> None:
         """Brings views and model up to what is there."""
+        until = time.monotonic() + 120
         while True:
             found, ends = self.there()
             self.connection.flush()
             if ends == self.there()[1]:
                 break  # else: brokers write the ends of transactions after they said that they were over
+            assert time.monotonic() < until
         for place, record in sorted(found.items()):
             if place[1] >= self.read_to.get(place[0], 0):
                 self.count += 1
@@ -270,20 +271,33 @@ class History:
         Clients fetch ahead: of messages that are not read by then nobody knows whether they will be.
         """
         self.settle()
+        ends = self.read_to
         self.set_policy("compact")
-        time.sleep(0.11)
-        for partition in range(self.partitions):  # what the newest segment has is never compacted
-            self.producer.produce(self.topic, b"{}", key=b"newest", partition=partition)
-        self.producer.flush(30)
-        before, until = len(self.there()[0]), time.monotonic() + 5
-        while len(self.there()[0]) == before and time.monotonic() < until:
+        newest: dict[int, int] = {}
+        for partition in range(self.partitions):
+            # So much later, it begins a segment: what the newest one has is never compacted.
+            self.producer.produce(
+                self.topic,
+                b"{}",
+                key=b"newest",
+                partition=partition,
+                timestamp=time.time_ns() // 1_000_000 + 1000,
+                on_delivery=lambda _, message: newest.update({message.partition(): message.offset()}),
+            )
+        self.producer.flush(60)
+        until = time.monotonic() + 120
+        while any(self.cleaned().get(p, 0) < newest[p] for p, end in ends.items() if end):
+            assert time.monotonic() < until, (self.cleaned(), newest)
             time.sleep(0.1)
         self.set_policy("delete")
-        self.compacted += before - len(self.there()[0])
-        last = -1
-        while (now := len(self.there()[0])) != last:
-            last = now
-            time.sleep(0.7)
+        keys = [(p, record.key) for (p, offset), record in self.there()[0].items() if offset < newest[p]]
+        assert len(keys) == len(set(keys))
+
+    def cleaned(self) -> dict[int, int]:
+        """By partition, the offset up to which the broker has compacted the topic, as it notes."""
+        noted = self.broker.folder / "data" / "cleaner-offset-checkpoint"
+        lines = [line.split() for line in noted.read_text().splitlines()[2:]] if noted.exists() else []
+        return {int(partition): int(offset) for topic, partition, offset in lines if topic == self.topic}
 
     def set_policy(self, policy: str) -> None:
         entry = ConfigEntry("cleanup.policy", policy, incremental_operation=AlterConfigOpType.SET)

@@ -387,7 +387,8 @@ def test_create_says_what_is_wrong_with_tls(broker, topic):
     assert "properties.ssl.ca.location" in problem.hint
 
 
-def test_create_says_that_no_broker_is_there():
+def test_create_says_that_no_broker_is_there(monkeypatch):
+    monkeypatch.setattr(cluster, "_TIMEOUT_S", 1.0)
     problem = refusal(NOBODY, "t")
     assert (problem.condition, problem.message) == (
         "RUNTIME_UNAVAILABLE",

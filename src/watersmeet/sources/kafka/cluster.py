@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from watersmeet.errors import Error
+from watersmeet.errors import Error, error
 from watersmeet.kafkaclient import LOGGER, Brokers, library
 from watersmeet.secretvalues import revealed_options
 from watersmeet.sources.news import News
@@ -97,17 +97,26 @@ class Cluster:
                 del self._wanted[topic], self._topics[topic]
 
     def state(self, topic: str, *, fresh: bool = False) -> TopicState:
-        """What is known of a watched topic. fresh: as of now; waits for the brokers' answer, or for a problem."""
+        """What is known of a watched topic. fresh: as of now; waits for the brokers' answer, or for a problem, such as
+        that there is none.
+        """
         with self._changed:
             if fresh:
                 # The look that is under way may have begun before the call.
                 until = self._topics[topic].looks + 2
                 deadline_s = time.monotonic() + _TIMEOUT_S
-                while self._topics[topic].looks < until and time.monotonic() < deadline_s:
+                while self._topics[topic].looks < until:
+                    if time.monotonic() > deadline_s:
+                        return replace(self._topics[topic], problem=self._silent())
                     self._whole_at_s, self._now = 0.0, True  # what was written may be in a new partition
                     self._changed.notify_all()
                     self._changed.wait(0.05)
             return self._topics[topic]
+
+    def _silent(self) -> Error:
+        return error(
+            "RUNTIME_UNAVAILABLE", f"the Kafka brokers at {self._brokers.servers} don't answer within {_TIMEOUT_S:g} s"
+        )
 
     def recent(self, topic: str) -> TopicState:
         """What is known of a watched topic, as of now if the brokers answer at once."""
