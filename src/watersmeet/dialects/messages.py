@@ -29,6 +29,8 @@ PARTS: Final[dict[str, SqlType]] = {
     "payload": JSONB,
 }
 
+#: By their words, the types that a column of one header may have.
+_HEADER_TYPES: Final = {"BYTEA": BYTEA, "VARCHAR": VARCHAR}
 #: By part of the place of a row in a file.
 FILE_PARTS: Final[dict[str, SqlType]] = {"file": VARCHAR, "offset": VARCHAR}
 
@@ -63,10 +65,11 @@ READABLE: Final[dict[tuple[RowForm, Encoding], tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Included:
-    """`INCLUDE part ['header'] [AS name]`. name: None for the default one."""
+    """`INCLUDE part ['header' [type]] [AS name]`. type: None for the part's own; name: for the default one."""
 
     part: str
     header: str | None
+    type: SqlType | None
     name: str | None
     span: Span
 
@@ -87,13 +90,14 @@ def read_included(cursor: Cursor) -> Included:
     """The cursor stands behind INCLUDE."""
     start = cursor.index - 1
     part = cursor.word()
-    header = None
+    header = kind = None
     token = cursor.current
     if part.name == "header" and token is not None and token.token_type.name == "STRING":
         header = str(token.text)
         cursor.index += 1
+        kind = next((kind for word, kind in _HEADER_TYPES.items() if cursor.take(word)), None)
     name = cursor.name().name if cursor.take("AS") else None
-    return Included(part.name, header, name, span_of(cursor.tokens[start : cursor.index]))
+    return Included(part.name, header, kind, name, span_of(cursor.tokens[start : cursor.index]))
 
 
 def read_encoded(cursor: Cursor) -> Encoded:
@@ -126,7 +130,7 @@ def included_columns(
             )
         own = f"_rw_{connector}_{item.part}" + (f"_{item.header}" if item.header else "")
         name = item.name or own
-        kind = BYTEA if item.header else known[item.part]
+        kind = item.type or (BYTEA if item.header else known[item.part])
         columns.append(Field(name, kind))
         parts[name] = {"header": f"header:{item.header}" if item.header else "headers"}.get(item.part, item.part)
     return columns, parts

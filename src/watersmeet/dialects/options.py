@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import Error, Span, error
 from watersmeet.secretvalues import reference
+
+#: Options that are paths of files, beside each of which another one takes the content.
+_FILES: Final = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 
 
 def not_supported(feature: str, text: str, span: Span | None, *, hint: str | None = None) -> Error:
@@ -23,7 +28,10 @@ def read_options(cursor: Cursor, spans: dict[str, Span] | None = None) -> dict[s
             raise cursor.error(detail="An option is written name = 'value'.")
         if key in options:
             raise error("CONNECTOR_OPTION", f'option "{key}" is given twice', sql=cursor.text, span=span_of(tokens))
-        options[key] = _read_secret(cursor) or read_value(cursor)
+        secret = _read_secret(cursor)
+        if secret is not None and cursor.at("AS", "FILE"):
+            key = _as_content(cursor, key, span_of(tokens))
+        options[key] = secret or read_value(cursor)
         if spans is not None:
             spans[key] = span_of([*tokens, cursor.tokens[cursor.index - 1]])
         if not cursor.take(","):
@@ -38,6 +46,17 @@ def _read_secret(cursor: Cursor) -> str | None:
         return None
     cursor.index += 1
     return reference(cursor.name().name)
+
+
+def _as_content(cursor: Cursor, key: str, span: Span) -> str:
+    """The option that takes the content of a file in place of the option `key`, which takes its path: `SECRET name AS
+    FILE` says that the secret is the content.
+    """
+    cursor.index += 2
+    if not key.endswith(_FILES):
+        hint = "It is for " + ", ".join(f"properties.{name}" for name in _FILES) + "."
+        raise not_supported(f"SECRET … AS FILE of option {key}", cursor.text, span, hint=hint)
+    return f"{key.removesuffix('location')}pem"
 
 
 def read_setting(cursor: Cursor, settings: dict[str, str]) -> str:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from watersmeet.catalog import Input, Relation
-from watersmeet.errors import did_you_mean
+from watersmeet.catalog import Input, MessageFormat, Relation
+from watersmeet.errors import did_you_mean, error
+from watersmeet.formats.schemafiles import with_kept_schema
 from watersmeet.lakeclient import CONNECTORS as LAKES
 from watersmeet.objectstores import check_objects
 from watersmeet.sources.base import Source
@@ -57,14 +58,24 @@ def open_source(relation: Relation) -> Source:
     return source if limit is None else LimitedSource(source, limit)
 
 
+def _with_kept_schema(form: MessageFormat) -> MessageFormat:
+    """The format with the schema of its file. RUNTIME_UNAVAILABLE if that can't be read for now."""
+    try:
+        return replace(form, options=with_kept_schema(form.options))
+    except OSError as cause:
+        raise error("RUNTIME_UNAVAILABLE", f"option schema.location: {cause}") from cause
+
+
 def check_connector(relation: Made) -> Made:
     """The relation as the catalog should keep it, with absolute paths, and the offsets at which reading begins: for
     CREATE.
 
-    Raises CONNECTOR_OPTION if `open_source` would, or if objects can't be listed; RUNTIME_UNAVAILABLE if their store
-    can't be reached.
+    Raises CONNECTOR_OPTION if `open_source` would, or if objects can't be listed; RUNTIME_UNAVAILABLE if their store,
+    or a schema of messages, can't be reached.
     """
     open_source(relation)
+    if relation.format is not None:
+        relation = replace(relation, format=_with_kept_schema(relation.format))
     if relation.connector["connector"].lower() in LAKES:
         return replace(relation, connector=lake_begun(relation.as_stored))
     check_objects(relation.connector)

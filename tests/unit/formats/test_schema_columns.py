@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -130,3 +131,14 @@ def test_no_schema(registry: FakeRegistry) -> None:
     registry.status = 500
     with pytest.raises(OSError, match="500"):
         shown(registry, "avro")
+
+
+def test_a_schema_in_an_object_store(bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in bucket.environment.items():
+        monkeypatch.setenv(name, value)
+    bucket.put("schemas/row.avsc", json.dumps(ROW))
+    form = MessageFormat("plain", "avro", options={"schema.location": f"s3://{bucket.name}/schemas/row.avsc"})
+    assert [(c.name, c.type.sql) for c in schema_columns(form, None)] == COLUMNS
+    other = MessageFormat("plain", "avro", options={"schema.location": f"s3://{bucket.name}/schemas/none"})
+    with pytest.raises(Error, match="there is no object s3://"):
+        schema_columns(other, None)

@@ -1,15 +1,19 @@
 """RisingWave's CREATE SOURCE and CREATE TABLE over topics, with a real broker."""
 
 import datetime as dt
+import io
 import json
+import time
 
+import fastavro
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 from tests.kafkatopics import avro_values
 
 import watersmeet
 from watersmeet.errors import Error
-from watersmeet.sources.kafka import ranges
+from watersmeet.sources.kafka import cluster, ranges
+from watersmeet.sources.kafka import rows as rows_module
 from watersmeet.sources.kafka.source import KafkaSource
 
 
@@ -43,15 +47,16 @@ def test_include_shows_the_parts_of_a_message(cursor, broker, topic):
     name = topic(retention_ms=-1)
     cursor.execute(
         f"""CREATE SOURCE s (id int) INCLUDE key AS k INCLUDE partition INCLUDE offset AS o INCLUDE timestamp AS t
-            INCLUDE payload AS p INCLUDE header 'h' AS h {with_options(broker, name)} FORMAT PLAIN ENCODE JSON"""
+            INCLUDE payload AS p INCLUDE header 'h' AS h INCLUDE header 'h' VARCHAR AS text
+            {with_options(broker, name)} FORMAT PLAIN ENCODE JSON"""
     )
     cursor.execute("CREATE MATERIALIZED VIEW v AS SELECT * FROM s")
     producer = broker.producer()
     producer.produce(name, b'{"id": 7}', key=b"K", headers=[("h", b"H")], timestamp=1_700_000_000_000)
     producer.flush()
     moment = dt.datetime.fromtimestamp(1_700_000_000, dt.UTC)
-    assert rows(cursor, "SELECT id, k, _rw_kafka_partition, o, t, p ->> 'id', h FROM v") == [
-        (7, b"K", "0", "0", moment, "7", b"H")
+    assert rows(cursor, "SELECT id, k, _rw_kafka_partition, o, t, p ->> 'id', h, text FROM v") == [
+        (7, b"K", "0", "0", moment, "7", b"H", "H")
     ]
 
 
@@ -164,6 +169,40 @@ def test_columns_come_from_the_registry_and_are_refreshed(cursor, broker, topic,
     assert rows(cursor, "SELECT plane, seats FROM v ORDER BY plane") == [("a", 1), ("b", 2)]
 
 
+def test_a_schema_in_a_file_counts_as_it_was_until_it_is_refreshed(cursor, broker, topic, tmp_path):
+    name, file = topic(retention_ms=-1), tmp_path / "plane.avsc"
+
+    def written(schema, value):
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+        send(broker, name, (None, out.getvalue()))
+        rows_module._opened.cache_clear()  # as in a process that has not read messages yet
+
+    old, new = record(("plane", "string")), record(("plane", "string"), ("seats", "int"))
+    file.write_text(json.dumps(old))
+    cursor.execute(
+        f"""CREATE SOURCE s (*) {with_options(broker, name)}
+            FORMAT PLAIN ENCODE AVRO (schema.location = 'file://{file}')"""
+    )
+    cursor.execute("CREATE MATERIALIZED VIEW v AS SELECT plane FROM s")
+    written(old, {"plane": "a"})
+    assert rows(cursor, "SELECT * FROM v") == [("a",)]
+    file.unlink()
+    written(old, {"plane": "b"})
+    assert rows(cursor, "SELECT * FROM v ORDER BY 1") == [("a",), ("b",)]
+    with pytest.raises(Error, match=r"schema.location.*can't be read"):
+        cursor.execute("ALTER SOURCE s REFRESH SCHEMA")
+    file.write_text(json.dumps(new))
+    written(old, {"plane": "c"})
+    assert rows(cursor, "SELECT count(*) FROM v") == [(3,)]
+    cursor.execute("ALTER SOURCE s REFRESH SCHEMA")
+    assert cursor.notices == ("1 new column",)
+    written(new, {"plane": "d", "seats": 4})
+    assert rows(cursor, "SELECT * FROM v ORDER BY 1") == [("a",), ("b",), ("c",), ("d",)]
+    cursor.execute("ALTER SOURCE s REFRESH SCHEMA")
+    assert cursor.notices == ("0 new columns",)
+
+
 REFUSED = [
     ("CREATE TABLE t (k bytea PRIMARY KEY, v int) {} FORMAT UPSERT ENCODE JSON", "INCLUDE KEY clause not set"),
     ("CREATE SOURCE t (v int) INCLUDE key AS k {} FORMAT UPSERT ENCODE JSON", "FORMAT UPSERT needs a table"),
@@ -173,6 +212,10 @@ REFUSED = [
     ("CREATE SOURCE t (v int) {} FORMAT MAXWELL ENCODE JSON", "FORMAT MAXWELL ENCODE JSON is not supported"),
     ("CREATE SOURCE t (v int) {} FORMAT UPSERT ENCODE CSV", "FORMAT UPSERT ENCODE CSV is not supported"),
     ("CREATE SOURCE t (v int) {} FORMAT PLAIN ENCODE CSV (delimeter = ';')", 'has no option "delimeter"'),
+    (
+        "CREATE SOURCE t (v int) WITH (properties.sasl.password = SECRET p AS FILE) FORMAT PLAIN ENCODE JSON",
+        "SECRET … AS FILE of option properties.sasl.password is not supported",
+    ),
     ("CREATE SOURCE t (v int) INCLUDE keys {} FORMAT PLAIN ENCODE JSON", "INCLUDE keys is no part of a message"),
     ("CREATE SOURCE t (v int) INCLUDE key AS v {} FORMAT PLAIN ENCODE JSON", 'column "v" specified more than once'),
     (
@@ -271,3 +314,19 @@ def test_what_goes_wrong_between_plan_and_reading_stops_its_source_alone(cursor,
     if problem == "the client fails":
         monkeypatch.undo()
         assert rows(cursor, "SELECT id FROM of_broken") == [(1,)]
+
+
+def test_flush_names_a_source_whose_brokers_do_not_answer(cursor, broker, topic, monkeypatch):
+    cursor.execute(f"CREATE SOURCE s (id int) {with_options(broker, topic())} FORMAT PLAIN ENCODE JSON")
+    cursor.execute("CREATE MATERIALIZED VIEW v AS SELECT id FROM s; FLUSH")
+    assert cursor.notices == ()
+    look = cluster.Cluster.look
+    monkeypatch.setattr(cluster, "_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(cluster.Cluster, "look", lambda _: time.sleep(0.05))
+    cursor.execute("FLUSH")
+    said = f"the Kafka brokers at {broker.bootstrap} don't answer within 0.2 s"
+    assert cursor.notices == (f'source "s" was not waited for, as it is waiting: {said}',)
+    monkeypatch.setattr(cluster.Cluster, "look", look)
+    monkeypatch.setattr(cluster, "_TIMEOUT_S", 60.0)
+    cursor.execute("FLUSH")
+    assert cursor.notices == ()

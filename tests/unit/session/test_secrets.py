@@ -3,6 +3,7 @@
 import json
 import stat
 import time
+from pathlib import Path
 
 import pytest
 from scripts.servers.postgres import PASSWORD, USER
@@ -233,3 +234,24 @@ def test_a_source_waits_for_its_password(tmp_path, broker, topic, monkeypatch):
             return connection.execute("SELECT * FROM v").fetchall() == [(7,)]
 
         until(is_there)
+
+
+def test_a_secret_is_the_content_of_a_file(tmp_path, broker, topic):
+    """RisingWave, "Manage secrets": `SECRET name AS FILE`, for certificates and keys."""
+    name, tls = topic(), broker.tls()
+    content = Path(tls["ssl.ca.location"]).read_text()
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        connection.execute(f"CREATE SECRET ca WITH (backend = 'meta') AS '{content}'")
+        connection.execute(f"""
+            CREATE SOURCE k (id int) WITH (connector = 'kafka', topic = '{name}',
+                properties.bootstrap.server = '{tls["bootstrap.servers"]}', properties.security.protocol = 'SSL',
+                properties.ssl.ca.location = SECRET ca AS FILE) FORMAT PLAIN ENCODE JSON;
+            CREATE MATERIALIZED VIEW v AS SELECT * FROM k
+        """)
+        producer = broker.producer()
+        producer.produce(name, b'{"id": 7}')
+        producer.flush()
+        connection.execute("FLUSH")
+        assert connection.execute("SELECT * FROM v").fetchall() == [(7,)]
+        shown = connection.execute("SHOW CREATE SOURCE k").fetchone()[1]
+        assert "SECRET ca AS FILE" in shown

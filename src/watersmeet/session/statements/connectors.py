@@ -8,6 +8,7 @@ from typing import Final
 from watersmeet.catalog import Input, QuerySource, Relation, one
 from watersmeet.dialects import parse
 from watersmeet.dialects.statements import Alter, AlterConnector, AlterQuery, CreateRelation, RefreshSchema
+from watersmeet.formats.schemafiles import KEPT_SCHEMA
 from watersmeet.session.access.context import Session, error_at, located, sentence
 from watersmeet.session.access.definitions import kind_word, named
 from watersmeet.session.access.result import Result
@@ -16,6 +17,7 @@ from watersmeet.session.access.secrets import kept_options, with_secrets
 from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.access.words import is_called
 from watersmeet.sources.connectors import check_connector
+from watersmeet.types import Field, Schema
 
 #: Options that say which messages there are: with others, what was read so far would mean something else.
 _FIXED: Final = ("connector", "topic", "kafka.topic", "location", "database.name", "table.name", "snapshot")
@@ -89,7 +91,8 @@ def alter_query(session: Session, statement: AlterQuery) -> Result:
 
 
 def refresh_schema(session: Session, statement: RefreshSchema) -> Result:
-    """REFRESH SCHEMA: takes the columns from the schema again. Columns that are new come behind those there are.
+    """REFRESH SCHEMA: takes the columns from the schema again. Columns that are new come behind those there are. Of a
+    schema in a file, messages are read by what the file has now.
 
     DATATYPE_MISMATCH if a column is gone or has another type: views read it.
     """
@@ -98,7 +101,11 @@ def refresh_schema(session: Session, statement: RefreshSchema) -> Result:
     if relation is None:
         return Result(command)
     made = parse(relation.sql, relation.dialect)[-1]
-    if not isinstance(made, CreateRelation) or not made.takes_columns:
+    takes_columns = isinstance(made, CreateRelation) and made.takes_columns
+    form, options = relation.format, {} if relation.format is None else dict(relation.format.options)
+    if form is not None and options.pop(KEPT_SCHEMA, None) is not None:
+        relation = replace(relation, format=replace(form, options=options))
+    elif not takes_columns:
         raise error_at(
             statement,
             statement.name.span,
@@ -106,13 +113,35 @@ def refresh_schema(session: Session, statement: RefreshSchema) -> Result:
             f"the columns of {relation.title} are declared",
             hint="ALTER … ADD COLUMN adds one.",
         )
-    made = replace(made, format=relation.format, options={**made.options, **relation.connector})
-    now_made = with_schema_columns(session, made)
-    found = {c.name: c for c in now_made.columns}
+    elif relation.is_stored:
+        raise error_at(
+            statement,
+            statement.name.span,
+            "FEATURE_NOT_SUPPORTED",
+            "REFRESH SCHEMA of a table is not supported",
+            detail="Rows that are stored already lack the new columns.",
+            hint="REFRESH SCHEMA of a source is supported.",
+        )
+    new: tuple[Field, ...] = ()
+    if isinstance(made, CreateRelation) and takes_columns and not relation.is_stored:
+        made = replace(made, format=relation.format, options={**made.options, **relation.connector})
+        now_made = with_schema_columns(session, made)
+        new = _new_columns(statement, relation, now_made.columns)
+        relation = replace(relation, columns=(*relation.columns, *new), format=now_made.format)
+    if new or relation.format != form:
+        with located(statement, statement.name.span):
+            _put(session, check_connector(relation))
+    session.notice(f"{len(new)} new columns" if len(new) != 1 else "1 new column")
+    return Result(command)
+
+
+def _new_columns(statement: RefreshSchema, relation: Input, now: Schema) -> tuple[Field, ...]:
+    """The columns of the schema that the relation does not have yet. DATATYPE_MISMATCH."""
+    found = {c.name: c for c in now}
     for column in relation.columns:
-        now = found.get(column.name)
-        if now is None or now.type != column.type:
-            has = "is gone" if now is None else f"has type {now.type.sql} now"
+        same = found.get(column.name)
+        if same is None or same.type != column.type:
+            has = "is gone" if same is None else f"has type {same.type.sql} now"
             raise error_at(
                 statement,
                 statement.name.span,
@@ -120,13 +149,8 @@ def refresh_schema(session: Session, statement: RefreshSchema) -> Result:
                 f'column "{column.name}" of {relation.title} is {column.type.sql}, and in the schema it {has}',
                 hint=f"Create another {relation.what} with the new schema.",
             )
-    new = tuple(replace(c, nullable=True) for n, c in found.items() if n not in {c.name for c in relation.columns})
-    if new:
-        with located(statement, statement.name.span):
-            wider = replace(relation, columns=(*relation.columns, *new), format=now_made.format)
-            _put(session, check_connector(wider))
-    session.notice(f"{len(new)} new columns" if len(new) != 1 else "1 new column")
-    return Result(command)
+    there = {c.name for c in relation.columns}
+    return tuple(replace(c, nullable=True) for n, c in found.items() if n not in there)
 
 
 def _input(session: Session, statement: Alter, what: str) -> Input | None:
@@ -142,15 +166,6 @@ def _input(session: Session, statement: Alter, what: str) -> Input | None:
             "CATALOG_TYPE_MISMATCH",
             f"{relation.title} has no connector",
             detail=sentence([f"{what} is for {one(kind_word(statement))} with a connector"]),
-        )
-    if relation.is_stored and isinstance(statement, RefreshSchema):
-        raise error_at(
-            statement,
-            statement.name.span,
-            "FEATURE_NOT_SUPPORTED",
-            "REFRESH SCHEMA of a table is not supported",
-            detail="Rows that are stored already lack the new columns.",
-            hint="REFRESH SCHEMA of a source is supported.",
         )
     return relation
 
