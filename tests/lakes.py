@@ -98,6 +98,11 @@ class RestCatalog:
                 wanted = json.loads(body)
                 self._kept.create_namespace(tuple(wanted["namespace"]), wanted["properties"])
                 return 200, body
+            case "GET", ["namespaces", namespace, "tables"]:
+                if not self._kept.namespace_exists(namespace):
+                    raise exceptions.NoSuchNamespaceError(namespace)
+                found = [{"namespace": [*n[:-1]], "name": n[-1]} for n in self._kept.list_tables(namespace)]
+                return 200, json.dumps({"identifiers": found}).encode()
             case "POST", ["namespaces", namespace, "tables"]:
                 left_out = {"location": None, "partition-spec": None, "write-order": None}
                 create = CreateTableRequest.model_validate({**left_out, **json.loads(body)})

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
 from watersmeet import extras
-from watersmeet.errors import did_you_mean, error
+from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.secretvalues import revealed
 
 CONNECTORS: Final = {"delta": "Delta Lake", "deltalake": "Delta Lake", "iceberg": "Apache Iceberg"}
@@ -36,6 +37,9 @@ ICEBERG_CATALOGS: Final = {
     "catalog.scope": "scope",
     "catalog.oauth2_server_uri": "oauth2-server-uri",
     "warehouse.path": "warehouse",
+    "catalog.rest.sigv4_enabled": "rest.sigv4-enabled",
+    "catalog.rest.signing_region": "rest.signing-region",
+    "catalog.rest.signing_name": "rest.signing-name",
 }
 """What it calls the options of catalogs."""
 ICEBERG_OPTIONS: Final = (
@@ -52,6 +56,8 @@ ICEBERG_OPTIONS: Final = (
 """The options that say where a table of Iceberg is."""
 #: RisingWave's types of catalogs, and what they are called there.
 _TYPES: Final = {"rest": "rest", "jdbc": "sql", "sql": "sql"}
+#: Errors that no catalog and no store can be the cause of.
+_MISTAKES: Final = (TypeError, AttributeError, AssertionError)
 _LACKING_TYPES: Final = ("storage", "hive", "glue", "snowflake")
 
 
@@ -98,6 +104,28 @@ def iceberg_library(module: str) -> Any:
 def iceberg_catalog(place: IcebergPlace) -> Any:
     """The library's catalog. LIBRARY_MISSING, and errors of the library."""
     return iceberg_library("pyiceberg.catalog").load_catalog(place.catalog, **place.properties)
+
+
+@contextmanager
+def iceberg_explained(
+    place: IcebergPlace, passing: Callable[[str], Exception], *others: type[BaseException]
+) -> Iterator[None]:
+    """Errors of the library as CONNECTOR_OPTION, or what `passing` makes of a text. Ours, and `others`, stay."""
+    exceptions = iceberg_library("pyiceberg.exceptions")
+    kept: tuple[type[BaseException], ...] = (Error, *others, *_MISTAKES)
+    try:
+        yield
+    except kept:
+        raise
+    except (exceptions.UnauthorizedError, exceptions.ForbiddenError, exceptions.OAuthError) as cause:
+        raise error(
+            "CONNECTOR_OPTION",
+            f'catalog "{place.catalog}" of {place.what} refuses the user',
+            detail=first_line(cause),
+            hint="Check catalog.credential and catalog.token.",
+        ) from cause
+    except Exception as cause:  # of catalogs, stores and their clients, which have no common base
+        raise passing(f"{place.what} can't be read or written: {first_line(cause)}") from cause
 
 
 def iceberg_place(given: Mapping[str, str]) -> IcebergPlace:

@@ -29,14 +29,15 @@ from watersmeet.formats.writers import json_writer
 from watersmeet.lakeclient import (
     ICEBERG_OPTIONS,
     IcebergPlace,
-    first_line,
     iceberg_catalog,
+    iceberg_explained,
     iceberg_library,
     iceberg_place,
 )
 from watersmeet.sinks.base import Delivery, Place, Portion, Target, Unavailable, newest_rows, rows_that_came
 from watersmeet.sinks.laketables import LakeColumns, check_form, flag
 from watersmeet.sinks.targets import Connector, check_options
+from watersmeet.types import Schema
 
 #: How often a commit is tried again that somebody else came before.
 _ATTEMPTS: Final = 10
@@ -52,8 +53,6 @@ _OPTIONS: Final = (*ICEBERG_OPTIONS, "create_table_if_not_exists", "partition_by
 #: Iceberg has no such types: they are written as text, or as wider numbers.
 _AS_TEXT: Final = ("interval",)
 _WIDER: Final = {pa.int16(): pa.int32(), pa.int8(): pa.int32()}
-#: Errors that no catalog and no store can be the cause of.
-_MISTAKES: Final = (TypeError, AttributeError, AssertionError)
 _PARTITION: Final = re.compile(r"\s*(?:(\w+)\s*\(\s*)?([^,()]+?)\s*\)?\s*(?:,|$)")
 _TRANSFORMS: Final = ("identity", "year", "month", "day", "hour")
 
@@ -130,6 +129,27 @@ class IcebergTarget:
                 fault("iceberg.committed")
                 return
         raise Unavailable(f"{self._what}: others write without end")
+
+    def create(self, columns: Schema) -> None:
+        """Makes the table, which must not be there, with columns that may take NULL or not. DUPLICATE_OBJECT."""
+        schema = pa.schema([f.with_nullable(c.nullable) for f, c in zip(self._columns.schema, columns, strict=True)])
+        with self._explained():
+            self._catalog = iceberg_catalog(self._options.place)
+            with contextlib.suppress(self._exceptions.NamespaceAlreadyExistsError):
+                self._catalog.create_namespace(self._options.place.table[0])
+            try:
+                with self._catalog.create_table_transaction(self._options.place.table, schema=schema):
+                    pass
+            except self._exceptions.TableAlreadyExistsError as cause:
+                raise error("DUPLICATE_OBJECT", f"{self._what} is there already") from cause
+
+    def append(self, rows: pa.Table) -> None:
+        """Adds the rows of a statement, in one commit to the catalog."""
+        with self._explained():
+            try:
+                self._open_table().append(self._columns.written(rows))
+            except self._exceptions.CommitFailedException as cause:
+                raise Unavailable(f"{self._what}: others write without end") from cause
 
     def rest(self) -> None:
         pass
@@ -213,20 +233,9 @@ class IcebergTarget:
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
         """Errors of the library as those of the contract."""
-        exceptions = self._exceptions
-        try:
+        kept = (Unavailable, self._exceptions.CommitFailedException)
+        with iceberg_explained(self._options.place, Unavailable, *kept):
             yield
-        except (Error, Unavailable, exceptions.CommitFailedException, *_MISTAKES):
-            raise
-        except (exceptions.UnauthorizedError, exceptions.ForbiddenError, exceptions.OAuthError) as cause:
-            raise error(
-                "CONNECTOR_OPTION",
-                f'catalog "{self._options.place.catalog}" of {self._what} refuses the user',
-                detail=first_line(cause),
-                hint="Check catalog.credential and catalog.token.",
-            ) from cause
-        except Exception as cause:  # of catalogs, stores and their clients, which have no common base
-            raise Unavailable(f"{self._what} can't be read or written: {first_line(cause)}") from cause
 
 
 def _stacked(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
@@ -278,14 +287,30 @@ def _partition(text: str, names: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def _check(delivery: Delivery) -> None:
-    target = IcebergTarget(delivery, "")
+def create_table(delivery: Delivery, columns: Schema) -> None:
+    """Makes the table of a delivery. DUPLICATE_OBJECT, CONNECTOR_OPTION, RUNTIME_UNAVAILABLE."""
+    with _reached():
+        IcebergTarget(delivery, "").create(columns)
+
+
+@contextlib.contextmanager
+def _reached() -> Iterator[None]:
     try:
-        target.look()
+        yield
     except Unavailable as cause:
         raise error(
             "RUNTIME_UNAVAILABLE", str(cause), hint="Check catalog.uri, warehouse.path and credentials."
         ) from cause
+
+
+def _append(delivery: Delivery, rows: pa.Table) -> None:
+    with _reached():
+        IcebergTarget(delivery, "").append(rows)
+
+
+def _check(delivery: Delivery) -> None:
+    with _reached():
+        IcebergTarget(delivery, "").look()
 
 
 def _open(delivery: Delivery, database_id: str, stopping: Callable[[], bool]) -> Target:
@@ -293,4 +318,4 @@ def _open(delivery: Delivery, database_id: str, stopping: Callable[[], bool]) ->
     return IcebergTarget(delivery, database_id)
 
 
-CONNECTOR: Final = Connector(_check, _open)
+CONNECTOR: Final = Connector(_check, _open, append=_append)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import pyarrow as pa
 
 from watersmeet.errors import did_you_mean, error
@@ -21,9 +19,10 @@ class LakeColumns:
     def __init__(self, columns: Schema, as_text: tuple[str, ...], wider: dict[pa.DataType, pa.DataType]) -> None:
         self._columns = columns
         self._as_text = as_text
-        self.schema: Final = pa.schema(
+        self.schema = pa.schema(
             [pa.field(c.name, pa.string() if c.type.name in as_text else _wider(c.type.arrow, wider)) for c in columns]
         )
+        """Of what is written; from `check` on with columns that take no NULL, where the table has such."""
 
     def check(self, what: str, there: pa.Schema) -> None:
         """UNDEFINED_COLUMN, DATATYPE_MISMATCH, CONNECTOR_OPTION. what: the table, for messages. there: its columns."""
@@ -48,15 +47,19 @@ class LakeColumns:
                 "CONNECTOR_OPTION",
                 f'column "{lacking[0]}" of {what} must not be NULL, and the sink has no column for it',
             )
+        self.schema = pa.schema([f.with_nullable(there.field(f.name).nullable) for f in self.schema])
 
     def written(self, rows: pa.Table) -> pa.Table:
-        """Rows of the sink in the types of the table."""
+        """Rows of the sink in the types of the table. DELIVERY_REFUSED for NULL in a column that takes none."""
         arrays = [
             evaluate_text([rows.column(c.name)], plain_text("t0", c.type)).cast(pa.string())
             if c.type.name in self._as_text
             else rows.column(c.name).cast(self.schema.field(c.name).type)
             for c in self._columns
         ]
+        for field, array in zip(self.schema, arrays, strict=True):
+            if not field.nullable and array.null_count:
+                raise error("DELIVERY_REFUSED", f'a row has NULL in column "{field.name}", which takes none there')
         return pa.table(arrays, schema=self.schema)
 
 

@@ -17,6 +17,7 @@ from watersmeet.formats.convert import convert
 from watersmeet.sources.clickhousetables import ClickhouseReader
 from watersmeet.sources.contents import Reader
 from watersmeet.sources.httpcontent import HttpReader
+from watersmeet.sources.lakes.externaltables import IcebergReader
 from watersmeet.sources.mysqltables import MysqlReader
 from watersmeet.sources.narrowing import Condition
 from watersmeet.sources.objecttables import ObjectReader
@@ -77,6 +78,7 @@ READERS: Final[dict[str, Callable[[External], Reader]]] = {
     "clickhouse": ClickhouseReader,
     "file": FileReader,
     "http": HttpReader,
+    "iceberg": IcebergReader,
     "mysql": MysqlReader,
     "postgresql": PostgresReader,
     "s3": ObjectReader,

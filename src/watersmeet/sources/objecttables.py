@@ -25,6 +25,8 @@ from watersmeet.sources.options import Options, refuse
 from watersmeet.sources.presentfiles import Refusing, file_connector, read_files
 from watersmeet.types import VARCHAR, Schema
 
+CONFIG_FILE: Final = "config_file"
+ENVIRONMENT_SETTING: Final = "use_environment_credentials"
 #: Columns that show where a row is from, if they are declared: the part of the place.
 PLACES: Final = {"_path": "file", "_file": "base"}
 #: Settings that only say how the product reads and writes: what is written is one object for each part of a commit.
@@ -127,10 +129,7 @@ class ObjectReader(Reader):
 
 def object_table(given: Mapping[str, str]) -> ObjectTable:
     """The settings of a table of type s3. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
-    given = {n: v for n, v in given.items() if not _IDLE.fullmatch(n)}
-    if "config_file" in given:
-        given = {**properties_file("config_file", given.pop("config_file")), **given}
-    options = Options(given)
+    options = Options({n: v for n, v in given.items() if not _IDLE.fullmatch(n)})
     bucket = _bucket(options)
     read_from, write_to = options.text("read_from") or "", options.text("write_to") or ""
     if not read_from and not write_to:
@@ -152,6 +151,13 @@ def object_table(given: Mapping[str, str]) -> ObjectTable:
     return table
 
 
+def with_config_file(given: Mapping[str, str]) -> dict[str, str]:
+    """Settings with those of the file that they name, which is read once. CONNECTOR_OPTION."""
+    found = dict(given)
+    path = found.pop(CONFIG_FILE, None)
+    return found if path is None else {**properties_file(CONFIG_FILE, path), **found}
+
+
 def _bucket(options: Options) -> dict[str, str]:
     """The options of connector s3 that say where objects are, and how they are reached."""
     endpoint, bucket = options.text("endpoint"), options.text("bucket")
@@ -168,7 +174,7 @@ def _bucket(options: Options) -> dict[str, str]:
         "s3.credentials.secret": options.text("secret_access_key") or "",
     }
     found = {"connector": "s3", **{name: value for name, value in found.items() if value}}
-    if options.flag("use_environment_credentials"):
+    if options.flag(ENVIRONMENT_SETTING):
         found[ENVIRONMENT] = "true"
     elif "s3.credentials.access" not in found and "s3.credentials.secret" not in found:
         found[ANONYMOUS] = "true"

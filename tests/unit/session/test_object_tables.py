@@ -260,6 +260,21 @@ def test_keys_are_never_shown(connection, bucket):
     assert secret not in repr(connection._session.database.catalog.relations)
 
 
+def test_settings_in_a_file_and_the_right_to_files(tmp_path, connection, bucket):
+    bucket.put("x.csv", "1,a\n")
+    config = tmp_path / "s3.properties"
+    config.write_text(f"access_key_id={bucket.keys[0]}\nsecret_access_key={bucket.keys[1]}\n")
+    settings = f"type='s3', bucket='{bucket.name}', endpoint='{bucket.server.url}', region='x', config_file='{config}'"
+    connection.execute(f"CREATE EXTERNAL TABLE t(id int, name string) SETTINGS {settings}, read_from='x.csv'")
+    config.unlink()  # it is read once
+    assert rows(connection) == [(1, "a")]
+    with watersmeet.connect(tmp_path / "other", "timeplus", runtime="inprocess", allow_files=False) as other:
+        environment = settings.replace(f"config_file='{config}'", "use_environment_credentials=true")
+        for refused_settings in (settings, environment):
+            found = refused(other, f"CREATE EXTERNAL TABLE t(id int) SETTINGS {refused_settings}, read_from='x.csv'")
+            assert found.condition == "FILES_NOT_ALLOWED"
+
+
 def test_insert_only_where_something_is_written(connection, bucket):
     create(connection, bucket, "read_from='x.csv'")
     assert refused(connection, "INSERT INTO t VALUES (1, 'a')").condition == "READ_ONLY_RELATION"

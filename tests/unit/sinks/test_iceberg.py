@@ -79,6 +79,22 @@ def test_rows_are_changed_by_their_keys(tmp_path):
     assert target(tmp_path).open(1) == Place(1, 6)
 
 
+@pytest.mark.parametrize("form", ["upsert", "plain"])
+def test_a_table_with_columns_that_take_no_null(tmp_path, form):
+    catalog = load_catalog("lake", type="sql", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/w")
+    catalog.create_namespace("marts")
+    required = pa.schema([pa.field("id", pa.int32(), nullable=False), pa.field("name", pa.string(), nullable=False)])
+    catalog.create_table("marts.kept", required)
+    sink = target(tmp_path, rows=form)
+    sink.open(1)
+    sink.deliver([portion(3, (1, "a"), (2, "b"))])
+    sink.deliver([portion(4, (3, "c"))] if form == "plain" else [portion(4, (2, "b"), (2, "c"), diff=[-1, 1])])
+    assert content(tmp_path) == [(1, "a"), *([(2, "b"), (3, "c")] if form == "plain" else [(2, "c")])]
+    with pytest.raises(Error) as caught:
+        sink.deliver([portion(5, (4, None))])
+    assert caught.value.condition == "DELIVERY_REFUSED"
+
+
 def test_an_append_only_sink_only_adds(tmp_path):
     sink = target(tmp_path, rows="plain")
     sink.open(1)

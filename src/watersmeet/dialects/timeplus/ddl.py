@@ -11,6 +11,7 @@ from sqlglot.dialects.dialect import Dialect
 from watersmeet.catalog import ARRIVAL, TIME_COLUMN, DropWord, StreamMode
 from watersmeet.dialects import alter, ddl
 from watersmeet.dialects.formatschemas import read_format_schema
+from watersmeet.dialects.lakedatabases import read_database
 from watersmeet.dialects.namedcollections import read_named_collection
 from watersmeet.dialects.options import not_supported, read_setting, read_value
 from watersmeet.dialects.statements import (
@@ -74,7 +75,7 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
     if cursor.take("MUTABLE", "STREAM"):
         return _Stream(cursor, dialect, base).read(mutable=True)
     if cursor.take("DATABASE"):
-        return ddl.read_create_schema(cursor, dialect, base)
+        return read_database(cursor, base) or ddl.read_create_schema(cursor, dialect, base)
     if cursor.take("DICTIONARY"):
         return read_dictionary(cursor, dialect, base)
     for words, read in (

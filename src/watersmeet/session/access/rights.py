@@ -17,6 +17,7 @@ from watersmeet.dialects.copying import CopyFrom, CopyTo
 from watersmeet.dialects.dictionaries import CreateDictionary
 from watersmeet.dialects.foreigntables import CreateForeignTable
 from watersmeet.dialects.formatschemas import CreateFormatSchema
+from watersmeet.dialects.lakedatabases import CreateLakeDatabase
 from watersmeet.dialects.namedcollections import CreateNamedCollection
 from watersmeet.session.access.context import Session, denied
 
@@ -46,6 +47,7 @@ _OUTSIDE: Final = (
     CreateDictionary,
     CreateForeignTable,
     CreateFormatSchema,
+    CreateLakeDatabase,
     CreateNamedCollection,
     st.AlterConnector,
     st.CreateConnection,

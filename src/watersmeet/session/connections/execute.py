@@ -23,6 +23,7 @@ from watersmeet.session.access.reading import failed_query, runs_on
 from watersmeet.session.access.replacing import keeping_grants
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.rights import check_statement
+from watersmeet.session.statements.lakedatabases import take_over_tables
 from watersmeet.session.statements.registry import DEFINING, handler_of, insert_many
 
 
@@ -188,7 +189,12 @@ def run_statement(session: Session, statement: st.Statement) -> Result:
             if replaces and isinstance(statement, st.Create):
                 with keeping_grants(session, statement):
                     return handler(session, statement)
-            return handler(session, statement)
+            try:
+                return handler(session, statement)
+            except Error as err:
+                if err.condition == "UNDEFINED_RELATION" and take_over_tables(session):
+                    return handler(session, statement)  # it is in a catalog that has it since
+                raise
     except Error as err:
         if err.span is not None and err.sql is None:  # of the planner, which has not the text
             err.sql = statement.text

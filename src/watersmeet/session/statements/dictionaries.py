@@ -100,7 +100,7 @@ def create_dictionary(session: Session, statement: CreateDictionary) -> Result:
         )
         return Result("CREATE DICTIONARY")
     with located(statement, source.span):
-        external = external_of(source.name, dict(source.options), statement.name, "db")
+        external = external_of(session, source.name, dict(source.options), statement.name, "db")
     fill(
         session,
         statement,

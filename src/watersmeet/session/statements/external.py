@@ -39,6 +39,8 @@ from watersmeet.sources.connectors import check_connector
 from watersmeet.sources.external import KINDS, check_kind, declared
 from watersmeet.sources.fileoptions import absolute_path
 from watersmeet.sources.kafka.externalstreams import kafka_connector, stream_columns
+from watersmeet.sources.lakes.externaltables import iceberg_options
+from watersmeet.sources.objecttables import CONFIG_FILE, ENVIRONMENT_SETTING, with_config_file
 from watersmeet.sources.presentfiles import file_connector
 from watersmeet.store.merging import quoted
 from watersmeet.types import Schema
@@ -54,7 +56,7 @@ def create_external_table(session: Session, statement: CreateExternalTable) -> R
         _over_stream(session, statement, options, needs)
         return Result("CREATE EXTERNAL TABLE")
     with located(statement, statement.name_span):
-        external = external_of(options.pop("type").lower(), options, statement.name, "database")
+        external = external_of(session, options.pop("type").lower(), options, statement.name, "database")
         form = None
         if not session.replace_connectors:
             external, form = with_target(session, external)
@@ -187,7 +189,7 @@ def _defaults(columns: Schema) -> dict[str, str]:
     return {c.name: d for c in columns if not c.nullable and (d := type_default(c.type)) is not None}
 
 
-def external_of(kind: str, options: dict[str, str], name: str, database: str) -> External:
+def external_of(session: Session, kind: str, options: dict[str, str], name: str, database: str) -> External:
     """Where the content is. database: the name of the option that names the database there."""
     if "query" in options and kind not in ("clickhouse", "mysql", "postgresql"):
         raise error("FEATURE_NOT_SUPPORTED", "the option QUERY of a source is not supported", hint="Name a table.")
@@ -196,6 +198,13 @@ def external_of(kind: str, options: dict[str, str], name: str, database: str) ->
         return External(
             "file", options.get("path", ""), {n: absolute_path(v) if n == "path" else v for n, v in options.items()}
         )
+    if kind == "s3":
+        if options.get(ENVIRONMENT_SETTING, "false").lower() == "true" or CONFIG_FILE in options:
+            session.require_files({"path": ""})
+        options = with_config_file(options)
+    if kind == "iceberg":
+        options = iceberg_options(options, "default", name)
+        return External(kind, f"{options['database.name']}.{options['table.name']}", options)
     if kind == "http":
         return External(kind, options.get("url", ""), options)
     return External(kind, f"{options.get(database, 'default')}.{options.get('table', name)}", options)
@@ -222,8 +231,8 @@ def fill(session: Session, statement: CreateRelation, relation: ExternalTable, w
     outside, external = session.database.outside, relation.external
 
     with located(statement, span):
-        if external.kind == "file":
-            session.require_files({"path": external.name})
+        if external.kind in ("file", "iceberg"):
+            session.require_files({"path": external.name} if external.kind == "file" else external.options)
         columns = declared(outside.reader(external, what), relation.columns)
     check_columns(columns, statement)
     made = replace(relation, columns=columns)

@@ -14,6 +14,7 @@ from watersmeet.dialects.copying import CopyFrom, CopyTo
 from watersmeet.dialects.dictionaries import CreateDictionary
 from watersmeet.dialects.foreigntables import CreateForeignTable
 from watersmeet.dialects.formatschemas import CreateFormatSchema
+from watersmeet.dialects.lakedatabases import CreateLakeDatabase
 from watersmeet.dialects.merging import CreateMergingPump, Merge
 from watersmeet.dialects.namedcollections import CreateNamedCollection
 from watersmeet.session.access.context import Session
@@ -38,6 +39,7 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
     CreateForeignTable: "foreigntables.create_foreign_table",
     st.CreateFunction: "sqlfunctions.create_function",
     st.CreateIndex: "tables.create_index",
+    CreateLakeDatabase: "lakedatabases.create_lake_database",
     CreateNamedCollection: "namedcollections.create_named_collection",
     st.CreateMaterializedView: "views.create_materialized_view",
     st.AddColumn: "altering.alter",

@@ -15,6 +15,8 @@ from watersmeet.session.access.context import Session
 from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation
 from watersmeet.session.access.eventtimes import event_time
 from watersmeet.session.access.result import Result
+from watersmeet.session.access.schemas import schema_for
+from watersmeet.session.statements.lakedatabases import create_lake_table, lake_of
 
 #: Later than all times, as every row moves the clock of an ordered stream.
 _EVER_US: Final = 1 << 62
@@ -30,6 +32,9 @@ def create_stream(session: Session, statement: CreateStream) -> Result:
     """CREATE STREAM and CREATE MUTABLE STREAM, with its indexes, which are named `stream.index`."""
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE STREAM")
+    lake = lake_of(session, schema_for(session, statement))
+    if lake is not None:
+        return create_lake_table(session, statement, lake)
     check_columns(statement.columns, statement)
     stream = new_relation(
         session,

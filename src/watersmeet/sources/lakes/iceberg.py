@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from watersmeet.errors import Error, error
-from watersmeet.lakeclient import first_line, iceberg_catalog, iceberg_library, iceberg_place
+from watersmeet.errors import error
+from watersmeet.lakeclient import iceberg_catalog, iceberg_explained, iceberg_library, iceberg_place
 from watersmeet.objectstores import is_local
 from watersmeet.slices import LakeFile
 from watersmeet.sources.lakes.options import LakeOptions
@@ -26,8 +26,6 @@ _NAMES: Final = "schema.name-mapping.default"
 #: Types of which values of partitions are texts that mean the same here.
 _TEXTS: Final = ("boolean", "int", "long", "date", "timestamp", "timestamptz", "string", "decimal")
 _DELETES: Final = "it marks rows as deleted by delete files, which are not supported"
-#: Errors that no catalog and no store can be the cause of.
-_MISTAKES: Final = (TypeError, AttributeError, AssertionError)
 
 
 class IcebergLog:
@@ -224,20 +222,8 @@ class IcebergLog:
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
         """Errors of the library as LakeProblem, CONNECTOR_OPTION."""
-        exceptions = self._exceptions
-        try:
+        with iceberg_explained(self._place, lambda text: LakeProblem(text, passes=True), LakeProblem):
             yield
-        except (Error, LakeProblem, *_MISTAKES):
-            raise
-        except (exceptions.UnauthorizedError, exceptions.ForbiddenError, exceptions.OAuthError) as cause:
-            raise error(
-                "CONNECTOR_OPTION",
-                f'catalog "{self._place.catalog}" of {self.what} refuses the user',
-                detail=first_line(cause),
-                hint="Check catalog.credential and catalog.token.",
-            ) from cause
-        except Exception as cause:  # of catalogs, stores and their clients, which have no common base
-            raise LakeProblem(f"{self.what} can't be read for now: {first_line(cause)}", passes=True) from cause
 
 
 def _print(table: Any, number: int | None) -> str:

@@ -1,0 +1,153 @@
+"""CREATE DATABASE over a catalog of Iceberg: what its namespace has are external tables of the database.
+
+Timeplus, "Iceberg External Stream".
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from watersmeet.catalog import ARRIVAL, External, ExternalTable, NamedCollection
+from watersmeet.dialects.lakedatabases import CreateLakeDatabase
+from watersmeet.dialects.statements import CreateStream
+from watersmeet.errors import Error
+from watersmeet.secretvalues import revealed_options
+from watersmeet.session.access.context import Session, error_at, located
+from watersmeet.session.access.definitions import add, check_columns
+from watersmeet.session.access.result import Result
+from watersmeet.session.access.schemas import make_schema
+from watersmeet.session.access.secrets import kept
+from watersmeet.session.access.transactions import own_transaction
+from watersmeet.sinks.deliveries import statement_delivery
+from watersmeet.sinks.iceberg import create_table
+from watersmeet.sources.lakes.externaltables import ICEBERG, iceberg_options, iceberg_tables
+from watersmeet.types import Schema
+
+
+def create_lake_database(session: Session, statement: CreateLakeDatabase) -> Result:
+    """A schema whose relations are the tables of a namespace, that of its name unless `namespace` says another."""
+    settings, name = dict(statement.settings), statement.name.name
+    kind = settings.pop("type").lower()
+    if kind != ICEBERG:
+        raise error_at(
+            statement,
+            statement.name.span,
+            "FEATURE_NOT_SUPPORTED",
+            f"a database of type {kind} is not supported",
+            hint="type = 'iceberg' is.",
+        )
+    with located(statement, statement.name.span):
+        session.require_files(iceberg_options(settings, name, "any"))
+        iceberg_tables(settings, name)
+    known = name in session.catalog.schemas
+    with own_transaction(session):
+        done = make_schema(session, statement)
+        if not known:
+            add(session, _collection(session, statement, settings))
+            _take_over(session, name)
+    return done
+
+
+def _collection(session: Session, statement: CreateLakeDatabase, settings: dict[str, str]) -> NamedCollection:
+    """What says where the catalog is: hidden in the schema."""
+    made = NamedCollection(
+        session.catalog.new_id(NamedCollection),
+        statement.name.name,
+        (),
+        sql=statement.sql,
+        dialect=session.dialect,
+        schema=statement.name.name,
+        hidden=True,
+        settings=settings,
+    )
+    return kept(session, made)
+
+
+def lake_of(session: Session, schema: str) -> NamedCollection | None:
+    """The catalog of a schema; None for a schema of this database's own relations."""
+    found = (r for r in session.catalog.relations.values() if isinstance(r, NamedCollection) and r.hidden)
+    return next((r for r in found if r.schema == schema), None)
+
+
+def take_over_tables(session: Session) -> bool:
+    """Tables that came to catalogs since somebody looked are relations from now on; whether there were any.
+
+    What can't be reached for now has none.
+    """
+    if session.database.read_only or session.transaction is not None:
+        return False
+    found = False
+    for schema in session.catalog.schemas:
+        if lake_of(session, schema) is not None:
+            try:
+                with own_transaction(session):
+                    found |= _take_over(session, schema)
+            except Error as problem:
+                session.notice(f'the catalog of database "{schema}" can\'t be read: {problem.message}')
+    return found
+
+
+def _take_over(session: Session, schema: str) -> bool:
+    lake = lake_of(session, schema)
+    assert lake is not None
+    settings = revealed_options(lake.settings)
+    there = [r.name for r in session.catalog.relations.values() if r.schema == schema and r.is_named]
+    found = False
+    for name in iceberg_tables(settings, schema):
+        if name in there:
+            continue
+        external = _external(settings, schema, name)
+        try:
+            columns = session.database.outside.reader(external).columns()
+        except Error as problem:
+            session.notice(f'table "{schema}.{name}" is left out: {problem.message}')
+            continue
+        add(session, _table(session, lake, name, columns or (), external))
+        found = True
+    return found
+
+
+def create_lake_table(session: Session, statement: CreateStream, lake: NamedCollection) -> Result:
+    """CREATE STREAM in such a database: a table of the catalog. The cursor of `may_create` has passed."""
+    for what, is_there in (
+        ("an index", bool(statement.indexes)),
+        ("a primary key", bool(statement.primary_key)),
+        ("a mode", statement.mode != "append"),
+        ("a DEFAULT", bool(statement.declared)),
+    ):
+        if is_there:
+            raise error_at(
+                statement,
+                statement.name_span,
+                "FEATURE_NOT_SUPPORTED",
+                f"{what} of a table of Iceberg is not supported",
+            )
+    columns = tuple(c for c in statement.columns if statement.defaults.get(c.name) != ARRIVAL)
+    check_columns(columns, statement)
+    settings = revealed_options(lake.settings)
+    with located(statement, statement.name_span):
+        made = _table(session, lake, statement.name, columns, _external(settings, lake.schema, statement.name))
+        made = replace(made, ranges=dict(statement.ranges), sql=statement.sql)
+        create_table(statement_delivery(made, columns), columns)
+    add(session, made)
+    return Result("CREATE STREAM")
+
+
+def _external(settings: dict[str, str], schema: str, name: str) -> External:
+    options = iceberg_options(settings, schema, name)
+    return External(ICEBERG, f"{options['database.name']}.{name}", options, target=options)
+
+
+def _table(session: Session, lake: NamedCollection, name: str, columns: Schema, external: External) -> ExternalTable:
+    made = ExternalTable(
+        session.catalog.new_id(ExternalTable),
+        name,
+        columns,
+        sql=lake.sql,
+        dialect=lake.dialect,
+        schema=lake.schema,
+        path=session.catalog.path,
+        depends_on=(lake.id,),
+        external=external,
+    )
+    return kept(session, made)
