@@ -386,9 +386,9 @@ SOURCE = "SOURCE(TIMEPLUS(STREAM 'm'))"
             "MONGODB(DB 'd' TABLE 't' HOST 'h')",
         ),
         (
-            "CREATE DICTIONARY d(k int) PRIMARY KEY k SOURCE(CLICKHOUSE(DB 'd' TABLE 't' HOST 'h')) LAYOUT(FLAT())",
+            "CREATE DICTIONARY d(k int) PRIMARY KEY k SOURCE(MONGODB(DB 'd' TABLE 't' HOST 'h')) LAYOUT(FLAT())",
             "FEATURE_NOT_SUPPORTED",
-            "CLICKHOUSE(DB 'd' TABLE 't' HOST 'h')",
+            "MONGODB(DB 'd' TABLE 't' HOST 'h')",
         ),
         (f"CREATE DICTIONARY d(k int) PRIMARY KEY k {SOURCE} LAYOUT(IP_TRIE)", "FEATURE_NOT_SUPPORTED", "IP_TRIE"),
         (f"CREATE DICTIONARY d(k int) PRIMARY KEY k {SOURCE} LAYOUT(HASHD())", "INVALID_PARAMETER", "HASHD()"),
