@@ -10,7 +10,7 @@ the new ones read are replayed, by ranges of key hashes: nothing of them is read
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from watersmeet.catalog import Relation
@@ -38,11 +38,14 @@ from watersmeet.store.manifests import Backfill, Filling, Frontier, Purpose
 
 @dataclass(frozen=True)
 class Piece:
-    """Slices of one epoch, and how far the backfill is after it: None if that was the last one."""
+    """Slices of one epoch, and how far the backfill is after it: None if that was the last one. lost: by relation, what
+    of its history is no longer there.
+    """
 
     slices: tuple[Slice, ...]
     after: Backfill | None
     more: bool
+    lost: Mapping[str, str] = field(default_factory=dict)
 
 
 def begin(
@@ -163,6 +166,7 @@ def next_piece(db: Database, backfill: Backfill, sources: Mapping[str, Source], 
         return Piece((), after if more else None, more)
     stored = purpose.stored if isinstance(purpose, Filling) else ()
     slices: list[Slice] = []
+    lost: dict[str, str] = {}
     relations = list(backfill.relations)
     cursor = backfill.cursor
     while relations and rows > 0 and size_bytes > 0:
@@ -171,6 +175,8 @@ def next_piece(db: Database, backfill: Backfill, sources: Mapping[str, Source], 
             history = sources[relation_id].history(cursor, rows, size_bytes)
             found: Sequence[Slice] = history.slices
             cursor = history.cursor
+            if history.lost:
+                lost[relation_id] = history.lost
         else:
             last = backfill.head if relation_id in stored else backfill.transaction
             found, cursor = _stored_slices(db, backfill.checkpoint, relation_id, cursor, last, rows, size_bytes)
@@ -181,7 +187,7 @@ def next_piece(db: Database, backfill: Backfill, sources: Mapping[str, Source], 
             break
         relations.pop(0)
     rest = replace(backfill, relations=tuple(relations), cursor=cursor, started=True) if relations else None
-    return Piece(tuple(slices), rest, rest is not None)
+    return Piece(tuple(slices), rest, rest is not None, lost)
 
 
 def hold_at(db: Database, backfill: Backfill) -> int:

@@ -24,7 +24,7 @@ from watersmeet.runtime.inputs import Inputs
 from watersmeet.runtime.intents import InputSpec, Intent, divide
 from watersmeet.runtime.limits import most_rows, most_used
 from watersmeet.runtime.plans import load_circuit, save_circuit
-from watersmeet.runtime.rebuilds import check_rebuild, check_shared
+from watersmeet.runtime.rebuilds import check_rebuild, check_shared, check_whole
 from watersmeet.runtime.status import state_sizes
 from watersmeet.runtime.ticks import clocked, is_due
 from watersmeet.slices import ChangeSlice, Slice, SourceSlice
@@ -60,6 +60,8 @@ class Coordinator:
         """The time of the last epoch planned."""
         self.backfill = frontier.backfill
         """What is left to be read of history after the newest planned epoch."""
+        self.lost: dict[str, str] = {}
+        """By relation of whose history views were filled last, what of it is no longer there."""
         self._failed = progress.failed
         """By id, the error that stopped a view: it does not run."""
         self.committed_epoch = self.epoch
@@ -276,6 +278,7 @@ class Coordinator:
         """
         circuit = self.circuit
         assert circuit is not None
+        self.lost = {}
         # Held before it chooses a checkpoint: a clean-up in between would delete what it starts from.
         self._reader.keep(0)
         ids = {o.relation_id for o in circuit.scans if o.id in running} | {c.relation_id for c in stored.values()}
@@ -298,6 +301,9 @@ class Coordinator:
 
     def _plan_backfill(self, circuit: Circuit, backfill: Backfill) -> Intent:
         piece = next_piece(self._db, backfill, self.inputs.sources, self.budget.rows, self.budget.bytes)
+        if isinstance(backfill.purpose, Rebuilding):
+            check_whole(piece.lost)
+        self.lost |= piece.lost
         self.budget.planned(limited=piece.more)
         first = not backfill.started
         purpose = backfill.purpose

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from watersmeet.circuit.circuit import Circuit
@@ -44,8 +44,9 @@ class Engine(Protocol):
         """Takes up from the newest commit. Call before anything else, and before a compactor is started."""
         ...
 
-    def install(self, circuit: Circuit, new_views: Sequence[str] = ()) -> None:
-        """Runs `circuit` (of all views that the catalog has) from now on. Returns when all its views are ready.
+    def install(self, circuit: Circuit, new_views: Sequence[str] = ()) -> Mapping[str, str]:
+        """Runs `circuit` (of all views that the catalog has) from now on. Returns when all its views are ready: by
+        relation of whose history they were filled, what of it is no longer there.
 
         Call after each CREATE and DROP of a materialised view. new_views: those among its sinks that must become ready
         (more may: see `live_views`). VIEW_FAILED if one can't be filled: then drop it from the catalog and install the

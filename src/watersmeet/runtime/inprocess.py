@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from watersmeet.circuit.circuit import Circuit
@@ -51,7 +51,7 @@ class InProcessEngine:
             self._failure = None
             self._ready()
 
-    def install(self, circuit: Circuit, new_views: Sequence[str] = ()) -> None:
+    def install(self, circuit: Circuit, new_views: Sequence[str] = ()) -> Mapping[str, str]:
         with self._lock:
             self._failure = None
             wanted = {s.relation_id for s in circuit.sinks} | set(new_views)
@@ -61,7 +61,7 @@ class InProcessEngine:
                 self._drain(coordinator)
                 coordinator.check_filled(new_views)
                 if coordinator.shows(wanted) and coordinator.runs(circuit):
-                    return
+                    return coordinator.lost
 
     def notify(self) -> None:
         pass

@@ -113,3 +113,14 @@ def check_rebuild(circuit: Circuit, progress: Progress, known: Mapping[str, Rela
                 detail=f"{late} of its rows arrived late: the views don't have them, but its history does.",
                 hint="Drop the views over it, rebuild, and create them again: they then show these rows, too.",
             )
+
+
+def check_whole(lost: Mapping[str, str]) -> None:
+    """FEATURE_NOT_SUPPORTED if a part of the history is no longer there. lost: see `coordinator.Coordinator.lost`."""
+    for what in lost.values():
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f"the state can't be rebuilt without {what}",
+            detail="What they were joined with, or counted in, is stored only in the state.",
+            hint="Drop the views that read them, rebuild, and create the views again.",
+        )

@@ -54,10 +54,13 @@ class Poll:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A piece of what a source gave up to a position. cursor: where the next piece starts, None at the end."""
+    """A piece of what a source gave up to a position. cursor: where the next piece starts, None at the end. lost: what
+    is no longer there, of all pieces, as a sentence of a message; told with the first one.
+    """
 
     slices: tuple[SourceSlice, ...]
     cursor: Any
+    lost: str = ""
 
 
 class Source(Protocol):

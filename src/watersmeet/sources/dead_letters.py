@@ -207,8 +207,12 @@ def stored_dead_letters(directories: Sequence[tuple[str, Place]]) -> pa.Table:
     tables = [_STORED.append(pa.field("source", pa.string())).append(pa.field("epoch", pa.int64())).empty_table()]
     for source, directory in directories:
         for path in _files_of(directory):
+            try:
+                text = storage.read_file(path)
+            except FileNotFoundError:  # it was the oldest of too many
+                continue
             found = pj.read_json(
-                pa.BufferReader(storage.read_file(path)),
+                pa.BufferReader(text),
                 pj.ReadOptions(block_size=_BLOCK_BYTES),
                 pj.ParseOptions(explicit_schema=_STORED, unexpected_field_behavior="ignore"),
             ).select(_STORED.names)

@@ -231,7 +231,7 @@ class Layout:
         """The directory of the dead letters of a relation (not made here)."""
         return self.root / "dead" / check_id(relation_id)
 
-    def dead_directories(self) -> list[Place]:
+    def dead_directories(self) -> list[Path]:
         """The directories of dead letters that were made; none in an object store."""
         if self.directory is None:
             return []

@@ -40,6 +40,8 @@ _READING_S: Final = 600.0
 DELIVERY_COMMITS: Final = 1 << 17
 #: … and their changes, of all relations, have at most so many bytes.
 DELIVERY_BYTES: Final = 4 << 30
+#: Of each relation the newest dead letters are kept, so many bytes of them; older ones are only counted.
+DEAD_BYTES: Final = 256 << 20
 
 
 def clean(
@@ -69,6 +71,7 @@ def clean(
         for name in storage.list_names(layout.packs)
         if name not in needed and (name in freed or _is_past_epoch(name, newest_epoch))
     )
+    _clean_dead_letters(layout, min((c.epoch for c in remaining if c.epoch is not None), default=0))
 
 
 def clean_at_start(layout: Layout, log: CommitLog, packs: PackFiles) -> None:
@@ -195,6 +198,18 @@ def _remove_snapshots(layout: Layout, kept: list[Checkpoint], upto: int) -> None
         for name in storage.list_names(layout.snapshots)
         if name.endswith(".parquet") and name not in used and _is_upto(name, upto)
     )
+
+
+def _clean_dead_letters(layout: Layout, before_epoch: int) -> None:
+    """Deletes the oldest dead letters of relations that have too many. What commits still have may be delivered."""
+    for directory in layout.dead_directories():
+        left_bytes, gone = DEAD_BYTES, []
+        for path in sorted(directory.iterdir(), reverse=True):  # their names begin with the numbers of epochs
+            left_bytes -= path.stat().st_size
+            number = path.name.partition("-")[0]
+            if left_bytes < 0 and number.isdecimal() and int(number) < before_epoch:
+                gone.append(path)
+        storage.remove_files(gone)
 
 
 def _is_upto(name: str, number: int) -> bool:

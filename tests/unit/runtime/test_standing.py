@@ -175,7 +175,7 @@ def test_nothing_stays_on_a_cluster_or_in_the_only_slot(spark, task):
 def test_nothing_stays_where_no_socket_can_be(spark, tmp_path, monkeypatch):
     deep = tmp_path / ("d" * 100)
     deep.mkdir()
-    monkeypatch.setattr(standing.tempfile, "tempdir", str(deep))
+    monkeypatch.setattr("tempfile.tempdir", str(deep))
     task = standing.StandingTask(spark, spark.task)
     assert not task.can_run
     task.close()

@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import watersmeet
+from watersmeet.runtime import coordinator
+from watersmeet.store import retention
 
 WEEK_S = 7 * 24 * 3600
 
@@ -412,3 +414,20 @@ def test_a_renamed_file_is_not_read_again(run, source, job):
     run("CREATE MATERIALIZED VIEW later AS SELECT a FROM s")
     assert content(run) == [(1, None), (2, None)]
     assert run("SELECT a FROM later ORDER BY a") == [(1,), (2,)]
+
+
+def test_of_too_many_dead_letters_the_newest_are_kept_and_all_are_counted(connection, run, source, job, monkeypatch):
+    monkeypatch.setattr(coordinator, "SAVE_EPOCHS", 0)
+    directory = source(kind="json")
+    for number in range(8):
+        (directory / f"{number}.json").write_text("nonsense\n" if number < 6 else '{"a": 1}\n')
+        run("FLUSH")
+    dead = connection._session.database.layout.directory / "dead"
+    letters = sorted(dead.glob("*/*"))
+    assert len(letters) == 6
+    monkeypatch.setattr(retention, "DEAD_BYTES", sum(path.stat().st_size for path in letters[-3:]))
+    connection._session.database._compactor.run()
+    assert sorted(dead.glob("*/*")) == letters[-3:]
+    assert [file for _, file, *_ in run("SHOW DEAD LETTERS FROM s")] == ["3.json", "4.json", "5.json"]
+    assert run("SELECT count(*) FROM watersmeet.dead_letters") == [(3,)]
+    assert job()["errors"] == 6

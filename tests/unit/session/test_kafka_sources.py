@@ -330,3 +330,32 @@ def test_flush_names_a_source_whose_brokers_do_not_answer(cursor, broker, topic,
     monkeypatch.setattr(cluster, "_TIMEOUT_S", 60.0)
     cursor.execute("FLUSH")
     assert cursor.notices == ()
+
+
+def test_what_has_expired_is_told_to_new_views_and_sources_and_rebuilds_nothing(broker, topic, tmp_path):
+    name = topic()
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        cursor = connection.cursor()
+        source = f"CREATE SOURCE {{}} (id int) {with_options(broker, name)} FORMAT PLAIN ENCODE JSON"
+        cursor.execute(source.format("s"))
+        assert cursor.notices == ()
+        cursor.execute("CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n FROM s")
+        producer = broker.producer()
+        for number in range(5):
+            producer.produce(name, b'{"id": %d}' % number)
+        producer.flush()
+        assert rows(cursor, "SELECT n FROM v") == [(5,)]
+        broker.delete_records(name, 0, 3)
+        cursor.execute("CREATE MATERIALIZED VIEW w AS SELECT id FROM s")
+        expired = f'messages of topic "{name}" that have expired since they were read: offsets 0 to 2 of partition 0'
+        assert cursor.notices == (f'materialized view "w" lacks {expired}',)
+        assert rows(cursor, "SELECT n, id FROM v, w ORDER BY id") == [(5, 3), (5, 4)]
+        cursor.execute("CREATE MATERIALIZED VIEW x AS SELECT n FROM v")
+        assert cursor.notices == ()
+        cursor.execute(source.format("late"))
+        late = f'the first messages of topic "{name}" have expired: partition 0 begins at 3'
+        assert cursor.notices == (late,)
+    with pytest.raises(Error, match="the state can't be rebuilt without messages of topic"):
+        watersmeet.connect(tmp_path / "db", runtime="inprocess", rebuild=True)
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        assert connection.execute("SELECT n, id FROM v, w ORDER BY id").fetchall() == [(5, 3), (5, 4)]

@@ -8,7 +8,7 @@ import shutil
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
@@ -134,7 +134,7 @@ class SparkEngine:
             self.stop()
             raise
 
-    def install(self, circuit: Circuit, new_views: Sequence[str] = ()) -> None:
+    def install(self, circuit: Circuit, new_views: Sequence[str] = ()) -> Mapping[str, str]:
         wanted = {s.relation_id for s in circuit.sinks} | set(new_views)
         with self._planning_held():
             if self._failure is not None:
@@ -152,7 +152,7 @@ class SparkEngine:
                         raise
                     coordinator.check_filled(new_views)
                     if coordinator.shows(wanted) and coordinator.runs(circuit):
-                        return
+                        return coordinator.lost
 
     def notify(self) -> None:
         self._woken.set()

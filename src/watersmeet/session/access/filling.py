@@ -39,11 +39,13 @@ def fill(session: Session, relation: Relation, operators: Sequence[Operator]) ->
     database.plans.add(relation.id, operators)
     try:
         session.put(relation)
-        database.engine.install(database.plans.circuit, (relation.id,))
+        lost = database.engine.install(database.plans.circuit, (relation.id,))
         session.put(replace(relation, ready=True))
     except BaseException:
         undo(session, {relation.id})
         raise
+    for what in lost.values():
+        session.notice(f"{'the query' if relation.hidden else relation.title} lacks {what}")
 
 
 def undo(session: Session, ids: set[str]) -> None:

@@ -35,6 +35,7 @@ from watersmeet.session.access.writing import apply
 from watersmeet.session.services.refreshing import refresh_read
 from watersmeet.session.statements.captured import create_captured_database, create_captured_table, is_captured
 from watersmeet.sources.connectors import check_connector
+from watersmeet.sources.kafka.source import late_start
 from watersmeet.sources.options import RATE_LIMIT
 from watersmeet.sources.ratelimit import DEFAULT
 from watersmeet.types import Field
@@ -244,7 +245,9 @@ def _checked(session: Session, relation: Made, statement: CreateRelation) -> Mad
                 session.require_files(relation.format.options)
                 key = relation.primary_key
                 check_rows(relation.format, relation.given, key, relation.message_parts, is_table=relation.is_stored)
-            return check_connector(relation)
+            relation = check_connector(relation)
+        if relation.connector["connector"].lower() == "kafka" and (late := late_start(relation.connector)):
+            session.notice(late)
     return relation
 
 

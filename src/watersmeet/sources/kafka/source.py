@@ -141,7 +141,6 @@ class KafkaSource:
         pieces: list[MessageSlice] = []
         while place < len(partitions) and budget > 0 and len(pieces) < MAX_SLICES:
             partition = partitions[place]
-            # What expired since it was read can't be given to a new view: the reader counts it.
             begin = self._starts[partition] if offset is None else offset
             upto = min(self._next[partition], begin + budget)
             pieces += self._pieces(seen.id, partition, begin, upto)
@@ -149,7 +148,20 @@ class KafkaSource:
             place, offset = (place + 1, None) if upto == self._next[partition] else (place, upto)
         numbered = tuple(piece.at(i) for i, piece in enumerate(pieces, ordinal))
         after = [place, offset, ordinal + len(pieces)] if place < len(partitions) else None
-        return History(numbered, after)
+        return History(numbered, after, self._expired(seen) if cursor is None else "")
+
+    def _expired(self, seen: TopicState) -> str:
+        """What was read and is no longer there; empty if there is nothing."""
+        ends = {p: min(seen.firsts.get(p, 0), end) for p, end in sorted(self._next.items())}
+        gone = [(p, self._starts[p], end) for p, end in ends.items() if self._starts[p] < end]
+        if not gone:
+            return ""
+        partition, begin, end = gone[0]
+        more = f", and of {len(gone) - 1} more partitions" if len(gone) > 1 else ""
+        return (
+            f'messages of topic "{self.options.topic}" that have expired since they were read: '
+            f"offsets {begin} to {end - 1} of partition {partition}{more}"
+        )
 
     def now(self) -> list[MessageSlice]:
         """The messages that are committed now, from where the options say. Nothing is remembered.
@@ -328,6 +340,22 @@ def begun(relation_connector: Mapping[str, str]) -> dict[str, str]:
         raise error("CONNECTOR_OPTION", f'topic "{options.topic}" has no partition {missing[0]}')
     starts = _starts(cluster, options, state)
     return {**relation_connector, START: json.dumps(starts), TOPIC_ID: state.id}
+
+
+def late_start(connector: Mapping[str, str]) -> str:
+    """Where a source begins that wants all messages of its topic, if the first ones have expired; empty if none have.
+
+    connector: as `begun` gives it.
+    """
+    options = kafka_options(connector)
+    if options.mode != "earliest" or options.millis is not None or options.offsets:
+        return ""
+    late = [(p, offset) for p, offset in sorted((options.starts or {}).items()) if offset]
+    if not late:
+        return ""
+    more = f", and {len(late) - 1} more begin late" if len(late) > 1 else ""
+    partition, offset = late[0]
+    return f'the first messages of topic "{options.topic}" have expired: partition {partition} begins at {offset}{more}'
 
 
 def _starts(cluster: Cluster, options: KafkaOptions, state: TopicState) -> dict[int, int]:
