@@ -16,7 +16,7 @@ import duckdb
 
 import watersmeet
 from benchmarks.data import write_stream
-from benchmarks.processes import PeakMemory, pss_bytes
+from benchmarks.processes import PeakMemory, cpu_seconds, pss_bytes
 from watersmeet.machine import cores
 
 #: The two inputs as sources; `{watermark}` is an element of the column list, with its comma, or nothing.
@@ -39,12 +39,15 @@ class Streams:
 
 @dataclass(frozen=True)
 class Measured:
-    """One run. check: order-free figures of the result, the number of its rows first."""
+    """One run. check: order-free figures of the result, the number of its rows first. cpu_s: processor seconds of all
+    processes.
+    """
 
     seconds: float
     check: tuple[int, ...]
     peak_bytes: int = 0
     state_bytes: int = 0
+    cpu_s: float = 0.0
 
 
 def parser(
@@ -77,43 +80,62 @@ def streams(options: argparse.Namespace, *, lateness_us: int = 0) -> Streams:
 
 
 def ours(script: str, check: str, parallelism: int) -> Measured:
-    """Watersmeet, from nothing until the view `joined` has everything."""
+    """Watersmeet, from CREATE until the view `joined` has everything. Spark runs already, with its workers."""
     with (
         tempfile.TemporaryDirectory() as folder,
+        watersmeet.connect(parallelism=parallelism) as warm,
         watersmeet.connect(Path(folder) / "db", parallelism=parallelism) as connection,
     ):
+        warm.cursor().execute("CREATE TABLE t (a int); CREATE MATERIALIZED VIEW v AS SELECT a FROM t; FLUSH")
         cursor = connection.cursor()
         with PeakMemory() as memory:
-            started = time.perf_counter()
+            started, used = time.perf_counter(), cpu_seconds(os.getpid())
             cursor.execute(script)
             cursor.execute("FLUSH")
-            seconds = time.perf_counter() - started
+            seconds, cpu_s = time.perf_counter() - started, cpu_seconds(os.getpid()) - used
         status = connection.status()
         cursor.execute(f"SELECT {check} FROM joined")
         found = tuple(int(v) for v in cursor.fetchone())
-    return Measured(seconds, found, memory.peak_bytes, sum(v["state_bytes"] for v in status["views"]))
+    return Measured(seconds, found, memory.peak_bytes, sum(v["state_bytes"] for v in status["views"]), cpu_s)
 
 
 def batch(query: str, check: str) -> Measured:
-    """DuckDB's answer to `query` over the whole input at once: the practical limit of this machine."""
+    """DuckDB's answer to `query` over the whole input at once, of which nothing is kept."""
     with duckdb.connect() as connection:
-        started = time.perf_counter()
+        started, used = time.perf_counter(), time.process_time()
         found = connection.execute(f"SELECT {check} FROM ({query})").fetchone()
-        return Measured(time.perf_counter() - started, tuple(int(v) for v in found))
+        seconds, cpu_s = time.perf_counter() - started, time.process_time() - used
+        return Measured(seconds, tuple(int(v) for v in found), cpu_s=cpu_s)
 
 
-def report(total: int, made: Measured, peer: Measured, spark: Measured | None = None) -> None:
+def copied(query: str, check: str) -> Measured:
+    """The same with the answer in a Parquet file (snappy): the practical limit of this machine."""
+    with tempfile.TemporaryDirectory() as folder, duckdb.connect() as connection:
+        started, used = time.perf_counter(), time.process_time()
+        connection.execute(f"COPY ({query}) TO '{folder}/out.parquet' (FORMAT parquet, COMPRESSION snappy)")
+        seconds, cpu_s = time.perf_counter() - started, time.process_time() - used
+        found = connection.execute(f"SELECT {check} FROM read_parquet('{folder}/out.parquet')").fetchone()
+        return Measured(seconds, tuple(int(v) for v in found), cpu_s=cpu_s)
+
+
+def report(
+    total: int, made: Measured, peer: Measured, spark: Measured | None = None, *, copy: Measured | None = None
+) -> None:
     """Prints rates, beside those of the peers. AssertionError if the results differ."""
     assert made.check == peer.check, (made, peer)
     print(f"rows in {total:,}, rows out {peer.check[0]:,}, checksum {peer.check[1:]}: equal")
     print(
-        f"watersmeet     {total / made.seconds:>12,.0f} rows/s  {made.seconds:7.1f} s  "
+        f"watersmeet     {total / made.seconds:>12,.0f} rows/s  {made.seconds:7.1f} s  cpu {made.cpu_s:6.1f} s  "
         f"state {made.state_bytes / 1e9:.2f} GB, peak memory {made.peak_bytes / 1e9:.2f} GB"
     )
-    print(
-        f"duckdb, batch  {total / peer.seconds:>12,.0f} rows/s  {peer.seconds:7.1f} s  "
-        f"watersmeet takes {made.seconds / peer.seconds:.1f} times as long"
-    )
+    for name, other in (("duckdb, batch", peer), ("duckdb, copied", copy)):
+        if other is not None:
+            assert other.check == peer.check, (other, peer)
+            print(
+                f"{name:<14} {total / other.seconds:>12,.0f} rows/s  {other.seconds:7.1f} s  cpu {other.cpu_s:6.1f} s  "
+                f"watersmeet takes {made.seconds / other.seconds:.1f} times as long, "
+                f"{made.cpu_s / other.cpu_s:.1f} times the processor time"
+            )
     if spark is not None:
         print(
             f"spark's own    {total / spark.seconds:>12,.0f} rows/s  {spark.seconds:7.1f} s  "

@@ -6,7 +6,7 @@ rows/s on two idle cores.
 
 from __future__ import annotations
 
-from benchmarks.frame import SOURCES, batch, ours, parser, report, streams
+from benchmarks.frame import SOURCES, batch, copied, ours, parser, report, streams
 from benchmarks.peers import spark_join
 
 QUERY = """
@@ -21,10 +21,10 @@ CHECK = "count(*), CAST(sum((l_amount + 1) * (r_amount + 7)) AS BIGINT)"
 def main(arguments: list[str]) -> int:
     options = parser("regular_join", __doc__, spark=True).parse_args(arguments)
     given = streams(options)
-    peer = batch(
-        QUERY.format(left=f"read_parquet('{given.left}/*.parquet')", right=f"read_parquet('{given.right}/*.parquet')"),
-        CHECK,
+    files = QUERY.format(
+        left=f"read_parquet('{given.left}/*.parquet')", right=f"read_parquet('{given.right}/*.parquet')"
     )
+    peer, copy = batch(files, CHECK), copied(files, CHECK)
     script = SOURCES.format(left=given.left, right=given.right, watermark="")
     made = ours(
         f"{script} CREATE MATERIALIZED VIEW joined AS {QUERY.format(left='l', right='r')}", CHECK, options.parallelism
@@ -33,5 +33,5 @@ def main(arguments: list[str]) -> int:
     if not options.no_spark:
         spark = spark_join(given.left, given.right, 3, CHECK)
         assert spark.check == peer.check, (spark, peer)
-    report(given.total, made, peer, spark)
+    report(given.total, made, peer, spark, copy=copy)
     return 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
-from benchmarks.frame import SOURCES, Streams, batch, in_batches, ours, parser, report, streams
+from benchmarks.frame import SOURCES, Streams, batch, copied, in_batches, ours, parser, report, streams
 from benchmarks.peers import spark_join
 
 _WATERMARK = ", WATERMARK FOR ts AS ts - INTERVAL '20 seconds'"
@@ -73,7 +73,8 @@ class TimedJoin:
                 in_batches(self.script(kind), given, options.parallelism, options.batches)
                 continue
             found = ours(self.script(kind).format(left=given.left, right=given.right), _CHECK, options.parallelism)
-            report(given.total, found, batch(self.over_files(given, kind), _CHECK))
+            query = self.over_files(given, kind)
+            report(given.total, found, batch(query, _CHECK), copy=copied(query, _CHECK))
             if not options.no_spark:
                 self.beside_spark(options, kind, given.total / found.seconds)
         return 0

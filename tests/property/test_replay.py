@@ -19,8 +19,8 @@ from tests.thorough import mostly_slow
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.frames import Frame, decode, encode
 from watersmeet.runtime import inprocess, tasks
+from watersmeet.runtime.output import stored_state
 from watersmeet.runtime.receipts import CONTROL, RECEIPT, Receipt
-from watersmeet.store.changes import decode_change
 from watersmeet.store.packfiles import PackFiles
 
 _read_slices = tasks.read_slices
@@ -47,9 +47,10 @@ class Again:
         shuffled = self.shuffled(job, circuit)
         assert [told(r, free) for r in shuffled] == [told(r, free) for r in receipts]
         assert content(packs, shuffled, free) == content(packs, receipts, free)
+        assert state(packs, shuffled) == state(packs, receipts)
         if circuit.buckets > 1:
             other = self.shuffled(replace(job, intent=self.cut(intent, circuit.buckets)), circuit)
-            later = [[told(r, free) for r in rs if r.stage] for rs in (other, receipts)]
+            later = [[told(r, free, pack=True) for r in rs if r.stage] for rs in (other, shuffled)]
             assert later[0] == later[1]
             assert content(packs, other, None) == content(packs, receipts, None)
         return receipts
@@ -111,11 +112,29 @@ class Again:
         return [whole.take(np.arange(a, b)) for a, b in zip([0, *cuts], [*cuts, whole.num_rows], strict=True)]
 
 
-def told(receipt: Receipt, free: set[str]) -> tuple:
-    """What a receipt says, but for the packs of tasks that publish rows in the order in which they came."""
+def told(receipt: Receipt, free: set[str], *, pack: bool = False) -> tuple:
+    """What a receipt says, but for tasks that publish rows in the order in which they came.
+
+    pack: with the names of files, which are the same only if a task does the same stages and buckets.
+    """
     if free & receipt.relations.keys():
         return receipt.stage, receipt.bucket
-    return receipt.stage, receipt.bucket, receipt.pack, receipt.relations, receipt.retired
+    if pack:
+        return receipt.stage, receipt.bucket, receipt.pack, receipt.relations
+    sizes = {i: [(b.length_bytes, b.rows) for b in c.blobs] for i, c in receipt.relations.items()}
+    return receipt.stage, receipt.bucket, sizes, receipt.grown, receipt.pack is None
+
+
+def state(packs: PackFiles, receipts: list[Receipt]) -> dict[tuple, bytes]:
+    """The bytes of each run that the epoch has left, by stage and bucket, operator, trace and place in it."""
+    return {
+        (r.stage, r.bucket, operator, name, i): packs.read_blob(ref).to_pybytes()
+        for r in receipts
+        if r.pack is not None
+        for operator, traces in stored_state(packs, r.pack, f"{r.stage}/{r.bucket}").operators.items()
+        for name, refs in traces.items()
+        for i, ref in enumerate(refs)
+    }
 
 
 def content(packs: PackFiles, receipts: list[Receipt], free: set[str] | None) -> dict[str, Counter]:
@@ -125,7 +144,7 @@ def content(packs: PackFiles, receipts: list[Receipt], free: set[str] | None) ->
         for relation_id, change in receipt.relations.items():
             if free is None or relation_id in free:
                 for blob in change.blobs:
-                    table, diff = decode_change(packs.read_blob(blob))
+                    table, diff = packs.read_change(blob)
                     rows = zip(*(map(str, c.to_pylist()) for c in table.columns), strict=True)
                     counted = found.setdefault(relation_id, Counter())
                     for row, n in zip(rows, diff.tolist(), strict=True):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
@@ -21,10 +20,7 @@ from watersmeet.runtime.tasks import Job
 from watersmeet.runtime.ticks import waiting
 from watersmeet.slices import SourceSlice
 from watersmeet.store.commits import Commit
-from watersmeet.store.manifests import Metrics, OperatorCounts, Progress, RelationChange, RelationTotals
-
-#: Keys of packs that a rebuild has made so far start so.
-_REBUILT: Final = "~"
+from watersmeet.store.manifests import REBUILT, Metrics, OperatorCounts, Progress, RelationChange, RelationTotals
 
 
 def job_of(db: Database, circuit: Circuit, intent: Intent) -> Job:
@@ -47,10 +43,10 @@ def packs_before(db: Database, intent: Intent) -> dict[str, str]:
     last = db.log.last_epoch()
     packs = last.packs if last else {}
     if not isinstance(intent.mode, Rebuild):
-        return {k: p for k, p in packs.items() if not k.startswith(_REBUILT)}
+        return {k: p for k, p in packs.items() if not k.startswith(REBUILT)}
     if intent.mode.first:
         return {}
-    return {k.removeprefix(_REBUILT): p for k, p in packs.items() if k.startswith(_REBUILT)}
+    return {k.removeprefix(REBUILT): p for k, p in packs.items() if k.startswith(REBUILT)}
 
 
 def commit_epoch(
@@ -65,7 +61,7 @@ def commit_epoch(
     if intent.epoch != newest + 1:
         raise error("INTERNAL_ERROR", f"epoch {intent.epoch} was run after epoch {newest}")
     receipts = sorted(receipts, key=lambda r: (r.stage, r.bucket))
-    packs, retired = _packs(circuit, intent, dict(last.packs) if last else {}, receipts)
+    packs = _packs(circuit, intent, dict(last.packs) if last else {}, receipts)
     relations: dict[str, RelationChange] = {}
     for receipt in receipts:
         for relation_id, change in receipt.relations.items():
@@ -86,30 +82,23 @@ def commit_epoch(
             metrics=_metrics(
                 db, circuit, intent, receipts, last.metrics if last else Metrics(), relations, duration_us
             ),
-            retired=retired,
         )
     )
 
 
-def _packs(
-    circuit: Circuit, intent: Intent, packs: dict[str, str], receipts: list[Receipt]
-) -> tuple[dict[str, str], tuple[str, ...]]:
-    """(the current packs, the names of files that the state needs no longer)."""
-    retired = {name for r in receipts for name in r.retired}
+def _packs(circuit: Circuit, intent: Intent, packs: dict[str, str], receipts: list[Receipt]) -> dict[str, str]:
+    """The current packs."""
     rebuilds = isinstance(intent.mode, Rebuild)
-    mark = _REBUILT if rebuilds else ""
+    mark = REBUILT if rebuilds else ""
     if intent.mode.is_first or not rebuilds:
         # A rebuild that was given up, or begins anew, leaves nothing.
-        packs = {k: p for k, p in packs.items() if not k.startswith(_REBUILT)}
+        packs = {k: p for k, p in packs.items() if not k.startswith(REBUILT)}
     packs |= {f"{mark}{r.stage}/{r.bucket}": r.pack for r in receipts if r.pack is not None}
-    if rebuilds and intent.frontier.backfill is None:
-        retired |= {p for k, p in packs.items() if not k.startswith(_REBUILT)}
-        packs = {k.removeprefix(_REBUILT): p for k, p in packs.items() if k.startswith(_REBUILT)}
-    if not rebuilds:
-        gone = {k for k in packs if int(k.partition("/")[0]) > circuit.last_stage}
-        retired |= {packs[k] for k in gone}
-        packs = {k: p for k, p in packs.items() if k not in gone}
-    return packs, tuple(sorted(retired))
+    if rebuilds:
+        if intent.frontier.backfill is None:
+            packs = {k.removeprefix(REBUILT): p for k, p in packs.items() if k.startswith(REBUILT)}
+        return packs
+    return {k: p for k, p in packs.items() if int(k.partition("/")[0]) <= circuit.last_stage}
 
 
 def _add(before: RelationChange | None, change: RelationChange) -> RelationChange:

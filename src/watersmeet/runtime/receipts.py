@@ -38,9 +38,9 @@ class Receipt:
     """What one task of one stage has done.
 
     pack: name of the pack with the bucket's new state, None if the state did not change. relations: changes that it
-    wrote. operators, sources: counts by operator and by relation. waiting: see `ticks`. retired: files that its state
-    needs no longer. grown: by operator, by how many bytes its state has grown. hottest: by join that may have made too
-    many rows, the most rows of one key, and the key's values. requests: to the object store.
+    wrote. operators, sources: counts by operator and by relation. waiting: see `ticks`. grown: by operator, by how many
+    bytes its state has grown. hottest: by join that may have made too many rows, the most rows of one key, and the
+    key's values. requests: to the object store, of the whole task, in one of its receipts.
     """
 
     stage: int
@@ -50,7 +50,6 @@ class Receipt:
     operators: dict[str, OperatorCounts] = field(default_factory=dict)
     sources: dict[str, SourceCounts] = field(default_factory=dict)
     waiting: dict[str, int] = field(default_factory=dict)
-    retired: tuple[str, ...] = ()
     grown: dict[str, int] = field(default_factory=dict)
     hottest: dict[str, tuple[int, tuple[str | None, ...]]] = field(default_factory=dict)
     requests: int = 0

@@ -26,7 +26,7 @@ from watersmeet.sources.base import DeadLetterSink, SourceRows, Unavailable
 from watersmeet.sources.dead_letters import DeadLetterWriter
 from watersmeet.sources.reading import expect, read_slice
 from watersmeet.sources.specs import FileSpec, KafkaSpec, LakeSpec
-from watersmeet.store.changes import decode_change, fitted
+from watersmeet.store.changes import fitted
 from watersmeet.store.checkpoints import SnapshotFile
 from watersmeet.store.layout import Layout
 from watersmeet.store.packfiles import PackFiles
@@ -141,7 +141,7 @@ def _read(
     spec = intent.specs.get(piece.relation, InputSpec())
     if isinstance(piece, ChangeSlice):
         blob = BlobRef(piece.file, piece.offset_bytes, piece.size_bytes, piece.rows)
-        table, diff = decode_change(packs.read_blob(blob, "DATABASE_DAMAGED"))
+        table, diff = packs.read_change(blob)
         ordinals = np.arange(piece.first, piece.first + len(diff), dtype=np.int64)
         yield _Part(fitted(table, schema, spec.fills), diff, ordinals)
     elif isinstance(piece, SnapshotSlice):

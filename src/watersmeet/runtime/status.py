@@ -14,9 +14,9 @@ from watersmeet.circuit.epochs import COPY
 from watersmeet.errors import Error
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.idleness import inputs_of_views
+from watersmeet.runtime.output import held_bytes, stored_state
 from watersmeet.runtime.plans import load_circuit
 from watersmeet.runtime.sourcestatus import read_source_status
-from watersmeet.runtime.tasks import held_bytes, stored_state
 from watersmeet.serialization import to_json
 from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import OperatorCounts, RelationTotals
@@ -157,7 +157,7 @@ def state_bytes(db: Database, packs: Mapping[str, str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for key, pack in packs.items():
         if key[0].isdigit():
-            for operator_id, size in held_bytes(stored_state(db.packs, pack)).items():
+            for operator_id, size in held_bytes(stored_state(db.packs, pack, key)).items():
                 found[operator_id] = found.get(operator_id, 0) + size
     return found
 
@@ -169,7 +169,7 @@ def state_sizes(db: Database, commit: Commit) -> Sizes:
         if not key[0].isdigit():
             continue
         try:
-            manifest = stored_state(db.packs, pack)
+            manifest = stored_state(db.packs, pack, key)
         except Error:
             continue  # The clean-up was faster than we: the next status has it.
         for state_id in manifest.operators:

@@ -18,30 +18,27 @@ from watersmeet import objectfiles, serialization
 from watersmeet.blobs import BlobRef
 from watersmeet.catalog import MOST_JOIN_ROWS
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.epochs import COPY, Rebuild
+from watersmeet.circuit.epochs import Rebuild
 from watersmeet.circuit.operators import Join, MultiJoin, Scan, TemporalJoin
-from watersmeet.kernel.executor import EpochContext, MostRows, StageResult, run_stage
+from watersmeet.kernel.executor import EpochContext, MostRows, run_stage
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.frames import Frame
 from watersmeet.kernel.runs.sliced import Slicing
-from watersmeet.kernel.runs.state import StageState, StateManifest
-from watersmeet.objectfiles import Requests
+from watersmeet.kernel.runs.state import StageState
 from watersmeet.runtime.eventtimes import Numbers, promised, risen
 from watersmeet.runtime.idleness import raised
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.orphans import set_orphans_aside
+from watersmeet.runtime.output import TaskOutput, stored_state
 from watersmeet.runtime.plans import load_circuit
 from watersmeet.runtime.receipts import CONTROL, RECEIPT, Receipt, SourceCounts
 from watersmeet.runtime.slices import read_slices
 from watersmeet.slices import Slice
-from watersmeet.store.changes import count_change, encode_change
 from watersmeet.store.layout import Layout
-from watersmeet.store.manifests import OperatorCounts, RelationChange
+from watersmeet.store.manifests import OperatorCounts
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.packs import PackWriter, epoch_prefix
 
-#: A change is cut into blobs of at most so many rows, so that readers can take bounded pieces.
-_BLOB_ROWS: Final = 1 << 18
 #: So much of the packs stays mapped, in address space: the machine takes pages back when it needs them.
 _MAPPED_BYTES: Final = 16 << 30
 #: And only those that were read in so many epochs: what left the state is not to stay in memory.
@@ -106,10 +103,44 @@ def run_sources(job: Job, task: int) -> list[Frame]:
     With one bucket it is the whole epoch: it has the state.
     """
     with objectfiles.counting() as requests:
-        return _run_sources(job, task, requests)
+        output = _output(job, 0, task)
+        return [*_run_sources(job, task, output), *output.finish(requests)]
 
 
-def _run_sources(job: Job, task: int, requests: Requests) -> list[Frame]:
+def run_bucket(job: Job, stage: int, frames: Iterable[Frame]) -> list[Frame]:
+    """A stage above 0 in the bucket that the frames are for: frames for later stages, and receipts.
+
+    Nothing happens if there are no frames.
+    """
+    frames = list(frames)
+    with objectfiles.counting() as requests:
+        output = _output(job, stage, frames[0].bucket if frames else 0)
+        return [*_run_bucket(job, stage, frames, output), *output.finish(requests)]
+
+
+def run_whole(job: Job) -> list[Frame]:
+    """All stages in all buckets, one after the other; the receipts."""
+    circuit = _circuit(job)
+    with objectfiles.counting() as requests:
+        output = _output(job)
+        frames: list[Frame] = []
+        for task in range(max(1, len(job.intent.tasks))):
+            frames += _run_sources(job, task, output)
+        for stage in range(1, circuit.last_stage + 1):
+            by_bucket: dict[int, list[Frame]] = {}
+            for frame in frames:
+                by_bucket.setdefault(frame.bucket, []).append(frame)
+            frames = [f for bucket in sorted(by_bucket) for f in _run_bucket(job, stage, by_bucket[bucket], output)]
+        return output.finish(requests)
+
+
+def _output(job: Job, *place: int) -> TaskOutput:
+    """What a task writes. place: the stage and the bucket if it runs no more than these."""
+    prefix = epoch_prefix(job.intent.epoch, job.writer, *place)
+    return TaskOutput(PackWriter(_layout(job).packs, prefix, durable=job.durable))
+
+
+def _run_sources(job: Job, task: int, output: TaskOutput) -> list[Frame]:
     intent = job.intent
     circuit = _circuit(job)
     slices: Sequence[Slice] = intent.tasks[task] if intent.tasks else ()
@@ -128,23 +159,14 @@ def _run_sources(job: Job, task: int, requests: Requests) -> list[Frame]:
     seen = {i: c.seen.watermark_us for i, c in found.counts.items() if c.seen.watermark_us is not None}
     seen |= {name: time_us for c in found.counts.values() for name, time_us in c.clocks.items()}
     numbers = raised(risen(job.watermarks, seen), intent.live.idle, intent.live.overrides)
-    frames = _run(job, circuit, 0, task, sources, found.counts, (), numbers, requests)
+    frames = _run(job, circuit, 0, task, sources, found.counts, (), numbers, output)
     if circuit.last_stage > 0 and (circuit.is_timed or (intent.everywhere and task == 0)):
         body = json.dumps(seen).encode()
         frames += [Frame(bucket, CONTROL, task, body) for bucket in range(circuit.buckets)]
     return frames
 
 
-def run_bucket(job: Job, stage: int, frames: Iterable[Frame]) -> list[Frame]:
-    """A stage above 0 in the bucket that the frames are for: frames for later stages, and receipts.
-
-    Nothing happens if there are no frames.
-    """
-    with objectfiles.counting() as requests:
-        return _run_bucket(job, stage, frames, requests)
-
-
-def _run_bucket(job: Job, stage: int, frames: Iterable[Frame], requests: Requests) -> list[Frame]:
+def _run_bucket(job: Job, stage: int, frames: Iterable[Frame], output: TaskOutput) -> list[Frame]:
     circuit = _circuit(job)
     passed: list[Frame] = []
     work: list[Frame] = []
@@ -165,22 +187,8 @@ def _run_bucket(job: Job, stage: int, frames: Iterable[Frame], requests: Request
     # Every task of stage 0 has told every bucket what it saw: all buckets of a stage know the same numbers.
     live = job.intent.live
     numbers = raised(risen(job.watermarks, *seen), live.idle, live.overrides)
-    passed += _run(job, circuit, stage, bucket, {}, {}, [f for f in work if f.channel != CONTROL], numbers, requests)
+    passed += _run(job, circuit, stage, bucket, {}, {}, [f for f in work if f.channel != CONTROL], numbers, output)
     return passed
-
-
-def run_whole(job: Job) -> list[Frame]:
-    """All stages in all buckets, one after the other; the receipts."""
-    circuit = _circuit(job)
-    frames: list[Frame] = []
-    for task in range(max(1, len(job.intent.tasks))):
-        frames += run_sources(job, task)
-    for stage in range(1, circuit.last_stage + 1):
-        by_bucket: dict[int, list[Frame]] = {}
-        for frame in frames:
-            by_bucket.setdefault(frame.bucket, []).append(frame)
-        frames = [f for bucket in sorted(by_bucket) for f in run_bucket(job, stage, by_bucket[bucket])]
-    return [f for f in frames if f.channel == RECEIPT]
 
 
 def _readers_of_content(circuit: Circuit, intent: Intent) -> dict[str, Scan]:
@@ -204,14 +212,14 @@ def _run(
     counts: Mapping[str, SourceCounts],
     frames: Sequence[Frame],
     numbers: Numbers,
-    requests: Requests,
+    output: TaskOutput,
 ) -> list[Frame]:
     intent = job.intent
     packs = _packs(job)
     packs.age(intent.epoch, _MAPPED_EPOCHS)
-    before = job.packs.get(f"{stage}/{bucket}")
+    place = f"{stage}/{bucket}"
     has_state = stage > 0 or circuit.buckets == 1
-    manifest = stored_state(packs, before) if before and has_state else None
+    manifest = stored_state(packs, job.packs[place], place) if place in job.packs and has_state else None
     state = StageState(manifest, _Blobs(packs))
     for operator_id in state.operators - intent.mode.kept_state(frozenset(circuit.by_id)):
         state.drop(operator_id)
@@ -225,21 +233,31 @@ def _run(
         slicing=_slicing(_layout(job)),
     )
     result = run_stage(circuit, stage, bucket, sources, frames, state, context)
-    receipt = _write(job, circuit, stage, bucket, state if has_state else None, before, manifest, result)
-    # The sizes of state are in the packs.
-    operators = {
-        i: OperatorCounts(m.rows_in, m.rows_out, m.expression_errors, m.made_rows) for i, m in result.metrics.items()
-    }
-    waiting = {i: m.waits_for_us for i, m in result.metrics.items() if m.waits_for_us is not None}
-    hottest = {i: (h.rows, h.values) for i, h in result.hottest.items()}
+    changes = {}
+    if not isinstance(intent.mode, Rebuild):
+        names = {s.relation_id: [f.name for f in s.schema] for s in circuit.sinks}
+        changes = {i: output.add_change(d, names[i]) for i, d in sorted(result.published.items()) if d.num_rows}
+    grown = output.add_state(place, state, manifest) if has_state else None
     read = dict(counts)
     for relation_id, found in set_orphans_aside(_layout(job), intent, circuit, stage, bucket, result.orphans).items():
         own = read.get(relation_id, SourceCounts())
         read[relation_id] = replace(own, dead=own.dead + found.dead, first_dead=own.first_dead or found.first_dead)
-    receipt = replace(
-        receipt, operators=operators, sources=read, waiting=waiting, hottest=hottest, requests=requests.count
+    receipt = Receipt(
+        stage,
+        bucket,
+        relations=changes,
+        # The sizes of state are in the packs.
+        operators={
+            i: OperatorCounts(m.rows_in, m.rows_out, m.expression_errors, m.made_rows)
+            for i, m in result.metrics.items()
+        },
+        sources=read,
+        waiting={i: m.waits_for_us for i, m in result.metrics.items() if m.waits_for_us is not None},
+        grown=grown or {},
+        hottest={i: (h.rows, h.values) for i, h in result.hottest.items()},
     )
-    return [*result.frames, Frame(bucket if stage else bucket % circuit.buckets, RECEIPT, bucket, receipt.to_bytes())]
+    output.tell(receipt, bucket if stage else bucket % circuit.buckets)
+    return result.frames
 
 
 def _slicing(layout: Layout) -> Slicing:
@@ -262,66 +280,3 @@ class _Blobs:
 
     def read(self, ref: BlobRef) -> pa.Buffer:
         return self._packs.read_blob(ref)
-
-
-def stored_state(packs: PackFiles, pack: str) -> StateManifest:
-    """The state that a pack lists."""
-    return StateManifest.from_json(packs.read_footer(pack)["state"]).within(pack)
-
-
-def _write(
-    job: Job,
-    circuit: Circuit,
-    stage: int,
-    bucket: int,
-    state: StageState | None,
-    before: str | None,
-    manifest: StateManifest | None,
-    result: StageResult,
-) -> Receipt:
-    layout = _layout(job)
-    writer = PackWriter(layout.packs, epoch_prefix(job.intent.epoch, job.writer, stage, bucket), durable=job.durable)
-    changes: dict[str, RelationChange] = {}
-    if not isinstance(job.intent.mode, Rebuild):
-        schemas = {s.relation_id: [f.name for f in s.schema] for s in circuit.sinks}
-        for relation_id, delta in sorted(result.published.items()):
-            if delta.num_rows:
-                changes[relation_id] = _add_change(writer, delta, schemas[relation_id])
-    new = None
-    if state is not None:
-        new = state.persist(writer.add)
-    if not changes and (new is None or new == manifest):
-        return Receipt(stage, bucket)
-    pack = writer.finish({} if new is None else {"state": new.to_json()})
-    relations = {
-        i: RelationChange(tuple(b.within(pack) for b in c.blobs), c.inserted_rows, c.deleted_rows)
-        for i, c in changes.items()
-    }
-    if new is None:
-        return Receipt(stage, bucket, relations=relations)
-    now = {r.file for r in new.within(pack).refs} | {pack}
-    known = StateManifest({}) if manifest is None else manifest
-    old = {r.file for r in known.refs} | ({before} if before else set())
-    return Receipt(stage, bucket, pack, relations, retired=tuple(sorted(old - now)), grown=_grown(known, new))
-
-
-def _grown(before: StateManifest, now: StateManifest) -> dict[str, int]:
-    """By operator, the bytes of its state less those that it had; those of which these are equal are left out."""
-    grown = held_bytes(now)
-    for operator_id, size in held_bytes(before).items():
-        grown[operator_id] = grown.get(operator_id, 0) - size
-    return {i: size for i, size in grown.items() if size}
-
-
-def held_bytes(manifest: StateManifest) -> dict[str, int]:
-    """By operator, the bytes of its state, without a copy for a view that is being filled."""
-    return {o: sum(r.length_bytes for r in manifest.refs_of(o)) for o in manifest.operators if not o.startswith(COPY)}
-
-
-def _add_change(writer: PackWriter, delta: Delta, names: list[str]) -> RelationChange:
-    table = delta.columns.rename_columns(names)
-    blobs = []
-    for start in range(0, table.num_rows, _BLOB_ROWS):
-        part = table.slice(start, _BLOB_ROWS)
-        blobs.append(writer.add(encode_change(part, delta.diff[start : start + _BLOB_ROWS]), part.num_rows))
-    return RelationChange(tuple(blobs), *count_change(delta.diff, delta.num_rows))

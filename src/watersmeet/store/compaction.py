@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.errors import error
-from watersmeet.store.changes import Diff, decode_change, fitted
+from watersmeet.store.changes import Diff, fitted
 from watersmeet.store.checkpoints import Checkpoint, Level, Snapshot, SnapshotFile, newest_checkpoint, save_checkpoint
 from watersmeet.store.commits import CommitLog, RelationChange
 from watersmeet.store.layout import Layout
@@ -240,7 +240,7 @@ class Compactor:
         for change in changes:
             self._check_stop()
             for blob in change.blobs:
-                table, diff = decode_change(self._packs.read_blob(blob, "DATABASE_DAMAGED"))
+                table, diff = self._packs.read_change(blob)
                 yield fitted(table, schema, relation.fills).cast(schema), diff
 
     def _check_stop(self) -> None:

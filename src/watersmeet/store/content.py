@@ -18,7 +18,7 @@ from watersmeet import duckdbs
 from watersmeet.catalog import Catalog, Relation, Table
 from watersmeet.errors import Error, error
 from watersmeet.scratch import make_folder, remove_folder
-from watersmeet.store.changes import Diff, decode_change, fitted
+from watersmeet.store.changes import Diff, fitted
 from watersmeet.store.checkpoints import Checkpoint, checkpoint_upto, newest_checkpoint
 from watersmeet.store.commits import CommitLog, RelationChange
 from watersmeet.store.floors import floor_number
@@ -324,7 +324,7 @@ class Content:
         schema = arrow_schema(stored.columns, positional=False)
         for change in changes:
             for blob in change.blobs:
-                rows, diff = decode_change(self._packs.read_blob(blob, "DATABASE_DAMAGED"))
+                rows, diff = self._packs.read_change(blob)
                 if rows.column_names != schema.names[: rows.num_columns]:
                     raise error("DATABASE_DAMAGED", f'{blob.file} has other columns than "{table.relation.name}"')
                 yield fitted(rows, schema, stored.fills).rename_columns(table.names), diff

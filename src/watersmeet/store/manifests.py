@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from watersmeet.blobs import BlobRef
 from watersmeet.errors import error
 from watersmeet.serialization import from_json, kinds
 from watersmeet.slices import SourceSlice
+
+#: Keys of packs that a rebuild has made so far start so.
+REBUILT: Final = "~"
 
 #: `fence`: a writer took over. `catalog`, `checkpoint`: there is a new one. These three change no relation.
 CommitKind = Literal["transaction", "epoch", "fence", "catalog", "checkpoint"]
@@ -176,13 +179,13 @@ class Commit:
     number: its place in the log, from 1; 0 before it is appended. Commits are contiguous.
     time_us: UTC microseconds when it was made.
     relations: changes by relation id.
-    epoch, frontier, circuit, packs: of epochs only. `packs` names the pack of each "stage/bucket" that
-        holds its whole state manifest as of this epoch, those that did not change included.
+    epoch, frontier, circuit, packs: of epochs only. `packs` names for each "stage/bucket" the pack that has a section
+        with its whole state as of this epoch, those that did not change included; after `REBUILT`, of those that a
+        rebuild has made so far.
     progress: what the epoch leaves to those after it.
     copied: of transactions that keep the cache of a dictionary: by view, the commit up to which its changes are in it.
     process: of fences only.
     metrics: of epochs only. Nothing depends on them: they may be lost.
-    retired: names of pack and run files that belong to the state no longer.
     last_epoch, epoch_before: numbers of the newest epoch commit up to this one (itself, if it is one)
         and of the one before that; 0 if there is none. Set by the log.
     last_transaction: number of the newest transaction up to this one; 0 if there is none. Set by the log.
@@ -209,7 +212,6 @@ class Commit:
     copied: dict[str, int] = field(default_factory=dict)
     process: Process | None = None
     metrics: Metrics = field(default_factory=Metrics)
-    retired: tuple[str, ...] = ()
     number: int = 0
     last_epoch: int = 0
     epoch_before: int = 0
@@ -221,6 +223,11 @@ class Commit:
     follows: bool = True
     writer: int = 0
     token: str = ""
+
+    @property
+    def sections(self) -> list[tuple[str, str]]:
+        """(pack, "stage/bucket") of all state."""
+        return [(pack, key.removeprefix(REBUILT)) for key, pack in self.packs.items()]
 
     @property
     def taken_over_by(self) -> str:

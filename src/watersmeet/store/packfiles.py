@@ -1,9 +1,9 @@
 """Reading packs: files are mapped into memory and checked once, then blobs are given without copying.
 
-What is checked: when a process maps a file, its trailer (magic, format, the hash that its name must carry, so that no
-file is taken for another) and the checksum of a pack's footer; when it first reads a blob of a pack, the blob's
-checksum. The content of a run file, at least 1 MiB, is not read as a whole: its length and name are checked, its
-content by `check`.
+What is checked: when a process maps a file, its trailer (magic, format, length) and that the checksums of its blocks
+and its footer have the hash that is in its name, so that no file is taken for another; when it first reads a blob of a
+pack, the blocks that this is in. A run file, at least 1 MiB, is read as a whole by `read_change` and `check` alone, so
+only these check all its blocks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 import threading
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -23,38 +22,65 @@ from watersmeet.blobs import BlobRef
 from watersmeet.errors import Error, error
 from watersmeet.objectstores import ObjectPath
 from watersmeet.storage import Place
+from watersmeet.store.changes import Diff, decode_change
 from watersmeet.store.layout import check_name
-from watersmeet.store.packs import HEADER_BYTES, MAGIC, PACK_FORMAT_VERSION, TRAILER, content_hash, file_hash
+from watersmeet.store.packs import (
+    BLOCK_BYTES,
+    CHECKSUM_BYTES,
+    HEADER_BYTES,
+    MAGIC,
+    PACK_FORMAT_VERSION,
+    TRAILER,
+    block_checksum,
+    file_hash,
+    tail_hash,
+)
 from watersmeet.store.recent import Recent
 
-_FILE_NAME: Final = re.compile(rb'"([a-zA-Z0-9][a-zA-Z0-9_-]*\.(?:pack|run))"')
+_FILE_NAME: Final = re.compile(r'"([a-zA-Z0-9][a-zA-Z0-9_-]*\.(?:pack|run))"')
 
 #: Outside of tasks a map is let go once so many commits came that needed nothing of it. Most files are gone by then,
 #: but a map keeps the file's pages, and its place on the disk.
 KEPT_COMMITS: Final = 512
 
 _PAGE_BYTES: Final = 4096
-#: What a map costs beside its pages: the kernel's entries, and one of `checksums`.
+#: What a map costs beside its pages: the kernel's entries, and those of one of its blobs or blocks.
 _MAP_BYTES: Final = 4096
-_CHECKSUM_BYTES: Final = 256
+_ENTRY_BYTES: Final = 128
 
 
 @dataclass
 class _Mapped:
-    """One mapped file. footer: a part of it. checksums: by (offset, length); None once checked. used: the moment of
-    its last use.
+    """One mapped file. content, checksums, footer: its parts. blobs: (offset, length) of each. checked: the numbers of
+    the blocks that were. used: the moment of its last use.
     """
 
     buffer: pa.Buffer
-    footer: pa.Buffer | None = None
-    checksums: dict[tuple[int, int], int | None] = field(default_factory=dict)
+    content: pa.Buffer
+    checksums: pa.Buffer
+    footer: pa.Buffer
+    blobs: frozenset[tuple[int, int]] = frozenset()
+    checked: set[int] = field(default_factory=set)
     used: int = 0
 
     @property
     def size_bytes(self) -> int:
         """What it takes at most, with all its pages in memory."""
         pages: int = -(-self.buffer.size // _PAGE_BYTES)
-        return pages * _PAGE_BYTES + _MAP_BYTES + len(self.checksums) * _CHECKSUM_BYTES
+        entries: int = len(self.blobs) + self.checksums.size // CHECKSUM_BYTES
+        return pages * _PAGE_BYTES + _MAP_BYTES + entries * _ENTRY_BYTES
+
+    def is_sound(self, offset: int, length: int) -> bool:
+        """Whether the blocks of these bytes have their checksums."""
+        checksums = memoryview(self.checksums).cast("B")
+        for number in range(offset // BLOCK_BYTES, -(-(offset + length) // BLOCK_BYTES)):
+            if number not in self.checked:
+                start = number * BLOCK_BYTES
+                block = self.content.slice(start, min(BLOCK_BYTES, self.content.size - start))
+                if checksums[CHECKSUM_BYTES * number : CHECKSUM_BYTES * (number + 1)] != block_checksum(block):
+                    return False
+                self.checked.add(number)
+        return True
 
 
 class PackFiles:
@@ -79,32 +105,41 @@ class PackFiles:
 
     def read_blob(self, ref: BlobRef, condition: str = "STATE_DAMAGED") -> pa.Buffer:
         """The bytes of `ref`, mapped. Raises `condition`, naming the file, if it is missing, short or damaged."""
+        return self._read(ref, condition, whole=not ref.file.endswith(".run"))
+
+    def read_change(self, ref: BlobRef) -> tuple[pa.Table, Diff]:
+        """The rows and diffs of a blob of `changes.encode_change`. DATABASE_DAMAGED, naming the file."""
+        try:
+            return decode_change(self._read(ref, "DATABASE_DAMAGED", whole=True))
+        except pa.ArrowException as cause:
+            raise self._damaged(ref.file, "DATABASE_DAMAGED", "a blob holds no change") from cause
+
+    def _read(self, ref: BlobRef, condition: str, *, whole: bool) -> pa.Buffer:
         mapped = self._map(ref.file, condition)
         place = (ref.offset_bytes, ref.length_bytes)
-        if place not in mapped.checksums:
+        if place not in mapped.blobs:
             raise error(
                 condition,
                 f"{ref.file} has no blob of {ref.length_bytes} bytes at {ref.offset_bytes}",
                 detail=f"The file in {self._directory} has {mapped.buffer.size} bytes.",
             )
-        blob = mapped.buffer.slice(*place)
-        checksum = mapped.checksums[place]
-        if checksum is not None:
-            if zlib.crc32(blob) != checksum:
-                raise self._damaged(ref.file, condition, "its checksum does not match its content")
-            mapped.checksums[place] = None
-        return blob
+        if whole and not mapped.is_sound(*place):
+            raise self._damaged(ref.file, condition, "a checksum does not match its content")
+        return mapped.content.slice(*place)
 
-    def read_footer(self, name: str, condition: str = "STATE_DAMAGED") -> dict[str, Any]:
-        """The footer that was given to `PackWriter.finish`. References in it with file "" mean this pack."""
-        footer = json.loads(self._footer(name, condition).to_pybytes())["footer"]
-        assert isinstance(footer, dict)
-        return footer
+    def read_section(self, name: str, place: str) -> Any:
+        """What pack `name` says of `place`, "stage/bucket". References in it with file "" mean this pack.
 
-    def referenced_files(self, name: str) -> set[str]:
-        """The names of all pack and run files that the footer of pack `name` mentions, and `name`."""
-        footer = self._footer(name, "STATE_DAMAGED")
-        return {name, *(m.decode() for m in _FILE_NAME.findall(footer))}
+        STATE_DAMAGED, naming the file.
+        """
+        sections = json.loads(self._map(name, "STATE_DAMAGED").footer.to_pybytes())["sections"]
+        if place not in sections:
+            raise error("STATE_DAMAGED", f"{name} has nothing of {place}", detail="A commit says so.")
+        return sections[place]
+
+    def referenced_files(self, name: str, place: str) -> set[str]:
+        """The names of all pack and run files that this section mentions, and `name`."""
+        return {name, *_FILE_NAME.findall(json.dumps(self.read_section(name, place)))}
 
     def prefetch(self, names: Iterable[str]) -> None:
         """Has files at hand that are going to be read."""
@@ -113,10 +148,8 @@ class PackFiles:
         storage.fetch(wanted)
 
     def check(self, ref: BlobRef) -> None:
-        """As reading `ref`, and the whole content of a run file is checked against the hash in its name."""
-        blob = self.read_blob(ref)
-        if ref.file.endswith(".run") and content_hash([blob]) != file_hash(ref.file):
-            raise self._damaged(ref.file, "STATE_DAMAGED", "its content does not fit its name")
+        """As reading `ref`, and the whole content of a run file is checked."""
+        self._read(ref, "STATE_DAMAGED", whole=True)
 
     def age(self, now: int, most: int) -> None:
         """It is moment `now`, never an earlier one: maps that were not used for `most` moments are let go.
@@ -132,11 +165,6 @@ class PackFiles:
         """Lets all maps go."""
         with self._lock:
             self._maps.clear()
-
-    def _footer(self, name: str, condition: str) -> pa.Buffer:
-        footer = self._map(name, condition).footer
-        assert footer is not None, f"{name} is no pack"
-        return footer
 
     def _map(self, name: str, condition: str) -> _Mapped:
         with self._lock:
@@ -171,21 +199,21 @@ class PackFiles:
         is_run = name.endswith(".run")
         if size < HEADER_BYTES + TRAILER.size or not (is_run or buffer.slice(0, len(MAGIC)).to_pybytes() == MAGIC):
             raise self._damaged(name, condition, "it is short or no pack")
-        trailer = buffer.slice(size - TRAILER.size).to_pybytes()
-        offset, length, checksum, version, found, magic = TRAILER.unpack(trailer)
-        if magic != MAGIC or offset + length + TRAILER.size != size:
+        length, footer_length, version, found, magic = TRAILER.unpack(buffer.slice(size - TRAILER.size).to_pybytes())
+        if magic != MAGIC:
             raise self._damaged(name, condition, "its end is missing")
-        if version > PACK_FORMAT_VERSION:
-            raise error("DATABASE_FORMAT", f"{name} has pack format {version}, newer than {PACK_FORMAT_VERSION}")
+        if version != PACK_FORMAT_VERSION:
+            raise error("DATABASE_FORMAT", f"{name} has pack format {version}, this is {PACK_FORMAT_VERSION}")
+        tail = -(-length // BLOCK_BYTES) * CHECKSUM_BYTES
+        if length + tail + footer_length + TRAILER.size != size:
+            raise self._damaged(name, condition, "its end is missing")
+        checksums, footer = buffer.slice(length, tail), buffer.slice(length + tail, footer_length)
         if found.hex() != file_hash(name):
             raise self._damaged(name, condition, "its content is that of another file")
-        if is_run:
-            return _Mapped(buffer, None, {(0, offset): None})
-        footer = buffer.slice(offset, length)
-        if zlib.crc32(footer) != checksum:
-            raise self._damaged(name, condition, "its checksum does not fit its footer")
-        blobs = json.loads(footer.to_pybytes())["blobs"]
-        return _Mapped(buffer, footer, {(b[0], b[1]): b[3] for b in blobs})
+        if tail_hash(checksums, footer) != found:
+            raise self._damaged(name, condition, "its end does not fit its name")
+        blobs = [(0, length)] if is_run else [(b[0], b[1]) for b in json.loads(footer.to_pybytes())["blobs"]]
+        return _Mapped(buffer, buffer.slice(0, length), checksums, footer, frozenset(blobs))
 
     def _damaged(self, name: str, condition: str, reason: str) -> Error:
         return error(condition, f"{name} is damaged: {reason}", detail=f"The file is in {self._directory}.")

@@ -224,8 +224,8 @@ def _needed_packs(commits: Iterable[Commit], last: Commit | None, packs: PackFil
     for commit in commits:
         needed.update(b.file for change in commit.relations.values() for b in change.blobs)
         if commit.number in epochs:
-            for pack in commit.packs.values():
-                needed |= packs.referenced_files(pack)
+            for pack, place in commit.sections:
+                needed |= packs.referenced_files(pack, place)
     return needed
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.runtime.kit import GROUPED, JOINED, TOTAL, Kit, two_tables
 
+from watersmeet.runtime.output import stored_state
 from watersmeet.store.compaction import Compactor
 
 pytestmark = pytest.mark.parametrize("buckets", [1, 2, 3])
@@ -127,5 +128,24 @@ def test_dropped_views_leave_no_state(tmp_path, buckets):
 
 
 def state_of(kit):
-    packs = kit.log.last_epoch().packs.values()
-    return {o for p in packs for o, traces in kit.packs.read_footer(p)["state"]["operators"].items() if traces}
+    found = (stored_state(kit.packs, pack, place) for pack, place in kit.log.last_epoch().sections)
+    return {o for manifest in found for o, traces in manifest.operators.items() if traces}
+
+
+def test_a_small_epoch_writes_one_pack_and_one_commit(tmp_path, buckets):
+    """However many stages and buckets it changes. Each bucket finds its own state there."""
+    kit = Kit(tmp_path / "db", buckets=buckets)
+    two_tables(kit)
+    kit.engine.start()
+    kit.view("joined", *JOINED)
+    kit.view("total", *TOTAL)
+    kit.change(a=[(i, "one", 1) for i in range(500)], b=[(i, 10, 1) for i in range(500)])
+    before = {*kit.layout.packs.iterdir(), *kit.layout.commits.iterdir()}
+    kit.engine.flush()
+    made = {*kit.layout.packs.iterdir(), *kit.layout.commits.iterdir()} - before
+    assert sorted(path.suffix for path in made) == [".json", ".pack"]
+    packs = kit.log.last_epoch().packs
+    assert len(packs) >= buckets
+    assert len(set(packs.values())) == 1
+    kit.check()
+    kit.close()

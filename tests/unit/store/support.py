@@ -111,7 +111,7 @@ class Database:
             ]
             pending[i] = blobs, count_change(diff, table.num_rows)
         run = writer.add(state or b"state of epoch %d" % number, 1)
-        pack = writer.finish({"operators": {"join": [run]}})
+        pack = writer.finish({"0/0": [run]})
         relations = {
             i: RelationChange(tuple(b.within(pack) for b in blobs), *counts) for i, (blobs, counts) in pending.items()
         }

@@ -39,7 +39,6 @@ COMMIT = Commit(
     metrics=Metrics(
         1, 5, ("s1",), {"o": OperatorCounts(3, 1)}, {"t1": RelationTotals(1, 9)}, {"s1": {"line": 1}}, {"o": 2}
     ),
-    retired=("b.run",),
 )
 
 

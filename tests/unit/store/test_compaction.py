@@ -399,10 +399,10 @@ def test_runs_that_the_state_still_uses_stay(database):
     """A run file written in epoch 1 that the newest footer names."""
     big = os.urandom(1 << 20)
     first = database.epoch(transaction=0, state=big)
-    run = database.packs.read_footer(first.packs["0/0"])["operators"]["join"][0]
+    run = database.packs.read_section(first.packs["0/0"], "0/0")[0]
     for epoch in range(2, 6):
         writer = PackWriter(database.layout.packs, epoch_prefix(epoch, database.log.writer, 0, 0), durable=False)
-        pack = writer.finish({"operators": {"join": [run]}})
+        pack = writer.finish({"0/0": [run]})
         database.log.append(Commit("epoch", epoch=epoch, frontier=Frontier(), packs={"0/0": pack}))
         database.compactor.run()
         assert database.layout.pack(run[0]).exists()
@@ -410,6 +410,22 @@ def test_runs_that_the_state_still_uses_stay(database):
         database.epoch(transaction=0)
         database.compactor.run()
     assert not database.layout.pack(run[0]).exists()
+
+
+def test_a_section_that_nothing_names_keeps_no_files(database):
+    """A pack stays for the state of one bucket; what it says of another, which has a newer one, does not count."""
+    log, packs = database.log, database.layout.packs
+    writer = PackWriter(packs, epoch_prefix(1, log.writer), durable=False)
+    runs = [writer.add(bytes([i]) * (1 << 20), 1) for i in range(2)]
+    first = writer.finish({"1/0": [runs[0]], "1/1": [runs[1]]})
+    log.append(Commit("epoch", epoch=1, frontier=Frontier(), packs={"1/0": first, "1/1": first}))
+    for epoch in range(2, 5):
+        second = PackWriter(packs, epoch_prefix(epoch, log.writer), durable=False).finish({"1/1": [epoch]})
+        log.append(Commit("epoch", epoch=epoch, frontier=Frontier(), packs={"1/0": first, "1/1": second}))
+        database.compactor.run()
+    assert (packs / first).exists()
+    assert (packs / runs[0].file).exists()
+    assert not (packs / runs[1].file).exists()
 
 
 def test_the_thread_compacts_when_it_is_due_and_survives_errors(database, monkeypatch):

@@ -9,7 +9,14 @@ import pytest
 from watersmeet.errors import Error
 from watersmeet.store.changes import decode_change, encode_change
 from watersmeet.store.packfiles import PackFiles
-from watersmeet.store.packs import OWN_FILE_BYTES, PackWriter, epoch_prefix
+from watersmeet.store.packs import (
+    BLOCK_BYTES,
+    OWN_FILE_BYTES,
+    PackWriter,
+    block_checksum,
+    block_checksums,
+    epoch_prefix,
+)
 
 BIG = np.arange(OWN_FILE_BYTES, dtype=np.uint8).tobytes()
 
@@ -17,7 +24,7 @@ BIG = np.arange(OWN_FILE_BYTES, dtype=np.uint8).tobytes()
 def write(directory, blobs=(b"first", b"", b"third" * 20), prefix=epoch_prefix(3, 2, 1, 0)):
     writer = PackWriter(directory, prefix, durable=False)
     refs = [writer.add(b, i) for i, b in enumerate(blobs)]
-    name = writer.finish({"runs": refs})
+    name = writer.finish({"1/0": {"runs": refs}, "1/1": {}})
     return name, [r.within(name) for r in refs]
 
 
@@ -29,8 +36,11 @@ def test_blobs_come_back_aligned(tmp_path):
     assert [r.rows for r in refs] == [0, 1, 2, 3]
     assert refs[3].file.endswith(".run")
     assert refs[3].offset_bytes == 0
-    assert files.read_footer(name)["runs"][3][0] == refs[3].file
-    assert files.referenced_files(name) == {name, refs[3].file}
+    assert files.read_section(name, "1/0")["runs"][3][0] == refs[3].file
+    assert files.referenced_files(name, "1/0") == {name, refs[3].file}
+    assert files.referenced_files(name, "1/1") == {name}
+    with pytest.raises(Error, match="has nothing of 1/2"):
+        files.read_section(name, "1/2")
     for ref in refs:
         files.check(ref)
 
@@ -91,7 +101,7 @@ def test_maps_are_bounded_by_bytes(tmp_path):
 def test_a_map_keeps_no_copy_of_its_footer(tmp_path):
     name, _ = write(tmp_path)
     files = PackFiles(tmp_path)
-    files.read_footer(name)
+    files.read_section(name, "1/0")
     mapped = files._maps.get(name)
     assert mapped.buffer.address <= mapped.footer.address < mapped.buffer.address + mapped.buffer.size
 
@@ -140,8 +150,34 @@ def test_a_run_is_checked_on_request(tmp_path):
     _, refs = write(tmp_path, (BIG,))
     path = tmp_path / refs[0].file
     path.write_bytes(b"x" + path.read_bytes()[1:])
-    with pytest.raises(Error, match="does not fit its name"):
-        PackFiles(tmp_path).check(refs[0])
+    files = PackFiles(tmp_path)
+    files.read_blob(refs[0])
+    with pytest.raises(Error, match="a checksum does not match its content"):
+        files.check(refs[0])
+
+
+def test_only_the_blocks_of_a_blob_are_checked(tmp_path):
+    """The rest of a pack may be damaged: who needs it is told."""
+    name, refs = write(tmp_path, tuple(bytes([i]) * BLOCK_BYTES for i in range(6)))
+    data = bytearray((tmp_path / name).read_bytes())
+    data[refs[3].offset_bytes] ^= 1
+    (tmp_path / name).write_bytes(data)
+    files = PackFiles(tmp_path)
+    damaged = set()
+    for i, ref in enumerate(refs):
+        try:
+            assert files.read_blob(ref).to_pybytes() == bytes([i]) * BLOCK_BYTES
+        except Error:
+            damaged.add(i)
+    assert damaged == {2, 3}  # blobs begin after the header: the third ends in the block that is damaged
+
+
+@pytest.mark.parametrize("sizes", [[], [1], [BLOCK_BYTES], [BLOCK_BYTES - 1, 2], [5, 3 * BLOCK_BYTES, 7]])
+def test_checksums_of_pieces_are_those_of_the_whole(sizes):
+    pieces = [np.random.default_rng(i).bytes(n) for i, n in enumerate(sizes)]
+    whole = b"".join(pieces)
+    blocks = [whole[i : i + BLOCK_BYTES] for i in range(0, len(whole), BLOCK_BYTES)]
+    assert block_checksums(pieces) == b"".join(map(block_checksum, blocks))
 
 
 def test_references_that_do_not_fit_are_refused(tmp_path):

@@ -40,7 +40,7 @@ class StateManifest:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON value from which `from_json` makes the same manifest."""
-        operators = {o: {n: [list(r) for r in refs] for n, refs in t.items()} for o, t in self.operators.items()}
+        operators = {o: {n: [r.to_json() for r in refs] for n, refs in t.items()} for o, t in self.operators.items()}
         return {"format": STATE_FORMAT_VERSION, "operators": operators}
 
     @staticmethod
@@ -50,7 +50,7 @@ class StateManifest:
             raise error("STATE_MISMATCH", f"the state has format {value.get('format')}, this is {STATE_FORMAT_VERSION}")
         return StateManifest(
             {
-                o: {n: tuple(BlobRef(*r) for r in refs) for n, refs in traces.items()}
+                o: {n: tuple(map(BlobRef.from_json, refs)) for n, refs in traces.items()}
                 for o, traces in value["operators"].items()
             }
         )

@@ -7,7 +7,6 @@ import pyarrow as pa
 
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.session.services.emissions import Change, added_up
-from watersmeet.store.changes import decode_change
 from watersmeet.store.manifests import Commit
 from watersmeet.store.readers import ACTIVE, Reader
 
@@ -81,9 +80,7 @@ class Changes:
         return whole if whole is not None and len(whole.diff) else None
 
     def _of(self, commit: Commit, relation_id: str) -> Change | None:
-        parts = [
-            decode_change(self._packs.read_blob(b, "DATABASE_DAMAGED")) for b in commit.relations[relation_id].blobs
-        ]
+        parts = [self._packs.read_change(b) for b in commit.relations[relation_id].blobs]
         diff = np.concatenate([np.zeros(0, np.int64), *(d for _, d in parts)])
         if not len(diff):
             return None

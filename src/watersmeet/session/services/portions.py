@@ -27,7 +27,7 @@ from watersmeet.session.access.reading import conformed, failed_query
 from watersmeet.session.access.rows import converted
 from watersmeet.session.services.changes import Changes
 from watersmeet.sinks.base import Delivery, Place, Portion
-from watersmeet.store.changes import Diff, decode_change, fitted
+from watersmeet.store.changes import Diff, fitted
 from watersmeet.store.checkpoints import Checkpoint, load_checkpoint
 from watersmeet.store.intervals import convert
 from watersmeet.store.merging import key_sql, sum_sql
@@ -172,7 +172,7 @@ class Portions:
                         yield self._named(rows), diff
             for change in later:
                 for blob in change.blobs:
-                    rows, diff = decode_change(database.packs.read_blob(blob, "DATABASE_DAMAGED"))
+                    rows, diff = database.packs.read_change(blob)
                     yield self._named(rows), diff
 
         grows = all(level.insert_only for level in levels) and not any(c.deleted_rows for c in later)

@@ -16,8 +16,8 @@ from watersmeet.kernel.joins.unmatched import WAITING
 from watersmeet.kernel.operators.arrange import ROWS
 from watersmeet.kernel.runs.run import Run
 from watersmeet.runtime.database import Database
+from watersmeet.runtime.output import stored_state
 from watersmeet.runtime.status import database_status as stored_status
-from watersmeet.runtime.tasks import stored_state
 from watersmeet.session.access.context import Session
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.lock import has_writer
@@ -141,7 +141,7 @@ def join_state(session: Session, name: str) -> dict[str, int]:
     sides = list(zip(held, kept, strict=False))
     for key, pack in epoch.packs.items():
         if key[0].isdigit():
-            manifest = stored_state(session.database.packs, pack)
+            manifest = stored_state(session.database.packs, pack, key)
             for side, (operator_id, trace) in sides:
                 references = manifest.operators.get(operator_id, {}).get(trace, ())
                 held[side] += sum(_live_rows(session, r) for r in references)

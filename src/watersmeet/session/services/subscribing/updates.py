@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from watersmeet.catalog import Relation
 from watersmeet.database.transaction import Change, consolidated
-from watersmeet.store.changes import Diff, decode_change, fitted
+from watersmeet.store.changes import Diff, fitted
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.manifests import Commit, RelationChange
 from watersmeet.store.moments import Moment, past_moment
@@ -135,7 +135,7 @@ class CommitReader:
     def _batches(self, one: Followed, changes: list[RelationChange]) -> tuple[ChangeBatch, ...]:
         stored = one.relation.as_stored
         schema = arrow_schema(stored.columns, positional=False)
-        parts = [decode_change(self._packs.read_blob(blob, "DATABASE_DAMAGED")) for c in changes for blob in c.blobs]
+        parts = [self._packs.read_change(blob) for c in changes for blob in c.blobs]
         if not parts:
             return ()
         rows = pa.concat_tables([fitted(t, schema, stored.fills).select(schema.names) for t, _ in parts])

@@ -1,0 +1,96 @@
+"""What one task of an epoch writes: one pack, however many stages and buckets it runs, and what it tells of that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from watersmeet.circuit.epochs import COPY
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.frames import Frame
+from watersmeet.kernel.runs.state import StageState, StateManifest
+from watersmeet.objectfiles import Requests
+from watersmeet.runtime.receipts import RECEIPT, Receipt
+from watersmeet.store.changes import count_change, encode_change
+from watersmeet.store.manifests import RelationChange
+from watersmeet.store.packfiles import PackFiles
+from watersmeet.store.packs import PackWriter
+
+#: A change is cut into blobs of at most so many rows, so that readers can take bounded pieces.
+_BLOB_ROWS: Final = 1 << 18
+#: The key of the state in a section of a pack.
+_STATE: Final = "state"
+
+
+def stored_state(packs: PackFiles, pack: str, place: str) -> StateManifest:
+    """The state that a pack lists for `place`, "stage/bucket"."""
+    return StateManifest.from_json(packs.read_section(pack, place)[_STATE]).within(pack)
+
+
+class TaskOutput:
+    """Collects what a task writes, and what it tells of each stage and bucket. `finish` writes the pack."""
+
+    def __init__(self, writer: PackWriter) -> None:
+        self._writer = writer
+        self._sections: dict[str, dict[str, Any]] = {}
+        self._told: list[tuple[int, Receipt]] = []
+        self._is_empty = True
+
+    def add_change(self, delta: Delta, names: Sequence[str]) -> RelationChange:
+        """Writes the change of a relation, whose columns have these names. The result is good for `tell`."""
+        table = delta.columns.rename_columns(names)
+        blobs = []
+        for start in range(0, table.num_rows, _BLOB_ROWS):
+            part = table.slice(start, _BLOB_ROWS)
+            body = encode_change(part, delta.diff[start : start + _BLOB_ROWS])
+            blobs.append(self._writer.add(body, part.num_rows))
+        self._is_empty = False
+        return RelationChange(tuple(blobs), *count_change(delta.diff, delta.num_rows))
+
+    def add_state(self, place: str, state: StageState, before: StateManifest | None) -> dict[str, int] | None:
+        """Writes the state of `place`, "stage/bucket": by operator, by how many bytes it has grown.
+
+        None, with nothing written, if it is as `before`.
+        """
+        new = state.persist(self._writer.add)
+        if new == before:
+            return None
+        self._sections[place] = {_STATE: new.to_json()}
+        self._is_empty = False
+        return _grown(StateManifest({}) if before is None else before, new)
+
+    def tell(self, receipt: Receipt, bucket: int) -> None:
+        """Adds the receipt of a stage in a bucket. bucket: where its frame goes."""
+        self._told.append((bucket, receipt))
+
+    def finish(self, requests: Requests) -> list[Frame]:
+        """Writes the pack, if there is anything to write: the receipts as frames. requests: the first one has them."""
+        pack = "" if self._is_empty else self._writer.finish(self._sections)
+        frames = []
+        for number, (bucket, receipt) in enumerate(self._told):
+            made = replace(
+                receipt,
+                pack=pack if f"{receipt.stage}/{receipt.bucket}" in self._sections else None,
+                relations={i: _within(change, pack) for i, change in receipt.relations.items()},
+                requests=0 if number else requests.count,
+            )
+            frames.append(Frame(bucket, RECEIPT, receipt.bucket, made.to_bytes()))
+        return frames
+
+
+def _within(change: RelationChange, pack: str) -> RelationChange:
+    return change._replace(blobs=tuple(b.within(pack) for b in change.blobs))
+
+
+def held_bytes(manifest: StateManifest) -> dict[str, int]:
+    """By operator, the bytes of its state, without a copy for a view that is being filled."""
+    return {o: sum(r.length_bytes for r in manifest.refs_of(o)) for o in manifest.operators if not o.startswith(COPY)}
+
+
+def _grown(before: StateManifest, now: StateManifest) -> dict[str, int]:
+    """By operator, the bytes of its state less those that it had; those of which these are equal are left out."""
+    grown = held_bytes(now)
+    for operator_id, size in held_bytes(before).items():
+        grown[operator_id] = grown.get(operator_id, 0) - size
+    return {i: size for i, size in grown.items() if size}
