@@ -681,7 +681,7 @@ class QuerySql:
     depends_on: ids of the relations whose content it reads. named: of those that the query itself names, views, too.
     functions: of the functions of SQL that it calls. system: names of the system relations that it reads. topics: those
     that it reads as they are now; their outputs are the columns that it reads, at least one. narrowed: what it needs of
-    external tables.
+    external tables. lookups: by which columns it looks up rows, as (relation id, column).
     """
 
     sql: str
@@ -692,3 +692,4 @@ class QuerySql:
     system: tuple[str, ...] = ()
     topics: tuple[TopicScan, ...] = ()
     narrowed: tuple[Narrowed, ...] = ()
+    lookups: tuple[tuple[str, str], ...] = ()

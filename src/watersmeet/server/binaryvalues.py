@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.errors import error
-from watersmeet.server.buffers import BINARY, NOTHING, fixed, sized
+from watersmeet.server.buffers import BINARY, NOTHING, Rows, fixed, sized
 from watersmeet.server.oids import oid_of
 from watersmeet.server.textvalues import interval_parts
 from watersmeet.types import NUMERIC, SqlType
@@ -27,31 +27,41 @@ _LIMBS: Final = 5
 
 def encoded(values: pa.Array, kind: SqlType) -> pa.Array:
     """The bytes of values of a type, as large binary; NULL stays NULL. FEATURE_NOT_SUPPORTED for arrays of arrays."""
+    of_one_width = fixed_values(values, kind)
+    if of_one_width is not None:
+        found = fixed(of_one_width)
+        return pc.if_else(pc.is_valid(values), found, pa.scalar(None, BINARY)) if values.null_count else found
     match kind.name:
-        case "smallint" | "integer" | "bigint" | "real" | "double precision":
-            return _fixed(values, _plain(values).astype(_INTEGERS[kind.name]))
-        case "boolean":
-            return _fixed(values, _plain(values.cast(pa.uint8())))
         case "varchar" | "bytea":
             return values.cast(BINARY)
         case "jsonb":
             return pc.binary_join_element_wise(pa.scalar(b"\1", BINARY), values.cast(BINARY), NOTHING)
-        case "date":
-            days = _plain(values.cast(pa.int32())).astype(np.int64)
-            return _fixed(values, _shifted(days, EPOCH_DAYS, np.int32).astype(">i4"))
-        case "time":
-            return _fixed(values, _plain(values.cast(pa.int64())).astype(">i8"))
-        case "timestamp" | "timestamptz":
-            moments = _plain(values.cast(pa.int64()))
-            return _fixed(values, _shifted(moments, EPOCH_US, np.int64).astype(">i8"))
-        case "interval":
-            return _intervals(values)
         case "numeric":
             return numbers(values, kind)
         case "array":
             return _arrays(values, kind)
         case _:
             return _structs(values, kind)
+
+
+def fixed_values(values: pa.Array, kind: SqlType) -> np.ndarray | None:
+    """The bytes of values of a type that all have one width, any for NULL; None for other types."""
+    match kind.name:
+        case "smallint" | "integer" | "bigint" | "real" | "double precision":
+            return _plain(values).astype(_INTEGERS[kind.name])
+        case "boolean":
+            return _plain(values.cast(pa.uint8()))
+        case "date":
+            days = _plain(values.cast(pa.int32())).astype(np.int64)
+            return _shifted(days, EPOCH_DAYS, np.int32).astype(">i4")
+        case "time":
+            return _plain(values.cast(pa.int64())).astype(">i8")
+        case "timestamp" | "timestamptz":
+            return _shifted(_plain(values.cast(pa.int64())), EPOCH_US, np.int64).astype(">i8")
+        case "interval":
+            return _intervals(values)
+        case _:
+            return None
 
 
 def _plain(values: pa.Array) -> np.ndarray:
@@ -66,17 +76,11 @@ def _shifted(moments: np.ndarray, epoch: int, kind: type) -> np.ndarray:
     return np.where(moments == limits.max, moments, np.where(moments == -limits.max, limits.min, moments - epoch))
 
 
-def _fixed(values: pa.Array, data: np.ndarray) -> pa.Array:
-    """The bytes of each element of `data`; NULL where `values` are."""
-    found = fixed(data)
-    return pc.if_else(pc.is_valid(values), found, pa.scalar(None, BINARY)) if values.null_count else found
-
-
-def _intervals(values: pa.Array) -> pa.Array:
+def _intervals(values: pa.Array) -> np.ndarray:
     months, days, microseconds = interval_parts(values)
     data = np.empty(len(values), np.dtype([("microseconds", ">i8"), ("days", ">i4"), ("months", ">i4")]))
     data["microseconds"], data["days"], data["months"] = microseconds, days, months
-    return _fixed(values, data)
+    return data
 
 
 def numbers(values: pa.Array, kind: SqlType) -> pa.Array:
@@ -164,9 +168,9 @@ def _arrays(values: pa.Array, kind: SqlType) -> pa.Array:
 def _structs(values: pa.Array, kind: SqlType) -> pa.Array:
     """How many fields there are, and for each its type and its value with the length."""
     values = pa.concat_arrays([values])
-    parts = [fixed(np.full(len(values), len(kind.fields), ">i4"))]
+    rows = Rows(len(values))
+    rows.put(np.full(len(values), len(kind.fields), ">i4"))
     for i, (_, inner) in enumerate(kind.fields):
-        parts.append(fixed(np.full(len(values), oid_of(inner), ">i4")))
-        parts.append(sized(encoded(values.field(i), inner)))
-    found = pc.binary_join_element_wise(*parts, NOTHING)
-    return pc.if_else(pc.is_valid(values), found, pa.scalar(None, BINARY))
+        rows.put(np.full(len(values), oid_of(inner), ">i4"))
+        rows.put_sized(encoded(values.field(i), inner))
+    return pc.if_else(pc.is_valid(values), rows.array(), pa.scalar(None, BINARY))

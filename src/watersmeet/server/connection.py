@@ -328,8 +328,7 @@ class Connection:
             self._out += messages.copy_response(b"H", [form.code] * len(outcome.schema))
             batches = form.messages(outcome)
             while (batch := await self._service.work(next, batches, None)) is not None:
-                self._out += batch
-                await self._flush()
+                await self._send(batch)
             self._out += messages.COPY_DONE
         self._out += messages.command_complete(outcome.complete)
 
@@ -353,8 +352,7 @@ class Connection:
         """The rows, a batch at a time: the next is made when the client has taken the one before."""
         batches = iter(data_rows(table, outcome.schema, formats))
         while (batch := await self._service.work(next, batches, None)) is not None:
-            self._out += batch
-            await self._flush()
+            await self._send(batch)
 
     async def _follow(self, outcome: Outcome, formats: tuple[int, ...]) -> None:
         """The rows of a query that runs until it is cancelled, or has all that LIMIT wants."""
@@ -510,6 +508,14 @@ class Connection:
     async def _ready(self) -> None:
         self._report()
         self._out += messages.ready(self._client.state)
+        await self._flush()
+
+    async def _send(self, batch: memoryview) -> None:
+        """Sends many messages, behind what is to be sent."""
+        if self._out:
+            self._writer.write(bytes(self._out))
+            self._out.clear()
+        self._writer.write(batch)
         await self._flush()
 
     async def _flush(self, most_s: float | None = None) -> None:

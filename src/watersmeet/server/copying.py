@@ -19,7 +19,7 @@ from watersmeet.dialects.copying import CopyTo, read_copy_options
 from watersmeet.dialects.statements import Insert, Name
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import Span, error
-from watersmeet.server.buffers import BINARY, NOTHING, fixed, joined
+from watersmeet.server.buffers import BINARY, NOTHING, contents, fixed
 from watersmeet.server.datarows import BATCH_ROWS, binary_copy_rows, copy_end, copy_header, text_columns
 from watersmeet.server.steps import EngineStep, Outcome, Source, Step, outcome_of
 from watersmeet.session.statements.copying import copied_rows, insert_copied
@@ -57,7 +57,7 @@ class CopyForm:
         """0 for text, 1 for binary."""
         return int(self.kind == "binary")
 
-    def messages(self, outcome: Outcome) -> Iterator[bytes]:
+    def messages(self, outcome: Outcome) -> Iterator[memoryview]:
         """The CopyData messages of all rows, one for each, batch by batch."""
         assert outcome.table is not None
         if self.kind == "binary":
@@ -70,7 +70,7 @@ class CopyForm:
             batch = outcome.table.slice(start, BATCH_ROWS)
             yield _as_messages(self._lines(text_columns(batch, outcome.schema), batch.num_rows))
 
-    def _binary(self, table: pa.Table, schema: Schema) -> Iterator[bytes]:
+    def _binary(self, table: pa.Table, schema: Schema) -> Iterator[memoryview]:
         """The header is in front of the first row, as in PostgreSQL."""
         head = copy_header()
         for rows in binary_copy_rows(table, schema):
@@ -146,11 +146,11 @@ def _first(rows: int, head: bytes) -> pa.Array:
     return pc.if_else(pa.array(np.arange(rows) == 0), pa.scalar(head, BINARY), NOTHING)
 
 
-def _as_messages(rows: pa.Array) -> bytes:
+def _as_messages(rows: pa.Array) -> memoryview:
     """A CopyData message for each row."""
     head = np.empty(len(rows), np.dtype([("kind", "S1"), ("length", ">i4")]))
     head["kind"], head["length"] = b"d", pc.binary_length(rows).to_numpy(zero_copy_only=False) + 4
-    return joined([fixed(head), rows])
+    return contents(pc.binary_join_element_wise(fixed(head), rows, NOTHING))
 
 
 @dataclass(frozen=True)

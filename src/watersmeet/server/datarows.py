@@ -14,31 +14,39 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.server import binaryvalues, textvalues
-from watersmeet.server.buffers import BINARY, NOTHING, fixed, joined, sized
+from watersmeet.server.buffers import BINARY, Rows
 from watersmeet.types import Schema
 
 #: So many rows are encoded, and sent, at once.
 BATCH_ROWS: Final = 1 << 16
 
 
-def data_rows(table: pa.Table, columns: Schema, formats: Sequence[int]) -> Iterator[bytes]:
+def data_rows(table: pa.Table, columns: Schema, formats: Sequence[int]) -> Iterator[memoryview]:
     """The DataRow messages of all rows of `table`, batch by batch. formats: 0 text, 1 binary, for each column."""
     for start in range(0, table.num_rows, BATCH_ROWS):
         batch = table.slice(start, BATCH_ROWS)
-        fields = _fields(batch, columns, formats)
-        lengths = sum((_lengths_of(f) for f in fields), np.full(batch.num_rows, 6, np.int64))
-        head = np.empty(batch.num_rows, np.dtype([("kind", "S1"), ("length", ">i4"), ("columns", ">u2")]))
-        head["kind"], head["length"], head["columns"] = b"D", lengths, len(columns)
-        yield joined([fixed(head), *fields])
+        fields = list(_fields(batch, columns, formats))
+        lengths = np.full(batch.num_rows, 6 + 4 * len(columns), np.int64)
+        for field in fields:
+            lengths += _sizes_of(field)
+        rows = Rows(batch.num_rows)
+        rows.put(np.full(batch.num_rows, b"D", "S1"))
+        rows.put(lengths.astype(">i4"))
+        rows.put(np.full(batch.num_rows, len(columns), ">u2"))
+        for field in fields:
+            rows.put_sized(field)
+        yield rows.joined()
 
 
 def binary_copy_rows(table: pa.Table, columns: Schema) -> Iterator[pa.Array]:
     """The rows of COPY … (FORMAT binary), batch by batch, without its header and its end."""
     for start in range(0, table.num_rows, BATCH_ROWS):
         batch = table.slice(start, BATCH_ROWS)
-        head = fixed(np.full(batch.num_rows, len(columns), ">u2"))
-        fields = _fields(batch, columns, [1] * len(columns))
-        yield pc.binary_join_element_wise(head, *fields, NOTHING)
+        rows = Rows(batch.num_rows)
+        rows.put(np.full(batch.num_rows, len(columns), ">u2"))
+        for field in _fields(batch, columns, [1] * len(columns)):
+            rows.put_sized(field)
+        yield rows.array()
 
 
 def text_columns(table: pa.Table, columns: Schema) -> list[pa.Array]:
@@ -46,13 +54,16 @@ def text_columns(table: pa.Table, columns: Schema) -> list[pa.Array]:
     return [textvalues.texts(_one(table.column(i)), c.type) for i, c in enumerate(columns)]
 
 
-def _fields(batch: pa.Table, columns: Schema, formats: Sequence[int]) -> list[pa.Array]:
-    fields = []
+def _fields(batch: pa.Table, columns: Schema, formats: Sequence[int]) -> Iterator[pa.Array | np.ndarray]:
+    """The bytes of the values of each column: as numpy has them where all have one width and none is NULL."""
     for i, (column, form) in enumerate(zip(columns, formats, strict=True)):
         values = _one(batch.column(i))
-        encoded = binaryvalues.encoded(values, column.type) if form else textvalues.texts(values, column.type)
-        fields.append(sized(encoded.cast(BINARY)))
-    return fields
+        if not form:
+            yield textvalues.texts(values, column.type).cast(BINARY)
+        elif not values.null_count and (found := binaryvalues.fixed_values(values, column.type)) is not None:
+            yield found
+        else:
+            yield binaryvalues.encoded(values, column.type).cast(BINARY)
 
 
 def _one(column: pa.ChunkedArray) -> pa.Array:
@@ -60,8 +71,11 @@ def _one(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
-def _lengths_of(field: pa.Array) -> np.ndarray:
-    found: np.ndarray = pc.binary_length(field).to_numpy(zero_copy_only=False)
+def _sizes_of(field: pa.Array | np.ndarray) -> np.ndarray | int:
+    """How many bytes the values of a field have, 0 for NULL."""
+    if isinstance(field, np.ndarray):
+        return field.dtype.itemsize
+    found: np.ndarray = pc.fill_null(pc.binary_length(field), 0).to_numpy(zero_copy_only=False)
     return found
 
 

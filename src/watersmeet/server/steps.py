@@ -44,7 +44,7 @@ class CopyForm(Protocol):
     @property
     def code(self) -> int: ...
 
-    def messages(self, outcome: Outcome) -> Iterator[bytes]:
+    def messages(self, outcome: Outcome) -> Iterator[memoryview]:
         """The CopyData messages of all rows of an outcome, batch by batch."""
         ...
 

@@ -17,6 +17,8 @@ _EMPTY: Final = pa.scalar("", _STRING)
 _QUOTED_ELEMENT: Final = r'^$|[\s,{}"\\]|^(?i:null)$'
 _QUOTED_FIELD: Final = r'^$|[\s,()"\\]'
 _HEX: Final = np.frombuffer(b"".join(b"%02x" % i for i in range(256)), np.uint16)
+#: Numbers within these bounds have no exponent in Arrow's texts.
+_LEAST_SHORT, _MOST_SHORT = 1e-5, 1e9
 _BEFORE_CHRIST: Final = -719162  # days since 1970 of 0001-01-01
 
 
@@ -67,11 +69,18 @@ def _replaced(values: pa.Array, pattern: str, replacement: str) -> pa.Array:
 
 def _floats(values: pa.Array) -> pa.Array:
     found = values.cast(_STRING)
-    if pc.any(pc.match_substring(found, "e")).as_py():
+    if not _are_short(values) and pc.any(pc.match_substring(found, "e")).as_py():
         found = _replaced(found, r"e([+-])(\d)$", r"e\10\2")
     if not pc.all(pc.is_finite(values)).as_py():
         found = _replaced(_replaced(found, "inf", "Infinity"), "nan", "NaN")
     return found
+
+
+def _are_short(values: pa.Array) -> bool:
+    """Whether numbers are written without an exponent for sure."""
+    sizes = np.abs(pc.fill_null(values, 0).to_numpy(zero_copy_only=False))
+    least = sizes.min(initial=1, where=sizes > 0)
+    return bool(least >= _LEAST_SHORT and sizes.max(initial=0) < _MOST_SHORT)
 
 
 def _numbers(values: pa.Array, kind: SqlType) -> pa.Array:

@@ -138,18 +138,31 @@ class Content:
 
     @contextlib.contextmanager
     def reader(
-        self, catalog: Catalog, relation_ids: Sequence[str], *, newest: bool = False, owner: object = None
+        self,
+        catalog: Catalog,
+        relation_ids: Sequence[str],
+        *,
+        newest: bool = False,
+        owner: object = None,
+        lookups: Sequence[tuple[str, str]] = (),
     ) -> Iterator[tuple[duckdb.DuckDBPyConnection, Moment]]:
         """A connection for one thread at a time inside the block that shows relations as `refresh` leaves them, while
         others refresh and read, and their moment. Nothing there may change relations.
+
+        lookups: columns, as (relation id, name), by whose values the query looks up rows.
         """
         with self._lock:
-            moment = self.refresh(catalog, relation_ids, newest=newest, owner=owner) if relation_ids else self._moment
+            moment = self._moment
+            if relation_ids and not (not newest and self._shows(catalog, relation_ids)):
+                moment = self.refresh(catalog, relation_ids, newest=newest, owner=owner)
+            for relation_id, column in lookups:
+                if relation_id in self._tables:
+                    self._tables[relation_id].look_up(column)
             connection = self._idle.pop() if self._idle else duckdbs.another(self._connection)
             self._reading += 1
-            connection.execute(f"SET search_path = '{NEWEST},main'" if newest else "SET search_path = 'main'")
-            connection.execute("BEGIN")
-            connection.execute(f"SELECT 1 FROM {_MOMENT}")  # from now on it shows this moment
+            path = f"{NEWEST},main" if newest else "main"
+            # From the SELECT on it shows this moment.
+            connection.execute(f"SET search_path = '{path}'; BEGIN; SELECT 1 FROM {_MOMENT}")
         broken = True
         try:
             yield connection, moment
@@ -202,6 +215,20 @@ class Content:
             self._reader.close()
             self._tables.clear()
             remove_folder(self._directory)
+
+    def _shows(self, catalog: Catalog, relation_ids: Sequence[str]) -> bool:
+        """Whether relations are shown as they are now, so that a refresh would change nothing."""
+        if self._log.head() != self._moment.head or moment_at(self._log, catalog) != self._moment:
+            return False
+        for relation_id in relation_ids:
+            table = self._tables.get(relation_id)
+            if table is None or table.relation is not catalog.relations.get(relation_id):
+                return False
+            if table.applied < self._moment.upto(table.relation):
+                return False
+            if self._shown.get(_place("main", table.relation)) != relation_id:
+                return False
+        return True
 
     def _refresh_in_time(self, catalog: Catalog, relations: list[Relation], to_commit: int | None) -> Moment:
         for _ in range(_ATTEMPTS):

@@ -1,7 +1,8 @@
-"""What bounded queries need of tables outside of the database: columns, and rows that meet comparisons with constants.
+"""What bounded queries need of tables: columns, and rows that meet comparisons with constants.
 
-The query itself stays as it is: its filters are tested again on the rows that come. So a condition may be left out, and
-one that a server reads too widely does no harm.
+Tables outside of the database are asked for no more than that; of stored ones it says by which columns rows are looked
+up. The query itself stays as it is: its filters are tested again on the rows that come. So a condition may be left
+out, and one that a server reads too widely does no harm.
 """
 
 from __future__ import annotations
@@ -63,6 +64,45 @@ def narrowed(tree: Node, sql: str, catalog: Catalog) -> tuple[Narrowed, ...]:
     return tuple(_needed(s, above.get(s), sql) for s in scans if counts[s.relation_id] == 1)
 
 
+def looked_up(tree: Node, catalog: Catalog) -> tuple[tuple[str, str], ...]:
+    """By which columns a query looks up rows of stored relations, as (relation id, column): those that have to be equal
+    to constants.
+    """
+    found: dict[tuple[str, str], None] = {}
+    for part in _evaluated_once(tree):
+        found |= dict.fromkeys(_looked_up(part, catalog))
+    return tuple(found)
+
+
+def _looked_up(tree: Node, catalog: Catalog) -> list[tuple[str, str]]:
+    nodes = list(walk(tree))
+    filters = [n for n in nodes if isinstance(n, Filter)]
+    if not filters:
+        return []
+    if not all(isinstance(f.input, Scan) for f in filters):
+        filters = [n for n in walk(push_filters(tree)) if isinstance(n, Filter)]
+    return [
+        (node.input.relation_id, condition.column.name)
+        for node in filters
+        if isinstance(node.input, Scan) and catalog.relations[node.input.relation_id].is_stored
+        for condition in _conditions(node.input, node.predicate)
+        if condition.operator in ("=", "IN")
+    ]
+
+
+def found_by_key(filter_: Filter) -> Scalar | None:
+    """The condition by which a filter over a relation keeps one row at most: its key is equal to a constant."""
+    scan = filter_.input
+    if not isinstance(scan, Scan) or len(scan.key) != 1:
+        return None
+    known = {scan.key[0]: Field(scan.key[0], next(c.type for c in scan.outputs if c.id == scan.key[0]))}
+    for part in conjuncts(filter_.predicate):
+        condition = _condition(part.expression, known.get)
+        if condition is not None and condition.operator == "=":
+            return part
+    return None
+
+
 def _evaluated_once(tree: Node) -> list[Node]:
     """A query and those that WITH names in it, each a tree that reads the others by name.
 
@@ -84,9 +124,14 @@ def _evaluated_once(tree: Node) -> list[Node]:
 def _needed(scan: Scan, predicate: Scalar | None, sql: str) -> Narrowed:
     fields = [Field(n, c.type, c.nullable) for n, c in zip(scan.source_names, scan.outputs, strict=True)]
     read = [f for f, c in zip(fields, scan.outputs, strict=True) if sql.count(quoted(c.id)) > 1]
-    known = {c.id: f for f, c in zip(fields, scan.outputs, strict=True)}
+    return Narrowed(scan.relation_id, tuple(read or fields[:1]), _conditions(scan, predicate))
+
+
+def _conditions(scan: Scan, predicate: Scalar | None) -> tuple[Condition, ...]:
+    """The comparisons of a scan's columns with constants among what `predicate` says."""
+    known = {c.id: Field(n, c.type, c.nullable) for n, c in zip(scan.source_names, scan.outputs, strict=True)}
     found = [_condition(part.expression, known.get) for part in conjuncts(predicate)]
-    return Narrowed(scan.relation_id, tuple(read or fields[:1]), tuple(c for c in found if c is not None))
+    return tuple(c for c in found if c is not None)
 
 
 def _condition(node: exp.Expression, known: Callable[[str], Field | None]) -> Condition | None:

@@ -14,7 +14,7 @@ from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.dialects.depth import depth_checked
 from watersmeet.dialects.statements import QuerySql
 from watersmeet.types import Field
-from watersmeet.unparsing.narrowing import narrowed
+from watersmeet.unparsing.narrowing import looked_up, narrowed
 from watersmeet.unparsing.relations import Writer
 from watersmeet.unparsing.texts import quoted
 
@@ -41,7 +41,8 @@ def to_duckdb(
         sql = writer.query(found.bound.relation, [c.name for c in columns])
     topics = tuple(_read_in(sql, t) for t in found.topics)
     outside = narrowed(found.bound.relation, sql, catalog)
-    return QuerySql(sql, columns, found.read, found.named, found.functions, found.system, topics, outside)
+    lookups = looked_up(found.bound.relation, catalog)
+    return QuerySql(sql, columns, found.read, found.named, found.functions, found.system, topics, outside, lookups)
 
 
 def _read_in(sql: str, scan: TopicScan) -> TopicScan:

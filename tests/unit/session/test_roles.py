@@ -251,43 +251,42 @@ def test_memberships(connection):
     assert acting(connection, "anna", "SELECT * FROM hidden", "CREATE ROLE x") == ["", ""]
 
 
-@pytest.mark.parametrize(
-    ("sql", "condition"),
-    [
-        ("CREATE USER ann", "DUPLICATE_OBJECT"),
-        ("CREATE ROLE admin", "INVALID_NAME"),
-        ("CREATE ROLE public", "INVALID_NAME"),
-        ("CREATE ROLE watersmeet", "INVALID_NAME"),
-        ("CREATE ROLE r CREATEDB", "FEATURE_NOT_SUPPORTED"),
-        ("CREATE ROLE r VALID UNTIL '2030-01-01'", "FEATURE_NOT_SUPPORTED"),
-        ("CREATE ROLE r PASSWORD 'md5d41d8cd98f00b204e9800998ecf8427e'", "FEATURE_NOT_SUPPORTED"),
-        ("CREATE ROLE r PASSWORD 'SCRAM-SHA-256$1:x'", "INVALID_PARAMETER"),
-        ("CREATE ROLE r SOMETHING", "SYNTAX_ERROR"),
-        ("ALTER ROLE nobody LOGIN", "UNDEFINED_OBJECT"),
-        ("ALTER ROLE admin LOGIN", "INVALID_NAME"),
-        ("ALTER ROLE ann SET statement_timeout = 'x'", "INVALID_PARAMETER"),
-        ("ALTER ROLE ann SET no_such_thing = 1", "UNDEFINED_OBJECT"),
-        ("ALTER ROLE ann IN DATABASE d SET x = 1", "FEATURE_NOT_SUPPORTED"),
-        ("DROP ROLE nobody", "UNDEFINED_OBJECT"),
-        ("DROP ROLE reader", "INVALID_NAME"),
-        ("GRANT SELECT ON nothing TO ann", "UNDEFINED_RELATION"),
-        ("GRANT SELECT ON i TO ann", "CATALOG_TYPE_MISMATCH"),
-        ("GRANT SELECT ON t TO nobody", "UNDEFINED_OBJECT"),
-        ("GRANT SELECT ON t TO admin", "INVALID_NAME"),
-        ("GRANT SELECT (a) ON t TO ann", "FEATURE_NOT_SUPPORTED"),
-        ("GRANT TRUNCATE ON t TO ann", "FEATURE_NOT_SUPPORTED"),
-        ("GRANT CREATE ON SCHEMA public TO ann", "FEATURE_NOT_SUPPORTED"),
-        ("REVOKE USAGE ON SCHEMA public FROM ann", "FEATURE_NOT_SUPPORTED"),
-        ("GRANT SELECT ON t TO ann WITH GRANT OPTION", "FEATURE_NOT_SUPPORTED"),
-        ("GRANT analysts TO ann WITH ADMIN OPTION", "FEATURE_NOT_SUPPORTED"),
-        ("REVOKE GRANT OPTION FOR SELECT ON t FROM ann", "FEATURE_NOT_SUPPORTED"),
-        ("GRANT SELECT ON ALL TABLES IN SCHEMA nowhere TO ann", "UNDEFINED_OBJECT"),
-        ("SET ROLE nobody", "UNDEFINED_OBJECT"),
-        ("SET LOCAL ROLE ann", "FEATURE_NOT_SUPPORTED"),
-    ],
-)
-def test_what_is_refused(connection, sql, condition):
-    assert refused(connection, sql) == condition
+REFUSED = {
+    "CREATE USER ann": "DUPLICATE_OBJECT",
+    "CREATE ROLE admin": "INVALID_NAME",
+    "CREATE ROLE public": "INVALID_NAME",
+    "CREATE ROLE watersmeet": "INVALID_NAME",
+    "CREATE ROLE r CREATEDB": "FEATURE_NOT_SUPPORTED",
+    "CREATE ROLE r VALID UNTIL '2030-01-01'": "FEATURE_NOT_SUPPORTED",
+    "CREATE ROLE r PASSWORD 'md5d41d8cd98f00b204e9800998ecf8427e'": "FEATURE_NOT_SUPPORTED",
+    "CREATE ROLE r PASSWORD 'SCRAM-SHA-256$1:x'": "INVALID_PARAMETER",
+    "CREATE ROLE r SOMETHING": "SYNTAX_ERROR",
+    "ALTER ROLE nobody LOGIN": "UNDEFINED_OBJECT",
+    "ALTER ROLE admin LOGIN": "INVALID_NAME",
+    "ALTER ROLE ann SET statement_timeout = 'x'": "INVALID_PARAMETER",
+    "ALTER ROLE ann SET no_such_thing = 1": "UNDEFINED_OBJECT",
+    "ALTER ROLE ann IN DATABASE d SET x = 1": "FEATURE_NOT_SUPPORTED",
+    "DROP ROLE nobody": "UNDEFINED_OBJECT",
+    "DROP ROLE reader": "INVALID_NAME",
+    "GRANT SELECT ON nothing TO ann": "UNDEFINED_RELATION",
+    "GRANT SELECT ON i TO ann": "CATALOG_TYPE_MISMATCH",
+    "GRANT SELECT ON t TO nobody": "UNDEFINED_OBJECT",
+    "GRANT SELECT ON t TO admin": "INVALID_NAME",
+    "GRANT SELECT (a) ON t TO ann": "FEATURE_NOT_SUPPORTED",
+    "GRANT TRUNCATE ON t TO ann": "FEATURE_NOT_SUPPORTED",
+    "GRANT CREATE ON SCHEMA public TO ann": "FEATURE_NOT_SUPPORTED",
+    "REVOKE USAGE ON SCHEMA public FROM ann": "FEATURE_NOT_SUPPORTED",
+    "GRANT SELECT ON t TO ann WITH GRANT OPTION": "FEATURE_NOT_SUPPORTED",
+    "GRANT analysts TO ann WITH ADMIN OPTION": "FEATURE_NOT_SUPPORTED",
+    "REVOKE GRANT OPTION FOR SELECT ON t FROM ann": "FEATURE_NOT_SUPPORTED",
+    "GRANT SELECT ON ALL TABLES IN SCHEMA nowhere TO ann": "UNDEFINED_OBJECT",
+    "SET ROLE nobody": "UNDEFINED_OBJECT",
+    "SET LOCAL ROLE ann": "FEATURE_NOT_SUPPORTED",
+}
+
+
+def test_what_is_refused(connection):
+    assert {sql: refused(connection, sql) for sql in REFUSED} == REFUSED
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -341,7 +340,7 @@ QUERIES = (
 )
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(40), 2))
+@pytest.mark.parametrize("seed", mostly_slow(range(40), 1, 2))
 def test_others_relations_change_nothing_that_is_seen(seed):
     """A user sees the same in a database with relations that are not granted as in one without them."""
     rng = random.Random(seed)

@@ -52,6 +52,7 @@ class Bounded:
     system: names of the system relations that it reads.
     topics: those that it reads as they are now, with the columns that it reads.
     narrowed: what it needs of external tables.
+    lookups: by which columns it looks up rows, as (relation id, column).
     """
 
     sql: str
@@ -65,6 +66,7 @@ class Bounded:
     system: tuple[str, ...] = ()
     topics: tuple[TopicScan, ...] = ()
     narrowed: tuple[Narrowed, ...] = ()
+    lookups: tuple[tuple[str, str], ...] = ()
 
 
 def bounded(session: Session, tree: exp.Expression, text: str) -> Bounded:
@@ -87,6 +89,7 @@ def bounded(session: Session, tree: exp.Expression, text: str) -> Bounded:
         system=query.system,
         topics=query.topics,
         narrowed=query.narrowed,
+        lookups=query.lookups,
     )
 
 
@@ -156,7 +159,9 @@ def _reader(
     with ExitStack() as entered:
         try:
             connection, _ = entered.enter_context(
-                session.database.content.reader(query.catalog, stored, newest=newest, owner=session.transaction)
+                session.database.content.reader(
+                    query.catalog, stored, newest=newest, owner=session.transaction, lookups=query.lookups
+                )
             )
         except Error:
             if session.transaction is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from watersmeet.algebra.durations import timeout_us
@@ -45,7 +46,12 @@ _SHARED: Final = (
 
 def variables() -> dict[str, Variable]:
     """All variables by name, sorted."""
-    return {v.name: v for v in sorted((*_SHARED, *dialect_variables()), key=lambda v: v.name)}
+    return _by_name(tuple(dialect_variables()))
+
+
+@lru_cache
+def _by_name(own: tuple[Variable, ...]) -> dict[str, Variable]:
+    return {v.name: v for v in sorted((*_SHARED, *own), key=lambda v: v.name)}
 
 
 #: Other spellings. The prefix `rw_` is accepted for any name.
