@@ -126,11 +126,11 @@ def test_every_statement_has_a_role_that_may_run_it():
     listed = {*rights._ALL, *rights._OUTSIDE, *rights._OF_ROLES}
     writers = {kind.__name__ for kind in HANDLERS if kind not in listed}
     assert writers == {
-        "AddColumn", "AlterPump", "CreateFunction", "CreateIndex", "CreateMaterializedView", "CreateMergingPump",
-        "CreateProcessor", "CreatePump", "CreateSchema", "CreateSource", "CreateStream", "CreateTable", "CreateTopic",
-        "CreateView", "Drop", "DropFunction", "DropSchema", "Explain", "LimitSink", "Merge", "Recover",
-        "RefreshSchema", "RenameColumn", "RenameRelation", "Show", "StartProcessor", "StartSink", "StopProcessor",
-        "Subscribe", "Unsubscribe",
+        "AddColumn", "AlterPump", "AlterQuery", "CreateFunction", "CreateIndex", "CreateMaterializedView",
+        "CreateMergingPump", "CreateProcessor", "CreatePump", "CreateSchema", "CreateSource", "CreateStream",
+        "CreateTable", "CreateTopic", "CreateView", "Drop", "DropFunction", "DropSchema", "Explain", "LimitSink",
+        "Merge", "Recover", "RefreshSchema", "RenameColumn", "RenameRelation", "Show", "StartProcessor",
+        "StartSink", "StopProcessor", "Subscribe", "Unsubscribe",
     }  # fmt: skip
 
 
