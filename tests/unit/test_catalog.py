@@ -21,6 +21,7 @@ RELATIONS = [
     c.TopicTable("t3", "p", COLUMNS, topic=TOPIC),
     c.ExternalTable("t4", "e", COLUMNS, external=OUTSIDE),
     c.DictionaryTable("t5", "d", COLUMNS, external=OUTSIDE, dictionary=FOUND, primary_key=("a",)),
+    c.AddressRanges("t7", "d", COLUMNS, external=OUTSIDE, dictionary=FOUND, hidden=True, owner="t5", networks=("a",)),
     c.CapturedTable("t6", "ct", COLUMNS, captured=c.Captured("s5", "public", "t", 1, {"x": "23"}), primary_key=("a",)),
     c.Source("s1", "o", COLUMNS, append_only=True, connector={"connector": "file"}),
     c.QuerySource("s3", "o", COLUMNS, hidden=True, owner="m1", of="s1", start="earliest", shards="0,2"),

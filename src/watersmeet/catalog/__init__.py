@@ -48,6 +48,7 @@ from watersmeet.catalog.roles import Role, RoleChange
 from watersmeet.catalog.servers import Server
 from watersmeet.catalog.sinks import Sink, SinkQuery
 from watersmeet.catalog.tables import (
+    AddressRanges,
     DictionaryTable,
     ExternalTable,
     Index,
@@ -93,6 +94,7 @@ __all__ = [
     "TIME_COLUMN",
     "TOMBSTONE",
     "VALUE_FACET",
+    "AddressRanges",
     "CacheFill",
     "Captured",
     "CapturedDatabase",

@@ -12,6 +12,7 @@ from watersmeet.catalog.relations import Relation
 from watersmeet.catalog.servers import Server
 from watersmeet.catalog.sinks import Sink, SinkQuery
 from watersmeet.catalog.tables import (
+    AddressRanges,
     DictionaryTable,
     ExternalTable,
     Index,
@@ -43,6 +44,7 @@ KINDS: Final[tuple[type[Relation], ...]] = (
     TopicTable,
     ExternalTable,
     DictionaryTable,
+    AddressRanges,
     CapturedTable,
     Source,
     QuerySource,

@@ -189,6 +189,7 @@ class Dictionary:
     attributes, DuckDB SQL: in place of NULL, and of keys that are not there. keys_below: all keys are whole numbers
     from 0 up to that (None: any keys). bounds: the columns between which a row is valid, both included; the first
     one is the last column of the primary key, and NULL in the second one is no end. Empty: rows are always valid.
+    by_address: keys are networks, which the hidden `AddressRanges` looks up by the addresses that they have.
     """
 
     ttl_us: int | None = None
@@ -197,6 +198,7 @@ class Dictionary:
     defaults: dict[str, str] = field(default_factory=dict)
     keys_below: int | None = None
     bounds: tuple[str, ...] = ()
+    by_address: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,6 +153,20 @@ class DictionaryTable(ExternalTable):
 
 
 @dataclass(frozen=True, slots=True)
+class AddressRanges(DictionaryTable):
+    """The content of a dictionary whose keys are networks of IP addresses, the `owner`, as ranges of addresses, each of
+    which has the row of the longest prefix; hidden. networks: the column that has them.
+    """
+
+    words: ClassVar[Words] = Words("dictionary")
+    entry: ClassVar[str] = "address ranges"
+    can_alter: ClassVar[bool] = False
+
+    owner: str = field(kw_only=True)
+    networks: tuple[str, ...] = field(kw_only=True, metadata=NAMES_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
 class Source(Input):
     """A source: its rows are read, and not kept.
 

@@ -93,6 +93,13 @@ def name_item(node: exp.Expression, name: str) -> None:
         made.set("this", node)
 
 
+class KnownTable(exp.Table):  # type: ignore[misc]
+    """A relation in FROM by its id, as one that is hidden has no name."""
+
+    arg_types: ClassVar[dict[str, Any]] = {**exp.Table.arg_types, "relation_id": True}
+    own_parts: ClassVar[frozenset[str]] = frozenset({"relation_id"})
+
+
 def own_parts(node: exp.Expression) -> frozenset[str]:
     """The names of the parts of a node that the rules of its dialect read."""
     found: frozenset[str] = getattr(node, "own_parts", frozenset())

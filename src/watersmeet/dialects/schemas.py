@@ -9,7 +9,7 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.catalog import COMMON_SCHEMA, Catalog, Relation, SqlFunction
-from watersmeet.dialects.nodes import ImpliedAlias
+from watersmeet.dialects.nodes import ImpliedAlias, KnownTable
 from watersmeet.dialects.queries import is_folded, name_of
 from watersmeet.dialects.registry import COMMON_NAMES
 from watersmeet.dialects.semantics import Folding, Semantics
@@ -50,6 +50,8 @@ def find_relation(catalog: Catalog, name: str, schema: str | None, *, folded: bo
 
 def relation_in_from(node: exp.Table, catalog: Catalog) -> Relation | None:
     """The relation that an item of FROM names."""
+    if isinstance(node, KnownTable):
+        return catalog.relations[node.args["relation_id"]]
     schema = node.args.get("db")
     return find_relation(
         catalog, name_of(node.this), None if schema is None else name_of(schema), folded=is_folded(node.this)

@@ -15,6 +15,7 @@ from watersmeet.expressions.casts import cast, text_of
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.signatures import fill
 from watersmeet.expressions.values import Value, call, duckdb_cast, string, wrap
+from watersmeet.formats.addresses import address_sql, network_sql, rest_sql
 from watersmeet.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, SqlType
 
 _PARTS: Final = ("microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month", "quarter", "year")
@@ -171,7 +172,22 @@ def _emit_version(_arguments: Arguments, _nodes: list[exp.Expression], node: exp
     )
 
 
+def _of_address(sql: str) -> Builder:
+    """A text that follows from the digits `_d` of an address of IP, which is the argument; NULL for what is none."""
+    template = f"list_transform([{address_sql('a0')}], lambda _d: {sql})[1]"
+
+    def build(arguments: Arguments, nodes: list[exp.Expression], _node: exp.Expression, ctx: Context) -> Value:
+        address = arguments[0].finish()
+        if address.type != VARCHAR:
+            raise ctx.error("DATATYPE_MISMATCH", f"an address of IP is a string, not {address.type.sql}", nodes[0])
+        return Value(fill(template, address.expression), VARCHAR)
+
+    return build
+
+
 LENIENT_FUNCTIONS: Final[dict[str, Builder]] = {
+    "$address_network": _of_address(network_sql("_d")),
+    "$address_rest": _of_address(rest_sql("_d")),
     "$as_date": _as_date,
     "$concat": _concat,
     "$condition": _condition,

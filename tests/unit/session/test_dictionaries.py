@@ -59,7 +59,7 @@ def source(path, text):
         ("k int, a int, b int", "PRIMARY KEY k RANGE(MIN a MAX b) LAYOUT(HASHED())", "INVALID_PARAMETER", "HASHED()"),
         ("k int, a int, b date", "PRIMARY KEY k RANGE(MIN a MAX b) LAYOUT(RANGE_HASHED())", "DATATYPE_MISMATCH", "a"),
         ("k int, a int", "PRIMARY KEY k RANGE(MIN a MAX z) LAYOUT(RANGE_HASHED())", "UNDEFINED_COLUMN", "z"),
-        ("k int, v int", "PRIMARY KEY k LAYOUT(IP_TRIE())", "FEATURE_NOT_SUPPORTED", "IP_TRIE()"),
+        ("k int, v int", "PRIMARY KEY k LAYOUT(IP_TRIE())", "DATATYPE_MISMATCH", "IP_TRIE()"),
         ("k int DEFAULT 3, v int", "PRIMARY KEY k LAYOUT(HASHED())", "FEATURE_NOT_SUPPORTED", "3"),
         ("k int, v int DEFAULT k", "PRIMARY KEY k LAYOUT(HASHED())", "FEATURE_NOT_SUPPORTED", "k"),
     ],

@@ -171,6 +171,7 @@ def test_there_is_one_of_each_kind_that_statements_name(connection):
 
 def test_a_hidden_kind_has_no_words_of_statements():
     assert [k.__name__ for k in c.KINDS if k not in NAMED] == [
+        "AddressRanges",
         "QuerySource",
         "TopicWriter",
         "Query",

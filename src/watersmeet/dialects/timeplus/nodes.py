@@ -30,7 +30,13 @@ class PlainUnion(exp.Union):  # type: ignore[misc]
 
 
 class DictionaryJoin(exp.Join):  # type: ignore[misc]
-    """A left join with a dictionary that stands for calls of `dict_get` and the like."""
+    """A left join with a dictionary that stands for calls of `dict_get` and the like.
+
+    computes: what it compares of the left side takes time to compute.
+    """
+
+    arg_types: ClassVar[dict[str, Any]] = {**exp.Join.arg_types, "computes": False}
+    own_parts: ClassVar[frozenset[str]] = frozenset({"computes"})
 
 
 class RangeJoin(exp.Join):  # type: ignore[misc]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from watersmeet.catalog import Index, MaterializedView, Relation, SinkQuery, Table, TopicWriter
+from watersmeet.catalog import AddressRanges, Index, MaterializedView, Relation, SinkQuery, Table, TopicWriter
 from watersmeet.dialects.statements import (
     Alter,
     Create,
@@ -180,7 +180,7 @@ def with_dependents(
 def _serves(relation: Relation, other: Relation, verb: str) -> bool:
     """Whether a relation goes with another. The processors of a topic that is replaced would write what it was."""
     writes = isinstance(relation, TopicWriter) and relation.feeds == other.id
-    return isinstance(relation, Index) or (writes and verb == "drop")
+    return isinstance(relation, (Index, AddressRanges)) or (writes and verb == "drop")
 
 
 def named(session: Session, name: Name, statement: Drop | Alter) -> Relation | None:

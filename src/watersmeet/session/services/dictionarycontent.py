@@ -7,9 +7,10 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.catalog import Relation
+from watersmeet.catalog import AddressRanges, Relation
 from watersmeet.errors import error
 from watersmeet.session.access.context import Session
+from watersmeet.session.services.addressranges import PLACES
 from watersmeet.store.merging import quoted
 from watersmeet.types import Schema
 
@@ -19,7 +20,8 @@ _INCOMING = "_incoming"
 def columns_to_read(relation: Relation) -> Schema:
     """The columns as the source may have them: NULL where `with_defaults` has something for it."""
     defaults = () if relation.dictionary is None else relation.dictionary.defaults
-    return tuple(replace(c, nullable=c.nullable or c.name in defaults) for c in relation.columns)
+    columns = relation.columns[len(PLACES) :] if isinstance(relation, AddressRanges) else relation.columns
+    return tuple(replace(c, nullable=c.nullable or c.name in defaults) for c in columns)
 
 
 def with_defaults(session: Session, relation: Relation, rows: pa.Table) -> pa.Table:
@@ -46,7 +48,7 @@ def check_content(session: Session, relation: Relation, rows: pa.Table) -> None:
     assert dictionary is not None
     if dictionary.keys_below is not None and rows.num_rows:
         _check_flat(relation, rows, dictionary.keys_below)
-    if dictionary.bounds:
+    if dictionary.bounds and not isinstance(relation, AddressRanges):
         _check_ranges(session, relation, rows)
 
 

@@ -12,12 +12,13 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.catalog import ExternalTable, Relation, View
+from watersmeet.catalog import AddressRanges, ExternalTable, Relation, View
 from watersmeet.database.transaction import Change, consolidated
 from watersmeet.errors import Error
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.reading import Bounded, fetch, last_of_each_key
 from watersmeet.session.access.rows import check_rows
+from watersmeet.session.services.addressranges import address_ranges
 from watersmeet.session.services.dictionarycontent import check_content, columns_to_read, with_defaults
 from watersmeet.sources.narrowing import Condition, Narrowed
 from watersmeet.store.merging import quoted
@@ -140,6 +141,8 @@ def _replace(session: Session, relation: Relation, rows: pa.Table) -> bool:
     """Makes `rows` the content. If several have the same primary key, the last one counts."""
     if relation.dictionary is not None:
         rows = with_defaults(session, relation, rows)
+    if isinstance(relation, AddressRanges):
+        rows = address_ranges(relation, rows)
     check_rows(relation, rows, None)
     if relation.primary_key:
         rows = last_of_each_key(session, relation, rows)

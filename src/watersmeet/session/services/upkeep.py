@@ -198,7 +198,9 @@ class Upkeep:
     def _fetched(self) -> list[ExternalTable]:
         outside = [r for r in self._relations() if isinstance(r, ExternalTable)]
         followed = self._session.database.plans.followed if outside else set()
-        return [r for r in outside if r.dictionary is not None or r.id in followed]
+        # What is looked up of a dictionary of networks are its ranges alone.
+        looked_up = (r for r in outside if r.dictionary is not None and not r.dictionary.by_address)
+        return [*looked_up, *(r for r in outside if r.dictionary is None and r.id in followed)]
 
     def _relations(self) -> list[Relation]:
         return list(self._session.catalog.relations.values())

@@ -9,7 +9,7 @@ import zlib
 from dataclasses import replace
 from typing import Final
 
-from watersmeet.catalog import Dictionary, DictionaryTable, DictionaryView, Relation
+from watersmeet.catalog import AddressRanges, Dictionary, DictionaryTable, DictionaryView, Relation
 from watersmeet.circuit.operators import FOREVER_US
 from watersmeet.dialects.dictionaries import CreateDictionary
 from watersmeet.dialects.statements import Clause
@@ -19,8 +19,10 @@ from watersmeet.session.access.columnvalues import default_values
 from watersmeet.session.access.context import Session, error_at, located
 from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation
 from watersmeet.session.access.result import Result
+from watersmeet.session.access.transactions import own_transaction
+from watersmeet.session.services.addressranges import FIRST, LAST, NETWORK, PLACES
 from watersmeet.session.statements.external import columns_of, external_of, fill, query_of, stream_of
-from watersmeet.types import Schema, SqlType
+from watersmeet.types import VARCHAR, Schema, SqlType
 from watersmeet.units import SECOND_US
 
 #: Layouts by name (without `complex_key_`): the options that say how the product stores them, on which nothing here
@@ -30,6 +32,7 @@ _WHOLE: Final = {
     "hashed": ("shards", "shard_load_queue_backlog", "max_load_factor"),
     "sparse_hashed": ("shards", "shard_load_queue_backlog", "max_load_factor"),
     "hashed_array": ("shards",),
+    "ip_trie": ("access_to_key_from_attributes",),
     "range_hashed": ("range_lookup_strategy",),
 }
 _CACHES: Final = {
@@ -44,7 +47,11 @@ _CACHES: Final = {
     "hybrid_hash_cache": ("ttl", "path", "max_hot_key_count"),
 }
 _OTHERS: Final = {"direct": (), "mutable_cache": ("db", "stream", "update_from_source")}
-_LACKING: Final = ("ip_trie", "polygon", "regexp_tree")
+_LACKING: Final = ("polygon", "regexp_tree")
+#: The layout whose keys are networks of IP addresses.
+_NETWORKS: Final = "ip_trie"
+#: For messages.
+_SOURCE: Final = "the source of a dictionary"
 #: Layouts that have no form with several columns as the key.
 _SINGLE: Final = ("flat", "ip_trie", "polygon", "regexp_tree")
 #: Layouts of Timeplus alone, which take any key.
@@ -70,18 +77,21 @@ def create_dictionary(session: Session, statement: CreateDictionary) -> Result:
         defaults=_defaults(statement, columns),
         keys_below=_flat_keys(statement) if name == "flat" else None,
         bounds=tuple(b.name for b in statement.bounds),
+        by_address=name == _NETWORKS,
     )
     needs = (dictionary.stream,) if dictionary.stream else ()
     source = statement.source
     if source.own:
         below = stream_of(session, statement, source)
-        if dictionary.bounds:
+        if dictionary.bounds or dictionary.by_address:
             raise error_at(
                 statement,
                 source.span,
                 "FEATURE_NOT_SUPPORTED",
                 f"layout {statement.layout.name.upper()} over a relation of this database is not supported",
-                hint="Ranges of a stream are joined by a condition: ON s.k = r.k AND s.t >= r.first AND s.t <= r.last.",
+                hint="Ranges of a stream are joined by a condition: ON s.k = r.k AND s.t >= r.first AND s.t <= r.last."
+                if dictionary.bounds
+                else None,
             )
         _check_columns_of(below, statement, source.span)
         shown = tuple(below.column(c.name) for c in columns)
@@ -101,24 +111,44 @@ def create_dictionary(session: Session, statement: CreateDictionary) -> Result:
         return Result("CREATE DICTIONARY")
     with located(statement, source.span):
         external = external_of(session, source.name, dict(source.options), statement.name, "db")
-    fill(
+    made = new_relation(
         session,
         statement,
-        new_relation(
-            session,
-            statement,
-            DictionaryTable,
-            columns,
-            primary_key=key,
-            depends_on=needs,
-            ranges=dict(statement.ranges),
-            external=external,
-            dictionary=dictionary,
-        ),
-        "the source of a dictionary",
-        source.span,
+        DictionaryTable,
+        columns,
+        primary_key=key,
+        depends_on=needs,
+        ranges=dict(statement.ranges),
+        external=external,
+        dictionary=dictionary,
     )
+    with own_transaction(session):
+        fill(session, statement, made, _SOURCE, source.span)
+        if dictionary.by_address:
+            fill(session, statement, _ranges(session, made), _SOURCE, source.span)
     return Result("CREATE DICTIONARY")
+
+
+def _ranges(session: Session, made: DictionaryTable) -> AddressRanges:
+    """What is looked up of a dictionary of networks."""
+    dictionary = replace(made.dictionary, by_address=False, bounds=(FIRST, LAST))
+    return AddressRanges(
+        session.catalog.new_id(AddressRanges),
+        made.name,
+        (*PLACES, *made.columns),
+        primary_key=(NETWORK, FIRST),
+        sql=made.sql,
+        dialect=made.dialect,
+        schema=made.schema,
+        path=made.path,
+        hidden=True,
+        depends_on=(made.id,),
+        ranges=made.ranges,
+        external=made.external,
+        dictionary=dictionary,
+        owner=made.id,
+        networks=made.primary_key,
+    )
 
 
 def _layout(statement: CreateDictionary) -> str:
@@ -178,6 +208,14 @@ def _check_key(statement: CreateDictionary, name: str) -> None:
             "DATATYPE_MISMATCH",
             f'layout FLAT takes a key of type uint64, and "{statement.primary_key[0]}" is {kind.sql}',
             hint="Layout COMPLEX_KEY_HASHED takes keys of any type.",
+        )
+    if name == _NETWORKS and kind != VARCHAR:
+        raise error_at(
+            statement,
+            layout.span,
+            "DATATYPE_MISMATCH",
+            f'layout IP_TRIE takes a key of type string, and "{statement.primary_key[0]}" is {kind.sql}',
+            hint="Keys are networks, such as 10.1.0.0/16 and 2001:db8::/32.",
         )
     if (name == "range_hashed") != bool(statement.bounds):
         raise error_at(

@@ -9,20 +9,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import sqlglot
 from sqlglot import exp
 
-from watersmeet.binder.context.binding import Environment
+from watersmeet.algebra.nodes import Column, Join, Project
+from watersmeet.algebra.scalars import Scalar
+from watersmeet.binder.context.binding import Environment, read
 from watersmeet.binder.context.rules import Binding
-from watersmeet.catalog import Relation
+from watersmeet.catalog import AddressRanges, Relation
+from watersmeet.dialects.nodes import KnownTable
 from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.schemas import find_relation
 from watersmeet.dialects.timeplus.nodes import DictionaryJoin
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.places import own_place, set_place
-from watersmeet.types import JSONB
+from watersmeet.types import JSONB, VARCHAR
 
 #: By name: whether an attribute is named, and whether a value for missing keys comes last.
 _CALLS: Final = {
@@ -115,6 +119,13 @@ class _Call:
         keys = self._keys(arguments[1 + has_attribute], relation)
         moment = arguments[2 + has_attribute] if relation.dictionary.bounds else None
         attribute = self._attribute(arguments[1], relation) if has_attribute else ""
+        defaults = relation.dictionary.defaults
+        if relation.dictionary.by_address:
+            relation, (address,) = self._ranges(relation), keys
+            keys = [exp.Anonymous(this="$address_network", expressions=[address.copy()])]
+            moment = exp.Anonymous(this="$address_rest", expressions=[address.copy()])
+            for call in (*keys, moment):
+                set_place(call, place_of(address))
         alias = self._joined(relation, keys, moment, joins)
         is_there = exp.Not(this=exp.Is(this=_column(alias, relation.primary_key[0]), expression=exp.Null()))
         if self.name == "dict_has":
@@ -124,8 +135,8 @@ class _Call:
             return found
         if has_default:
             missing: exp.Expression = arguments[-1]
-        elif attribute in relation.dictionary.defaults:
-            default = sqlglot.parse_one(relation.dictionary.defaults[attribute], dialect="duckdb")
+        elif attribute in defaults:
+            default = sqlglot.parse_one(defaults[attribute], dialect="duckdb")
             kind = relation.column(attribute).type
             missing = exp.Cast(
                 this=default, to=exp.DataType.build("jsonb" if kind == JSONB else kind.duckdb, dialect="duckdb")
@@ -152,6 +163,11 @@ class _Call:
                 hint=did_you_mean(name, known),
             )
         return relation
+
+    def _ranges(self, relation: Relation) -> Relation:
+        """What has the rows of a dictionary by addresses."""
+        all_ranges = (r for r in self.binding.catalog.relations.values() if isinstance(r, AddressRanges))
+        return next(r for r in all_ranges if r.owner == relation.id)
 
     def _attribute(self, node: exp.Expression, relation: Relation) -> str:
         if isinstance(node, exp.Tuple):
@@ -199,11 +215,13 @@ class _Call:
         asked = (relation.id, *(k.copy() for k in keys), *([] if moment is None else [moment.copy()]))
         if asked not in joins:
             alias = self.binding.new_name()
+            computes = isinstance(relation, AddressRanges)
             names = [exp.to_identifier(f"{alias}.{c.name}", quoted=True) for c in relation.columns]
-            table = exp.Table(
+            table = KnownTable(
                 this=exp.to_identifier(relation.name, quoted=True),
                 db=exp.to_identifier(relation.schema, quoted=True),
                 alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True), columns=names),
+                relation_id=relation.id,
             )
             set_place(table, place_of(self.call))
             parts: list[exp.Expression] = [
@@ -213,10 +231,11 @@ class _Call:
             if moment is not None:
                 assert relation.dictionary is not None
                 first, last = (_column(alias, n) for n in relation.dictionary.bounds)
-                no_end = exp.Is(this=last.copy(), expression=exp.Null())
-                within = exp.GTE(this=last, expression=moment.copy())
-                parts += [exp.LTE(this=first, expression=moment.copy()), exp.Paren(this=exp.or_(no_end, within))]
-            joins[asked] = DictionaryJoin(this=table, side="LEFT", on=exp.and_(*parts))
+                within: exp.Expression = exp.GTE(this=last, expression=moment.copy())
+                if not computes:
+                    within = exp.Paren(this=exp.or_(exp.Is(this=last.copy(), expression=exp.Null()), within))
+                parts += [exp.LTE(this=first, expression=moment.copy()), within]
+            joins[asked] = DictionaryJoin(this=table, side="LEFT", on=exp.and_(*parts), computes=computes)
         return str(joins[asked].this.alias)
 
     def _mismatch(self, detail: str) -> Error:
@@ -227,6 +246,33 @@ class _Call:
             span=place_of(self.call),
             detail=detail,
         )
+
+
+def computed_once(joined: Join, binding: Binding) -> Join:
+    """The same join, with what it compares of its left side as columns of that, all of texts."""
+    left = [*joined.left.columns]
+    known = {c.id for c in left}
+    made: dict[exp.Expression, tuple[Column, Scalar]] = {}
+
+    def column_of(tree: exp.Expression) -> Scalar:
+        if tree not in made:
+            column = binding.new_column("address", VARCHAR, nullable=True)
+            made[tree] = column, Scalar(tree.copy(), VARCHAR)
+        return read(made[tree][0])
+
+    keys = tuple(replace(k, left=column_of(k.left.expression)) for k in joined.keys)
+    residual = joined.residual
+    if residual is not None:
+        tree = residual.expression.copy()
+        for test in [*tree.find_all(exp.LTE, exp.GTE, exp.EQ)]:
+            for side in (test.left, test.right):
+                named = {c.name for c in side.find_all(exp.Column)}  # parameters of lambdas, too
+                if named & known and not isinstance(side.unnest(), exp.Column):
+                    side.replace(column_of(side.copy()).expression)
+        residual = replace(residual, expression=tree)
+    outputs = (*left, *(c for c, _ in made.values()))
+    below = Project(joined.left, outputs, (*map(read, left), *(s for _, s in made.values())))
+    return replace(joined, left=below, keys=keys, residual=residual)
 
 
 def _column(alias: str, name: str) -> exp.Column:

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from watersmeet.algebra.nodes import Node
+from watersmeet.algebra.nodes import Join, Node
+from watersmeet.algebra.trees import exactly
 from watersmeet.binder.clauses.joins import join
 from watersmeet.binder.clauses.lookups import is_looked_up, looking_up
 from watersmeet.binder.context.binding import Bound, Environment, Item, Part
@@ -28,7 +29,7 @@ from watersmeet.binder.context.rules import (
 )
 from watersmeet.binder.context.scope import Scope, ScopeColumn, qualified_items
 from watersmeet.binder.dialects.timeplus.changelogs import changelog, check_functions
-from watersmeet.binder.dialects.timeplus.dictionarycalls import is_looked_up_column, with_look_ups
+from watersmeet.binder.dialects.timeplus.dictionarycalls import computed_once, is_looked_up_column, with_look_ups
 from watersmeet.binder.dialects.timeplus.emit import with_emit, with_id, with_places
 from watersmeet.binder.dialects.timeplus.range_joins import with_ranges
 from watersmeet.binder.dialects.timeplus.settings import (
@@ -131,7 +132,10 @@ class TimeplusRules(DialectRules):
         left, right, settings = clause.left[1], clause.right[1], clause.binding.settings
         clause = replace(clause, node=with_ranges(clause.node, left, right, clause.env.text, settings))
         relation, scope = join(clause)
-        relation = strict(relation, clause.node)
+        if clause.node.args.get("computes") and isinstance(relation, Join):
+            relation = exactly(strict(computed_once(relation, clause.binding), clause.node), relation.columns)
+        else:
+            relation = strict(relation, clause.node)
         if settings.get("join_use_nulls") == "0" and not isinstance(clause.node, DictionaryJoin):
             return with_type_defaults((relation, scope), left, right, clause.binding)
         return relation, scope

@@ -89,6 +89,14 @@ def strict_join(joined: Node, node: exp.Join, env: Environment, binding: Binding
         return _latest(joined, node, env, binding)
     direct = binding.settings.get("join_algorithm") == "direct"
     dictionary = dictionary_of(node, env, binding)
+    if dictionary is not None and dictionary.dictionary is not None and dictionary.dictionary.by_address:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "a join with a dictionary of layout IP_TRIE is not supported",
+            sql=env.text,
+            span=place_of(node.this),
+            hint="dict_get looks up addresses.",
+        )
     if dictionary is not None and (direct or sides == ("append", "changelog")):
         keyed = check_key(joined, dictionary, node, env) if direct else by_key(joined, dictionary)
         if keyed is not None:
