@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any, Final
@@ -113,6 +116,23 @@ def failure(problem: Any, topic: str, servers: str) -> Error:
     )
 
 
+class _Ear:
+    """What a client hears of its connections. It does not know the client, which would go with it otherwise."""
+
+    def __init__(self) -> None:
+        self.told: Any = None
+        """Why connections fail: the client keeps trying, whatever the reason is."""
+
+    def hear(self, problem: Any) -> None:
+        if is_lasting(problem):
+            self.told = problem
+
+
+#: Clients that nobody needs any more. One that went in the thread in which it calls back would end the process, and the
+#: search for garbage runs in any thread: so they go when the next one is made.
+_gone: Final[deque[Any]] = deque()
+
+
 class Brokers:
     """Questions to the brokers of a cluster. What is wrong is raised as `failure` says it.
 
@@ -126,20 +146,23 @@ class Brokers:
         self.answer_s = answer_s
         self._stopping = stopping
         self._kafka = library()
-        self._told: Any = None
-        """Why connections fail: the client keeps trying, whatever the reason is."""
+        self._ear = _Ear()
+        with contextlib.suppress(IndexError):  # there is none, or another thread has taken the last one
+            while True:
+                _gone.popleft()
         try:
-            self.admin = self._kafka.admin.AdminClient({**client_config(properties), "error_cb": self._hear})
+            self._admin = self._kafka.admin.AdminClient({**client_config(properties), "error_cb": self._ear.hear})
         except self._kafka.KafkaException as cause:
             raise failure(cause.args[0], "", self.servers) from cause
+        weakref.finalize(self, _gone.append, self._admin).atexit = False
 
     def answer(self, future: Any, topic: str) -> Any:
         """What the brokers answer to a request about a topic."""
         end_s = time.monotonic() + 2 * self.answer_s  # the client itself gives up after the time that a request has
         while True:
-            self.admin.poll(0)
-            if self._told is not None:
-                problem, self._told = self._told, None
+            self._admin.poll(0)
+            if self._ear.told is not None:
+                problem, self._ear.told = self._ear.told, None
                 raise failure(problem, topic, self.servers)
             try:
                 return future.result(0.1)
@@ -153,7 +176,7 @@ class Brokers:
     def describe(self, topics: Iterable[str]) -> dict[str, Any]:
         """By topic: the answer to come, with `topic_id` and `partitions`."""
         named = self._kafka.TopicCollection(list(topics))
-        asked: dict[str, Any] = self.admin.describe_topics(named, request_timeout=self.answer_s)
+        asked: dict[str, Any] = self._admin.describe_topics(named, request_timeout=self.answer_s)
         return asked
 
     def topic_id(self, topic: str) -> str:
@@ -167,7 +190,7 @@ class Brokers:
         """
         levels = self._kafka.IsolationLevel
         level = levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED
-        asked: dict[Any, Any] = self.admin.list_offsets(
+        asked: dict[Any, Any] = self._admin.list_offsets(
             dict(wanted), isolation_level=level, request_timeout=self.answer_s
         )
         return asked
@@ -179,7 +202,7 @@ class Brokers:
         """
         new = self._kafka.admin.NewTopic(topic, partitions, replication, config=dict(configuration))
         try:
-            self.answer(self.admin.create_topics([new], request_timeout=self.answer_s)[topic], topic)
+            self.answer(self._admin.create_topics([new], request_timeout=self.answer_s)[topic], topic)
         except Error as err:
             problem = err.__cause__.args[0] if isinstance(err.__cause__, self._kafka.KafkaException) else None
             if problem is not None and problem.name() == "TOPIC_ALREADY_EXISTS":
@@ -196,11 +219,7 @@ class Brokers:
     def delete(self, topic: str) -> None:
         """Deletes a topic with its records, if it is there."""
         try:
-            self.answer(self.admin.delete_topics([topic], request_timeout=self.answer_s)[topic], topic)
+            self.answer(self._admin.delete_topics([topic], request_timeout=self.answer_s)[topic], topic)
         except Error as err:
             if err.condition != "UNDEFINED_OBJECT":
                 raise
-
-    def _hear(self, problem: Any) -> None:
-        if is_lasting(problem):
-            self._told = problem
