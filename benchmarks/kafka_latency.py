@@ -127,6 +127,13 @@ def ours(broker: Broker, runtime: str, options: argparse.Namespace) -> None:
     with opened(options.parallelism, runtime) as connection:
         connection.execute(SETUP.format(topic=topic, servers=broker.bootstrap))
 
+        def sink_state() -> str:
+            cursor = connection.execute("SHOW SINKS")
+            return cursor.fetchone()[[name for name, *_ in cursor.description].index("state")]
+
+        # The first transaction that a broker ever has takes a second.
+        wait_until(lambda: sink_state() == "running", 60)
+
         def visible() -> int:
             if runtime == "inprocess":  # which works only when it is told to
                 connection.execute("FLUSH")

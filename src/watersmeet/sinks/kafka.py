@@ -308,9 +308,11 @@ class KafkaTarget:
         found: _Progress | None = None
         until = time.monotonic() + _READ_S
         try:
+            # Of a partition whose leader it does not know yet the client asks for the first offset after half a second.
+            consumer.list_topics(place.topic, _ANSWER_S)
             consumer.assign([place])
             while True:
-                for message in consumer.consume(10_000, 0.1):
+                for message in consumer.consume(10_000, 0.01):
                     if message.error() is None:
                         if message.key() == self._name.encode():
                             found = _progress_of(message.value())
