@@ -10,18 +10,20 @@ import numpy as np
 import pyarrow.compute as pc
 
 from watersmeet.circuit.epochs import COPY
+from watersmeet.circuit.placing import OTHERS
 from watersmeet.kernel.arrays.hashing import bucket_of, hash_columns
-from watersmeet.planner.placing import OTHERS, Placings
+from watersmeet.planner.placing import Placings
 from watersmeet.runtime import tasks
 
 
 @contextmanager
 def checked() -> Iterator[list[str]]:
     """Inside, tasks that keep a row in a wrong bucket fail. Gives a list of what was looked at: kinds of operators."""
-    write, known, seen = tasks._write, {}, []
+    run_stage, known, seen = tasks.run_stage, {}, []
 
-    def checking(job, circuit, stage, bucket, state, *args):
-        if state is not None and circuit.buckets > 1:
+    def checking(circuit, stage, bucket, sources, frames, state, ctx):
+        result = run_stage(circuit, stage, bucket, sources, frames, state, ctx)
+        if stage > 0:
             for (operator_id, name), trace in state._loaded.items():
                 if operator_id.startswith(COPY):
                     continue
@@ -33,9 +35,9 @@ def checked() -> Iterator[list[str]]:
                 for run in trace.runs if placing.how == "keyed" else ():
                     seen.append(op.kind)
                     assert in_bucket(run, placing.keys, circuit.buckets, bucket), f"{op}, {name!r}, by {placing.keys}"
-        return write(job, circuit, stage, bucket, state, *args)
+        return result
 
-    with mock.patch.object(tasks, "_write", checking):
+    with mock.patch.object(tasks, "run_stage", checking):
         yield seen
 
 

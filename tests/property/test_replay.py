@@ -128,7 +128,7 @@ def told(receipt: Receipt, free: set[str], *, pack: bool = False) -> tuple:
 def state(packs: PackFiles, receipts: list[Receipt]) -> dict[tuple, bytes]:
     """The bytes of each run that the epoch has left, by stage and bucket, operator, trace and place in it."""
     return {
-        (r.stage, r.bucket, operator, name, i): packs.read_blob(ref).to_pybytes()
+        (r.stage, r.bucket, operator, name, i): packs.read_blob(ref.blob).to_pybytes()
         for r in receipts
         if r.pack is not None
         for operator, traces in stored_state(packs, r.pack, f"{r.stage}/{r.bucket}").operators.items()

@@ -1,6 +1,8 @@
 """A process that tests kill: opens a database and applies numbered changes from where it left off.
 
-The table `t` of the database says how far it came: change n writes row n. Usage: worker.py PATH PARALLELISM SEED
+The table `t` of the database says how far it came: change n writes row n. Some changes
+are followed by another number of buckets.
+Usage: worker.py PATH PARALLELISM SEED
 """
 
 from __future__ import annotations
@@ -59,6 +61,8 @@ def main(path: str, parallelism: int, seed: int) -> None:
                 cursor.execute(statement)
             cursor.execute(f"INSERT INTO done VALUES ({number})")
             cursor.execute("COMMIT")
+            if number % 8 == 5:
+                cursor.execute(f"ALTER DATABASE SET parallelism = {random.Random(number).choice([1, 3, 8])}")
             number += 1
             time.sleep(0.02)
 

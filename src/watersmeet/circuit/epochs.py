@@ -6,8 +6,9 @@
 | `Live` | all operators | what is new | that of the epoch before |
 | `Fill` | those with a role | history | by its role |
 | `Rebuild` | all operators | history | made anew beside that which is in use |
+| `Rescale` | none | nothing | that of the epoch before, handed to other buckets |
 
-A database has epochs of the last three kinds. `Start` is the first micro-batch of a join of DataFrames, which has no
+A database has epochs of all kinds but the first. `Start` is the first micro-batch of a join of DataFrames, which has no
 history.
 """
 
@@ -17,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal
 
+from watersmeet.circuit.placing import Placing
 from watersmeet.serialization import kinds
 
 #: The state of a copy of an operator is under the operator's id with this before it.
@@ -172,4 +174,19 @@ class Rebuild(Mode):
         return frozenset() if self.first else operator_ids
 
 
-kinds(Mode, {cls.kind: cls for cls in (Start, Live, Fill, Rebuild)})
+@dataclass(frozen=True)
+class Rescale(Mode):
+    """The circuit has another number of buckets from now on: what operators keep is handed to these, and nothing else
+    happens.
+
+    placings: by stateful operator, by trace (`OTHERS` for those that are not named), where its rows are.
+    """
+
+    kind: ClassVar[str] = "rescale"
+    placings: Mapping[str, Mapping[str, Placing]]
+
+    def runs(self, operator_id: str) -> bool:  # noqa: ARG002
+        return False
+
+
+kinds(Mode, {cls.kind: cls for cls in (Start, Live, Fill, Rebuild, Rescale)})

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 #: The values by whose hash a row is in its bucket: each the first of some columns that is not NULL.
 Keys = tuple[tuple[int, ...], ...]
+
+#: The name that stands for all traces of an operator that are not named.
+OTHERS: Final = ""
 
 
 @dataclass(frozen=True)

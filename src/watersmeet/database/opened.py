@@ -22,9 +22,10 @@ from watersmeet.errors import Error, error
 from watersmeet.kernel.arrays.times import microseconds
 from watersmeet.lazyimport import lazy_import
 from watersmeet.runtime.clock import Clock
-from watersmeet.runtime.database import Database, fix_parallelism, store_parallelism
+from watersmeet.runtime.database import Database
 from watersmeet.runtime.engine import Engine
 from watersmeet.runtime.memory import Meter, give_back
+from watersmeet.runtime.parallelism import begin_parallelism, check_parallelism, parallelism, store_parallelism
 from watersmeet.scratch import scratch_folder
 from watersmeet.sinks.deliveries import deliveries
 from watersmeet.store.catalogs import catalog_commit, catalog_name, load_catalog, saving
@@ -43,11 +44,12 @@ from watersmeet.store.transactions import write_transaction
 
 if TYPE_CHECKING:
     from watersmeet import planner
-    from watersmeet.database import engines, rebuild
+    from watersmeet.database import engines, placings, rebuild
     from watersmeet.planner import names
 else:
     planner = lazy_import("watersmeet.planner")
     names = lazy_import("watersmeet.planner.names")
+    placings = lazy_import("watersmeet.database.placings")
     rebuild = lazy_import("watersmeet.database.rebuild")
     engines = lazy_import("watersmeet.database.engines")
 
@@ -144,7 +146,7 @@ class OpenDatabase:
             opened.callback(self.packs.close)
             self._catalog, self._catalog_name = load_catalog(self.layout, self.log)
             if not read_only:
-                self._take_over(None if rebuild else parallelism)
+                self._take_over(parallelism)
                 clean_at_start(self.layout, self.log, self.packs)
                 drop_unused(self.layout, json.dumps(self._catalog.to_json()))
             self.content = Content(self.layout, self.log, self.packs, external_access=files)
@@ -158,7 +160,6 @@ class OpenDatabase:
             self.sizes = RelationSizes(self.layout, self.log)
             opened.callback(self.sizes.close)
             self._engine: Engine | None = None
-            self.buckets = 1
             if not read_only:
                 self._start(parallelism, spark, opened, rebuild=rebuild)
             self._opened = opened.pop_all()
@@ -192,6 +193,32 @@ class OpenDatabase:
             self._catalog = catalog
             return False
         return True
+
+    @property
+    def buckets(self) -> int:
+        """The number of state buckets."""
+        return (parallelism(self.layout, self.log) or 1) if self.read_only else self.plans.buckets
+
+    def rescale(self, buckets: int) -> None:
+        """Let the state have another number of buckets from the next epoch on: one commit, nothing is computed.
+
+        INVALID_PARAMETER; PARALLELISM_MISMATCH, with nothing done, if the state of a view can't be split.
+        """
+        check_parallelism(buckets)
+        if buckets == self.buckets:
+            return
+        if self._stale:
+            self.reinstall()
+        if self.engine.circuit is not None:
+            circuit = planner.assemble(self.plans.producers.values(), buckets)
+            found = placings.placings_of(circuit, self._catalog)
+            try:
+                self.engine.rescale(circuit, found)
+            except BaseException:
+                self.plans.buckets = parallelism(self.layout, self.log) or self.buckets  # it may have happened
+                raise
+        store_parallelism(self.layout, buckets)
+        self.plans.buckets = buckets
 
     def reinstall(self) -> None:
         """Let the circuit of all plans run. If that is not possible now, the next `flush` tries again."""
@@ -306,19 +333,23 @@ class OpenDatabase:
             self._closed = True
             self._opened.close()
 
-    def _take_over(self, parallelism: int | None) -> None:
+    def _take_over(self, wanted: int | None) -> None:
         """Become the writer of what is there: a database that is refused is left as it is."""
+        first = engines.default_parallelism(self.runtime) if wanted is None else wanted
+        check_parallelism(first)
         while True:
             head = self.log.head()
             self._catalog, self._catalog_name = load_catalog(self.layout, self.log)
-            self._stored_buckets = fix_parallelism(self.layout, parallelism, engines.default_parallelism(self.runtime))
-            self.plans = Plans(self.layout, self.log, self._catalog, self._stored_buckets)
+            if parallelism(self.layout, self.log) is None:
+                begin_parallelism(self.layout, first)
+            self.plans = Plans(self.layout, self.log, self._catalog, parallelism(self.layout, self.log) or first)
             if self.log.head() == head and self.log.take_over(head):
                 return
 
-    def _start(self, parallelism: int | None, spark: Any, opened: contextlib.ExitStack, *, rebuild: bool) -> None:
-        """Start the engine. rebuild: all state is to be made anew."""
-        self.buckets = parallelism or self._stored_buckets
+    def _start(self, wanted: int | None, spark: Any, opened: contextlib.ExitStack, *, rebuild: bool) -> None:
+        """Start the engine. wanted: how many buckets; None: as many as there are. rebuild: all state is to be made
+        anew.
+        """
         # Queries that ran until they were stopped ended with the process, but for subscriptions.
         ended = {
             r.id
@@ -344,13 +375,15 @@ class OpenDatabase:
             commits=_INPROCESS_COMPACTION,
             after=give_back,
         )
-        self._engine = engines.make_engine(self.runtime, database, self.buckets, spark)
+        self._engine = engines.make_engine(self.runtime, database, wanted or self.buckets, spark)
         opened.callback(self._engine.stop)
         self._engine.start()
         if rebuild:
-            self._rebuild()
+            self._rebuild(wanted or self.buckets)
         else:
             self._resume()
+            if wanted is not None:
+                self.rescale(wanted)
         subscribed = [r.id for r in self._catalog.relations.values() if isinstance(r, Subscription)]
         self.positions = subscription_positions(self.layout, self.log, subscribed)
         opened.callback(self.positions.close)
@@ -371,17 +404,17 @@ class OpenDatabase:
             if self.engine.failure is None:
                 raise
 
-    def _rebuild(self) -> None:
-        """Make all plans and all state anew, for `buckets`. An interruption is noticed at the next start."""
+    def _rebuild(self, buckets: int) -> None:
+        """Make all plans and all state anew. An interruption is noticed at the next start."""
         unfinished = {r.id for r in self._catalog.relations.values() if not r.ready}
         if unfinished:
             self.change_catalog(self._catalog.without(unfinished))
             self.plans.remove(unfinished)
         producers = rebuild.plans_made_anew(self._catalog)
         if producers:
-            self.engine.rebuild(planner.assemble(producers.values(), self.buckets))
-        self.plans.replace_all(producers, self.buckets)
-        store_parallelism(self.layout, self.buckets)
+            self.engine.rebuild(planner.assemble(producers.values(), buckets))
+        self.plans.replace_all(producers, buckets)
+        store_parallelism(self.layout, buckets)
 
     def _resume(self) -> None:
         """Let the circuit run again, and finish the views that were being filled when the last writer ended."""

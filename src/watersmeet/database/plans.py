@@ -31,13 +31,14 @@ class Plans:
     """The operators of the relations that the circuit feeds, by relation id (inputs first, the Sink last).
 
     Not thread-safe: only DDL, which runs one statement at a time, changes it.
+    buckets: for how many they run.
     """
 
     def __init__(self, layout: Layout, log: CommitLog, catalog: Catalog, buckets: int) -> None:
         """Read the plans of all relations in `catalog`. DATABASE_DAMAGED, STATE_MISMATCH."""
         self._layout = layout
         self._log = log
-        self._buckets = buckets
+        self.buckets = buckets
         paths = {f.id: f.path for f in writer_files(layout.plans)}
         self.producers: dict[str, Sequence[Operator]] = {
             r.id: _load(paths.get(r.id), layout, r.id) for r in catalog.relations.values() if r.is_fed_by_circuit
@@ -46,7 +47,7 @@ class Plans:
     @property
     def circuit(self) -> Circuit:
         """The circuit of the whole database."""
-        return planner.assemble(self.producers.values(), self._buckets)
+        return planner.assemble(self.producers.values(), self.buckets)
 
     @property
     def followed(self) -> set[str]:
@@ -70,7 +71,7 @@ class Plans:
 
     def replace_all(self, producers: Mapping[str, Sequence[Operator]], buckets: int) -> None:
         """Save other plans for all relations, for another number of buckets."""
-        self._buckets = buckets
+        self.buckets = buckets
         for relation_id, operators in producers.items():
             self.add(relation_id, operators)
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from sqlglot.errors import TokenError
 from sqlglot.tokens import Token, TokenType
 
-from watersmeet.dialects import roles, utility
+from watersmeet.dialects import databases, roles, utility
 from watersmeet.dialects.copying import read_copy
 from watersmeet.dialects.options import not_supported
 from watersmeet.dialects.queries import Parameters, read_tree
@@ -278,6 +278,8 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, paramete
         return utility.read_use(cursor, base)
     if word == "ALTER" and (of_role := roles.read_alter(cursor, base)) is not None:
         return of_role
+    if word == "ALTER" and (of_database := databases.read_alter(cursor, base)) is not None:
+        return of_database
     if word == "ALTER" and language.alter is not None:
         return language.alter(cursor, base)
     if word == "RENAME" and language.rename is not None:

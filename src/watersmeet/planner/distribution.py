@@ -14,11 +14,13 @@ from sqlglot import exp
 
 from watersmeet.circuit.operators import (
     Arrange,
+    DynamicFilter,
     Exchange,
     Map,
     MultiJoin,
     Operator,
     PairJoin,
+    TimeFilter,
     Union,
     Versions,
 )
@@ -126,6 +128,8 @@ class Placement:
             return self._joined_by_one_key(op)
         if isinstance(op, Union):
             return _common([self.distribution(i) for i in op.inputs])
+        if isinstance(op, (Arrange, DynamicFilter, TimeFilter)) and not shows_place(self.distribution(op.inputs[0])):
+            return None  # another number of buckets may have its rows anywhere
         if isinstance(op, Map):
             schema = self._operators[op.inputs[0]].schema
             return self._through(op, [value_of(hash_form(e, schema)) for e in op.exprs])

@@ -320,8 +320,8 @@ class Lowering:
         wanted = [*(below.values[c.id] for c in columns), time, *scatter]
         op, positions = emit(self.builder, below, wanted)
         distribution = self.builder.placement.distribution
-        if not shows_place(distribution(op.id), exact=final):
-            keys = key_columns(distribution(below.operator.id), exact=final) or ()
+        if final and not shows_place(distribution(op.id), exact=True):
+            keys = key_columns(distribution(below.operator.id), exact=True) or ()
             op, positions = emit(self.builder, below, [*wanted, *(at(below.operator, c) for key in keys for c in key)])
         if moves and not self.builder.placement.arrival(op.id):  # nothing is kept where sources are read
             op = (
@@ -329,7 +329,7 @@ class Lowering:
                 if scatter
                 else self.builder.spread(op)
             )
-        elif not shows_place(distribution(op.id), exact=final):
+        elif final and not shows_place(distribution(op.id), exact=True):
             op = self.builder.spread(op)
         places = {c.id: positions[identity(below.values[c.id])] for c in columns}
         keep = tuple(sorted(set(places.values()))) or (positions[identity(time)],)

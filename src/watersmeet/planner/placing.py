@@ -21,11 +21,8 @@ from watersmeet.circuit.operators import (
     Upsert,
     Versions,
 )
-from watersmeet.circuit.placing import Placing
+from watersmeet.circuit.placing import OTHERS, Placing
 from watersmeet.planner.distribution import Placement, key_columns, promoted, translated
-
-#: The name that stands for all traces of an operator that are not named.
-OTHERS: Final = ""
 
 _COPIED: Final = Placing("copied")
 _POOLED: Final = Placing("pooled")
@@ -84,12 +81,14 @@ class Placings:
         if self._is_copied(source):
             return _COPIED
         known = self._placement.distribution(source)
-        if known is None or not all(known):
-            every = tuple((i,) for i in range(len(self._operators[source].schema)))
-            return Placing("anywhere", every) if loose else None
-        known = promoted(known, keys, null_safe)
-        found = key_columns(known if columns is None else translated(known, columns), exact=not loose)
-        return None if found is None else Placing("keyed", found)
+        if known is not None and all(known):
+            known = promoted(known, keys, null_safe)
+            found = key_columns(known if columns is None else translated(known, columns), exact=not loose)
+            if found is not None:
+                return Placing("keyed", found)
+        if not loose:
+            return None
+        return Placing("anywhere", tuple((i,) for i in range(len(self._operators[source].schema))))
 
     def _is_copied(self, operator_id: str) -> bool:
         if operator_id not in self._copied:

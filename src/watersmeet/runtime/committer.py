@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.epochs import Rebuild
+from watersmeet.circuit.epochs import Rebuild, Rescale
 from watersmeet.errors import error
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.eventtimes import Numbers, clocks, late_rows, risen
@@ -16,6 +16,7 @@ from watersmeet.runtime.idleness import raised
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.limits import Verdict, stopped_operators
 from watersmeet.runtime.receipts import Receipt
+from watersmeet.runtime.rescaling import rescaled_packs
 from watersmeet.runtime.tasks import Job
 from watersmeet.runtime.ticks import waiting
 from watersmeet.slices import SourceSlice
@@ -62,6 +63,9 @@ def commit_epoch(
         raise error("INTERNAL_ERROR", f"epoch {intent.epoch} was run after epoch {newest}")
     receipts = sorted(receipts, key=lambda r: (r.stage, r.bucket))
     packs = _packs(circuit, intent, dict(last.packs) if last else {}, receipts)
+    if isinstance(intent.mode, Rescale):
+        assert last is not None
+        packs = rescaled_packs(db, last, circuit, intent.epoch, intent.mode)
     relations: dict[str, RelationChange] = {}
     for receipt in receipts:
         for relation_id, change in receipt.relations.items():

@@ -12,7 +12,8 @@ from typing import Final
 
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.epochs import Fill, Live, Mode, Rebuild, StoredContent
+from watersmeet.circuit.epochs import Fill, Live, Mode, Rebuild, Rescale, StoredContent
+from watersmeet.circuit.placing import Placing
 from watersmeet.errors import error, error_from_json
 from watersmeet.kernel.operators import STATEFUL
 from watersmeet.runtime.backfill import begin, hold_at, looked_up_first, next_piece, reach
@@ -190,6 +191,20 @@ class Coordinator:
         self._scan()
         views = tuple(s.relation_id for s in circuit.sinks)
         self._begin(Rebuilding(views, self._stored.fingerprint), circuit.by_id.keys(), {}, frozenset())
+
+    def rescale(self, circuit: Circuit, placings: Mapping[str, Mapping[str, Placing]]) -> Intent:
+        """The epoch that hands all state to the buckets of `circuit`, which has the operators of the one that runs.
+
+        placings: as in `Rescale`. STATE_MISMATCH, with nothing planned, if there is other state.
+        """
+        assert self.is_drained
+        assert self.backfill is None
+        assert self._stored is not None
+        circuit = circuit.without(self._failed)
+        _check_operators(self._stored, circuit, circuit.by_id)
+        save_circuit(self._db.layout, circuit)
+        self.circuit = circuit
+        return self._intent(circuit, Rescale(placings), self.inputs.frontier, (), everywhere=False)
 
     def plan(self, now_us: int, *, fresh: bool = False, sources: bool = True) -> Intent | None:
         """The next intent, or None if there is nothing to do. fresh, sources: as in `Inputs.take`."""
@@ -413,10 +428,15 @@ def _check_state(stored: Circuit, circuit: Circuit, live: frozenset[str]) -> Non
     """STATE_MISMATCH if a live view's operators are not those that the state was made for."""
     if stored.buckets != circuit.buckets:
         raise error("PARALLELISM_MISMATCH", f"the state is for parallelism {stored.buckets}, not {circuit.buckets}")
-    for o in circuit.upstream({s.id for s in circuit.sinks if s.relation_id in live}):
+    _check_operators(stored, circuit, circuit.upstream({s.id for s in circuit.sinks if s.relation_id in live}))
+
+
+def _check_operators(stored: Circuit, circuit: Circuit, operators: Iterable[str]) -> None:
+    for o in operators:
         if circuit.by_id[o].kind not in STATEFUL:
             continue  # its id may change without harm
-        if o not in stored.by_id or stored.stages[o] != circuit.stages[o]:
+        moved = stored.buckets == circuit.buckets and stored.stages.get(o) != circuit.stages[o]
+        if o not in stored.by_id or moved:
             raise error(
                 "STATE_MISMATCH",
                 f"there is no state for operator {o}",

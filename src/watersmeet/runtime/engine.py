@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.placing import Placing
 from watersmeet.errors import Error
 from watersmeet.store.commits import Commit
 
@@ -84,6 +85,13 @@ class Engine(Protocol):
 
     def rebuild(self, circuit: Circuit) -> None:
         """Makes all state anew from the inputs, for `circuit`, which has the same sinks (and maybe other buckets)."""
+        ...
+
+    def rescale(self, circuit: Circuit, placings: Mapping[str, Mapping[str, Placing]]) -> None:
+        """Runs `circuit` from now on, which has the same operators for another number of buckets; in one commit.
+
+        placings: as in `Rescale`. Views that are being filled are filled first.
+        """
         ...
 
     def stop(self) -> None:

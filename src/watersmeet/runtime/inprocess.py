@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.placing import Placing
 from watersmeet.errors import Error
 from watersmeet.kernel.evaluation.duck import is_interrupt
 from watersmeet.runtime.committer import commit_epoch, job_of
@@ -115,6 +116,12 @@ class InProcessEngine:
             self._drain(coordinator)
             coordinator.rebuild(circuit)
             self._drain(coordinator)
+
+    def rescale(self, circuit: Circuit, placings: Mapping[str, Mapping[str, Placing]]) -> None:
+        with self._lock:
+            coordinator = self._ready()
+            self._drain(coordinator)
+            self._run(coordinator, coordinator.rescale(circuit, placings))
 
     def stop(self) -> None:
         with self._lock:

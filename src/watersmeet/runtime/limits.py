@@ -22,7 +22,7 @@ from typing import Final
 
 from watersmeet.catalog import MOST_JOIN_ROWS, Catalog, Query, Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.epochs import Rebuild
+from watersmeet.circuit.epochs import Rebuild, Rescale
 from watersmeet.circuit.operators import Arrange, AsofJoin, Join, MultiJoin, Operator, TemporalJoin, TopN, Versions
 from watersmeet.errors import Error, error
 from watersmeet.runtime.database import Database
@@ -87,7 +87,8 @@ class Verdict:
         self.failed = {i: f for i, f in before.failed.items() if i in catalog.relations}
         own = {} if isinstance(intent.mode, Rebuild) else _own_joins(db, circuit, catalog)
         wanted = {i for view in own.values() for both in view.sides for side in both for i in side}
-        self.held = _summed(db, wanted, receipts, before, packs)
+        known = {} if isinstance(intent.mode, Rescale) else before.held
+        self.held = _summed(db, wanted, receipts, known, packs)
         made: Counter[str] = Counter()
         for receipt in receipts:
             made.update({i: counts.made_rows for i, counts in receipt.operators.items() if counts.made_rows})
@@ -176,10 +177,9 @@ def _kept(operator_id: str, circuit: Circuit) -> Iterator[str]:
 
 
 def _summed(
-    db: Database, wanted: set[str], receipts: Iterable[Receipt], before: Progress, packs: Mapping[str, str]
+    db: Database, wanted: set[str], receipts: Iterable[Receipt], known: Mapping[str, int], packs: Mapping[str, str]
 ) -> dict[str, int]:
     """By operator, the bytes that all buckets keep: those of before and what they have grown, or what all packs say."""
-    known = before.held
     if not wanted <= known.keys():
         found = state_bytes(db, packs)
         return {i: found.get(i, 0) for i in wanted}

@@ -28,6 +28,11 @@ def stored_state(packs: PackFiles, pack: str, place: str) -> StateManifest:
     return StateManifest.from_json(packs.read_section(pack, place)[_STATE]).within(pack)
 
 
+def section_of(state: StateManifest) -> dict[str, Any]:
+    """The section of a pack that lists a state."""
+    return {_STATE: state.to_json()}
+
+
 class TaskOutput:
     """Collects what a task writes, and what it tells of each stage and bucket. `finish` writes the pack."""
 
@@ -56,7 +61,7 @@ class TaskOutput:
         new = state.persist(self._writer.add)
         if new == before:
             return None
-        self._sections[place] = {_STATE: new.to_json()}
+        self._sections[place] = section_of(new)
         self._is_empty = False
         return _grown(StateManifest({}) if before is None else before, new)
 
@@ -85,7 +90,7 @@ def _within(change: RelationChange, pack: str) -> RelationChange:
 
 def held_bytes(manifest: StateManifest) -> dict[str, int]:
     """By operator, the bytes of its state, without a copy for a view that is being filled."""
-    return {o: sum(r.length_bytes for r in manifest.refs_of(o)) for o in manifest.operators if not o.startswith(COPY)}
+    return {o: sum(r.size_bytes for r in manifest.refs_of(o)) for o in manifest.operators if not o.startswith(COPY)}
 
 
 def _grown(before: StateManifest, now: StateManifest) -> dict[str, int]:

@@ -178,7 +178,7 @@ def state_sizes(db: Database, commit: Commit) -> Sizes:
             refs = manifest.refs_of(state_id)
             sizes[operator_id] = (
                 rows + sum(r.rows for r in refs),
-                size_bytes + sum(r.length_bytes for r in refs),
+                size_bytes + sum(r.size_bytes for r in refs),
             )
     return sizes
 

@@ -296,20 +296,17 @@ def test_the_same_script_again_says_how_to_go_on(call, shop, tmp_path):
     assert f"hint: To go on with a database: watersmeet run --path {tmp_path / 'db'}" in result.stderr
 
 
-def test_another_parallelism_needs_a_rebuild(call, shop, tmp_path):
+@pytest.mark.parametrize("rebuild", [(), ("--rebuild",)])
+def test_another_parallelism(call, shop, tmp_path, rebuild):
     db = ("--path", tmp_path / "db", *INPROCESS)
+    asked = ("query", "SELECT * FROM totals; SHOW PARAMETERS LIKE 'parallelism'", "--path", tmp_path / "db", "--json")
     call("run", shop, "--once", "--parallelism", 1, *db)
-    before = call("query", "SELECT * FROM totals", "--path", tmp_path / "db", "--json").stdout
-    result = call("run", "--once", "--parallelism", 3, *db)
-    assert result.exit_code == 1
-    assert "PARALLELISM_MISMATCH" in result.stderr
-    assert "--rebuild" in result.stderr
-    assert call("run", "--once", "--parallelism", 3, "--rebuild", *db).exit_code == 0
-    after = call(
-        "query", "SELECT * FROM totals; SHOW PARAMETERS LIKE 'parallelism'", "--path", tmp_path / "db", "--json"
-    )
-    assert sorted(after.stdout.splitlines()[:-1]) == sorted(before.splitlines())
-    assert call("run", "--once", "--parallelism", 3, *db).exit_code == 0
+    before = call(*asked).stdout.splitlines()
+    assert json.loads(before[-1]) == {"Name": "parallelism", "Value": "1"}
+    assert call("run", "--once", "--parallelism", 3, *rebuild, *db).exit_code == 0
+    after = call(*asked).stdout.splitlines()
+    assert json.loads(after[-1]) == {"Name": "parallelism", "Value": "3"}
+    assert sorted(after[:-1]) == sorted(before[:-1])
 
 
 def test_a_source_that_stops_ends_with_3(call, script, tmp_path):

@@ -217,7 +217,7 @@ def test_state_goes_through_its_manifest_and_tells_what_is_new():
     assert len(left.runs) == 1
     second = state.persist(blobs.add)
     assert len(blobs._blobs) == 2, "runs merged away within the epoch are not written"
-    assert state.retired() == (manifest.operators["join-1"]["left"][0],)
+    assert state.retired() == (manifest.operators["join-1"]["left"][0].blob,)
     assert StageState(second, blobs).trace("join-1", "left").num_rows == 10 * FAN_IN
 
     state = StageState(second, blobs)

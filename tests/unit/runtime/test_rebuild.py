@@ -14,7 +14,6 @@ from watersmeet.errors import Error
 from watersmeet.planner import assemble, compile_view
 from watersmeet.runtime.budget import Budget
 from watersmeet.runtime.coordinator import Coordinator
-from watersmeet.runtime.database import fix_parallelism, store_parallelism
 from watersmeet.runtime.inprocess import InProcessEngine
 from watersmeet.store.compaction import Compactor
 
@@ -183,19 +182,6 @@ def test_compaction_and_backfill(tmp_path, buckets):
     kit.engine.flush()
     kit.check()
     kit.close()
-
-
-def test_parallelism_is_fixed(tmp_path):
-    kit = Kit(tmp_path / "db")
-    assert fix_parallelism(kit.layout, None, 3) == 3
-    assert fix_parallelism(kit.layout, 3, 1) == 3
-    assert fix_parallelism(kit.layout, None, 1) == 3
-    with pytest.raises(Error) as raised:
-        fix_parallelism(kit.layout, 2, 1)
-    assert raised.value.condition == "PARALLELISM_MISMATCH"
-    store_parallelism(kit.layout, 2)
-    assert fix_parallelism(kit.layout, 2, 1) == 2
-    kit.crash()
 
 
 @pytest.mark.parametrize("buckets", [1, 3])

@@ -95,14 +95,6 @@ def test_a_plan_that_an_overtaken_writer_saved_late_does_not_count(tmp_path):
         assert connection._session.database.plans.circuit.fingerprint == before
 
 
-def test_parallelism_is_fixed(tmp_path):
-    connect(tmp_path, parallelism=2).close()
-    with pytest.raises(watersmeet.OperationalError) as found:
-        connect(tmp_path, parallelism=3)
-    assert found.value.condition == "PARALLELISM_MISMATCH"
-    connect(tmp_path).close()
-
-
 @pytest.mark.parametrize(("before", "after"), [(1, 3), (3, 1), (2, 2)])
 def test_rebuild(tmp_path, before, after):
     (tmp_path / "in").mkdir()

@@ -54,7 +54,7 @@ def settled(runs: Iterable[Run], merge: MergeRuns, *, replacing: bool = False) -
 
 def mergeable(runs: Sequence[Run], *, replacing: bool = False) -> int:
     """How many of the newest runs to merge now; 0 if none. Segments of one result count as one."""
-    tail = members = size = level = 0
+    tail = members = size = newest = 0
     garbage = replacing
     position = len(runs)
     while position:
@@ -62,12 +62,12 @@ def mergeable(runs: Sequence[Run], *, replacing: bool = False) -> int:
         while start and runs[start].continues:  # the first segments may be gone
             start -= 1
         group = runs[start:position]
-        group_level = _level(sum(r.num_rows for r in group))
+        group_level = level(sum(r.num_rows for r in group))
         if position == len(runs):
-            level = group_level
+            newest = group_level
         size += sum(r.size_bytes for r in group)
         garbage = garbage or any(r.has_negative for r in group)
-        if group_level > level or (size > MERGED_BYTES and not garbage):
+        if group_level > newest or (size > MERGED_BYTES and not garbage):
             break
         members += 1
         tail += len(group)
@@ -75,11 +75,12 @@ def mergeable(runs: Sequence[Run], *, replacing: bool = False) -> int:
     return tail if members >= FAN_IN else 0
 
 
-def _level(rows: int) -> int:
-    level, rows = 0, rows // LEVEL_0_ROWS
+def level(rows: int) -> int:
+    """The level of a run with so many rows."""
+    found, rows = 0, rows // LEVEL_0_ROWS
     while rows >= FAN_IN:
-        level, rows = level + 1, rows // FAN_IN
-    return level
+        found, rows = found + 1, rows // FAN_IN
+    return found
 
 
 def merge_in_segments(runs: Sequence[Run], merge: MergeRuns, *, whole: bool) -> list[Run] | None:

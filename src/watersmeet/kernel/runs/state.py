@@ -13,6 +13,7 @@ from watersmeet.blobs import BlobRef
 from watersmeet.circuit.circuit import STATE_FORMAT_VERSION
 from watersmeet.errors import error
 from watersmeet.kernel.runs.run import Run
+from watersmeet.kernel.runs.shares import RunRef, load
 from watersmeet.kernel.runs.trace import Trace
 
 
@@ -36,7 +37,7 @@ class StateManifest:
     is looked at before anything else is read.
     """
 
-    operators: Mapping[str, Mapping[str, tuple[BlobRef, ...]]]
+    operators: Mapping[str, Mapping[str, tuple[RunRef, ...]]]
 
     def to_json(self) -> dict[str, Any]:
         """A JSON value from which `from_json` makes the same manifest."""
@@ -50,7 +51,7 @@ class StateManifest:
             raise error("STATE_MISMATCH", f"the state has format {value.get('format')}, this is {STATE_FORMAT_VERSION}")
         return StateManifest(
             {
-                o: {n: tuple(map(BlobRef.from_json, refs)) for n, refs in traces.items()}
+                o: {n: tuple(map(RunRef.from_json, refs)) for n, refs in traces.items()}
                 for o, traces in value["operators"].items()
             }
         )
@@ -64,12 +65,12 @@ class StateManifest:
             }
         )
 
-    def refs_of(self, operator_id: str) -> list[BlobRef]:
+    def refs_of(self, operator_id: str) -> list[RunRef]:
         """The runs of all traces of an operator."""
         return [r for refs in self.operators.get(operator_id, {}).values() for r in refs]
 
     @property
-    def refs(self) -> set[BlobRef]:
+    def refs(self) -> set[RunRef]:
         """All runs."""
         return {r for o in self.operators for r in self.refs_of(o)}
 
@@ -90,17 +91,17 @@ class RunCache:
     """
 
     def __init__(self, most_runs: int = 4096) -> None:
-        self._runs: OrderedDict[BlobRef, Run] = OrderedDict()
+        self._runs: OrderedDict[RunRef, Run] = OrderedDict()
         self._most_runs = most_runs
 
-    def get(self, ref: BlobRef) -> Run | None:
+    def get(self, ref: RunRef) -> Run | None:
         """The run of `ref`, if it is here."""
         run = self._runs.get(ref)
         if run is not None:
             self._runs.move_to_end(ref)
         return run
 
-    def put(self, ref: BlobRef, run: Run) -> None:
+    def put(self, ref: RunRef, run: Run) -> None:
         """Keeps `run`."""
         self._runs[ref] = run
         if len(self._runs) > self._most_runs:
@@ -119,8 +120,8 @@ class StageState:
         self, manifest: StateManifest | None = None, blobs: BlobStore | None = None, cache: RunCache | None = None
     ) -> None:
         manifest = StateManifest({}) if manifest is None else manifest
-        self._stored: dict[str, dict[str, tuple[BlobRef, ...]]] = {o: dict(t) for o, t in manifest.operators.items()}
-        self._before = manifest.refs
+        self._stored: dict[str, dict[str, tuple[RunRef, ...]]] = {o: dict(t) for o, t in manifest.operators.items()}
+        self._before = {r.blob for r in manifest.refs}
         self._loaded: dict[tuple[str, str], Trace] = {}
         self._blobs = blobs
         self._cache = RunCache() if cache is None else cache
@@ -146,7 +147,7 @@ class StageState:
         if key not in self._loaded:
             self.declare(operator_id)
             refs = self._stored[operator_id].get(name, ())
-            self._loaded[key] = Trace([self._load(ref) for ref in refs])
+            self._loaded[key] = Trace([run for ref in refs if (run := self._load(ref)).num_rows])
         return self._loaded[key]
 
     def names(self, operator_id: str) -> list[str]:
@@ -163,7 +164,7 @@ class StageState:
         for name, refs in self._stored.get(operator_id, {}).items():
             if (operator_id, name) not in self._loaded:
                 rows += sum(r.rows for r in refs)
-                size_bytes += sum(r.length_bytes for r in refs)
+                size_bytes += sum(r.size_bytes for r in refs)
         return rows, size_bytes
 
     def persist(self, add: Callable[[pa.Buffer, int], BlobRef]) -> StateManifest:
@@ -171,7 +172,7 @@ class StageState:
 
         Runs that were merged away before they were ever stored are not written.
         """
-        operators: dict[str, dict[str, tuple[BlobRef, ...]]] = {}
+        operators: dict[str, dict[str, tuple[RunRef, ...]]] = {}
         for operator_id in sorted(self._stored):
             traces = dict(self._stored[operator_id])
             for (o, name), trace in self._loaded.items():
@@ -183,28 +184,24 @@ class StageState:
 
     def retired(self) -> tuple[BlobRef, ...]:
         """What the manifest given at the start listed and the state no longer needs; call after `persist`."""
-        now = {r for traces in self._stored.values() for refs in traces.values() for r in refs}
+        now = {r.blob for traces in self._stored.values() for refs in traces.values() for r in refs}
         return tuple(sorted(self._before - now))
 
-    def _load(self, ref: BlobRef) -> Run:
+    def _load(self, ref: RunRef) -> Run:
         if self._blobs is None:
             raise error("INTERNAL_ERROR", "a state with stored runs needs a blob store")
         cached = self._cache.get(ref)
         if cached is not None:
             return cached
-        run = Run.from_ipc(self._blobs.read(ref), ref)
-        if run.num_rows != ref.rows:
-            raise error(
-                "STATE_DAMAGED", f"a stored run has {run.num_rows} rows instead of {ref.rows}", detail=f"{ref}."
-            )
+        run = load(ref, self._blobs.read(ref.blob))
         self._cache.put(ref, run)
         return run
 
     @staticmethod
-    def _store(run: Run, add: Callable[[pa.Buffer, int], BlobRef]) -> BlobRef:
+    def _store(run: Run, add: Callable[[pa.Buffer, int], BlobRef]) -> RunRef:
         if run.ref is None:
-            run.ref = add(run.to_ipc(), run.num_rows)
-        ref: BlobRef = run.ref
+            run.ref = RunRef(add(run.to_ipc(), run.num_rows))
+        ref: RunRef = run.ref
         return ref
 
 

@@ -18,6 +18,7 @@ from pyspark.sql.streaming import StreamingQuery
 from watersmeet import files
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Fill, Rebuild
+from watersmeet.circuit.placing import Placing
 from watersmeet.errors import Error, again, error
 from watersmeet.runtime.committer import commit_epoch
 from watersmeet.runtime.coordinator import Coordinator
@@ -196,6 +197,13 @@ class SparkEngine:
             self._work_off(coordinator)
             coordinator.rebuild(circuit)
             self._work_off(coordinator)
+
+    def rescale(self, circuit: Circuit, placings: Mapping[str, Mapping[str, Placing]]) -> None:
+        with self._planning_held(), self._changed:
+            coordinator = self._drained()
+            self._work_off(coordinator)
+            self._add(coordinator.rescale(circuit, placings))
+            self._drained()
 
     def stop(self) -> None:
         with self._changed:

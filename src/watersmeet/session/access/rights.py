@@ -14,6 +14,7 @@ from watersmeet.dialects import roles as rl
 from watersmeet.dialects import statements as st
 from watersmeet.dialects.captured import CreateCapturedTable
 from watersmeet.dialects.copying import CopyFrom, CopyTo
+from watersmeet.dialects.databases import AlterDatabase
 from watersmeet.dialects.dictionaries import CreateDictionary
 from watersmeet.dialects.foreigntables import CreateForeignTable
 from watersmeet.dialects.formatschemas import CreateFormatSchema
@@ -59,7 +60,8 @@ _OUTSIDE: Final = (
     st.CreateSink,
     st.DropSecret,
 )
-_OF_ROLES: Final = (rl.CreateRole, rl.AlterRole, rl.RenameRole, rl.DropRole, rl.Grant, rl.GrantRole)
+#: What is true for all users of the database.
+_OF_ALL: Final = (AlterDatabase, rl.CreateRole, rl.AlterRole, rl.RenameRole, rl.DropRole, rl.Grant, rl.GrantRole)
 #: What SHOW tells everybody, of what they may know.
 _LISTS: Final = (*SHOWN, "all", "columns", "databases", "functions", "grants", "relations", "roles", "schemas")
 #: What SHOW tells of more than relations.
@@ -92,7 +94,7 @@ def _needed(session: Session, statement: st.Statement) -> str | None:
         return _shown(statement.what)
     if isinstance(statement, rl.AlterRole) and statement.is_own_password(session.user):
         return None
-    if isinstance(statement, (*_OUTSIDE, *_OF_ROLES)) or _has_connector(statement):
+    if isinstance(statement, (*_OUTSIDE, *_OF_ALL)) or _has_connector(statement):
         return ADMIN
     return WRITER
 

@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from watersmeet.blobs import BlobRef
 from watersmeet.catalog import MaterializedView, Table
 from watersmeet.circuit.operators import Operator, TemporalJoin
 from watersmeet.dialects.schemas import relation_written
@@ -14,7 +13,7 @@ from watersmeet.errors import error
 from watersmeet.kernel.joins.memo import MEMO
 from watersmeet.kernel.joins.unmatched import WAITING
 from watersmeet.kernel.operators.arrange import ROWS
-from watersmeet.kernel.runs.run import Run
+from watersmeet.kernel.runs.shares import RunRef, load
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.output import stored_state
 from watersmeet.runtime.status import database_status as stored_status
@@ -158,10 +157,9 @@ def _kept_by(arrangement: str, operators: Mapping[str, Operator]) -> list[tuple[
     return []
 
 
-def _live_rows(session: Session, ref: BlobRef) -> int:
+def _live_rows(session: Session, ref: RunRef) -> int:
     """The rows of a run, less those that cancel rows of older runs."""
-    blob = session.database.packs.read_blob(ref)
-    return int(Run.from_ipc(blob).diff.sum())
+    return int(load(ref, session.database.packs.read_blob(ref.blob)).diff.sum())
 
 
 def _view(relation_id: str, view: dict[str, Any], kind: str, problem: dict[str, Any] | None) -> dict[str, Any]:

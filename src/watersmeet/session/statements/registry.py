@@ -11,6 +11,7 @@ from watersmeet.dialects import statements as st
 from watersmeet.dialects.alter import LimitSink
 from watersmeet.dialects.captured import CreateCapturedTable
 from watersmeet.dialects.copying import CopyFrom, CopyTo
+from watersmeet.dialects.databases import AlterDatabase
 from watersmeet.dialects.dictionaries import CreateDictionary
 from watersmeet.dialects.foreigntables import CreateForeignTable
 from watersmeet.dialects.formatschemas import CreateFormatSchema
@@ -43,6 +44,7 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
     CreateNamedCollection: "namedcollections.create_named_collection",
     st.CreateMaterializedView: "views.create_materialized_view",
     st.AddColumn: "altering.alter",
+    AlterDatabase: "databases.alter_database",
     st.AlterConnector: "connectors.alter_connector",
     st.AlterQuery: "connectors.alter_query",
     st.RefreshSchema: "connectors.refresh_schema",
@@ -104,6 +106,7 @@ _BINDERS: Final[dict[type[st.Statement], str]] = {
 
 #: Statements that wait for views while other threads run statements. Only one of them runs at a time.
 DEFINING: Final = (
+    AlterDatabase,
     st.Alter,
     st.AlterPump,
     st.Create,
