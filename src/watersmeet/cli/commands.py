@@ -93,7 +93,9 @@ RequiredPath = Annotated[str, _setting("path", "Directory or URL of the database
 DialectOption = Annotated[str, _setting("dialect", f"SQL that is spoken at first: {', '.join(DIALECTS)}.")]
 ParallelismOption = Annotated[
     int | None,
-    _setting("parallelism", "State buckets, fixed when a database is created (default: cores).", min=1),
+    _setting(
+        "parallelism", "State buckets from now on (default: as many as there are; cores for a new database).", min=1
+    ),
 ]
 PermissionsOption = Annotated[
     PermissionsName,
@@ -143,7 +145,7 @@ def run(
     runtime: RuntimeOption = RuntimeName.spark,
     once: Annotated[bool, typer.Option("--once", help="Stop when all input that is there has been read.")] = False,
     rebuild: Annotated[
-        bool, typer.Option("--rebuild", help="Rebuild all state first, for another --parallelism.")
+        bool, typer.Option("--rebuild", help="Plan all views and compute all state anew first.")
     ] = False,
     transaction: Annotated[
         bool,

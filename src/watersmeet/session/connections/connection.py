@@ -70,13 +70,13 @@ def connect(
     path: the directory of a persistent database, made if it does not exist; every view goes on where it
         was. None: everything lives in a temporary directory until `close`.
     dialect: the SQL that is spoken.
-    parallelism: the number of state buckets, fixed when a database is made. None: as many as cores in a new
-        one, whatever it has in an old one.
+    parallelism: the number of state buckets from now on. None: as many as cores in a new database, as many as
+        there are in an old one.
     runtime: `spark`, or `inprocess` to run the same circuits without Spark, inside FLUSH.
     spark: an existing SparkSession to use; it is not stopped at the end.
     read_only: SELECT, SHOW and DESCRIBE only, without Spark, also while another process runs the database.
-    rebuild: plan all views and make their state anew from their inputs before going on: for another
-        `parallelism`, or after STATE_DAMAGED. Their content stays as it is.
+    rebuild: plan all views and make their state anew from their inputs before going on: after STATE_DAMAGED, or for
+        another `parallelism` if state can't be split. Their content stays as it is.
     replace_connectors: sources get their rows only by `testing.harness.Harness.inject`.
     tick_seconds: where only time changes what views show (now(), idle timeouts), they are brought up to date at most so
     often.
