@@ -31,7 +31,7 @@ with mock.patch("builtins.compile", side_effect=AssertionError("something is gen
     print(from_json(Circuit, circuit).fingerprint)
     counts = SourceCounts(3, 5, first_dead={"line": 1})
     change = RelationChange((BlobRef("a.pack", 64, 10, 1),), 1, 0)
-    Receipt(0, 1, "a.pack", {"t1": change}, {"o": OperatorCounts(1)}, {"s1": counts}, {"o": 7}, ("b",)).to_bytes()
+    Receipt(0, 1, "a.pack", {"t1": change}, {"o": OperatorCounts(1)}, {"s1": counts}, {"o": 7}, {"o": 8}).to_bytes()
 """
 
 
