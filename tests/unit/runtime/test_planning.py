@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.circuit.epochs import Fill, Live, Rebuild, StoredContent
+from watersmeet.circuit.epochs import Fill, Live, Rebuild, Rescale, StoredContent
+from watersmeet.circuit.placing import Placing
 from watersmeet.errors import Error, error
 from watersmeet.runtime.budget import FIRST_BYTES, FIRST_ROWS, MAX_BYTES, MAX_ROWS, Budget
 from watersmeet.runtime.failures import view_failed
@@ -90,6 +91,7 @@ def test_tasks_hold_every_slice_once_and_balanced(sizes, buckets):
         Fill(False, {"arrange-1": "replayed"}, {"join-1": StoredContent("m2", ((0,), (1, 2)))}, 1, 3),
         Rebuild(first=True),
         Rebuild(first=False),
+        Rescale({"arrange-1": {"": Placing("keyed", ((0,), (1, 2)))}, "timefilter-2": {"passed": Placing("pooled")}}),
     ],
 )
 def test_an_intent_survives_as_text(mode, purpose):
