@@ -153,7 +153,8 @@ class External:
 
     kind: of reader (`sources.external`): file, mysql, … name: of the table there. options: as the reader wants them,
     names in lower case. target: as the connector of sinks wants them that writes it (`sinks.targets`); empty if nothing
-    is written there. names: by column, its name there, where it differs.
+    is written there. names: by column, its name there, where it differs. max_age_us: while queries look it up as it is,
+    it is checked no more often; 0: as often as views are brought up to date.
     """
 
     kind: str
@@ -161,6 +162,7 @@ class External:
     options: dict[str, str] = field(default_factory=dict)
     target: dict[str, str] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
+    max_age_us: int = 0
 
     def named(self, columns: Schema) -> Schema:
         """Columns under the names that they have there."""

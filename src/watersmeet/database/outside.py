@@ -21,13 +21,15 @@ else:
 class Outside:
     """Readers, and by relation id what was read last. Whoever reads holds `lock`.
 
-    problems: why a content could not be read when that was last tried. versions: of what the database has.
+    problems: why a content could not be read when that was last tried. versions: of what the database has. checked_us:
+    when it was last asked whether it has changed.
     """
 
     def __init__(self, problems: Problems) -> None:
         self.lock = lock("outside")
         self.problems = problems
         self.versions: dict[str, Any] = {}
+        self.checked_us: dict[str, int] = {}
         self._given: dict[tuple[str, str], readers.GivenReader] = {}
 
     def give(self, kind: str, name: str, columns: Schema, rows: Sequence[Sequence[str | None]]) -> None:

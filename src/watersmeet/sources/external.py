@@ -25,7 +25,9 @@ from watersmeet.sources.options import refuse
 from watersmeet.sources.postgrestables import PostgresReader
 from watersmeet.sources.presentfiles import FileReader
 from watersmeet.types import Field, Schema, arrow_schema
+from watersmeet.units import SECOND_US, length_us
 
+MAX_AGE: Final = "lookup_max_age"
 #: What other systems can be named, so that one whose connector is missing is told from one that does not exist.
 KINDS: Final = (
     "bigquery",
@@ -83,6 +85,18 @@ READERS: Final[dict[str, Callable[[External], Reader]]] = {
     "postgresql": PostgresReader,
     "s3": ObjectReader,
 }
+
+
+def taken_max_age_us(options: dict[str, str]) -> int:
+    """The option that says how old answers of look-ups may be, which is taken out of `options`. CONNECTOR_OPTION."""
+    name = next((n for n in options if n.lower() == MAX_AGE), None)
+    if name is None:
+        return 0
+    text = options.pop(name)
+    found = int(text) * SECOND_US if text.isdecimal() else length_us(text)
+    if found is None or found < 0:
+        refuse(f'option {name} can\'t be "{text}"', hint="It is a number of seconds, or a length of time such as 5m.")
+    return found
 
 
 def check_kind(kind: str, known: Sequence[str], what: str) -> None:

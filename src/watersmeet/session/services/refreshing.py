@@ -33,6 +33,7 @@ def refresh(session: Session, relation: ExternalTable) -> bool:
     outside = session.database.outside
     with outside.lock:
         try:
+            outside.checked_us[relation.id] = session.database.clock.now_us()
             reader = outside.reader(relation.external)
             version = reader.version()
             if relation.id in outside.versions and outside.versions[relation.id] == version:
@@ -46,6 +47,15 @@ def refresh(session: Session, relation: ExternalTable) -> bool:
         outside.versions[relation.id] = version
         outside.problems.pop(relation.id)
         return changed
+
+
+def is_due(session: Session, relation: ExternalTable) -> bool:
+    """Whether it is time to ask if the content of a relation that is looked up has changed."""
+    checked_us = session.database.outside.checked_us.get(relation.id)
+    if checked_us is None:
+        return True
+    # A clock that was set back tells nothing.
+    return not 0 <= session.database.clock.now_us() - checked_us < relation.external.max_age_us
 
 
 def needed_rows(session: Session, narrowed: Iterable[Narrowed]) -> dict[str, pa.Table]:

@@ -44,7 +44,7 @@ from watersmeet.session.access.writing import accepting, apply, deliver, upserte
 from watersmeet.session.services.changes import Changes
 from watersmeet.session.services.delivery import Deliveries
 from watersmeet.session.services.emissions import Change
-from watersmeet.session.services.refreshing import refresh
+from watersmeet.session.services.refreshing import is_due, refresh
 from watersmeet.sources.dead_letters import DeadLetterWriter
 from watersmeet.store.merging import quoted
 
@@ -90,8 +90,9 @@ class Upkeep:
         can't be read keeps its content; SHOW ERRORS shows why.
         """
         for relation in self._fetched():
-            with contextlib.suppress(Error):
-                refresh(self._session, relation)
+            if is_due(self._session, relation):
+                with contextlib.suppress(Error):
+                    refresh(self._session, relation)
 
     def after(self) -> bool:
         """Writes rows found in sources to the caches that lack them, and what views give to their streams. Returns

@@ -36,7 +36,7 @@ from watersmeet.session.statements.formatschemas import with_format_schema
 from watersmeet.session.statements.namedcollections import with_named_collection
 from watersmeet.sinks import mysql, postgres
 from watersmeet.sources.connectors import check_connector
-from watersmeet.sources.external import KINDS, check_kind, declared
+from watersmeet.sources.external import KINDS, check_kind, declared, taken_max_age_us
 from watersmeet.sources.fileoptions import absolute_path
 from watersmeet.sources.kafka.externalstreams import kafka_connector, stream_columns
 from watersmeet.sources.lakes.externaltables import iceberg_options
@@ -56,7 +56,9 @@ def create_external_table(session: Session, statement: CreateExternalTable) -> R
         _over_stream(session, statement, options, needs)
         return Result("CREATE EXTERNAL TABLE")
     with located(statement, statement.name_span):
+        max_age_us = taken_max_age_us(options)
         external = external_of(session, options.pop("type").lower(), options, statement.name, "database")
+        external = replace(external, max_age_us=max_age_us)
         form = None
         if not session.replace_connectors:
             external, form = with_target(session, external)

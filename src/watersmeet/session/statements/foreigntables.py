@@ -16,6 +16,7 @@ from watersmeet.session.access.definitions import may_create, new_relation
 from watersmeet.session.access.result import Result
 from watersmeet.session.statements.external import fill
 from watersmeet.sources.databasetables import TableReader
+from watersmeet.sources.external import taken_max_age_us
 from watersmeet.sources.foreigntables import SYS_JDBC, foreign_table, names_there
 
 
@@ -25,7 +26,9 @@ def create_foreign_table(session: Session, statement: CreateForeignTable) -> Res
         return Result("CREATE FOREIGN TABLE")
     server = _server(session, statement)
     with located(statement, statement.name_span, statement.places):
-        external = foreign_table({**revealed_options(server.options), **statement.options}, statement.name)
+        options = {**revealed_options(server.options), **statement.options}
+        max_age_us = taken_max_age_us(options)
+        external = replace(foreign_table(options, statement.name), max_age_us=max_age_us)
         reader = session.database.outside.reader(external, "a foreign table")
         assert isinstance(reader, TableReader)
         external = replace(external, target=reader.written())
