@@ -144,9 +144,11 @@ def _or_skip(start: Callable[[], Started], what: str) -> Started:
 
 @pytest.fixture(autouse=True)
 def _patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker that nobody ends answers at last, however busy the machine is: nothing gives it up before."""
+    """A broker that nobody ends answers at last, however busy the machine is: nothing gives it up before. Sinks try
+    again by themselves.
+    """
     if request.node.get_closest_marker("kafka") and "own_broker" not in request.fixturenames:
-        for name in ("sources.kafka.cluster._TIMEOUT_S", "sources.kafka.ranges._PATIENCE_S", "sinks.kafka._ANSWER_S"):
+        for name in ("sources.kafka.cluster._TIMEOUT_S", "sources.kafka.ranges._PATIENCE_S"):
             monkeypatch.setattr(f"watersmeet.{name}", 60.0)
         monkeypatch.setattr("watersmeet.session.access.producing._TIMEOUT_S", 240.0)
         monkeypatch.setattr("watersmeet.session.access.producing._VISIBLE_S", 60.0)

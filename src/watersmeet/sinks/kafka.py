@@ -257,9 +257,10 @@ class KafkaTarget:
 
     def _repeated(self, call: Callable[[float], Any]) -> None:
         """Makes a call that may be made again when its time is over, until it succeeds, or the brokers take no message
-        for too long.
+        for too long. UNDEFINED_OBJECT if that is because the topic is gone, of which the client tells nothing.
         """
         end, left = time.monotonic() + _ANSWER_S, len(self._producer)
+        looked = False
         while True:
             if len(self._producer) < left:
                 end, left = time.monotonic() + _ANSWER_S, len(self._producer)
@@ -272,6 +273,9 @@ class KafkaTarget:
                     raise self._kafka.KafkaException(self._told) from cause
                 if time.monotonic() > end or self._stopping():
                     raise
+                if not looked:
+                    looked = True
+                    self.look()
             else:
                 return
 
