@@ -177,22 +177,23 @@ class Broker(Server):
         settings = {key.replace("_", "."): str(value) for key, value in config.items()}
         admin = self.admin()
         admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
-        while name not in admin.list_topics(timeout=30).topics:
-            time.sleep(0.02)
+        _wait_until(lambda: name in admin.list_topics(timeout=30).topics, f"topic {name} is shown")
 
     def add_partitions(self, name: str, partitions: int) -> None:
         """Makes it a topic of so many partitions. Waits until the broker shows them."""
         admin = self.admin()
         admin.create_partitions([NewPartitions(name, partitions)])[name].result(30)
-        while len(admin.list_topics(name, timeout=30).topics[name].partitions) < partitions:
-            time.sleep(0.02)
+
+        def has_them() -> bool:
+            return len(admin.list_topics(name, timeout=30).topics[name].partitions) >= partitions
+
+        _wait_until(has_them, f"topic {name} has {partitions} partitions")
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic. Waits until the broker has none of that name, so that it can be made anew."""
         admin = self.admin()
         admin.delete_topics([name])[name].result(30)
-        while name in admin.list_topics(timeout=30).topics:
-            time.sleep(0.02)
+        _wait_until(lambda: name not in admin.list_topics(timeout=30).topics, f"topic {name} is gone")
 
     def delete_records(self, name: str, partition: int, before: int) -> None:
         """Lets a partition begin at the offset `before`, as retention does."""
@@ -262,3 +263,11 @@ class Broker(Server):
             check=True,
             capture_output=True,
         )
+
+
+def _wait_until(done: Callable[[], bool], what: str, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > end:
+            raise TimeoutError(f"it is not so after {seconds:g} s that {what}")
+        time.sleep(0.02)

@@ -17,6 +17,7 @@ import os, signal, sys
 import watersmeet
 from watersmeet import faults
 path, point, count, statement = *sys.argv[1:3], int(sys.argv[3]), sys.argv[4]
+signal.alarm(300)  # or who waits for it would wait for ever
 def kill(now):
     global count
     if now == point:
@@ -34,10 +35,11 @@ with watersmeet.connect(path, runtime="inprocess") as connection:
 """
 
 _PAUSED = """
-import os, signal, sys
+import os, signal, sys, time
 import watersmeet
 from watersmeet import faults
 path, point, statement = sys.argv[1:]
+signal.alarm(300)  # or who waits for it would wait for ever
 def pause(now):
     if now == point:
         faults.set_hook(None)
@@ -58,7 +60,7 @@ try:
 except watersmeet.Error as error:
     print(error.condition)
 while deliveries.status(sink.id).state in ("starting", "running", "retrying"):
-    deliveries.wait(sink.id, 1)
+    time.sleep(0.05)
 print(deliveries.status(sink.id).state)
 print(deliveries.status(sink.id).problem)
 """
