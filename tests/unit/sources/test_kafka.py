@@ -436,3 +436,22 @@ def test_messages_that_came_after_the_last_look_are_in_the_next_poll(broker, top
     while asked.recent(name).ends != {0: 2}:  # the first answer may be that of a look that had begun before
         assert time.monotonic() < deadline
     asked.leave(name)
+
+
+def test_a_source_is_forgotten_by_whoever_finds_it(broker, topic):
+    """The search for garbage runs in threads that hold any lock, also that of another cluster."""
+    name = topic()
+    asked = cluster.Cluster({"bootstrap.servers": broker.bootstrap})
+    for _ in range(2):
+        asked.watch(name)
+    thread = asked._thread
+    leaving = threading.Thread(target=lambda: [asked.leave(name) for _ in range(2)])
+    with asked._changed:
+        leaving.start()
+        leaving.join(60)
+        assert not leaving.is_alive()
+    thread.join(60)
+    assert not thread.is_alive()
+    asked.watch(name)
+    assert asked.state(name, fresh=True).ends == {0: 0}
+    asked.leave(name)

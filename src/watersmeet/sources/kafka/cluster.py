@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -64,6 +65,8 @@ class Cluster:
         self._changed = threading.Condition()
         self._topics: dict[str, TopicState] = {}
         self._wanted: dict[str, int] = {}
+        self._left: deque[str] = deque()
+        """Topics of `leave` that still count as wanted."""
         self._now = False
         self._whole_at_s = 0.0
         self._news_at_s = time.monotonic()
@@ -74,6 +77,7 @@ class Cluster:
     def watch(self, topic: str) -> None:
         """From now on the topic is asked for, until `leave` was called as often."""
         with self._changed:
+            self._forget_left()
             self._wanted[topic] = self._wanted.get(topic, 0) + 1
             self._topics.setdefault(topic, TopicState())
             self._whole_at_s, self._now = 0.0, True
@@ -90,8 +94,13 @@ class Cluster:
             self._listening.add(news)
 
     def leave(self, topic: str) -> None:
-        """The opposite of `watch`."""
-        with self._changed:
+        """The opposite of `watch`. Waits for no lock: the search for garbage calls it, in threads that hold any."""
+        self._left.append(topic)
+
+    def _forget_left(self) -> None:
+        """Forgets the topics that nobody wants any more. The caller holds the lock."""
+        while self._left:
+            topic = self._left.popleft()
             self._wanted[topic] -= 1
             if not self._wanted[topic]:
                 del self._wanted[topic], self._topics[topic]
@@ -152,6 +161,7 @@ class Cluster:
     def _wait(self) -> bool:
         """Until the next look is due; False if nobody wants one any more."""
         with self._changed:
+            self._forget_left()
             if not self._wanted:
                 self._thread = None
                 return False
