@@ -31,6 +31,7 @@ def test_lists(run, example):
     assert run("SHOW DATABASES") == [("dev",)]
     assert run("SHOW SINKS") == []
     assert ("parallelism", "1") in run("SHOW PARAMETERS")
+    assert ("sink_kept_commits", "131072") in run("SHOW PARAMETERS")
 
 
 def test_describe(run, fails, example):

@@ -37,6 +37,7 @@ from watersmeet.session.statements.showtopics import processors, topics, undeliv
 from watersmeet.session.statements.sinks import show_sinks
 from watersmeet.session.statements.sqlfunctions import show_create_function, show_functions
 from watersmeet.sources.dead_letters import place_of, read_dead_letters, text_of
+from watersmeet.store import retention
 from watersmeet.store.retention import changed_bytes
 from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, TIMESTAMP, VARCHAR, Field, Schema
 
@@ -340,9 +341,12 @@ def _variables(session: Session, statement: Show) -> Result:
 def _parameters(session: Session, statement: Show) -> Result:
     database = session.database
     rows = [
+        ("dead_letter_bytes", str(retention.DEAD_BYTES)),
         ("parallelism", str(database.buckets)),
         ("path", str(database.layout.root)),
         ("runtime", database.runtime if not database.read_only else "none"),
+        ("sink_kept_bytes", str(retention.DELIVERY_BYTES)),
+        ("sink_kept_commits", str(retention.DELIVERY_COMMITS)),
     ]
     return text_result("SHOW", ("Name", "Value"), [r for r in rows if _is_like(r[0], statement)])
 
