@@ -77,6 +77,14 @@ class Circuit:
                 reached.update(o.inputs)
         return reached
 
+    @cached_property
+    def below_sinks(self) -> dict[str, frozenset[str]]:
+        """By relation, its sink and all operators that this reads, directly or not."""
+        below: dict[str, frozenset[str]] = {}
+        for o in self.operators:
+            below[o.id] = frozenset((o.id,)).union(*(below[i] for i in o.inputs))
+        return {s.relation_id: below[s.id] for s in self.sinks}
+
     def without(self, relation_ids: Container[str]) -> Circuit:
         """The circuit without the sinks of these relations, and without what only they read; itself if it has none of
         them.

@@ -51,7 +51,7 @@ class Idleness:
 def inputs_of_views(circuit: Circuit) -> dict[str, set[str]]:
     """By view, the relations that it reads, through other views too."""
     scanned = {s.id: s.relation_id for s in circuit.scans}
-    return {s.relation_id: {scanned[o] for o in circuit.upstream({s.id}) if o in scanned} for s in circuit.sinks}
+    return {i: {scanned[o] for o in below if o in scanned} for i, below in circuit.below_sinks.items()}
 
 
 def raised(numbers: Numbers, idle: Idle, overrides: Numbers) -> dict[str, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from watersmeet import storage
 from watersmeet.circuit.circuit import STATE_FORMAT_VERSION, Circuit
 from watersmeet.errors import error
@@ -41,3 +43,9 @@ def load_circuit(layout: Layout, fingerprint: str) -> Circuit:
             detail="It was changed, or this release reads it differently.",
         )
     return circuit
+
+
+@lru_cache(maxsize=4)
+def kept_circuit(layout: Layout, fingerprint: str) -> Circuit:
+    """As `load_circuit`, for those who ask again and again what runs: the circuits that were asked for last are kept."""
+    return load_circuit(layout, fingerprint)

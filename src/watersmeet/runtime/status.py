@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from typing import Any, Final
 
 from watersmeet import secretvalues
@@ -15,7 +15,7 @@ from watersmeet.errors import Error
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.idleness import inputs_of_views
 from watersmeet.runtime.output import held_bytes, stored_state
-from watersmeet.runtime.plans import load_circuit
+from watersmeet.runtime.plans import kept_circuit
 from watersmeet.runtime.sourcestatus import read_source_status
 from watersmeet.serialization import to_json
 from watersmeet.store.commits import Commit
@@ -62,7 +62,7 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
     }
     if commit is None or commit.frontier is None or commit.circuit is None:
         return status
-    circuit = load_circuit(db.layout, commit.circuit)
+    circuit = kept_circuit(db.layout, commit.circuit)
     status |= {
         "epoch": commit.epoch,
         "commit": commit.number,
@@ -81,7 +81,8 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
     progress, inputs = commit.progress, inputs_of_views(circuit)
     for sink in circuit.sinks:
         if sink.relation_id in known:
-            view = _view(circuit, sink.id, status["operators"], totals.get(sink.relation_id, _NOTHING))
+            below = circuit.below_sinks[sink.relation_id]
+            view = _view(below, status["operators"], totals.get(sink.relation_id, _NOTHING))
             view["late"] = progress.left_out.get(sink.relation_id, 0)
             view |= _held_back(inputs[sink.relation_id], progress.watermarks, commit.metrics.idle, known)
             status["views"][sink.relation_id] = {
@@ -203,14 +204,13 @@ def _operators(circuit: Circuit, commit: Commit, sizes: Sizes) -> dict[str, dict
 
 
 def _view(
-    circuit: Circuit, sink_id: str, operators: dict[str, dict[str, Any]], total: RelationTotals
+    operator_ids: Collection[str], operators: dict[str, dict[str, Any]], total: RelationTotals
 ) -> dict[str, Any]:
-    upstream = circuit.upstream({sink_id})
     return {
         **_kept(total),
-        "state_rows": sum(operators[o]["state_rows"] for o in upstream),
-        "state_bytes": sum(operators[o]["state_bytes"] for o in upstream),
-        "expression_errors": sum(operators[o]["expression_errors"] for o in upstream),
+        "state_rows": sum(operators[o]["state_rows"] for o in operator_ids),
+        "state_bytes": sum(operators[o]["state_bytes"] for o in operator_ids),
+        "expression_errors": sum(operators[o]["expression_errors"] for o in operator_ids),
     }
 
 
