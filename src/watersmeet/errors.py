@@ -98,6 +98,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "RUNTIME_UNAVAILABLE": Condition("58000", "OperationalError"),
     "SCALAR_SUBQUERY_ROWS": Condition("21000"),
     "SERIALIZATION_FAILURE": Condition("40001", "OperationalError"),
+    "SESSION_BUSY": Condition("55006", "OperationalError"),
     "SLOW_SUBSCRIBER": Condition("54000", "OperationalError"),
     "SNAPSHOT_TOO_OLD": Condition("72000", "OperationalError"),
     "SOURCE_STOPPED": Condition("58000", "OperationalError"),

@@ -10,12 +10,15 @@ from watersmeet.errors import error
 
 #: By library: the extra that installs it, and what it is called there.
 _EXTRAS: Final = {
+    "aiohttp": ("serve", "aiohttp"),
     "confluent_kafka": ("kafka", "confluent-kafka"),
     "deltalake": ("delta", "deltalake"),
     "fastavro": ("kafka", "fastavro"),
     "google": ("kafka", "protobuf"),
     "obstore": ("objectstores", "obstore"),
+    "opentelemetry": ("telemetry", "opentelemetry-sdk"),
     "polars": ("kafka", "polars"),
+    "prometheus_client": ("serve", "prometheus-client"),
     "psycopg": ("postgres", "psycopg"),
     "pyiceberg": ("iceberg", "pyiceberg"),
     "pymysql": ("mysql", "pymysql"),

@@ -21,6 +21,7 @@ from watersmeet import files, objectfiles
 from watersmeet.errors import Error, error
 from watersmeet.files import Bytes
 from watersmeet.objectstores import Location, ObjectPath, is_url, location_at
+from watersmeet.requesttimes import timed
 
 Place = Path | ObjectPath
 
@@ -54,6 +55,7 @@ def place_at(path: str | Path) -> Place:
     return ObjectPath(location, "/".join(parts))
 
 
+@timed("create")
 def create_file(place: Place, data: Bytes, *, durable: bool, private: bool = False) -> None:
     """Puts `data` under a name in one step; FileExistsError if it is taken. Of several callers one succeeds.
 
@@ -65,6 +67,7 @@ def create_file(place: Place, data: Bytes, *, durable: bool, private: bool = Fal
         files.create_file(place, data, durable=durable, private=private)
 
 
+@timed("put")
 def replace_file(place: Place, data: Bytes, *, durable: bool) -> None:
     """Puts `data` under a name in one step, instead of what is there."""
     if isinstance(place, ObjectPath):
@@ -73,6 +76,7 @@ def replace_file(place: Place, data: Bytes, *, durable: bool) -> None:
         files.replace_file(place, data, durable=durable)
 
 
+@timed("put")
 def publish_content(place: Place, pieces: Sequence[Bytes], *, durable: bool) -> None:
     """Puts the joined `pieces` under a name that is made from the content."""
     if isinstance(place, ObjectPath):
@@ -86,6 +90,7 @@ def temporary_path(directory: Place) -> Path:
     return files.temporary_path(objectfiles.directory() if isinstance(directory, ObjectPath) else directory)
 
 
+@timed("put")
 def publish_file(temporary: Path, place: Place, *, durable: bool) -> None:
     """Gives the finished file `temporary` a name whose content never changes."""
     if isinstance(place, ObjectPath):
@@ -100,11 +105,13 @@ def sync_directory(directory: Place) -> None:
         files.sync_directory(directory)
 
 
+@timed("read")
 def read_file(place: Place) -> bytes:
     """The content; FileNotFoundError."""
     return objectfiles.read(place) if isinstance(place, ObjectPath) else files.read_file(place)
 
 
+@timed("read")
 def read_files(places: Sequence[Place]) -> list[bytes | None]:
     """The contents of files, as fast as they can be had; None of those that are not there."""
     objects = [place for place in places if isinstance(place, ObjectPath)]
@@ -119,11 +126,13 @@ def _read_if_there(path: Path) -> bytes | None:
         return None
 
 
+@timed("read")
 def fetch(places: Iterable[Place]) -> None:
     """Has files that never change at hand, which are going to be mapped: each by itself would take longer."""
     objectfiles.fetch([place for place in places if isinstance(place, ObjectPath)])
 
 
+@timed("read")
 def map_file(place: Place) -> pa.Buffer:
     """The content of a file that never changes, mapped into memory. It stays valid if the file is deleted.
 
@@ -141,11 +150,13 @@ def readable(place: Place) -> Path | pa.BufferReader:
     return pa.BufferReader(map_file(place)) if isinstance(place, ObjectPath) else place
 
 
+@timed("exists")
 def exists(place: Place) -> bool:
     """Whether there is a file of that name."""
     return objectfiles.exists(place) if isinstance(place, ObjectPath) else files.exists(place)
 
 
+@timed("list")
 def list_names(directory: Place, *, after: str = "") -> list[str]:
     """The names of the finished files in a directory that are greater than `after`, sorted.
 
@@ -156,6 +167,7 @@ def list_names(directory: Place, *, after: str = "") -> list[str]:
     return [name for name in files.list_names(directory) if name > after]
 
 
+@timed("delete")
 def remove_files(places: Iterable[Place]) -> int:
     """Deletes files in order, those that are gone already too; the number of files deleted."""
     found = list(places)

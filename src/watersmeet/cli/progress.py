@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
-from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -14,8 +12,6 @@ from rich.text import Text
 
 from watersmeet.cli.render import bytes_text
 
-#: Rates are means over so many seconds: epochs come in steps.
-_WINDOW_S: Final = 5.0
 #: The columns of the table, and which of them a narrow terminal goes without first.
 _COLUMNS: Final = ("", "rows in", "rows/s", "rows out", "content", "watermark", "state rows", "state", "errors")
 _LEAST_FIRST: Final = ("state rows", "rows out", "state", "rows in", "watermark", "errors", "rows/s")
@@ -23,22 +19,9 @@ _LEAST_FIRST: Final = ("state rows", "rows out", "state", "rows in", "watermark"
 _OTHER_LINES: Final = 8
 
 
-class Rates:
-    """Rows a second that came in, for each source and view, over the last few seconds."""
-
-    def __init__(self) -> None:
-        self._seen: deque[tuple[float, dict[str, int]]] = deque()
-
-    def update(self, status: dict[str, Any], now_s: float | None = None) -> dict[str, float]:
-        """Rates by id, with `status` as the newest look."""
-        now_s = time.monotonic() if now_s is None else now_s
-        counts = {v["id"]: v["rows_in"] for v in status["views"]} | {s["id"]: s["rows"] for s in status["sources"]}
-        self._seen.append((now_s, counts))
-        while len(self._seen) > 2 and self._seen[1][0] <= now_s - _WINDOW_S:
-            self._seen.popleft()
-        since_s, before = self._seen[0]
-        seconds = max(now_s - since_s, 1e-6)
-        return {i: max(0, n - before.get(i, 0)) / seconds if len(self._seen) > 1 else 0.0 for i, n in counts.items()}
+def rows_in(status: dict[str, Any]) -> dict[str, int]:
+    """By id, how many rows came in to each source and view."""
+    return {v["id"]: v["rows_in"] for v in status["views"]} | {s["id"]: s["rows"] for s in status["sources"]}
 
 
 def progress_table(

@@ -17,12 +17,13 @@ from watersmeet.cli.consoles import errors_output, output
 from watersmeet.cli.failures import FAILED, print_error
 from watersmeet.cli.follow import Follower, drain, follow
 from watersmeet.cli.interrupts import Interrupts
-from watersmeet.cli.progress import Rates, progress_line, progress_table
+from watersmeet.cli.progress import progress_line, progress_table, rows_in
 from watersmeet.cli.render import print_result
 from watersmeet.cli.scripts import Script
 from watersmeet.errors import Error, error_from_json
 from watersmeet.session.connections.connection import Connection
 from watersmeet.session.connections.cursor import Cursor
+from watersmeet.session.services.rates import Rates
 
 #: How often the display is drawn anew, and how often a line is written where there is no terminal.
 _DRAW_S: Final = 0.5
@@ -142,7 +143,7 @@ def _drawn(connection: Connection, console: Console) -> Live:
     def table() -> Table:
         status = connection.status()
         return progress_table(
-            status, rates.update(status), time.monotonic() - began_s, console.size, ending="Ctrl-C interrupts"
+            status, rates.update(rows_in(status)), time.monotonic() - began_s, console.size, ending="Ctrl-C interrupts"
         )
 
     return Live(console=console, get_renderable=table, refresh_per_second=1 / _DRAW_S, vertical_overflow="visible")
@@ -156,7 +157,8 @@ def _show(connection: Connection, console: Console, stop: threading.Event, pump:
         while True:
             status = connection.status()
             live.update(
-                progress_table(status, rates.update(status), time.monotonic() - began_s, console.size), refresh=True
+                progress_table(status, rates.update(rows_in(status)), time.monotonic() - began_s, console.size),
+                refresh=True,
             )
             if stop.is_set() or pump.has_failed(status):
                 return
@@ -171,7 +173,7 @@ def _log(connection: Connection, stop: threading.Event, pump: Pump, *, as_json: 
     while True:
         ended = stop.wait(_LINE_S if last is not None else _FIRST_LINE_S)
         status = connection.status()
-        line = progress_line(status, rates.update(status), as_json=as_json)
+        line = progress_line(status, rates.update(rows_in(status)), as_json=as_json)
         if line != last:
             sys.stderr.write(line + "\n")
             sys.stderr.flush()

@@ -33,6 +33,7 @@ STYLES: Final = {
     "table": Style("#e0f2fe", "#0369a1"),
     "source": Style("#dcfce7", "#15803d"),
     "view": Style("#fef3c7", "#b45309"),
+    "sink": Style("#f3e8ff", "#7e22ce"),
 }
 _FONT: Final = "Helvetica, Arial, 'DejaVu Sans', sans-serif"
 _INK: Final = "#1c1917"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from watersmeet.catalog import Catalog, MaterializedView, Relation, Source, Table
+from watersmeet.catalog import Catalog, MaterializedView, Relation, Sink, Source, Table
 from watersmeet.circuit.operators import (
     Aggregate,
     Changes,
@@ -23,25 +23,29 @@ from watersmeet.planner.explain import leaves
 from watersmeet.planner.names import Names
 
 #: How boxes of relations look.
-_STYLES: Final = ((Table, "table"), (Source, "source"), (MaterializedView, "view"))
+_STYLES: Final = ((Table, "table"), (Source, "source"), (MaterializedView, "view"), (Sink, "sink"))
 _LONGEST: Final = 44
 
 
 def topology(catalog: Catalog, producers: Producers, facts: Mapping[str, Sequence[str]], title: str) -> Diagram:
-    """Tables, sources, materialized views and running queries, with an arrow for each use of a relation by a view, and
-    to each stream that a view writes (INTO).
+    """Tables, sources, materialized views, running queries and sinks, with an arrow for each use of a relation by a
+    view, to each stream that a view writes (INTO), and to each sink from what it delivers.
 
     An arrow is labelled with what the view does first with the relation: `left join on k`, `group by x`. Plain views
     are part of the views that read them. A step that repartitions a relation is a box of its own. facts: further lines
     for a relation, by id.
     """
-    shown = [r for r in catalog.relations.values() if r.has_rows and not r.owner]
+    made = [r for r in catalog.relations.values() if not r.staged]
+    shown = [r for r in made if isinstance(r, Sink) or (r.has_rows and not r.owner)]
     boxes = tuple(Box(r.id, r.shown, (*_kind(r), *facts.get(r.id, ())), _style(r)) for r in shown)
     views = [r for r in shown if isinstance(r, MaterializedView) and r.id in producers]
     steps = {o.id: o.partitions for r in views for o in producers[r.id] if isinstance(o, Map) and o.partitions}
     boxes += tuple(Box(i, "Repartition", (f"{partitions} partitions",)) for i, partitions in steps.items())
     arrows = [a for r in views for a in _arrows(r, catalog, producers)]
     arrows += [Arrow(r.id, r.feeds, "into") for r in views if r.feeds in catalog.relations]
+    for sink in shown:
+        if isinstance(sink, Sink):
+            arrows += _delivered(sink, catalog, producers)
     return Diagram(title, boxes, tuple(dict.fromkeys(arrows)))
 
 
@@ -53,6 +57,21 @@ def _kind(relation: Relation) -> list[str]:
     kind = f"append-only {relation.what}" if relation.append_only and type(relation) is Table else relation.role
     connector = relation.connector.get("connector")
     return [f"{kind} ({connector})" if connector else kind]
+
+
+def _delivered(sink: Sink, catalog: Catalog, producers: Producers) -> Iterator[Arrow]:
+    """From what the sink delivers, or what its query reads, and to the table that it writes."""
+    query = catalog.relations.get(sink.delivers)
+    if query is None or not query.owner:
+        yield Arrow(sink.delivers, sink.id)
+        return
+    if query.id in producers:
+        yield from (
+            Arrow(a.source, sink.id if a.target == query.id else a.target, a.label)
+            for a in _arrows(query, catalog, producers)
+        )
+    if query.feeds in catalog.relations:
+        yield Arrow(sink.id, query.feeds, "into")
 
 
 def _arrows(view: Relation, catalog: Catalog, producers: Producers) -> Iterator[Arrow]:

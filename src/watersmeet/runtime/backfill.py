@@ -9,6 +9,7 @@ the new ones read are replayed, by ranges of key hashes: nothing of them is read
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -33,6 +34,7 @@ from watersmeet.runtime.inputs import commit_slices
 from watersmeet.slices import Slice, SnapshotSlice
 from watersmeet.sources.base import Source
 from watersmeet.store.checkpoints import Checkpoint, load_checkpoint, newest_checkpoint
+from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import Backfill, Filling, Frontier, Purpose
 
 
@@ -188,6 +190,22 @@ def next_piece(db: Database, backfill: Backfill, sources: Mapping[str, Source], 
         relations.pop(0)
     rest = replace(backfill, relations=tuple(relations), cursor=cursor, started=True) if relations else None
     return Piece(tuple(slices), rest, rest is not None, lost)
+
+
+def rows_left(layout: Layout, backfill: Backfill, rows: Mapping[str, int]) -> float:
+    """About how many rows a backfill has still to read. rows: of each relation. Parts that are replayed count like
+    rows: all of them as much as what is read.
+    """
+    left = float(sum(max(1, rows.get(i, 0)) for i in backfill.relations))
+    purpose, cursor = backfill.purpose, backfill.cursor
+    if isinstance(purpose, Filling) and purpose.part < purpose.parts:
+        left = max(left, 1.0) * (1 + (purpose.parts - purpose.part) / purpose.parts)
+    if isinstance(cursor, (list, tuple)) and cursor[0] == "file" and backfill.checkpoint:
+        with contextlib.suppress(FileNotFoundError):  # the backfill has ended
+            snapshot = load_checkpoint(layout, backfill.checkpoint).relations.get(backfill.relations[0])
+            files = [] if snapshot is None else [f for level in snapshot.levels for f in level.files]
+            left -= sum(f.rows for f in files[: cursor[1]])
+    return max(left, 0.0)
 
 
 def hold_at(db: Database, backfill: Backfill) -> int:

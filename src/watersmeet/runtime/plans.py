@@ -47,5 +47,5 @@ def load_circuit(layout: Layout, fingerprint: str) -> Circuit:
 
 @lru_cache(maxsize=4)
 def kept_circuit(layout: Layout, fingerprint: str) -> Circuit:
-    """As `load_circuit`, for those who ask again and again what runs: the circuits that were asked for last are kept."""
+    """As `load_circuit`, for those who ask again and again what runs: the last ones are kept."""
     return load_circuit(layout, fingerprint)

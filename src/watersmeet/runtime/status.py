@@ -41,6 +41,7 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
     rows, bytes, dead, expression_errors (of generated columns),
         late (with those that an ordered stream rejected), ahead, first_dead, watermark (text), idle, and what the
         source itself says (`sources`),
+    read: by id, how many rows epochs read of each relation,
     operators: by id: kind, stage, rows_in, rows_out, made_rows (of joins, see `limits`; all three of the newest epoch),
         state_rows, state_bytes, expression_errors.
     """
@@ -58,6 +59,7 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
         "requests": 0,
         "views": {},
         "sources": {},
+        "read": {},
         "operators": {},
     }
     if commit is None or commit.frontier is None or commit.circuit is None:
@@ -77,6 +79,7 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
     status["operators"] = _operators(circuit, commit, state_sizes(db, commit))
     known = db.catalog().relations
     totals = commit.metrics.totals
+    status["read"] = {i: total.rows for i, total in totals.items() if total.rows}
     filling = () if commit.frontier.backfill is None else commit.frontier.backfill.purpose.views
     progress, inputs = commit.progress, inputs_of_views(circuit)
     for sink in circuit.sinks:
@@ -203,15 +206,13 @@ def _operators(circuit: Circuit, commit: Commit, sizes: Sizes) -> dict[str, dict
     return found
 
 
-def _view(
-    operator_ids: Collection[str], operators: dict[str, dict[str, Any]], total: RelationTotals
-) -> dict[str, Any]:
-    return {
-        **_kept(total),
-        "state_rows": sum(operators[o]["state_rows"] for o in operator_ids),
-        "state_bytes": sum(operators[o]["state_bytes"] for o in operator_ids),
-        "expression_errors": sum(operators[o]["expression_errors"] for o in operator_ids),
-    }
+def _view(operator_ids: Collection[str], operators: dict[str, dict[str, Any]], total: RelationTotals) -> dict[str, Any]:
+    found = {**_kept(total), "state_rows": 0, "state_bytes": 0, "expression_errors": 0}
+    for operator in map(operators.__getitem__, operator_ids):
+        if operator["state_bytes"] or operator["expression_errors"]:
+            for name in ("state_rows", "state_bytes", "expression_errors"):
+                found[name] += operator[name]
+    return found
 
 
 def _kept(total: RelationTotals) -> dict[str, int]:

@@ -25,6 +25,7 @@ from watersmeet.server.parameters import Parameter, bound
 from watersmeet.server.portals import Portal, Prepared, result_formats
 from watersmeet.server.settings import Settings
 from watersmeet.server.steps import EngineStep, Outcome, Source, Step, marked, read_steps
+from watersmeet.server.traffic import kind_of
 from watersmeet.server.utility import READERS as UTILITY
 from watersmeet.session.access import transactions
 from watersmeet.session.access.assignment import data_type
@@ -96,7 +97,7 @@ class Backend:
         """
         try:
             self.portals.pop("", None)
-            steps = read_steps(self._source(text))
+            steps = self._read(text)
             if not steps:
                 yield Outcome("")
             alone = len(steps) == 1 or any(
@@ -146,7 +147,14 @@ class Backend:
                     "current transaction is aborted, commands ignored until end of transaction block",
                 )
         self.session.result_bytes = self.settings.limit(RESULT_SIZE)
-        return step.run(self)
+        try:
+            outcome = step.run(self)
+        except Error as err:
+            kind = kind_of(step.statement.sql if isinstance(step, EngineStep) else "")
+            self.clients.traffic.ended(kind, err.sqlstate)
+            raise
+        self.clients.traffic.ended(kind_of(outcome.tag))
+        return outcome
 
     def execute(self, statement: st.Statement) -> Result:
         """Runs a statement of the session."""
@@ -287,6 +295,13 @@ class Backend:
         with self._lock:
             if self.session.transaction is not None:
                 transactions.rollback(self.session)
+
+    def _read(self, text: str) -> list[Step]:
+        try:
+            return read_steps(self._source(text))
+        except Error as err:
+            self.clients.traffic.ended(kind_of(""), err.sqlstate)
+            raise
 
     def _after(self) -> None:
         if self.session.transaction is None:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from watersmeet.server.traffic import Traffic
+
 #: As in pg_stat_activity.
 State = Literal["active", "idle", "idle in transaction", "idle in transaction (aborted)"]
 
@@ -23,7 +25,9 @@ class Activity:
 
 
 class Clients(Protocol):
-    """The clients of the server."""
+    """The clients of the server, and what they did."""
+
+    traffic: Traffic
 
     def activity(self) -> Sequence[Activity]:
         """What all of them do."""

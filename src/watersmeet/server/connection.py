@@ -22,6 +22,7 @@ from watersmeet.server.limits import Limits
 from watersmeet.server.messages import Body, Message, violation
 from watersmeet.server.portals import Portal
 from watersmeet.server.steps import Outcome
+from watersmeet.server.traffic import Traffic
 from watersmeet.server.users import Users
 
 T = TypeVar("T")
@@ -47,8 +48,14 @@ class Service:
     """What a connection needs from its server."""
 
     limits: Limits
+    traffic: Traffic
     tls: ssl.SSLContext | None
     users: Users
+
+    @property
+    def clients(self) -> int:
+        """How many clients have proved who they are."""
+        raise NotImplementedError
 
     def open(self, options: dict[str, str], user: str | None) -> Backend:
         """The state of a new client; user: who has logged in, None for one who is trusted.
@@ -311,7 +318,8 @@ class Connection:
             formats = (0,) * len(outcome.columns)
             self._out += messages.row_description(outcome.columns, formats)
             if outcome.running is not None:
-                await self._follow(outcome, formats)
+                with self._service.traffic.subscribed():
+                    await self._follow(outcome, formats)
                 return
             assert outcome.table is not None
             await self._rows(outcome, outcome.table, formats)

@@ -15,19 +15,27 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.errors import Error, error
+from watersmeet.extras import library
+from watersmeet.lazyimport import lazy_import
 from watersmeet.server.backend import Backend
 from watersmeet.server.catalog.kept import CatalogTables
 from watersmeet.server.clients import Activity
 from watersmeet.server.connection import Connection, Service
 from watersmeet.server.limits import Limits
 from watersmeet.server.settings import Settings
+from watersmeet.server.traffic import Traffic
 from watersmeet.server.users import Users
 from watersmeet.session.access.limits import LIMITS, RESULT_SIZE, amount
+
+if TYPE_CHECKING:
+    from watersmeet.server.web import service as web
+else:
+    web = lazy_import("watersmeet.server.web.service")
 
 T = TypeVar("T")
 
@@ -47,9 +55,9 @@ _NO_SETTINGS: Final = ("user", "database", "options", "replication")
 class Endpoint:
     """Where and how the server listens.
 
-    port: 0: any that is free. certificate, key: of TLS, PEM. dialect: of a client that chooses none. allow_files:
-    whether clients' statements may read files of this machine. While the database has no users, everybody on this
-    machine is let in.
+    port, http_port: 0: any that is free; no http_port: nothing listens for HTTP. certificate, key: of TLS, PEM.
+    dialect: of a client that chooses none. allow_files: whether clients' statements may read files of this machine.
+    While the database has no users, everybody on this machine is let in.
     """
 
     host: str = "127.0.0.1"
@@ -59,6 +67,7 @@ class Endpoint:
     dialect: str = DEFAULT_DIALECT
     allow_files: bool = False
     limits: Limits = field(default_factory=Limits)
+    http_port: int | None = None
 
     @property
     def is_loopback(self) -> bool:
@@ -133,6 +142,11 @@ class Server(Service):
         self._listener: asyncio.Server | None = None
         self._numbers = 0
         self._tables = CatalogTables()
+        self.traffic = Traffic()
+        self._web: web.WebServer | None = None
+        if endpoint.http_port is not None:
+            library("aiohttp", "servers of HTTP")
+            self._web = web.WebServer(database, self, endpoint.host, endpoint.http_port, endpoint.dialect)
 
     @property
     def port(self) -> int:
@@ -140,6 +154,15 @@ class Server(Service):
         assert self._listener is not None
         port: int = self._listener.sockets[0].getsockname()[1]
         return port
+
+    @property
+    def http_port(self) -> int | None:
+        """The port of HTTP, once it listens; None if nothing does."""
+        return None if self._web is None else self._web.port
+
+    @property
+    def clients(self) -> int:
+        return len(self._entered)
 
     async def start(self) -> None:
         """Listens. INVALID_PARAMETER if the address is taken, or is not this machine's, or users are lacking."""
@@ -152,11 +175,19 @@ class Server(Service):
             raise error(
                 "INVALID_PARAMETER", f"listening on {host}:{port} is not possible", detail=f"{cause}."
             ) from cause
+        if self._web is not None:
+            try:
+                await self._web.start()
+            except Error:
+                self._listener.close()
+                raise
 
     async def stop(self) -> None:
         """Sends all clients away, and returns when nothing of theirs runs."""
         if self._listener is not None:
             self._listener.close()
+        if self._web is not None:
+            await self._web.stop()
         for connection in list(self._connections):
             connection.end(error("ADMIN_SHUTDOWN", "terminating connection due to administrator command"))
         if self._tasks:
@@ -272,11 +303,12 @@ class BackgroundServer:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="watersmeet-server", daemon=True)
         self.port = 0
+        self.http_port: int | None = None
 
     def __enter__(self) -> Self:
         self._thread.start()
         asyncio.run_coroutine_threadsafe(self._server.start(), self._loop).result()
-        self.port = self._server.port
+        self.port, self.http_port = self._server.port, self._server.http_port
         return self
 
     def __exit__(self, *_: object) -> None:

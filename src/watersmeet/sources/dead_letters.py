@@ -165,6 +165,16 @@ def read_dead_letters(directory: Place) -> list[dict[str, Any]]:
     return [record for path in _files_of(directory) for record in _records_of(path)]
 
 
+def newest_dead_letters(directory: Place, most: int) -> list[dict[str, Any]]:
+    """The records that were set aside last, the newest first: as many as that."""
+    found: list[dict[str, Any]] = []
+    for path in reversed(_files_of(directory)):
+        found += reversed([*_records_of(path)])
+        if len(found) >= most:
+            break
+    return found[:most]
+
+
 def forget_dead_letters(directory: Place, epoch: int) -> None:
     """Deletes the records of the epochs after `epoch`."""
     storage.remove_files(p for p in _files_of(directory) if int(p.name.partition("-")[0]) > epoch)

@@ -20,6 +20,7 @@ from watersmeet.runtime.status import database_status as stored_status
 from watersmeet.session.access.context import Session
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.lock import has_writer
+from watersmeet.store.sizes import RelationSize
 
 _MEASURED: Final = (
     "main_bytes",
@@ -30,12 +31,15 @@ _MEASURED: Final = (
     "java_bytes",
 )
 
+_EMPTY: Final = RelationSize()
 #: By whether there is a process that writes.
 _STATES: Final = {True: "running", False: "stopped", None: "unknown"}
 
 
-def database_status(session: Session) -> dict[str, Any]:
+def database_status(session: Session, *, memory: bool = True) -> dict[str, Any]:
     """The state of the engine and of everything that it keeps up to date.
+
+    memory: measure memory, too, which takes longer than all the rest.
 
     state: running, failed or stopped; on a connection that only reads: whether another process runs the database,
         unknown in an object store.
@@ -47,7 +51,8 @@ def database_status(session: Session) -> dict[str, Any]:
         INTO does not take
         what it gives, JSON or None). sources: a list, each with id, name, connector, rows, bytes, dead and what the
         source says.
-    tables: a list, each with id, name, rows, bytes (on disk). memory: as `memory_status`.
+    tables: a list, each with id, name, rows, bytes (on disk), rows_in (changes that epochs read).
+    memory: as `memory_status`.
     """
     database = session.database
     if database.read_only:
@@ -69,15 +74,21 @@ def database_status(session: Session) -> dict[str, Any]:
         if i in catalog.relations and not catalog.relations[i].owner and not catalog.relations[i].staged
     ]
     status["sources"] = [{"id": i, **s} for i, s in status["sources"].items() if i in catalog.relations]
-    sizes = database.sizes.read()
+    sizes, read = database.sizes.read(), status.pop("read")
     status["tables"] = [
-        {"id": r.id, "name": r.shown, "rows": sizes[r.id].rows, "bytes": sizes[r.id].size_bytes}
-        if r.id in sizes
-        else {"id": r.id, "name": r.shown, "rows": 0, "bytes": 0}
+        {
+            "id": r.id,
+            "name": r.shown,
+            "rows": size.rows,
+            "bytes": size.size_bytes,
+            "rows_in": read.get(r.id, 0),
+        }
         for r in catalog.relations.values()
         if isinstance(r, Table) and not r.staged
+        for size in [sizes.get(r.id, _EMPTY)]
     ]
-    status["memory"] = memory_status(session)
+    if memory:
+        status["memory"] = memory_status(session)
     return status
 
 

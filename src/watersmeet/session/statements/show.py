@@ -441,8 +441,12 @@ def _create(session: Session, statement: Show) -> Result:
     if not session.catalog.knows([relation.id]):
         detail = "It reads relations that are not granted to you."
         raise denied(f"how {relation.title} is made", statement.text, detail=detail)
-    text = relation.sql + _called_now(session.catalog, relation)
-    return text_result("SHOW", ("Name", "Create Sql"), [(relation.shown, text)])
+    return text_result("SHOW", ("Name", "Create Sql"), [(relation.shown, create_text(session.catalog, relation))])
+
+
+def create_text(catalog: Catalog, relation: Relation) -> str:
+    """The statement that created a relation. Passwords of external systems are hidden."""
+    return relation.sql + _called_now(catalog, relation)
 
 
 def _called_now(catalog: Catalog, view: Relation) -> str:

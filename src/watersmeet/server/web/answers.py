@@ -1,0 +1,61 @@
+"""Answers to requests: JSON, and errors as JSON with the status that fits."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from aiohttp import web
+
+from watersmeet.errors import Error, error
+
+#: By condition, the status of an answer. Others are what the client asked for in the wrong way.
+_STATUS: Final = {
+    "AUTHENTICATION_FAILED": 401,
+    "INVALID_AUTHORIZATION": 403,
+    "PERMISSION_DENIED": 403,
+    "UNDEFINED_OBJECT": 404,
+    "UNDEFINED_RELATION": 404,
+    "TOO_MANY_CONNECTIONS": 503,
+    "ADMIN_SHUTDOWN": 503,
+    "INTERNAL_ERROR": 500,
+}
+_BAD_REQUEST: Final = 400
+#: What is asked for is as new as the answer: nobody keeps it.
+_NOT_KEPT: Final = {"Cache-Control": "no-store"}
+
+
+def compact(value: Any) -> str:
+    """JSON without spaces."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def answer(value: Any, status: int = 200) -> web.Response:
+    """A JSON answer."""
+    return web.Response(text=compact(value), content_type="application/json", headers=_NOT_KEPT, status=status)
+
+
+def failed(err: Error) -> web.Response:
+    """The answer for an error."""
+    return answer({"error": err.to_json()}, _STATUS.get(err.condition, _BAD_REQUEST))
+
+
+async def read_json(request: web.Request) -> dict[str, Any]:
+    """The object that a request has as its body. INVALID_PARAMETER."""
+    if request.content_type != "application/json":
+        raise error("INVALID_PARAMETER", "a request has JSON as its body", hint="Content-Type: application/json")
+    try:
+        found = await request.json()
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise error("INVALID_PARAMETER", "the body of a request is no JSON object")
+    return found
+
+
+def text_field(body: dict[str, Any], name: str, default: str | None = None) -> str:
+    """A text of a request. INVALID_PARAMETER if it is missing."""
+    value = body.get(name, default)
+    if not isinstance(value, str):
+        raise error("INVALID_PARAMETER", f'a request needs a text "{name}"')
+    return value

@@ -1,0 +1,229 @@
+"""Metrics for Prometheus. A series without a value is left out: a number that stands for none would set off alerts.
+
+Names end with their unit. Relations are labelled by their names, which stay when they are made anew.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from watersmeet import __version__
+from watersmeet.extras import library
+from watersmeet.lazyimport import lazy_import
+from watersmeet.requesttimes import BOUNDS_S, Times, request_times
+from watersmeet.server.web.watch import Look
+
+if TYPE_CHECKING:
+    import prometheus_client as prometheus
+    from prometheus_client import core
+    from prometheus_client.metrics_core import Metric
+else:
+    prometheus = lazy_import("prometheus_client")
+    core = lazy_import("prometheus_client.core")
+
+PREFIX: Final = "watersmeet_"
+
+
+@dataclass(frozen=True)
+class Clients:
+    """What clients do now: connections by protocol, statements by kind and SQLSTATE, subscriptions."""
+
+    connections: Mapping[str, int]
+    statements: Mapping[tuple[str, str], int]
+    subscriptions: int
+
+
+@dataclass(frozen=True)
+class Family:
+    """A metric: its kind, what it says, and its labels."""
+
+    kind: str
+    text: str
+    labels: tuple[str, ...] = ()
+
+
+#: All metrics by name, without the prefix. Prometheus adds `_total` to counters, `_bucket` and so on to histograms.
+FAMILIES: Final[dict[str, Family]] = {
+    "build_info": Family("gauge", "The release, as a label.", ("version",)),
+    "engine_failed": Family("gauge", "1 if the engine has failed: no view goes on."),
+    "last_commit_timestamp_seconds": Family("gauge", "When the newest epoch was committed."),
+    "epoch_duration_seconds": Family("histogram", "How long the tasks of epochs took, since this process started."),
+    "epoch_rows": Family("counter", "Rows that epochs read, since this process started."),
+    "transactions_behind": Family("gauge", "Transactions that the newest epoch does not reflect."),
+    "lag_seconds": Family("gauge", "Age of the oldest input that a view does not reflect.", ("view",)),
+    "view_failed": Family("gauge", "1 if a view was stopped.", ("view",)),
+    "view_filling": Family("gauge", "1 while a new view is being filled.", ("view",)),
+    "view_rows": Family("gauge", "Rows of the content of a view.", ("view",)),
+    "view_rows_in": Family("counter", "Rows that came to a view since it was made.", ("view",)),
+    "view_rows_out": Family("counter", "Changes that a view showed since it was made.", ("view",)),
+    "state_bytes": Family("gauge", "State that a view keeps, with what it shares with others.", ("view",)),
+    "expression_errors": Family("counter", "Values of a view that are NULL because of errors.", ("view",)),
+    "late_rows": Family("counter", "Rows that a view left out as late.", ("view",)),
+    "watermark_timestamp_seconds": Family("gauge", "How far event time has come.", ("relation",)),
+    "source_rows": Family("counter", "Rows that were read of a source.", ("source",)),
+    "source_late": Family("counter", "Rows of a source that came late.", ("source",)),
+    "source_dead": Family("counter", "Rows of a source that were set aside.", ("source",)),
+    "source_running": Family("gauge", "0 if a source waits, is blocked or stalled.", ("source",)),
+    "source_backlog_bytes": Family("gauge", "Bytes of a source that are left to be read.", ("source",)),
+    "source_backlog_messages": Family("gauge", "Messages of a source that are left to be read.", ("source",)),
+    "sink_running": Family("gauge", "0 if a sink waits to try again, or was stopped.", ("sink",)),
+    "sink_lag_seconds": Family("gauge", "Age of the oldest change that was not delivered.", ("sink",)),
+    "sink_backlog_rows": Family("gauge", "Changes that were not delivered.", ("sink",)),
+    "commits_retained": Family("gauge", "Commits that are there."),
+    "oldest_hold_commits": Family("gauge", "How many commits the reader is behind that is furthest behind."),
+    "store_request_seconds": Family("histogram", "Requests of this process for the database's files.", ("op",)),
+    "store_failures": Family("counter", "Such requests that failed.", ("op",)),
+    "connections": Family("gauge", "Clients that are connected.", ("protocol",)),
+    "subscriptions": Family("gauge", "Queries and subscriptions whose rows clients get as they come."),
+    "queries": Family("counter", "Statements of clients that have ended.", ("kind", "sqlstate")),
+}
+
+
+class Exporter:
+    """Writes the metrics of a look. LIBRARY_MISSING without the library."""
+
+    def __init__(self, look: Callable[[], Look], clients: Callable[[], Clients]) -> None:
+        library("prometheus_client", "metrics")
+        self._look, self._clients = look, clients
+        self._registry = prometheus.CollectorRegistry()
+        self._registry.register(self)
+        prometheus.ProcessCollector(registry=self._registry)
+
+    def text(self) -> tuple[bytes, str]:
+        """All metrics, and the content type. Blocks."""
+        return prometheus.generate_latest(self._registry), prometheus.CONTENT_TYPE_LATEST
+
+    def describe(self) -> list[Metric]:
+        """Nothing: names are checked by the tests, and a look costs too much for it."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics, as the library wants them."""
+        found = _Found()
+        look = self._look()
+        _of_database(found, look)
+        _of_views(found, look)
+        _of_sources(found, look)
+        _of_sinks(found, look)
+        _of_clients(found, self._clients())
+        for operation, times in request_times().items():
+            found.add("store_failures", times.failures, operation)
+            found.histogram(
+                "store_request_seconds",
+                dict(zip(BOUNDS_S, _rising(times), strict=True)),
+                sum(times.counts),
+                times.seconds,
+                operation,
+            )
+        return iter(found.metrics.values())
+
+
+class _Found:
+    """Metrics with values, by name."""
+
+    def __init__(self) -> None:
+        self.metrics: dict[str, Metric] = {}
+
+    def add(self, name: str, value: float | None, *labels: str) -> None:
+        """A value; nothing if there is none."""
+        if value is not None:
+            self._family(name).add_metric(list(labels), float(value))
+
+    def histogram(self, name: str, buckets: Mapping[float, int], count: int, total: float, *labels: str) -> None:
+        """buckets: how many are not greater, by bound."""
+        rows = [*((str(bound), n) for bound, n in buckets.items()), ("+Inf", count)]
+        self._family(name).add_metric(list(labels), rows, sum_value=total)
+
+    def _family(self, name: str) -> Any:
+        if name not in self.metrics:
+            family = FAMILIES[name]
+            kinds = {
+                "gauge": core.GaugeMetricFamily,
+                "counter": core.CounterMetricFamily,
+                "histogram": core.HistogramMetricFamily,
+            }
+            self.metrics[name] = kinds[family.kind](PREFIX + name, family.text, labels=family.labels)
+        return self.metrics[name]
+
+
+def _of_database(found: _Found, look: Look) -> None:
+    status = look.status
+    found.add("build_info", 1, __version__)
+    found.add("engine_failed", status["state"] == "failed")
+    if status.get("time_us"):
+        found.add("last_commit_timestamp_seconds", status["time_us"] / 1e6)
+    if look.epochs is not None:
+        found.add("epoch_rows", look.epochs.rows)
+        found.histogram("epoch_duration_seconds", look.epochs.buckets, look.epochs.number, look.epochs.seconds)
+    found.add("transactions_behind", status["behind"])
+    found.add("commits_retained", look.retained)
+    found.add("oldest_hold_commits", look.oldest_hold)
+
+
+def _of_views(found: _Found, look: Look) -> None:
+    for view in look.status["views"]:
+        name, figures = view["name"], look.figures[view["id"]]
+        found.add("lag_seconds", figures.lag_s, name)
+        found.add("view_failed", bool(view["error"]), name)
+        found.add("view_filling", not view["ready"], name)
+        found.add("view_rows", view["rows"], name)
+        found.add("view_rows_in", view["rows_in"], name)
+        found.add("view_rows_out", view["rows_out"], name)
+        found.add("state_bytes", view["state_bytes"], name)
+        found.add("expression_errors", view["expression_errors"], name)
+        found.add("late_rows", view["late"], name)
+        found.add("watermark_timestamp_seconds", seconds_of(view["watermark"]), name)
+
+
+def _of_sources(found: _Found, look: Look) -> None:
+    for source in look.status["sources"]:
+        name = source["name"]
+        found.add("watermark_timestamp_seconds", seconds_of(source["watermark"]), name)
+        if not source["connector"]:  # a table with an event time
+            continue
+        found.add("source_rows", source["rows"], name)
+        found.add("source_late", source["late"], name)
+        found.add("source_dead", source["dead"], name)
+        found.add("source_running", (source.get("state") or "running") in ("running", "paused"), name)
+        found.add("source_backlog_bytes", source.get("backlog_bytes"), name)
+        found.add("source_backlog_messages", source.get("backlog_messages"), name)
+    for relation_id, said in look.captured.items():
+        relation = look.catalog.relations.get(relation_id)
+        if relation is not None:
+            found.add("source_running", said.get("state") in ("running", "filling", "starting"), relation.shown)
+            found.add("source_backlog_bytes", said.get("lag_bytes"), relation.shown)
+
+
+def _of_sinks(found: _Found, look: Look) -> None:
+    for sink in look.sinks:
+        found.add("sink_running", None if sink["state"] is None else sink["state"] == "running", sink["name"])
+        found.add("sink_lag_seconds", sink["lag_seconds"], sink["name"])
+        found.add("sink_backlog_rows", sink["rows_behind"], sink["name"])
+
+
+def _of_clients(found: _Found, clients: Clients) -> None:
+    for protocol, number in clients.connections.items():
+        found.add("connections", number, protocol)
+    found.add("subscriptions", clients.subscriptions)
+    for (kind, sqlstate), number in clients.statements.items():
+        found.add("queries", number, kind, sqlstate)
+
+
+def seconds_of(text: str | None) -> float | None:
+    """The seconds since 1970 (UTC) of a time as PostgreSQL writes it; None for one that is infinite."""
+    try:
+        return None if text is None else dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC).timestamp()
+    except ValueError:
+        return None
+
+
+def _rising(times: Times) -> list[int]:
+    """How many took no longer than each bound."""
+    found, total = [], 0
+    for count in times.counts[:-1]:
+        total += count
+        found.append(total)
+    return found

@@ -1,0 +1,391 @@
+"""The HTTP port of a server: in the process and event loop of that of PostgreSQL's protocol, for the same users."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from importlib import resources
+from typing import Any, Final, TypeVar
+
+from aiohttp import web
+
+from watersmeet import __version__
+from watersmeet.catalog import Relation
+from watersmeet.catalog.roles import OWNER, READER
+from watersmeet.database.opened import OpenDatabase
+from watersmeet.dialectnames import DIALECTS
+from watersmeet.errors import Error, error
+from watersmeet.server.backend import Backend
+from watersmeet.server.connection import Service
+from watersmeet.server.web import details, health
+from watersmeet.server.web.access import Access
+from watersmeet.server.web.answers import answer, failed, read_json, text_field
+from watersmeet.server.web.figures import Figures
+from watersmeet.server.web.graph import Graphs, shown_graph
+from watersmeet.server.web.history import DATABASE, STEP_S
+from watersmeet.server.web.metrics import Clients, Exporter
+from watersmeet.server.web.tabs import Frames, Tab, Tabs, sight_of
+from watersmeet.server.web.watch import Watch
+from watersmeet.server.web.worksheets import MOST_ROWS, Worksheet
+from watersmeet.session.access.context import Session
+
+T = TypeVar("T")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+log: Final = logging.getLogger(__name__)
+
+#: Tabs are shown a new look so often at most.
+_LOOK_S: Final = 1.0
+_THREADS: Final = 8
+_MOST_BODY_BYTES: Final = 1 << 20
+#: What a page may load, and from where: nothing but what this server has.
+_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'none'; frame-ancestors 'none'; base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+_TYPES: Final = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+#: What is answered for everybody: no data of the database.
+_OPEN: Final = ("/livez", "/readyz", "/api/login", "/api/session")
+#: Paths whose clients are programs, which are told how to say who they are.
+_OF_PROGRAMS: Final = ("/metrics", "/subscribe")
+
+
+class WebServer:
+    """Serves one open database over HTTP from `start` to `stop`, both in one event loop.
+
+    INVALID_PARAMETER if the address is taken; LIBRARY_MISSING.
+    """
+
+    def __init__(self, database: OpenDatabase, service: Service, host: str, port: int, dialect: str) -> None:
+        self._database = database
+        self._service = service
+        self._host, self._port = host, port
+        self._dialect = dialect
+        self._access = Access(service.users, host, encrypted=service.tls is not None)
+        self._threads = ThreadPoolExecutor(_THREADS + service.limits.connections, thread_name_prefix="watersmeet-web")
+        session = self._session()
+        self._watch = Watch(session)
+        self._graphs = Graphs(session)
+        self._tabs = Tabs(service.limits.connections)
+        self._frames = Frames()
+        self._files = _static_files()
+        self._exporter = Exporter(self._watch.look, self._clients)
+        self._looking: asyncio.Task[None] | None = None
+        self._runner: web.AppRunner | None = None
+        self._site: web.TCPSite | None = None
+        self._stopping = asyncio.Event()
+
+    @property
+    def port(self) -> int:
+        """The port, once it listens."""
+        assert self._runner is not None
+        port: int = self._runner.addresses[0][1]
+        return port
+
+    async def start(self) -> None:
+        """Listens."""
+        app = web.Application(middlewares=[self._guarded], client_max_size=_MOST_BODY_BYTES)
+        app.add_routes(
+            [
+                web.get("/livez", self._livez),
+                web.get("/readyz", self._readyz),
+                web.get("/metrics", self._metrics),
+                web.get("/api/session", self._who),
+                web.post("/api/login", self._login),
+                web.post("/api/logout", self._logout),
+                web.get("/api/live", self._live),
+                web.get("/api/topology", self._topology),
+                web.get("/api/relations/{id}", self._relation),
+                web.get("/api/relations/{id}/history", self._history),
+                web.get("/api/relations/{id}/letters", self._letters),
+                web.get("/api/history", self._history),
+                web.post("/api/run", self._run),
+                web.post("/api/stop", self._stop),
+                web.get("/{name:[a-z0-9./-]*}", self._static),
+            ]
+        )
+        self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
+        await self._runner.setup()
+        self._site = web.TCPSite(self._runner, self._host, self._port, ssl_context=self._service.tls)
+        try:
+            await self._site.start()
+        except OSError as cause:
+            await self._runner.cleanup()
+            raise error(
+                "INVALID_PARAMETER", f"listening on {self._host}:{self._port} is not possible", detail=f"{cause}."
+            ) from cause
+        self._looking = asyncio.get_running_loop().create_task(self._look())
+
+    async def stop(self) -> None:
+        """Sends all clients away, and returns when nothing of theirs runs."""
+        self._stopping.set()
+        if self._looking is not None:
+            self._looking.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._looking
+        if self._runner is not None:
+            await self._runner.cleanup()
+        self._threads.shutdown()
+
+    async def _work(self, action: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, action, *arguments)
+
+    async def _look(self) -> None:
+        """Looks for the tabs, each second, and for the history."""
+        await self._tried(self._watch.begin)
+        seconds = 0.0
+        while True:
+            if self._tabs.open or seconds >= STEP_S:
+                seconds = 0.0
+                await self._tried(self._watch.look)
+                for tab in self._tabs.open:
+                    if self._watch.newest is not None:
+                        tab.show(self._watch.newest)
+            await asyncio.sleep(_LOOK_S)
+            seconds += _LOOK_S
+
+    async def _tried(self, action: Callable[..., Any]) -> None:
+        try:
+            await self._work(action)
+        except Exception:
+            log.exception("the console can't look at the database")
+
+    def _session(self, user: str | None = None) -> Session:
+        """A session to look with: as a user, or as one that sees everything."""
+        return self._service.users.session(user, self._dialect, files=False)
+
+    def _clients(self) -> Clients:
+        traffic = self._service.traffic
+        connections = {"postgresql": self._service.clients, "http": len(self._tabs.open)}
+        return Clients(connections, traffic.statements, traffic.subscriptions)
+
+    # ---- who asks
+
+    @web.middleware
+    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Answers errors, and lets nobody in who may not."""
+        try:
+            self._access.check_place(request)
+            if request.path.startswith(("/api/", "/metrics", "/subscribe")) and request.path not in _OPEN:
+                request["user"] = await self._access.user(request)
+            response = await handler(request)
+        except Error as err:
+            response = failed(err)
+            if err.condition == "AUTHENTICATION_FAILED" and request.path in _OF_PROGRAMS:
+                response.headers["WWW-Authenticate"] = 'Basic realm="watersmeet"'
+        except web.HTTPException as err:
+            response = failed(error("UNDEFINED_OBJECT", f"{request.path} is not served: {err.reason}"))
+            response.set_status(err.status)
+        except (asyncio.CancelledError, ConnectionError):
+            raise
+        except Exception:
+            log.exception("a request ended by an internal error")
+            response = failed(error("INTERNAL_ERROR", "the request ended by an internal error"))
+        if not response.prepared:
+            response.headers.update(_HEADERS)
+        return response
+
+    async def _who(self, request: web.Request) -> web.Response:
+        """Who is logged in, and what the page has to know before anything else."""
+        try:
+            user, lets_in = await self._access.user(request), True
+        except Error:
+            user, lets_in = None, False
+        known = {
+            "user": user,
+            "lets_in": lets_in,
+            "needs_users": self._access.needs_users,
+            "version": __version__,
+            "dialects": list(DIALECTS),
+            "dialect": self._dialect,
+            "read_only": self._database.read_only,
+            "figures": list(Figures._fields),
+            "most_rows": MOST_ROWS,
+        }
+        return answer(known)
+
+    async def _login(self, request: web.Request) -> web.Response:
+        user = await self._access.user(request)
+        if user is None:
+            return answer({"user": None})
+        token = self._access.give_token(user)
+        response = answer({"user": user, "token": token})
+        self._access.set_cookie(response, token)
+        return response
+
+    async def _logout(self, request: web.Request) -> web.Response:
+        self._access.forget(request)
+        response = answer({})
+        self._access.set_cookie(response, "")
+        return response
+
+    # ---- health and metrics
+
+    async def _livez(self, request: web.Request) -> web.Response:
+        del request
+        return answer(health.is_alive())
+
+    async def _readyz(self, request: web.Request) -> web.Response:
+        del request
+        ready, said = health.readiness(self._watch.session)
+        return answer(said, 200 if ready else 503)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        if not self._session(request["user"]).rights.has(READER):
+            raise error(
+                "PERMISSION_DENIED", "permission denied for the metrics", detail=f"They take the role {READER}."
+            )
+        body, kind = await self._work(self._exporter.text)
+        return web.Response(body=body, headers={"Content-Type": kind, "Cache-Control": "no-store"})
+
+    # ---- the console
+
+    async def _static(self, request: web.Request) -> web.Response:
+        name = request.match_info["name"] or "index.html"
+        found = self._files.get(name)
+        if found is None:
+            raise web.HTTPNotFound
+        body, kind = found
+        headers = {"Content-Type": f"{kind}; charset=utf-8", "Cache-Control": "no-cache"}
+        return web.Response(body=body, headers=headers)
+
+    async def _live(self, request: web.Request) -> web.StreamResponse:
+        """The stream of a tab."""
+        name = request.query.get("tab", "")
+        if not name:
+            raise error("INVALID_PARAMETER", "a stream needs the name of its tab", hint="GET /api/live?tab=NAME")
+        tab = Tab(request["user"], self._session(request["user"]))
+        self._tabs.enter(name, tab)
+        response = event_stream()
+        try:
+            await response.prepare(request)
+            tab.show(await self._work(self._watch.look))
+            await self._until_stopped(tab.stream(response, self._frames, self._service.limits.slow_client_s))
+        except (TimeoutError, ConnectionError):
+            if request.transport is not None:
+                request.transport.abort()
+        finally:
+            await asyncio.shield(self._tabs.leave(name, tab))
+        return response
+
+    async def _until_stopped(self, stream: Awaitable[None]) -> None:
+        """Waits for a stream, which ends with the server."""
+        streaming = asyncio.ensure_future(stream)
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait([streaming, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if streaming.done():
+                streaming.result()
+        finally:
+            streaming.cancel()
+            stopping.cancel()
+            with contextlib.suppress(asyncio.CancelledError, ConnectionError, TimeoutError):
+                await streaming
+
+    async def _topology(self, request: web.Request) -> web.Response:
+        session, around = self._session(request["user"]), request.query.get("around")
+        found = await self._work(self._drawn, session, around)
+        response = answer(found)
+        response.enable_compression()
+        return response
+
+    def _drawn(self, session: Session, around: str | None) -> Any:
+        catalog, diagram = self._graphs.diagram()
+        return shown_graph(catalog, diagram, sight_of(session).shown, around)
+
+    def _asked(self, request: web.Request) -> tuple[Session, Relation]:
+        """The session of who asks, and the relation that is asked about. UNDEFINED_RELATION."""
+        session, relation_id = self._session(request["user"]), request.match_info["id"]
+        found = session.catalog.relations.get(relation_id)
+        if found is None or found.staged or not session.catalog.shows(found):
+            raise error("UNDEFINED_RELATION", f'relation "{relation_id}" does not exist')
+        return session, found
+
+    async def _relation(self, request: web.Request) -> web.Response:
+        session, relation = self._asked(request)
+        look = await self._work(self._watch.look)
+        producers = await self._work(self._graphs.producers)
+        return answer(await self._work(details.relation_json, session, relation, look, producers))
+
+    async def _history(self, request: web.Request) -> web.Response:
+        if "id" in request.match_info:
+            name = self._asked(request)[1].id
+        elif self._session(request["user"]).rights.has(READER):
+            name = DATABASE
+        else:
+            raise error(
+                "PERMISSION_DENIED", "permission denied for the database", detail=f"It takes the role {READER}."
+            )
+        return answer(await self._work(self._watch.history.read, name))
+
+    async def _letters(self, request: web.Request) -> web.Response:
+        session, relation = self._asked(request)
+        return answer({"letters": await self._work(details.letters_json, session, relation)})
+
+    # ---- the worksheet
+
+    async def _run(self, request: web.Request) -> web.Response:
+        """Runs statements: in the worksheet of a tab, or in a session for them alone."""
+        body = await read_json(request)
+        text, dialect = text_field(body, "text"), body.get("dialect")
+        most_rows = body.get("rows", 1000)
+        if not isinstance(most_rows, int) or not 0 <= most_rows <= MOST_ROWS:
+            raise error("INVALID_PARAMETER", f"rows must be a number up to {MOST_ROWS:,}")
+        if "tab" not in body:
+            alone = Worksheet(await self._backend(request["user"]), self._work, _nowhere, self._service.traffic)
+            try:
+                return answer(await alone.run(text, dialect, most_rows))
+            finally:
+                await alone.close()
+        tab = self._tabs.get(request["user"], text_field(body, "tab"))
+        async with tab.opening:
+            if tab.worksheet is None:
+                backend = await self._backend(request["user"])
+                tab.worksheet = Worksheet(backend, self._work, tab.send, self._service.traffic)
+        found = answer(await tab.worksheet.run(text, dialect, most_rows))
+        found.enable_compression()
+        return found
+
+    async def _backend(self, user: str | None) -> Backend:
+        options = {"user": user or OWNER, "database": OWNER, "application_name": "console"}
+        return await self._work(self._service.open, options, user)
+
+    async def _stop(self, request: web.Request) -> web.Response:
+        body = await read_json(request)
+        tab = self._tabs.get(request["user"], text_field(body, "tab"))
+        if tab.worksheet is not None:
+            query = body.get("query")
+            await tab.worksheet.stop(None if query is None else str(query))
+        return answer({})
+
+
+async def _nowhere(name: str, data: Any) -> None:
+    """Where rows of a running query go that has no tab."""
+    del name, data
+
+
+def event_stream() -> web.StreamResponse:
+    """An answer that is a stream of server-sent events."""
+    return web.StreamResponse(
+        headers={
+            "Content-Type": "text/event-stream",
+            "Cache-Control": "no-store",
+            "X-Accel-Buffering": "no",
+            **_HEADERS,
+        }
+    )
+
+
+def _static_files() -> dict[str, tuple[bytes, str]]:
+    """The files of the page, by name, with their types."""
+    root = resources.files("watersmeet.server.web").joinpath("static")
+    return {
+        file.name: (file.read_bytes(), kind)
+        for file in root.iterdir()
+        if (kind := _TYPES.get("." + file.name.rpartition(".")[2])) is not None
+    }

@@ -1,0 +1,197 @@
+// The frame of the console: who is logged in, pages, the bar, keys.
+
+import { get, login, post, ApiError } from "./api.js";
+import { h, mark, say } from "./dom.js";
+import { duration, whole } from "./format.js";
+import { bus, connect, disconnect, known, on } from "./live.js";
+import { closeDetail, openDetail } from "./detail.js";
+import { openSearch } from "./search.js";
+import * as topology from "./topology.js";
+import * as relations from "./relations.js";
+import * as flows from "./flows.js";
+import * as worksheet from "./worksheet.js";
+
+const PAGES = [
+  ["topology", "Topology", topology],
+  ["relations", "Relations", relations],
+  ["flows", "Sources and sinks", flows],
+  ["worksheet", "Worksheet", worksheet],
+];
+const THEMES = ["auto", "light", "dark"];
+
+const $ = (id) => document.getElementById(id);
+let leave = null;
+let shown = null;
+
+/** The page and what is chosen on it, from the address: `#/topology?relation=m4`. */
+export function place() {
+  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
+  const page = PAGES.find(([name]) => name === path) ?? PAGES[0];
+  return { page, query: new URLSearchParams(query ?? "") };
+}
+
+/** Goes to a page, or changes what is chosen on this one (null takes it away). */
+export function go(page, changes = {}) {
+  const here = place();
+  const query = page && page !== here.page[0] ? new URLSearchParams() : here.query;
+  for (const [name, value] of Object.entries(changes)) {
+    if (value === null) query.delete(name);
+    else query.set(name, value);
+  }
+  const text = query.toString();
+  location.hash = `#/${page ?? here.page[0]}${text ? `?${text}` : ""}`;
+}
+
+function route() {
+  const { page: [name, title, module], query } = place();
+  if (shown !== name) {
+    leave?.();
+    shown = name;
+    document.title = `${title} – Watersmeet`;
+    $("main").replaceChildren();
+    leave = module.show($("main"), query, go);
+    for (const link of $("pages").children) mark(link, "aria-current", link.dataset.name === name ? "page" : null);
+  }
+  module.changed?.(query);
+  const relation = query.get("relation");
+  if (relation) openDetail($("drawer"), relation, go);
+  else closeDetail($("drawer"));
+}
+
+function pulse() {
+  const d = known.database;
+  if (!known.connected || !d) {
+    mark($("pulse"), "class", "pulse unknown");
+    say($("pulse"), known.connected ? "" : "connecting …");
+    return;
+  }
+  const level = d.state !== "running" ? "stale" : d.lag_s >= 60 ? "stale" : d.lag_s >= 1 ? "late" : "fresh";
+  mark($("pulse"), "class", `pulse ${level}`);
+  const parts = [d.state === "stopped" ? "no process writes" : d.state];
+  if (d.state === "running") parts.push(d.lag_s ? `${duration(d.lag_s)} behind` : "up to date");
+  parts.push(`epoch ${whole(d.epoch)}`);
+  say($("pulse"), parts.join("  ·  "));
+  mark($("pulse"), "title", `The newest epoch read ${whole(d.rows)} rows in ${duration(d.duration_us / 1e6)}. Commit ${whole(d.commit)}.`);
+  const notice = d.error ? `${d.error.condition}: ${d.error.message}. ${d.error.hint ?? ""}` : "";
+  $("notice").hidden = !notice;
+  say($("notice"), notice);
+}
+
+function theme() {
+  const now = document.documentElement.dataset.theme ?? "auto";
+  const next = THEMES[(THEMES.indexOf(now) + 1) % THEMES.length];
+  if (next === "auto") {
+    delete document.documentElement.dataset.theme;
+    localStorage.removeItem("watersmeet.theme");
+  } else {
+    document.documentElement.dataset.theme = next;
+    localStorage.setItem("watersmeet.theme", next);
+  }
+  named();
+  bus.dispatchEvent(new CustomEvent("theme"));
+}
+
+function named() {
+  const now = document.documentElement.dataset.theme ?? "auto";
+  const button = $("theme");
+  button.textContent = { auto: "◐", light: "☀", dark: "☾" }[now];
+  const text = `Theme: ${{ auto: "as the system", light: "light", dark: "dark" }[now]}`;
+  button.title = text;
+  button.setAttribute("aria-label", `${text}. Change it.`);
+}
+
+function help() {
+  const keys = [
+    ["1 … 4", "the pages"], ["/", "find a relation"], ["arrows", "from box to box of the topology, along the arrows"],
+    ["Enter", "open a relation"], ["Esc", "close it"], ["+  −  0", "zoom in, out, show all"],
+    ["Ctrl + Enter", "run the worksheet"], ["?", "this list"],
+  ];
+  const dialog = h("dialog", { class: "help", "aria-label": "Keys", onclick: (e) => e.target === dialog && dialog.close(), onclose: () => dialog.remove() },
+    h("h2", {}, "Keys"),
+    h("dl", {}, keys.map(([key, what]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)])),
+    h("form", { method: "dialog" }, h("button", { class: "button" }, "Close")));
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+function bar() {
+  $("pages").replaceChildren(...PAGES.map(([name, title]) => h("a", { href: `#/${name}`, "data-name": name }, title)));
+  const session = known.session;
+  $("tools").replaceChildren(
+    h("button", { class: "find", type: "button", onclick: () => openSearch(go) }, "Find", h("kbd", {}, "/")),
+    h("button", { class: "icon", id: "theme", type: "button", onclick: theme }),
+    h("button", { class: "icon", type: "button", title: "Keys", "aria-label": "Keys", onclick: help }, "?"),
+    ...(session.needs_users ? [h("button", { class: "who", type: "button", title: "Log out", onclick: logout }, session.user, h("span", { class: "quiet" }, " log out"))] : []));
+  named();
+  $("bar").hidden = false;
+}
+
+async function logout() {
+  disconnect();
+  await post("/api/logout").catch(() => null);
+  location.reload();
+}
+
+function askUser() {
+  leave?.();
+  leave = shown = null;
+  $("bar").hidden = true;
+  closeDetail($("drawer"));
+  const said = h("p", { class: "problem", role: "alert" });
+  const user = h("input", { id: "user", name: "username", autocomplete: "username", required: true });
+  const password = h("input", { id: "password", name: "password", type: "password", autocomplete: "current-password", required: true });
+  const form = h("form", { class: "login", onsubmit: async (e) => {
+    e.preventDefault();
+    say(said, "");
+    try {
+      await login(user.value, password.value);
+      await begin();
+    } catch (cause) {
+      say(said, cause.status === 401 ? "User or password is wrong." : cause.message);
+      password.select();
+    }
+  } },
+  h("img", { src: "mark.svg", alt: "", width: 40, height: 40 }), h("h1", {}, "Watersmeet"),
+  h("label", { for: "user" }, "User"), user, h("label", { for: "password" }, "Password"), password, said,
+  h("button", { class: "button primary" }, "Log in"));
+  $("main").replaceChildren(form);
+  user.focus();
+}
+
+function keys(e) {
+  const typing = /^(INPUT|TEXTAREA|SELECT)$/.test(e.target.tagName);
+  if (typing || e.ctrlKey || e.metaKey || e.altKey || document.querySelector("dialog[open]") || $("bar").hidden) return;
+  const page = PAGES[Number(e.key) - 1];
+  if (page) go(page[0]);
+  else if (e.key === "/") openSearch(go);
+  else if (e.key === "?") help();
+  else if (e.key === "Escape" && place().query.get("relation")) go(null, { relation: null });
+  else return;
+  e.preventDefault();
+}
+
+async function begin() {
+  try {
+    known.session = await get("/api/session");
+  } catch (cause) {
+    $("main").replaceChildren(h("p", { class: "problem", role: "alert" }, cause instanceof ApiError ? cause.message : String(cause)));
+    setTimeout(begin, 2000);
+    return;
+  }
+  if (!known.session.lets_in) {
+    askUser();
+    return;
+  }
+  $("main").replaceChildren();
+  bar();
+  pulse();
+  connect(askUser);
+  shown = null;
+  route();
+}
+
+window.addEventListener("hashchange", () => { if (!$("bar").hidden) route(); });
+window.addEventListener("keydown", keys);
+on("look", pulse);
+on("connected", pulse);
+begin();

@@ -1,0 +1,343 @@
+// The topology: boxes and arrows as the server has placed them, with live figures. Pan, zoom, keys, an overview.
+
+import { get } from "./api.js";
+import { h, mark, s, say } from "./dom.js";
+import { freshness, levelName, rate, short, whole } from "./format.js";
+import { known, on } from "./live.js";
+import { overview } from "./overview.js";
+
+const NAMED = 0.5; // below this scale the texts can't be read: they are left out
+const READABLE = 0.7; // what a topology of few boxes begins with, also if not all of it can be seen then
+const MANY = 120; // with more boxes, only the arrows of the one that is chosen or pointed at are shown, above the boxes
+const LEAST = 0.04;
+const MOST = 2;
+const MARGIN = 24;
+const ABOVE = 52;
+const AGAIN_MS = 2000;
+
+const KINDS = {
+  table: "M1 1h12v12H1zM1 5h12M5 5v8",
+  source: "M1 7h8M6 3.5 9.5 7 6 10.5M11.500 1v12",
+  view: "M7 1 13 4 7 7 1 4zM1 7l6 3 6-3M1 10l6 3 6-3",
+  sink: "M13 7H5M8 3.500 4.500 7 8 10.500M2.500 1v12",
+  plain: "M2 7h10",
+};
+
+let page = null;
+
+export function show(main, query, go) {
+  page = new Topology(main, go);
+  page.around = query.get("around");
+  page.load();
+  const stops = [on("look", (detail) => page.look(detail)), on("connected", (there) => there && page.load())];
+  return () => {
+    stops.forEach((stop) => stop());
+    page.end();
+    page = null;
+  };
+}
+
+export function changed(query) {
+  if (page === null) return;
+  const around = query.get("around");
+  if (around !== page.around) {
+    page.around = around;
+    page.version = -1;
+    page.load();
+  }
+  page.choose(query.get("relation"));
+}
+
+function way(points) {
+  let d = `M${points[0][0]} ${points[0][1]}`;
+  for (let i = 1; i < points.length; i += 1) {
+    const [[x0, y0], [x1, y1]] = [points[i - 1], points[i]];
+    const middle = (x0 + x1) / 2;
+    d += y0 === y1 ? `H${x1}` : `C${middle} ${y0} ${middle} ${y1} ${x1} ${y1}`;
+  }
+  return d;
+}
+
+class Topology {
+  constructor(main, go) {
+    this.go = go;
+    this.version = -1;
+    this.boxes = new Map();
+    this.arrows = new Map();
+    this.view = { x: 0, y: 0, scale: 1 };
+    this.fitted = false;
+    this.chosen = null;
+    this.waiting = null;
+    this.graph = { boxes: [], arrows: [], width: 0, height: 0 };
+    this.scene = s("g", {});
+    this.svg = s("svg", { class: "topology", role: "group", "aria-label": "Topology: tables, sources, views and sinks" },
+      s("defs", {}, s("marker", { id: "head", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8, markerHeight: 8, markerUnits: "userSpaceOnUse", orient: "auto" }, s("path", { d: "M0 0.500 8 4 0 7.500z" }))),
+      this.scene);
+    this.empty = h("div", { class: "empty", hidden: true });
+    this.scope = h("div", { class: "scope", hidden: true });
+    this.counts = h("div", { class: "counts" });
+    this.overview = overview((x, y) => this.centre(x, y));
+    main.append(h("section", { class: "stage" }, h("h1", { class: "unseen" }, "Topology"), this.svg, this.empty, this.scope, this.counts, this.overview.element,
+      h("div", { class: "zoom", role: "group", "aria-label": "Zoom" },
+        h("button", { type: "button", class: "icon", "aria-label": "Zoom in", onclick: () => this.zoom(1.3) }, "+"),
+        h("button", { type: "button", class: "icon", "aria-label": "Zoom out", onclick: () => this.zoom(1 / 1.3) }, "−"),
+        h("button", { type: "button", class: "icon", "aria-label": "Show all", title: "Show all", onclick: () => this.fit(true) }, "⤢"))));
+    this.listen();
+    this.resized = new ResizeObserver(() => {
+      if (!this.fitted) this.fit();
+      const chosen = this.boxes.get(this.chosen);
+      if (chosen) this.reveal(chosen.box);
+      this.moved();
+    });
+    this.resized.observe(this.svg);
+  }
+
+  end() {
+    this.resized.disconnect();
+    clearTimeout(this.waiting);
+  }
+
+  async load() {
+    const around = this.around;
+    let graph;
+    try {
+      graph = await get(`/api/topology${around ? `?around=${encodeURIComponent(around)}` : ""}`);
+    } catch (cause) {
+      this.say(cause.message);
+      return;
+    }
+    if (page !== this || around !== this.around) return;
+    const first = this.version < 0;
+    this.version = graph.version;
+    if (JSON.stringify(graph.boxes) === JSON.stringify(this.graph.boxes) && JSON.stringify(graph.arrows) === JSON.stringify(this.graph.arrows)) return;
+    this.graph = graph;
+    this.draw();
+    if (first) this.fit();
+    else this.moved();
+  }
+
+  /** The catalog has changed: after a while, as more may follow. */
+  look({ changed, version }) {
+    if (version !== undefined && version !== this.version && !this.waiting) {
+      this.waiting = setTimeout(() => { this.waiting = null; this.load(); }, AGAIN_MS);
+    }
+    for (const id of changed) this.fill(id);
+    this.count();
+    if (changed.size) this.overview.draw(this.graph, this.view, this.svg);
+  }
+
+  say(text) {
+    this.empty.hidden = !text;
+    this.empty.replaceChildren(...[text].flat().filter(Boolean));
+  }
+
+  draw() {
+    this.boxes.clear();
+    const arrows = this.graph.arrows.map((a) => s("g", { class: "arrow", "data-from": a.from, "data-to": a.to },
+      s("path", { d: way(a.points), "marker-end": "url(#head)" }),
+      a.label ? s("text", { x: a.points.at(-1)[0] - 12, y: a.points.at(-1)[1] - 5, "text-anchor": "end" }, a.label) : null));
+    this.arrows = new Map();
+    for (const arrow of arrows) for (const id of new Set([arrow.dataset.from, arrow.dataset.to])) this.arrows.set(id, [...(this.arrows.get(id) ?? []), arrow]);
+    const nodes = this.graph.boxes.map((box) => this.box(box));
+    this.scene.replaceChildren(...arrows, ...nodes);
+    this.svg.classList.toggle("many", nodes.length > MANY);
+    this.say(this.graph.boxes.length ? "" : [h("h2", {}, "Nothing here yet"), h("p", {}, "Tables, sources, views and sinks appear here as they are created."), h("a", { class: "button", href: "#/worksheet" }, "Open a worksheet")]);
+    const name = this.graph.boxes.find((b) => b.id === this.around)?.name;
+    this.scope.hidden = !this.around;
+    this.scope.replaceChildren(`What feeds ${name ?? "it"}, and what it feeds`, h("button", { type: "button", class: "button", onclick: () => this.go(null, { around: null }) }, "Show all"));
+    for (const box of this.graph.boxes) this.fill(box.id);
+    this.count();
+    this.choose(this.chosen, true);
+  }
+
+  box(box) {
+    const open = () => known.figures.has(box.id) && this.go(null, { relation: box.id });
+    const parts = {
+      level: s("rect", { x: 0.500, y: 0.500, width: 5, height: box.height - 1, class: "level", rx: 2 }),
+      figures: s("text", { x: 16, y: box.height / 2 + 19, class: "figures" }),
+      done: s("rect", { x: 6, y: box.height - 4, width: 0, height: 3, class: "done" }),
+      glyph: s("path", { d: KINDS[box.kind] ?? KINDS.plain, transform: `translate(${box.width - 26} ${box.height / 2 - 20})`, class: "glyph" }),
+    };
+    const node = s("g", {
+      class: `node ${box.kind}`, transform: `translate(${box.x} ${box.y})`, tabindex: "-1", role: "button", "data-id": box.id,
+      onclick: open, onkeydown: (e) => this.key(e, box, open), onfocus: () => this.reveal(box),
+      onpointerenter: () => this.near("pointed", box.id), onpointerleave: () => this.near("pointed", null),
+    },
+    s("rect", { width: box.width, height: box.height, rx: 7, class: "frame" }), parts.level, parts.done,
+    s("text", { x: 16, y: box.height / 2 - 11, class: "name" }, box.name),
+    s("text", { x: 16, y: box.height / 2 + 4, class: "what" }, box.what), parts.figures, parts.glyph);
+    this.boxes.set(box.id, { box, node, ...parts });
+    return node;
+  }
+
+  fill(id) {
+    const drawn = this.boxes.get(id);
+    const f = known.figures.get(id);
+    if (!drawn || !f) return;
+    const fresh = freshness(f);
+    const { kind } = drawn.box;
+    const held = f.backlog && f.state === "running" ? `${short(f.backlog)} ${f.unit} left` : fresh;
+    const text = {
+      table: `${rate(f.rows_in)}  ·  ${short(f.rows)} rows`,
+      source: f.state === "running" ? `${rate(f.rows_in)}  ·  ${held}` : f.state,
+      sink: f.lag_s === null ? f.state : `${short(f.rows)} rows  ·  ${fresh}`,
+    }[kind] ?? (f.state === "running" ? `${rate(f.rows_in)}  ·  ${fresh}` : fresh);
+    say(drawn.figures, f.errors ? `${text}  ·  ${short(f.errors)} ${f.errors === 1 ? "error" : "errors"}` : text);
+    mark(drawn.node, "data-level", levelName(f.level));
+    mark(drawn.node, "data-state", f.state);
+    mark(drawn.node, "aria-label", `${drawn.box.what} ${drawn.box.name}: ${text}${f.note ? `, ${f.note}` : ""}`);
+    mark(drawn.done, "width", f.progress === null ? 0 : Math.round((drawn.box.width - 12) * f.progress));
+  }
+
+  /** How many are not as they should be: buttons that go to the first of them. */
+  count() {
+    const found = { stale: [], late: [], filling: [] };
+    for (const { box } of this.boxes.values()) {
+      const f = known.figures.get(box.id);
+      if (!f) continue;
+      if (f.state === "filling") found.filling.push(box);
+      else if (f.level === 2) found.stale.push(box);
+      else if (f.level === 1) found.late.push(box);
+    }
+    const shown = [["stale", "stopped or stale"], ["late", "behind"], ["filling", "filling"]].filter(([name]) => found[name].length);
+    const text = [this.boxes.size, ...shown.map(([name]) => `${name}${found[name].length}`)].join();
+    if (this.counted === text) return;
+    this.counted = text;
+    this.counts.replaceChildren(
+      h("span", { class: "quiet" }, `${whole(this.graph.boxes.filter((b) => b.kind !== "plain").length)} relations`),
+      ...shown.map(([name, what]) => h("button", { type: "button", class: `chip ${name}`, onclick: () => {
+        const box = found[name][0];
+        this.boxes.get(box.id).node.focus();
+        this.centre(box.x + box.width / 2, box.y + box.height / 2, Math.max(this.view.scale, 0.9));
+      } }, `${whole(found[name].length)} ${what}`)));
+  }
+
+  /** Marks a relation, and what it is connected with. */
+  choose(id, drawn = false) {
+    if (this.chosen === id && !drawn) return;
+    this.chosen = id;
+    const near = new Set([id]);
+    for (const a of this.graph.arrows) {
+      if (a.from === id) near.add(a.to);
+      if (a.to === id) near.add(a.from);
+    }
+    mark(this.scene, "class", id && this.boxes.has(id) ? "chosen" : null);
+    for (const [boxId, { node }] of this.boxes) {
+      node.classList.toggle("here", boxId === id);
+      node.classList.toggle("near", near.has(boxId));
+      node.tabIndex = -1;
+    }
+    this.near("near", id);
+    const here = this.boxes.get(id);
+    const first = here ?? this.boxes.values().next().value;
+    if (first) first.node.tabIndex = 0;
+    if (here && !drawn) this.reveal(here.box);
+  }
+
+  /** Marks the arrows of a box, which stand above the boxes where there are many. */
+  near(name, id) {
+    for (const arrow of this.scene.querySelectorAll(`.arrow.${name}`)) arrow.classList.remove(name);
+    for (const arrow of this.arrows.get(id) ?? []) {
+      arrow.classList.add(name);
+      if (this.boxes.size > MANY) this.scene.append(arrow);
+    }
+  }
+
+  key(e, box, open) {
+    const next = { ArrowRight: () => this.along(box, "from", "to"), ArrowLeft: () => this.along(box, "to", "from"),
+      ArrowDown: () => this.beside(box, 1), ArrowUp: () => this.beside(box, -1) }[e.key];
+    if (e.key === "Enter" || e.key === " ") open();
+    else if (next) next()?.node.focus();
+    else if (e.key === "+" || e.key === "=") this.zoom(1.3);
+    else if (e.key === "-") this.zoom(1 / 1.3);
+    else if (e.key === "0") this.fit(true);
+    else return;
+    e.preventDefault();
+    e.stopPropagation();
+  }
+
+  along(box, here, there) {
+    const near = this.graph.arrows.filter((a) => a[here] === box.id).map((a) => this.boxes.get(a[there]));
+    return near.sort((a, b) => Math.abs(a.box.y - box.y) - Math.abs(b.box.y - box.y))[0];
+  }
+
+  beside(box, step) {
+    const column = [...this.boxes.values()].filter((d) => d.box.x === box.x).sort((a, b) => a.box.y - b.box.y);
+    return column[column.findIndex((d) => d.box.id === box.id) + step];
+  }
+
+  listen() {
+    let held = null;
+    this.svg.addEventListener("pointerdown", (e) => {
+      if (e.button === 0 && !e.target.closest(".node")) {
+        held = { x: e.clientX, y: e.clientY };
+        this.svg.setPointerCapture(e.pointerId);
+      }
+    });
+    this.svg.addEventListener("pointermove", (e) => {
+      if (!held) return;
+      this.view.x += e.clientX - held.x;
+      this.view.y += e.clientY - held.y;
+      held = { x: e.clientX, y: e.clientY };
+      this.moved();
+    });
+    for (const name of ["pointerup", "pointercancel"]) this.svg.addEventListener(name, () => { held = null; });
+    this.svg.addEventListener("wheel", (e) => {
+      e.preventDefault();
+      const box = this.svg.getBoundingClientRect();
+      if (e.ctrlKey || e.metaKey) this.zoom(Math.exp(-e.deltaY / 200), e.clientX - box.left, e.clientY - box.top);
+      else {
+        this.view.x -= e.shiftKey ? e.deltaY : e.deltaX;
+        this.view.y -= e.shiftKey ? 0 : e.deltaY;
+        this.moved();
+      }
+    }, { passive: false });
+    this.svg.addEventListener("dblclick", (e) => {
+      const box = this.svg.getBoundingClientRect();
+      this.zoom(1.6, e.clientX - box.left, e.clientY - box.top);
+    });
+  }
+
+  get room() {
+    return { width: this.svg.clientWidth || 1, height: this.svg.clientHeight || 1 };
+  }
+
+  zoom(factor, x = this.room.width / 2, y = this.room.height / 2) {
+    const scale = Math.min(MOST, Math.max(LEAST, this.view.scale * factor));
+    const ratio = scale / this.view.scale;
+    this.view = { scale, x: x - (x - this.view.x) * ratio, y: y - (y - this.view.y) * ratio };
+    this.moved();
+  }
+
+  fit(whole = false) {
+    const { width, height } = this.room;
+    if (!this.graph.width || width < 2) return;
+    this.fitted = true;
+    const all = Math.min((width - 2 * MARGIN) / this.graph.width, (height - ABOVE - MARGIN) / this.graph.height);
+    const scale = Math.min(1.1, Math.max(whole || this.boxes.size > MANY ? LEAST : READABLE, all));
+    this.view = { scale, x: Math.max(MARGIN, (width - this.graph.width * scale) / 2), y: Math.max(ABOVE, (height - this.graph.height * scale) / 2) };
+    this.moved();
+  }
+
+  centre(x, y, scale = this.view.scale) {
+    const { width, height } = this.room;
+    this.view = { scale, x: width / 2 - x * scale, y: height / 2 - y * scale };
+    this.moved();
+  }
+
+  /** Moves the view so that a box is in it. */
+  reveal(box) {
+    const { width, height } = this.room;
+    const { x, y, scale } = this.view;
+    const [left, upper] = [box.x * scale + x, box.y * scale + y];
+    const [right, lower] = [left + box.width * scale, upper + box.height * scale];
+    if (left < 0 || upper < 0 || right > width || lower > height) this.centre(box.x + box.width / 2, box.y + box.height / 2);
+  }
+
+  moved() {
+    const { x, y, scale } = this.view;
+    this.scene.setAttribute("transform", `translate(${x} ${y}) scale(${scale})`);
+    this.svg.classList.toggle("far", scale < NAMED);
+    this.overview.draw(this.graph, this.view, this.svg);
+  }
+}

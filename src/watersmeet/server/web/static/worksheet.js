@@ -1,0 +1,259 @@
+// The worksheet: statements in four dialects; results as tables and charts; queries that run until they are stopped.
+
+import { post } from "./api.js";
+import { h, mark, say, tabbed } from "./dom.js";
+import { count, whole } from "./format.js";
+import { known, on, tab } from "./live.js";
+import { drawable, drawn } from "./chart.js";
+import { colored } from "./sql.js";
+
+const KEPT = 1000; // rows of a running query that are shown
+const DRAW_MS = 200;
+// What was written and given stays while one looks at other pages. It is kept in this tab alone.
+const sheet = { text: "", dialect: null, results: [], busy: false, running: new Map() };
+let page = null;
+
+/** What came of a query before the answer that names it. */
+const early = new Map();
+
+function told(query, act) {
+  const running = sheet.running.get(query);
+  if (running) act(running);
+  else early.set(query, [...(early.get(query) ?? []), act]);
+}
+
+on("rows", ({ query, data }) => told(query, (running) => running.add(data)));
+on("ended", ({ query, error }) => told(query, (running) => running.end(error)));
+on("connected", (there) => {
+  if (there) return;
+  early.clear();
+  for (const running of sheet.running.values()) running.end({ condition: "CONNECTION_LOST", message: "The connection was lost, and the query with it." });
+});
+
+export function show(main, query, go) {
+  page = new Worksheet(main, go);
+  return () => {
+    page.end();
+    page = null;
+  };
+}
+
+export function changed() {
+  const asked = sessionStorage.getItem("watersmeet.query");
+  if (asked && page) {
+    sessionStorage.removeItem("watersmeet.query");
+    page.write(asked);
+  }
+}
+
+/** The rows of a query that runs on. */
+class Running {
+  constructor(query, result) {
+    this.query = query;
+    this.result = result;
+    this.rows = [];
+    this.total = 0;
+    this.done = false;
+    this.listeners = new Set();
+  }
+
+  add(data) {
+    this.total += data.length;
+    this.rows = data.length >= KEPT ? data.slice(-KEPT) : [...this.rows.slice(data.length + this.rows.length > KEPT ? data.length : 0), ...data].slice(-KEPT);
+    this.tell();
+  }
+
+  end(error) {
+    if (this.done) return;
+    this.done = true;
+    this.error = error;
+    sheet.running.delete(this.query);
+    this.tell();
+    page?.buttons();
+  }
+
+  tell() {
+    for (const listener of this.listeners) listener();
+  }
+}
+
+class Worksheet {
+  constructor(main, go) {
+    this.go = go;
+    sheet.dialect ??= known.session.dialect;
+    this.back = h("pre", { class: "back", "aria-hidden": "true" });
+    this.text = h("textarea", {
+      class: "front", spellcheck: "false", autocapitalize: "off", autocomplete: "off", "aria-label": "Statements", rows: 10, value: sheet.text,
+      placeholder: "SELECT …", oninput: () => this.colors(), onscroll: () => this.scrolled(), onkeydown: (e) => this.key(e),
+    });
+    this.dialect = h("div", { class: "chips", role: "radiogroup", "aria-label": "Dialect" }, known.session.dialects.map((name) =>
+      h("label", { class: "chip" }, h("input", { type: "radio", name: "dialect", value: name, checked: name === sheet.dialect, onchange: () => { sheet.dialect = name; } }), name)));
+    this.run = h("button", { type: "button", class: "button primary", title: "Ctrl + Enter", onclick: () => this.send("") }, "Run");
+    this.explain = h("button", { type: "button", class: "button", onclick: () => this.send("EXPLAIN ") }, "Explain");
+    this.subscribe = h("button", { type: "button", class: "button", title: "Follow the changes of a view", onclick: () => this.follow() }, "Subscribe");
+    this.stop = h("button", { type: "button", class: "button", onclick: () => this.halt() }, "Stop");
+    this.said = h("span", { class: "quiet", role: "status" });
+    this.results = h("div", { class: "results" });
+    main.append(h("section", { class: "worksheet" }, h("h1", { class: "unseen" }, "Worksheet"),
+      h("div", { class: "commands" }, this.run, this.explain, this.subscribe, this.stop, this.dialect, this.said),
+      h("div", { class: "editor" }, this.back, this.text), this.results));
+    this.colors();
+    this.buttons();
+    this.show();
+    this.text.focus();
+  }
+
+  end() {
+    this.stops?.forEach((stop) => stop());
+  }
+
+  write(text) {
+    this.text.value = text;
+    this.colors();
+    this.text.focus();
+  }
+
+  colors() {
+    sheet.text = this.text.value;
+    this.back.replaceChildren(...colored(sheet.text), "\n");
+    this.scrolled();
+  }
+
+  scrolled() {
+    this.back.scrollTop = this.text.scrollTop;
+    this.back.scrollLeft = this.text.scrollLeft;
+  }
+
+  key(e) {
+    if (e.key === "Enter" && (e.ctrlKey || e.metaKey)) {
+      e.preventDefault();
+      this.send("");
+    }
+  }
+
+  buttons() {
+    for (const button of [this.run, this.explain, this.subscribe]) button.disabled = sheet.busy;
+    this.stop.disabled = !sheet.busy && !sheet.running.size;
+  }
+
+  /** What is selected, or all of it; and where that begins. */
+  chosen() {
+    const { selectionStart: from, selectionEnd: to, value } = this.text;
+    return to > from && value.slice(from, to).trim() ? [value.slice(from, to), from] : [value, 0];
+  }
+
+  async send(prefix, given) {
+    const [text, start] = given ? [given, 0] : this.chosen();
+    if (!text.trim() || sheet.busy) return;
+    sheet.busy = true;
+    this.buttons();
+    say(this.said, "running …");
+    const began = performance.now();
+    let said = "";
+    try {
+      const found = await post("/api/run", { tab, text: prefix + text, dialect: sheet.dialect });
+      sheet.results = found.results.map((result) => this.taken(result, prefix));
+      sheet.dialect = found.dialect;
+      const seconds = ((performance.now() - began) / 1000).toFixed(2);
+      said = `${count(found.results.length, "result")} in ${seconds} s${found.transaction ? " · a transaction is open" : ""}`;
+    } catch (cause) {
+      sheet.results = [{ error: cause.said }];
+    }
+    sheet.busy = false;
+    if (!page) return;
+    page.buttons();
+    say(page.said, said);
+    for (const input of page.dialect.querySelectorAll("input")) input.checked = input.value === sheet.dialect;
+    page.show();
+    if (!given) page.point(prefix, start);
+  }
+
+  taken(result, prefix) {
+    if (result.query) {
+      result.running = new Running(result.query, result);
+      sheet.running.set(result.query, result.running);
+      for (const act of early.get(result.query) ?? []) act(result.running);
+      early.delete(result.query);
+    }
+    return { ...result, plan: prefix !== "" && result.columns?.length === 1 };
+  }
+
+  /** Follows the view that is named: alone, or by the query. */
+  follow() {
+    const [text] = this.chosen();
+    const name = text.trim().replace(/;\s*$/, "").match(/^(?:select\s[\s\S]*?\sfrom\s+)?("[^"]+"|[\w.]+)$/i)?.[1];
+    if (/^\s*subscribe\b/i.test(text)) this.send("", text);
+    else if (name) this.send("", `SUBSCRIBE ${name}`);
+    else {
+      sheet.results = [{ error: { condition: "SUBSCRIPTION", message: "Name a view to follow.", hint: "Write its name, or SELECT * FROM it, and press Subscribe." } }];
+      this.show();
+    }
+  }
+
+  async halt() {
+    const asked = sheet.busy ? [null] : [...sheet.running.keys()];
+    await Promise.all(asked.map((query) => post("/api/stop", { tab, query }).catch(() => null)));
+  }
+
+  /** Selects the place of an error in the text. */
+  point(prefix, start) {
+    const { span, sql } = sheet.results.at(-1)?.error ?? {};
+    if (!span || sql === null) return;
+    const from = Math.max(0, start + span.start - prefix.length);
+    this.text.focus();
+    this.text.setSelectionRange(from, Math.max(from, start + span.end - prefix.length));
+  }
+
+  show() {
+    this.stops?.forEach((stop) => stop());
+    this.stops = [];
+    this.results.replaceChildren(...sheet.results.map((result, i) => this.result(result, i)));
+  }
+
+  result(result, i) {
+    if (result.error) return problem(result.error);
+    const notices = result.notices.map((text) => h("p", { class: "remark" }, text));
+    if (result.running) return h("article", { class: "result" }, notices, this.running(result));
+    if (!result.columns) return h("article", { class: "result" }, notices, h("p", { class: "tag" }, result.tag || "nothing to do"));
+    if (result.plan) return h("article", { class: "result" }, notices, h("pre", { class: "code", tabindex: "0" }, result.data.map(([line]) => line).join("\n")));
+    const cut = result.rows > result.data.length ? `, the first ${whole(result.data.length)} of them here` : "";
+    const title = h("p", { class: "tag" }, `${count(result.rows, "row")}${cut}`);
+    const pages = [["table", "Table", () => grid(result.columns, result.data)]];
+    if (drawable(result.columns) && result.data.length) pages.push(["chart", "Chart", () => drawn(result.columns, result.data, `Chart of result ${i + 1}`)]);
+    return h("article", { class: "result" }, notices, title, pages.length > 1 ? tabbed(`Result ${i + 1}`, pages) : grid(result.columns, result.data));
+  }
+
+  running(result) {
+    const { running } = result;
+    const title = h("p", { class: "tag", role: "status" });
+    const rows = h("div", {});
+    let asked = null;
+    const draw = () => {
+      asked = null;
+      say(title, `${running.done ? "ended" : "running"} · ${count(running.total, "row")}${running.total > running.rows.length ? `, the newest ${whole(running.rows.length)} of them here` : ""}`);
+      rows.replaceChildren(...(running.error ? [problem(running.error)] : []), grid(result.columns, [...running.rows].reverse(), result.sign));
+    };
+    const soon = () => { asked ??= setTimeout(draw, DRAW_MS); };
+    running.listeners.add(soon);
+    this.stops.push(() => { running.listeners.delete(soon); clearTimeout(asked); });
+    draw();
+    const end = h("button", { type: "button", class: "button", onclick: () => post("/api/stop", { tab, query: running.query }).catch(() => running.end(null)) }, "Stop this query");
+    running.listeners.add(() => { end.hidden = running.done; });
+    end.hidden = running.done;
+    return [h("div", { class: "spread" }, title, end), rows];
+  }
+}
+
+function problem(error) {
+  return h("div", { class: "result failed", role: "alert" }, h("p", {}, h("b", {}, error.condition), error.sqlstate ? h("span", { class: "quiet" }, ` ${error.sqlstate}`) : null),
+    h("p", { class: "said" }, error.message), error.detail ? h("p", {}, error.detail) : null, error.hint ? h("p", { class: "hint" }, error.hint) : null);
+}
+
+/** Rows as a table. sign: the column that says whether a row came (1) or went (-1). */
+function grid(columns, rows, sign = null) {
+  const number = columns.map((c) => /^(smallint|integer|bigint|real|double|numeric)/.test(c.type));
+  return h("div", { class: "scrolled", tabindex: "0", role: "region", "aria-label": "Rows" }, h("table", { class: "list grid" },
+    h("thead", {}, h("tr", {}, columns.map((c, i) => h("th", { scope: "col", class: number[i] ? "number" : null }, c.name, h("span", { class: "type" }, c.type))))),
+    h("tbody", {}, rows.map((row) => h("tr", { class: sign === null ? null : row[sign] === "-1" ? "went" : "came" },
+      row.map((value, i) => h("td", { class: value === null ? "null" : number[i] ? "number" : null }, value ?? "NULL")))))));
+}

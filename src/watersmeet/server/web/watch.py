@@ -1,0 +1,251 @@
+"""Looks at the database for all who watch it: at most once a second, however many they are.
+
+A look costs some milliseconds of a processor with hundreds of views. Nobody looks without being asked, but for the
+history, every ten seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from watersmeet.catalog import CapturedDatabase, Catalog, Sink
+from watersmeet.runtime.backfill import rows_left
+from watersmeet.serialization import from_json
+from watersmeet.server.web.figures import Figures, figures, inputs_of_views, sink_rows
+from watersmeet.server.web.history import DATABASE, STEP_S, History, Sample, read_commits, samples_of
+from watersmeet.session.access.context import Session
+from watersmeet.session.services.rates import Rates
+from watersmeet.session.services.status import database_status
+from watersmeet.session.statements.sinks import show_sinks
+from watersmeet.store.commits import Commit
+from watersmeet.store.floors import floor_number
+from watersmeet.store.manifests import Backfill
+from watersmeet.store.readers import read_holds
+
+_LOG: Final = logging.getLogger(__name__)
+
+#: A look is as good as new for so long.
+_FRESH_S: Final = 0.9
+#: Servers of captured databases are asked so often at most.
+_ASK_S: Final = 10.0
+#: States that nobody has to look after.
+_FINE: Final = ("running", "filling", "paused")
+#: Upper bounds of the classes of epochs' durations, in seconds.
+BOUNDS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+#: Figures of the status that the console shows of the database.
+_DATABASE: Final = (
+    "runtime", "state", "error", "epoch", "commit", "transaction", "duration_us", "rows", "behind", "requests",
+    "time_us",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Epochs:
+    """What the epochs were that this process saw: how many, their rows, and how long they took.
+
+    buckets: by upper bound in seconds, how many were not longer.
+    """
+
+    number: int = 0
+    rows: int = 0
+    seconds: float = 0.0
+    buckets: Mapping[float, int] = field(default_factory=lambda: dict.fromkeys(BOUNDS_S, 0))
+
+    def with_epoch(self, rows: int, seconds: float) -> Epochs:
+        """With one more."""
+        buckets = {bound: n + (seconds <= bound) for bound, n in self.buckets.items()}
+        return Epochs(self.number + 1, self.rows + rows, self.seconds + seconds, buckets)
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was there at a moment.
+
+    figures: by relation id. status: as `database_status`, without memory. sinks, captured: as SHOW SINKS and the status
+    of captured databases, by id. retained: how many commits there are. oldest_hold: how many commits the reader is
+    behind that is furthest behind; None without readers.
+    """
+
+    time_us: int
+    catalog: Catalog
+    status: dict[str, Any]
+    figures: dict[str, Figures]
+    sinks: tuple[dict[str, Any], ...]
+    captured: dict[str, dict[str, Any]]
+    epochs: Epochs | None
+    retained: int
+    oldest_hold: int | None
+
+    @property
+    def database(self) -> dict[str, Any]:
+        """What it says of the database as a whole, as JSON."""
+        found = {name: self.status.get(name) for name in _DATABASE}
+        return {**found, "lag_s": round(self.status["lag_seconds"], 1)}
+
+
+class Watch:
+    """Looks, and keeps the last hour. `look` blocks; safe for several threads."""
+
+    def __init__(self, session: Session) -> None:
+        """session: one that sees everything, for this alone."""
+        self.history = History()
+        self.session = session
+        self._lock = threading.Lock()
+        self._rates = Rates()
+        self._look: Look | None = None
+        self._looked_s = -math.inf
+        self._asked_s = -math.inf
+        self._captured: dict[str, dict[str, Any]] = {}
+        self._followed = 0
+        self._epochs = Epochs()
+        self._filling = _Filling()
+        self._inputs: tuple[int, dict[str, tuple[str, ...]]] = (-1, {})
+        self._said: dict[str, tuple[str, str | None]] = {}
+        self._kept_step = 0
+
+    @property
+    def newest(self) -> Look | None:
+        """The newest look, however old it is."""
+        return self._look
+
+    def begin(self) -> None:
+        """Reads what the commits of the last hour say. Blocks."""
+        database = self.session.database
+        read_commits(self.history, database.layout, database.log, time.time_ns() // 1000)
+        self._followed = database.log.head()
+
+    def look(self, most_age_s: float = _FRESH_S) -> Look:
+        """A look that is not older than that."""
+        with self._lock:
+            if self._look is None or time.monotonic() - self._looked_s > most_age_s:
+                self._look = self._looked()
+                self._looked_s = time.monotonic()
+            return self._look
+
+    def _looked(self) -> Look:
+        session = self.session
+        database, catalog = session.database, session.catalog
+        time_us = time.time_ns() // 1000
+        status = database_status(session, memory=False)
+        sinks = [r for r in catalog.relations.values() if isinstance(r, Sink) and not r.staged]
+        shown = sink_rows(sinks, show_sinks(session, sinks).table)
+        rates = self._rates.update(_counts(status))
+        progress = self._filling.progress(database, status)
+        if self._inputs[0] != catalog.version:
+            self._inputs = (catalog.version, inputs_of_views(catalog))
+        found = figures(status, catalog, self._inputs[1], rates, shown, progress)
+        head = database.log.head()
+        holds = [h.commit for h in read_holds(database.layout)]
+        look = Look(
+            time_us,
+            catalog,
+            status,
+            found,
+            tuple(shown),
+            self._ask(catalog),
+            None if database.read_only else self._follow(head),
+            head - floor_number(database.layout),
+            head - min(holds) if holds else None,
+        )
+        self._say(look)
+        if time_us // (STEP_S * 1_000_000) > self._kept_step:
+            self._keep(look)
+        return look
+
+    def _keep(self, look: Look) -> None:
+        """The samples of a step."""
+        self._kept_step = look.time_us // (STEP_S * 1_000_000)
+        last = self.session.database.log.last_epoch()
+        samples = {} if last is None else samples_of(last)
+        for relation_id, shown in look.figures.items():
+            samples[relation_id] = samples.get(relation_id, Sample())._replace(
+                rows=_number(shown.rows),
+                lag_s=_number(shown.lag_s),
+                size_bytes=_number(shown.size_bytes),
+                errors=shown.errors,
+            )
+        whole = samples.get(DATABASE, Sample())
+        samples[DATABASE] = whole._replace(lag_s=look.status["lag_seconds"])
+        self.history.add(look.time_us, samples)
+        self.history.forget(look.figures)
+
+    def _follow(self, head: int) -> Epochs:
+        """Counts the epochs up to that commit. The process that writes has them in memory."""
+        log = self.session.database.log
+        for number in range(max(self._followed, floor_number(self.session.database.layout)) + 1, head + 1):
+            commit: Commit | None = log.find(number)
+            if commit is not None and commit.epoch is not None:
+                metrics = commit.metrics
+                self._epochs = self._epochs.with_epoch(metrics.rows, metrics.duration_us / 1e6)
+        self._followed = head
+        return self._epochs
+
+    def _ask(self, catalog: Catalog) -> dict[str, dict[str, Any]]:
+        """What captured databases say; by id."""
+        captures = self.session.database.captures
+        if captures is None or time.monotonic() - self._asked_s < _ASK_S:
+            return self._captured
+        self._asked_s = time.monotonic()
+        ids = [r.id for r in catalog.relations.values() if isinstance(r, CapturedDatabase)]
+        self._captured = {i: said for i in ids if (said := captures.status(i)) is not None}
+        return self._captured
+
+    def _say(self, look: Look) -> None:
+        """Logs what has another state than at the look before. Of a database that does not run, that alone."""
+        said: dict[str, tuple[str, str | None]] = {DATABASE: (str(look.status["state"]), None)}
+        if look.status["state"] == "running":
+            said |= {i: (f.state, f.note) for i, f in look.figures.items() if i in look.catalog.relations}
+        for relation_id, (state, note) in said.items():
+            before = self._said.get(relation_id, ("running", None))
+            if state == before[0] and (note == before[1] or state in _FINE):
+                continue
+            relation = look.catalog.relations.get(relation_id)
+            _LOG.log(
+                logging.INFO if state in _FINE else logging.WARNING,
+                "%s is %s%s",
+                "the database" if relation is None else relation.title,
+                state,
+                f": {note}" if note else "",
+                extra={"epoch": look.status["epoch"], "relation": relation and relation.shown, "state": state},
+            )
+        self._said = {**self._said, **said}
+
+
+class _Filling:
+    """How far new views are filled: against what was left when that was seen first."""
+
+    def __init__(self) -> None:
+        self._views: Sequence[str] = ()
+        self._all = 0.0
+
+    def progress(self, database: Any, status: Mapping[str, Any]) -> float | None:
+        """From 0 to 1; None if no view is being filled."""
+        if status["backfill"] is None:
+            self._views = ()
+            return None
+        backfill = from_json(Backfill, status["backfill"])
+        rows = {t["id"]: t["rows"] for t in status["tables"]} | {v["id"]: v["rows"] for v in status["views"]}
+        rows |= {s["id"]: s["rows"] for s in status["sources"]}
+        left = rows_left(database.layout, backfill, rows)
+        if backfill.purpose.views != self._views:
+            self._views, self._all = backfill.purpose.views, left
+        self._all = max(self._all, left)
+        return round(1 - left / self._all, 3) if self._all else 1.0
+
+
+def _counts(status: Mapping[str, Any]) -> dict[str, int]:
+    """The counters of which the console shows the rates: by id what came in, by `>id` what went out."""
+    counts = {t["id"]: t["rows_in"] for t in status["tables"]}
+    counts |= {s["id"]: s["rows"] for s in status["sources"] if s["connector"]}
+    counts |= {v["id"]: v["rows_in"] for v in status["views"]}
+    return counts | {f">{v['id']}": v["rows_out"] for v in status["views"]}
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
