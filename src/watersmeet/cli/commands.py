@@ -80,7 +80,8 @@ class PictureFormat(StrEnum):
 
 def _setting(name: str, text: str, **more: Any) -> Any:
     """An option that can also be given in the environment: `--path` as WATERSMEET_PATH."""
-    return typer.Option(f"--{name}", help=text, envvar=f"WATERSMEET_{name.upper()}", show_envvar=False, **more)
+    variable = f"WATERSMEET_{name.upper().replace('-', '_')}"
+    return typer.Option(f"--{name}", help=text, envvar=variable, show_envvar=False, **more)
 
 
 PathOption = Annotated[
@@ -272,6 +273,10 @@ def serve(
     ] = None,
     host: Annotated[str, _setting("host", "Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, _setting("port", "Port of PostgreSQL's protocol.", min=0, max=65535)] = 5433,
+    http_port: Annotated[
+        int | None,
+        _setting("http-port", "Port of HTTP: the console, metrics, health. None: it is not served.", min=0, max=65535),
+    ] = None,
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Only read, also while another process runs the database. No Spark.")
     ] = False,
@@ -300,7 +305,7 @@ def serve(
     ] = True,
     permissions: PermissionsOption = PermissionsName.private,
 ) -> None:
-    """Serve a database to clients of PostgreSQL, such as psql. SIGTERM and Ctrl-C stop it cleanly."""
+    """Serve a database to clients of PostgreSQL, such as psql, and to browsers. SIGTERM and Ctrl-C stop it cleanly."""
     if read_only and files:
         raise typer.BadParameter("--read-only runs no scripts")
     with reporting():
@@ -313,6 +318,7 @@ def serve(
             dialect,
             allow_files,
             limits.Limits(connections=connections, result_size=max_result_size),
+            http_port,
         )
         endpoint = endpoint.hardened(require_tls=require_tls)
         endpoint.check()

@@ -38,6 +38,9 @@ async def _serve(
 ) -> int:
     await server.start()
     sys.stderr.write(f"listening on {endpoint.host}:{server.port}\n")
+    if server.http_port is not None:
+        scheme = "http" if server.tls is None else "https"
+        sys.stderr.write(f"the console is at {scheme}://{endpoint.host}:{server.http_port}/\n")
     sys.stderr.flush()
     failure: Error | None = None
     try:

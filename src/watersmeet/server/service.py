@@ -80,8 +80,13 @@ class Endpoint:
             return False
 
     def check(self) -> None:
-        """INVALID_PARAMETER for an address beyond this machine without encryption, and for limits that are none."""
+        """INVALID_PARAMETER for an address beyond this machine without encryption, and for limits that are none.
+
+        LIBRARY_MISSING for HTTP.
+        """
         amount(RESULT_SIZE, self.limits.result_size)
+        if self.http_port is not None:
+            library("aiohttp", "servers of HTTP")
         if self.certificate is not None:
             return
         if self.limits.requires_tls and self.is_loopback:
@@ -145,7 +150,6 @@ class Server(Service):
         self.traffic = Traffic()
         self._web: web.WebServer | None = None
         if endpoint.http_port is not None:
-            library("aiohttp", "servers of HTTP")
             self._web = web.WebServer(database, self, endpoint.host, endpoint.http_port, endpoint.dialect)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from typing import Any, Final, TypeVar
@@ -20,7 +20,7 @@ from watersmeet.dialectnames import DIALECTS
 from watersmeet.errors import Error, error
 from watersmeet.server.backend import Backend
 from watersmeet.server.connection import Service
-from watersmeet.server.web import details, health
+from watersmeet.server.web import details, health, subscriptions
 from watersmeet.server.web.access import Access
 from watersmeet.server.web.answers import answer, failed, read_json, text_field
 from watersmeet.server.web.figures import Figures
@@ -29,7 +29,7 @@ from watersmeet.server.web.history import DATABASE, STEP_S
 from watersmeet.server.web.metrics import Clients, Exporter
 from watersmeet.server.web.tabs import Frames, Tab, Tabs, sight_of
 from watersmeet.server.web.watch import Watch
-from watersmeet.server.web.worksheets import MOST_ROWS, Worksheet
+from watersmeet.server.web.worksheets import MOST_ROWS, Worksheet, check_followed
 from watersmeet.session.access.context import Session
 
 T = TypeVar("T")
@@ -37,6 +37,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 log: Final = logging.getLogger(__name__)
 
+#: Who asks; None for one who is trusted.
+USER: Final[web.RequestKey[str | None]] = web.RequestKey("user")
 #: Tabs are shown a new look so often at most.
 _LOOK_S: Final = 1.0
 _THREADS: Final = 8
@@ -71,7 +73,9 @@ class WebServer:
         session = self._session()
         self._watch = Watch(session)
         self._graphs = Graphs(session)
-        self._tabs = Tabs(service.limits.connections)
+        self._tabs = Tabs()
+        self._streams = 0
+        self._ending: set[asyncio.Task[None]] = set()
         self._frames = Frames()
         self._files = _static_files()
         self._exporter = Exporter(self._watch.look, self._clients)
@@ -95,6 +99,7 @@ class WebServer:
                 web.get("/livez", self._livez),
                 web.get("/readyz", self._readyz),
                 web.get("/metrics", self._metrics),
+                web.get("/subscribe", self._subscribe),
                 web.get("/api/session", self._who),
                 web.post("/api/login", self._login),
                 web.post("/api/logout", self._logout),
@@ -105,8 +110,9 @@ class WebServer:
                 web.get("/api/relations/{id}/letters", self._letters),
                 web.get("/api/history", self._history),
                 web.post("/api/run", self._run),
+                web.post("/api/follow", self._follow),
                 web.post("/api/stop", self._stop),
-                web.get("/{name:[a-z0-9./-]*}", self._static),
+                web.get(r"/{name:([a-z]+\.[a-z]+)?}", self._static),
             ]
         )
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
@@ -130,6 +136,8 @@ class WebServer:
                 await self._looking
         if self._runner is not None:
             await self._runner.cleanup()
+        if self._ending:
+            await asyncio.wait(self._ending)
         self._threads.shutdown()
 
     async def _work(self, action: Callable[..., T], *arguments: Any) -> T:
@@ -149,6 +157,12 @@ class WebServer:
             await asyncio.sleep(_LOOK_S)
             seconds += _LOOK_S
 
+    def _kept(self, work: Coroutine[Any, Any, None]) -> None:
+        """Does work beside everything else; `stop` waits for it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
     async def _tried(self, action: Callable[..., Any]) -> None:
         try:
             await self._work(action)
@@ -161,7 +175,7 @@ class WebServer:
 
     def _clients(self) -> Clients:
         traffic = self._service.traffic
-        connections = {"postgresql": self._service.clients, "http": len(self._tabs.open)}
+        connections = {"postgresql": self._service.clients, "http": self._streams}
         return Clients(connections, traffic.statements, traffic.subscriptions)
 
     # ---- who asks
@@ -172,7 +186,7 @@ class WebServer:
         try:
             self._access.check_place(request)
             if request.path.startswith(("/api/", "/metrics", "/subscribe")) and request.path not in _OPEN:
-                request["user"] = await self._access.user(request)
+                request[USER] = await self._access.user(request)
             response = await handler(request)
         except Error as err:
             response = failed(err)
@@ -236,7 +250,7 @@ class WebServer:
         return answer(said, 200 if ready else 503)
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        if not self._session(request["user"]).rights.has(READER):
+        if not self._session(request[USER]).rights.has(READER):
             raise error(
                 "PERMISSION_DENIED", "permission denied for the metrics", detail=f"They take the role {READER}."
             )
@@ -259,36 +273,78 @@ class WebServer:
         name = request.query.get("tab", "")
         if not name:
             raise error("INVALID_PARAMETER", "a stream needs the name of its tab", hint="GET /api/live?tab=NAME")
-        tab = Tab(request["user"], self._session(request["user"]))
-        self._tabs.enter(name, tab)
-        response = event_stream()
-        try:
-            await response.prepare(request)
-            tab.show(await self._work(self._watch.look))
-            await self._until_stopped(tab.stream(response, self._frames, self._service.limits.slow_client_s))
-        except (TimeoutError, ConnectionError):
-            if request.transport is not None:
-                request.transport.abort()
-        finally:
-            await asyncio.shield(self._tabs.leave(name, tab))
+        tab = Tab(request[USER], self._session(request[USER]))
+        with self._streaming():
+            self._tabs.enter(name, tab)
+            response = event_stream()
+            try:
+                await response.prepare(request)
+                tab.show(await self._work(self._watch.look))
+                await self._until_stopped(request, tab.stream(response, self._frames, self._slow_s))
+            finally:
+                # Also if the request is cancelled, as its client is gone: what the tab runs has to end.
+                self._kept(self._tabs.leave(name, tab))
         return response
 
-    async def _until_stopped(self, stream: Awaitable[None]) -> None:
-        """Waits for a stream, which ends with the server."""
+    @property
+    def _slow_s(self) -> float:
+        """How long a client may leave what is sent to it untaken."""
+        return self._service.limits.slow_client_s
+
+    @contextlib.contextmanager
+    def _streaming(self) -> Iterator[None]:
+        """A client gets a stream inside. TOO_MANY_CONNECTIONS."""
+        if self._streams >= self._service.limits.connections:
+            raise error("TOO_MANY_CONNECTIONS", "sorry, too many clients already")
+        self._streams += 1
+        try:
+            yield
+        finally:
+            self._streams -= 1
+
+    async def _until_stopped(self, request: web.Request, stream: Coroutine[Any, Any, None]) -> None:
+        """Waits for a stream, which ends with the server, and with a client that is gone or too slow."""
         streaming = asyncio.ensure_future(stream)
         stopping = asyncio.ensure_future(self._stopping.wait())
         try:
             await asyncio.wait([streaming, stopping], return_when=asyncio.FIRST_COMPLETED)
             if streaming.done():
                 streaming.result()
+        except (TimeoutError, ConnectionError):
+            if request.transport is not None:
+                request.transport.abort()
         finally:
             streaming.cancel()
             stopping.cancel()
-            with contextlib.suppress(asyncio.CancelledError, ConnectionError, TimeoutError):
+            with contextlib.suppress(asyncio.CancelledError, ConnectionError, TimeoutError, Error):
                 await streaming
 
+    async def _subscribe(self, request: web.Request) -> web.StreamResponse:
+        """The stream of a subscription."""
+        user, session = request[USER], self._session(request[USER])
+        with self._streaming():
+            subscriber = await self._work(subscriptions.opened, session, request)
+            if subscriber is None:
+                return web.Response(status=204)  # browsers ask no more then
+            ids = [f.relation.id for f in subscriber.followed]
+
+            def allowed() -> None:
+                if user is not None:
+                    self._service.users.role(user)  # who is gone
+                check_followed(session, ids)
+
+            response = event_stream()
+            try:
+                await response.prepare(request)
+                with self._service.traffic.subscribed():
+                    stream = subscriptions.stream(response, subscriber, allowed, self._slow_s)
+                    await self._until_stopped(request, stream)
+            finally:
+                self._kept(self._work(subscriber.close))
+        return response
+
     async def _topology(self, request: web.Request) -> web.Response:
-        session, around = self._session(request["user"]), request.query.get("around")
+        session, around = self._session(request[USER]), request.query.get("around")
         found = await self._work(self._drawn, session, around)
         response = answer(found)
         response.enable_compression()
@@ -300,7 +356,7 @@ class WebServer:
 
     def _asked(self, request: web.Request) -> tuple[Session, Relation]:
         """The session of who asks, and the relation that is asked about. UNDEFINED_RELATION."""
-        session, relation_id = self._session(request["user"]), request.match_info["id"]
+        session, relation_id = self._session(request[USER]), request.match_info["id"]
         found = session.catalog.relations.get(relation_id)
         if found is None or found.staged or not session.catalog.shows(found):
             raise error("UNDEFINED_RELATION", f'relation "{relation_id}" does not exist')
@@ -315,7 +371,7 @@ class WebServer:
     async def _history(self, request: web.Request) -> web.Response:
         if "id" in request.match_info:
             name = self._asked(request)[1].id
-        elif self._session(request["user"]).rights.has(READER):
+        elif self._session(request[USER]).rights.has(READER):
             name = DATABASE
         else:
             raise error(
@@ -337,19 +393,33 @@ class WebServer:
         if not isinstance(most_rows, int) or not 0 <= most_rows <= MOST_ROWS:
             raise error("INVALID_PARAMETER", f"rows must be a number up to {MOST_ROWS:,}")
         if "tab" not in body:
-            alone = Worksheet(await self._backend(request["user"]), self._work, _nowhere, self._service.traffic)
+            alone = Worksheet(await self._backend(request[USER]), self._work, _nowhere, self._service.traffic)
             try:
                 return answer(await alone.run(text, dialect, most_rows))
             finally:
                 await alone.close()
-        tab = self._tabs.get(request["user"], text_field(body, "tab"))
-        async with tab.opening:
-            if tab.worksheet is None:
-                backend = await self._backend(request["user"])
-                tab.worksheet = Worksheet(backend, self._work, tab.send, self._service.traffic)
-        found = answer(await tab.worksheet.run(text, dialect, most_rows))
+        worksheet = await self._worksheet(request[USER], text_field(body, "tab"))
+        found = answer(await worksheet.run(text, dialect, most_rows))
         found.enable_compression()
         return found
+
+    async def _worksheet(self, user: str | None, name: str) -> Worksheet:
+        """The worksheet of a tab. UNDEFINED_OBJECT."""
+        tab = self._tabs.get(user, name)
+        async with tab.opening:
+            if tab.worksheet is None:
+                backend = await self._backend(user)
+                tab.worksheet = Worksheet(backend, self._work, tab.send, self._service.traffic)
+        return tab.worksheet
+
+    async def _follow(self, request: web.Request) -> web.Response:
+        """Follows relations in the worksheet of a tab."""
+        body = await read_json(request)
+        names = body.get("names")
+        if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
+            raise error("INVALID_PARAMETER", 'a request needs a list of texts "names"')
+        worksheet = await self._worksheet(request[USER], text_field(body, "tab"))
+        return answer(await worksheet.follow(names))
 
     async def _backend(self, user: str | None) -> Backend:
         options = {"user": user or OWNER, "database": OWNER, "application_name": "console"}
@@ -357,7 +427,7 @@ class WebServer:
 
     async def _stop(self, request: web.Request) -> web.Response:
         body = await read_json(request)
-        tab = self._tabs.get(request["user"], text_field(body, "tab"))
+        tab = self._tabs.get(request[USER], text_field(body, "tab"))
         if tab.worksheet is not None:
             query = body.get("query")
             await tab.worksheet.stop(None if query is None else str(query))

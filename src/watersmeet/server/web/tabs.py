@@ -165,8 +165,7 @@ class Tab:
 class Tabs:
     """The open tabs, by user and the name that each has chosen for itself."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._tabs: dict[tuple[str | None, str], Tab] = {}
 
     @property
@@ -175,9 +174,7 @@ class Tabs:
         return list(self._tabs.values())
 
     def enter(self, name: str, tab: Tab) -> None:
-        """Takes a tab in. TOO_MANY_CONNECTIONS; DUPLICATE_OBJECT if there is one of that name."""
-        if len(self._tabs) >= self._most:
-            raise error("TOO_MANY_CONNECTIONS", "the console is open in too many tabs")
+        """Takes a tab in. DUPLICATE_OBJECT if there is one of that name."""
         if (tab.user, name) in self._tabs:
             raise error("DUPLICATE_OBJECT", f'there is a tab "{name}" already')
         self._tabs[tab.user, name] = tab

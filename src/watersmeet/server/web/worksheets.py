@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import Error, error
@@ -15,8 +16,13 @@ from watersmeet.server.datarows import text_columns
 from watersmeet.server.messages import Column
 from watersmeet.server.steps import Outcome
 from watersmeet.server.traffic import Traffic
+from watersmeet.session.access.context import Session
 from watersmeet.session.access.result import Running
-from watersmeet.types import Schema
+from watersmeet.session.access.rights import check_named
+from watersmeet.session.services.subscribing.opening import subscribe
+from watersmeet.session.services.subscribing.subscriber import Subscriber
+from watersmeet.session.services.subscribing.updates import ChangeBatch
+from watersmeet.types import BIGINT, Field, Schema
 
 T = TypeVar("T")
 
@@ -26,9 +32,13 @@ MOST_ROWS: Final = 10_000
 _PORTION_ROWS: Final = 500
 #: How long a running query is waited for before it is asked whether it goes on.
 _WAIT_S: Final = 0.25
+#: What is cancelled may be about to begin, so it is cancelled again after so long.
+_AGAIN_S: Final = 0.1
 #: So many queries of one tab run at once.
 _MOST_RUNNING: Final = 8
 _NUMBERS: Final = itertools.count(1)
+#: What is shown before the columns of a relation that is followed: the commit, and how often the row came or went.
+_CHANGE: Final = (Field("commit", BIGINT, nullable=False), Field("diff", BIGINT, nullable=False))
 
 
 class Work(Protocol):
@@ -49,7 +59,7 @@ class Worksheet:
         self._send = send
         self._traffic = traffic
         self._busy = asyncio.Lock()
-        self._running: dict[str, tuple[Running, asyncio.Task[None]]] = {}
+        self._running: dict[str, tuple[Running | Subscriber, asyncio.Task[None]]] = {}
         self._closed = False
 
     @property
@@ -63,22 +73,67 @@ class Worksheet:
             raise error("SESSION_BUSY", "a statement of this worksheet runs already", hint="Stop it first.")
         async with self._busy:
             results: list[dict[str, Any]] = []
-            session = self._backend.session
-            session.cancellation.reset()
-            timeout_ms = self._backend.settings.limit("statement_timeout")
-            work = asyncio.ensure_future(self._work(self._outcomes, text, dialect, most_rows, results))
+            backend = self._backend
             try:
-                done, _ = await asyncio.wait([work], timeout=timeout_ms / 1000 if timeout_ms else None)
-                while not done:
-                    session.cancellation.cancel()  # again, as a query that is about to begin forgets it
-                    done, _ = await asyncio.wait([work], timeout=0.2)
-                started = work.result()
-            except asyncio.CancelledError:
-                session.cancellation.cancel()
-                raise
-            for result, running, schema in started:
-                result["query"] = self._follow(running, schema)
+                if dialect is not None and dialect != backend.session.dialect:
+                    backend.settings.set("dialect", dialect)
+                outcomes = backend.simple(text)
+                try:
+                    while (outcome := await self._within_limits(next, outcomes, None)) is not None:
+                        results.append(await self._taken(outcome, most_rows))
+                finally:
+                    await self._work(outcomes.close)
+            except Error as err:
+                results.append({"error": err.to_json()})
+            session = backend.session
             return {"results": results, "dialect": session.dialect, "transaction": session.transaction is not None}
+
+    async def _taken(self, outcome: Outcome, most_rows: int) -> dict[str, Any]:
+        """An outcome as JSON. What runs on is followed."""
+        if outcome.copied is not None:
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "COPY needs a client of PostgreSQL's protocol",
+                hint="Use psql, or SELECT here.",
+            )
+        if outcome.running is not None and len(self._running) >= _MOST_RUNNING:
+            await self._work(outcome.running.close)
+            raise _too_many()
+        result = await self._work(_result, outcome, most_rows)
+        if outcome.running is not None:
+            result["query"] = self._follow(outcome.running, outcome.schema)
+        return result
+
+    async def _within_limits(self, action: Callable[..., T], *arguments: Any) -> T:
+        """Runs what may take long; cancels it when the time of a statement is over."""
+        session = self._backend.session
+        session.cancellation.reset()
+        most_ms = self._backend.settings.limit("statement_timeout")
+        work = asyncio.ensure_future(self._work(action, *arguments))
+        done, _ = await asyncio.wait([work], timeout=most_ms / 1000 if most_ms else None)
+        while not done:
+            session.cancellation.cancel()  # again, as a query that is about to begin forgets it
+            done, _ = await asyncio.wait([work], timeout=_AGAIN_S)
+        return work.result()
+
+    async def follow(self, names: Sequence[str]) -> dict[str, Any]:
+        """Follows relations: a result for each, all as of one moment, whose rows come to the tab. Errors as of
+        `Connection.subscribe`.
+        """
+        if len(self._running) + len(names) > _MOST_RUNNING:
+            raise _too_many()
+        subscriber = await self._work(subscribe, self._backend.session, names)
+        results = []
+        for one in subscriber.followed:
+            shown = [*_CHANGE, *one.relation.columns]
+            columns = [{"name": c.name, "type": c.type.sql} for c in shown]
+            results.append({"tag": "", "notices": [], "columns": columns, "data": [], "rows": 0, "sign": 1})
+        queries = [f"q{next(_NUMBERS)}" for _ in results]
+        task = asyncio.get_running_loop().create_task(self._changes(queries, subscriber))
+        for result, query in zip(results, queries, strict=True):
+            result["query"] = query
+            self._running[query] = (subscriber, task)
+        return {"results": results, "dialect": self._backend.session.dialect, "transaction": False}
 
     async def stop(self, query: str | None) -> None:
         """Stops a running query; None: the statement that runs."""
@@ -95,39 +150,13 @@ class Worksheet:
         if self._closed:
             return
         self._closed = True
-        self._backend.session.cancellation.cancel()
         for running, task in list(self._running.values()):
             await self._work(running.close)
             task.cancel()
-        async with self._busy:
-            await self._work(self._backend.close)
-
-    def _outcomes(
-        self, text: str, dialect: str | None, most_rows: int, results: list[dict[str, Any]]
-    ) -> list[tuple[dict[str, Any], Running, Schema]]:
-        """Runs a text; those of its queries that go on, with their results and columns. Blocks."""
-        backend = self._backend
-        started: list[tuple[dict[str, Any], Running, Schema]] = []
-        try:
-            if dialect is not None and dialect != backend.session.dialect:
-                backend.settings.set("dialect", dialect)
-            for outcome in backend.simple(text):
-                if outcome.copied is not None:
-                    raise error(
-                        "FEATURE_NOT_SUPPORTED",
-                        "COPY needs a client of PostgreSQL's protocol",
-                        hint="Use psql, or SELECT here.",
-                    )
-                if outcome.running is not None and len(self._running) + len(started) >= _MOST_RUNNING:
-                    outcome.running.close()
-                    raise error("SESSION_BUSY", f"{_MOST_RUNNING} queries of this worksheet run already")
-                result = _result(outcome, most_rows)
-                results.append(result)
-                if outcome.running is not None:
-                    started.append((result, outcome.running, outcome.schema))
-        except Error as err:
-            results.append({"error": err.to_json()})
-        return started
+        while self._busy.locked():
+            self._backend.session.cancellation.cancel()
+            await asyncio.sleep(_AGAIN_S)
+        await self._work(self._backend.close)
 
     def _follow(self, running: Running, columns: Schema) -> str:
         """Sends the rows of a running query to the tab; its id."""
@@ -157,6 +186,52 @@ class Worksheet:
             await self._work(running.close)
         await self._send("ended", {"query": query, "error": failure})
 
+    async def _changes(self, queries: Sequence[str], subscriber: Subscriber) -> None:
+        failure: Any = None
+        followed = {
+            f.relation.shown: (q, f.relation.columns) for q, f in zip(queries, subscriber.followed, strict=True)
+        }
+        session = self._backend.session
+        try:
+            with self._traffic.subscribed():
+                while not subscriber.ended:
+                    update = await subscriber.take_async()
+                    if update is None:
+                        await subscriber.arrive()
+                        continue
+                    check_followed(session, [f.relation.id for f in subscriber.followed])
+                    for batch in update.batches:
+                        query, columns = followed[batch.relation]
+                        table = _with_commit(batch, update.commit)
+                        for portion in _portions(table):
+                            data = await self._work(_texts, portion, (*_CHANGE, *columns))
+                            await self._send("rows", {"query": query, "data": data})
+        except Error as err:
+            failure = err.to_json()
+        finally:
+            for query in queries:
+                self._running.pop(query, None)
+            await self._work(subscriber.close)
+        for query in queries:
+            await self._send("ended", {"query": query, "error": failure})
+
+
+def check_followed(session: Session, relation_ids: Sequence[str]) -> None:
+    """PERMISSION_DENIED if what is followed may not be read any more. What was dropped ends by itself."""
+    check_named(session, [i for i in relation_ids if i in session.catalog.relations])
+
+
+def _too_many() -> Error:
+    return error("SESSION_BUSY", f"{_MOST_RUNNING} queries of this worksheet run already", hint="Stop one of them.")
+
+
+def _with_commit(batch: ChangeBatch, commit: int) -> pa.Table:
+    """The rows of a batch behind the columns of `_CHANGE`."""
+    count = len(batch.diffs)
+    first = [pa.array(np.full(count, commit)), pa.array(batch.diffs)]
+    names = [str(i) for i in range(len(first) + batch.rows.num_columns)]
+    return pa.table([*first, *batch.rows.columns], names=names)
+
 
 def _result(outcome: Outcome, most_rows: int) -> dict[str, Any]:
     """An outcome as JSON."""
@@ -177,11 +252,11 @@ def _column(column: Column, kind: str) -> dict[str, str]:
     return {"name": column.name, "type": kind}
 
 
-def _texts(table: pa.Table, columns: Schema) -> list[list[str | None]]:
+def _texts(table: pa.Table, columns: Schema) -> list[tuple[str | None, ...]]:
     """The rows of a table as texts, NULL as null."""
     if not table.num_rows:
         return []
-    return [list(row) for row in zip(*(c.to_pylist() for c in text_columns(table, columns)), strict=True)]
+    return list(zip(*(c.to_pylist() for c in text_columns(table, columns)), strict=True))
 
 
 def _portions(table: pa.Table) -> Iterator[pa.Table]:

@@ -142,16 +142,23 @@ class Worksheet {
     return to > from && value.slice(from, to).trim() ? [value.slice(from, to), from] : [value, 0];
   }
 
-  async send(prefix, given) {
-    const [text, start] = given ? [given, 0] : this.chosen();
-    if (!text.trim() || sheet.busy) return;
+  async send(prefix) {
+    const [text, start] = this.chosen();
+    if (!text.trim()) return;
+    await this.ask(() => post("/api/run", { tab, text: prefix + text, dialect: sheet.dialect }), prefix);
+    page?.point(prefix, start);
+  }
+
+  /** Shows the results of a request. */
+  async ask(request, prefix = "") {
+    if (sheet.busy) return;
     sheet.busy = true;
     this.buttons();
     say(this.said, "running …");
     const began = performance.now();
     let said = "";
     try {
-      const found = await post("/api/run", { tab, text: prefix + text, dialect: sheet.dialect });
+      const found = await request();
       sheet.results = found.results.map((result) => this.taken(result, prefix));
       sheet.dialect = found.dialect;
       const seconds = ((performance.now() - began) / 1000).toFixed(2);
@@ -165,7 +172,6 @@ class Worksheet {
     say(page.said, said);
     for (const input of page.dialect.querySelectorAll("input")) input.checked = input.value === sheet.dialect;
     page.show();
-    if (!given) page.point(prefix, start);
   }
 
   taken(result, prefix) {
@@ -178,14 +184,15 @@ class Worksheet {
     return { ...result, plan: prefix !== "" && result.columns?.length === 1 };
   }
 
-  /** Follows the view that is named: alone, or by the query. */
+  /** Follows the views that are named: alone, or by a query of one. */
   follow() {
-    const [text] = this.chosen();
-    const name = text.trim().replace(/;\s*$/, "").match(/^(?:select\s[\s\S]*?\sfrom\s+)?("[^"]+"|[\w.]+)$/i)?.[1];
-    if (/^\s*subscribe\b/i.test(text)) this.send("", text);
-    else if (name) this.send("", `SUBSCRIBE ${name}`);
+    const text = this.chosen()[0].trim().replace(/;\s*$/, "");
+    const name = '(?:"(?:[^"]|"")+"|\\w+)(?:\\.(?:"(?:[^"]|"")+"|\\w+))?';
+    const found = text.match(new RegExp(`^(?:select\\s[\\s\\S]*?\\sfrom\\s+(${name})(?:\\s[\\s\\S]*)?|(?:subscribe\\s+)?(${name}(?:\\s*,\\s*${name})*))$`, "i"));
+    const names = (found?.[1] ?? found?.[2])?.match(new RegExp(name, "g"));
+    if (names) this.ask(() => post("/api/follow", { tab, names }));
     else {
-      sheet.results = [{ error: { condition: "SUBSCRIPTION", message: "Name a view to follow.", hint: "Write its name, or SELECT * FROM it, and press Subscribe." } }];
+      sheet.results = [{ error: { condition: "SUBSCRIPTION", message: "Name a view to follow.", hint: "Write its name, or several with commas, or SELECT … FROM it, and press Subscribe." } }];
       this.show();
     }
   }
@@ -254,6 +261,6 @@ function grid(columns, rows, sign = null) {
   const number = columns.map((c) => /^(smallint|integer|bigint|real|double|numeric)/.test(c.type));
   return h("div", { class: "scrolled", tabindex: "0", role: "region", "aria-label": "Rows" }, h("table", { class: "list grid" },
     h("thead", {}, h("tr", {}, columns.map((c, i) => h("th", { scope: "col", class: number[i] ? "number" : null }, c.name, h("span", { class: "type" }, c.type))))),
-    h("tbody", {}, rows.map((row) => h("tr", { class: sign === null ? null : row[sign] === "-1" ? "went" : "came" },
+    h("tbody", {}, rows.map((row) => h("tr", { class: sign === null ? null : row[sign].startsWith("-") ? "went" : "came" },
       row.map((value, i) => h("td", { class: value === null ? "null" : number[i] ? "number" : null }, value ?? "NULL")))))));
 }

@@ -1,0 +1,359 @@
+"""HTTP: who is let in, health, metrics, and what the console asks for."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import ssl
+import threading
+import time
+import urllib.request
+
+import pytest
+from tests.unit.server.test_access import USERS, self_signed
+
+import watersmeet
+from watersmeet.server.limits import Limits
+from watersmeet.server.web.access import COOKIE
+
+SHOP = """
+CREATE TABLE o (id int PRIMARY KEY, c int, amount double precision);
+CREATE TABLE c (id int PRIMARY KEY, name varchar);
+CREATE MATERIALIZED VIEW joined AS SELECT o.id, c.name, o.amount FROM o JOIN c ON o.c = c.id;
+CREATE MATERIALIZED VIEW totals AS SELECT name, sum(amount) AS total FROM joined GROUP BY name;
+INSERT INTO c VALUES (1, 'Ann'), (2, NULL); INSERT INTO o VALUES (1, 1, 5), (2, 1, 6.5), (3, 2, 1);
+FLUSH;
+"""
+#: It takes minutes.
+SLOW = "SELECT count(*) FROM generate_series(1, 100000) AS a(x), generate_series(1, 100000) AS b(y) WHERE x + y < 0"
+
+
+@pytest.fixture
+def shop(serving):
+    return serving(SHOP, http_port=0)
+
+
+def test_without_users_this_machine_is_let_in_under_its_own_names_only(shop):
+    assert shop.http("/api/session").json["lets_in"] is True
+    assert shop.http("/metrics").status == 200
+    for host, status in (
+        ("localhost:1", 200),
+        ("[::1]:1", 200),
+        ("evil.example:80", 403),
+        ("127.0.0.1.evil.example", 403),
+    ):
+        assert shop.http("/api/topology", headers={"Host": host}).status == status
+    assert shop.http("/api/topology", headers={"Host": "evil.example"}).condition == "INVALID_AUTHORIZATION"
+
+
+def test_pages_of_others_are_refused(shop):
+    run = {"text": "SELECT 1"}
+    assert shop.http("/api/run", body=run, headers={"Origin": shop.url}).status == 200
+    for origin in ("http://evil.example", "null", shop.url.replace("127.0.0.1", "localhost")):
+        assert shop.http("/api/run", body=run, headers={"Origin": origin}).status == 403
+        assert shop.http("/api/topology", headers={"Origin": origin}).status == 403
+    assert shop.http("/api/topology", headers={"Sec-Fetch-Site": "cross-site"}).status == 403
+    # Forms and scripts of others can send this without asking first.
+    assert shop.http("/api/run", body=run, headers={"Content-Type": "text/plain"}).condition == "INVALID_PARAMETER"
+    assert shop.http("/api/run").status == 405
+    assert shop.http("/api/session").headers["Access-Control-Allow-Origin"] is None
+
+
+def test_users_log_in_once_and_have_a_token(serving):
+    served = serving(USERS + SHOP, http_port=0)
+    assert served.http("/api/session").json | {"lets_in": False, "user": None} == served.http("/api/session").json
+    assert served.http("/").status == served.http("/livez").status == served.http("/readyz").status == 200
+    for path in ("/api/topology", "/api/live?tab=x", "/metrics", "/subscribe?view=totals"):
+        refused = served.http(path)
+        assert (refused.status, refused.condition) == (401, "AUTHENTICATION_FAILED")
+        assert (refused.headers["WWW-Authenticate"] is None) == path.startswith("/api/")
+    wrong = [served.http("/api/login", method="POST", user=u).json for u in ("ann:other", "nobody:sécret", "ann:")]
+    assert [w["error"]["message"].replace("nobody", "ann") for w in wrong] == [wrong[0]["error"]["message"]] * 3
+    assert served.http("/api/login", method="POST", headers={"Authorization": "Basic ?"}).status == 401
+    login = served.http("/api/login", method="POST", user="ann:sécret")
+    cookie = login.headers["Set-Cookie"]
+    assert "HttpOnly" in cookie and "SameSite=Strict" in cookie and "sécret" not in cookie
+    token = login.json["token"]
+    for headers in ({"Cookie": f"{COOKIE}={token}"}, {"Authorization": f"Bearer {token}"}):
+        assert served.http("/api/session", headers=headers).json["user"] == "ann"
+    assert served.http("/metrics", user="ann:sécret").status == 200
+    assert served.http("/api/topology", user="ann:sécret").status == 200, "it is checked once and remembered"
+    served.http("/api/logout", body={}, headers={"Cookie": f"{COOKIE}={token}"})
+    assert served.http("/api/topology", headers={"Cookie": f"{COOKIE}={token}"}).status == 401
+    again = served.http("/api/login", method="POST", user="bob:other").json["token"]
+    served.python.execute("DROP USER bob")
+    assert served.http("/api/topology", headers={"Authorization": f"Bearer {again}"}).status == 401
+    assert served.http("/api/topology", user="bob:other").status == 401
+
+
+def test_what_is_not_granted_is_not_there(serving):
+    served = serving(USERS + SHOP + "GRANT SELECT ON totals TO bob", http_port=0)
+
+    def bob(path, **more):
+        return served.http(path, user="bob:other", **more)
+
+    assert [b["name"] for b in bob("/api/topology").json["boxes"]] == ["totals"]
+    ids = {b["name"]: b["id"] for b in served.http("/api/topology", user="ann:sécret").json["boxes"]}
+    assert bob(f"/api/relations/{ids['joined']}").condition == "UNDEFINED_RELATION"
+    totals = bob(f"/api/relations/{ids['totals']}").json
+    assert (totals["sql"], totals["plan"], totals["reads"]) == ("", None, [])
+    assert bob(f"/api/relations/{ids['totals']}/history").status == 200
+    assert bob("/metrics").condition == bob("/api/history").condition == "PERMISSION_DENIED"
+    results = bob("/api/run", body={"text": "SELECT * FROM totals ORDER BY 1; SELECT * FROM joined"}).json["results"]
+    assert results[0]["data"][0] == ["Ann", "11.5"]
+    assert results[1]["error"]["condition"] == "UNDEFINED_RELATION"
+    with served.events("/api/live?tab=b", {"Authorization": "Basic Ym9iOm90aGVy"}) as events:
+        assert events.next("look").data["figures"].keys() == {ids["totals"]}
+        served.python.execute("GRANT SELECT ON joined TO bob")
+        assert next(e for e in events if ids["joined"] in e.data.get("figures", {}))
+    assert bob("/subscribe?view=c").status == 404
+
+
+def test_encryption(serving, tmp_path):
+    certificate, key = self_signed(tmp_path)
+    served = serving(USERS, certificate=certificate, key=key, http_port=0)
+    context = ssl.create_default_context(cafile=certificate)
+    with urllib.request.urlopen(f"https://127.0.0.1:{served.server.http_port}/livez", context=context) as found:
+        assert found.status == 200
+    with pytest.raises(ConnectionError):
+        served.http("/livez")
+
+
+def test_health_and_readiness(shop):
+    assert shop.http("/livez").json == {"alive": True}
+    assert shop.http("/readyz").json == {"ready": True}
+    engine = shop.python.opened.engine
+    engine._failure = watersmeet.errors.error("VIEW_FAILED", "the views can't go on")
+    try:
+        refused = shop.http("/readyz")
+        assert (refused.status, refused.json["condition"]) == (503, "VIEW_FAILED")
+        assert shop.http("/livez").status == 200
+    finally:
+        engine._failure = None
+
+
+def test_pages_may_load_nothing_from_elsewhere(shop):
+    page = shop.http("/")
+    policy = page.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy and "http" not in policy
+    names = re.findall(r'(?:src|href)="([\w.]+)"', page.body.decode())
+    assert set(names) >= {"main.js", "console.css", "mark.svg"}
+    seen, pending = set(), [*names]
+    while pending:
+        name = pending.pop()
+        if name not in seen:
+            seen.add(name)
+            file = shop.http(f"/{name}")
+            assert file.status == 200, name
+            assert not re.search(r"https?://(?!www\.w3\.org/)", file.body.decode()), name
+            pending += re.findall(r'from "\./([\w.]+)"', file.body.decode())
+    assert len(seen) > 10
+    for name in ("nothing.js", "../service.py", "%2e%2e/service.py", "static"):
+        assert shop.http(f"/{name}").status == 404
+
+
+def test_the_topology_and_one_relation(shop):
+    graph = shop.http("/api/topology").json
+    ids = {b["name"]: b["id"] for b in graph["boxes"]}
+    assert {(a["from"], a["to"], a["label"]) for a in graph["arrows"]} == {
+        (ids["o"], ids["joined"], "inner join on c"),
+        (ids["c"], ids["joined"], "inner join on id"),
+        (ids["joined"], ids["totals"], "group by name"),
+    }
+    around = shop.http(f"/api/topology?around={ids['c']}").json
+    assert [b["name"] for b in around["boxes"]] == ["c", "joined", "totals"]
+    joined = shop.http(f"/api/relations/{ids['joined']}").json
+    assert joined["sql"].startswith("CREATE MATERIALIZED VIEW joined AS")
+    assert [r["name"] for r in joined["reads"]] == ["o", "c"]
+    assert [r["name"] for r in joined["read_by"]] == ["totals"]
+
+    def nodes(tree):
+        return [tree, *(n for i in tree["inputs"] for n in nodes(i))]
+
+    plan = {n["name"]: n["figures"] for n in nodes(joined["plan"]["root"])}
+    assert plan["StreamHashJoin"] | {"rows_in": 5, "rows_out": 3, "made_rows": 3} == plan["StreamHashJoin"]
+    assert shop.http("/api/relations/m99").condition == "UNDEFINED_RELATION"
+
+
+def test_secrets_are_not_shown(serving):
+    script = """CREATE SOURCE s (a int) WITH (connector = 'kafka', topic = 't', properties.bootstrap.server = 'h:1',
+        properties.sasl.password = 'hush-hush') FORMAT PLAIN ENCODE JSON;"""
+    served = serving(script, http_port=0, connecting={"replace_connectors": True})
+    (box,) = served.http("/api/topology").json["boxes"]
+    shown = served.http(f"/api/relations/{box['id']}").body.decode()
+    assert "bootstrap" in shown
+    failed = served.http(
+        "/api/run", body={"text": "CREATE SECRET x WITH (backend = 'meta') AS 'hush-hush' oops"}
+    ).body.decode()
+    with served.events("/api/live?tab=1") as events:
+        live = json.dumps(events.next().data)
+    assert "hush-hush" not in shown + failed + live + served.http("/metrics").body.decode()
+
+
+def test_statements_run_in_the_session_of_a_tab(shop):
+    with shop.events("/api/live?tab=one") as events:
+        events.next("look")
+
+        def run(text, **more):
+            return shop.http("/api/run", body={"text": text, "tab": "one", **more}).json
+
+        found = run("SELECT id, name, amount FROM joined ORDER BY id")
+        (result,) = found["results"]
+        assert [c["name"] for c in result["columns"]] == ["id", "name", "amount"]
+        assert result["data"] == [["1", "Ann", "5"], ["2", "Ann", "6.5"], ["3", None, "1"]]
+        assert found["dialect"] == "risingwave"
+        assert (
+            run("SELECT * FROM o", rows=2)["results"][0] | {"rows": 3} == run("SELECT * FROM o", rows=2)["results"][0]
+        )
+        assert len(run("SELECT * FROM o", rows=2)["results"][0]["data"]) == 2
+        assert run("BEGIN")["transaction"] is True
+        assert run("INSERT INTO o VALUES (9, 1, 1)")["results"][0]["tag"] == "INSERT 0 1"
+        assert run("SELECT count(*) FROM o")["results"][0]["data"] == [["4"]]
+        assert run("ROLLBACK")["transaction"] is False
+        assert run("SET dialect = 'lenses'")["dialect"] == "lenses"
+        two = run("SELECT 1 AS a; SELECT nothing", dialect="risingwave")["results"]
+        assert two[0]["data"] == [["1"]]
+        assert (two[1]["error"]["condition"], two[1]["error"]["span"]["start"]) == ("UNDEFINED_COLUMN", 22)
+        assert "DROP" not in run("EXPLAIN SELECT * FROM o")["results"][0]["data"][0][0]
+        assert run("COPY o TO STDOUT")["results"][0]["error"]["condition"] == "FEATURE_NOT_SUPPORTED"
+        ended = run(f"SET statement_timeout = '100ms'; {SLOW}")["results"][-1]
+        assert ended["error"]["condition"] == "QUERY_CANCELED"
+    for wrong in ({"text": 1}, {"text": "x", "rows": 10**9}, {"text": "x", "rows": True, "tab": 1}, [1]):
+        assert shop.http("/api/run", body=wrong).condition == "INVALID_PARAMETER"
+    assert shop.http("/api/run", body={"text": "SELECT 1", "tab": "gone"}).condition == "UNDEFINED_OBJECT"
+
+
+def test_queries_run_on_in_a_tab_until_they_are_stopped(shop):
+    with shop.events("/api/live?tab=t") as events:
+        events.next("look")
+        run = {"text": "SELECT id, amount FROM o WHERE amount > 5", "dialect": "timeplus", "tab": "t"}
+        (result,) = shop.http("/api/run", body=run).json["results"]
+        shop.python.execute("INSERT INTO o VALUES (4, 1, 10)")
+        rows = []
+        while ["4", "10"] not in [r[:2] for r in rows]:
+            told = events.next("rows").data
+            assert told["query"] == result["query"]
+            rows += told["data"]
+        assert shop.http("/metrics").body.decode().count("watersmeet_subscriptions 1.0")
+        assert shop.http("/api/stop", body={"tab": "t", "query": "q0"}).condition == "UNDEFINED_OBJECT"
+        shop.http("/api/stop", body={"tab": "t", "query": result["query"]})
+        assert events.next("ended").data == {"query": result["query"], "error": None}
+        for _ in range(8):
+            assert shop.http("/api/run", body=run).json["results"][0]["query"]
+        assert shop.http("/api/run", body=run).json["results"][0]["error"]["condition"] == "SESSION_BUSY"
+    until(
+        lambda: not shop.python.execute("SHOW QUERIES").fetchall() and "watersmeet_subscriptions 0.0" in metrics(shop)
+    )
+
+
+def test_views_are_followed_in_a_tab(shop):
+    with shop.events("/api/live?tab=t") as events:
+        events.next("look")
+        followed = shop.http("/api/follow", body={"tab": "t", "names": ["totals", "joined"]}).json["results"]
+        assert [c["name"] for c in followed[0]["columns"]] == ["commit", "diff", "name", "total"]
+        first = events.next("rows").data
+        assert first["query"] == followed[0]["query"]
+        assert {tuple(r[1:]) for r in first["data"]} == {("1", None, "1"), ("1", "Ann", "11.5")}
+        shop.python.execute("UPDATE o SET amount = 7 WHERE id = 1")
+        shop.python.execute("FLUSH")
+        changed = next(
+            e.data
+            for e in events
+            if e.data.get("query") == followed[0]["query"]
+            and len(e.data["data"][0]) == 4
+            and e.data["data"][0][1] == "-1"
+        )
+        assert [r[1:] for r in changed["data"]] == [["-1", "Ann", "11.5"], ["1", "Ann", "13.5"]]
+        assert len({r[0] for r in changed["data"]}) == 1
+        shop.http("/api/stop", body={"tab": "t", "query": followed[1]["query"]})
+        assert {events.next("ended").data["query"] for _ in range(2)} == {f["query"] for f in followed}
+        assert shop.http("/api/follow", body={"tab": "t", "names": ["nothing"]}).condition == "UNDEFINED_RELATION"
+        assert shop.http("/api/follow", body={"tab": "t", "names": "totals"}).condition == "INVALID_PARAMETER"
+
+
+def test_a_statement_is_stopped_while_it_runs(shop):
+    with shop.events("/api/live?tab=t") as events:
+        events.next("look")
+        found = {}
+
+        def run():
+            while "results" not in found:  # it may be the one that finds the worksheet busy
+                found.update(shop.http("/api/run", body={"text": SLOW, "tab": "t"}).json)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            busy = {"text": "SELECT 1", "tab": "t"}
+            until(lambda: (a := shop.http("/api/run", body=busy)).status == 400 and a.condition == "SESSION_BUSY")
+        finally:
+            until(
+                lambda: (
+                    shop.http("/api/stop", body={"tab": "t"}).status == 200
+                    and not thread.join(0.2)
+                    and not thread.is_alive()
+                )
+            )
+        assert found["results"][0]["error"]["condition"] == "QUERY_CANCELED"
+
+
+def test_figures_follow_what_happens(shop):
+    with shop.events("/api/live?tab=t") as events:
+        names = shop.http("/api/session").json["figures"]
+        ids = {b["name"]: b["id"] for b in shop.http("/api/topology").json["boxes"]}
+
+        def figures(look, name):
+            return dict(zip(names, look.data["figures"][ids[name]], strict=True))
+
+        first = events.next("look")
+        assert figures(first, "totals") | {"state": "running", "level": 0, "rows": 2, "errors": 0} == figures(
+            first, "totals"
+        )
+        assert first.data["database"]["state"] == "running"
+        shop.python.execute("INSERT INTO c VALUES (3, 'Eve'); INSERT INTO o VALUES (7, 3, 1)")
+        behind = next(e for e in events if e.data.get("database", {}).get("behind"))
+        assert behind.data["database"]["behind"] == 2
+        shop.python.execute("FLUSH")
+        done = next(
+            e for e in events if ids["totals"] in e.data.get("figures", {}) and figures(e, "totals")["rows"] == 3
+        )
+        assert figures(done, "totals")["rows_in"] > 0
+        shop.python.execute("DROP MATERIALIZED VIEW totals")
+        assert (
+            next(e for e in events if ids["totals"] in e.data.get("gone", ())).data["version"] > first.data["version"]
+        )
+
+
+def metrics(served):
+    return served.http("/metrics").body.decode()
+
+
+def until(true):
+    """Waits until something is true."""
+    end = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < end, "it never was"
+        time.sleep(0.05)
+
+
+def test_streams_end_with_the_server_and_have_a_limit(serving):
+    served = serving(SHOP, http_port=0, limits=Limits(connections=1))
+    with served.events("/api/live?tab=1") as events:
+        events.next()
+        assert served.http("/subscribe?view=totals").condition == "TOO_MANY_CONNECTIONS"
+    until(lambda: served.http("/api/live?tab=").condition == "INVALID_PARAMETER")
+
+
+def test_the_log_says_what_has_another_state(serving, caplog):
+    script = """CREATE TABLE t (k int PRIMARY KEY, g int);
+        CREATE MATERIALIZED VIEW v WITH (max_join_amplification_rows = 3)
+            AS SELECT a.k FROM t a JOIN t b ON a.g = b.g;"""
+    served = serving(script, http_port=0)
+    with caplog.at_level(logging.INFO, "watersmeet"), served.events("/api/live?tab=t") as events:
+        events.next()
+        served.python.execute("INSERT INTO t SELECT i, 1 FROM generate_series(1, 9) g(i)")
+        served.python.execute("FLUSH")
+        next(e for e in events if any(f[0] == "stopped" for f in e.data.get("figures", {}).values()))
+    (said,) = [r for r in caplog.records if "AMPLIFICATION_LIMIT" in r.getMessage()]
+    assert (said.levelname, said.relation, said.state) == ("WARNING", "v", "stopped")
+    assert said.epoch >= 1
