@@ -108,27 +108,39 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
                 "held_back_by": None,
                 "error": failure,
             }
-    if sources is None:
-        sources = read_source_status(db)
-    rejected = db.log.read(head).rejected
-    scanned, idle = {s.relation_id for s in circuit.scans}, commit.metrics.idle
-    for relation_id in known:
-        if relation_id in scanned and (known[relation_id].connector or known[relation_id].event_time):
-            said = sources.get(relation_id, {})
-            total = totals.get(relation_id, _NOTHING)
-            counts = {"rows": total.rows, "bytes": total.size_bytes, "dead": total.dead, "ahead": total.ahead}
-            counts["expression_errors"] = total.expression_errors
-            counts["late"] = progress.late.get(relation_id, 0) + rejected.get(relation_id, 0)
-            status["sources"][relation_id] = {
-                "name": known[relation_id].shown,
-                "connector": secretvalues.shown(known[relation_id].connector),
-                **said,
-                **counts,
-                "first_dead": commit.metrics.first_dead.get(relation_id),
-                "watermark": _text(progress.watermarks.get(relation_id)),
-                "idle": relation_id in idle,
-            }
+    said = read_source_status(db) if sources is None else sources
+    status["sources"] = _sources(circuit, commit, db.log.read(head).rejected, known, said)
     return status
+
+
+def _sources(
+    circuit: Circuit,
+    commit: Commit,
+    rejected: Mapping[str, int],
+    known: Mapping[str, Relation],
+    sources: Mapping[str, dict[str, Any]],
+) -> dict[str, dict[str, Any]]:
+    found = {}
+    progress, metrics = commit.progress, commit.metrics
+    scanned = {s.relation_id for s in circuit.scans}
+    for relation_id, relation in known.items():
+        if relation_id in scanned and (relation.connector or relation.event_time):
+            total = metrics.totals.get(relation_id, _NOTHING)
+            found[relation_id] = {
+                "name": relation.shown,
+                "connector": secretvalues.shown(relation.connector),
+                **sources.get(relation_id, {}),
+                "rows": total.rows,
+                "bytes": total.size_bytes,
+                "dead": total.dead,
+                "ahead": total.ahead,
+                "expression_errors": total.expression_errors,
+                "late": progress.late.get(relation_id, 0) + rejected.get(relation_id, 0),
+                "first_dead": metrics.first_dead.get(relation_id),
+                "watermark": _text(progress.watermarks.get(relation_id)),
+                "idle": relation_id in metrics.idle,
+            }
+    return found
 
 
 def _held_back(

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import pytest
 
-from watersmeet.drawing import Arrow, Box, Diagram, place, to_dot, to_svg
+from watersmeet.drawing import Arrow, Box, Diagram, folded, place, to_dot, to_svg
 from watersmeet.drawing.layers import layered
 from watersmeet.drawing.layout import LABEL_SIZE, LINE_SIZE, PADDING, TITLE_SIZE, text_width
 
@@ -63,6 +63,33 @@ def test_nothing_overlaps_and_every_text_fits(seed):
         for (x0, y0), (x1, y1) in zip(a.points[2:-2:2], a.points[3:-2:2]):
             assert y0 == y1
             assert not any(overlap((x0, y0 - 1, x1, y1 + 1), b) for b in boxes)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_high_pictures_are_folded(seed):
+    rng = random.Random(seed)
+    count = rng.randint(60, 400)
+    boxes = tuple(Box(f"b{i}", "x" * rng.randint(1, 25), ("figures",) * rng.randint(0, 2)) for i in range(count))
+    first = max(1, count // rng.choice([2, 3, 10]))
+    arrows = tuple(Arrow(f"b{rng.randrange(first)}", f"b{i}", "k") for i in range(first, count))
+    high = place(Diagram("many", boxes, arrows))
+    picture = folded(high)
+    assert picture.width / picture.height > min(1.0, high.width / high.height)
+    places = [(b.x, b.y, b.x + b.width, b.y + b.height) for b in picture.boxes]
+    assert not any(overlap(one, other) for one, other in combinations(places, 2))
+    assert all(x0 >= 0 and y0 >= 0 and x1 <= picture.width and y1 <= picture.height for x0, y0, x1, y1 in places)
+    by_id = {b.box.id: b for b in picture.boxes}
+    assert [b.box.id for b in picture.boxes] == [b.box.id for b in high.boxes]
+    for a in picture.arrows:
+        (x0, y0), (x1, y1) = a.points
+        source, target = by_id[a.arrow.source], by_id[a.arrow.target]
+        assert x0 == source.x + source.width < x1 == target.x, "from left to right"
+        assert source.y < y0 < source.y + source.height and target.y < y1 < target.y + target.height
+
+
+def test_broad_and_low_pictures_stay():
+    picture = place(random_diagram(3))
+    assert folded(picture) is picture
 
 
 def test_columns_are_longest_paths_and_sources_stand_before_their_readers():

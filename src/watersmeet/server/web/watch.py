@@ -25,6 +25,7 @@ from watersmeet.session.services.status import database_status
 from watersmeet.session.statements.sinks import show_sinks
 from watersmeet.store.commits import Commit
 from watersmeet.store.floors import floor_number
+from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import Backfill
 from watersmeet.store.readers import read_holds
 
@@ -104,7 +105,7 @@ class Watch:
         self._captured: dict[str, dict[str, Any]] = {}
         self._followed = 0
         self._epochs = Epochs()
-        self._filling = _Filling()
+        self._filling = Filling()
         self._inputs: tuple[int, dict[str, tuple[str, ...]]] = (-1, {})
         self._said: dict[str, tuple[str, str | None]] = {}
         self._kept_step = 0
@@ -136,7 +137,7 @@ class Watch:
         sinks = [r for r in catalog.relations.values() if isinstance(r, Sink) and not r.staged]
         shown = sink_rows(sinks, show_sinks(session, sinks).table)
         rates = self._rates.update(_counts(status))
-        progress = self._filling.progress(database, status)
+        progress = self._filling.progress(database.layout, status)
         if self._inputs[0] != catalog.version:
             self._inputs = (catalog.version, inputs_of_views(catalog))
         found = figures(status, catalog, self._inputs[1], rates, shown, progress)
@@ -217,14 +218,14 @@ class Watch:
         self._said = {**self._said, **said}
 
 
-class _Filling:
+class Filling:
     """How far new views are filled: against what was left when that was seen first."""
 
     def __init__(self) -> None:
         self._views: Sequence[str] = ()
         self._all = 0.0
 
-    def progress(self, database: Any, status: Mapping[str, Any]) -> float | None:
+    def progress(self, layout: Layout, status: Mapping[str, Any]) -> float | None:
         """From 0 to 1; None if no view is being filled."""
         if status["backfill"] is None:
             self._views = ()
@@ -232,7 +233,7 @@ class _Filling:
         backfill = from_json(Backfill, status["backfill"])
         rows = {t["id"]: t["rows"] for t in status["tables"]} | {v["id"]: v["rows"] for v in status["views"]}
         rows |= {s["id"]: s["rows"] for s in status["sources"]}
-        left = rows_left(database.layout, backfill, rows)
+        left = rows_left(layout, backfill, rows)
         if backfill.purpose.views != self._views:
             self._views, self._all = backfill.purpose.views, left
         self._all = max(self._all, left)

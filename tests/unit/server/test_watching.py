@@ -1,0 +1,156 @@
+"""What the console shows of relations: freshness, the last hour, what fills a view."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import watersmeet
+from watersmeet.catalog import MaterializedView
+from watersmeet.runtime.backfill import rows_left
+from watersmeet.serialization import to_json
+from watersmeet.server.web.figures import figures, inputs_of_views, level_of
+from watersmeet.server.web.history import STEP_S, STEPS, History, Sample
+from watersmeet.server.web.watch import Filling, Watch
+from watersmeet.session.access.context import Session
+from watersmeet.session.access.variables import Variables
+from watersmeet.store.checkpoints import newest_checkpoint
+from watersmeet.store.layout import Layout
+from watersmeet.store.manifests import Backfill
+from watersmeet.store.manifests import Filling as Purpose
+
+STEP_US = STEP_S * 1_000_000
+
+
+def test_history_is_rates_of_sums():
+    history = History()
+    for step, total, lag in ((1000, 100, 0.0), (1001, 250, 5.0), (1004, 280, 1.0), (1005, 10, 0.0)):
+        history.add(step * STEP_US, {"v": Sample(rows_in=total, lag_s=lag)})
+    history.add(1005 * STEP_US + 5_000_000, {"v": Sample(rows_in=60, lag_s=0.5)})
+    found = history.read("v")
+    assert (found["end_s"], found["step_s"]) == (1005 * STEP_S, STEP_S)
+    # 150 rows in ten seconds; 30 in thirty, of which two steps were not seen; then it was made anew.
+    assert found["rows_in"][-6:] == [None, 15.0, 1.0, 1.0, 1.0, None]
+    assert found["lag_s"][-6:] == [0.0, 5.0, None, None, 1.0, 0.5]
+    assert history.read("w")["rows_in"] == [None] * STEPS
+
+
+def test_a_step_that_has_just_begun_has_the_rate_of_its_own_time():
+    history = History()
+    history.add(1000 * STEP_US, {"v": Sample(rows_in=0)})
+    history.add(1001 * STEP_US + 1_000_000, {"v": Sample(rows_in=110)})
+    assert history.read("v")["rows_in"][-1] == 10.0
+
+
+def test_history_is_an_hour_and_forgets_what_is_gone():
+    history = History()
+    history.add(1000 * STEP_US, {"v": Sample(rows=1), "w": Sample(rows=2)})
+    history.add((1000 + STEPS - 1) * STEP_US, {"v": Sample(rows=3)})
+    assert [history.read("v")["rows"][i] for i in (0, -1)] == [1.0, 3.0]
+    history.add((1000 + STEPS) * STEP_US, {"v": Sample(rows=4)})
+    assert history.read("v")["rows"][0] is None
+    history.add((1000 + 3 * STEPS) * STEP_US, {"v": Sample(rows=5)})
+    assert [r for r in history.read("v")["rows"] if r is not None] == [5.0]
+    history.forget(["v"])
+    assert history.read("w")["rows"] == [None] * STEPS
+    history.add(1000 * STEP_US, {"v": Sample(rows=9)})
+    assert [r for r in history.read("v")["rows"] if r is not None] == [5.0], "older than an hour"
+
+
+def test_history_begins_with_the_commits_that_are_there(tmp_path):
+    path = tmp_path / "db"
+    with watersmeet.connect(path, runtime="inprocess") as connection:
+        connection.execute("CREATE TABLE t (k int)")
+        connection.execute("CREATE MATERIALIZED VIEW v AS SELECT count(*) AS n FROM t")
+        for i in range(5):
+            connection.execute(f"INSERT INTO t VALUES ({i})")
+            connection.execute("FLUSH")
+        (view,) = [r.id for r in connection.opened.catalog.relations.values() if isinstance(r, MaterializedView)]
+    with watersmeet.connect(path, read_only=True) as reader:
+        watch = Watch(Session(reader.opened, Variables("risingwave")))
+        watch.begin()
+        series = watch.history.read(view)
+        assert [r for r in series["rows"] if r is not None][-1] == 1
+        assert [d for d in watch.history.read("")["epoch_s"] if d is not None]
+        assert watch.look().status["state"] == "stopped"
+        assert watch.look().figures[view].level is None
+
+
+@pytest.mark.parametrize(("lag_s", "level"), [(0, 0), (0.99, 0), (1, 1), (59, 1), (60, 2), (1e9, 2), (math.inf, 2)])
+def test_levels(lag_s, level):
+    assert level_of(lag_s) == level
+
+
+def test_freshness_follows_what_a_view_reads(tmp_path):
+    (tmp_path / "in").mkdir()
+    script = f"""
+    CREATE SOURCE s (a int) WITH (connector = 'file', path = '{tmp_path / "in"}') FORMAT PLAIN ENCODE JSON;
+    CREATE TABLE t (a int PRIMARY KEY);
+    CREATE MATERIALIZED VIEW of_source AS SELECT a FROM s;
+    CREATE MATERIALIZED VIEW of_table AS SELECT a FROM t;
+    CREATE MATERIALIZED VIEW of_both AS SELECT x.a FROM of_source x JOIN of_table y ON x.a = y.a;
+    FLUSH;
+    """
+    with watersmeet.connect(runtime="inprocess") as connection:
+        for _ in connection.execute_script(script):
+            pass
+        watch = Watch(Session(connection.opened, Variables("risingwave")))
+        look = watch.look()
+        ids = {r.name: r.id for r in look.catalog.relations.values()}
+        inputs = inputs_of_views(look.catalog)
+        assert {*inputs[ids["of_both"]]} == {ids["s"], ids["t"]}
+
+        def shown(name, **status):
+            (source,) = look.status["sources"]
+            said = {**look.status, **{k: v for k, v in status.items() if k != "source"}}
+            said["sources"] = [{**source, **status.get("source", {})}]
+            return figures(said, look.catalog, inputs, {})[ids[name]]
+
+        late = {"lag_seconds": 75.0}
+        assert [shown(n, **late).level for n in ("of_table", "of_both", "of_source")] == [2, 2, 0]
+        assert [shown(n, **late).lag_s for n in ("of_table", "of_source")] == [75.0, 0.0]
+        away = {"source": {"state": "waiting", "reason": "the brokers can't be reached"}}
+        assert [shown(n, **away).level for n in ("s", "of_source", "of_both", "of_table")] == [2, 2, 2, 0]
+        assert shown("of_both", **away).note == '"s" is waiting'
+        assert shown("s", **away).note == "the brokers can't be reached"
+        behind = {"source": {"backlog_messages": 1200}}
+        assert (shown("of_source", **behind).level, shown("of_source", **behind).note) == (
+            1,
+            '"s" has 1,200 messages to read',
+        )
+        failed = shown("of_table", state="failed", error={"condition": "DISK_FULL", "message": "no space"})
+        assert (failed.state, failed.level, failed.note) == ("stopped", 2, "DISK_FULL: no space")
+
+
+def test_progress_of_a_view_that_is_filled(tmp_path):
+    """It rises from the first time that a backfill is seen to its end, and begins again with other views."""
+    layout = Layout(tmp_path / "db")
+    filling = Filling()
+    sizes = {"tables": [{"id": "t1", "rows": 100}, {"id": "t2", "rows": 300}], "views": [], "sources": []}
+
+    def progress(views, relations, part=0):
+        purpose = Purpose((views,), ("t1", "t2"), 2, part)
+        backfill = to_json(Backfill(purpose, 0, 5, 5, relations))
+        return filling.progress(layout, {**sizes, "backfill": backfill})
+
+    assert [progress("v", ("t1", "t2")), progress("v", ("t1", "t2"), 1)] == [0.0, 0.25]
+    assert [progress("v", ("t1", "t2"), 2), progress("v", ("t2",), 2)] == [0.5, 0.625]
+    assert progress("v", ("t2",), 1) < 0.625
+    assert progress("w", ("t1",), 2) == 0.0
+    assert filling.progress(layout, {**sizes, "backfill": None}) is None
+
+
+def test_parts_of_a_snapshot_that_were_read_count(tmp_path):
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        connection.execute("CREATE TABLE t (k int)")
+        connection.execute("INSERT INTO t SELECT i FROM generate_series(1, 50) g(i)")
+        opened = connection.opened
+        opened._compactor.run()
+        number = newest_checkpoint(opened.layout, opened.log).moment.head
+        (table,) = opened.catalog.relations
+        left = [
+            rows_left(opened.layout, Backfill(Purpose(("v",)), number, 9, 9, (table,), cursor), {table: 50})
+            for cursor in (None, ["file", 0], ["file", 1], ["commit", 3, 0])
+        ]
+        assert left == [50.0, 50.0, 0.0, 50.0]
