@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,16 +29,19 @@ from watersmeet.objectstores import is_url
 # `--help` shall not wait for the engine, and `query` not for Spark's part of it.
 if TYPE_CHECKING:
     from watersmeet import dialects
-    from watersmeet.cli import render, texttests
+    from watersmeet.cli import logs, render, texttests
     from watersmeet.cli import run as runner
     from watersmeet.cli import serve as serving
     from watersmeet.cli import shell as prompt
     from watersmeet.database import engines
+    from watersmeet.runtime import reporting as epochs
     from watersmeet.server import limits, service
     from watersmeet.session.connections.connection import Connection
     from watersmeet.testing import harness
 else:
     dialects = lazy_import("watersmeet.dialects")
+    logs = lazy_import("watersmeet.cli.logs")
+    epochs = lazy_import("watersmeet.runtime.reporting")
     render = lazy_import("watersmeet.cli.render")
     runner = lazy_import("watersmeet.cli.run")
     serving = lazy_import("watersmeet.cli.serve")
@@ -69,6 +73,13 @@ class PermissionsName(StrEnum):
 
     private = "private"
     umask = "umask"
+
+
+class LogFormat(StrEnum):
+    """How log records are written."""
+
+    text = "text"
+    json = "json"
 
 
 class PictureFormat(StrEnum):
@@ -103,6 +114,15 @@ PermissionsOption = Annotated[
     typer.Option("--file-permissions", help="Of a new database: for this user alone, or as the umask says."),
 ]
 RuntimeOption = Annotated[RuntimeName, _setting("runtime", "inprocess needs no Spark; its views follow at FLUSH.")]
+LogFormatOption = Annotated[
+    LogFormat, _setting("log-format", "json: what is logged, as a JSON object a line, with epoch, view and condition.")
+]
+LogLevelOption = Annotated[
+    str, _setting("log-level", "With --log-format json: debug has a line for each epoch; info, warning, error.")
+]
+TelemetryOption = Annotated[
+    bool, _setting("telemetry", "Send a trace of each epoch by OpenTelemetry, to where the environment (OTEL_…) says.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print rows, progress and errors as JSON.")]
 ScriptArgument = Annotated[Path, typer.Argument(help="A SQL script.", exists=True, dir_okay=False)]
 
@@ -157,11 +177,14 @@ def run(
     ] = True,
     permissions: PermissionsOption = PermissionsName.private,
     as_json: JsonOption = False,
+    log_format: LogFormatOption = LogFormat.text,
+    log_level: LogLevelOption = "info",
+    telemetry: TelemetryOption = False,
 ) -> None:
     """Run scripts; with streaming sources keep running and show progress. Ctrl-C stops cleanly."""
     if not files and path is None:
         raise typer.BadParameter("give a script, or --path to resume a database")
-    with reporting(as_json=as_json):
+    with reporting(as_json=as_json), _watched(log_format, log_level, telemetry=telemetry):
         scripts = read_scripts(files or ())
         for script in scripts:
             with script.naming():
@@ -304,11 +327,14 @@ def serve(
         bool, typer.Option("--transaction/--no-transaction", help="Each script is one transaction.")
     ] = True,
     permissions: PermissionsOption = PermissionsName.private,
+    log_format: LogFormatOption = LogFormat.text,
+    log_level: LogLevelOption = "info",
+    telemetry: TelemetryOption = False,
 ) -> None:
     """Serve a database to clients of PostgreSQL, such as psql, and to browsers. SIGTERM and Ctrl-C stop it cleanly."""
     if read_only and files:
         raise typer.BadParameter("--read-only runs no scripts")
-    with reporting():
+    with reporting(), _watched(log_format, log_level, telemetry=telemetry):
         scripts = read_scripts(files or ())
         endpoint = service.Endpoint(
             host,
@@ -327,7 +353,8 @@ def serve(
         else:
             opened = _connect(path, dialect, parallelism, runtime, permissions)
         with opened as connection:
-            code = serving.serve(connection, scripts, endpoint, transaction=transaction)
+            said = serving.log_line if log_format == LogFormat.json else serving.print_line
+            code = serving.serve(connection, scripts, endpoint, transaction=transaction, say=said)
     raise typer.Exit(code)
 
 
@@ -355,6 +382,19 @@ def text_tests(
     with reporting(as_json=as_json):
         code = texttests.run_text_tests(files, runtime=runtime.value, parallelism=parallelism, as_json=as_json)
     raise typer.Exit(code)
+
+
+@contextlib.contextmanager
+def _watched(log_format: LogFormat, log_level: str, *, telemetry: bool) -> Iterator[None]:
+    """What the process does is logged and traced as is wanted. INVALID_PARAMETER, LIBRARY_MISSING."""
+    if log_format == LogFormat.json:
+        logs.log_as_json(log_level)
+    stop = epochs.start_tracing() if telemetry else None
+    try:
+        yield
+    finally:
+        if stop is not None:
+            stop()
 
 
 def _connect(

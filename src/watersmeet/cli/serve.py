@@ -3,24 +3,49 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from watersmeet.cli.consoles import errors_output
 from watersmeet.cli.failures import FAILED, print_error
 from watersmeet.cli.interrupts import Interrupts
 from watersmeet.cli.run import Pump, run_all
 from watersmeet.cli.scripts import Script
-from watersmeet.errors import Error, error_from_json
+from watersmeet.errors import Error
 from watersmeet.server.service import Endpoint, Server
 from watersmeet.session.connections.connection import Connection
 
-#: How often it is looked whether the engine has failed.
-_LOOK_S = 0.5
+_LOG: Final = logging.getLogger(__name__)
+
+#: How often it is looked whether the engine has failed, or a signal came.
+_LOOK_S = 0.1
 
 
-def serve(connection: Connection, scripts: Sequence[Script], endpoint: Endpoint, *, transaction: bool) -> int:
-    """Runs scripts, then serves until SIGTERM or SIGINT, or until the engine has failed. The exit code."""
+def print_line(text: str) -> None:
+    """Tells who started the server."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def log_line(text: str) -> None:
+    """Tells the log."""
+    _LOG.info("%s", text)
+
+
+def serve(
+    connection: Connection,
+    scripts: Sequence[Script],
+    endpoint: Endpoint,
+    *,
+    transaction: bool,
+    say: Callable[[str], None] = print_line,
+) -> int:
+    """Runs scripts, then serves until SIGTERM or SIGINT, or until the engine has failed. The exit code.
+
+    say: is told where it listens.
+    """
     console = errors_output()
     server = Server(connection.opened, endpoint)
     with Interrupts() as interrupts:
@@ -28,24 +53,28 @@ def serve(connection: Connection, scripts: Sequence[Script], endpoint: Endpoint,
             run_all(connection, scripts, console, transaction=transaction, as_json=False)
         interrupts.armed = True
         if connection.opened.read_only:
-            return asyncio.run(_serve(server, endpoint, connection, interrupts, None))
+            return asyncio.run(_serve(server, endpoint, connection, interrupts, None, say))
         with Pump(connection, interrupts.event) as pump:
-            return asyncio.run(_serve(server, endpoint, connection, interrupts, pump))
+            return asyncio.run(_serve(server, endpoint, connection, interrupts, pump, say))
 
 
 async def _serve(
-    server: Server, endpoint: Endpoint, connection: Connection, interrupts: Interrupts, pump: Pump | None
+    server: Server,
+    endpoint: Endpoint,
+    connection: Connection,
+    interrupts: Interrupts,
+    pump: Pump | None,
+    say: Callable[[str], None],
 ) -> int:
     await server.start()
-    sys.stderr.write(f"listening on {endpoint.host}:{server.port}\n")
+    say(f"listening on {endpoint.host}:{server.port}")
     if server.http_port is not None:
         scheme = "http" if server.tls is None else "https"
-        sys.stderr.write(f"the console is at {scheme}://{endpoint.host}:{server.http_port}/\n")
-    sys.stderr.flush()
+        say(f"the console is at {scheme}://{endpoint.host}:{server.http_port}/")
     failure: Error | None = None
     try:
         while not interrupts.event.is_set() and failure is None:
-            await asyncio.sleep(_LOOK_S / 5)
+            await asyncio.sleep(_LOOK_S)
             failure = _failure(connection, pump)
     finally:
         await server.stop()
@@ -56,8 +85,5 @@ async def _serve(
 
 
 def _failure(connection: Connection, pump: Pump | None) -> Error | None:
-    """Why nothing will go on."""
-    if pump is None:
-        return None
-    status = connection.status()
-    return error_from_json(status["error"]) if status["state"] == "failed" else pump.failure
+    """Why nothing will go on. Asked ten times a second, in the event loop: it must cost nothing."""
+    return None if pump is None else connection.opened.engine.failure or pump.failure

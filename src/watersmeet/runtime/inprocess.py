@@ -11,6 +11,7 @@ from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.placing import Placing
 from watersmeet.errors import Error
 from watersmeet.kernel.evaluation.duck import is_interrupt
+from watersmeet.runtime import reporting
 from watersmeet.runtime.committer import commit_epoch, job_of
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.database import Database
@@ -144,7 +145,7 @@ class InProcessEngine:
             self._run(coordinator, intent)
 
     def _run(self, coordinator: Coordinator, intent: Intent) -> None:
-        began = time.perf_counter()
+        began, began_ns = time.perf_counter(), time.time_ns()
         circuit = coordinator.circuit
         assert circuit is not None
         try:
@@ -159,9 +160,11 @@ class InProcessEngine:
                 raise  # The others can go on.
             if isinstance(cause, Exception) and not is_interrupt(cause):
                 self._failure = view_failed(self._db.log.explain(cause))
+                reporting.failed(self._failure, intent.epoch)
                 raise self._failure from cause
             raise
         self._failure = None
+        reporting.committed(self._db.log, self._db.catalog(), commit, receipts, began_ns)
         self._holds.release(p.relation for p in intent.slices)
         coordinator.done(commit, duration_s)
 

@@ -40,7 +40,8 @@ class Receipt:
     pack: name of the pack with the bucket's new state, None if the state did not change. relations: changes that it
     wrote. operators, sources: counts by operator and by relation. waiting: see `ticks`. grown: by operator, by how many
     bytes its state has grown. hottest: by join that may have made too many rows, the most rows of one key, and the
-    key's values. requests: to the object store, of the whole task, in one of its receipts.
+    key's values. requests: to the object store, of the whole task, in one of its receipts. began_ns, took_ns: when it
+    began (since 1970, by the clock of its machine), and for how long it ran.
     """
 
     stage: int
@@ -53,6 +54,8 @@ class Receipt:
     grown: dict[str, int] = field(default_factory=dict)
     hottest: dict[str, tuple[int, tuple[str | None, ...]]] = field(default_factory=dict)
     requests: int = 0
+    began_ns: int = 0
+    took_ns: int = 0
 
     def to_bytes(self) -> bytes:
         """Compact JSON."""

@@ -7,6 +7,7 @@ that nothing refers to yet; the epoch's commit makes them count.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -97,6 +98,19 @@ def _circuit_of(root: str, database: str, fingerprint: str) -> Circuit:
     return load_circuit(_layout_of(root, database, durable=False), fingerprint)
 
 
+class Beginning:
+    """When something began."""
+
+    def __init__(self) -> None:
+        self.time_ns = time.time_ns()
+        self._counter_ns = time.perf_counter_ns()
+
+    @property
+    def passed_ns(self) -> int:
+        """How long ago that is, whatever happens to the clock."""
+        return time.perf_counter_ns() - self._counter_ns
+
+
 def run_sources(job: Job, task: int) -> list[Frame]:
     """Task number `task` of stage 0: reads its slices; frames for later stages, and its receipt.
 
@@ -141,6 +155,7 @@ def _output(job: Job, *place: int) -> TaskOutput:
 
 
 def _run_sources(job: Job, task: int, output: TaskOutput) -> list[Frame]:
+    began = Beginning()
     intent = job.intent
     circuit = _circuit(job)
     slices: Sequence[Slice] = intent.tasks[task] if intent.tasks else ()
@@ -159,7 +174,7 @@ def _run_sources(job: Job, task: int, output: TaskOutput) -> list[Frame]:
     seen = {i: c.seen.watermark_us for i, c in found.counts.items() if c.seen.watermark_us is not None}
     seen |= {name: time_us for c in found.counts.values() for name, time_us in c.clocks.items()}
     numbers = raised(risen(job.watermarks, seen), intent.live.idle, intent.live.overrides)
-    frames = _run(job, circuit, 0, task, sources, found.counts, (), numbers, output)
+    frames = _run(job, circuit, 0, task, sources, found.counts, (), numbers, output, began)
     if circuit.last_stage > 0 and (circuit.is_timed or (intent.everywhere and task == 0)):
         body = json.dumps(seen).encode()
         frames += [Frame(bucket, CONTROL, task, body) for bucket in range(circuit.buckets)]
@@ -167,6 +182,7 @@ def _run_sources(job: Job, task: int, output: TaskOutput) -> list[Frame]:
 
 
 def _run_bucket(job: Job, stage: int, frames: Iterable[Frame], output: TaskOutput) -> list[Frame]:
+    began = Beginning()
     circuit = _circuit(job)
     passed: list[Frame] = []
     work: list[Frame] = []
@@ -187,7 +203,8 @@ def _run_bucket(job: Job, stage: int, frames: Iterable[Frame], output: TaskOutpu
     # Every task of stage 0 has told every bucket what it saw: all buckets of a stage know the same numbers.
     live = job.intent.live
     numbers = raised(risen(job.watermarks, *seen), live.idle, live.overrides)
-    passed += _run(job, circuit, stage, bucket, {}, {}, [f for f in work if f.channel != CONTROL], numbers, output)
+    rows = [f for f in work if f.channel != CONTROL]
+    passed += _run(job, circuit, stage, bucket, {}, {}, rows, numbers, output, began)
     return passed
 
 
@@ -213,6 +230,7 @@ def _run(
     frames: Sequence[Frame],
     numbers: Numbers,
     output: TaskOutput,
+    began: Beginning,
 ) -> list[Frame]:
     intent = job.intent
     packs = _packs(job)
@@ -255,6 +273,8 @@ def _run(
         waiting={i: m.waits_for_us for i, m in result.metrics.items() if m.waits_for_us is not None},
         grown=grown or {},
         hottest={i: (h.rows, h.values) for i, h in result.hottest.items()},
+        began_ns=began.time_ns,
+        took_ns=began.passed_ns,
     )
     output.tell(receipt, bucket if stage else bucket % circuit.buckets)
     return result.frames

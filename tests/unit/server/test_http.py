@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 import ssl
 import threading
@@ -344,16 +343,22 @@ def test_streams_end_with_the_server_and_have_a_limit(serving):
     until(lambda: served.http("/api/live?tab=").condition == "INVALID_PARAMETER")
 
 
-def test_the_log_says_what_has_another_state(serving, caplog):
+def test_a_view_that_is_stopped_says_why(serving):
     script = """CREATE TABLE t (k int PRIMARY KEY, g int);
         CREATE MATERIALIZED VIEW v WITH (max_join_amplification_rows = 3)
             AS SELECT a.k FROM t a JOIN t b ON a.g = b.g;"""
     served = serving(script, http_port=0)
-    with caplog.at_level(logging.INFO, "watersmeet"), served.events("/api/live?tab=t") as events:
+    with served.events("/api/live?tab=t") as events:
+        names = served.http("/api/session").json["figures"]
         events.next()
         served.python.execute("INSERT INTO t SELECT i, 1 FROM generate_series(1, 9) g(i)")
         served.python.execute("FLUSH")
-        next(e for e in events if any(f[0] == "stopped" for f in e.data.get("figures", {}).values()))
-    (said,) = [r for r in caplog.records if "AMPLIFICATION_LIMIT" in r.getMessage()]
-    assert (said.levelname, said.relation, said.state) == ("WARNING", "v", "stopped")
-    assert said.epoch >= 1
+        for event in events:
+            shown = {i: dict(zip(names, f, strict=True)) for i, f in event.data.get("figures", {}).items()}
+            if stopped := [i for i, f in shown.items() if f["state"] == "stopped"]:
+                break
+    assert shown[stopped[0]] | {"level": 2, "errors": 1} == shown[stopped[0]]
+    assert shown[stopped[0]]["note"].startswith("AMPLIFICATION_LIMIT: ")
+    assert served.http(f"/api/relations/{stopped[0]}").json["error"]["condition"] == "AMPLIFICATION_LIMIT"
+    assert b'watersmeet_view_failed{view="v"} 1.0' in served.http("/metrics").body
+    assert served.http("/readyz").status == 200, "the others go on"

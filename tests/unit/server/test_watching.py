@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -121,6 +123,32 @@ def test_freshness_follows_what_a_view_reads(tmp_path):
         )
         failed = shown("of_table", state="failed", error={"condition": "DISK_FULL", "message": "no space"})
         assert (failed.state, failed.level, failed.note) == ("stopped", 2, "DISK_FULL: no space")
+
+
+def test_sources_that_stand_are_logged_once(tmp_path, caplog):
+    (tmp_path / "in").mkdir()
+    with watersmeet.connect(runtime="inprocess") as connection:
+        connection.execute(
+            f"CREATE SOURCE s (a int) WITH (connector = 'file', path = '{tmp_path / 'in'}') FORMAT PLAIN ENCODE JSON"
+        )
+        connection.execute("CREATE MATERIALIZED VIEW v AS SELECT a FROM s")
+        connection.execute("FLUSH")
+        watch = Watch(Session(connection.opened, Variables("risingwave")))
+        look = watch.look()
+        (source,) = [s["id"] for s in look.status["sources"]]
+        with caplog.at_level(logging.INFO, "watersmeet"):
+            for state, note in (
+                ("running", None),
+                ("waiting", "no broker"),
+                ("waiting", "no broker"),
+                ("running", None),
+            ):
+                shown = {**look.figures, source: look.figures[source]._replace(state=state, note=note)}
+                watch._say(replace(look, figures=shown))
+    assert [(r.levelname, r.getMessage(), r.relation, r.state) for r in caplog.records] == [
+        ("WARNING", 'source "s" is waiting: no broker', "s", "waiting"),
+        ("INFO", 'source "s" is running', "s", "running"),
+    ]
 
 
 def test_progress_of_a_view_that_is_filled(tmp_path):

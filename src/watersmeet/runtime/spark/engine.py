@@ -20,6 +20,7 @@ from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Fill, Rebuild
 from watersmeet.circuit.placing import Placing
 from watersmeet.errors import Error, again, error
+from watersmeet.runtime import reporting
 from watersmeet.runtime.committer import commit_epoch
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.database import Database
@@ -444,7 +445,7 @@ class SparkEngine:
         coordinator, runner = self._coordinator, self._runner
         if coordinator is None or runner is None:
             return
-        began = time.perf_counter()
+        began, began_ns = time.perf_counter(), time.time_ns()
         circuit = coordinator.circuit
         if circuit is None or circuit.fingerprint != intent.circuit:
             circuit = load_circuit(self._db.layout, intent.circuit)
@@ -459,12 +460,14 @@ class SparkEngine:
             self._planned.popleft()
             self._changed.notify_all()
         self._woken.set()
+        reporting.committed(self._db.log, self._db.catalog(), commit, receipts, began_ns)
         files.remove_files([self._db.layout.intent(intent.epoch - _KEPT_INTENTS)])
 
     def _fail(self, cause: Exception) -> None:
         with self._changed:
             if self._failure is None and not self._stopping:
                 self._failure = view_failed(self._db.log.explain(cause))
+                reporting.failed(self._failure, None if self._coordinator is None else self._coordinator.epoch)
             self._changed.notify_all()
         self._woken.set()
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from watersmeet.catalog import CapturedDatabase, Catalog, Sink
+from watersmeet.catalog import CapturedDatabase, Catalog, MaterializedView, Sink
 from watersmeet.runtime.backfill import rows_left
 from watersmeet.serialization import from_json
 from watersmeet.server.web.figures import Figures, figures, inputs_of_views, sink_rows
@@ -198,24 +198,27 @@ class Watch:
         return self._captured
 
     def _say(self, look: Look) -> None:
-        """Logs what has another state than at the look before. Of a database that does not run, that alone."""
-        said: dict[str, tuple[str, str | None]] = {DATABASE: (str(look.status["state"]), None)}
-        if look.status["state"] == "running":
-            said |= {i: (f.state, f.note) for i, f in look.figures.items() if i in look.catalog.relations}
+        """Logs which sources and sinks have another state than at the look before. Of views, epochs tell that."""
+        known = look.catalog.relations
+        said = {
+            i: (f.state, f.note)
+            for i, f in look.figures.items()
+            if look.status["state"] == "running" and i in known and not isinstance(known[i], MaterializedView)
+        }
         for relation_id, (state, note) in said.items():
             before = self._said.get(relation_id, ("running", None))
             if state == before[0] and (note == before[1] or state in _FINE):
                 continue
-            relation = look.catalog.relations.get(relation_id)
+            relation = known[relation_id]
             _LOG.log(
                 logging.INFO if state in _FINE else logging.WARNING,
                 "%s is %s%s",
-                "the database" if relation is None else relation.title,
+                relation.title,
                 state,
                 f": {note}" if note else "",
-                extra={"epoch": look.status["epoch"], "relation": relation and relation.shown, "state": state},
+                extra={"epoch": look.status["epoch"], "relation": relation.shown, "state": state},
             )
-        self._said = {**self._said, **said}
+        self._said = said or self._said
 
 
 class Filling:
