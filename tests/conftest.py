@@ -9,7 +9,7 @@ import signal
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.servers"]
+pytest_plugins = ["tests.servers", "tests.browsers"]
 
 # Processes that xdist starts inherit it, so that all of them collect the same seeds.
 os.environ.setdefault("WATERSMEET_FRESH", str(secrets.randbelow(1_000_000_000)))

@@ -43,6 +43,7 @@ from scripts.servers.s3 import ACCESS_KEY, REGION, S3, SECRET_KEY
 UNAVAILABLE = "can't be had here: "
 #: By marker: the fixtures of servers.
 FIXTURES = {
+    "browser": {"browser", "chromium", "axe"},
     "kafka": {"broker", "own_broker", "topic", "registry", "own_registry"},
     "postgres": {"postgres", "own_postgres"},
     "mysql": {"mysql", "own_mysql"},

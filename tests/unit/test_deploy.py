@@ -105,10 +105,38 @@ def test_the_service(monkeypatch):
     unit = configparser.ConfigParser(strict=False)
     unit.optionxform = str
     unit.read_string((DEPLOY / "watersmeet.service").read_text())
-    name, _, value = unit["Service"]["Environment"].partition("=")
+    environment = dict(pair.split("=", 1) for pair in shlex.split(unit["Service"]["Environment"]))
     program, *arguments = shlex.split(unit["Service"]["ExecStart"])
     assert program.endswith("/watersmeet")
-    check(arguments, {name: value}, monkeypatch)
+    check(arguments, environment, monkeypatch)
+
+
+def test_containers(monkeypatch, tmp_path):
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    services = compose["services"]
+    program, *arguments = services["watersmeet"]["command"]
+    assert program == "watersmeet"
+    environment = dict(services["watersmeet"]["environment"])
+    for name in ("WATERSMEET_CERTIFICATE", "WATERSMEET_KEY"):  # which have to be there
+        file = tmp_path / Path(environment[name]).name
+        file.touch()
+        environment[name] = str(file)
+    script = tmp_path / "users.sql"
+    script.touch()
+    check([arguments[0], str(script)], environment, monkeypatch)
+    assert (
+        DEPLOY / services["watersmeet"]["build"]["context"] / services["watersmeet"]["build"]["dockerfile"]
+    ).exists()
+    mounted = [v.split(":")[0] for s in services.values() for v in s["volumes"]]
+    assert all((DEPLOY / v).exists() for v in mounted if v.startswith("./") and v != "./certificate")
+    prometheus = yaml.safe_load((DEPLOY / "prometheus.yaml").read_text())
+    assert all((DEPLOY / name).exists() for name in prometheus["rule_files"])
+    (job,) = prometheus["scrape_configs"]
+    host, _, port = job["static_configs"][0]["targets"][0].partition(":")
+    assert host in services
+    assert port == environment["WATERSMEET_HTTP_PORT"]
+    rules = (DEPLOY / "prometheus-rules.yaml").read_text()
+    assert f'up{{job="{job["job_name"]}"}}' in rules
 
 
 def test_a_session_of_spark_connect_is_refused(tmp_path):

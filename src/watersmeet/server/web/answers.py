@@ -12,6 +12,7 @@ from watersmeet.errors import Error, error
 #: By condition, the status of an answer. Others are what the client asked for in the wrong way.
 _STATUS: Final = {
     "AUTHENTICATION_FAILED": 401,
+    "HISTORY_GONE": 410,
     "INVALID_AUTHORIZATION": 403,
     "PERMISSION_DENIED": 403,
     "UNDEFINED_OBJECT": 404,

@@ -9,6 +9,7 @@ const LEFT = 46;
 const RIGHT = 6;
 const TOP = 6;
 const BOTTOM = 16;
+const LEAST_STEPS = 60;
 
 /** A round number that is not below `most`, for the top of an axis. */
 export function top(most) {
@@ -41,7 +42,10 @@ export function hour(title, shown) {
   let end = 0;
   let step = 10;
 
-  function draw(values, end_s, step_s) {
+  function draw(all, end_s, step_s) {
+    // What is not known yet is left out, down to ten minutes.
+    const first = all.findIndex((v) => v !== null);
+    const values = all.slice(Math.min(first < 0 ? all.length : first, all.length - LEAST_STEPS));
     [series, end, step] = [values, end_s, step_s];
     const there = values.filter((v) => v !== null);
     const most = top(Math.max(0, ...there));

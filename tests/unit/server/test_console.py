@@ -1,0 +1,285 @@
+"""The console in a real browser: what is shown, by mouse and by keys, in light and dark, to everybody; 500 views."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from scripts.browser import Browser
+from selenium.webdriver.common.keys import Keys
+
+from watersmeet.catalog import Catalog, Table
+from watersmeet.drawing import Arrow, Box, Diagram
+from watersmeet.server.web.figures import Figures
+from watersmeet.server.web.graph import Graphs
+from watersmeet.server.web.watch import Watch
+
+SHOP = """
+CREATE TABLE customers (id int PRIMARY KEY, name varchar);
+CREATE TABLE orders (id int PRIMARY KEY, customer int, amount double precision);
+CREATE MATERIALIZED VIEW joined AS SELECT o.id, c.name, o.amount FROM orders o JOIN customers c ON o.customer = c.id;
+CREATE MATERIALIZED VIEW totals AS SELECT name, sum(amount) AS total FROM joined GROUP BY name;
+CREATE MATERIALIZED VIEW limited WITH (max_join_amplification_rows = 3)
+    AS SELECT a.id FROM orders a JOIN orders b ON a.amount = b.amount;
+INSERT INTO customers VALUES (1, 'Ann'), (2, '<b>Bob</b>');
+INSERT INTO orders VALUES (1, 1, 5), (2, 2, 6.5);
+FLUSH;
+"""
+
+
+@pytest.fixture
+def shop(serving):
+    return serving(SHOP, http_port=0)
+
+
+def stop_one(shop):
+    """The view `limited` is stopped."""
+    shop.python.execute("INSERT INTO orders SELECT i, 3, 2 FROM generate_series(11, 19) AS g(i)")
+    shop.python.execute("FLUSH")
+
+
+def chosen(browser: Browser) -> str:
+    return browser.run("return document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent")
+
+
+def node(name: str) -> str:
+    return f'.node[aria-label*=" {name}:"]'
+
+
+def test_topology_by_mouse_and_by_keys(shop, browser):
+    browser.open(shop.url)
+    browser.until(lambda: len(browser.all(".node[data-level]")) == 5, "five relations")
+    assert {browser.text(t) for t in browser.all(".arrow text")} >= {"inner join on customer", "group by name"}
+    browser.until(lambda: "up to date" in browser.text(browser.find(node("totals") + " .figures")))
+    assert browser.find("#pulse").text.startswith("running")
+    # What happens is seen without a click.
+    stop_one(shop)
+    browser.until(lambda: browser.find(node("limited")).get_attribute("data-level") == "stale", "a view is stopped")
+    browser.click(".counts .chip.stale")
+    assert "limited" in chosen(browser)
+    # From box to box by keys; Enter opens, Esc closes and goes back to where one was.
+    browser.run("document.querySelector(arguments[0]).focus()", node("orders"))
+    browser.keys(Keys.ARROW_RIGHT)
+    browser.until(lambda: "orders" not in chosen(browser))
+    browser.run("document.querySelector(arguments[0]).focus()", node("joined"))
+    browser.keys(Keys.ARROW_RIGHT)
+    assert "totals" in chosen(browser)
+    browser.keys(Keys.ENTER)
+    browser.find(".drawer h2", "totals")
+    browser.until(lambda: browser.find(".drawer .facts").text.count("rows/s") >= 2)
+    browser.click('.drawer [role="tab"]', "SQL")
+    assert "SELECT name, sum(amount) AS total FROM joined GROUP BY name" in browser.find(".drawer .code").text
+    browser.keys(Keys.ARROW_RIGHT)
+    browser.until(lambda: "hash agg" in browser.find(".drawer .plan").text)
+    assert "2 in" in browser.find(".drawer .plan").text
+    browser.keys(Keys.ESCAPE)
+    browser.until(lambda: not browser.find("#drawer").is_displayed())
+    browser.until(lambda: "totals" in chosen(browser))
+    # Found by a part of its name; only its lineage.
+    browser.keys("/")
+    browser.until(lambda: browser.all("dialog.search li .name"))
+    browser.keys("limi")
+    browser.until(lambda: browser.find('dialog.search li[aria-selected="true"] .name').text == "limited")
+    browser.keys(Keys.ENTER)
+    assert "AMPLIFICATION_LIMIT" in browser.until(lambda: browser.find(".drawer .state.stale")).text
+    browser.click(".drawer .actions button", "Lineage")
+    browser.until(lambda: len(browser.all(".node")) == 2, "the lineage of one view")
+    browser.click(".scope button", "Show all")
+    browser.until(lambda: len(browser.all(".node")) == 5)
+    # What is dropped is gone.
+    shop.python.execute("DROP MATERIALIZED VIEW limited")
+    browser.until(lambda: len(browser.all(".node")) == 4)
+    assert browser.complaints() == []
+
+
+def test_worksheet(shop, browser):
+    browser.open(shop.url + "/#/worksheet")
+
+    def write(text):
+        browser.find("textarea").clear()
+        browser.find("textarea").send_keys(text)
+
+    write("SELECT name, total FROM totals ORDER BY 1; SELECT NULL AS x")
+    browser.keys(Keys.CONTROL, Keys.ENTER)
+    browser.until(lambda: len(browser.all(".result")) == 2)
+    rows = [
+        [c.text for c in r.find_elements("css selector", "td")] for r in browser.all(".result:first-child tbody tr")
+    ]
+    assert rows == [["<b>Bob</b>", "6.5"], ["Ann", "5"]], "texts are texts"
+    assert browser.find(".result:nth-child(2) td.null").text == "NULL"
+    browser.click('.result [role="tab"]', "Chart")
+    browser.until(lambda: len(browser.all(".drawn .column")) == 2)
+    write("SELECT nme FROM totals")
+    browser.click(".commands button", "Run")
+    browser.until(lambda: "UNDEFINED_COLUMN" in browser.find(".failed").text)
+    assert (
+        browser.run(
+            "const t = document.querySelector('textarea'); return t.value.slice(t.selectionStart, t.selectionEnd)"
+        )
+        == "nme"
+    )
+    write("SELECT count(*) FROM orders")
+    browser.click(".commands button", "Explain")
+    browser.until(lambda: "BatchQuery" in browser.find(".result .code").text)
+    # The changes of a view, as they come.
+    write("totals")
+    browser.click(".commands button", "Subscribe")
+    browser.until(lambda: len(browser.all(".result tr.came")) == 2)
+    shop.python.execute("INSERT INTO orders VALUES (9, 1, 10)")
+    shop.python.execute("FLUSH")
+    went = browser.until(lambda: browser.all(".result tr.went"))[0]
+    assert went.text.split()[1:] == ["-1", "Ann", "5"]
+    browser.click(".result button", "Stop this query")
+    browser.until(lambda: browser.find(".result .tag").text.startswith("ended"))
+    # A query that runs on, in another dialect; the page is left and comes back.
+    browser.click(".commands label", "timeplus")
+    write("SELECT id, amount FROM orders WHERE amount > 50")
+    browser.click(".commands button", "Run")
+    browser.until(lambda: browser.find(".result .tag").text.startswith("running"))
+    browser.click("#pages a", "Relations")
+    browser.find("table.list tr[data-id]")
+    shop.python.execute("INSERT INTO orders VALUES (10, 1, 77)")
+    browser.click("#pages a", "Worksheet")
+    browser.until(lambda: [c.text for c in browser.all(".result td")][:2] == ["10", "77"])
+    browser.click(".commands button", "Stop")
+    browser.until(lambda: browser.find(".result .tag").text.startswith("ended"))
+    assert browser.complaints() == []
+
+
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
+def test_nothing_keeps_people_out(shop, browser, axe, scheme):
+    """axe-core finds nothing on any page: names, roles, contrasts, the order of headings."""
+    stop_one(shop)
+    found = {}
+
+    def check(page):
+        browser.run(axe)
+        script = (
+            "const done = arguments[0]; axe.run().then((r) => done(r.violations.map((v) => [v.id, v.nodes[0].html])))"
+        )
+        found[page] = browser.driver.execute_async_script(script)
+
+    browser.open(shop.url, scheme=scheme)
+    browser.until(lambda: len(browser.all(".node[data-level]")) == 5)
+    check("topology")
+    browser.click(node("limited"))
+    browser.find(".drawer h2", "limited")
+    for tab in ("SQL", "Plan", "Overview"):
+        browser.click('.drawer [role="tab"]', tab)
+        check(tab)
+    for page, there in (
+        ("Relations", "table.list tr[data-id]"),
+        ("Sources and sinks", ".sheet h1"),
+        ("Worksheet", "textarea"),
+    ):
+        browser.click("#pages a", page)
+        browser.find(there)
+        check(page)
+    browser.find("textarea").send_keys("SELECT name, total FROM totals; SELECT nothing")
+    browser.keys(Keys.CONTROL, Keys.ENTER)
+    browser.find(".failed")
+    check("results")
+    assert {page: said for page, said in found.items() if said} == {}
+
+
+def test_themes_small_windows_and_logging_in(serving, browser):
+    served = serving(SHOP + "CREATE USER ann PASSWORD 'sécret' SUPERUSER", http_port=0)
+    browser.open(served.url, width=420, height=800)
+    browser.find("#user").send_keys("ann")
+    browser.find("#password").send_keys("wrong", Keys.ENTER)
+    browser.until(lambda: browser.find(".login .problem").text == "User or password is wrong.")
+    browser.find("#password").send_keys("sécret", Keys.ENTER)
+    browser.until(lambda: len(browser.all(".node[data-level]")) == 5)
+    assert [c for c in browser.complaints() if "401" not in c] == []
+
+    def paper():
+        return browser.run("return getComputedStyle(document.body).backgroundColor")
+
+    light = paper()
+    assert browser.run("return document.documentElement.scrollWidth <= window.innerWidth"), (
+        "nothing is wider than the window"
+    )
+    browser.click("#theme")
+    assert paper() == light
+    browser.click("#theme")
+    dark = paper()
+    assert dark != light
+    browser.open(served.url, scheme="light")
+    browser.until(lambda: browser.all(".node"))
+    assert paper() == dark, "what was chosen stays"
+    browser.click("#theme")
+    assert paper() == light
+    browser.open(served.url, scheme="dark")
+    browser.until(lambda: browser.all(".node"))
+    assert paper() == dark, "as the system"
+    browser.click(".who")
+    browser.find("#user")
+    assert browser.complaints() == []
+
+
+class Many:
+    """Ten tables and five hundred views on them, without the database that would have them."""
+
+    def __init__(self) -> None:
+        rng = random.Random(5)
+        self.ids = [f"t{i}" for i in range(10)] + [f"m{i}" for i in range(500)]
+        relations = {i: Table(i, f"relation_{i}", ()) for i in self.ids}
+        self.catalog = Catalog(version=7, relations=relations)
+        boxes = tuple(
+            Box(i, f"relation_{i}", ("table",) if i[0] == "t" else ("materialized view", "x" * 30), "view")
+            for i in self.ids
+        )
+        arrows = [Arrow(f"t{n}", f"m{i}", "inner join on k") for i in range(350) for n in rng.sample(range(10), 2)]
+        arrows += [Arrow(f"m{rng.randrange(350)}", f"m{i}", "group by k") for i in range(350, 500)]
+        self.diagram = Diagram("many", boxes, tuple(arrows))
+        self.figures = {i: Figures("running", 0, 0.0, 12.0, 3.0, 1000, 2000) for i in self.ids}
+        self.figures["m77"] = Figures("running", 2, 75.0, note="late")
+
+
+def test_500_views_stay_usable(serving, browser, monkeypatch):
+    many = Many()
+    look = Watch._looked
+
+    def looked(self):
+        found = look(self)
+        object.__setattr__(found, "figures", dict(many.figures))
+        object.__setattr__(found, "catalog", many.catalog)
+        return found
+
+    monkeypatch.setattr(Watch, "_looked", looked)
+    monkeypatch.setattr(Graphs, "diagram", lambda _: (many.catalog, many.diagram))
+    served = serving("CREATE TABLE t (a int)", http_port=0)
+    browser.open(served.url)
+    browser.until(lambda: len(browser.all(".node[data-level]")) == 510, "510 boxes")
+    width, height = browser.run(
+        "const b = document.querySelector('.topology > g').getBBox(); return [b.width, b.height]"
+    )
+    assert 1 < width / height < 3, "the picture fits a screen"
+    inside = """const s = document.querySelector('.topology').getBoundingClientRect();
+        return [...document.querySelectorAll('.node')].every((n) => { const b = n.getBoundingClientRect();
+            return b.left >= s.left && b.right <= s.right && b.top >= s.top && b.bottom <= s.bottom; })"""
+    assert browser.run(inside), "all of it is seen"
+    assert browser.find("canvas.overview").is_displayed()
+    drawn = "return [...document.querySelectorAll('.arrow')].filter((a) => a.getClientRects().length).length"
+    assert browser.run(drawn) == 0, "arrows are shown of what is chosen"
+    browser.click(".counts .chip.stale", "1 stopped or stale")
+    assert "relation_m77" in chosen(browser)
+    assert not browser.run("return document.querySelector('.topology').classList.contains('far')"), "it can be read now"
+    browser.click('.node[data-id="m400"]')
+    assert browser.run(drawn) == 1
+    browser.keys(Keys.ESCAPE)
+    # What changes is written, and nothing else.
+    watched = "document.querySelector('.topology > g'), {subtree: true, childList: true, characterData: true}"
+    observer = f"new MutationObserver((m) => {{ window.changes += m.length; }}).observe({watched})"
+    browser.run(f"window.changes = 0; {observer}")
+    many.figures = {**many.figures, "m9": many.figures["m9"]._replace(rows_in=99.0)}
+    browser.until(lambda: "99 rows/s" in browser.text(browser.find('.node[data-id="m9"] .figures')))
+    assert browser.run("return window.changes") <= 2
+    browser.click("#pages a", "Relations")
+    browser.until(lambda: len(browser.all("table.list tbody tr")) == 510)
+    browser.find('input[type="search"]').send_keys("m12")
+    browser.until(lambda: len(browser.all("table.list tbody tr")) == 11)
+    browser.keys(Keys.CONTROL + "a", Keys.BACKSPACE)
+    browser.click(".chip", "Problems")
+    browser.until(lambda: [r.get_attribute("data-id") for r in browser.all("tbody tr")] == ["m77"])
+    assert [c for c in browser.complaints() if "404" not in c] == [], "of m400 the database knows nothing"
