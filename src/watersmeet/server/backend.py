@@ -23,6 +23,7 @@ from watersmeet.server.copying import read_copy
 from watersmeet.server.oids import TEXT, oid_of, sql_type
 from watersmeet.server.parameters import Parameter, bound
 from watersmeet.server.portals import Portal, Prepared, result_formats
+from watersmeet.server.preparing import READERS as PREPARING
 from watersmeet.server.settings import Settings
 from watersmeet.server.steps import EngineStep, Outcome, Source, Step, marked, read_steps
 from watersmeet.server.traffic import kind_of
@@ -37,7 +38,7 @@ from watersmeet.session.statements.describing import described_columns
 from watersmeet.types import BIGINT, Schema, SqlType
 
 #: What is not the session's, by first word.
-_READERS: Final = {**UTILITY, "COPY": read_copy}
+_READERS: Final = {**UTILITY, **PREPARING, "COPY": read_copy}
 #: Statements that say where a transaction begins and ends.
 _CONTROL: Final = (st.Begin, st.Commit, st.Rollback)
 
@@ -212,10 +213,13 @@ class Backend:
                 f"bind message supplies {len(values)} parameters, but prepared statement "
                 f'"{statement}" requires {len(prepared.parameters)}',
             )
+        step = self.bound_step(prepared, values, forms)
+        self.portals[name] = Portal(step, prepared.columns, result_formats(results, prepared.columns))
+
+    def bound_step(self, prepared: Prepared, values: Sequence[bytes | None], forms: Sequence[int] = ()) -> Step | None:
+        """What a prepared statement does with values, as many as it has parameters; None for an empty one."""
         literals = bound(values, forms, prepared.parameters)
-        steps = [] if prepared.empty else read_steps(self._source(prepared.text, literals))
-        formats = result_formats(results, prepared.columns)
-        self.portals[name] = Portal(steps[0] if steps else None, prepared.columns, formats)
+        return None if prepared.empty else read_steps(self._source(prepared.text, literals))[0]
 
     def execute_portal(self, portal: Portal) -> Outcome:
         """Runs what a portal stands for, at its first time. RESULT_LIMIT."""

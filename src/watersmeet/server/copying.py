@@ -19,6 +19,7 @@ from watersmeet.dialects.copying import CopyTo, read_copy_options
 from watersmeet.dialects.statements import Insert, Name
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import Span, error
+from watersmeet.server.binarycopy import read_binary
 from watersmeet.server.buffers import BINARY, NOTHING, contents, fixed
 from watersmeet.server.datarows import BATCH_ROWS, binary_copy_rows, copy_end, copy_header, text_columns
 from watersmeet.server.steps import EngineStep, Outcome, Source, Step, outcome_of
@@ -104,9 +105,11 @@ class CopyForm:
         doubled = pc.replace_substring(values, self.quote, self.quote * 2)
         return pc.if_else(needed, pc.binary_join_element_wise(mark, doubled, mark, pa.scalar("", _STRING)), values)
 
-    def read(self, file: BinaryIO, names: list[str]) -> pa.Table:
-        """The texts of values, by names of columns. BAD_COPY_FORMAT."""
-        is_csv = self.kind == "csv"
+    def read(self, file: BinaryIO, columns: Schema) -> pa.Table:
+        """The values, by names of columns: texts, or those of `read_binary`. BAD_COPY_FORMAT."""
+        if self.kind == "binary":
+            return read_binary(file.read(), columns)
+        names, is_csv = [c.name for c in columns], self.kind == "csv"
         try:
             table = csv.read_csv(
                 file,
@@ -190,7 +193,7 @@ class CopyIn:
         """Asks for the rows; `Outcome.receives` takes them."""
 
         def receive(file: BinaryIO) -> Outcome:
-            return outcome_of(client.locked(insert_copied, self.insert, lambda names: self.form.read(file, names)))
+            return outcome_of(client.locked(insert_copied, self.insert, lambda columns: self.form.read(file, columns)))
 
         return replace(Outcome("COPY"), copied=self.form, receives=receive)
 
@@ -221,8 +224,6 @@ def read_copy(source: Source, cursor: Cursor) -> Step | None:
     base: dict[str, Any] = {"text": source.text, "sql": source.text[span.start : span.end], "span": span}
     if comes:
         assert table is not None
-        if form.kind == "binary":
-            raise error("FEATURE_NOT_SUPPORTED", "COPY FROM STDIN in binary is not supported", hint="Use text or CSV.")
         return CopyIn(form, Insert(**base, table=table, columns=columns, query=exp.Values()))
     if table is not None:
         place: dict[str, Any] = {"path": "", "path_span": span, "options": {}, "spans": {}}

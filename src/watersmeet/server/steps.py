@@ -19,7 +19,7 @@ from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import cut, read_script, tokenize
 from watersmeet.dialects.switches import Part, parts
 from watersmeet.dialects.tokens import Cursor
-from watersmeet.errors import error
+from watersmeet.errors import Span, error
 from watersmeet.server.catalog import queries
 from watersmeet.server.messages import Column
 from watersmeet.server.oids import result_column
@@ -29,6 +29,12 @@ from watersmeet.types import Schema
 #: First words of statements that are queries, which the catalog may have to answer.
 _QUERIES: Final = ("SELECT", "WITH", "VALUES", "TABLE", "(")
 
+
+#: The beginning of a text that is a query, and of one that prepares a statement, behind comments.
+_QUERY: Final = re.compile(
+    r"(?:\s|\(|--[^\n]*\n|/\*.*?\*/)*(?:SELECT|TABLE|VALUES|WITH)\b", re.IGNORECASE | re.DOTALL
+)
+_PREPARES: Final = re.compile(r"(?:\s|--[^\n]*\n|/\*.*?\*/)*PREPARE\b", re.IGNORECASE | re.DOTALL)
 
 #: A parameter, or a quote or comment, which holds none.
 _PARAMETER: Final = re.compile(
@@ -154,7 +160,7 @@ class Source:
     def given(self) -> tuple[str, list[exp.Expression]]:
         """The text with question marks, and what stands for each of them. INVALID_PARAMETER for one without a value."""
         if not self.parameters:
-            return self.text, []
+            return marked(self.text)[0] if _PREPARES.match(self.text) else self.text, []
         text, numbers = marked(self.text)
         if lacking := [n for n in range(1, len(self.parameters) + 1) if n not in numbers]:
             raise error("INVALID_PARAMETER", f"parameter ${lacking[0]} is not in the statement", sql=self.text)
@@ -166,6 +172,11 @@ class Source:
         if len(found) != 1:
             raise error("SYNTAX_ERROR", "one query is expected here", sql=self.text)
         return found[0]
+
+    def values(self, place: Span) -> Step:
+        """The query that gives the values which are listed at a place."""
+        text = "SELECT " + self.text[place.start : place.end]
+        return Source(text, self.dialect, self.readers, self.is_relation).within(0, len(text))
 
 
 def read_steps(source: Source) -> list[Step]:
@@ -190,7 +201,7 @@ def read_steps(source: Source) -> list[Step]:
 def _only_catalog(source: Source) -> exp.Expression | None:
     """The tree of a text that is one query of the catalog, whatever dialect the connection speaks."""
     text = source.text.strip().rstrip(";")
-    if ";" in text:
+    if ";" in text or not _QUERY.match(text):
         return None
     return queries.catalog_query(text, source.is_relation, source.parameters)
 

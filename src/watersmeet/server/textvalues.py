@@ -159,7 +159,9 @@ def _intervals(values: pa.Array) -> pa.Array:
     hours, minutes = _padded(seconds // 3600), _padded(seconds // 60 % 60)
     time = _glued(sign, hours, ":", minutes, ":", _padded(seconds % 60), behind)
     time = pc.if_else(pa.array((microseconds != 0) | empty), time, pa.scalar(None, _STRING))
-    parts = [_counted(years, "year"), _counted(rest, "mon"), _counted(days, "day"), time]
+    shown_days = _counted(days, "day")
+    shown_days = pc.if_else(pa.array((days > 0) & (months < 0)), _glued("+", shown_days), shown_days)
+    parts = [_counted(years, "year"), _counted(rest, "mon"), shown_days, time]
     return _where(values, _glued(*parts, separator=" ", nulls="skip"))
 
 

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import random
+import struct
+from decimal import Decimal
+
 import psycopg
 import pytest
+from tests.thorough import mostly_slow
+
+from watersmeet import Error
+from watersmeet.server import binarycopy
+from watersmeet.types import INTEGER, JSONB, NUMERIC, TIMESTAMP, VARCHAR, Field
 
 SHOP = """
 CREATE TABLE t (id int PRIMARY KEY, name varchar, n numeric(10, 2), b bytea, a int[]);
@@ -96,7 +106,6 @@ def test_a_copy_that_fails_leaves_nothing(client):
     client.execute("FLUSH")
     assert client.execute("SELECT * FROM u").fetchall() == []
     for statement, failure in (
-        ("COPY u FROM STDIN (FORMAT binary)", psycopg.errors.FeatureNotSupported),
         ("COPY u TO STDOUT (FORMAT xml)", psycopg.errors.InvalidParameterValue),
         ("COPY nothing TO STDOUT", psycopg.errors.UndefinedTable),
         ("COPY (SELECT 1) TO STDOUT (FORCE_QUOTE *)", psycopg.Error),
@@ -105,3 +114,99 @@ def test_a_copy_that_fails_leaves_nothing(client):
         with pytest.raises(failure):
             client.execute(statement)
     assert client.execute("SELECT 1").fetchone() == (1,)
+
+
+KINDS = {
+    "o": "boolean", "s": "smallint", "i": "int", "l": "bigint", "r": "real", "d": "double precision", "n": "numeric",
+    "m": "numeric(20, 4)", "v": "varchar", "b": "bytea", "e": "date", "h": "time", "t": "timestamp",
+    "z": "timestamptz", "y": "interval", "j": "jsonb",
+}  # fmt: skip
+MADE = f"CREATE TABLE b (k int PRIMARY KEY, {', '.join(f'{n} {t}' for n, t in KINDS.items())})"
+HEAD = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+
+
+def some_value(rng: random.Random, kind: str):
+    if rng.random() < 0.2:
+        return None
+    day = dt.date(rng.randint(1, 9999), rng.randint(1, 12), rng.randint(1, 28))
+    clock = dt.time(rng.randint(0, 23), rng.randint(0, 59), rng.randint(0, 59), rng.choice((0, 1, 999_999)))
+    number = rng.choice((0, 1, -1, 17, 256, 4369, -32768))
+    digits = ("12345678901234567890.0123456789", "0.0000000001", "-9999.9999", str(number))
+    return {
+        "o": bool(number),
+        "r": number / 4,
+        "d": number / 7,
+        "n": Decimal(rng.choice(digits)),
+        "m": Decimal(number) / 10_000,
+        "v": rng.choice(("", "a", "ü", "\x01\x11" * 20, "x" * 300)),
+        "b": rng.randbytes(rng.choice((0, 1, 17, 40))) + bytes((0, 17)) * rng.randint(0, 9),
+        "e": day,
+        "h": clock,
+        "t": dt.datetime.combine(day, clock),
+        "z": dt.datetime.combine(day, clock, dt.UTC),
+        "y": dt.timedelta(days=number % 100, microseconds=number),
+        "j": psycopg.types.json.Jsonb(rng.choice(({}, [1, None], {"k": "v"}, 1.5))),
+    }.get(kind, number)
+
+
+@pytest.mark.parametrize("seed", mostly_slow(range(30), 2, 2))
+def test_rows_that_come_in_binary(serving, seed, monkeypatch):
+    """As psycopg writes them, cut at any place: the same as by INSERT."""
+    rng = random.Random(seed)
+    monkeypatch.setattr(binarycopy, "_BLOCK_BYTES", rng.choice((1, 100, 700, 1 << 20)))
+    rows = [(k, *(some_value(rng, kind) for kind in KINDS)) for k in range(rng.choice((0, 1, 40)))]
+    with serving(MADE).connect(autocommit=True) as client:
+        with client.cursor().copy("COPY b FROM STDIN (FORMAT binary)") as copy:
+            names = [k.partition("(")[0] for k in KINDS.values()]
+            copy.set_types(["int4", *(n.replace("int", "int4") if n == "int" else n for n in names)])
+            for row in rows:
+                copy.write_row(row)
+        client.execute("FLUSH")
+        found = client.cursor(binary=True).execute("SELECT * FROM b ORDER BY k").fetchall()
+        wanted = [tuple(v.obj if isinstance(v, psycopg.types.json.Jsonb) else v for v in row) for row in rows]
+        assert found == wanted
+
+
+def test_a_column_of_arrays_can_t_come_in_binary(client):
+    copying = pytest.raises(psycopg.errors.FeatureNotSupported, match=r'column "a" of type integer\[\]')
+    with copying, client.cursor().copy("COPY u FROM STDIN (FORMAT binary)") as copy:
+        copy.write_row((1, None, None, None, None))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_damaged_rows_in_binary_are_refused(seed):
+    rng = random.Random(seed)
+    columns = tuple(Field(f"c{i}", k) for i, k in enumerate((INTEGER, VARCHAR, NUMERIC, TIMESTAMP, JSONB)))
+    number = struct.pack(">ihhhhhh", 12, 2, 0, 0, 2, 17, 5)
+    row = struct.pack(">hiiih", 5, 4, 17, 2, 0x4141) + number + struct.pack(">ii", -1, 3) + b"\x01{}"
+    for _ in range(50):
+        data = bytearray(HEAD + row * rng.randint(0, 5) + b"\xff\xff")
+        assert binarycopy.read_binary(bytes(data), columns).num_rows == (len(data) - 21) // len(row)
+        for _ in range(rng.randint(1, 4)):
+            kind = rng.random()
+            if kind < 0.3:
+                data = data[: rng.randint(0, len(data))]
+            elif kind < 0.8 and data:
+                data[rng.randrange(len(data))] = rng.choice((0, 1, 5, 255, rng.randrange(256)))
+            else:
+                data += rng.randbytes(rng.randint(1, 9))
+        try:
+            binarycopy.read_binary(bytes(data), columns)
+        except Error as err:
+            assert err.sqlstate[:2] == "22"
+
+
+@pytest.mark.parametrize(
+    ("data", "wanted"),
+    [
+        (b"", "signature"),
+        (HEAD[:11] + b"\0\1\0\0" + bytes(4), "critical flags"),
+        (HEAD + b"\0\2" + bytes(8), "field count is 2, expected 1"),
+        (HEAD + b"\0\1" + bytes(3), "unexpected EOF"),
+        (HEAD + b"\xff\xff\0", "after EOF marker"),
+        (HEAD + b"\0\1" + struct.pack(">i", 2) + b"\0\0", "incorrect binary data"),
+    ],
+)
+def test_what_is_wrong_with_rows_in_binary(data, wanted):
+    with pytest.raises(Error, match=wanted):
+        binarycopy.read_binary(data, (Field("a", INTEGER),))

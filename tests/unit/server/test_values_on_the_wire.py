@@ -61,6 +61,8 @@ def binary(values, kind):
         (TIMESTAMP, dt.datetime(2020, 1, 1, 0, 0, 0, 1), "2020-01-01 00:00:00.000001"),
         (TIMESTAMPTZ, dt.datetime(2020, 1, 1, tzinfo=dt.UTC), "2020-01-01 00:00:00+00"),
         (INTERVAL, (14, 0, 1_500_000), "1 year 2 mons 00:00:00.0015"),
+        (INTERVAL, (-1, 3, 0), "-1 mons +3 days"),
+        (INTERVAL, (-1, 0, 1_000_000_000), "-1 mons +00:00:01"),
         (INTERVAL, (-14, -1, -3_600_000_000_000), "-1 years -2 mons -1 days -01:00:00"),
         (INTERVAL, (0, -1, 1_000_000_000), "-1 days +00:00:01"),
         (INTERVAL, (0, 0, 0), "00:00:00"),

@@ -64,7 +64,7 @@ def test_modes():
         (dt.datetime(2024, 1, 1, 2), t.TIMESTAMP, "2024-01-01 02:00:00"),
         (dt.datetime(2024, 1, 1, tzinfo=dt.UTC), t.TIMESTAMPTZ, "2024-01-01 00:00:00+00:00"),
         (Interval(0, 1, 0), t.INTERVAL, "1 day"),
-        (Interval(14, -3, 60_500_000), t.INTERVAL, "1 year 2 mons -3 days 00:01:00.5"),
+        (Interval(14, -3, 60_500_000), t.INTERVAL, "1 year 2 mons -3 days +00:01:00.5"),
         ([1, None], SqlType("array", element=t.INTEGER), "{1,NULL}"),
         ([1, 2], SqlType("array", element=t.INTEGER), "[1, 2]"),
         ({"a": [1, None]}, t.JSONB, '{"a": [1, null]}'),

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import datetime as dt
 import time
+from contextlib import nullcontext
 from typing import Any, Final
 
 import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
+from watersmeet import duckdbs
 from watersmeet.errors import Error, error
-from watersmeet.server.catalog.kept import CatalogTables, may_signal
+from watersmeet.server.catalog.kept import CatalogTables, may_signal, put
 from watersmeet.server.catalog.privileges import TRUSTED_OID, role_oid
 from watersmeet.server.catalog.queries import duckdb_sql
-from watersmeet.server.catalog.shapes import SHAPES
 from watersmeet.server.catalog.tables import DATABASE_OID
 from watersmeet.server.clients import Activity
 from watersmeet.server.messages import Column
@@ -60,22 +61,32 @@ class CatalogAnswers:
     def __init__(self, client: Any, tables: CatalogTables) -> None:
         self._client = client
         self._tables = tables
+        self._of: duckdb.DuckDBPyConnection | None = None
+        self._connection: duckdb.DuckDBPyConnection | None = None
 
     def run(
         self, tree: exp.Expression, text: str, limit: int | None = None
     ) -> tuple[tuple[Column, ...], Schema, pa.Table]:
         """The columns and rows of a query; at most `limit` rows. FEATURE_NOT_SUPPORTED for what can't be answered."""
         sql = duckdb_sql(tree, text)
-        with self._tables.of(self._client) as connection:
-            self._tell(connection, sql)
+        connection = self._connected()
+        self._tell(connection, sql)
+        if limit is not None:
+            sql = f"SELECT * FROM ({sql}) AS q_ LIMIT {limit}"
+        signals = self._tables.signalling(self._client, connection) if "_backend(" in sql.lower() else nullcontext()
+        with signals, self._client.session.cancellation.over(connection):
             try:
-                if limit is not None:
-                    sql = f"SELECT * FROM ({sql}) AS q_ LIMIT {limit}"
-                with self._client.session.cancellation.over(connection):
-                    found = connection.execute(sql).to_arrow_table()
+                found = connection.execute(sql).to_arrow_table()
             except duckdb.Error as cause:
                 raise _failure(cause, text) from cause
         return _typed(found, _bytes_of(tree))
+
+    def _connected(self) -> duckdb.DuckDBPyConnection:
+        """A connection of this client alone to the tables as it may see them."""
+        tables = self._tables.of(self._client)
+        if self._connection is None or self._of is not tables:
+            self._of, self._connection = tables, duckdbs.another(tables)
+        return self._connection
 
     def _tell(self, connection: duckdb.DuckDBPyConnection, sql: str) -> None:
         """What differs from client to client, where a query asks for it: variables, settings, what all do."""
@@ -87,18 +98,12 @@ class CatalogAnswers:
         for name, value in values.items():
             connection.execute(f"SET VARIABLE {name} = ?", [value])
         connection.execute("SET VARIABLE started = to_timestamp(?)", [time.time()])
-        if "pg_settings" in sql or "current_setting" in sql:
-            _put(connection, "pg_settings", [_setting(n, v) for n, v in client.settings.rows()])
-        if "pg_stat_activity" in sql:
+        asked = sql.lower()
+        if "pg_settings" in asked or "current_setting" in asked:
+            put(connection, "pg_settings", [_setting(n, v) for n, v in client.settings.rows()])
+        if "pg_stat_activity" in asked:
             own = [_activity(a, client.database) for a in client.clients.activity() if may_signal(client, a)]
-            _put(connection, "pg_stat_activity", own)
-
-
-def _put(connection: duckdb.DuckDBPyConnection, name: str, rows: list[dict[str, Any]]) -> None:
-    table = pa.Table.from_pylist(rows, pa.schema(list(SHAPES["pg_catalog", name].items())))
-    connection.register("rows_", table)
-    connection.execute(f"CREATE OR REPLACE TABLE pg_catalog_.{name} AS SELECT * FROM rows_")
-    connection.unregister("rows_")
+            put(connection, "pg_stat_activity", own)
 
 
 def _setting(name: str, value: str) -> dict[str, Any]:
@@ -113,8 +118,17 @@ def _activity(activity: Activity, database: str) -> dict[str, Any]:
     return {**row, "client_addr": activity.address, "backend_start": began, "backend_type": "client backend"}
 
 
+_FAILURES: Final = (
+    (duckdb.InterruptException, "QUERY_CANCELED", "the statement was canceled"),
+    (duckdb.OutOfMemoryException, "OUT_OF_MEMORY", "this query of the catalog needs too much memory"),
+)
+
+
 def _failure(cause: duckdb.Error, text: str) -> Error:
     """Why a query of the catalog can't be answered."""
+    for kind, condition, message in _FAILURES:
+        if isinstance(cause, kind):
+            return error(condition, message, sql=text)
     told = str(cause).splitlines()[0]
     return error(
         "FEATURE_NOT_SUPPORTED",

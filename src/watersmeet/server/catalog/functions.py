@@ -17,8 +17,8 @@ _MACROS: Final = {
     "pg_current_database()": "getvariable('database')",
     "pg_current_user()": "getvariable('user')",
     "pg_session_user()": "getvariable('login')",
-    "pg_cancel_backend(p)": "signal_(CAST(p AS INTEGER), false)",
-    "pg_terminate_backend(p, most_ms := 0)": "signal_(CAST(p AS INTEGER), true)",
+    "pg_cancel_backend(p)": "signal_(CAST(p AS INTEGER), false, getvariable('asking'))",
+    "pg_terminate_backend(p, most_ms := 0)": "signal_(CAST(p AS INTEGER), true, getvariable('asking'))",
     "pg_current_schema()": "getvariable('schema')",
     "version()": f"'PostgreSQL {SERVER_VERSION} (Watersmeet)'",
     "pg_backend_pid()": "getvariable('pid')",
@@ -135,7 +135,7 @@ _MACROS: Final = {
     "regnamespace_text(o)": "(SELECT n_.nspname FROM pg_catalog_.pg_namespace n_ WHERE n_.oid = o)",
     "regrole_text(o)": "pg_get_userbyid(o)",
     "current_setting(n, missing := false)": (
-        "(SELECT s_.setting FROM pg_catalog_.pg_settings s_ WHERE lower(s_.name) = lower(n))"
+        "(SELECT s_.setting FROM temp.pg_settings s_ WHERE lower(s_.name) = lower(n))"
     ),
     "set_config(n, v, local)": "v",
 }
@@ -188,6 +188,30 @@ def _rank(head: str) -> int:
     """The place of a macro: those that others call come first."""
     name = head.partition("(")[0]
     return _FIRST.index(name) if name in _FIRST else len(_FIRST)
+
+
+#: Functions of DuckDB that are PostgreSQL's, too. Others tell of this process, or reach out of it.
+_OF_BOTH: Final = frozenset({
+    "age", "array_length", "array_ndims", "array_position", "array_prepend", "array_append", "array_cat",
+    "array_to_string", "bit_length", "bool_and", "bool_or", "btrim", "cardinality", "ceiling", "char_length", "chr",
+    "clock_timestamp", "concat", "concat_ws", "date_part", "decode", "encode", "every", "generate_series",
+    "generate_subscripts", "initcap", "json_agg", "json_array_length", "json_build_array", "json_object",
+    "json_object_agg", "jsonb_build_object", "json_build_object", "length", "ltrim", "make_date", "now", "nullif",
+    "octet_length", "overlay", "parse_ident", "pg_typeof", "regexp_matches", "regexp_match", "regexp_replace",
+    "regexp_split_to_array", "repeat", "replace", "reverse", "row", "row_to_json", "rtrim", "split_part",
+    "starts_with", "statement_timestamp", "string_to_array", "strpos", "substr", "to_char", "to_hex", "to_json",
+    "to_jsonb", "transaction_timestamp", "translate", "trunc", "unnest",
+})  # fmt: skip
+
+
+def _named() -> frozenset[str]:
+    heads = [*_MACROS, *privileges.MACROS, *(d.removeprefix("CREATE MACRO ") for d in privileges.definitions())]
+    return _OF_BOTH | {head.partition("(")[0] for head in heads}
+
+
+#: What queries of the catalog may call by its name, and what they may call in FROM.
+CALLED: Final = _named()
+CALLED_IN_FROM: Final = frozenset({"generate_series", "generate_subscripts", "unnest", "_pg_expandarray"})
 
 
 def is_catalog_table(name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import duckdb
+import pyarrow as pa
 
 from watersmeet import duckdbs
 from watersmeet.catalog import Catalog, Role
@@ -17,6 +19,7 @@ from watersmeet.catalog.roles import ADMIN
 from watersmeet.errors import error
 from watersmeet.server.catalog.functions import definitions
 from watersmeet.server.catalog.privileges import TRUSTED_OID, rights_tables
+from watersmeet.server.catalog.shapes import OF_CLIENTS, SHAPES
 from watersmeet.server.catalog.tables import filled, relation_oids
 from watersmeet.server.clients import Activity
 from watersmeet.session.statements.roles import known_roles
@@ -49,28 +52,47 @@ class _Made:
 
 
 class CatalogTables:
-    """The tables of a catalog in DuckDB. For several threads, one at a time."""
+    """The tables of a catalog in DuckDB, which clients ask beside each other."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._made: OrderedDict[Hashable, _Made] = OrderedDict()
-        self._asking: Any = None
-        self._refused: int | None = None
+        #: By the secrets of their connections, clients that ask now.
+        self._asking: dict[str, _Asking] = {}
+
+    def of(self, client: Any) -> duckdb.DuckDBPyConnection:
+        """A connection with the tables as a client (`backend.Backend`) may see them now: others may be made of it."""
+        catalog, roles = client.session.catalog, known_roles(client.session)
+        key = (catalog.granted, tuple(r.name for r in roles))
+        with self._lock:
+            made = self._made.get(key)
+            if made is None:
+                made = self._made[key] = _Made(self._new())
+                if len(self._made) > _MOST:
+                    _, oldest = self._made.popitem(last=False)
+                    oldest.connection.close()
+            self._made.move_to_end(key)
+            seen = made.seen
+            same = seen is not None and seen.relations is catalog.relations and seen.roles is catalog.roles
+            if seen is None or not same or seen.version != catalog.version:
+                _fill(made.connection, catalog, roles, first=seen is None)
+                made.seen = catalog
+            return made.connection
 
     @contextmanager
-    def of(self, client: Any) -> Iterator[duckdb.DuckDBPyConnection]:
-        """A connection with the tables as a client (`backend.Backend`) may see them, for this thread alone."""
-        catalog, roles = client.session.catalog, known_roles(client.session)
-        with self._lock:
-            self._asking, self._refused = client, None
-            try:
-                yield self._connection(catalog, roles)
-            finally:
-                refused, self._asking = self._refused, None
-        if refused is not None:
+    def signalling(self, client: Any, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+        """Inside, queries of the connection may end what clients do. PERMISSION_DENIED for those of other users."""
+        secret = secrets.token_hex(16)
+        connection.execute("SET VARIABLE asking = ?", [secret])
+        asking = self._asking[secret] = _Asking(client)
+        try:
+            yield
+        finally:
+            del self._asking[secret]
+        if asking.refused is not None:
             raise error(
                 "PERMISSION_DENIED",
-                f"permission denied to signal process {refused}",
+                f"permission denied to signal process {asking.refused}",
                 detail="It takes the role admin, or to be the user whose process it is.",
             )
 
@@ -81,37 +103,47 @@ class CatalogTables:
                 made.connection.close()
             self._made.clear()
 
-    def _connection(self, catalog: Catalog, roles: Sequence[Role]) -> duckdb.DuckDBPyConnection:
-        key = (catalog.granted, tuple(r.name for r in roles))
-        made = self._made.get(key)
-        if made is None:
-            made = self._made[key] = _Made(duckdbs.connect(memory_limit=_MEMORY, locked=False))
-            made.connection.execute("CREATE SCHEMA pg_catalog_")
-            made.connection.execute("CREATE SCHEMA information_schema_")
-            made.connection.create_function(
-                "signal_", self._signal, ["INTEGER", "BOOLEAN"], "BOOLEAN", side_effects=True
-            )
-            if len(self._made) > _MOST:
-                _, oldest = self._made.popitem(last=False)
-                oldest.connection.close()
-        self._made.move_to_end(key)
-        seen = made.seen
-        same = seen is not None and seen.relations is catalog.relations and seen.roles is catalog.roles
-        if seen is None or not same or seen.version != catalog.version:
-            _fill(made.connection, catalog, roles, first=seen is None)
-            made.seen = catalog
-        return made.connection
+    def _new(self) -> duckdb.DuckDBPyConnection:
+        connection = duckdbs.connect(memory_limit=_MEMORY, locked=False)
+        connection.execute("CREATE SCHEMA pg_catalog_; CREATE SCHEMA information_schema_")
+        kinds = ["INTEGER", "BOOLEAN", "VARCHAR"]
+        connection.create_function("signal_", self._signal, kinds, "BOOLEAN", side_effects=True)
+        for name in OF_CLIENTS:
+            put(connection, name, [])
+        return connection
 
-    def _signal(self, process: int, ends: bool) -> bool:
+    def _signal(self, process: int, ends: bool, secret: str) -> bool:
         """Of pg_cancel_backend and pg_terminate_backend."""
-        client = self._asking
-        found = next((a for a in client.clients.activity() if a.process == process), None)
+        asking = self._asking.get(secret)
+        if asking is None:
+            return False
+        found = next((a for a in asking.client.clients.activity() if a.process == process), None)
         if found is None:
             return False
-        if not may_signal(client, found):
-            self._refused = process
+        if not may_signal(asking.client, found):
+            asking.refused = process
             return False
-        return bool(client.clients.signal(process, ends=ends))
+        return bool(asking.client.clients.signal(process, ends=ends))
+
+
+@dataclass
+class _Asking:
+    """A client that asks. refused: the number of one that it may not end."""
+
+    client: Any
+    refused: int | None = None
+
+
+def put(connection: duckdb.DuckDBPyConnection, name: str, rows: list[dict[str, Any]]) -> None:
+    """Gives one of the tables `OF_CLIENTS` its rows, for this connection alone."""
+    table = pa.Table.from_pylist(rows, pa.schema(list(SHAPES["pg_catalog", name].items())))
+    _replace(connection, f"TEMP TABLE {name}", table)
+
+
+def _replace(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
+    connection.register("rows_", table)
+    connection.execute(f"CREATE OR REPLACE {name} AS SELECT * FROM rows_")
+    connection.unregister("rows_")
 
 
 def may_signal(client: Any, activity: Activity) -> bool:
@@ -121,13 +153,15 @@ def may_signal(client: Any, activity: Activity) -> bool:
 
 
 def _fill(connection: duckdb.DuckDBPyConnection, catalog: Catalog, roles: Sequence[Role], *, first: bool) -> None:
-    tables = {(s, n): t for (s, n), t in filled(catalog, roles).items()}
+    """Makes all tables anew, in one step."""
+    tables = dict(filled(catalog, roles))
     for name, table in rights_tables(catalog, roles, relation_oids(catalog)).items():
         tables["pg_catalog", name] = table
+    connection.execute("BEGIN")
     for (schema, name), table in tables.items():
-        connection.register("rows_", table)
-        connection.execute(f"CREATE OR REPLACE TABLE {schema}_.{_UNDER.get(name, name)} AS SELECT * FROM rows_")
-        connection.unregister("rows_")
+        if name not in OF_CLIENTS:
+            _replace(connection, f"TABLE {schema}_.{_UNDER.get(name, name)}", table)
     if first:
         for statement in (_VIEWS, *definitions()):
             connection.execute(statement)
+    connection.execute("COMMIT")

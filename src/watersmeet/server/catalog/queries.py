@@ -12,9 +12,9 @@ from sqlglot.errors import SqlglotError
 
 from watersmeet.dialects.nodes import OpenParameter
 from watersmeet.dialects.queries import bind_parameters
-from watersmeet.errors import error
-from watersmeet.server.catalog.functions import SESSION_FUNCTIONS, is_catalog_table
-from watersmeet.server.catalog.shapes import SHAPES
+from watersmeet.errors import Error, error
+from watersmeet.server.catalog.functions import CALLED, CALLED_IN_FROM, SESSION_FUNCTIONS, is_catalog_table
+from watersmeet.server.catalog.shapes import OF_CLIENTS, SHAPES
 from watersmeet.types import BIGINT, BOOLEAN, INTEGER, VARCHAR, SqlType
 
 _SCHEMAS: Final = {"pg_catalog": "pg_catalog_", "information_schema": "information_schema_"}
@@ -194,7 +194,11 @@ _FUNCTION_NAMES: Final[dict[type[exp.Expression], str]] = {
 def _rewritten(node: exp.Expression, text: str) -> exp.Expression:
     if isinstance(node, exp.Table) and isinstance(node.this, exp.Identifier):
         return _table(node, text)
+    if isinstance(node, (exp.ReadCSV, exp.ReadParquet)):
+        raise _undefined(node.sql_name(), text)
     if isinstance(node, exp.Table):  # a function in FROM; its alias is that of its column, too
+        if isinstance(node.this, exp.Anonymous) and str(node.this.this).lower() not in CALLED_IN_FROM:
+            raise _undefined(str(node.this.this), text)
         node.set("db", None)
         alias = node.args.get("alias")
         if alias is not None and not alias.columns:
@@ -212,8 +216,15 @@ def _rewritten(node: exp.Expression, text: str) -> exp.Expression:
         return _cast(node)
     if isinstance(node, exp.Anonymous) and str(node.this).lower() in _RENAMED:
         return exp.Anonymous(this=_RENAMED[str(node.this).lower()], expressions=node.expressions)
+    if isinstance(node, exp.Anonymous) and str(node.this).lower() not in CALLED:
+        raise _undefined(str(node.this), text)
     special = _SPECIAL.get(type(node))
     return exp.Anonymous(this=special) if special is not None else node
+
+
+def _undefined(name: str, text: str) -> Error:
+    shown = f"function {name.lower()} does not exist in queries of the catalog"
+    return error("UNDEFINED_FUNCTION", shown, sql=text)
 
 
 _SPECIAL: Final[dict[type[exp.Expression], str]] = {
@@ -244,7 +255,7 @@ def _table(node: exp.Table, text: str) -> exp.Expression:
         raise error("UNDEFINED_RELATION", f'relation "{schema}.{name}" does not exist', sql=text)
     if not node.alias:
         node.set("alias", exp.TableAlias(this=exp.to_identifier(name)))
-    node.set("db", exp.to_identifier(_SCHEMAS[schema]))
+    node.set("db", exp.to_identifier("temp" if name in OF_CLIENTS else _SCHEMAS[schema]))
     node.set("this", exp.to_identifier(name))
     node.set("only", None)
     return node

@@ -9,6 +9,9 @@ from typing import Final
 
 import pyarrow as pa
 
+#: Tables of pg_catalog that each client has for itself.
+OF_CLIENTS: Final = ("pg_settings", "pg_stat_activity")
+
 _ARROW: Final[dict[str, pa.DataType]] = {
     "oid": pa.uint32(),
     "text": pa.string(),

@@ -68,12 +68,14 @@ def interval_text(value: Interval) -> str:
         f"{sign * n} {unit}{'' if n == 1 and sign > 0 else 's'}" for n, unit in ((years, "year"), (months, "mon")) if n
     ]
     if value.month_days:
-        parts.append(f"{value.month_days} day{'' if value.month_days == 1 else 's'}")
+        plus = "+" if value.month_days > 0 and value.months < 0 else ""
+        parts.append(f"{plus}{value.month_days} day{'' if value.month_days == 1 else 's'}")
     if value.microseconds_of_day or not parts:
         seconds, microseconds = divmod(abs(value.microseconds_of_day), 1_000_000)
         clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
         clock += f".{microseconds:06}".rstrip("0") if microseconds else ""
-        parts.append(("-" if value.microseconds_of_day < 0 else "") + clock)
+        plus = "+" if (value.month_days or value.months) < 0 else ""  # behind a part with a minus
+        parts.append(("-" if value.microseconds_of_day < 0 else plus) + clock)
     return " ".join(parts)
 
 

@@ -178,23 +178,25 @@ def copy_from(session: Session, statement: CopyFrom) -> Result:
     return Result("COPY", rowcount=rows.num_rows)
 
 
-def insert_copied(session: Session, statement: Insert, read: Callable[[list[str]], pa.Table]) -> Result:
-    """Inserts rows that a client sends as texts, by one commit. read: gives the texts for names of columns.
+def insert_copied(session: Session, statement: Insert, read: Callable[[Schema], pa.Table]) -> Result:
+    """Inserts rows that a client sends, by one commit. read: gives the values of columns, as texts or in their types.
 
     INVALID_VALUE for a text that is no value of its column's type, and what `read` raises: then nothing is inserted.
     """
     with session.database.guard:
         relation = _copied_into(session, statement.table, statement)
         columns = tuple(t.column for t in insert_targets(relation, statement))
-        texts = read([c.name for c in columns])
-        values = [_value(quoted(c.name), c.type) for c in columns]
-        rows = computed(session, texts, values, columns, statement.text) if columns else texts
+        given = read(columns)
+        values = [_value(quoted(c.name), c.type, given.schema.field(c.name).type) for c in columns]
+        rows = computed(session, given, values, columns, statement.text) if columns else given
         _insert(session, relation, rows, statement)
     return Result("COPY", rowcount=rows.num_rows)
 
 
-def _value(text: str, kind: SqlType) -> str:
-    """DuckDB SQL for the value that PostgreSQL writes as `text`."""
+def _value(text: str, kind: SqlType, given: pa.DataType) -> str:
+    """DuckDB SQL for the value that PostgreSQL writes as `text`, if it is one, and else for the value itself."""
+    if given != pa.string():
+        return f"CAST({text} AS {kind.duckdb})"
     if kind.name == "bytea":
         return f"CASE WHEN starts_with({text}, '\\x') THEN unhex(substr({text}, 3)) ELSE encode({text}) END"
     if kind.name == "array":
