@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 from scripts import browser as browsers
 from scripts.browser import Browser
-from scripts.servers.archives import FETCH_SECONDS, ServerUnavailableError, cache_folder, locked
+from scripts.servers.archives import ServerUnavailableError, cache_folder, locked
 from selenium.webdriver import Chrome
 
 from tests.servers import UNAVAILABLE
 
 _AXE = "axe-core"
 _AXE_VERSION = "4.12.1"
+_FETCH_S = 60
 
 
 @pytest.fixture(scope="session")
@@ -73,9 +74,7 @@ def _fetch(folder: Path, script: Path) -> None:
                 f"{_AXE}@{_AXE_VERSION}",
             ]
             try:
-                done = subprocess.run(
-                    command, cwd=work, capture_output=True, text=True, check=False, timeout=FETCH_SECONDS
-                )
+                done = subprocess.run(command, cwd=work, capture_output=True, text=True, check=False, timeout=_FETCH_S)
             except subprocess.TimeoutExpired:
                 raise ServerUnavailableError("npm takes too long") from None
             if done.returncode != 0:

@@ -14,6 +14,7 @@ from tests.unit.server.test_access import USERS, self_signed
 
 import watersmeet
 from watersmeet.server.limits import Limits
+from watersmeet.server.service import BackgroundServer, Endpoint
 from watersmeet.server.web.access import COOKIE
 
 SHOP = """
@@ -294,6 +295,17 @@ def test_a_statement_is_stopped_while_it_runs(shop):
                 )
             )
         assert found["results"][0]["error"]["condition"] == "QUERY_CANCELED"
+
+
+def test_a_server_that_ends_waits_for_no_statement(serving):
+    served = serving(SHOP)
+    with BackgroundServer(served.python.opened, Endpoint(port=0, http_port=0)) as server:
+        other = type(served)(served.python, server)
+        thread = threading.Thread(target=lambda: other.http("/api/run", body={"text": SLOW}))
+        thread.start()
+        until(lambda: server._server._web._alone)
+    thread.join(30)
+    assert not thread.is_alive()
 
 
 def test_figures_follow_what_happens(shop):

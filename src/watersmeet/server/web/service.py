@@ -75,6 +75,7 @@ class WebServer:
         self._graphs = Graphs(session)
         self._tabs = Tabs()
         self._streams = 0
+        self._alone: set[Worksheet] = set()
         self._ending: set[asyncio.Task[None]] = set()
         self._frames = Frames()
         self._files = _static_files()
@@ -134,6 +135,7 @@ class WebServer:
             self._looking.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._looking
+        await asyncio.gather(*(worksheet.close() for worksheet in self._alone))
         if self._runner is not None:
             await self._runner.cleanup()
         if self._ending:
@@ -394,9 +396,11 @@ class WebServer:
             raise error("INVALID_PARAMETER", f"rows must be a number up to {MOST_ROWS:,}")
         if "tab" not in body:
             alone = Worksheet(await self._backend(request[USER]), self._work, _nowhere, self._service.traffic)
+            self._alone.add(alone)
             try:
                 return answer(await alone.run(text, dialect, most_rows))
             finally:
+                self._alone.discard(alone)
                 await alone.close()
         worksheet = await self._worksheet(request[USER], text_field(body, "tab"))
         found = answer(await worksheet.run(text, dialect, most_rows))
