@@ -61,6 +61,14 @@ def connection(tmp_path_factory):
             "s",
         ),
         (
+            "risingwave",
+            (
+                "CREATE SOURCE s (*) WITH (connector = 'kafka', topic = 't', properties.bootstrap.server = "
+                "'127.0.0.1:1') FORMAT PLAIN ENCODE AVRO (schema.location = 'file:///x')"
+            ),
+            "s",
+        ),
+        (
             "timeplus",
             "CREATE DICTIONARY s (a int) PRIMARY KEY a SOURCE(FILE(path '/etc/passwd' format 'CSV')) LAYOUT(FLAT())",
             "FILE",

@@ -34,6 +34,7 @@ def with_schema_columns(session: Session, statement: S) -> S:
     topic = statement.options.get("topic", statement.options.get("kafka.topic", ""))
     try:
         with located(statement, statement.name_span):
+            session.require_files(statement.format.options)
             registered = registered_schema(statement.format, topic)
             found = schema_columns(statement.format, registered)
             taken = taken_schema(statement.format, registered)

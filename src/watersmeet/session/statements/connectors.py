@@ -103,6 +103,8 @@ def refresh_schema(session: Session, statement: RefreshSchema) -> Result:
     made = parse(relation.sql, relation.dialect)[-1]
     takes_columns = isinstance(made, CreateRelation) and made.takes_columns
     form, options = relation.format, {} if relation.format is None else dict(relation.format.options)
+    with located(statement, statement.name.span):
+        session.require_files(options)
     if form is not None and options.pop(KEPT_SCHEMA, None) is not None:
         relation = replace(relation, format=replace(form, options=options))
     elif not takes_columns:
