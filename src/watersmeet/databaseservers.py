@@ -87,12 +87,25 @@ class KeptConnections:
 def not_allowed(server: Server, text: str, table: str, rights: str) -> Error:
     """The user lacks a right. text: the server's words. rights: those that the user needs on the table."""
     grant = f"GRANT {rights} ON {table} TO {server.user}" if table else f"a GRANT to {server.user}"
-    return error(
+    found = error(
         "CONNECTOR_OPTION",
         f'user "{server.user}" may not do that in {server.shown}',
         detail=text,
         hint=f"The owner has to give the right: {grant}.",
     )
+    found.lacks_right = True
+    return found
+
+
+def may_not_read(server: Server, table: str) -> Error:
+    """The user lacks the right to read a table."""
+    found = error(
+        "CONNECTOR_OPTION",
+        f'user "{server.user}" may not read table "{table}"',
+        hint=f'The owner has to give the right: GRANT SELECT ON {table} TO "{server.user}".',
+    )
+    found.lacks_right = True
+    return found
 
 
 def no_database(server: Server) -> Error:

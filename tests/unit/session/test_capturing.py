@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import re
 import shutil
 import subprocess
 import time
@@ -532,6 +533,93 @@ def test_a_wrong_password_is_refused_and_not_shown(opened, postgres):
     assert refused.value.condition == "CONNECTOR_OPTION"
     assert f'does not let user "{USER}" in' in refused.value.message
     assert "not-this-one" not in str(refused.value.to_json())
+
+
+def until(opened, state):
+    """Waits until the only source has that state; why it has."""
+    deadline = time.monotonic() + 60
+    while True:
+        ((_, found, why, *_),) = opened.execute("SHOW SOURCES").fetchall()
+        if found == state:
+            return why
+        assert time.monotonic() < deadline, (found, why)
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def user(postgres):
+    """A user who may capture, and owns what is made for that."""
+    name = f"u_{postgres.name}"
+    postgres.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'first-secret' REPLICATION")
+    postgres.execute(f"GRANT CREATE ON DATABASE {postgres.name} TO {name}; GRANT CREATE ON SCHEMA public TO {name}")
+    yield name
+    postgres.execute(f"SELECT pg_drop_replication_slot('s_{postgres.name}')")
+    postgres.execute(f"DROP OWNED BY {name} CASCADE; DROP ROLE {name}")
+
+
+def test_a_right_that_is_taken_while_a_table_is_filled_and_given_back(user, opened, postgres):
+    postgres.execute(
+        f"SET ROLE {user}; CREATE TABLE a (i int PRIMARY KEY); CREATE TABLE b (i int PRIMARY KEY, v text);"
+        "INSERT INTO b SELECT i, 'v' || i FROM generate_series(1, 50) i"
+    )
+    source(opened, postgres, username=user, password="first-secret")
+    opened.execute("CREATE TABLE a (*) FROM pg TABLE 'a'")
+    assert rows(opened, "SELECT * FROM a") == []
+    pieces = []
+
+    def hook(point):
+        if point == "capture.chunk":
+            pieces.append(point)
+            if len(pieces) == 3:
+                postgres.execute(f"REVOKE SELECT ON b FROM {user}")
+
+    faults.set_hook(hook)
+    try:
+        opened.execute("CREATE TABLE b (*) WITH (snapshot.batch_size = '10') FROM pg TABLE 'b'")
+        why = until(opened, "waiting")
+    finally:
+        faults.set_hook(None)
+    assert "GRANT SELECT ON public.b TO" in why
+    postgres.execute("INSERT INTO a VALUES (1); UPDATE b SET v = 'new' WHERE i IN (1, 50)")
+    cursor = opened.cursor()
+    cursor.execute("FLUSH")
+    assert ['table "b" was not waited for' in n for n in cursor.notices] == [True]
+    assert opened.execute("SELECT * FROM a").fetchall() == [(1,)]  # the other table goes on
+    postgres.execute(f"GRANT SELECT ON b TO {user}")
+    until(opened, "running")
+    assert sorted(rows(opened, "SELECT * FROM b")) == sorted(ask(postgres, "SELECT * FROM b"))
+
+
+@pytest.mark.parametrize(
+    ("taken", "given", "said"),
+    [
+        ("PASSWORD 'second-secret'", "PASSWORD 'first-secret'", "does not let user"),
+        ("NOREPLICATION", "REPLICATION", "may not read changes"),
+        ("NOLOGIN", "LOGIN", "does not let user|not permitted to log in|refuses"),
+    ],
+)
+def test_what_is_taken_from_a_user_and_given_back(user, opened, postgres, taken, given, said):
+    postgres.execute(f"SET ROLE {user}; CREATE TABLE a (i int PRIMARY KEY); INSERT INTO a VALUES (1)")
+    source(opened, postgres, username=user, password="first-secret")
+    opened.execute("CREATE TABLE a (*) FROM pg TABLE 'a'")
+    assert rows(opened, "SELECT * FROM a") == [(1,)]
+    postgres.execute(f"ALTER ROLE {user} {taken}")
+    postgres.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{user}'")
+    postgres.execute("INSERT INTO a VALUES (2)")
+    why = until(opened, "waiting")
+    deadline = time.monotonic() + 60
+    while not re.search(said, why):  # at first the connection that was ended
+        assert time.monotonic() < deadline, why
+        why = until(opened, "waiting")
+    assert "secret" not in why
+    cursor = opened.cursor()
+    cursor.execute("FLUSH")
+    assert 'source "pg" was not waited for' in cursor.notices[0]
+    assert "secret" not in str(cursor.notices)
+    assert opened.execute("SELECT * FROM a").fetchall() == [(1,)]
+    postgres.execute(f"ALTER ROLE {user} {given}")
+    until(opened, "running")
+    assert sorted(rows(opened, "SELECT * FROM a")) == [(1,), (2,)]
 
 
 def test_a_server_that_is_away_is_waited_for(tmp_path, own_postgres):

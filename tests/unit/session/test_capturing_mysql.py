@@ -12,7 +12,7 @@ from tests.thorough import mostly_slow
 from tests.unit.session.test_capturing import SHAPES
 
 import watersmeet
-from watersmeet import errors
+from watersmeet import errors, faults
 
 TYPES = """
 CREATE TABLE t (i int PRIMARY KEY, b1 bit(1), b9 bit(9), ti tinyint, tu tinyint unsigned, si smallint,
@@ -338,6 +338,57 @@ def test_what_a_server_lacks_is_said_at_create(opened, mysql, rights, table, con
         assert refused.value.condition == condition
         assert refused.match(said) if said in str(refused.value) else __import__("re").search(said, str(refused.value))
     finally:
+        mysql.execute(f"DROP USER {user}")
+
+
+def until(opened, state, said=""):
+    """Waits until the only source has that state, and says why."""
+    deadline = time.monotonic() + 60
+    while (found := where(opened))[0] != state or said not in (found[1] or ""):
+        assert time.monotonic() < deadline, found
+        time.sleep(0.02)
+
+
+def test_what_is_taken_from_a_user_and_given_back(opened, mysql):
+    user = f"u_{mysql.name}"
+    mysql.execute(
+        "CREATE TABLE a (i int PRIMARY KEY); CREATE TABLE b (i int PRIMARY KEY, v varchar(9));"
+        "INSERT INTO b SELECT seq, 'old' FROM seq_1_to_50;"
+        f"CREATE USER {user} IDENTIFIED BY 'first-secret'; GRANT REPLICATION SLAVE ON *.* TO {user};"
+        f"GRANT SELECT ON {mysql.name}.a TO {user}; GRANT SELECT ON {mysql.name}.b TO {user}"
+    )
+    pieces = []
+
+    def hook(point):
+        if point == "capture.chunk":
+            pieces.append(point)
+            if len(pieces) == 3:
+                mysql.execute(f"REVOKE SELECT ON {mysql.name}.b FROM {user}")
+
+    try:
+        source(opened, mysql, username=user, password="first-secret")
+        opened.execute("CREATE TABLE a (*) FROM my TABLE 'a'")
+        assert rows(opened, "SELECT * FROM a") == []
+        faults.set_hook(hook)
+        opened.execute("CREATE TABLE b (*) WITH (snapshot.batch_size = '10') FROM my TABLE 'b'")
+        until(opened, "waiting", f"GRANT SELECT ON {mysql.name}.b TO {user}")
+        faults.set_hook(None)
+        mysql.execute("INSERT INTO a VALUES (1); UPDATE b SET v = 'new' WHERE i IN (1, 50)")
+        cursor = opened.cursor()
+        cursor.execute("FLUSH")
+        assert ['table "b" was not waited for' in n for n in cursor.notices] == [True]
+        assert opened.execute("SELECT * FROM a").fetchall() == [(1,)]  # the other table goes on
+        mysql.execute(f"GRANT SELECT ON {mysql.name}.b TO {user}")
+        until(opened, "running")
+        assert sorted(rows(opened, "SELECT * FROM b")) == sorted(ask(mysql, "SELECT * FROM b"))
+        mysql.execute(f"ALTER USER {user} IDENTIFIED BY 'second-secret'; KILL USER {user}; INSERT INTO a VALUES (2)")
+        until(opened, "waiting", "does not let user")
+        assert "secret" not in where(opened)[1]
+        mysql.execute(f"ALTER USER {user} IDENTIFIED BY 'first-secret'")
+        until(opened, "running")
+        assert sorted(rows(opened, "SELECT * FROM a")) == [(1,), (2,)]
+    finally:
+        faults.set_hook(None)
         mysql.execute(f"DROP USER {user}")
 
 

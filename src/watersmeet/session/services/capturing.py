@@ -41,6 +41,8 @@ _LOOK_S: Final = 0.05
 _FIRST_RETRY_S: Final = 0.1
 #: … this.
 _LAST_RETRY_S: Final = 5.0
+#: A table that the user may not read is tried again after this time.
+_RIGHT_S: Final = 1.0
 #: How long closing the database waits for a thread to let go of its server.
 _CLOSE_S: Final = 10.0
 
@@ -127,6 +129,8 @@ class _Capturing(threading.Thread):
         self.reason: str | None = None
         self._position = self._committed()
         self._reached = self._position.place
+        self._unread: dict[str, tuple[str, float]] = {}
+        """By table that can't be read for now: why, and when it is tried again."""
 
     def stop(self) -> None:
         """Ends it soon."""
@@ -150,30 +154,37 @@ class _Capturing(threading.Thread):
             if self._goes_on:
                 stalled = {i: p.stalled for i, p in self._position.tables.items() if p.stalled}
                 tables = {t.id: t.shown for t in self._tables()}
-                return [f'table "{tables[i]}" follows no more: {why}' for i, why in stalled.items() if i in tables]
+                unread = {i: why for i, (why, _) in self._unread.items()}
+                return [
+                    *(f'table "{tables[i]}" follows no more: {why}' for i, why in stalled.items() if i in tables),
+                    *(f'table "{tables[i]}" was not waited for: {why}' for i, why in unread.items() if i in tables),
+                ]
             return [f'source "{name}" was not waited for, as it is {self.state}: {self.reason}']
 
     def status(self) -> dict[str, Any]:
         """state, reason, tables by name, and what the server says of the slot, as far as it can be asked."""
-        tables = {
-            t.shown: {
-                "state": "stalled" if p and p.stalled else "running" if p and p.done else "snapshot",
-                "rows": p.rows if p else 0,
-                **({"reason": p.stalled} if p and p.stalled else {}),
-            }
-            for t in self._tables()
-            for p in [self._position.of(t.id)]
-        }
+        tables = {t.shown: self._status_of(t) for t in self._tables()}
         found: dict[str, Any] = {"state": self.state, "reason": self.reason, "tables": tables}
         found["place"] = self._position.place
         with contextlib.suppress(Error):
             found["retained_bytes"], found["lag_bytes"] = self._system.lag(self._options(), self._reached)
-        stalled = next((f'table "{n}": {t["reason"]}' for n, t in tables.items() if t["state"] == "stalled"), None)
-        if self.state == "running" and stalled is not None:
-            found["state"], found["reason"] = "stalled", stalled
-        elif self.state == "running" and any(t["state"] == "snapshot" for t in tables.values()):
-            found["state"] = "filling"
+        for state in ("stalled", "waiting", "snapshot"):
+            name = next((n for n, t in tables.items() if t["state"] == state), None)
+            if self.state == "running" and name is not None:
+                is_filling = state == "snapshot"
+                found["state"] = "filling" if is_filling else state
+                found["reason"] = None if is_filling else f'table "{name}": {tables[name]["reason"]}'
+                break
         return found
+
+    def _status_of(self, table: CapturedTable) -> dict[str, Any]:
+        position, unread = self._position.of(table.id), self._unread.get(table.id)
+        rows = position.rows if position else 0
+        if position and position.stalled:
+            return {"state": "stalled", "rows": rows, "reason": position.stalled}
+        if unread is not None:
+            return {"state": "waiting", "rows": rows, "reason": unread[0]}
+        return {"state": "running" if position and position.done else "snapshot", "rows": rows}
 
     def run(self) -> None:
         while not self._stopping.is_set():
@@ -217,7 +228,7 @@ class _Capturing(threading.Thread):
 
     def _has(self, place: str) -> bool:
         """Whether the tables have everything that was committed before that place."""
-        known = [self._position.of(t.id) for t in self._tables()]
+        known = [self._position.of(t.id) for t in self._tables() if t.id not in self._unread]
         return self._system.has(self._reached, place) and all(p and (p.done or p.stalled) for p in known)
 
     def _relation(self) -> CapturedDatabase:
@@ -282,9 +293,11 @@ class _Capturing(threading.Thread):
         return {(c.schema, c.table) for c, p in found if p is None or not p.stalled}
 
     def _to_be_read(self) -> CapturedTable | None:
-        """A table that is not complete."""
-        found = ((t, self._position.of(t.id)) for t in self._tables())
-        return next((t for t, p in found if p is None or not (p.done or p.stalled)), None)
+        """A table that is not complete, and can be tried."""
+        now_s = time.monotonic()
+        found = [(t, self._position.of(t.id)) for t in self._tables()]
+        due = (t for t, p in found if p is None or not (p.done or p.stalled))
+        return next((t for t in due if t.id not in self._unread or self._unread[t.id][1] <= now_s), None)
 
     def _moved(self, captor: Captor, place: str) -> DatabasePosition:
         """The position when everything before that place is in the tables."""
@@ -334,9 +347,13 @@ class _Capturing(threading.Thread):
         except Error as cause:
             if cause.condition == "RUNTIME_UNAVAILABLE":
                 raise
+            if cause.lacks_right:  # which may be given back
+                self._unread[table.id] = _why(cause), time.monotonic() + _RIGHT_S
+                return
             self._put(change, table, replace(position or TablePosition(), stalled=_why(cause)))
             self._commit(change)
             return
+        self._unread.pop(table.id, None)
         self._put(change, table, piece.position)
         with self._database.guard:
             if piece.replaces:
@@ -365,7 +382,7 @@ class _Capturing(threading.Thread):
                     made, position = changed(captor, table, position, batch)
                     why = captor.stream.stopped(table.captured, batch)
                 except Error as cause:
-                    if cause.condition == "RUNTIME_UNAVAILABLE":
+                    if cause.condition == "RUNTIME_UNAVAILABLE" or cause.lacks_right:
                         raise
                     self._put(change, table, replace(position, stalled=_why(cause)))
                     continue
@@ -395,7 +412,7 @@ class _Capturing(threading.Thread):
                         change.changes[table.id] = emptied_table(self._session, table)
                     self._put(change, table, TablePosition())
             except Error as cause:
-                if cause.condition == "RUNTIME_UNAVAILABLE":
+                if cause.condition == "RUNTIME_UNAVAILABLE" or cause.lacks_right:
                     raise
                 self._put(change, table, replace(position, stalled=_why(cause)))
 

@@ -175,7 +175,10 @@ class BinlogStream(Stream):
             before = position or TablePosition()
             if position is None:
                 self._unchanged.add(name)
-            found = read_rows(self._connection, there, columns, before.upto, captured.batch_rows)
+            try:
+                found = read_rows(self._connection, there, columns, before.upto, captured.batch_rows)
+            except library().Error as cause:
+                raise failure(cause, self._options.server, ".".join(name)) from cause
             if found is None:
                 return None
             rows = before.rows + len(found.texts[0])

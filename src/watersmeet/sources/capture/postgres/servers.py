@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Final
 
+from watersmeet.databaseservers import may_not_read
 from watersmeet.errors import did_you_mean, error
 from watersmeet.postgresclient import connect, failure, library
 from watersmeet.sources.capture.contract import AGAIN, LostPlaceError, TableThere
@@ -92,10 +93,7 @@ def table_there(connection: Any, options: PostgresOptions, schema: str, name: st
         {n: type_text(t, m) for n, t, m in connection.execute(_TYPES, [oid])},
     )
     if not may_read:
-        refuse(
-            f'user "{options.server.user}" may not read table "{table.shown}"',
-            hint=f'The owner has to give the right: GRANT SELECT ON {table.shown} TO "{options.server.user}".',
-        )
+        raise may_not_read(options.server, table.shown)
     if persistence != "p":
         refuse(f'the changes of table "{table.shown}" are not in the log of its server: it is not permanent')
     if not key:

@@ -178,9 +178,11 @@ class SlotStream(Stream):
         position = position or TablePosition()
         fault("capture.chunk")
         names = [*columns, *(k for k in there.key if k not in columns)]
-        texts, chunk = read_chunk(
-            self._connection, (there.schema, there.name), names, there.key, position.upto, captured.batch_rows
-        )
+        name = (there.schema, there.name)
+        try:
+            texts, chunk = read_chunk(self._connection, name, names, there.key, position.upto, captured.batch_rows)
+        except library().Error as cause:
+            raise failure(cause, self._options.server, ".".join(name)) from cause
         running = {x % (1 << 32) for x in chunk.snapshot.running}
         if running.intersection(self._recent):
             return None  # of a transaction whose changes came already, the snapshot did not know that it is committed
