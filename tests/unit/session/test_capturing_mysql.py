@@ -297,6 +297,26 @@ def test_what_changes_no_column_that_is_read_stops_nothing(opened, mysql):
     assert where(opened)[0] == "running"
 
 
+def test_a_statement_of_another_database_stops_only_what_it_names(opened, mysql):
+    """The log has statements that change rows with the names in them, of tables alike in other databases, too."""
+    other = f"{mysql.name}_2"
+    mysql.execute(
+        f"CREATE TABLE t (i int PRIMARY KEY); CREATE DATABASE {other}; CREATE TABLE {other}.t (i int PRIMARY KEY)"
+    )
+    try:
+        source(opened, mysql)
+        opened.execute("CREATE TABLE t (*) FROM my TABLE 't'")
+        mysql.execute(f"USE {other}; SET SESSION binlog_format = STATEMENT; INSERT INTO t VALUES (1)")
+        mysql.execute("INSERT INTO t VALUES (7)")
+        assert rows(opened, "SELECT * FROM t") == [(7,)]
+        assert where(opened)[0] == "running"
+        mysql.execute(f"USE {other}; SET SESSION binlog_format = STATEMENT; INSERT INTO {mysql.name}.t VALUES (8)")
+        opened.execute("FLUSH")
+        assert "not in the log as rows" in where(opened)[1]
+    finally:
+        mysql.execute(f"DROP DATABASE {other}")
+
+
 def test_a_value_without_an_equivalent_stops_its_table(opened, mysql):
     mysql.execute("CREATE TABLE t (i int PRIMARY KEY, d date)")
     source(opened, mysql)

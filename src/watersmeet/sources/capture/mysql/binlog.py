@@ -336,7 +336,7 @@ class LogReader:
                     why = does.stopped.get(name) or does.stopped.get((name[0], "*"))
                     if why:
                         stopped.setdefault(name, f"{shown} {why}")
-                    if name[1] in does.mentioned:
+                    if name[1] in does.mentioned and (name[0] == schema or name[0] in does.mentioned):
                         stopped.setdefault(name, f"{shown} was changed by a statement that is not in the log as rows")
                     if name in does.truncated:
                         truncations.append(Truncation(place << 32, (_nothing(name),)))
