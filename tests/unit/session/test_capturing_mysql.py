@@ -125,9 +125,11 @@ def test_what_is_rolled_back_does_not_come(opened, mysql):
     mysql.execute("CREATE TABLE t (i int PRIMARY KEY, v int); CREATE TABLE m (i int) ENGINE = MyISAM")
     source(opened, mysql)
     opened.execute("CREATE TABLE t (*) FROM my TABLE 't'")
+    assert rows(opened, "SELECT * FROM t") == []  # all comes by the log
     mysql.execute(
         "BEGIN; INSERT INTO t VALUES (1, 1); SAVEPOINT s; INSERT INTO t VALUES (2, 2); INSERT INTO m SELECT i FROM t;"
-        "SAVEPOINT `a b`; UPDATE t SET v = 9; INSERT INTO m VALUES (7); ROLLBACK TO `a b`; ROLLBACK TO SAVEPOINT s;"
+        "SAVEPOINT `a b`; UPDATE t SET v = 9; INSERT INTO m VALUES (7); ROLLBACK\nWORK TO `A b` /* so */;"
+        "ROLLBACK TO SAVEPOINT s;"
         "INSERT INTO t VALUES (3, 3); COMMIT"
     )
     mysql.execute("BEGIN; INSERT INTO t VALUES (4, 4); INSERT INTO m SELECT i FROM t; ROLLBACK")

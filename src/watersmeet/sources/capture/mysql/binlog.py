@@ -22,7 +22,7 @@ from watersmeet.errors import Error, error
 from watersmeet.mysqlclient import connect, failure, library
 from watersmeet.sources.capture.contract import AGAIN, Batch, LostPlaceError, Rows, Truncation, Values
 from watersmeet.sources.capture.mysql.gtids import Gtid, Gtids
-from watersmeet.sources.capture.mysql.logstatements import AddedColumn, effects
+from watersmeet.sources.capture.mysql.logstatements import AddedColumn, effects, savepoint
 from watersmeet.sources.capture.mysql.rowimages import PADDING, images, is_charset, is_known, texts
 from watersmeet.sources.capture.mysql.tablemaps import MapVersion, packed, parsed
 
@@ -278,8 +278,8 @@ class LogReader:
         schema = body[place : place + schema_size].decode(errors="replace")
         text = body[place + schema_size + 1 :]
         statement = (_inflated(text) if is_compressed else text).decode(errors="replace").strip()
-        first, _, rest = statement.partition(" ")
-        word = first.upper().rstrip(";")
+        first, *more = statement.split(None, 1) or [""]
+        word, rest = first.upper().rstrip(";"), more[0] if more else ""
         if word == "BEGIN":
             return
         if word == "COMMIT" or (word == "XA" and rest.upper().startswith(("COMMIT", "ROLLBACK"))):
@@ -290,9 +290,9 @@ class LogReader:
             now.rows.clear()
             self._end()
         elif word == "SAVEPOINT":
-            now.savepoints[rest.strip("`")] = len(now.rows)
+            now.savepoints[savepoint(statement)] = len(now.rows)
         elif word == "ROLLBACK":
-            del now.rows[now.savepoints.get(rest.split()[-1].strip("`"), 0) :]
+            del now.rows[now.savepoints.get(savepoint(statement), 0) :]
         else:
             now.statements.append((statement, schema, _has_ansi_quotes(status)))
             if now.flags & _STANDALONE:

@@ -120,6 +120,12 @@ def effects(statement: str, schema: str, *, ansi_quotes: bool = False) -> Effect
     return found
 
 
+def savepoint(statement: str) -> str:
+    """The name in SAVEPOINT, which the server writes, or in ROLLBACK TO, which is there as its client sent it."""
+    found = [t for t in _tokens(statement, ansi_quotes=True) if t.text != ";"]
+    return found[-1].text.lower()
+
+
 def _tokens(statement: str, *, ansi_quotes: bool) -> Iterator[_Token]:
     for match in _TOKEN.finditer(statement):
         kind, text = match.lastgroup, match.group()
