@@ -56,3 +56,12 @@ def length_us(text: str) -> int | None:
         total += int(part[1]) * unit
         at = part.end()
     return total if text else None
+
+
+def length_text(length_us: int) -> str:
+    """A length of time above or at 0 in the largest unit of which it is a whole number: `90 minutes`."""
+    unit, size_us = next((u, n) for u, n in sorted(UNITS_US.items(), key=lambda p: -p[1]) if length_us % n == 0)
+    if not length_us:
+        unit, size_us = "second", SECOND_US
+    count = length_us // size_us
+    return f"{count} {unit}{'' if count == 1 else 's'}"

@@ -1,4 +1,5 @@
-"""The law: the content that a subscriber began with and all changes that it got are the content at its token.
+"""Two laws. The content that a subscriber began with and all changes that it got are the content at its token. What a
+SELECT shows as of a commit is what it showed when that commit was the newest.
 
 Subscribers begin, end and go on by their tokens at random, over random schemas, views and histories, in which the
 database is opened anew. WATERSMEET_SEEDS=from-to runs other seeds.
@@ -73,7 +74,8 @@ class SubscribedRun(Run):
         super().__init__(seed, path, options)
         self.random = random.Random(f"subscribers {seed}")
         self.followers: list[Follower] = []
-        self.lost = 0
+        self.past: dict[int, dict[str, Counter]] = {}
+        """What each relation contained at some commits."""
 
     def types_of(self, name) -> tuple[SqlType, ...]:
         return tuple(c[1] for c in self.connection.execute(f"SELECT * FROM {name} LIMIT 0").description)
@@ -82,6 +84,9 @@ class SubscribedRun(Run):
         if step.kind == "drop":
             gone = set(step.names)
             self.followers = [f for f in self.followers if not gone.intersection(f.names)]
+            for content in self.past.values():
+                for name in gone:
+                    content.pop(name, None)
         if step.kind == "reopen":
             for follower in self.followers:
                 follower.subscriber = None
@@ -89,6 +94,9 @@ class SubscribedRun(Run):
         if step.kind == "check":
             self.follow()
             self.compare()
+            self.look_back()
+            head = self.connection.opened.log.head()
+            self.past[head] = {n: self.oracle.content(n) for n in (*self.views, *self.oracle.tables)}
 
     def follow(self):
         """Subscribers end, go on and begin."""
@@ -102,7 +110,6 @@ class SubscribedRun(Run):
                     follower.begin(self.connection)
                 except watersmeet.Error as refusal:
                     assert refusal.condition == "HISTORY_GONE"
-                    self.lost += 1
                     follower.state, follower.token = {n: Counter() for n in follower.names}, None
                     follower.begin(self.connection)
         known = [*self.views, *self.oracle.tables]
@@ -125,6 +132,22 @@ class SubscribedRun(Run):
                 expected, real = self.oracle.content(name), follower.content(name)
                 assert real == expected, (
                     f"seed {self.seed}, {name} at commit {follower.token}\n"
+                    + ";\n".join(self.done)
+                    + f"\nmissing {expected - real}\nsurplus {real - expected}"
+                )
+
+    def look_back(self):
+        """Relations as of some earlier commits, and what came since."""
+        for number in self.random.sample(sorted(self.past), min(3, len(self.past))):
+            for name, expected in self.past[number].items():
+                past = f"SELECT * FROM {name} FOR SYSTEM_TIME AS OF COMMIT {number}"
+                try:
+                    real = oracle.rows(self.connection.execute(past).fetchall())
+                except watersmeet.Error as refusal:
+                    assert refusal.condition == "HISTORY_GONE"
+                    continue
+                assert real == expected, (
+                    f"seed {self.seed}, {name} as of commit {number}\n"
                     + ";\n".join(self.done)
                     + f"\nmissing {expected - real}\nsurplus {real - expected}"
                 )

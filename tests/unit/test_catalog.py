@@ -44,6 +44,7 @@ RELATIONS = [
     c.Connection("s6", "co", (), type="kafka", options={"properties.bootstrap.server": "h:1"}),
     c.FormatSchema("s7", "fs", (), type="avro", text='{"type": "int"}'),
     c.NamedCollection("s8", "nc", (), settings={"brokers": "h:1"}, fixed=("brokers",)),
+    c.NamedSubscription("s9", "su", (), depends_on=("t1",), retention_us=1_000_000, begun=4),
 ]
 
 

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from sqlglot import exp
 
 from watersmeet.algebra.base import Column, Leaf, Node
+from watersmeet.errors import Span
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,28 @@ class SystemScan(Leaf):
 
     name: str
     outputs: tuple[Column, ...]
+
+
+@dataclass(frozen=True)
+class Past:
+    """A moment of the past. sql: of DuckDB, without columns: the number of a commit, or a time with time zone."""
+
+    by: Literal["commit", "time"]
+    sql: str
+
+
+@dataclass(frozen=True)
+class PastScan(Leaf):
+    """The rows that a relation had at a moment of the past.
+
+    name: of these rows in DuckDB, the same for all scans of the relation at that moment. span: where it is named.
+    """
+
+    relation_id: str
+    name: str
+    past: Past
+    outputs: tuple[Column, ...]
+    span: Span | None
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,11 @@ from typing import ClassVar
 
 from sqlglot import exp
 
-from watersmeet.algebra.bounded import TopicScan
+from watersmeet.algebra.bounded import PastScan, TopicScan
 from watersmeet.binder.clauses.files import READERS, bind_files
 from watersmeet.binder.clauses.joins import join
 from watersmeet.binder.clauses.lookups import is_looked_up
+from watersmeet.binder.clauses.past import names_past
 from watersmeet.binder.clauses.sources import check_arguments, view_statement
 from watersmeet.binder.context.binding import Bound, Environment, Part
 from watersmeet.binder.context.rules import Binding, DialectRules, JoinClause, NamedItem, Sourced
@@ -44,6 +45,7 @@ class BoundedQuery:
     functions: ids of the SQL functions that it calls.
     system: names of the system relations that it reads.
     topics: topics that it reads as they are now.
+    past: what it reads as of earlier moments.
     """
 
     bound: Bound
@@ -52,6 +54,7 @@ class BoundedQuery:
     functions: tuple[str, ...]
     system: tuple[str, ...]
     topics: tuple[TopicScan, ...]
+    past: tuple[PastScan, ...]
 
 
 def bind_bounded(
@@ -76,6 +79,7 @@ def bind_bounded(
         functions,
         tuple(collected.system),
         tuple(collected.topics),
+        tuple(collected.past),
     )
 
 
@@ -113,7 +117,7 @@ class BoundedRules(DialectRules):
         if isinstance(node, MarkedTable):
             parts = frozenset(node.args) - node.own_parts | node.stored_parts
             check_arguments(node, parts, env.text, "FROM")
-        if is_looked_up(node):
+        if is_looked_up(node) and not names_past(node):
             raise error(
                 "FEATURE_NOT_SUPPORTED",
                 "do not support temporal join for batch queries",

@@ -47,6 +47,7 @@ from watersmeet.catalog.relations import Relation, turned_into
 from watersmeet.catalog.roles import Role, RoleChange
 from watersmeet.catalog.servers import Server
 from watersmeet.catalog.sinks import Sink, SinkQuery
+from watersmeet.catalog.subscriptions import NamedSubscription
 from watersmeet.catalog.tables import (
     AddressRanges,
     DictionaryTable,
@@ -120,6 +121,7 @@ __all__ = [
     "Merging",
     "MessageFormat",
     "NamedCollection",
+    "NamedSubscription",
     "Processor",
     "Pump",
     "Query",

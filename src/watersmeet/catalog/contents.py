@@ -24,6 +24,7 @@ class Catalog:
     ids of the relations that names mean above all. functions: of SQL, by id. callable: ids of those that the text of
     the view or function that asks can mean; None: all that are not dropped. roles: by name. granted: of the session
     that asks, ids of the relations that names can mean, as the others are none of its business; None: all.
+    retention_us: for how long history is kept, in microseconds; None: as the default says.
     """
 
     version: int = 0
@@ -38,6 +39,7 @@ class Catalog:
     callable: frozenset[str] | None = None
     roles: dict[str, Role] = field(default_factory=dict)
     granted: frozenset[str] | None = None
+    retention_us: int | None = None
 
     def seen_by(self, view: Relation) -> Catalog:
         """The catalog as the text of a view names it: what has another name since is called as it was, and functions
@@ -151,6 +153,10 @@ class Catalog:
         """A catalog with other schemas."""
         return replace(self, version=self.version + 1, schemas=schemas)
 
+    def with_retention(self, retention_us: int | None) -> Catalog:
+        """A catalog with another time for which history is kept."""
+        return replace(self, version=self.version + 1, retention_us=retention_us)
+
     def new_id(self, kind: type[Relation]) -> str:
         """The id that the next relation gets, which is a `kind`."""
         return f"{kind.family[0]}{self.next_number}"
@@ -199,7 +205,9 @@ class Catalog:
         """A JSON value from which `from_json` makes the same catalog, as all sessions see it."""
         relations, functions = tuple(self.relations.values()), tuple(self._kept_functions())
         roles = tuple(self._kept_roles())
-        return to_json(_Stored(self.version, self.next_number, self.schemas, relations, functions, roles))
+        return to_json(
+            _Stored(self.version, self.next_number, self.schemas, relations, functions, roles, self.retention_us)
+        )
 
     @staticmethod
     def from_json(value: Any) -> Catalog:
@@ -212,6 +220,7 @@ class Catalog:
             stored.schemas,
             functions={f.id: f for f in stored.functions},
             roles={r.name: r for r in stored.roles},
+            retention_us=stored.retention_us,
         )
 
 
@@ -225,3 +234,4 @@ class _Stored:
     relations: tuple[Relation, ...] = ()
     functions: tuple[SqlFunction, ...] = ()
     roles: tuple[Role, ...] = ()
+    retention_us: int | None = None

@@ -11,6 +11,7 @@ from watersmeet.catalog.namedcollections import NamedCollection
 from watersmeet.catalog.relations import Relation
 from watersmeet.catalog.servers import Server
 from watersmeet.catalog.sinks import Sink, SinkQuery
+from watersmeet.catalog.subscriptions import NamedSubscription
 from watersmeet.catalog.tables import (
     AddressRanges,
     DictionaryTable,
@@ -67,6 +68,7 @@ KINDS: Final[tuple[type[Relation], ...]] = (
     Connection,
     FormatSchema,
     NamedCollection,
+    NamedSubscription,
 )
 kinds(Relation, {c.entry: c for c in KINDS}, by="entry")
 

@@ -23,6 +23,7 @@ DropWord = Literal[
     "connection",
     "format schema",
     "named collection",
+    "subscription",
 ]
 
 

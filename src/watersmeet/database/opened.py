@@ -37,7 +37,7 @@ from watersmeet.store.layout import FilePermissions, Layout
 from watersmeet.store.lock import WriterLock
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.positions import sink_positions, subscription_positions
-from watersmeet.store.retention import clean_at_start
+from watersmeet.store.retention import clean_at_start, kept_history
 from watersmeet.store.secretfiles import drop_unused
 from watersmeet.store.sizes import RelationSizes
 from watersmeet.store.transactions import write_transaction
@@ -373,6 +373,7 @@ class OpenDatabase:
             self.packs,
             lambda: self._catalog.as_stored,
             commits=_INPROCESS_COMPACTION,
+            history=kept_history,
             after=give_back,
         )
         self._engine = engines.make_engine(self.runtime, database, wanted or self.buckets, spark)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from watersmeet.catalog import DropWord
+from watersmeet.dialects.namedsubscriptions import read_retention
 from watersmeet.dialects.options import not_supported, read_options, read_value
 from watersmeet.dialects.sqltypes import read_type
 from watersmeet.dialects.statements import (
@@ -40,6 +41,7 @@ _KINDS: Final[dict[tuple[str, ...], DropWord]] = {
     ("VIEW",): "view",
     ("MATERIALIZED", "VIEW"): "materialized view",
     ("INDEX",): "index",
+    ("SUBSCRIPTION",): "subscription",
 }
 
 
@@ -71,7 +73,7 @@ def read_alter(
     cursor: Cursor,
     base: dict[str, Any],
     read_column: ColumnReader = read_plain_column,
-    kinds: Collection[str] = ("TABLE", "SOURCE", "VIEW", "MATERIALIZED", "INDEX"),
+    kinds: Collection[str] = ("TABLE", "SOURCE", "VIEW", "MATERIALIZED", "INDEX", "SUBSCRIPTION"),
 ) -> Statement:
     """ALTER …: the cursor stands behind ALTER. kinds: the first words of those that the dialect has."""
     if cursor.take("SINK"):
@@ -106,6 +108,8 @@ def read_rename(cursor: Cursor, base: dict[str, Any]) -> Statement:
 def _altered(cursor: Cursor, base: dict[str, Any], kind: DropWord, words: str, read_column: ColumnReader) -> Statement:
     if_exists = cursor.take("IF", "EXISTS")
     name = cursor.relation_name()
+    if kind == "subscription" and (kept := read_retention(cursor, base, name, if_exists=if_exists)) is not None:
+        return kept
     base = {**base, "kind": kind, "name": name, "if_exists": if_exists}
     if cursor.take("RENAME", "TO"):
         return _renamed(cursor, base)

@@ -56,6 +56,7 @@ _EMITS: Final[dict[tuple[str, ...], Literal["changes", "window close", "arrival"
 _KINDS: Final[dict[tuple[str, ...], DropWord]] = {
     ("TABLE",): "table", ("SOURCE",): "source", ("VIEW",): "view", ("MATERIALIZED", "VIEW"): "materialized view",
     ("INDEX",): "index", ("SINK",): "sink", ("CONNECTION",): "connection",
+    ("SUBSCRIPTION",): "subscription",
 }  # fmt: skip
 
 #: Reads the type of a column.
@@ -67,7 +68,6 @@ _LACKING: Final = (
     "AGGREGATE",
     "DATABASE",
     "TYPE",
-    "SUBSCRIPTION",
     "SEQUENCE",
 )
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokens import TokenType
 
-from watersmeet.dialects import ddl, secretddl, sinks
+from watersmeet.dialects import ddl, namedsubscriptions, secretddl, sinks
 from watersmeet.dialects.options import not_supported
 from watersmeet.dialects.sqltypes import read_type
 from watersmeet.dialects.statements import CreateFunction, DropFunction, Refused, Statement
@@ -28,6 +28,8 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
         return secretddl.read_create(cursor, base)
     if cursor.take("CONNECTION"):
         return secretddl.read_create_connection(cursor, base)
+    if cursor.take("SUBSCRIPTION"):
+        return namedsubscriptions.read_create(cursor, base)
     if cursor.take("SINK"):
         return sinks.read_create(cursor, dialect, base)
     return _read_create(cursor, base) if cursor.take("FUNCTION") else ddl.read_create(cursor, dialect, base)

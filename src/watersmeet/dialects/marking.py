@@ -8,10 +8,11 @@ from sqlglot import exp
 from sqlglot.errors import ParseError
 from sqlglot.tokens import Token, TokenType
 
-from watersmeet.dialects.nodes import CommaJoin, retyped
+from watersmeet.dialects.nodes import CommaJoin, PastCommit, retyped
 from watersmeet.dialects.tokens import span_of
 from watersmeet.errors import Span
 from watersmeet.places import own_place, set_place
+from watersmeet.units import unit_us
 
 #: Functions whose arguments are not a list.
 SPECIAL_SYNTAX: Final = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM")
@@ -60,6 +61,30 @@ class Marking:
             self.raise_error("a row of VALUES was expected")
         assert row is not None
         return row
+
+    def _parse_version(self) -> exp.Version | None:
+        """FOR SYSTEM_TIME AS OF; also `COMMIT number`, and times before now as `NOW() - '10' SECOND`."""
+        parser: Any = self
+        index = parser._index
+        for words in (("FOR", "SYSTEM_TIME"), ("FOR", "SYSTEM", "TIME")):
+            if parser._match_text_seq(*words, "AS", "OF", "COMMIT"):
+                number = parser._parse_unary()
+                if number is None:
+                    self.raise_error("the number of a commit was expected")
+                made = PastCommit(this=number)
+                found: exp.Version | None = parser.expression(
+                    exp.Version(this="TIMESTAMP", expression=made, kind="AS OF")
+                )
+                return found
+        parser._retreat(index)
+        found = super()._parse_version()  # type: ignore[misc]
+        length = None if found is None else found.args.get("expression")
+        if isinstance(length, exp.Sub) and isinstance(length.expression, exp.Literal) and length.expression.is_string:
+            unit = parser._curr.text if parser._curr else ""
+            if unit_us(unit) is not None:
+                parser._advance()
+                length.set("expression", exp.Interval(this=length.expression, unit=exp.Var(this=unit.upper())))
+        return found
 
     def _parse_join(self, *args: Any, **kwargs: Any) -> exp.Join | None:
         """Marks a join with the place of its keyword; one that is written as a comma is a node of its own."""

@@ -61,6 +61,12 @@ class ImpliedAlias(exp.Alias):  # type: ignore[misc]
     """An item of a select list without AS, under the name that its grammar gives it."""
 
 
+class PastCommit(exp.Expression, exp.Condition):  # type: ignore[misc]
+    """`COMMIT number` behind FOR SYSTEM_TIME AS OF."""
+
+    arg_types: ClassVar[dict[str, Any]] = {"this": True}
+
+
 class OpenParameter(exp.Null):  # type: ignore[misc]
     """A parameter of a statement that is bound before it gets a value: a NULL of the type that its place has.
 

@@ -12,6 +12,7 @@ from sqlglot.tokens import Token, TokenType
 
 from watersmeet.dialects import databases, roles, utility
 from watersmeet.dialects.copying import read_copy
+from watersmeet.dialects.history import read_alter_system, read_show_commits
 from watersmeet.dialects.options import not_supported
 from watersmeet.dialects.queries import Parameters, read_tree
 from watersmeet.dialects.registry import Language
@@ -26,21 +27,23 @@ from watersmeet.dialects.statements import (
     Statement,
     Unit,
 )
+from watersmeet.dialects.subscribing import QUERIES, read_subscribe
 from watersmeet.dialects.timeplus.subscriptions import WORDS as SUBSCRIPTIONS
 from watersmeet.dialects.tokens import Cursor, span_of, syntax_error
 from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.types import Schema
 
-_QUERIES: Final = ("SELECT", "WITH", "VALUES", "(")
 _DML: Final = ("INSERT", "UPDATE", "DELETE")
 _LACKING: Final = (
     "ALTER", "ANALYZE", "CALL", "CANCEL", "CLOSE", "COMMENT", "DEALLOCATE", "DECLARE", "DISCARD", "DO",
     "EXECUTE", "FETCH", "LISTEN", "LOCK", "MERGE", "PREPARE", "RECOVER", "REFRESH", "RELEASE", "SAVEPOINT",
     "SUBSCRIBE", "TRUNCATE", "UNSUBSCRIBE", "USE", "VACUUM",
+    "EXECUTE", "FETCH", "GRANT", "LISTEN", "LOCK", "MERGE", "PREPARE", "RECOVER", "REFRESH", "RELEASE",
+    "REVOKE", "SAVEPOINT", "TRUNCATE", "UNSUBSCRIBE", "USE", "VACUUM",
 )  # fmt: skip
 _HINTS: Final = {
     **dict.fromkeys(
-        SUBSCRIPTIONS,
+        ("RECOVER", "UNSUBSCRIBE"),
         "A materialized view is a query that resumes after a restart; DROP VIEW ends it.",
     ),
     "TRUNCATE": "Write DELETE FROM.",
@@ -67,7 +70,7 @@ _SIMPLE: Final[dict[str, Callable[[Cursor, dict[str, Any]], Statement]]] = {
     "START": utility.read_begin,
     "WAIT": utility.read_flush,
 }
-_WORDS: Final = (*_QUERIES[:3], *_DML, *_SIMPLE, "COPY", "CREATE", "DROP", "EXPLAIN")
+_WORDS: Final = (*QUERIES[:3], *_DML, *_SIMPLE, "COPY", "CREATE", "DROP", "EXPLAIN")
 
 
 def read_script(
@@ -255,7 +258,7 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, paramete
     word = token.text.upper()
     if token.token_type in (TokenType.STRING, TokenType.IDENTIFIER):
         raise syntax_error(cursor.text, token)
-    if word in _QUERIES:
+    if word in QUERIES:
         return Select(**base, query=read_tree(cursor.originals(cursor.rest), cursor.text, language.grammar, parameters))
     if word == "INSERT" and (made := language.insert(cursor, language.grammar, base, parameters)) is not None:
         return made
@@ -280,12 +283,18 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, paramete
         return of_role
     if word == "ALTER" and (of_database := databases.read_alter(cursor, base)) is not None:
         return of_database
+    if word == "SHOW" and cursor.take("COMMITS"):
+        return read_show_commits(cursor, base)
+    if word == "ALTER" and cursor.take("SYSTEM"):
+        return read_alter_system(cursor, base)
     if word == "ALTER" and language.alter is not None:
         return language.alter(cursor, base)
     if word == "RENAME" and language.rename is not None:
         return language.rename(cursor, base)
-    if word in SUBSCRIPTIONS and language.subscription is not None:
+    if word in SUBSCRIPTIONS and language.subscription is not None and not _names_relations(word, cursor):
         return language.subscription(word, cursor, language.grammar, base)
+    if word == "SUBSCRIBE":
+        return read_subscribe(cursor, base)
     if word == "START" and language.start is not None and cursor.at("PROCESSOR"):
         return language.start(cursor, base)
     if word == "STOP" and language.stop is not None:
@@ -297,6 +306,11 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, paramete
         return Refused(**base, error=lacking)
     near = did_you_mean(word, _WORDS)
     raise syntax_error(cursor.text, token, hint=near.replace('"', "") if near else None)
+
+
+def _names_relations(word: str, cursor: Cursor) -> bool:
+    """Whether SUBSCRIBE follows relations, where the dialect has a SUBSCRIBE TO of its own."""
+    return word == "SUBSCRIBE" and not any(map(cursor.at, ("TO", *QUERIES)))
 
 
 def _read_create(cursor: Cursor, base: dict[str, Any], language: Language) -> Statement:

@@ -55,7 +55,7 @@ class Semantics:
     message_options: Mapping[str, str] = field(default_factory=dict)
 
 
-RISINGWAVE: Final = Semantics(own_words=("connection",))
+RISINGWAVE: Final = Semantics(own_words=("connection", "subscription"))
 
 #: Timeplus, "Multi-JOINs and ASOF JOINs"; rulings D-003-06, D-003-14 and D-003-17.
 TIMEPLUS: Final = Semantics(

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 from sqlglot import exp
 
-from watersmeet.algebra.bounded import TopicScan
+from watersmeet.algebra.bounded import PastScan, TopicScan
 from watersmeet.catalog import (
     Connection,
     DropWord,
@@ -681,7 +681,8 @@ class QuerySql:
     depends_on: ids of the relations whose content it reads. named: of those that the query itself names, views, too.
     functions: of the functions of SQL that it calls. system: names of the system relations that it reads. topics: those
     that it reads as they are now; their outputs are the columns that it reads, at least one. narrowed: what it needs of
-    external tables. lookups: by which columns it looks up rows, as (relation id, column).
+    external tables. lookups: by which columns it looks up rows, as (relation id, column). past: what it reads as of
+    earlier moments.
     """
 
     sql: str
@@ -693,3 +694,4 @@ class QuerySql:
     topics: tuple[TopicScan, ...] = ()
     narrowed: tuple[Narrowed, ...] = ()
     lookups: tuple[tuple[str, str], ...] = ()
+    past: tuple[PastScan, ...] = ()

@@ -39,7 +39,7 @@ from watersmeet.errors import Span
 #: What SHOW lists beside kinds of relations; what is not here is refused by name.
 _OTHER_LISTS: Final = (
     "internal tables", "relations", "jobs", "databases", "schemas", "functions", "cluster", "processlist",
-    "all", "parameters", "errors", "files", "connections", "subscriptions", "secrets", "dead letters", "processors",
+    "all", "parameters", "errors", "files", "connections", "secrets", "dead letters", "processors",
     "memory", "queries", "roles", "grants",
 )  # fmt: skip
 _LISTS: Final = tuple(tuple(what.upper().split()) for what in (*SHOWN, *_OTHER_LISTS))

@@ -20,6 +20,7 @@ from watersmeet.server.catalog.answers import CatalogAnswers
 from watersmeet.server.catalog.kept import CatalogTables
 from watersmeet.server.clients import Clients
 from watersmeet.server.copying import read_copy
+from watersmeet.server.flowing import Flow
 from watersmeet.server.oids import TEXT, oid_of, sql_type
 from watersmeet.server.parameters import Parameter, bound
 from watersmeet.server.portals import Portal, Prepared, result_formats
@@ -97,7 +98,7 @@ class Backend:
         An outcome without a tag is that of a text without statements.
         """
         try:
-            self.portals.pop("", None)
+            self.drop_portals("")
             steps = self._read(text)
             if not steps:
                 yield Outcome("")
@@ -214,7 +215,9 @@ class Backend:
                 f'"{statement}" requires {len(prepared.parameters)}',
             )
         step = self.bound_step(prepared, values, forms)
-        self.portals[name] = Portal(step, prepared.columns, result_formats(results, prepared.columns))
+        formats = result_formats(results, prepared.columns)
+        self.drop_portals(name)
+        self.portals[name] = Portal(step, prepared.columns, formats)
 
     def bound_step(self, prepared: Prepared, values: Sequence[bytes | None], forms: Sequence[int] = ()) -> Step | None:
         """What a prepared statement does with values, as many as it has parameters; None for an empty one."""
@@ -227,6 +230,7 @@ class Backend:
             assert portal.step is not None
             portal.outcome = self.run(portal.step)
             self.check_portals()
+            portal.flow = self.flow_of(portal.outcome)
             return portal.outcome
         return replace(portal.outcome, notices=())
 
@@ -255,6 +259,19 @@ class Backend:
         if name not in self.portals:
             raise error("UNDEFINED_CURSOR", f'cursor "{name}" does not exist' if name else "there is no unnamed portal")
         return self.portals[name]
+
+    def drop_portals(self, *names: str) -> None:
+        """Ends portals of these names that there are."""
+        for name in names:
+            portal = self.portals.pop(name, None)
+            if portal is not None:
+                portal.close()
+
+    def flow_of(self, outcome: Outcome, *, waits: bool = True) -> Flow | None:
+        """The rows of an outcome, for a portal, if they are of a query that runs."""
+        if outcome.running is None:
+            return None
+        return Flow(outcome.running, self.session.cancellation, waits=waits)
 
     def require_transaction(self, what: str) -> None:
         """NO_TRANSACTION outside of one."""
@@ -288,13 +305,13 @@ class Backend:
     def discard_all(self) -> None:
         """DISCARD ALL. TRANSACTION_STATE in a transaction."""
         self.session.require_no_transaction("DISCARD ALL")
-        self.portals.clear()
+        self.drop_portals(*self.portals)
         self.prepared.clear()
         self.reset_settings()
 
     def close(self) -> None:
         """Rolls an open transaction back and stops what runs."""
-        self.portals.clear()
+        self.drop_portals(*self.portals)
         self.session.stop_running()
         with self._lock:
             if self.session.transaction is not None:
@@ -311,8 +328,7 @@ class Backend:
         if self.session.transaction is None:
             self.settings.end_transaction()
             self.savepoints.clear()
-            for name in [n for n, p in self.portals.items() if not p.held]:
-                del self.portals[name]
+            self.drop_portals(*(n for n, p in self.portals.items() if not p.held))
 
     def _fail(self) -> None:
         if self.session.transaction is not None:

@@ -10,6 +10,7 @@ import struct
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, BinaryIO, Final, TypeVar
 
 from watersmeet.errors import Error, error
@@ -18,12 +19,15 @@ from watersmeet.server.authentication import authenticate
 from watersmeet.server.backend import Backend
 from watersmeet.server.clients import Activity, State
 from watersmeet.server.datarows import data_rows
+from watersmeet.server.flowing import Encode, follow
 from watersmeet.server.limits import Limits
 from watersmeet.server.messages import Body, Message, violation
 from watersmeet.server.portals import Portal
 from watersmeet.server.steps import Outcome
 from watersmeet.server.traffic import Traffic
 from watersmeet.server.users import Users
+from watersmeet.session.access.result import Running
+from watersmeet.session.services.subscribing.shown import ShownUpdates
 
 T = TypeVar("T")
 
@@ -36,8 +40,6 @@ _WATCH_S: Final = 0.5
 _COPY_BYTES: Final = 1 << 25
 #: What a client does that waits, by the state of its transaction.
 _STATES: Final[dict[bytes, State]] = {b"I": "idle", b"T": "idle in transaction", b"E": "idle in transaction (aborted)"}
-#: How often a query that runs until it is stopped is asked for rows.
-_ROWS_S: Final = 0.1
 
 
 class Hangup(Exception):  # noqa: N818 - no error
@@ -92,6 +94,8 @@ class Connection:
         self._ended: Error | None = None
         self._began_s = time.time()
         self._works = False
+        self._following: Running | None = None
+        """The query that runs whose rows are sent."""
 
     async def serve(self) -> None:
         """Speaks with the client to the end. Raises nothing."""
@@ -122,6 +126,8 @@ class Connection:
         """Cancels the statement that runs."""
         if self._backend is not None:
             self._backend.session.cancellation.cancel()
+        if isinstance(self._following, ShownUpdates):
+            self._following.subscriber.wake()
 
     def activity(self) -> Activity | None:
         """What the client does; None before it has said who it is."""
@@ -318,8 +324,7 @@ class Connection:
             formats = (0,) * len(outcome.columns)
             self._out += messages.row_description(outcome.columns, formats)
             if outcome.running is not None:
-                with self._service.traffic.subscribed():
-                    await self._follow(outcome, formats)
+                await self._follow_rows(outcome, formats)
                 return
             assert outcome.table is not None
             await self._rows(outcome, outcome.table, formats)
@@ -332,6 +337,12 @@ class Connection:
         if outcome.receives is not None:
             outcome = await self._receive(outcome.receives, form.code)
             self._notices(outcome)
+        elif outcome.running is not None:
+            self._out += messages.copy_response(b"H", [form.code] * len(outcome.schema))
+            self._out += form.head(outcome.schema)
+            total = await self._follow(outcome, lambda rows: form.rows(rows, outcome.schema), form, form.first)
+            self._out += (form.tail() if total else form.first(form.tail())) + messages.COPY_DONE
+            outcome = replace(outcome, rows=total)
         else:
             self._out += messages.copy_response(b"H", [form.code] * len(outcome.schema))
             batches = form.messages(outcome)
@@ -362,28 +373,39 @@ class Connection:
         while (batch := await self._service.work(next, batches, None)) is not None:
             await self._send(batch)
 
-    async def _follow(self, outcome: Outcome, formats: tuple[int, ...]) -> None:
-        """The rows of a query that runs until it is cancelled, or has all that LIMIT wants."""
-        running = outcome.running
-        assert running is not None
-        total = 0
-        self._client.session.cancellation.reset()
+    async def _follow_rows(self, outcome: Outcome, formats: tuple[int, ...]) -> None:
+        """The rows of a query that runs, and its end."""
+
+        def encode(rows: Any) -> bytes:
+            return b"".join(data_rows(rows, outcome.schema, formats))
+
+        total = await self._follow(outcome, encode, formats)
+        self._out += messages.command_complete(outcome.tag_of(total))
+
+    async def _follow(
+        self, outcome: Outcome, encode: Encode, how: object, first: Callable[[bytes], bytes] = bytes
+    ) -> int:
+        """Sends the rows of a query that runs until it has no more; their number. QUERY_CANCELED.
+
+        how: as of `flowing.encoded`. first: makes of the first messages what they are behind nothing.
+        """
+        assert outcome.running is not None
+
+        async def send(part: bytes, *, is_first: bool) -> None:
+            if part:
+                await self._send(memoryview(first(part) if is_first else part))
+            # Sync may wait in the buffer, so that the reader itself is not at its end.
+            if self._reader._eof or self._writer.is_closing():  # type: ignore[attr-defined]
+                raise Hangup
+
+        self._following = outcome.running
         try:
-            while not self._client.session.cancellation.canceled:
-                ended = running.ended
-                rows = await self._service.work(running.rows)
-                total += rows.num_rows
-                await self._rows(outcome, rows, formats)
-                await self._flush()
-                if ended:
-                    self._out += messages.command_complete(outcome.tag_of(total))
-                    return
-                if self._reader.at_eof():
-                    raise Hangup
-                await self._service.work(running.wait, _ROWS_S)
+            await self._flush()
+            cancellation = self._client.session.cancellation
+            with self._service.traffic.subscribed():
+                return await follow(outcome.running, encode, how, self._service.work, cancellation, send)
         finally:
-            await self._service.work(running.close)
-        raise error("QUERY_CANCELED", "canceling statement due to user request")
+            self._following = None
 
     async def _parse(self, body: Body) -> None:
         name, text = body.text(), body.text()
@@ -429,11 +451,17 @@ class Connection:
         outcome: Outcome = await self._run(backend.guarded, backend.execute_portal, portal)
         self._notices(outcome)
         self._report()
-        if outcome.running is not None:
-            await self._service.work(outcome.running.close)
-            raise error("FEATURE_NOT_SUPPORTED", "a query that runs until it is stopped can't be prepared")
         if outcome.copied is not None:
             await self._copy(outcome)
+            return
+        if portal.flow is not None and most <= 0:
+            await self._follow_rows(outcome, portal.formats)
+            return
+        if portal.flow is not None:
+            taken = await self._run(backend.guarded, portal.flow.take, most)
+            await self._rows(outcome, taken, portal.formats)
+            ended = messages.command_complete(outcome.tag_of(taken.num_rows))
+            self._out += ended if portal.flow.is_done else messages.PORTAL_SUSPENDED
             return
         if outcome.columns is None or outcome.table is None:
             self._out += messages.command_complete(outcome.complete)
@@ -450,7 +478,10 @@ class Connection:
         body.end()
         if kind not in (b"S", b"P"):
             raise violation("a statement (S) or a portal (P) is closed")
-        (self._client.prepared if kind == b"S" else self._client.portals).pop(name, None)
+        if kind == b"S":
+            self._client.prepared.pop(name, None)
+        else:
+            await self._service.work(self._client.drop_portals, name)
         self._out += messages.CLOSE_COMPLETE
 
     async def _sync(self, body: Body) -> None:

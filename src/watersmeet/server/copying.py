@@ -5,6 +5,7 @@ PostgreSQL, "COPY", "File Formats".
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, Final
@@ -64,12 +65,37 @@ class CopyForm:
         if self.kind == "binary":
             yield from self._binary(outcome.table, outcome.schema)
             return
-        if self.header:
-            names = pa.table({f"c{i}": [f.name] for i, f in enumerate(outcome.schema)})
-            yield _as_messages(self._lines([c.cast(_STRING).combine_chunks() for c in names.columns], names.num_rows))
+        yield self.head(outcome.schema)
         for start in range(0, outcome.table.num_rows, BATCH_ROWS):
-            batch = outcome.table.slice(start, BATCH_ROWS)
-            yield _as_messages(self._lines(text_columns(batch, outcome.schema), batch.num_rows))
+            yield self._text_rows(outcome.table.slice(start, BATCH_ROWS), outcome.schema)
+
+    def head(self, schema: Schema) -> memoryview:
+        """The message before the rows: the line with the names. In binary the header is in front of the first row."""
+        if self.kind == "binary" or not self.header:
+            return memoryview(b"")
+        names = pa.table({f"c{i}": [f.name] for i, f in enumerate(schema)})
+        return _as_messages(self._lines([c.cast(_STRING).combine_chunks() for c in names.columns], names.num_rows))
+
+    def rows(self, table: pa.Table, schema: Schema) -> bytes:
+        """The CopyData messages of rows, one for each."""
+        if self.kind == "binary":
+            return b"".join(map(_as_messages, binary_copy_rows(table, schema)))
+        return self._text_rows(table, schema).tobytes()
+
+    def first(self, messages: bytes) -> bytes:
+        """The first messages of a query that runs, from what `rows` or `tail` gave."""
+        if self.kind != "binary":
+            return messages
+        head = copy_header()
+        (length,) = struct.unpack(">i", messages[1:5])
+        return b"d" + struct.pack(">i", length + len(head)) + head + messages[5:]
+
+    def tail(self) -> bytes:
+        """The message behind the rows."""
+        return _as_messages(pa.array([copy_end()], BINARY)).tobytes() if self.kind == "binary" else b""
+
+    def _text_rows(self, table: pa.Table, schema: Schema) -> memoryview:
+        return _as_messages(self._lines(text_columns(table, schema), table.num_rows))
 
     def _binary(self, table: pa.Table, schema: Schema) -> Iterator[memoryview]:
         """The header is in front of the first row, as in PostgreSQL."""
@@ -171,6 +197,8 @@ class CopyOut:
             outcome = outcome_of(client.locked(copied_rows, self.table))
         else:
             outcome = self.query.run(client)
+        if outcome.running is not None:
+            return replace(outcome, tag="COPY", rows=0, columns=None, copied=self.form)
         if outcome.table is None:
             raise error("FEATURE_NOT_SUPPORTED", "COPY of this statement is not supported", hint="Write a SELECT.")
         rows = outcome.table.num_rows

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from watersmeet.errors import error
+from watersmeet.server.flowing import Flow
 from watersmeet.server.messages import Column
 from watersmeet.server.parameters import Parameter
 from watersmeet.server.steps import Outcome, Step
@@ -28,7 +29,7 @@ class Portal:
     """A statement with its parameters, and how far its rows were taken. Cursors of DECLARE are portals, too.
 
     step: None for an empty statement. formats: of its columns, 0 text and 1 binary. outcome: once it ran. position:
-    the number of rows in front of the next one. held: it outlives its transaction.
+    the number of rows in front of the next one. held: it outlives its transaction. flow: of a query that runs.
     """
 
     step: Step | None
@@ -38,6 +39,7 @@ class Portal:
     position: int = 0
     held: bool = False
     is_cursor: bool = False
+    flow: Flow | None = None
 
     def take(self, rows: int) -> pa.Table:
         """The next rows, at most so many; 0: all."""
@@ -46,6 +48,11 @@ class Portal:
         found = table.slice(self.position, end - self.position)
         self.position = end
         return found
+
+    def close(self) -> None:
+        """Ends the query that runs, if it is one."""
+        if self.flow is not None:
+            self.flow.close()
 
     @property
     def table(self) -> pa.Table:

@@ -54,6 +54,22 @@ class CopyForm(Protocol):
         """The CopyData messages of all rows of an outcome, batch by batch."""
         ...
 
+    def head(self, schema: Schema) -> memoryview:
+        """The messages before the rows of a query that runs."""
+        ...
+
+    def rows(self, table: pa.Table, schema: Schema) -> bytes:
+        """The messages of rows."""
+        ...
+
+    def first(self, messages: bytes) -> bytes:
+        """The first messages of a query that runs, from what `rows` or `tail` gave."""
+        ...
+
+    def tail(self) -> bytes:
+        """The message behind the rows."""
+        ...
+
 
 @dataclass(frozen=True)
 class Outcome:

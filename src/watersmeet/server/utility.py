@@ -8,16 +8,20 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from watersmeet.dialects.options import read_value
-from watersmeet.dialects.tokens import Cursor
+from watersmeet.dialects.namedsubscriptions import read_beginning
+from watersmeet.dialects.options import read_options, read_value
+from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import error
+from watersmeet.server.flowing import Flow
 from watersmeet.server.messages import Column
 from watersmeet.server.oids import TEXT
 from watersmeet.server.portals import Portal
 from watersmeet.server.settings import Settings
-from watersmeet.server.steps import Outcome, Reader, Source, Step
+from watersmeet.server.steps import Outcome, Reader, Source, Step, outcome_of
 from watersmeet.session.access import transactions
+from watersmeet.session.statements.namedsubscriptions import subscription_rows
 from watersmeet.types import VARCHAR, Field
+from watersmeet.units import length_us
 
 
 @dataclass(frozen=True)
@@ -181,6 +185,8 @@ def _deallocate(source: Source, cursor: Cursor) -> Step:
 def _declare(source: Source, cursor: Cursor) -> Step:
     """DECLARE name CURSOR FOR query: its rows are those of the moment when it is declared."""
     name = cursor.name().name
+    if cursor.take("SUBSCRIPTION", "CURSOR"):
+        return _declare_subscription(cursor, name)
     binary = False
     while not cursor.take("CURSOR"):
         if cursor.take("BINARY"):
@@ -201,33 +207,62 @@ def _declare(source: Source, cursor: Cursor) -> Step:
     inner = source.within(cursor.rest[0].start, cursor.rest[-1].end + 1)
 
     def run(client: Any) -> Outcome:
-        if client.session.transaction is None and not held:
-            raise error("NO_TRANSACTION", "DECLARE CURSOR can only be used in transaction blocks")
-        if name in client.portals:
-            raise error("DUPLICATE_CURSOR", f'cursor "{name}" already exists')
+        _check_new(client, name)
+        alone = client.session.transaction is None
         outcome = inner.run(client)
-        if outcome.table is None:
+        if outcome.running is None and alone and not held:
+            raise error("NO_TRANSACTION", "DECLARE CURSOR can only be used in transaction blocks")
+        if outcome.table is None and outcome.running is None:
             raise error("FEATURE_NOT_SUPPORTED", "a cursor of this statement is not supported")
         formats = (int(binary),) * len(outcome.columns or ())
-        client.portals[name] = Portal(inner, outcome.columns, formats, outcome, held=held, is_cursor=True)
+        flow = client.flow_of(outcome)
+        # A query that runs belongs to no moment: outside of a transaction its cursor stays until CLOSE.
+        stays = held or (flow is not None and alone)
+        client.portals[name] = Portal(inner, outcome.columns, formats, outcome, held=stays, is_cursor=True, flow=flow)
         client.check_portals()
         return replace(_done("DECLARE CURSOR"), notices=outcome.notices)
 
     return OwnStep(run)
 
 
+def _declare_subscription(cursor: Cursor, name: str) -> Step:
+    """DECLARE name SUBSCRIPTION CURSOR FOR subscription …, of RisingWave: it stays until CLOSE."""
+    cursor.expect("FOR")
+    subscription = cursor.relation_name()
+    beginning = read_beginning(cursor)
+
+    def run(client: Any) -> Outcome:
+        _check_new(client, name)
+        outcome = outcome_of(client.locked(subscription_rows, subscription, beginning, cursor.text))
+        formats = (0,) * len(outcome.columns or ())
+        flow = client.flow_of(outcome, waits=False)
+        client.portals[name] = Portal(None, outcome.columns, formats, outcome, held=True, is_cursor=True, flow=flow)
+        return replace(_done("DECLARE CURSOR"), notices=outcome.notices)
+
+    return OwnStep(run)
+
+
+def _check_new(client: Any, name: str) -> None:
+    """DUPLICATE_CURSOR."""
+    if name in client.portals:
+        raise error("DUPLICATE_CURSOR", f'cursor "{name}" already exists')
+
+
 @dataclass(frozen=True)
 class FetchStep:
-    """FETCH and MOVE. kind: next, absolute, relative; count: None: all."""
+    """FETCH and MOVE. kind: next, absolute, relative; count: None: all. timeout_s: how long rows of a query that runs
+    are waited for; None: as its cursor does.
+    """
 
     name: str
     kind: str
     count: int | None
     moves: bool
+    timeout_s: float | None = None
 
     def run(self, client: Any) -> Outcome:
         portal = client.portal_named(self.name)
-        rows = self._taken(portal)
+        rows = self._taken(portal) if portal.flow is None else self._flowed(portal.flow)
         if self.moves:
             return Outcome("MOVE", rows.num_rows)
         outcome = portal.outcome
@@ -236,6 +271,16 @@ class FetchStep:
     def describe(self, client: Any) -> tuple[Column, ...] | None:
         columns: tuple[Column, ...] = client.portal_named(self.name).columns
         return None if self.moves else columns
+
+    def _flowed(self, flow: Flow) -> pa.Table:
+        """The next rows of a query that runs."""
+        if self.kind != "next" or (self.count is not None and self.count < 0):
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "a cursor over a query that runs until it is stopped only goes forward",
+                hint="Write FETCH n FROM cursor.",
+            )
+        return flow.take(self.count, self.timeout_s)
 
     def _taken(self, portal: Portal) -> pa.Table:
         """The rows; `position` is behind the last one that was given."""
@@ -268,8 +313,25 @@ def _fetch(source: Source, cursor: Cursor, *, moves: bool = False) -> Step:
     if not cursor.take("FROM"):
         cursor.take("IN")
     name = cursor.name().name
+    timeout_s = _timeout(cursor) if cursor.take("WITH") else None
     cursor.end()
-    return FetchStep(name, kind, count, moves)
+    return FetchStep(name, kind, count, moves, timeout_s)
+
+
+def _timeout(cursor: Cursor) -> float:
+    """`(timeout = '1s')`: the cursor stands behind WITH."""
+    place = span_of(cursor.rest or cursor.tokens)
+    options = read_options(cursor)
+    length = length_us(options.get("timeout", ""))
+    if options.keys() != {"timeout"} or length is None or length < 0:
+        raise error(
+            "INVALID_PARAMETER",
+            "FETCH has the option timeout, a length of time",
+            sql=cursor.text,
+            span=place,
+            hint="Write WITH (timeout = '1s').",
+        )
+    return length / 1e6
 
 
 def _direction(cursor: Cursor) -> tuple[str, int | None]:
@@ -298,8 +360,7 @@ def _close(source: Source, cursor: Cursor) -> Step:
         cursor.end()
 
         def clear(client: Any) -> Outcome:
-            for name in [n for n, p in client.portals.items() if p.is_cursor]:
-                del client.portals[name]
+            client.drop_portals(*[n for n, p in client.portals.items() if p.is_cursor])
             return _done("CLOSE CURSOR ALL")
 
         return OwnStep(clear)
@@ -308,7 +369,7 @@ def _close(source: Source, cursor: Cursor) -> Step:
 
     def run(client: Any) -> Outcome:
         client.portal_named(name)
-        del client.portals[name]
+        client.drop_portals(name)
         return _done("CLOSE CURSOR")
 
     return OwnStep(run)

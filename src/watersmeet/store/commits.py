@@ -40,6 +40,8 @@ _LAST_POLL_S: Final = 0.05
 _REMOTE_POLLS_S: Final = (0.1, 1.0)
 #: So many commits are read before the floor is looked at.
 _AT_ONCE: Final = 256
+#: Times of commits rise, whatever the clock does, and no two have the same millisecond, by which some name them.
+_APART_US: Final = 1_000
 #: So often a commit is put when the file system says neither that it is there nor that it is not.
 _PUTS: Final = 3
 
@@ -364,6 +366,7 @@ class CommitLog:
         if before is not None:
             made = replace(
                 made,
+                time_us=max(made.time_us, before.time_us + _APART_US),
                 last_epoch=before.last_epoch,
                 epoch_before=before.epoch_before,
                 last_transaction=before.last_transaction,

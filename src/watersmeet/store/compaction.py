@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -27,7 +27,7 @@ from watersmeet.store.layout import Layout
 from watersmeet.store.merging import merged
 from watersmeet.store.moments import Moment, moment_at
 from watersmeet.store.packfiles import KEPT_COMMITS, PackFiles
-from watersmeet.store.retention import IDLE_BYTES, clean
+from watersmeet.store.retention import Cleaner, Keep, no_history
 from watersmeet.store.snapshots import FILE_ROWS, SnapshotWriter, read_snapshot, stem
 from watersmeet.types import arrow_schema
 
@@ -52,9 +52,9 @@ Parts = Iterator[tuple[pa.Table, Diff]]
 class Compactor:
     """Makes checkpoints and cleans up, in the process that holds the writer lock.
 
-    catalog: gives the newest catalog. idle_bytes: as of `clean`. after: called after each run. `run` works in the
-    caller's thread, `start` in one of its own; commits go on meanwhile. What a stop or a crash leaves behind is
-    unreferenced and is deleted at the next start.
+    catalog: gives the newest catalog. idle_bytes: as of `Cleaner`. history: what of the past is kept. after: called
+    after each run. `run` works in the caller's thread, `start` in one of its own; commits go on meanwhile. What a stop
+    or a crash leaves behind is unreferenced and is deleted at the next start.
     """
 
     def __init__(
@@ -66,16 +66,18 @@ class Compactor:
         *,
         commits: int = COMMITS,
         min_bytes: int = MIN_BYTES,
-        idle_bytes: int = IDLE_BYTES,
+        idle_bytes: int | None = None,
+        history: Callable[[Catalog], Iterable[Keep]] = no_history,
         after: Callable[[], None] = lambda: None,
     ) -> None:
         self._layout = layout
         self._log = log
         self._packs = packs
+        self._cleaner = Cleaner(layout, log, packs, idle_bytes=idle_bytes)
+        self._history = history
         self._catalog = catalog
         self._commits = commits
         self._min_bytes = min_bytes
-        self._idle_bytes = idle_bytes
         self._after = after
         self._running = threading.Lock()
         self._stop = threading.Event()
@@ -143,7 +145,7 @@ class Compactor:
             self._change_bytes = 0
             # What the checkpoint has is not counted again: those commits may be deleted any moment.
             self._counted = max(self._counted, moment.head)
-        clean(self._layout, self._log, self._packs, self._last, idle_bytes=self._idle_bytes)
+        self._cleaner.run(self._last, self._history(catalog))
         self._packs.age(self._log.head(), KEPT_COMMITS)
         self._after()
         return made

@@ -27,6 +27,7 @@ from watersmeet.store.merging import quoted
 from watersmeet.store.moments import Moment, moment_at
 from watersmeet.store.overlay import Overlay
 from watersmeet.store.packfiles import KEPT_COMMITS, PackFiles
+from watersmeet.store.past import PastContent, Undoing
 from watersmeet.store.readers import READING, Reader
 from watersmeet.store.snapshots import read_snapshot
 from watersmeet.store.tables import SPACE, ContentTable, arrival_view
@@ -81,6 +82,7 @@ class Content:
         self._refreshes = 0
         self._idle: list[duckdb.DuckDBPyConnection] = []
         self._reading = 0
+        self._overlaid = 0
         self._closed = False
         self._tables: dict[str, ContentTable] = {}
         self._overlays: dict[str, Overlay] = {}
@@ -145,12 +147,15 @@ class Content:
         newest: bool = False,
         owner: object = None,
         lookups: Sequence[tuple[str, str]] = (),
+        past: Sequence[PastContent] = (),
     ) -> Iterator[tuple[duckdb.DuckDBPyConnection, Moment]]:
         """A connection for one thread at a time inside the block that shows relations as `refresh` leaves them, while
         others refresh and read, and their moment. Nothing there may change relations.
 
         lookups: columns, as (relation id, name), by whose values the query looks up rows.
+        past: what it shows in addition, of relations among `relation_ids`; the commits behind it are held.
         """
+        undoing = Undoing(self._changes, moment_at(self._log, catalog), catalog, past) if past else None
         with self._lock:
             moment = self._moment
             if relation_ids and not (not newest and self._shows(catalog, relation_ids)):
@@ -158,11 +163,14 @@ class Content:
             for relation_id, column in lookups:
                 if relation_id in self._tables:
                     self._tables[relation_id].look_up(column)
+            made = self._undo(undoing) if undoing is not None else {}
             connection = self._idle.pop() if self._idle else duckdbs.another(self._connection)
             self._reading += 1
             path = f"{NEWEST},main" if newest else "main"
             # From the SELECT on it shows this moment.
             connection.execute(f"SET search_path = '{path}'; BEGIN; SELECT 1 FROM {_MOMENT}")
+            for name, overlay in made.items():
+                connection.execute(f"CREATE OR REPLACE TEMP VIEW {quoted(name)} AS {overlay.select}")
         broken = True
         try:
             yield connection, moment
@@ -173,6 +181,8 @@ class Content:
                 with contextlib.suppress(duckdb.Error):
                     connection.execute("ROLLBACK")
                     broken = False
+                for overlay in made.values() if not self._closed else ():
+                    overlay.drop()
                 if broken or self._closed:
                     connection.close()
                 else:
@@ -339,6 +349,22 @@ class Content:
                     found.setdefault(relation_id, []).append(change)
         self._packs.prefetch({blob.file for changes in found.values() for change in changes for blob in change.blobs})
         return found
+
+    def _undo(self, undoing: Undoing) -> dict[str, Overlay]:
+        """The overlays under which the content is that of earlier moments, by the names of their views."""
+        with self._transaction():
+            made = {}
+            for one in undoing.past:
+                table = self._tables[one.relation_id]
+                self._overlaid += 1
+                overlay = Overlay(self._connection, table, f"past{self._overlaid}")
+                changes = undoing.changes(one, table.applied)
+                if table.relation.append_only:
+                    overlay.cut(sum(c.inserted_rows for c in changes))
+                elif (change := _joined((rows, -diff) for rows, diff in self._parts(table, changes))) is not None:
+                    overlay.apply(*change)
+                made[one.name] = overlay
+            return made
 
     def _advance(self, table: ContentTable, changes: list[RelationChange], upto: int) -> None:
         if changes:

@@ -33,9 +33,9 @@ def hold_past(layout: Layout, log: CommitLog, reader: Reader, number: int) -> Mo
     except Error:
         if floor_number(layout) < number:  # it is there, and can't be read
             raise
-        raise gone(layout, log, number) from None
+        raise gone(layout, log, f"commit {number}") from None
     if not reader.hold(moment.transaction):
-        raise gone(layout, log, number)
+        raise gone(layout, log, f"commit {number}")
     return moment
 
 
@@ -50,6 +50,15 @@ def check_there(log: CommitLog, relations: Iterable[Relation], number: int) -> N
                 detail="It was created, or complete for the first time, later than that.",
                 hint="SHOW COMMITS lists commits. Of what was dropped and created again, the old history is gone.",
             )
+
+
+def commit_at(log: CommitLog, time_us: int, floor: int) -> int:
+    """The newest commit that was made up to that time (microseconds since 1970, UTC); `floor` if none above it was."""
+    low, high = floor, log.head()
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if log.read(middle).time_us <= time_us else (low, middle - 1)
+    return low
 
 
 def oldest_commit(layout: Layout, log: CommitLog) -> Commit | None:
@@ -70,13 +79,13 @@ def shown_time(time_us: int) -> str:
     return dt.datetime.fromtimestamp(time_us / 1e6, dt.UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC"
 
 
-def gone(layout: Layout, log: CommitLog, number: int) -> Error:
-    """The error for changes since commit `number` that are needed and were deleted."""
+def gone(layout: Layout, log: CommitLog, since: str) -> Error:
+    """The error for changes that are needed and were deleted. since: the moment after which they were made."""
     oldest = oldest_commit(layout, log)
     detail = f"The oldest commit there is: {oldest.number}, of {shown_time(oldest.time_us)}." if oldest else None
     return error(
         "HISTORY_GONE",
-        f"the changes since commit {number} are no longer kept",
+        f"the history since {since} is no longer kept",
         detail=detail,
         hint="ALTER SYSTEM SET retention = '1 day' keeps history for longer.",
     )

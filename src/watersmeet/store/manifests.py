@@ -177,7 +177,7 @@ class Commit:
     """One step of the database: a transaction of the session, an epoch of the circuit, or a fact for those to come.
 
     number: its place in the log, from 1; 0 before it is appended. Commits are contiguous.
-    time_us: UTC microseconds when it was made.
+    time_us: UTC microseconds when it was made, later than that of the commit before by at least a millisecond.
     relations: changes by relation id.
     epoch, frontier, circuit, packs: of epochs only. `packs` names for each "stage/bucket" the pack that has a section
         with its whole state as of this epoch, those that did not change included; after `REBUILT`, of those that a

@@ -1,4 +1,5 @@
-"""What lies on top of a table's content: commits that no epoch has reflected yet, and an open transaction's changes.
+"""What lies on top of a table's content: commits that no epoch has reflected yet, and an open transaction's changes; or
+what undoes the newest changes.
 
 The table itself stays as it is: hidden rows are a list of row ids, added rows a second table.
 """
@@ -10,6 +11,7 @@ from typing import Final
 import duckdb
 import pyarrow as pa
 
+from watersmeet.errors import error
 from watersmeet.store.changes import Diff
 from watersmeet.store.merging import quoted
 from watersmeet.store.tables import ARRIVAL, GONE, ContentTable
@@ -25,16 +27,18 @@ class Overlay:
     Void (`is_valid` False) once the base has changed. One thread, inside a DuckDB transaction of the caller.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, base: ContentTable) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, base: ContentTable, suffix: str = "") -> None:
+        """suffix: of the names of its tables, which no other overlay of `base` has."""
         self.base = base
         self.upto = base.applied
         self.own = 0
         self.owner = 0
         self._version = base.version
         self._connection = connection
-        self._added = f"{base.table}_added"
-        self._hidden = f"{base.table}_hidden"
+        self._added = f"{base.table}_added{suffix}"
+        self._hidden = f"{base.table}_hidden{suffix}"
         self._is_empty = True
+        self._shown_rows: int | None = None
 
     @property
     def is_valid(self) -> bool:
@@ -58,6 +62,15 @@ class Overlay:
             )
         if inserted:
             self.base.insert_staged(self._added)
+
+    def cut(self, rows: int) -> None:
+        """Hides the last rows that came to a table of rows that only come."""
+        self._shown_rows = self.base.rows - rows
+        found = self._connection.execute(
+            f"SELECT count(*) FROM {self.base.table} WHERE rowid < {self._shown_rows}"
+        ).fetchone()
+        if found is None or found[0] != self._shown_rows:
+            raise error("INTERNAL_ERROR", f'the rows of "{self.base.relation.name}" are not numbered as they came')
 
     def _begin(self) -> None:
         if self._is_empty:
@@ -83,6 +96,8 @@ class Overlay:
 
     def _select(self, of_base: str, of_added: str) -> str:
         base = f"SELECT {self.base.select}{of_base} FROM {self.base.table}"
+        if self._shown_rows is not None:
+            return f"{base} WHERE rowid < {self._shown_rows}"
         if self._is_empty:
             return base
         return (

@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from watersmeet import storage
+from watersmeet.catalog import Catalog, NamedSubscription
 from watersmeet.errors import error
 from watersmeet.store import readers
 from watersmeet.store.catalogs import remove_uncommitted
-from watersmeet.store.checkpoints import Checkpoint, checkpoints_from, newest_checkpoint
+from watersmeet.store.checkpoints import Checkpoint, checkpoints_from, load_checkpoint, newest_checkpoint
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.floors import raise_floor, read_floor
+from watersmeet.store.history import commit_at
 from watersmeet.store.layout import Layout, file_numbers
+from watersmeet.store.moments import past_moment
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.packs import file_epoch, file_writer
 from watersmeet.store.readers import Hold
@@ -29,6 +34,8 @@ from watersmeet.store.snapshots import stem_number
 IDLE_COMMITS: Final = 4096
 #: … and their changes have at most so many bytes.
 IDLE_BYTES: Final = 256 << 20
+#: History is kept for so long where no setting says otherwise: the default of RisingWave's time travel.
+RETENTION_US: Final = 600_000_000
 #: What a subscription that nobody reads still has to give is kept as long as it is at most this many commits behind …
 KEPT_COMMITS: Final = 1 << 16
 #: … and their changes, of all relations, have at most so many bytes.
@@ -44,34 +51,189 @@ DELIVERY_BYTES: Final = 4 << 30
 DEAD_BYTES: Final = 256 << 20
 
 
-def clean(
-    layout: Layout, log: CommitLog, packs: PackFiles, newest: Checkpoint, *, idle_bytes: int = IDLE_BYTES
-) -> None:
-    """Deletes what neither a reader, nor the current state, nor a start from `newest` needs.
+@dataclass(frozen=True)
+class Keep:
+    """History that is kept whether anybody reads it or not: the commits of the last `age_us` microseconds.
 
-    idle_bytes: what is kept for readers that are between two reads.
-    Only for the writer, one call at a time. What a running epoch or transaction has written is never touched:
-    packs of epochs above the newest are skipped, packs of transactions go only with their commit.
+    since: of commits before that one nothing. is_limited: only as far as there are no more commits and bytes than are
+    kept for a reader between two reads.
     """
-    floor = _agree_on_floor(layout, log, newest, idle_bytes)
-    head = log.head()
-    last = log.read(head) if head else None
-    # The newest epochs stay for ever: they hold the frontier, and the state that tasks still read.
-    kept = {head, last.last_epoch, last.epoch_before} if last else set()
-    gone = [n for n in file_numbers(layout.commits) if n <= floor and n not in kept]
-    freed = {blob.file for c in _commits(log, gone) for change in c.relations.values() for blob in change.blobs}
-    # Rising, so that a crash in between leaves no hole above the commits that are left.
-    storage.remove_files(layout.commit(n) for n in gone)
-    _clean_snapshots(layout, floor, newest)
-    remaining = _commits(log, [n for n in file_numbers(layout.commits) if n <= head])
-    needed = _needed_packs(remaining, last, packs)
-    newest_epoch = log.read(last.last_epoch).epoch if last and last.last_epoch else None
-    storage.remove_files(
-        layout.packs / name
-        for name in storage.list_names(layout.packs)
-        if name not in needed and (name in freed or _is_past_epoch(name, newest_epoch))
-    )
-    _clean_dead_letters(layout, min((c.epoch for c in remaining if c.epoch is not None), default=0))
+
+    age_us: int
+    since: int = 0
+    is_limited: bool = False
+
+
+def no_history(catalog: Catalog) -> list[Keep]:
+    """What is kept where nothing but readers needs history."""
+    del catalog
+    return []
+
+
+def kept_history(catalog: Catalog) -> list[Keep]:
+    """What the settings of a database, and its subscriptions, keep."""
+    default = Keep(RETENTION_US, is_limited=True)
+    subscriptions = (r for r in catalog.relations.values() if isinstance(r, NamedSubscription))
+    return [
+        default if catalog.retention_us is None else Keep(catalog.retention_us),
+        *(Keep(s.retention_us, s.begun) for s in subscriptions),
+    ]
+
+
+class _Past(NamedTuple):
+    """What the clean-up remembers of a checkpoint. transaction: of its moment. before: the one before it."""
+
+    number: int
+    transaction: int
+    before: int
+    time_us: int
+    files: frozenset[str]
+
+
+class Cleaner:
+    """Deletes what neither a reader, nor the current state, nor a start from the newest checkpoint, nor the history
+    that is to be kept needs. Only for the writer, one call at a time.
+
+    What a running epoch or transaction has written is never touched: packs of epochs above the newest are skipped,
+    packs of transactions go only with their commit. A call costs what came since the last one, not what is kept.
+    """
+
+    def __init__(self, layout: Layout, log: CommitLog, packs: PackFiles, *, idle_bytes: int | None = None) -> None:
+        """idle_bytes: what is kept for readers that are between two reads."""
+        self._layout, self._log, self._packs = layout, log, packs
+        self._idle_bytes = IDLE_BYTES if idle_bytes is None else idle_bytes
+        self._counted = 0
+        """The newest commit whose files are in `_named`."""
+        self._named: Counter[int] = Counter()
+        """How many commits name a file for their changes, by the hash of its name."""
+        self._sizes: deque[tuple[int, int]] = deque()
+        """Of the newest commits: number, and the bytes of changes."""
+        self._checkpoints: dict[int, _Past] = {}
+
+    def run(self, newest: Checkpoint, history: Iterable[Keep] = ()) -> None:
+        """newest: the newest checkpoint. history: what is kept although nobody reads it."""
+        layout, log = self._layout, self._log
+        head = log.head()
+        last = log.read(head) if head else None
+        self._count(head)
+        floor = self._agree_on_floor(newest, history)
+        # The newest epochs stay for ever: they hold the frontier, and the state that tasks still read.
+        kept = {head, last.last_epoch, last.epoch_before} if last else set()
+        gone = [n for n in file_numbers(layout.commits) if n <= floor and n not in kept]
+        freed = self._free(gone)
+        # Rising, so that a crash in between leaves no hole above the commits that are left.
+        storage.remove_files(layout.commit(n) for n in gone)
+        self._clean_snapshots(floor, newest)
+        state = _state_files(_commits(log, sorted(kept - {0})), last, self._packs)
+        newest_epoch = log.read(last.last_epoch).epoch if last and last.last_epoch else None
+        storage.remove_files(
+            layout.packs / name
+            for name in storage.list_names(layout.packs)
+            if not (name in state or hash(name) in self._named)
+            and (name in freed or _is_past_epoch(name, newest_epoch))
+        )
+        _clean_dead_letters(layout, self._oldest_epoch(head))
+
+    def _oldest_epoch(self, head: int) -> int:
+        """The number of the first epoch that a commit still has; 0 for none."""
+        commits = (self._log.find(n) for n in file_numbers(self._layout.commits) if n <= head)
+        return next((c.epoch for c in commits if c is not None and c.epoch is not None), 0)
+
+    def _count(self, head: int) -> None:
+        """Takes in what commits up to `head` name."""
+        first = self._counted + 1 if self._counted else 1
+        numbers = range(first, head + 1) if self._counted else file_numbers(self._layout.commits)
+        for commit in _commits(self._log, (n for n in numbers if n <= head)):
+            self._named.update(map(hash, _changed_files(commit)))
+            self._sizes.append((commit.number, _change_bytes(commit)))
+        while self._sizes and self._sizes[0][0] < head - IDLE_COMMITS:
+            self._sizes.popleft()
+        self._counted = head
+
+    def _free(self, gone: Iterable[int]) -> set[str]:
+        """The files that commits name which are to be deleted."""
+        freed: set[str] = set()
+        for commit in _commits(self._log, gone):
+            freed |= _changed_files(commit)
+            for key in map(hash, _changed_files(commit)):
+                self._named[key] -= 1
+                if self._named[key] <= 0:
+                    del self._named[key]
+        return freed
+
+    def _agree_on_floor(self, newest: Checkpoint, history: Iterable[Keep]) -> int:
+        """The number up to which commits may go now, announced to readers (the protocol is in `readers`)."""
+        layout, log = self._layout, self._log
+        wanted = newest.moment.transaction
+        if layout.directory is None:
+            wanted = min(wanted, self._old_enough(newest))
+        before = read_floor(layout)
+        holds = readers.read_holds(layout)
+        agreed = min(
+            [
+                wanted,
+                *_waited_for(holds, log, newest, self._idle_bytes, before.number),
+                *(self._kept_from(keep, before.number) for keep in history),
+            ]
+        )
+        if agreed > before.number:
+            commits = [log.read(n) for n in range(before.number + 1, agreed + 1)]
+            raise_floor(layout, before, agreed, commits)
+        # Who came meanwhile and was let in keeps what it needs.
+        return min([agreed, *(h.commit for h in readers.read_holds(layout) if h.state == readers.ACTIVE)])
+
+    def _kept_from(self, keep: Keep, floor: int) -> int:
+        """The number above which all commits are kept."""
+        log = self._log
+        number = max(commit_at(log, time.time_ns() // 1000 - keep.age_us, floor), keep.since, floor)
+        if keep.is_limited:
+            number = max(number, self._limit())
+        if number == floor:
+            return floor
+        # The commit itself, so that it is known which moment it shows, and what changed since.
+        commit = log.read(number)
+        epoch = commit.last_epoch or number
+        return min(number, past_moment(log, number).transaction + 1, epoch if commit.follows else number) - 1
+
+    def _limit(self) -> int:
+        """The commit behind which there are no more commits and bytes than readers between two reads may need."""
+        total_bytes = 0
+        for number, size_bytes in reversed(self._sizes):
+            total_bytes += size_bytes
+            if total_bytes > self._idle_bytes:
+                return number
+        return self._counted - IDLE_COMMITS
+
+    def _old_enough(self, newest: Checkpoint) -> int:
+        """The number up to which nobody reads commits that began to read in time, nor needs the content before them."""
+        before_us = time.time_ns() // 1000 - round(_reading_s() * 1e6)
+        found = next((c for c in self._past(newest) if c.time_us <= before_us), None)
+        number = 0 if found is None else found.transaction
+        while number and self._log.read(number).time_us > before_us:
+            number -= 1
+        return number
+
+    def _past(self, newest: Checkpoint) -> Iterator[_Past]:
+        """`newest` and the checkpoints before it that are still there, falling."""
+        number = newest.moment.head
+        while number:
+            found = self._checkpoints.get(number)
+            if found is None:
+                try:
+                    c = newest if number == newest.moment.head else load_checkpoint(self._layout, number)
+                except FileNotFoundError:
+                    return
+                found = _Past(number, c.moment.transaction, c.before, c.time_us, frozenset(c.files))
+                self._checkpoints[number] = found
+            yield found
+            number = found.before
+
+    def _clean_snapshots(self, floor: int, newest: Checkpoint) -> None:
+        """Deletes what comes before `newest` and is not needed for commits above `floor`."""
+        number = newest.moment.head
+        kept = [c for c in self._past(newest) if c.number == number or c.transaction >= floor]
+        _remove_snapshots(self._layout, {c.number: c.files for c in kept}, number)
+        self._checkpoints = {c.number: c for c in kept}
 
 
 def clean_at_start(layout: Layout, log: CommitLog, packs: PackFiles) -> None:
@@ -104,33 +266,9 @@ def clean_at_start(layout: Layout, log: CommitLog, packs: PackFiles) -> None:
     storage.remove_files(layout.commit(n) for n in sorted({*numbers} - {c.number for c in commits}))
     made = {n: file_writer(n) for n in sorted(names - needed)}
     storage.remove_files(layout.packs / n for n, writer in made.items() if writer is not None and writer < log.writer)
-    _remove_snapshots(layout, list(checkpoints_from(layout, newest)), log.began - 1)
+    _remove_snapshots(layout, {c.moment.head: c.files for c in checkpoints_from(layout, newest)}, log.began - 1)
     remove_uncommitted(layout, log)
     readers.clear(layout)
-
-
-def _agree_on_floor(layout: Layout, log: CommitLog, newest: Checkpoint, idle_bytes: int) -> int:
-    """The number up to which commits may go now, announced to readers (the protocol is in `readers`)."""
-    wanted = newest.moment.transaction
-    if layout.directory is None:
-        wanted = min(wanted, _old_enough(layout, log, newest))
-    before = read_floor(layout)
-    agreed = min([wanted, *_waited_for(readers.read_holds(layout), log, newest, idle_bytes, before.number)])
-    if agreed > before.number:
-        commits = [log.read(n) for n in range(before.number + 1, agreed + 1)]
-        raise_floor(layout, before, agreed, commits)
-    # Who came meanwhile and was let in keeps what it needs.
-    return min([agreed, *(h.commit for h in readers.read_holds(layout) if h.state == readers.ACTIVE)])
-
-
-def _old_enough(layout: Layout, log: CommitLog, newest: Checkpoint) -> int:
-    """The number up to which nobody reads commits that began to read in time, nor needs the content before them."""
-    before_us = time.time_ns() // 1000 - round(_reading_s() * 1e6)
-    old = next((c for c in checkpoints_from(layout, newest) if c.time_us <= before_us), Checkpoint())
-    number = old.moment.transaction
-    while number and log.read(number).time_us > before_us:
-        number -= 1
-    return number
 
 
 def _reading_s() -> float:
@@ -172,7 +310,11 @@ def _within(log: CommitLog, head: int, holds: Iterable[int], most_commits: int, 
 
 def changed_bytes(log: CommitLog, after: int, upto: int) -> int:
     """How many bytes the changes have, of all relations, of the commits behind `after` up to `upto`."""
-    return sum(c.size_bytes for n in range(after + 1, upto + 1) for c in log.read(n).relations.values())
+    return sum(_change_bytes(log.read(n)) for n in range(after + 1, upto + 1))
+
+
+def _change_bytes(commit: Commit) -> int:
+    return sum(change.size_bytes for change in commit.relations.values())
 
 
 def _commits(log: CommitLog, numbers: Iterable[int]) -> list[Commit]:
@@ -180,18 +322,13 @@ def _commits(log: CommitLog, numbers: Iterable[int]) -> list[Commit]:
     return [c for c in map(log.find, numbers) if c is not None]
 
 
-def _clean_snapshots(layout: Layout, floor: int, newest: Checkpoint) -> None:
-    """Deletes what comes before `newest` and is not needed for commits above `floor`."""
-    found = checkpoints_from(layout, newest)
-    _remove_snapshots(layout, [c for c in found if c == newest or c.moment.transaction >= floor], newest.moment.head)
-
-
-def _remove_snapshots(layout: Layout, kept: list[Checkpoint], upto: int) -> None:
-    """Deletes checkpoints and data files with numbers up to `upto` that are not of the checkpoints `kept`."""
-    numbers = {c.moment.head for c in kept}
-    used = {f for c in kept for f in c.files}
+def _remove_snapshots(layout: Layout, kept: Mapping[int, Iterable[str]], upto: int) -> None:
+    """Deletes checkpoints and data files with numbers up to `upto` that are not of the checkpoints `kept`, which are
+    given with the names of their files.
+    """
+    used = {name for files in kept.values() for name in files}
     storage.remove_files(
-        layout.snapshot_manifest(n) for n in file_numbers(layout.snapshots) if n <= upto and n not in numbers
+        layout.snapshot_manifest(n) for n in file_numbers(layout.snapshots) if n <= upto and n not in kept
     )
     storage.remove_files(
         layout.snapshots / name
@@ -219,14 +356,24 @@ def _is_upto(name: str, number: int) -> bool:
 
 def _needed_packs(commits: Iterable[Commit], last: Commit | None, packs: PackFiles) -> set[str]:
     """The files that the changes of `commits` and the state of the two newest epochs lie in."""
-    needed: set[str] = set()
+    changed = {name for commit in commits for name in _changed_files(commit)}
+    return changed | _state_files(commits, last, packs)
+
+
+def _changed_files(commit: Commit) -> set[str]:
+    """The files that the changes of a commit lie in."""
+    return {blob.file for change in commit.relations.values() for blob in change.blobs}
+
+
+def _state_files(commits: Iterable[Commit], last: Commit | None, packs: PackFiles) -> set[str]:
+    """Those that the state of the two newest epochs lies in."""
     epochs = {last.last_epoch, last.epoch_before} if last else set()
+    found: set[str] = set()
     for commit in commits:
-        needed.update(b.file for change in commit.relations.values() for b in change.blobs)
         if commit.number in epochs:
             for pack, place in commit.sections:
-                needed |= packs.referenced_files(pack, place)
-    return needed
+                found |= packs.referenced_files(pack, place)
+    return found
 
 
 def _is_past_epoch(name: str, newest_epoch: int | None) -> bool:

@@ -42,7 +42,18 @@ def to_duckdb(
     topics = tuple(_read_in(sql, t) for t in found.topics)
     outside = narrowed(found.bound.relation, sql, catalog)
     lookups = looked_up(found.bound.relation, catalog)
-    return QuerySql(sql, columns, found.read, found.named, found.functions, found.system, topics, outside, lookups)
+    return QuerySql(
+        sql,
+        columns,
+        found.read,
+        found.named,
+        found.functions,
+        found.system,
+        topics,
+        outside,
+        lookups,
+        found.past,
+    )
 
 
 def _read_in(sql: str, scan: TopicScan) -> TopicScan:

@@ -10,7 +10,7 @@ from functools import singledispatchmethod
 
 from sqlglot import exp
 
-from watersmeet.algebra.bounded import FileScan, Named, Recursion, SystemScan, TopicScan
+from watersmeet.algebra.bounded import FileScan, Named, PastScan, Recursion, SystemScan, TopicScan
 from watersmeet.algebra.nodes import (
     Aggregate,
     Apply,
@@ -91,7 +91,7 @@ class Writer:
         return Select(node.call.sql(dialect="duckdb"), tuple(items))
 
     @select.register
-    def _(self, node: SystemScan | TopicScan) -> Select:
+    def _(self, node: PastScan | SystemScan | TopicScan) -> Select:
         return Select(_table(node.name, node.outputs))
 
     @select.register

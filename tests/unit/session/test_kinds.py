@@ -17,6 +17,7 @@ from watersmeet.dialects.foreigntables import CreateForeignTable
 from watersmeet.dialects.formatschemas import CreateFormatSchema
 from watersmeet.dialects.merging import CreateMergingPump
 from watersmeet.dialects.namedcollections import CreateNamedCollection
+from watersmeet.dialects.namedsubscriptions import CreateSubscription
 from watersmeet.dialects.registry import language_named
 from watersmeet.types import INTEGER, Field
 
@@ -29,7 +30,8 @@ CREATE VIEW "View" AS SELECT a FROM "Table";
 CREATE MATERIALIZED VIEW "MaterializedView" AS SELECT a FROM "Table";
 CREATE INDEX "Index" ON "Table" (b);
 CREATE SINK "Sink" FROM "Table" WITH (connector = 'blackhole');
-CREATE CONNECTION "Connection" WITH (type = 'schema_registry', schema.registry = 'http://h:1')""",
+CREATE CONNECTION "Connection" WITH (type = 'schema_registry', schema.registry = 'http://h:1');
+CREATE SUBSCRIPTION "NamedSubscription" FROM "Table" WITH (retention = '1D')""",
     "timeplus": """
 CREATE STREAM Stream (a int);
 CREATE MUTABLE STREAM below (a int, b string) PRIMARY KEY a;
@@ -61,6 +63,7 @@ REPLACING = {
         st.CreateIndex: 'INDEX name ON "Table" (a)',
         st.CreateSink: "SINK name FROM \"Table\" WITH (connector = 'blackhole', type = 'upsert')",
         st.CreateConnection: "CONNECTION name WITH (type = 'kafka', properties.bootstrap.server = 'h:1')",
+        CreateSubscription: "SUBSCRIPTION name FROM \"Table\" WITH (retention = '2D')",
     },
     "timeplus": {
         st.CreateStream: "STREAM name (a int)",

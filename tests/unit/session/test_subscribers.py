@@ -321,12 +321,13 @@ def test_one_large_change_is_no_reason_to_cut_off(connection):
 
 
 def test_changes_that_are_no_longer_kept(connection):
+    connection.execute("ALTER SYSTEM SET retention = 0")
     token = put(connection, (1, 1))
     head = [put(connection, (k, 1)) for k in range(2, 5)][-1]
     connection.opened._compactor.run()
     problem = refused(connection.subscribe, "m", after=token)
     assert problem.condition == "HISTORY_GONE"
-    assert problem.message == f"the changes since commit {token} are no longer kept"
+    assert problem.message == f"the history since commit {token} is no longer kept"
     oldest = int(problem.detail.split(": ")[1].split(",")[0])
     assert head <= oldest <= connection.opened.log.head()
     with connection.subscribe("m", after=oldest) as updates_of:
@@ -335,6 +336,7 @@ def test_changes_that_are_no_longer_kept(connection):
 
 
 def test_a_subscriber_that_reads_late_keeps_what_it_needs(connection):
+    connection.execute("ALTER SYSTEM SET retention = 0")
     token = put(connection, (1, 1))
     with connection.subscribe("m", after=token) as updates_of:
         numbers = [put(connection, (k, 1)) for k in range(2, 5)]

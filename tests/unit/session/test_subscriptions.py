@@ -311,7 +311,7 @@ def test_history_that_is_read_in_pieces_comes_once(path, monkeypatch):
 
 def test_what_a_subscription_needs_is_kept(path):
     with connect(path) as connection:
-        connection.execute("CREATE STREAM s(i int)")
+        connection.execute("ALTER SYSTEM SET retention = 0; CREATE STREAM s(i int)")
         subscribe(connection).close()
         for number in range(20):
             insert(connection, number)
@@ -333,7 +333,7 @@ def test_what_a_subscription_needs_is_kept(path):
 def test_a_subscription_that_needs_too_much_is_lost_by_name(path, monkeypatch, limit):
     monkeypatch.setattr(retention, limit, 10)
     with connect(path) as connection:
-        connection.execute("CREATE STREAM s(i int)")
+        connection.execute("ALTER SYSTEM SET retention = 0; CREATE STREAM s(i int)")
         subscribe(connection).close()
         for number in range(20):
             insert(connection, number)

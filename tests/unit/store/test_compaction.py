@@ -432,7 +432,7 @@ def test_the_thread_compacts_when_it_is_due_and_survives_errors(database, monkey
     monkeypatch.setattr(compaction, "_POLL_S", 0.01)
     monkeypatch.setattr(compaction, "_RETRY_S", 0.01)
     calls = []
-    original = compaction.clean
+    original = compaction.Cleaner.run
 
     def failing(*args, **options):
         calls.append(args)
@@ -440,7 +440,7 @@ def test_the_thread_compacts_when_it_is_due_and_survives_errors(database, monkey
             raise OSError("once")
         original(*args, **options)
 
-    monkeypatch.setattr(compaction, "clean", failing)
+    monkeypatch.setattr(compaction.Cleaner, "run", failing)
     fill(database, 12)
     database.compactor.start()
     deadline = time.monotonic() + 120

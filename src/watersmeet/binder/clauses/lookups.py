@@ -43,7 +43,7 @@ def is_looked_up(node: exp.Expression) -> bool:
     return isinstance(node, exp.Table) and node.args.get("version") is not None
 
 
-def _moment(node: exp.Expression) -> exp.Expression | None:
+def moment_of(node: exp.Expression) -> exp.Expression | None:
     """The moment in the clause; None for PROCTIME()."""
     found: exp.Expression = node.args["version"].args["expression"]
     is_now = isinstance(found, exp.Anonymous) and str(found.this).upper() == "PROCTIME" and not found.expressions
@@ -52,19 +52,11 @@ def _moment(node: exp.Expression) -> exp.Expression | None:
 
 def wants_versions(node: exp.Expression) -> bool:
     """True if the item of FROM has the clause with a time of the left side."""
-    return is_looked_up(node) and _moment(node) is not None
+    return is_looked_up(node) and moment_of(node) is not None
 
 
 def check_clause(node: exp.Table, env: Environment) -> None:
-    """FEATURE_NOT_SUPPORTED for a time other than PROCTIME() or a column; TEMPORAL_RIGHT_SIDE for a CTE."""
-    moment = _moment(node)
-    if moment is not None and moment.find(exp.Column) is None:
-        raise error(
-            "FEATURE_NOT_SUPPORTED",
-            "FOR SYSTEM_TIME AS OF anything but PROCTIME() or a time of the left side is not supported",
-            sql=env.text,
-            span=place_of(node),
-        )
+    """TEMPORAL_RIGHT_SIDE for a CTE."""
     if node.args.get("db") is None and name_of(node.this) in env.ctes:
         raise error(
             "TEMPORAL_RIGHT_SIDE",
@@ -129,7 +121,7 @@ def versions(scan: Scan, node: exp.Table, env: Environment, binding: Binding) ->
 
 def _is_arrival(node: exp.Table, binding: Binding) -> bool:
     """Whether the clause names a column in FROM that is PROCTIME()."""
-    moment, select = _moment(node), node.find_ancestor(exp.Select)
+    moment, select = moment_of(node), node.find_ancestor(exp.Select)
     if not isinstance(moment, exp.Column) or select is None:
         return False
     others = [t for t in select.find_all(exp.Table) if t is not node and moment.table in ("", t.alias_or_name)]
@@ -195,7 +187,7 @@ def _as_of(
     DATATYPE_MISMATCH, TEMPORAL_KEY, FEATURE_NOT_SUPPORTED.
     """
     since, live = right.made
-    moment = _moment(node)
+    moment = moment_of(node)
     assert moment is not None
     value = bind_value(moment, ctx)
     if not columns_of(value) or not columns_of(value) <= joined.left.ids:

@@ -14,6 +14,7 @@ from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.clauses.dictionaries import with_cache
 from watersmeet.binder.clauses.lookups import check_clause, check_relation, is_looked_up, versions, wants_versions
 from watersmeet.binder.clauses.named import named_rows
+from watersmeet.binder.clauses.past import past_scan
 from watersmeet.binder.clauses.system import bind_system, system_relation
 from watersmeet.binder.context.binding import Bound, Environment, OutputColumn, Part, check_alias_list, read
 from watersmeet.binder.context.rules import Binding, BindQuery, NamedItem, Sourced
@@ -27,6 +28,7 @@ from watersmeet.catalog import (
     FormatSchema,
     Index,
     NamedCollection,
+    NamedSubscription,
     Relation,
     Server,
     Sink,
@@ -46,9 +48,12 @@ from watersmeet.expressions.scalars import bind_value
 from watersmeet.expressions.values import Value, common_type
 from watersmeet.types import VARCHAR, SqlType
 
+#: Relations that have no rows.
+_UNREADABLE: Final = (CapturedDatabase, Connection, FormatSchema, NamedCollection, NamedSubscription, Server, Sink)
 #: What can be read in place of a relation that has no rows.
 _READABLE: Final[dict[type[Relation], str]] = {
     Sink: "Read the relation that it delivers.",
+    NamedSubscription: "DECLARE name SUBSCRIPTION CURSOR FOR it, then FETCH; in Python, connection.subscribe(…).",
     CapturedDatabase: "Read a table of it: CREATE TABLE … FROM source TABLE 'schema.table'.",
 }
 
@@ -121,7 +126,7 @@ def bind_table(node: exp.Table, env: Environment, binding: Binding, bind: BindQu
     if system is not None and relation_in_from(node, binding.catalog) is None:
         return bind_system(system, alias, names, node, env, binding)
     relation = catalog_relation(node, binding.catalog, env.text, env.ctes)
-    if isinstance(relation, (CapturedDatabase, Connection, FormatSchema, NamedCollection, Server, Sink)):
+    if isinstance(relation, _UNREADABLE):
         raise error(
             "CATALOG_TYPE_MISMATCH",
             f"{relation.title} can't be read by a query",
@@ -159,18 +164,24 @@ def _rows(relation: Relation, item: NamedItem, env: Environment, binding: Bindin
     tree: Node
     if isinstance(relation, View):
         tree = _inline(relation, binding, bind)
-    elif relation.reopened:
+    elif relation.reopened and binding.past is None:
         bind_topic = _topic_now if binding.rules.bounded else _reopened
         tree = bind_topic(relation, node, env, binding)
     else:
-        tree = _cut(scan(relation, binding), node, binding)
+        tree = _stored(relation, node, env, binding)
     if relation.dictionary is not None:
-        tree = with_cache(tree, relation, binding, lambda stream: _cut(scan(stream, binding), node, binding))
+        tree = with_cache(tree, relation, binding, lambda stream: _stored(stream, node, env, binding))
     shown = binding.rules.item_scope(tree, item, env)
     if wants_versions(node):
         assert isinstance(tree, Scan), "check_relation has refused views"
         return versions(tree, node, env, binding), shown
     return tree, shown
+
+
+def _stored(relation: Relation, node: exp.Table, env: Environment, binding: Binding) -> Node:
+    if binding.past is not None:
+        return past_scan(relation, binding.past, node, env, binding)
+    return _cut(scan(relation, binding), node, binding)
 
 
 def catalog_relation(node: exp.Table, catalog: Catalog, text: str, ctes: Iterable[str]) -> Relation:

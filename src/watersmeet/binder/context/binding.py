@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 from sqlglot import exp
 
-from watersmeet.algebra.bounded import TopicScan
+from watersmeet.algebra.bounded import PastScan, TopicScan
 from watersmeet.algebra.nodes import Aggregate, Column, Filter, Node, Project
 from watersmeet.algebra.scalars import Scalar, column_ref, conjunction
 from watersmeet.algebra.timewindows import TimeWindow
@@ -57,6 +57,7 @@ class Collected:
     read: ids of the stored relations and sources that are read, also below views.
     system: names of the system relations that are read.
     topics: topics that are read as they are now.
+    past: what is read as of earlier moments.
     """
 
     next_id: int = 1
@@ -70,6 +71,7 @@ class Collected:
     read: list[str] = field(default_factory=list)
     system: list[str] = field(default_factory=list)
     topics: list[TopicScan] = field(default_factory=list)
+    past: list[PastScan] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

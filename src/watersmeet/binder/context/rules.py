@@ -15,6 +15,7 @@ from typing import ClassVar, Protocol
 
 from sqlglot import exp
 
+from watersmeet.algebra.bounded import Past
 from watersmeet.algebra.nodes import Column, Node
 from watersmeet.binder.context.binding import (
     Bound,
@@ -83,6 +84,7 @@ class Binding:
     part: which rows of relations count: all of them; for append-only relations, those inserted after the moment; or
     those that existed at it.
     still: relations other than streams are read as of that moment, and never change.
+    past: the moment as of which relations are read, in a query that ends; None: now.
     settings: of the query.
     closing_us: how long after the end of their windows rows are output (None: as they arrive).
     depends_on: ids of the catalog relations that the query names.
@@ -95,6 +97,7 @@ class Binding:
     moment: int = 0
     part: Part = "all"
     still: bool = False
+    past: Past | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     closing_us: int | None = None
     depends_on: list[str] = field(default_factory=list)

@@ -16,6 +16,7 @@ from watersmeet.binder.clauses.groupingsets import sets_of
 from watersmeet.binder.clauses.groupkeys import aliased
 from watersmeet.binder.clauses.lookups import dangling, is_looked_up
 from watersmeet.binder.clauses.order_limit import OrderLimit, note_order, order_limit_of, ordered_items
+from watersmeet.binder.clauses.past import names_past, of_now, past_of, refuse_past
 from watersmeet.binder.clauses.roworder import StreamOrder
 from watersmeet.binder.clauses.sources import (
     SELECT_PARTS,
@@ -127,6 +128,11 @@ class Selecting:
         if windowed is not None:
             return bind_window_call(windowed, self.env, self.binding, self.bind)
         if isinstance(node, exp.Table):
+            if names_past(node):
+                if not self.rules.bounded:
+                    raise refuse_past(node, self.env)
+                past = past_of(node, self.env)
+                return bind_table(of_now(node), self.env, replace(self.binding, past=past), self.bind)
             if left is None and is_looked_up(node) and not self._asked_for_rows():
                 raise dangling(node, self.env)
             return bind_table(node, self.env, self.binding, self.bind)

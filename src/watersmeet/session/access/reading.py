@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from sqlglot import exp
 
-from watersmeet.algebra.bounded import TopicScan
+from watersmeet.algebra.bounded import PastScan, TopicScan
 from watersmeet.binder.clauses.timewindows import window_call
 from watersmeet.catalog import Catalog, MaterializedView, Relation, View
 from watersmeet.dialects.nodes import MarkedSelect, MarkedTable
@@ -26,6 +26,7 @@ from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.session.access.conflicts import check_writers
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.messages import messages_now
+from watersmeet.session.access.pasts import held_past
 from watersmeet.session.access.rights import check_named
 from watersmeet.session.access.system import system_relations
 from watersmeet.sources.narrowing import Narrowed
@@ -53,6 +54,7 @@ class Bounded:
     topics: those that it reads as they are now, with the columns that it reads.
     narrowed: what it needs of external tables.
     lookups: by which columns it looks up rows, as (relation id, column).
+    past: what it reads as of earlier moments.
     """
 
     sql: str
@@ -67,6 +69,7 @@ class Bounded:
     topics: tuple[TopicScan, ...] = ()
     narrowed: tuple[Narrowed, ...] = ()
     lookups: tuple[tuple[str, str], ...] = ()
+    past: tuple[PastScan, ...] = ()
 
 
 def bounded(session: Session, tree: exp.Expression, text: str) -> Bounded:
@@ -90,6 +93,7 @@ def bounded(session: Session, tree: exp.Expression, text: str) -> Bounded:
         topics=query.topics,
         narrowed=query.narrowed,
         lookups=query.lookups,
+        past=query.past,
     )
 
 
@@ -158,9 +162,15 @@ def _reader(
     """
     with ExitStack() as entered:
         try:
+            past = entered.enter_context(held_past(session.database, query.past, query.catalog, query.text))
             connection, _ = entered.enter_context(
                 session.database.content.reader(
-                    query.catalog, stored, newest=newest, owner=session.transaction, lookups=query.lookups
+                    query.catalog,
+                    stored,
+                    newest=newest,
+                    owner=session.transaction,
+                    lookups=query.lookups,
+                    past=past,
                 )
             )
         except Error:

@@ -38,6 +38,10 @@ class Running(Protocol):
         """Returns when there may be rows, or after that many seconds."""
         ...
 
+    def settle(self, most_s: float) -> None:
+        """Returns when `rows` gives what is committed now, or after so many seconds."""
+        ...
+
     def close(self) -> None:
         """Ends the query."""
         ...

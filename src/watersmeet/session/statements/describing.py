@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from watersmeet.dialects.history import ShowCommits
 from watersmeet.dialects.statements import (
     Delete,
     Describe,
@@ -13,15 +14,17 @@ from watersmeet.dialects.statements import (
     Statement,
     Update,
 )
+from watersmeet.dialects.subscribing import SubscribeChanges
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.session.access.reading import bounded, runs_on
 from watersmeet.session.access.rights import check_statement
 from watersmeet.session.statements.dml import described_change
 from watersmeet.session.statements.registry import handler_of
+from watersmeet.session.statements.subscribe import described
 from watersmeet.types import Schema
 
 #: Statements that change nothing: what they return is known once they have run.
-_TELLING = (Describe, Explain, Show, ShowVariable)
+_TELLING = (Describe, Explain, Show, ShowCommits, ShowVariable)
 
 
 def described_columns(session: Session, statement: Statement) -> Schema | None:
@@ -42,6 +45,8 @@ def described_columns(session: Session, statement: Statement) -> Schema | None:
         return bounded(session, statement.query, statement.text).columns
     if isinstance(statement, (Insert, Update, Delete)):
         return described_change(session, statement)
+    if isinstance(statement, SubscribeChanges):
+        return described(session, statement)
     if isinstance(statement, _TELLING):
         handler = handler_of(type(statement))
         assert handler is not None

@@ -15,9 +15,12 @@ from watersmeet.dialects.databases import AlterDatabase
 from watersmeet.dialects.dictionaries import CreateDictionary
 from watersmeet.dialects.foreigntables import CreateForeignTable
 from watersmeet.dialects.formatschemas import CreateFormatSchema
+from watersmeet.dialects.history import AlterSystem, ShowCommits
 from watersmeet.dialects.lakedatabases import CreateLakeDatabase
 from watersmeet.dialects.merging import CreateMergingPump, Merge
 from watersmeet.dialects.namedcollections import CreateNamedCollection
+from watersmeet.dialects.namedsubscriptions import AlterRetention, CreateSubscription
+from watersmeet.dialects.subscribing import SubscribeChanges
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.filling import Bound
 from watersmeet.session.access.result import Result
@@ -28,6 +31,8 @@ Handler = Callable[[Session, Any], Result]
 HANDLERS: Final[dict[type[st.Statement], str]] = {
     st.Begin: "transactions.begin_statement",
     st.Commit: "transactions.commit_statement",
+    AlterRetention: "namedsubscriptions.alter_retention",
+    AlterSystem: "history.alter_system",
     CreateCapturedTable: "captured.create_table_from",
     CopyFrom: "copying.copy_from",
     CopyTo: "copying.copy_to",
@@ -56,6 +61,7 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
     st.CreateSecret: "secrets.create_secret",
     st.CreateServer: "foreign.create_server",
     st.CreateSink: "sinks.create_sink",
+    CreateSubscription: "namedsubscriptions.create_subscription",
     st.CreateSource: "tables.create_source",
     st.CreateStream: "streams.create_stream",
     st.CreateTable: "tables.create_table",
@@ -85,6 +91,7 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
     st.Recover: "subscriptions.recover_query",
     st.Rollback: "transactions.rollback_statement",
     st.Select: "select.select",
+    ShowCommits: "history.show_commits",
     st.SetVariable: "settings.set_variable",
     st.Show: "show.show",
     st.ShowVariable: "settings.show_variable",
@@ -92,6 +99,7 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
     st.StartProcessor: "processors.start_processor",
     st.StopProcessor: "processors.stop_processor",
     st.Subscribe: "subscriptions.subscribe",
+    SubscribeChanges: "subscribe.subscribe",
     st.Unsubscribe: "subscriptions.unsubscribe",
     st.Update: "dml.update",
 }
@@ -108,6 +116,8 @@ _BINDERS: Final[dict[type[st.Statement], str]] = {
 DEFINING: Final = (
     AlterDatabase,
     st.Alter,
+    AlterRetention,
+    AlterSystem,
     st.AlterPump,
     st.Create,
     st.CreateSchema,

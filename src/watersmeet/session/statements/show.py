@@ -31,6 +31,7 @@ from watersmeet.session.access.words import has_create, is_listed
 from watersmeet.session.services.status import database_status, memory_status
 from watersmeet.session.statements.connections import show_connections
 from watersmeet.session.statements.like import like
+from watersmeet.session.statements.namedsubscriptions import show_subscriptions
 from watersmeet.session.statements.roles import show_grants, show_roles
 from watersmeet.session.statements.secrets import show_secrets
 from watersmeet.session.statements.showtopics import processors, topics, undelivered
@@ -40,9 +41,10 @@ from watersmeet.sources.dead_letters import place_of, read_dead_letters, text_of
 from watersmeet.store import retention
 from watersmeet.store.retention import changed_bytes
 from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, TIMESTAMP, VARCHAR, Field, Schema
+from watersmeet.units import length_text
 
 #: RisingWave's lists that are always empty here.
-_EMPTY: Final = ("subscriptions", "internal tables")
+_EMPTY: Final = ("internal tables",)
 
 #: Lists of files in the status of a source, and what is wrong with their files.
 _FILE_PROBLEMS: Final = {
@@ -132,6 +134,8 @@ def _list(session: Session, statement: Show) -> Result:
         return show_connections(rows)
     if what == "sinks":
         return show_sinks(session, rows)
+    if what == "subscriptions":
+        return show_subscriptions(session, rows)
     if what == "relations":
         return text_result("SHOW", ("Name", "Kind"), [(r.name, r.what) for r in rows])
     if what == "indexes":
@@ -344,11 +348,19 @@ def _parameters(session: Session, statement: Show) -> Result:
         ("dead_letter_bytes", str(retention.DEAD_BYTES)),
         ("parallelism", str(database.buckets)),
         ("path", str(database.layout.root)),
+        ("retention", retention_shown(session.catalog)),
         ("runtime", database.runtime if not database.read_only else "none"),
         ("sink_kept_bytes", str(retention.DELIVERY_BYTES)),
         ("sink_kept_commits", str(retention.DELIVERY_COMMITS)),
     ]
     return text_result("SHOW", ("Name", "Value"), [r for r in rows if _is_like(r[0], statement)])
+
+
+def retention_shown(catalog: Catalog) -> str:
+    """For how long history is kept."""
+    if catalog.retention_us is None:
+        return f"{length_text(retention.RETENTION_US)} (default)"
+    return length_text(catalog.retention_us)
 
 
 def _schemas(session: Session, statement: Show) -> Result:

@@ -157,6 +157,19 @@ class Subscriber:
             if not self.wait(left_s) and left_s is not None:
                 return self.take()
 
+    @property
+    def reads(self) -> bool:
+        """Whether `take` may take long, because it reads content or commits itself."""
+        return self._source is not None
+
+    def settle(self, most_s: float) -> None:
+        """Returns when `take` gives what is committed now, or after so many seconds."""
+        if self._drives:
+            self._database.flush()
+        head = self._shown(self._database.log.head())
+        with self._changed:
+            self._changed.wait_for(lambda: self._has_more() or self._reached >= head, most_s)
+
     async def arrive(self) -> None:
         """Returns when there may be an update, or it ended."""
         loop = asyncio.get_running_loop()
@@ -170,9 +183,14 @@ class Subscriber:
         finally:
             self._waiter = None
 
+    def wake(self) -> None:
+        """Lets who waits go on, as if there was an update."""
+        with self._changed:
+            self._wake()
+
     async def take_async(self) -> Update | None:
         """As `take`; what takes long runs in another thread."""
-        return self.take() if self._source is None else await asyncio.to_thread(self.take)
+        return await asyncio.to_thread(self.take) if self.reads else self.take()
 
     def __iter__(self) -> Iterator[Update]:
         return self
@@ -362,7 +380,7 @@ class Subscriber:
             yield from self._read(reader, self._tailer.join(self))
         except Error as cause:
             if floor_number(database.layout) > reader.moment.transaction:
-                raise gone(database.layout, database.log, reader.moment.head) from cause
+                raise gone(database.layout, database.log, f"commit {reader.moment.head}") from cause
             raise
         finally:
             self._hold.release()

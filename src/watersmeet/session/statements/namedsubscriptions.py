@@ -1,0 +1,175 @@
+"""Subscriptions of RisingWave: CREATE, ALTER and SHOW SUBSCRIPTIONS, and the rows of cursors over them.
+
+RisingWave, "Subscribe to real-time updates".
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from watersmeet.algebra.durations import timeout_us
+from watersmeet.catalog import NamedSubscription, Relation
+from watersmeet.dialects.namedsubscriptions import AlterRetention, Beginning, CreateSubscription
+from watersmeet.dialects.statements import Name, Statement
+from watersmeet.errors import Span, did_you_mean, error
+from watersmeet.session.access.context import Session, error_at
+from watersmeet.session.access.definitions import add, may_create, new_relation
+from watersmeet.session.access.result import Result, typed_result
+from watersmeet.session.services.subscribing.opening import refusal, subscriber_of
+from watersmeet.session.services.subscribing.operations import OperationForm
+from watersmeet.session.services.subscribing.shown import ShownUpdates
+from watersmeet.store.floors import floor_number
+from watersmeet.store.history import commit_at, oldest_commit
+from watersmeet.types import BIGINT, TIMESTAMPTZ, VARCHAR, Field, Schema
+from watersmeet.units import length_text
+
+_SHOWN: Final[Schema] = (
+    Field("Name", VARCHAR, nullable=False),
+    Field("Relation", VARCHAR, nullable=False),
+    Field("Retention", VARCHAR, nullable=False),
+    Field("Oldest_commit", BIGINT),
+    Field("Oldest_time", TIMESTAMPTZ),
+    Field("Kept_rows", BIGINT),
+    Field("Kept_bytes", BIGINT),
+)
+
+
+def create_subscription(session: Session, statement: CreateSubscription) -> Result:
+    """CREATE SUBSCRIPTION. From now on the changes of the relation are kept."""
+    command = "CREATE SUBSCRIPTION"
+    if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
+        return Result(command)
+    if wrong := [n for n in statement.options if n != "retention"]:
+        raise error_at(
+            statement,
+            statement.options_span,
+            "CONNECTOR_OPTION",
+            f'a subscription has no option "{wrong[0]}"',
+            hint="Write WITH (retention = '1D').",
+        )
+    if "retention" not in statement.options:
+        raise error_at(
+            statement,
+            statement.options_span,
+            "CONNECTOR_OPTION",
+            "a subscription needs the option retention",
+            hint="Write WITH (retention = '1D').",
+        )
+    retention_us = _length_us(statement, statement.options["retention"], statement.options_span)
+    source = session.relation(statement.source, statement)
+    if source.ready and (refused := refusal(replace(source, staged=False))) is not None:
+        refused.sql, refused.span = statement.text, statement.source.span
+        raise refused
+    made = new_relation(
+        session,
+        statement,
+        NamedSubscription,
+        (),
+        depends_on=(source.id,),
+        retention_us=retention_us,
+        begun=session.database.log.head(),
+    )
+    add(session, made)
+    return Result(command)
+
+
+def alter_retention(session: Session, statement: AlterRetention) -> Result:
+    """ALTER SUBSCRIPTION … SET retention. What is gone already does not come back."""
+    session.require_definer("ALTER SUBSCRIPTION")
+    if session.find(statement.name) is None and statement.if_exists:
+        session.notice(f'subscription "{statement.name.shown}" does not exist, skipping')
+        return Result("ALTER SUBSCRIPTION")
+    found = _named(session, statement.name, statement)
+    retention_us = _length_us(statement, statement.retention, statement.place)
+    session.put(replace(found, retention_us=retention_us))
+    return Result("ALTER SUBSCRIPTION")
+
+
+def show_subscriptions(session: Session, subscriptions: Sequence[Relation]) -> Result:
+    """The subscriptions with what they keep: the oldest commit behind which a cursor can begin, the changes since."""
+    known, log = session.catalog.relations, session.database.log
+    rows: list[tuple[Any, ...]] = []
+    for found in subscriptions:
+        if isinstance(found, NamedSubscription):
+            oldest = _oldest(session, found)
+            changes = [
+                change
+                for number in range(oldest + 1, log.head() + 1)
+                if (change := log.read(number).relations.get(found.depends_on[0])) is not None
+            ]
+            rows.append(
+                (
+                    found.name,
+                    known[found.depends_on[0]].shown,
+                    length_text(found.retention_us),
+                    oldest,
+                    log.read(oldest).time_us if oldest else None,
+                    sum(c.inserted_rows + c.deleted_rows for c in changes),
+                    sum(c.size_bytes for c in changes),
+                )
+            )
+    return typed_result("SHOW", _SHOWN, rows)
+
+
+def subscription_rows(session: Session, name: Name, beginning: Beginning, text: str) -> Result:
+    """The rows of a cursor over a subscription. UNDEFINED_OBJECT; HISTORY_GONE for a time whose changes are gone."""
+    statement = Statement(text=text, sql=text, span=name.span)
+    found = _named(session, name, statement)
+    relation = session.catalog.relations[found.depends_on[0]]
+    after: int | None = None
+    if beginning.kind == "begin":
+        after = _oldest(session, found)
+    elif beginning.kind == "since":
+        log, floor = session.database.log, floor_number(session.database.layout)
+        after = max(commit_at(log, beginning.since_ms * 1000 - 1, floor), floor)
+        if after < found.begun and beginning.since_ms * 1000 <= log.read(found.begun).time_us:
+            raise error(
+                "HISTORY_GONE",
+                f'subscription "{found.shown}" begins later than {beginning.since_ms}',
+                detail=f"It was created at {log.read(found.begun).time_us // 1000}.",
+                hint="SINCE begin() begins with the oldest change there is.",
+                sql=text,
+                span=name.span,
+            )
+    form = OperationForm(relation)
+    subscriber = subscriber_of(session, [relation], after=after, snapshot=beginning.kind == "full")
+    shown = ShownUpdates(subscriber, form)
+    return Result("DECLARE", shown.columns, running=shown)
+
+
+def _oldest(session: Session, found: NamedSubscription) -> int:
+    """The oldest commit behind which a cursor over the subscription can begin."""
+    log = session.database.log
+    kept = commit_at(log, time.time_ns() // 1000 - found.retention_us, floor_number(session.database.layout))
+    oldest = oldest_commit(session.database.layout, log)
+    return max(kept, found.begun, 0 if oldest is None else oldest.number)
+
+
+def _named(session: Session, name: Name, statement: Statement) -> NamedSubscription:
+    found = session.find(name)
+    if isinstance(found, NamedSubscription):
+        return found
+    known = [r.shown for r in session.catalog.relations.values() if isinstance(r, NamedSubscription)]
+    raise error_at(
+        statement,
+        name.span,
+        "UNDEFINED_OBJECT",
+        f'subscription "{name.shown}" does not exist',
+        hint=did_you_mean(name.shown, known) or "SHOW SUBSCRIPTIONS lists them.",
+    )
+
+
+def _length_us(statement: Statement, value: str, place: Span) -> int:
+    length = timeout_us(value)
+    if length is None:
+        raise error_at(
+            statement,
+            place,
+            "INVALID_PARAMETER",
+            f'retention can\'t be "{value}"',
+            hint="Write a length of time, such as '1D' or '36 hours'.",
+        )
+    return length
