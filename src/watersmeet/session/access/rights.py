@@ -18,8 +18,10 @@ from watersmeet.dialects.databases import AlterDatabase
 from watersmeet.dialects.dictionaries import CreateDictionary
 from watersmeet.dialects.foreigntables import CreateForeignTable
 from watersmeet.dialects.formatschemas import CreateFormatSchema
+from watersmeet.dialects.history import AlterSystem, ShowCommits
 from watersmeet.dialects.lakedatabases import CreateLakeDatabase
 from watersmeet.dialects.namedcollections import CreateNamedCollection
+from watersmeet.dialects.subscribing import SubscribeChanges
 from watersmeet.session.access.context import Session, denied
 
 #: What everybody may run who may connect.
@@ -38,6 +40,8 @@ _ALL: Final = (
     st.ShowVariable,
     st.Unit,
     st.Update,
+    ShowCommits,
+    SubscribeChanges,
     rl.SetRole,
 )
 #: What the server does for these goes beyond the database: it reads and writes where they say.
@@ -61,7 +65,16 @@ _OUTSIDE: Final = (
     st.DropSecret,
 )
 #: What is true for all users of the database.
-_OF_ALL: Final = (AlterDatabase, rl.CreateRole, rl.AlterRole, rl.RenameRole, rl.DropRole, rl.Grant, rl.GrantRole)
+_OF_ALL: Final = (
+    AlterDatabase,
+    AlterSystem,
+    rl.CreateRole,
+    rl.AlterRole,
+    rl.RenameRole,
+    rl.DropRole,
+    rl.Grant,
+    rl.GrantRole,
+)
 #: What SHOW tells everybody, of what they may know.
 _LISTS: Final = (*SHOWN, "all", "columns", "databases", "functions", "grants", "relations", "roles", "schemas")
 #: What SHOW tells of more than relations.

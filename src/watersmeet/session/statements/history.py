@@ -31,9 +31,7 @@ _RETENTION_MS: Final = "time_travel_retention_ms"
 def show_commits(session: Session, statement: ShowCommits) -> Result:
     """SHOW COMMITS: what is kept of the history, the newest first."""
     named = None if statement.relation is None else session.relation(statement.relation, statement)
-    shown = (
-        {r.id: r for r in session.catalog.relations.values() if not r.hidden} if named is None else {named.id: named}
-    )
+    shown = {r.id: r for r in session.catalog.shown if not r.hidden} if named is None else {named.id: named}
     rows: list[tuple[Any, ...]] = []
     for commit in _newest_first(session):
         if statement.limit is not None and len(rows) >= statement.limit:
