@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import os
 import random
-import signal
 import sys
 import time
 from collections import Counter
@@ -45,8 +44,9 @@ class Server:
         self.port = int(line.rsplit(":", 1)[1])
         self.reading = asyncio.create_task(self.process.stderr.read())
 
-    async def end(self, number=signal.SIGKILL):
-        self.process.send_signal(number)
+    async def end(self):
+        if self.process.returncode is None:
+            self.process.kill()
         await self.process.wait()
         self.reading.cancel()
 
@@ -69,13 +69,13 @@ class Client:
 
     async def follow(self, wanted):
         """Until all up to the commit that `wanted` gives, once it is known, was seen."""
-        while not (wanted() and (self.token or 0) >= wanted()):
+        while not self.has_seen(wanted):
             try:
                 async with await self.server.connect() as connection:
                     await (self.copy if self.number % 2 else self.fetch)(connection, wanted)
             except psycopg.OperationalError:
                 self.breaks += 1
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.2)
 
     @property
     def statement(self):
@@ -85,7 +85,7 @@ class Client:
     async def fetch(self, connection, wanted):
         await connection.execute(f"DECLARE c CURSOR FOR {self.statement}")
         pending = []
-        while not (wanted() and (self.token or 0) >= wanted()):
+        while not self.has_seen(wanted):
             for row in await (await connection.execute("FETCH 1000 c WITH (timeout = '100ms')")).fetchall():
                 self.take(row, pending)
 
@@ -95,11 +95,21 @@ class Client:
             async with connection.cursor().copy(f"COPY ({self.statement}) TO STDOUT") as out:
                 kinds = ["int8", "bool", "int8"]
                 out.set_types([*kinds, *(["text", "jsonb"] if len(self.relations) > 1 else ["int8"] * self.width)])
-                async for row in out.rows():
-                    self.take(row, pending)
-                    if wanted() and (self.token or 0) >= wanted():
-                        await connection.cancel_safe()
-                        return
+                ending = asyncio.create_task(self.cancel(connection, wanted))
+                try:
+                    async for row in out.rows():
+                        self.take(row, pending)
+                finally:
+                    ending.cancel()
+
+    async def cancel(self, connection, wanted):
+        """Ends COPY, which ends by nothing else, once all was seen."""
+        while not self.has_seen(wanted):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        await connection.cancel_safe()
+
+    def has_seen(self, wanted):
+        return wanted() and (self.token or 0) >= wanted()
 
     @property
     def width(self):
@@ -135,7 +145,7 @@ async def write(server, seed, goes_on, done):
                     await connection.execute(f"INSERT INTO t VALUES {', '.join(map(str, rows.items()))}")
                     await connection.execute(f"DELETE FROM t WHERE k % 17 = {chance.randint(0, 16)}")
                     done.append(seed)
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.2)
 
 
 async def run(path, clients, writers, changes, kills, seconds=0.0):
@@ -159,31 +169,34 @@ async def run(path, clients, writers, changes, kills, seconds=0.0):
             await server.start()
 
     following = [Client(server, n) for n in range(clients)]
-    async with asyncio.timeout(600 + 4 * seconds), asyncio.TaskGroup() as reading:
-        for client in following:
-            reading.create_task(client.follow(lambda: last and last[0]))
-        async with asyncio.TaskGroup() as writing:
-            for number in range(writers):
-                writing.create_task(write(server, number, lambda: progress() < 1, done))
-            writing.create_task(kill())
-        async with await server.connect() as connection:
-            await connection.execute("FLUSH")
-            (number, *_) = await (await connection.execute("SHOW COMMITS LIMIT 1")).fetchone()
-            content = {}
-            for name in ("t", "m"):
-                past = f"SELECT * FROM {name} FOR SYSTEM_TIME AS OF COMMIT {number}"
-                content[name] = Counter(await (await connection.execute(past)).fetchall())
-        last.append(number)
+    try:
+        async with asyncio.timeout(600 + 4 * seconds), asyncio.TaskGroup() as reading:
+            for client in following:
+                reading.create_task(client.follow(lambda: last and last[0]))
+            async with asyncio.TaskGroup() as writing:
+                for number in range(writers):
+                    writing.create_task(write(server, number, lambda: progress() < 1, done))
+                writing.create_task(kill())
+            async with await server.connect() as connection:
+                await connection.execute("FLUSH")
+                (number, *_) = await (await connection.execute("SHOW COMMITS LIMIT 1")).fetchone()
+                content = {}
+                for name in ("t", "m"):
+                    past = f"SELECT * FROM {name} FOR SYSTEM_TIME AS OF COMMIT {number}"
+                    content[name] = Counter(await (await connection.execute(past)).fetchall())
+            last.append(number)
+    finally:
+        await server.end()
     for client in following:
         assert client.seen == sorted(set(client.seen))
         assert client.breaks >= kills
         for name, state in client.state.items():
             assert +state == content[name], f"client {client.number}, {name}"
-    await server.end(signal.SIGTERM)
     assert content["m"]
     return following
 
 
+@pytest.mark.slow
 def test_some_clients_and_a_kill(tmp_path):
     asyncio.run(run(tmp_path, clients=6, writers=1, changes=8, kills=1))
 
