@@ -362,7 +362,6 @@ def test_a_subscription_keeps_what_it_says(served, client):
         ("FETCH c WITH (timeout = 'soon')", "INVALID_PARAMETER"),
         ("FETCH c WITH (wait = '1s')", "INVALID_PARAMETER"),
         ("DECLARE c CURSOR FOR INSERT INTO t VALUES (99, 1, 'x')", "NO_TRANSACTION"),
-        ("PREPARE p AS SUBSCRIBE m", "FEATURE_NOT_SUPPORTED"),
     ],
 )
 def test_refusals(served, client, statement, condition):
