@@ -126,8 +126,10 @@ def test_every_statement_has_a_role_that_may_run_it():
     listed = {*rights._ALL, *rights._OUTSIDE, *rights._OF_ALL}
     writers = {kind.__name__ for kind in HANDLERS if kind not in listed}
     assert writers == {
-        "AddColumn", "AlterPump", "AlterQuery", "AlterRetention", "CreateFunction", "CreateIndex", "CreateMaterializedView",
-        "CreateMergingPump", "CreateProcessor", "CreatePump", "CreateSchema", "CreateSource", "CreateStream", "CreateSubscription",
+        "AddColumn", "AlterPump", "AlterQuery", "AlterRetention", "CreateFunction", "CreateIndex",
+        "CreateMaterializedView",
+        "CreateMergingPump", "CreateProcessor", "CreatePump", "CreateSchema", "CreateSource", "CreateStream",
+        "CreateSubscription",
         "CreateTable", "CreateTopic", "CreateView", "Drop", "DropFunction", "DropSchema", "Explain", "LimitSink",
         "Merge", "Recover", "RefreshSchema", "RenameColumn", "RenameRelation", "Show", "StartProcessor",
         "StartSink", "StopProcessor", "Subscribe", "Unsubscribe",
