@@ -18,7 +18,7 @@ from typing import IO, Any
 
 import pymysql
 from scripts.servers.archives import Artifact, Bundle, ServerUnavailableError, cache_folder, fetch, locked
-from scripts.servers.process import Process, free_ports
+from scripts.servers.process import Process, ServerFailedError, free_ports
 from scripts.servers.server import Server, try_ports
 
 USER, PASSWORD = "owner", "mariadb-secret"
@@ -150,13 +150,17 @@ class MariaDB(Server):
         (self.folder / "settings").write_text(_SETTINGS)
         (self.folder / "data").mkdir()
         texts = [(_programs() / "share" / f"{name}.sql").read_text() for name in _TABLES]
-        subprocess.run(
+        made = subprocess.run(
             [*self._command(), "--bootstrap", "--skip-log-bin"],
             input="\n".join(["CREATE DATABASE mysql;", "USE mysql;", *texts, _USERS]),
             text=True,
-            check=True,
-            capture_output=True,
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
         )
+        if made.returncode != 0:
+            end = "\n".join(made.stdout.splitlines()[-20:])
+            raise ServerFailedError(f"MariaDB could not make its tables (it ended with {made.returncode}):\n{end}")
 
 
 def _programs(say: Callable[[str], None] = lambda _: None) -> Path:

@@ -193,6 +193,12 @@ def test_a_server_that_ends_while_it_starts_says_its_log(tmp_path):
         process.wait_until(lambda: False, "the server")
 
 
+def test_a_database_server_that_can_not_make_its_tables_says_why(mysql, tmp_path, monkeypatch):
+    monkeypatch.setattr("scripts.servers.mariadb._SETTINGS", "[mariadbd]\nno_such_setting = 1\n")
+    with pytest.raises(ServerFailedError, match="unknown variable 'no_such_setting=1'"):
+        type(mysql.server).started(tmp_path / "server")
+
+
 def test_free_ports_differ():
     assert len(set(free_ports(20))) == 20
 
