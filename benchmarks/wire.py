@@ -36,12 +36,12 @@ CREATE MATERIALIZED VIEW v AS SELECT id, note, amount FROM big;
 
 
 @contextmanager
-def served(folder: Path, statements: str) -> Iterator[psycopg.Connection]:
+def served(folder: Path, statements: str, *options: str) -> Iterator[psycopg.Connection]:
     """A connection to a server of Watersmeet that has run statements."""
     script = folder / "fill.sql"
     script.write_text(statements + "FLUSH;")
     command = [sys.executable, "-m", "watersmeet.cli.main", "serve", "--path", str(folder / "db"), "--port", "0"]
-    command += ["--runtime", "inprocess", str(script)]
+    command += ["--runtime", "inprocess", *options, str(script)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             found = next(m for line in process.stderr or () if (m := re.match(r"listening on \S+:(\d+)", line)))
