@@ -119,7 +119,7 @@ _MACROS: Final = {
         "n_.nspname) END ORDER BY list_position(getvariable('path'), n_.nspname) LIMIT 1)"
     ),
     "_pg_expandarray(a)": "unnest(list_transform(a, lambda x, i: {'x': x, 'n': CAST(i AS INTEGER)}))",
-    "bare(n)": "replace(n, '\"', '')",
+    "bare(n)": "regexp_replace(trim(replace(n, '\"', '')), '\\s*\\.\\s*', '.')",
     "to_regtype(n)": (
         "(SELECT t_.oid FROM pg_catalog_.pg_type t_ WHERE t_.typname = n OR sql_name(t_.typname, -1) = n LIMIT 1)"
     ),

@@ -54,6 +54,8 @@ _PARAMETER_TYPES: Final = {
 }
 #: Arrays of types that sqlglot does not read.
 _ARRAY_TYPES: Final = re.compile(r"(?<=::)\s*(?:pg_catalog\.)?(oid|regclass|regtype|name|\"char\")\s*\[\]")
+#: The number of the type text[].
+_TEXTS: Final = 1009
 _REGISTERED: Final = ("regclass", "regtype", "regproc", "regprocedure", "regnamespace", "regrole")
 
 
@@ -81,6 +83,8 @@ def catalog_query(
         if isinstance(node.parent, exp.Cast):
             kind = node.parent.to
             node.args["infer"](_parameter_type(kind), 1028 if _type_name(kind) == ("bigint", True) else 0)
+        elif isinstance(node.find_ancestor(exp.Any, exp.Select), exp.Any):
+            node.args["infer"](SqlType("array", element=VARCHAR), _TEXTS)
         node.replace(exp.null())
     return made
 
@@ -200,16 +204,17 @@ def _rewritten(node: exp.Expression, text: str) -> exp.Expression:
         if isinstance(node.this, exp.Anonymous) and str(node.this.this).lower() not in CALLED_IN_FROM:
             raise _undefined(str(node.this.this), text)
         node.set("db", None)
-        alias = node.args.get("alias")
-        if alias is not None and not alias.columns:
-            alias.set("columns", [alias.this.copy()])
-        return node
+        return _with_column(node)
+    if isinstance(node, exp.Unnest):
+        return _with_column(node)
     if isinstance(node, exp.Column):
         return _column(node)
     if isinstance(node, exp.Dot) and str(node.this.name).lower() in _SCHEMAS:
         return node.expression
     if isinstance(node, exp.Collate):
         return node.this
+    if isinstance(node, (exp.EQ, exp.NEQ)):
+        return _compared_function(node)
     if isinstance(node, exp.Operator):
         return _operator(node)
     if isinstance(node, exp.Cast):
@@ -220,6 +225,24 @@ def _rewritten(node: exp.Expression, text: str) -> exp.Expression:
         raise _undefined(str(node.this), text)
     special = _SPECIAL.get(type(node))
     return exp.Anonymous(this=special) if special is not None else node
+
+
+def _with_column(node: exp.Expression) -> exp.Expression:
+    """A function in FROM whose column has the name of its alias."""
+    alias = node.args.get("alias")
+    if isinstance(alias, exp.TableAlias) and alias.this is not None and not alias.columns:
+        alias.set("columns", [alias.this.copy()])
+    return node
+
+
+def _compared_function(node: exp.EQ | exp.NEQ) -> exp.Expression:
+    """A comparison of a function with 0, which is none: here functions are their names, and none is a minus."""
+    sides = (node.this, node.expression)
+    if any(isinstance(s, exp.Column) and s.name.lower() in _FUNCTIONS for s in sides):
+        for side in sides:
+            if isinstance(side, exp.Literal) and side.name == "0":
+                side.replace(exp.Literal.string("-"))
+    return node
 
 
 def _undefined(name: str, text: str) -> Error:
@@ -234,6 +257,8 @@ _SPECIAL: Final[dict[type[exp.Expression], str]] = {
     exp.CurrentCatalog: "pg_current_database",
     exp.CurrentDatabase: "pg_current_database",
 }
+#: Columns of functions, which have their names.
+_FUNCTIONS: Final = ("typinput", "typoutput", "typreceive", "typsend")
 #: Functions by DuckDB's names of the same.
 _RENAMED: Final = {"json_build_object": "json_object", "jsonb_build_object": "json_object"}
 _BARE: Final = {

@@ -36,6 +36,11 @@ _FIRST_RELATION: Final = 16_384
 #: Numbers that a relation has: its own, that of its row type, of its key's index and of its key's constraint.
 _NUMBERS_OF_ONE: Final = 4
 
+#: Types whose functions have no underscore in their names: `varcharin`, and not `date_in`.
+_JOINED: Final = (
+    "bool", "bytea", "char", "name", "text", "oid", "bpchar", "varchar", "regclass", "regtype", "int2vector",
+    "oidvector", "unknown",
+)  # fmt: skip
 #: Its name is what a client calls it.
 _DATABASE: Final = {
     "oid": DATABASE_OID,
@@ -130,9 +135,7 @@ def _types() -> Rows:
 
 
 def _type(oid: int, name: str, length: int, category: str, *, array: int = 0, element: int = 0) -> dict[str, Any]:
-    stem = (
-        "array_" if element else name if name in ("oid", "name", "text", "char") or name[-1].isdigit() else f"{name}_"
-    )
+    stem = "array_" if element else name if name in _JOINED or name[-1].isdigit() else f"{name}_"
     return {
         "oid": oid,
         "typname": name,
