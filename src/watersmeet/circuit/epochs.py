@@ -6,7 +6,7 @@
 | `Live` | all operators | what is new | that of the epoch before |
 | `Fill` | those with a role | history | by its role |
 | `Rebuild` | all operators | history | made anew beside that which is in use |
-| `Rescale` | none | nothing | that of the epoch before, handed to other buckets |
+| `Rescale`, `SplitKeys` | none | nothing | that of the epoch before, handed to other buckets |
 
 A database has epochs of all kinds but the first. `Start` is the first micro-batch of a join of DataFrames, which has no
 history.
@@ -189,4 +189,18 @@ class Rescale(Mode):
         return False
 
 
-kinds(Mode, {cls.kind: cls for cls in (Start, Live, Fill, Rebuild, Rescale)})
+@dataclass(frozen=True)
+class SplitKeys(Mode):
+    """Other keys are split from now on: their rows move, and nothing else happens.
+
+    split: by driver, the hashes of its keys, see `splitting`.
+    """
+
+    kind: ClassVar[str] = "splitkeys"
+    split: Mapping[str, tuple[int, ...]]
+
+    def runs(self, operator_id: str) -> bool:  # noqa: ARG002
+        return False
+
+
+kinds(Mode, {cls.kind: cls for cls in (Start, Live, Fill, Rebuild, Rescale, SplitKeys)})

@@ -42,6 +42,7 @@ class StepContext:
         """Takes note of the rows that a join is about to make. TooManyRowsError if it may not make that many."""
         counters = self.counters
         counters.made_rows += made.rows
+        counters.busiest += made.busiest
         if made.hottest > counters.hottest_rows:
             counters.hottest_rows, counters.hottest_key = made.hottest, made.hottest_key
         if self.most_rows and counters.made_rows > self.most_rows:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Fill, Live, Mode
 from watersmeet.circuit.operators import Arrange, Exchange, Operator, Scan, Sink, Union, Versions
+from watersmeet.circuit.splitting import Roles
 from watersmeet.errors import error
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import EVALUATOR
@@ -51,7 +52,8 @@ class EpochContext:
     """What a stage knows of its epoch.
 
     epoch: its number. watermarks, before: see `StepContext`. most_rows: by join; others may make any number. stopped:
-    operators of views that have failed: they do not run, and keep what they have. slicing: see `StepContext`.
+    operators of views that have failed: they do not run, and keep what they have. slicing: see `StepContext`. roles: by
+    exchange, what becomes of the rows of split keys.
     """
 
     epoch: int
@@ -61,6 +63,7 @@ class EpochContext:
     most_rows: Mapping[str, MostRows] = field(default_factory=dict)
     stopped: frozenset[str] = frozenset()
     slicing: Slicing = field(default_factory=Slicing)
+    roles: Mapping[str, Roles] = field(default_factory=dict)
 
     def runs(self, operator_id: str) -> bool:
         """True if the operator runs in this epoch."""
@@ -146,7 +149,7 @@ def run_stage(
             elif isinstance(op, Exchange) and circuit.buckets == 1:
                 out = given[0]
             elif isinstance(op, Exchange):
-                result.frames.extend(_sent(op, tally.going(given[0]), circuit.buckets, bucket, ctx.slicing))
+                result.frames.extend(_sent(op, tally.going(given[0]), circuit.buckets, bucket, ctx))
                 out = Delta.empty(arrow_schema(op.schema, positional=True))
             elif isinstance(op, Sink):
                 out = _publish(op, given[0], result.published, ctx.slicing)
@@ -241,6 +244,7 @@ class _Tally:
             counters.expression_errors,
             counters.waits_for_us,
             counters.made_rows,
+            counters.busiest,
         )
 
 
@@ -347,16 +351,17 @@ def _receive(circuit: Circuit, stage: int, frames: Iterable[Frame], ctx: EpochCo
     return passed
 
 
-def _sent(op: Exchange, changes: Delta | Sliced, buckets: int, sender: int, slicing: Slicing) -> Iterable[Frame]:
+def _sent(op: Exchange, changes: Delta | Sliced, buckets: int, sender: int, ctx: EpochContext) -> Iterable[Frame]:
     """The frames of the changes. Those of slices wait in a file."""
+    roles = ctx.roles.get(op.id)
     if isinstance(changes, Delta):
-        return send(op, changes, buckets, sender)
-    spool = Spool(slicing.directory)
+        return send(op, changes, buckets, sender, roles=roles)
+    spool = Spool(ctx.slicing.directory)
     sent = [0] * buckets
     frames: list[tuple[Frame, int]] = []
     for piece in changes:
         body, number = None, 0
-        for frame in send(op, piece, buckets, sender, sent=sent):
+        for frame in send(op, piece, buckets, sender, sent=sent, roles=roles):
             if frame.body is not body:  # what goes to all buckets is one body
                 body, number = frame.body, spool.add(frame.body)
             frames.append((replace(frame, body=b""), number))

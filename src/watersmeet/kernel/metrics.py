@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+#: A step with fewer rows tells nothing of its keys. Told are so many at most, each with at least one of so many rows.
+LEAST_ROWS: Final = 256
+_MOST_KEYS: Final = 8
+_PART: Final = 64
+
+#: Hashes of keys, and of each a number of rows.
+RowsByKey = tuple[tuple[int, int], ...]
 
 
 @dataclass
@@ -12,8 +24,9 @@ class Counters:
 
     expression_errors: cells that became NULL, and predicates that became false, because of an error. waits_for_us: of a
     time filter, the least time that its bound has not passed; None if nothing waits. made_rows: that a join makes or
-    would have made, counted by key; hottest_rows: the most of one key; hottest_key: gives that as texts. orphans: of an
-    upsert, the updates that found no row of their key.
+    would have made, counted by key; hottest_rows: the most of one key; hottest_key: gives that as texts. busiest: the
+    keys of which a join makes most rows, or of which most rows come to an arrangement. orphans: of an upsert, the
+    updates that found no row of their key.
     """
 
     expression_errors: int = 0
@@ -21,7 +34,18 @@ class Counters:
     made_rows: int = 0
     hottest_rows: int = 0
     hottest_key: Callable[[], tuple[str | None, ...]] = tuple
+    busiest: RowsByKey = ()
     orphans: list[Orphan] = field(default_factory=list)
+
+
+def busiest(hashes: npt.NDArray[np.uint64], rows: npt.NDArray[Any]) -> RowsByKey:
+    """The keys with most rows, if they have a good part of all. hashes, rows: of each key, once."""
+    total = int(rows.sum()) if len(rows) else 0
+    if total < LEAST_ROWS:
+        return ()
+    places = np.flatnonzero(rows >= max(1, total // _PART))
+    places = places[np.argsort(-rows[places], kind="stable")][:_MOST_KEYS]
+    return tuple(zip(hashes[places].tolist(), rows[places].astype(np.int64).tolist(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -39,7 +63,7 @@ class Orphan:
 class OperatorMetrics:
     """One operator in one bucket in one epoch. state_rows, state_bytes: after the epoch.
 
-    waits_for_us, made_rows: as in `Counters`.
+    waits_for_us, made_rows, busiest: as in `Counters`.
     """
 
     rows_in: int = 0
@@ -49,6 +73,7 @@ class OperatorMetrics:
     expression_errors: int = 0
     waits_for_us: int | None = None
     made_rows: int = 0
+    busiest: RowsByKey = ()
 
     def __add__(self, other: OperatorMetrics) -> OperatorMetrics:
         """Totals over buckets."""
@@ -61,4 +86,5 @@ class OperatorMetrics:
             self.expression_errors + other.expression_errors,
             min(waiting, default=None),
             self.made_rows + other.made_rows,
+            self.busiest + other.busiest,
         )

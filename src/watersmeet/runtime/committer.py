@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.epochs import Rebuild, Rescale
+from watersmeet.circuit.epochs import Rebuild, Rescale, SplitKeys
 from watersmeet.errors import error
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.eventtimes import Numbers, clocks, late_rows, risen
@@ -17,6 +17,7 @@ from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.limits import Verdict, stopped_operators
 from watersmeet.runtime.receipts import Receipt
 from watersmeet.runtime.rescaling import rescaled_packs
+from watersmeet.runtime.splitkeys import split_packs
 from watersmeet.runtime.tasks import Job
 from watersmeet.runtime.ticks import waiting
 from watersmeet.slices import SourceSlice
@@ -36,6 +37,7 @@ def job_of(db: Database, circuit: Circuit, intent: Intent) -> Job:
         progress.watermarks,
         db.log.writer,
         stopped_operators(circuit, progress.failed) if progress.failed else (),
+        progress.split,
     )
 
 
@@ -63,9 +65,9 @@ def commit_epoch(
         raise error("INTERNAL_ERROR", f"epoch {intent.epoch} was run after epoch {newest}")
     receipts = sorted(receipts, key=lambda r: (r.stage, r.bucket))
     packs = _packs(circuit, intent, dict(last.packs) if last else {}, receipts)
-    if isinstance(intent.mode, Rescale):
+    if isinstance(intent.mode, (Rescale, SplitKeys)):
         assert last is not None
-        packs = rescaled_packs(db, last, circuit, intent.epoch, intent.mode)
+        packs = _handed(db, circuit, intent.epoch, intent.mode, last)
     relations: dict[str, RelationChange] = {}
     for receipt in receipts:
         for relation_id, change in receipt.relations.items():
@@ -88,6 +90,13 @@ def commit_epoch(
             ),
         )
     )
+
+
+def _handed(db: Database, circuit: Circuit, epoch: int, mode: Rescale | SplitKeys, last: Commit) -> dict[str, str]:
+    """The packs after an epoch that hands state to other buckets."""
+    if isinstance(mode, Rescale):
+        return rescaled_packs(db, last, circuit, epoch, mode)
+    return split_packs(db, last, circuit, epoch, mode.split)
 
 
 def _packs(circuit: Circuit, intent: Intent, packs: dict[str, str], receipts: list[Receipt]) -> dict[str, str]:
@@ -128,6 +137,7 @@ def _progress(
         for receipt in receipts:
             late.update({i: counts.seen.late for i, counts in receipt.sources.items()})
     left_out.update(late_rows(circuit, _summed(receipts)))
+    split = intent.mode.split if isinstance(intent.mode, SplitKeys) else before.split
     return Progress(
         intent.time_us,
         _numbers(circuit, intent, receipts, before.watermarks, known),
@@ -137,6 +147,7 @@ def _progress(
         verdict.failed,
         {i: n for i, n in late.items() if n and i in known},
         {i: n for i, n in left_out.items() if n and i in known},
+        {driver: keys for driver, keys in split.items() if driver in circuit.by_id},
     )
 
 
@@ -187,11 +198,23 @@ def _metrics(
         duration_us=duration_us,
         idle=tuple(sorted(intent.live.idle)),
         operators={i: c for i, c in operators.items() if c != OperatorCounts()},
+        busiest=_busiest(receipts),
         totals=totals,
         first_dead=first_dead,
         errors=dict(errors),
         requests=sum(r.requests for r in receipts) + db.requests.fresh(),
     )
+
+
+def _busiest(receipts: Iterable[Receipt]) -> dict[str, tuple[tuple[int, int], ...]]:
+    """By operator, the rows by key of all buckets."""
+    found: dict[str, Counter[int]] = {}
+    for receipt in receipts:
+        for operator_id, rows in receipt.busiest.items():
+            counts = found.setdefault(operator_id, Counter())
+            for key, number in rows:
+                counts[key] += number
+    return {i: tuple(counts.most_common()) for i, counts in found.items()}
 
 
 def _numbers(

@@ -12,7 +12,7 @@ from typing import Final
 
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.epochs import Fill, Live, Mode, Rebuild, Rescale, StoredContent
+from watersmeet.circuit.epochs import Fill, Live, Mode, Rebuild, Rescale, SplitKeys, StoredContent
 from watersmeet.circuit.placing import Placing
 from watersmeet.errors import error, error_from_json
 from watersmeet.kernel.operators import STATEFUL
@@ -26,6 +26,7 @@ from watersmeet.runtime.intents import InputSpec, Intent, divide
 from watersmeet.runtime.limits import most_rows, most_used
 from watersmeet.runtime.plans import load_circuit, save_circuit
 from watersmeet.runtime.rebuilds import check_rebuild, check_shared, check_whole
+from watersmeet.runtime.splitting import Splitting
 from watersmeet.runtime.status import state_sizes
 from watersmeet.runtime.ticks import clocked, is_due
 from watersmeet.slices import ChangeSlice, Slice, SourceSlice
@@ -69,6 +70,7 @@ class Coordinator:
         """The last epoch committed."""
         self._last_commit = last.number if last else 0
         self._prune = False
+        self._splitting = Splitting(db, progress.split)
         self._idleness = Idleness()
         self._overrides: dict[str, int] = {}
         self._reader = Reader(db.layout)
@@ -108,7 +110,7 @@ class Coordinator:
     @property
     def has_chores(self) -> bool:
         """True if an epoch is due whatever the inputs say."""
-        return self._prune
+        return self._prune or (self._splitting.is_due and self.backfill is None)
 
     @property
     def live_views(self) -> frozenset[str]:
@@ -133,7 +135,8 @@ class Coordinator:
         """The next epochs run `circuit`; sinks that are not live yet are backfilled first.
 
         An interrupted backfill of views that `circuit` still has goes on with the plan that it had: call again when it
-        is through. An interrupted rebuild goes on if it was for `circuit`, otherwise it is given up.
+        is through. An interrupted rebuild goes on if it was for `circuit`, otherwise it is given up. Also call again
+        after the next epoch if keys are split that can't be in `circuit`.
 
         LateRowsError, with nothing done; STATE_MISMATCH if a live view would need other state for `circuit` than there
         is.
@@ -150,6 +153,8 @@ class Coordinator:
             elif isinstance(purpose, Rebuilding) or sinks & set(purpose.views):
                 return
             self.backfill = None
+        if self._stored is not None and not self._splitting.allows(self._stored, circuit):
+            return
         save_circuit(self._db.layout, circuit)
         live = self.live_views & sinks
         if self._stored is not None:
@@ -177,9 +182,17 @@ class Coordinator:
         if self.circuit is not None and self.backfill is not None and isinstance(self.backfill.purpose, Filling):
             self.install(self.circuit.without(self.backfill.purpose.views))
 
+    def gather(self) -> None:
+        """No key is split after the next epoch, which is due if any is."""
+        self._splitting.gather()
+
     def rebuild(self, circuit: Circuit) -> None:
-        """All state is made anew for `circuit` (maybe of another number of buckets), content stays as it is."""
+        """All state is made anew for `circuit` (maybe of another number of buckets), content stays as it is.
+
+        No key may be split.
+        """
         assert self.is_drained
+        assert not self._splitting.split
         if self.backfill is not None:
             raise error("TRANSACTION_STATE", "a view is being filled", hint="Wait until it is ready, or drop it.")
         if self._stored is None:
@@ -195,9 +208,10 @@ class Coordinator:
     def rescale(self, circuit: Circuit, placings: Mapping[str, Mapping[str, Placing]]) -> Intent:
         """The epoch that hands all state to the buckets of `circuit`, which has the operators of the one that runs.
 
-        placings: as in `Rescale`. STATE_MISMATCH, with nothing planned, if there is other state.
+        placings: as in `Rescale`. No key may be split. STATE_MISMATCH, with nothing planned, if there is other state.
         """
         assert self.is_drained
+        assert not self._splitting.split
         assert self.backfill is None
         assert self._stored is not None
         circuit = circuit.without(self._failed)
@@ -210,6 +224,8 @@ class Coordinator:
         """The next intent, or None if there is nothing to do. fresh, sources: as in `Inputs.take`."""
         if self.circuit is None:
             return None
+        if (change := self.plan_split()) is not None:
+            return change
         if not self._shed():
             return None
         if self.backfill is not None:
@@ -227,6 +243,13 @@ class Coordinator:
         prune, self._prune = self._prune, False
         slices = batch.slices if batch else ()
         return self._intent(self.circuit, Live(), self.inputs.frontier, slices, everywhere=prune or tick)
+
+    def plan_split(self) -> Intent | None:
+        """The epoch by which other keys are split, if one is due. It says nothing about what has come."""
+        if self.circuit is None or self.backfill is not None or not self._splitting.is_due:
+            return None
+        mode = SplitKeys(self._splitting.take())
+        return self._intent(self.circuit, mode, self.inputs.frontier, (), everywhere=False)
 
     def _shed(self) -> bool:
         """Lets go of views that were stopped; False if that has to wait for planned epochs."""
@@ -273,6 +296,8 @@ class Coordinator:
         self.budget.ran(duration_s)
         if self.circuit is not None and self.circuit.fingerprint == commit.circuit:
             self.budget.joined(commit.metrics.rows, most_used(self._db, self.circuit, commit))
+        if self.circuit is not None and self.backfill is None:
+            self._splitting.look(self.circuit, commit)
         if self.is_drained and self.wants_to_save:
             self.inputs.save(self._last_commit)
         self._hold()

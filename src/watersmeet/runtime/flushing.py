@@ -25,6 +25,8 @@ class Flush:
         """The next intent; None if there is nothing to do now."""
         if coordinator.must_drain:
             return None  # Which says nothing about what has come.
+        if (change := coordinator.plan_split()) is not None:
+            return change
         now_us = time.time_ns() // 1000
         filling = coordinator.backfill is not None
         intent = coordinator.plan(now_us, fresh=not self._looked)

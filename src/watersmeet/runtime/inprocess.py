@@ -113,15 +113,13 @@ class InProcessEngine:
 
     def rebuild(self, circuit: Circuit) -> None:
         with self._lock:
-            coordinator = self._ready()
-            self._drain(coordinator)
+            coordinator = self._gathered()
             coordinator.rebuild(circuit)
             self._drain(coordinator)
 
     def rescale(self, circuit: Circuit, placings: Mapping[str, Mapping[str, Placing]]) -> None:
         with self._lock:
-            coordinator = self._ready()
-            self._drain(coordinator)
+            coordinator = self._gathered()
             self._run(coordinator, coordinator.rescale(circuit, placings))
 
     def stop(self) -> None:
@@ -136,6 +134,14 @@ class InProcessEngine:
                 self._coordinator = self._make(self._db)
                 self._coordinator.inputs.holds = self._holds
             return self._coordinator
+
+    def _gathered(self) -> Coordinator:
+        """The coordinator when no view is being filled, and no key is split."""
+        coordinator = self._ready()
+        self._drain(coordinator)
+        coordinator.gather()
+        self._drain(coordinator)
+        return coordinator
 
     def _drain(self, coordinator: Coordinator) -> None:
         """Runs a backfill to its end, and what an install asks for."""

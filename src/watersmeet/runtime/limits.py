@@ -22,7 +22,7 @@ from typing import Final
 
 from watersmeet.catalog import MOST_JOIN_ROWS, Catalog, Query, Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.epochs import Rebuild, Rescale
+from watersmeet.circuit.epochs import Rebuild, Rescale, SplitKeys
 from watersmeet.circuit.operators import Arrange, AsofJoin, Join, MultiJoin, Operator, TemporalJoin, TopN, Versions
 from watersmeet.errors import Error, error
 from watersmeet.runtime.database import Database
@@ -87,7 +87,7 @@ class Verdict:
         self.failed = {i: f for i, f in before.failed.items() if i in catalog.relations}
         own = {} if isinstance(intent.mode, Rebuild) else _own_joins(db, circuit, catalog)
         wanted = {i for view in own.values() for both in view.sides for side in both for i in side}
-        known = {} if isinstance(intent.mode, Rescale) else before.held
+        known = {} if isinstance(intent.mode, (Rescale, SplitKeys)) else before.held
         self.held = _summed(db, wanted, receipts, known, packs)
         made: Counter[str] = Counter()
         for receipt in receipts:

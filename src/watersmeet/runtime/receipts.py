@@ -40,8 +40,9 @@ class Receipt:
     pack: name of the pack with the bucket's new state, None if the state did not change. relations: changes that it
     wrote. operators, sources: counts by operator and by relation. waiting: see `ticks`. grown: by operator, by how many
     bytes its state has grown. hottest: by join that may have made too many rows, the most rows of one key, and the
-    key's values. requests: to the object store, of the whole task, in one of its receipts. began_ns, took_ns: when it
-    began (since 1970, by the clock of its machine), and for how long it ran.
+    key's values. busiest: by join and arrangement, as in `kernel.metrics.Counters`. requests: to the object store, of
+    the whole task, in one of its receipts. began_ns, took_ns: when it began (since 1970, by the clock of its machine),
+    and for how long it ran.
     """
 
     stage: int
@@ -53,6 +54,7 @@ class Receipt:
     waiting: dict[str, int] = field(default_factory=dict)
     grown: dict[str, int] = field(default_factory=dict)
     hottest: dict[str, tuple[int, tuple[str | None, ...]]] = field(default_factory=dict)
+    busiest: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     requests: int = 0
     began_ns: int = 0
     took_ns: int = 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
 
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Rescale
@@ -12,7 +11,7 @@ from watersmeet.errors import error
 from watersmeet.kernel.arrays.hashing import bucket_start
 from watersmeet.kernel.operators import STATEFUL
 from watersmeet.kernel.runs.merge import level
-from watersmeet.kernel.runs.shares import HashRange, RunRef
+from watersmeet.kernel.runs.shares import HASHES, HashRange, RunRef
 from watersmeet.kernel.runs.state import StateManifest
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.output import section_of, stored_state
@@ -22,8 +21,6 @@ from watersmeet.store.packs import PackWriter, epoch_prefix
 
 #: By "stage/bucket".
 States = Mapping[str, StateManifest]
-
-_HASHES: Final = 1 << 64
 
 
 def rescaled_packs(db: Database, before: Commit, circuit: Circuit, epoch: int, mode: Rescale) -> dict[str, str]:
@@ -94,21 +91,22 @@ def _refs(before: Sequence[Sequence[RunRef]], placing: Placing, bucket: int, buc
         return list(dict.fromkeys(ref for refs in before for ref in refs))
     if not placing.keys:
         return list(before[0]) if bucket == 0 else []
-    wanted = _range(placing.keys, bucket, buckets)
-    everywhere = HashRange(placing.keys, 0, _HASHES)
+    wanted = range_of(placing.keys, bucket, buckets)
+    everywhere = HashRange(placing.keys, 0, HASHES)
     parts = []
     for number, refs in enumerate(before):
-        known = everywhere if placing.how == "anywhere" else _range(placing.keys, number, len(before))
+        known = everywhere if placing.how == "anywhere" else range_of(placing.keys, number, len(before))
         narrowed = (ref.narrowed(wanted, known) for ref in refs)
         parts.append([ref for ref in narrowed if ref is not None])
-    return list(_in_levels(parts))
+    return list(in_levels(parts))
 
 
-def _range(keys: Keys, bucket: int, buckets: int) -> HashRange:
+def range_of(keys: Keys, bucket: int, buckets: int) -> HashRange:
+    """The hashes of a bucket."""
     return HashRange(keys, bucket_start(bucket, buckets), bucket_start(bucket + 1, buckets))
 
 
-def _in_levels(parts: Sequence[Sequence[RunRef]]) -> Iterator[RunRef]:
+def in_levels(parts: Sequence[Sequence[RunRef]]) -> Iterator[RunRef]:
     """The runs of several traces as those of one: the largest first, so that they can be merged.
 
     Those of each trace stay in their order: all of a key are in one trace, and newer ones may replace older ones.

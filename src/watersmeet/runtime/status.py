@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import math
 from collections.abc import Collection, Container, Iterable, Mapping
@@ -12,7 +13,9 @@ from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import COPY
 from watersmeet.errors import Error
+from watersmeet.kernel.runs.state import StateManifest
 from watersmeet.runtime.database import Database
+from watersmeet.runtime.hotkeys import hottest_keys
 from watersmeet.runtime.idleness import inputs_of_views
 from watersmeet.runtime.output import held_bytes, stored_state
 from watersmeet.runtime.plans import kept_circuit
@@ -34,16 +37,16 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
     duration_us, rows and requests (to the object store) of the newest epoch,
     views: by id: name, ready, rows_in (from its scans, since it was made), inserted, deleted, rows (inserted -
     deleted), late (left out as such),
-        state_rows, state_bytes, expression_errors, watermark (the least number of its inputs with an event time, as
-        text; None as long as one has none), held_back_by (the name of that input), error (JSON: why it was stopped; or
-        None),
+        state_rows, state_bytes, hot_keys (of its arrangements, see `hotkeys`), expression_errors, watermark (the least
+        number of its inputs with an event time, as text; None as long as one has none), held_back_by (the name of that
+        input), error (JSON: why it was stopped; or None),
     sources: by id (those with a connector or an event time): name, connector (None: a table that has an event time),
     rows, bytes, dead, expression_errors (of generated columns),
         late (with those that an ordered stream rejected), ahead, first_dead, watermark (text), idle, and what the
         source itself says (`sources`),
     read: by id, how many rows epochs read of each relation,
     operators: by id: kind, stage, rows_in, rows_out, made_rows (of joins, see `limits`; all three of the newest epoch),
-        state_rows, state_bytes, expression_errors.
+        state_rows, state_bytes, expression_errors, hot_keys.
     """
     commit = db.log.last_epoch()
     head = db.log.head()
@@ -76,7 +79,7 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
         "requests": commit.metrics.requests,
         "time_us": commit.time_us,
     }
-    status["operators"] = _operators(circuit, commit, state_sizes(db, commit))
+    status["operators"] = _operators(circuit, commit, _states(db, commit))
     known = db.catalog().relations
     totals = commit.metrics.totals
     status["read"] = {i: total.rows for i, total in totals.items() if total.rows}
@@ -103,6 +106,7 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
                 "late": progress.left_out.get(relation_id, 0),
                 "state_rows": 0,
                 "state_bytes": 0,
+                "hot_keys": [],
                 "expression_errors": 0,
                 "watermark": None,
                 "held_back_by": None,
@@ -180,14 +184,23 @@ def state_bytes(db: Database, packs: Mapping[str, str]) -> dict[str, int]:
 
 def state_sizes(db: Database, commit: Commit) -> Sizes:
     """(rows, bytes) of state by operator, over all buckets."""
-    sizes: Sizes = {}
+    return _sizes(_states(db, commit))
+
+
+def _states(db: Database, commit: Commit) -> dict[str, StateManifest]:
+    """By "stage/bucket", what is stored of the state."""
+    found = {}
     for key, pack in commit.packs.items():
-        if not key[0].isdigit():
-            continue
-        try:
-            manifest = stored_state(db.packs, pack, key)
-        except Error:
-            continue  # The clean-up was faster than we: the next status has it.
+        # If the clean-up was faster than we, the next status has it.
+        with contextlib.suppress(Error):
+            if key[0].isdigit():
+                found[key] = stored_state(db.packs, pack, key)
+    return found
+
+
+def _sizes(states: Mapping[str, StateManifest]) -> Sizes:
+    sizes: Sizes = {}
+    for manifest in states.values():
         for state_id in manifest.operators:
             operator_id = state_id.removeprefix(COPY)
             rows, size_bytes = sizes.get(operator_id, (0, 0))
@@ -199,8 +212,9 @@ def state_sizes(db: Database, commit: Commit) -> Sizes:
     return sizes
 
 
-def _operators(circuit: Circuit, commit: Commit, sizes: Sizes) -> dict[str, dict[str, Any]]:
+def _operators(circuit: Circuit, commit: Commit, states: Mapping[str, StateManifest]) -> dict[str, dict[str, Any]]:
     found = {}
+    sizes, hottest = _sizes(states), hottest_keys(circuit, states, commit.progress.split)
     ran, errors = commit.metrics.operators, commit.metrics.errors
     for o in circuit.operators:
         now = ran.get(o.id, OperatorCounts())
@@ -214,16 +228,19 @@ def _operators(circuit: Circuit, commit: Commit, sizes: Sizes) -> dict[str, dict
             "state_rows": rows,
             "state_bytes": size_bytes,
             "expression_errors": errors.get(o.id, 0),
+            "hot_keys": hottest.get(o.id, []),
         }
     return found
 
 
 def _view(operator_ids: Collection[str], operators: dict[str, dict[str, Any]], total: RelationTotals) -> dict[str, Any]:
-    found = {**_kept(total), "state_rows": 0, "state_bytes": 0, "expression_errors": 0}
+    found: dict[str, Any] = {**_kept(total), "state_rows": 0, "state_bytes": 0, "hot_keys": [], "expression_errors": 0}
     for operator in map(operators.__getitem__, operator_ids):
         if operator["state_bytes"] or operator["expression_errors"]:
             for name in ("state_rows", "state_bytes", "expression_errors"):
                 found[name] += operator[name]
+            found["hot_keys"] += operator["hot_keys"]
+    found["hot_keys"].sort(key=lambda k: (-k["rows"], [v or "" for v in k["key"]]))
     return found
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
@@ -21,6 +21,7 @@ from watersmeet.catalog import MOST_JOIN_ROWS
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Rebuild
 from watersmeet.circuit.operators import Join, MultiJoin, Scan, TemporalJoin
+from watersmeet.circuit.splitting import roles
 from watersmeet.kernel.executor import EpochContext, MostRows, run_stage
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.frames import Frame
@@ -57,7 +58,7 @@ class Job:
 
     database: its id. packs: of each "stage/bucket", the pack with the state before the epoch. watermarks: the sources'
     numbers before it. writer: whose epoch it is, as in commits. stopped: operators of views that have failed since the
-    epoch was planned.
+    epoch was planned. split: the keys that are split, by driver.
     """
 
     root: str
@@ -68,6 +69,7 @@ class Job:
     watermarks: dict[str, int]
     writer: int
     stopped: tuple[str, ...] = ()
+    split: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def _layout(job: Job) -> Layout:
@@ -249,6 +251,7 @@ def _run(
         most_rows=_most_rows(circuit, intent),
         stopped=frozenset(job.stopped),
         slicing=_slicing(_layout(job)),
+        roles=roles(circuit, job.split) if job.split else {},
     )
     result = run_stage(circuit, stage, bucket, sources, frames, state, context)
     changes = {}
@@ -275,6 +278,7 @@ def _run(
         hottest={i: (h.rows, h.values) for i, h in result.hottest.items()},
         began_ns=began.time_ns,
         took_ns=began.passed_ns,
+        busiest={i: m.busiest for i, m in result.metrics.items() if m.busiest} if circuit.buckets > 1 else {},
     )
     output.tell(receipt, bucket if stage else bucket % circuit.buckets)
     return result.frames

@@ -106,6 +106,7 @@ class Progress:
     `runtime.eventtimes`. waiting: see `runtime.ticks`. taken: by source, the slices that the epoch took of what was
     new: with them the sources remember what they gave. held, failed: see `runtime.limits`. late: by relation, how many
     of its rows came late since it was made. left_out: by view, how many rows it left out as late since it was made.
+    split: by driver, the hashes of the keys that are split, see `circuit.splitting`.
     """
 
     time_us: int = 0
@@ -116,6 +117,7 @@ class Progress:
     failed: dict[str, dict[str, Any]] = field(default_factory=dict)
     late: dict[str, int] = field(default_factory=dict)
     left_out: dict[str, int] = field(default_factory=dict)
+    split: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 class OperatorCounts(NamedTuple):
@@ -149,6 +151,7 @@ class Metrics:
     """Figures of an epoch, and sums of such figures.
 
     rows: that it read. duration_us: how long its tasks took. idle: inputs that are. operators: all that did something.
+    busiest: by join and arrangement, the keys with most rows: their hashes, and their rows in all buckets.
     totals: by relation. first_dead: by relation, the first dead letter since it was made. errors: by operator, the
     expression errors since it was made. requests: to the object store, of the tasks and, since the epoch before, of the
     process that writes; its own commit counts for the next one.
@@ -158,6 +161,7 @@ class Metrics:
     duration_us: int = 0
     idle: tuple[str, ...] = ()
     operators: dict[str, OperatorCounts] = field(default_factory=dict)
+    busiest: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     totals: dict[str, RelationTotals] = field(default_factory=dict)
     first_dead: dict[str, dict[str, Any]] = field(default_factory=dict)
     errors: dict[str, int] = field(default_factory=dict)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.circuit.epochs import Fill, Live, Rebuild, Rescale, StoredContent
+from watersmeet.circuit.epochs import Fill, Live, Rebuild, Rescale, SplitKeys, StoredContent
 from watersmeet.circuit.placing import Placing
 from watersmeet.errors import Error, error
 from watersmeet.runtime.budget import FIRST_BYTES, FIRST_ROWS, MAX_BYTES, MAX_ROWS, Budget
@@ -91,6 +91,7 @@ def test_tasks_hold_every_slice_once_and_balanced(sizes, buckets):
         Fill(False, {"arrange-1": "replayed"}, {"join-1": StoredContent("m2", ((0,), (1, 2)))}, 1, 3),
         Rebuild(first=True),
         Rebuild(first=False),
+        SplitKeys({"exchange-1": (5, (1 << 64) - 1)}),
         Rescale({"arrange-1": {"": Placing("keyed", ((0,), (1, 2)))}, "timefilter-2": {"passed": Placing("pooled")}}),
     ],
 )

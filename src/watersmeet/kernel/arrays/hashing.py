@@ -81,6 +81,11 @@ def bucket_of(hashes: Hashes, buckets: int) -> npt.NDArray[np.int64]:
     return found.view(np.int64)
 
 
+def bucket_of_one(key_hash: int, buckets: int) -> int:
+    """The bucket of one key hash."""
+    return key_hash * buckets >> 64
+
+
 def bucket_start(bucket: int, buckets: int) -> int:
     """The least hash of a bucket; of the bucket after the last one 2^64."""
     return -(-(bucket << 64) // buckets)

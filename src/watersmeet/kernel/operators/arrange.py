@@ -16,6 +16,7 @@ from watersmeet.kernel.runs.arranged import Arranged
 from watersmeet.kernel.runs.best import Best
 from watersmeet.kernel.runs.cleaning import Retention
 from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.hotkeys import busiest_of
 from watersmeet.kernel.runs.merge import merge_runs
 from watersmeet.kernel.runs.newest import Newest
 from watersmeet.kernel.runs.run import Run, arrange, make_run
@@ -36,6 +37,7 @@ def step(op: Arrange, inputs: Sequence[Delta | Sliced], state: State, ctx: StepC
     those that are of no use after the epoch: they may be later than what the sources' numbers were before it.
     """
     change, null_keys = _taken(op, inputs[0], ctx.slicing)
+    ctx.counters.busiest = busiest_of(change)
     exact = is_exact(op)
     bound = watermarks.value(op.retain, ctx.watermarks)
     if not change.num_rows and bound is None:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.metrics import RowsByKey, busiest
 from watersmeet.kernel.runs.matching import Probe
 
 #: More than any limit: products of many counts may not fit in 64 bits.
@@ -25,16 +26,28 @@ class Amplification:
         self.rows = 0
         self.hottest = 0
         self._place: tuple[Probe, int] | None = None
+        self._terms: list[tuple[Probe, np.ndarray]] = []
 
     def add(self, probe: Probe, made: np.ndarray) -> None:
         """Adds rows by key of the probe. made: floats where products may be beyond 64 bits."""
         if not len(made):
             return
         self.rows = min(_BEYOND, self.rows + int(made.sum()))
+        self._terms.append((probe, made))
         group = int(made.argmax())
         if made[group] > self.hottest:
             self.hottest = min(_BEYOND, int(made[group]))
             self._place = probe, group
+
+    @property
+    def busiest(self) -> RowsByKey:
+        """As in `Counters`."""
+        if not self.rows:
+            return ()
+        found: dict[int, int] = {}
+        for key, rows in (pair for probe, made in self._terms for pair in busiest(probe.hashes, made)):
+            found[key] = found.get(key, 0) + rows
+        return busiest(np.array(list(found), np.uint64), np.array(list(found.values()), np.int64))
 
     def hottest_key(self) -> tuple[str | None, ...]:
         """The values of the key of which most rows are made, as texts; none for a join without a key."""

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.circuit.operators import Exchange
+from watersmeet.circuit.splitting import Roles
 from watersmeet.errors import error
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import bucket_of, hash_columns
@@ -73,17 +74,19 @@ def send(
     channel: str = "",
     keys: Sequence[col.Column] | None = None,
     sent: list[int] | None = None,
+    roles: Roles | None = None,
 ) -> Iterator[Frame]:
     """The frames of a sender's changes: each row to the bucket of its keys, or to all. Without keys: bucket 0.
 
     sender: number of the task or bucket. channel: if not that of the exchange. keys: the values of the keys, if they
     are not those of columns. sent: by bucket, the frames that the sender has sent on this channel before; raised.
+    roles: what becomes of the rows of split keys.
     """
     if delta.num_rows == 0:
         return
     assert buckets < 1 << 16
     sent = [0] * buckets if sent is None else sent
-    for bucket, part in _parts(exchange, delta, buckets, keys):
+    for bucket, part in _parts(exchange, delta, buckets, keys, roles):
         for piece in _pieces(part):
             body = encode(piece)
             for target in range(buckets) if bucket is None else (bucket,):
@@ -97,7 +100,7 @@ def receive(frames: Iterable[Frame]) -> Delta:
 
 
 def _parts(
-    exchange: Exchange, delta: Delta, buckets: int, keys: Sequence[col.Column] | None
+    exchange: Exchange, delta: Delta, buckets: int, keys: Sequence[col.Column] | None, roles: Roles | None
 ) -> Iterator[tuple[int | None, Delta]]:
     if exchange.mode == "broadcast":
         yield None, delta
@@ -111,7 +114,16 @@ def _parts(
             yield None, delta.take(np.flatnonzero(emptied))
             delta = delta.take(np.flatnonzero(~emptied))
     hashes = hash_columns([delta.columns.column(i) for i in exchange.keys] if keys is None else keys)
+    if roles is not None and roles.copied:
+        copied = np.isin(hashes, np.array(roles.copied, np.uint64))
+        if copied.any():
+            yield None, delta.take(np.flatnonzero(copied))
+            delta, hashes = delta.take(np.flatnonzero(~copied)), hashes[~copied]
     targets = bucket_of(hashes, buckets).astype(np.uint16)
+    if roles is not None and roles.split:
+        rows = np.flatnonzero(np.isin(hashes, np.array(roles.split, np.uint64)))
+        whole = hash_columns([col.gather(col.flat(c), rows) for c in delta.columns.columns], len(rows))
+        targets[rows] = bucket_of(whole, buckets)
     ordered = delta.take(np.argsort(targets, kind="stable"))  # 16 bits: a radix sort
     stop = 0
     for bucket, count in enumerate(np.bincount(targets, minlength=buckets).tolist()):

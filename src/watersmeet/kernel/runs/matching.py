@@ -29,7 +29,7 @@ class Probe:
         assert run.pure
         self.run = run
         self.starts, self.lengths = stretches(run.hash)
-        self._hashes = run.hash[self.starts]
+        self.hashes = run.hash[self.starts]
         self._exact = exact
         self._found: dict[int, tuple[Run, col.Positions, col.Positions]] = {}
 
@@ -49,7 +49,7 @@ class Probe:
     def ranges(self, other: Run) -> tuple[col.Positions, col.Positions]:
         """For each group, the rows [low, high) of the pure run `other` that have its key."""
         if id(other) not in self._found:
-            found = find(other, self._hashes)
+            found = find(other, self.hashes)
             low, high = found.low, found.high
             hit = np.flatnonzero(high > low)
             if len(hit) and not self._exact:

@@ -8,7 +8,7 @@ picked out when a bucket first reads it, and stored by themselves in the same ep
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,11 @@ from watersmeet.blobs import BlobRef
 from watersmeet.circuit.placing import Keys
 from watersmeet.errors import error
 from watersmeet.kernel.arrays.hashing import Hashes, hash_columns
+from watersmeet.kernel.runs.hotkeys import HotKeys
 from watersmeet.kernel.runs.run import Run
+
+#: Hashes are below this.
+HASHES: Final = 1 << 64
 
 
 class HashRange(NamedTuple):
@@ -33,6 +37,10 @@ class HashRange(NamedTuple):
         """How many hashes there are."""
         return self.high - self.low
 
+    def common(self, other: HashRange) -> HashRange:
+        """What is in both; of no width if nothing is. other: of the same keys."""
+        return HashRange(self.keys, max(self.low, other.low), min(self.high, other.high))
+
 
 class Share(NamedTuple):
     """The rows of a run that are in all of `ranges`, of different keys. part: of all rows about so large a part."""
@@ -40,12 +48,19 @@ class Share(NamedTuple):
     ranges: tuple[HashRange, ...]
     part: float
 
+    @staticmethod
+    def from_json(value: Any) -> Share:
+        """The inverse of `json`: a tuple as a list."""
+        ranges, part = value
+        return Share(tuple(HashRange(tuple(map(tuple, keys)), low, high) for keys, low, high in ranges), part)
+
 
 class RunRef(NamedTuple):
-    """Where a run is stored. share: of its rows, None for all of them."""
+    """Where a run is stored. share: of its rows, None for all of them. hot: its hot keys, of a share about."""
 
     blob: BlobRef
     share: Share | None = None
+    hot: HotKeys | None = None
 
     @property
     def file(self) -> str:
@@ -66,23 +81,35 @@ class RunRef(NamedTuple):
         """As `BlobRef.within`."""
         return self._replace(blob=self.blob.within(pack))
 
-    def narrowed(self, wanted: HashRange, known: HashRange) -> RunRef | None:
-        """Those of the rows that are in `wanted`; None if there are none. known: where all are, by the same keys."""
+    def narrowed(self, wanted: HashRange, known: HashRange, *, strays: bool = False) -> RunRef | None:
+        """Those of the rows that are in `wanted`; None if there are none.
+
+        known: where all are, by the same keys. strays: there may be some elsewhere, of hot keys.
+        """
         ranges = {} if self.share is None else {r.keys: r for r in self.share.ranges}
-        before = ranges.get(wanted.keys, known)
-        low, high = max(wanted.low, before.low), min(wanted.high, before.high)
-        if low >= high:
+        before = ranges.get(wanted.keys, HashRange(wanted.keys, 0, HASHES) if strays else known)
+        found = before.common(wanted)
+        if found.width <= 0:
             return None
-        if (low, high) == (before.low, before.high):
+        if found == before:
             return self
-        ranges[wanted.keys] = HashRange(wanted.keys, low, high)
-        part = (1.0 if self.share is None else self.share.part) * (high - low) / before.width
-        return RunRef(self.blob, Share(tuple(ranges.values()), part))
+        likely = before.common(known)
+        part = max(0, likely.common(found).width) / likely.width if likely.width > 0 else 0.0
+        rows, hot = self.blob.rows * (1.0 if self.share is None else self.share.part), self.hot
+        if hot is not None and wanted.keys == tuple((k,) for k in hot.keys):
+            inside = hot.between(found.low, found.high)
+            rows = max(0.0, rows - hot.rows) * part + (0 if inside is None else inside.rows)
+            hot = inside
+        else:
+            rows, hot = rows * part, None if hot is None else hot.scaled(part)
+        share = Share(tuple({**ranges, found.keys: found}.values()), rows / max(1, self.blob.rows))
+        return RunRef(self.blob, share, hot)
 
     def to_json(self) -> list[Any]:
-        """The JSON form: that of the blob, followed by the share if it is one."""
-        blob = list(self.blob)
-        return blob if self.share is None else [*blob, [list(r) for r in self.share.ranges], self.share.part]
+        """The JSON form: that of the blob, followed by the share and the hot keys if it has either."""
+        if self.share is None and self.hot is None:
+            return list(self.blob)
+        return [*self.blob, self.share, self.hot]
 
     @staticmethod
     def from_json(value: Sequence[Any]) -> RunRef:
@@ -90,8 +117,10 @@ class RunRef(NamedTuple):
         blob = BlobRef(*value[:4])
         if len(value) == len(blob):
             return RunRef(blob)
-        ranges, part = value[4:]
-        return RunRef(blob, Share(tuple(HashRange(tuple(map(tuple, r[0])), r[1], r[2]) for r in ranges), part))
+        share, hot = value[4:]
+        return RunRef(
+            blob, None if share is None else Share.from_json(share), None if hot is None else HotKeys.from_json(hot)
+        )
 
 
 def load(ref: RunRef, buffer: pa.Buffer) -> Run:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from watersmeet.blobs import BlobRef
 from watersmeet.circuit.circuit import STATE_FORMAT_VERSION
 from watersmeet.errors import error
+from watersmeet.kernel.runs.hotkeys import hot_keys
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.shares import RunRef, load
 from watersmeet.kernel.runs.trace import Trace
@@ -200,7 +201,7 @@ class StageState:
     @staticmethod
     def _store(run: Run, add: Callable[[pa.Buffer, int], BlobRef]) -> RunRef:
         if run.ref is None:
-            run.ref = RunRef(add(run.to_ipc(), run.num_rows))
+            run.ref = RunRef(add(run.to_ipc(), run.num_rows), hot=hot_keys(run))
         ref: RunRef = run.ref
         return ref
 

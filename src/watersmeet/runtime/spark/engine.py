@@ -194,15 +194,13 @@ class SparkEngine:
 
     def rebuild(self, circuit: Circuit) -> None:
         with self._planning_held(), self._changed:
-            coordinator = self._drained()
-            self._work_off(coordinator)
+            coordinator = self._gathered()
             coordinator.rebuild(circuit)
             self._work_off(coordinator)
 
     def rescale(self, circuit: Circuit, placings: Mapping[str, Mapping[str, Placing]]) -> None:
         with self._planning_held(), self._changed:
-            coordinator = self._drained()
-            self._work_off(coordinator)
+            coordinator = self._gathered()
             self._add(coordinator.rescale(circuit, placings))
             self._drained()
 
@@ -297,6 +295,14 @@ class SparkEngine:
             self._wait()
         return self._running()
 
+    def _gathered(self) -> Coordinator:
+        """The coordinator when no view is being filled, no key is split, and all that is planned is committed."""
+        coordinator = self._drained()
+        self._work_off(coordinator)
+        coordinator.gather()
+        self._work_off(coordinator)
+        return coordinator
+
     def _work_off(self, coordinator: Coordinator) -> None:
         """Plans and awaits all epochs of a backfill, and what an install asks for.
 
@@ -346,6 +352,9 @@ class SparkEngine:
             full = len(self._planned) >= _AHEAD or coordinator.must_drain
             if full or self._installing:
                 return _IDLE_S
+            if (change := coordinator.plan_split()) is not None:
+                self._add(change)
+                return 0.0
             flushing = next((f for f in self._flushes if f.epoch is None), None)
             if flushing is None:
                 return self._plan_live(coordinator)

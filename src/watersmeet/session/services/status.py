@@ -46,11 +46,10 @@ def database_status(session: Session, *, memory: bool = True) -> dict[str, Any]:
     error: JSON or None, always None on a connection that only reads.
     epoch, commit, transaction, duration_us, rows, requests (to the object store): of the newest epoch.
     behind: the number of transactions that it does not reflect. lag_seconds: the age of the oldest of them, else 0.
-    views: a list, each with id, name, kind, ready, rows, rows_in, rows_out, late, state_rows, state_bytes,
+    views: a list, each with id, name, kind, ready, rows, rows_in, rows_out, late, state_rows, state_bytes, hot_keys,
         expression_errors, watermark, held_back_by, error (why it was stopped, JSON or None), writing (why the stream of
-        INTO does not take
-        what it gives, JSON or None). sources: a list, each with id, name, connector, rows, bytes, dead and what the
-        source says.
+        INTO does not take what it gives, JSON or None).
+    sources: a list, each with id, name, connector, rows, bytes, dead and what the source says.
     tables: a list, each with id, name, rows, bytes (on disk), rows_in (changes that epochs read).
     memory: as `memory_status`.
     """

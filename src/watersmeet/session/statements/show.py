@@ -71,8 +71,12 @@ _JOBS: Final[Schema] = (
     Field("detail", VARCHAR),
     Field("watermark", VARCHAR),
     Field("held_back_by", VARCHAR),
+    Field("hot_keys", VARCHAR),
 )
 
+
+#: So many are shown of a view.
+_HOT_KEYS: Final = 5
 
 _SOURCES: Final[Schema] = (
     Field("Name", VARCHAR),
@@ -204,6 +208,16 @@ def _unwritten(session: Session, view: dict[str, Any]) -> str:
     return f'stream "{stream.shown}" does not accept its rows: {_message(view["writing"])}'
 
 
+def _hot_keys(view: dict[str, Any]) -> str | None:
+    """The keys with most rows of all that the view keeps: `7: 123456 rows (split), …`."""
+    keys = sorted(view["hot_keys"], key=lambda k: -k["rows"])[:_HOT_KEYS]
+    shown = [
+        f"{', '.join('NULL' if v is None else v for v in k['key'])}: {k['rows']} rows{' (split)' if k['split'] else ''}"
+        for k in keys
+    ]
+    return "; ".join(shown) or None
+
+
 def _jobs(session: Session, statement: Show) -> Result:
     """A row for each view and each source: its progress, and its errors."""
     status = database_status(session)
@@ -229,6 +243,7 @@ def _jobs(session: Session, statement: Show) -> Result:
                 detail if failure is None else _message(failure),
                 view["watermark"],
                 view["held_back_by"],
+                _hot_keys(view),
             )
         )
     rows += [
@@ -246,6 +261,7 @@ def _jobs(session: Session, statement: Show) -> Result:
             sum(s.get(n, 0) for n in _SOURCE_ERRORS),
             _source_detail(s),
             s["watermark"],
+            None,
             None,
         )
         for s in status["sources"]

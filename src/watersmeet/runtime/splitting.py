@@ -1,0 +1,203 @@
+"""Which keys are split: those of which the arrangements have many rows, or that make much of the work.
+
+What it decides is a fact of an epoch of its own (`SplitKeys`); how it came to it makes no difference to any result.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.operators import Arrange, Exchange
+from watersmeet.circuit.splitting import Meeting, Roles, Split, arrangements_of, meetings, roles
+from watersmeet.kernel.arrays.hashing import bucket_of_one
+from watersmeet.kernel.operators.arrange import ROWS
+from watersmeet.kernel.runs.state import StateManifest
+from watersmeet.runtime.database import Database
+from watersmeet.runtime.output import stored_state
+from watersmeet.store.commits import Commit
+from watersmeet.store.manifests import Metrics, OperatorCounts
+
+#: After so much work, or an eighth of the rows that there are, it is looked for hot keys.
+LOOK_ROWS: Final = 1 << 15
+#: A key is split that has so many rows, or makes so much work, …
+LEAST_ROWS: Final = 1024
+#: … and of all one of so many for each bucket: a quarter of what a bucket has if there are no hot keys.
+PART: Final = 4
+#: It is split until it has less than one of so many rows that it takes to be split.
+KEPT: Final = 4
+#: At most so many keys of what meets are split.
+MOST_KEYS: Final = 16
+
+
+class Splitting:
+    """Which keys are split as of the newest planned epoch, and whether others should be. For the coordinator."""
+
+    def __init__(self, db: Database, split: Split) -> None:
+        self._db = db
+        self.split = {driver: tuple(keys) for driver, keys in split.items()}
+        self._change: dict[str, tuple[int, ...]] | None = None
+        self._loads: dict[Meeting, Load] = {}
+        self._circuit = ""
+        """The circuit that these are of."""
+        self._work = 0
+        """Since hot keys were looked for."""
+        self._enough = LOOK_ROWS
+
+    @property
+    def is_due(self) -> bool:
+        """Whether other keys should be split."""
+        return self._change is not None
+
+    def take(self) -> dict[str, tuple[int, ...]]:
+        """What is to be split from the next planned epoch on."""
+        assert self._change is not None
+        self.split, self._change = self._change, None
+        return self.split
+
+    def gather(self) -> None:
+        """No key is to be split any more."""
+        self._change = {} if self.split else None
+
+    def allows(self, before: Circuit, after: Circuit) -> bool:
+        """Whether a circuit can take the place of the one that runs; if not, no key is to be split any more.
+
+        What is split of exchanges that it lacks is forgotten with their state.
+        """
+        self._change = None
+        left = {driver: keys for driver, keys in self.split.items() if driver in after.by_id}
+        was, will = roles(before, self.split), roles(after, left)
+        shared = (was.keys() | will.keys()) & before.by_id.keys() & after.by_id.keys()
+        if any(was.get(e, Roles()) != will.get(e, Roles()) for e in shared):
+            self.gather()
+            return False
+        self.split = left
+        return True
+
+    def look(self, circuit: Circuit, commit: Commit) -> None:
+        """Takes note of the newest commit, and looks for hot keys if there was enough work since it did."""
+        if commit.circuit != circuit.fingerprint or commit.progress.split != self.split or self.is_due:
+            return
+        if commit.circuit != self._circuit:
+            self._circuit, self._loads = commit.circuit, {m: Load(m, circuit) for m in meetings(circuit)}
+        now = roles(circuit, self.split)
+        self._work += sum(load.add(commit.metrics, now) for load in self._loads.values())
+        if self._work < self._enough:
+            return
+        found = kept_rows(self._db, commit, circuit, now)
+        change: dict[str, tuple[int, ...]] = {}
+        for load in self._loads.values():
+            change |= load.hot_keys(found, self.split)
+            load.fade()
+        self._work = 0
+        self._enough = max(LOOK_ROWS, sum(kept.rows for kept in found.values()) // 8)
+        if change != self.split:
+            self._change = change
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What the arrangements of an exchange have: rows in all, and by the hash of a hot key."""
+
+    rows: int
+    keys: Mapping[int, int]
+
+
+def kept_rows(db: Database, commit: Commit, circuit: Circuit, now: Mapping[str, Roles]) -> dict[str, Kept]:
+    """By exchange of what meets, what its arrangements have after an epoch. now: of the keys that are split."""
+    found: dict[str, Kept] = {}
+
+    states: dict[str, StateManifest] = {}
+
+    def state(place: str) -> StateManifest:
+        if place not in states:
+            states[place] = stored_state(db.packs, commit.packs[place], place)
+        return states[place]
+
+    for exchange in (e for meeting in meetings(circuit) for e in meeting.exchanges):
+        copied = now.get(exchange, Roles()).copied
+        for arrangement in _by_its_key(exchange, circuit):
+            rows, keys = 0, Counter[int]()
+            for bucket in range(circuit.buckets):
+                traces = state(f"{circuit.stages[arrangement.id]}/{bucket}").operators.get(arrangement.id, {})
+                for ref in traces.get(ROWS, ()):
+                    rows += ref.rows
+                    for key in () if ref.hot is None else ref.hot.found:
+                        if key.hash not in copied or bucket_of_one(key.hash, circuit.buckets) == bucket:
+                            keys[key.hash] += key.rows
+            if exchange not in found or rows > found[exchange].rows:
+                found[exchange] = Kept(rows, keys)
+    return found
+
+
+class Load:
+    """The work of what meets: rows that come and rows that are made, in all and by the hash of a busy key."""
+
+    def __init__(self, meeting: Meeting, circuit: Circuit) -> None:
+        self._meeting = meeting
+        self._buckets = circuit.buckets
+        self._arrangements = {e: a.id for e in meeting.exchanges for a in _by_its_key(e, circuit)}
+        self._came = {e: Counter[int]() for e in self._arrangements}
+        self._made = Counter[int]()
+        self._total = 0
+
+    def add(self, metrics: Metrics, now: Mapping[str, Roles]) -> int:
+        """Takes note of an epoch: how much work there was in all. now: of the keys that are split."""
+        work = 0
+        for exchange, arrangement in self._arrangements.items():
+            work += metrics.operators.get(arrangement, OperatorCounts()).rows_in
+            copied = now.get(exchange, Roles()).copied
+            for key, rows in metrics.busiest.get(arrangement, ()):
+                self._came[exchange][key] += rows // self._buckets if key in copied else rows
+        for join in self._meeting.joins:
+            work += metrics.operators.get(join, OperatorCounts()).made_rows
+            for key, rows in metrics.busiest.get(join, ()):
+                self._made[key] += rows
+        self._total += work
+        return work
+
+    def fade(self) -> None:
+        """What was counts half."""
+        self._total //= 2
+        for counts in (self._made, *self._came.values()):
+            for key in list(counts):
+                counts[key] //= 2
+            counts += Counter()  # without those of nothing
+
+    def hot_keys(self, kept: Mapping[str, Kept], now: Split) -> dict[str, tuple[int, ...]]:
+        """The keys that are to be split, by driver. kept: by exchange. now: those that are split."""
+        split = {key: driver for driver in self._meeting.drivers for key in now.get(driver, ())}
+        work = Counter(self._made)
+        for counts in self._came.values():
+            work.update(counts)
+        chosen: dict[int, tuple[int, str]] = {}
+        for key in work.keys() | split.keys() | {k for e in self._came for k in kept.get(e, _NOTHING).keys}:
+            rows = {e: kept.get(e, _NOTHING).keys.get(key, 0) for e in self._meeting.drivers}
+            part = KEPT if key in split else 1
+            is_hot = work[key] * part >= self._least(self._total) or any(
+                n * part >= self._least(kept.get(e, _NOTHING).rows) for e, n in rows.items()
+            )
+            if is_hot:
+                most = max(self._meeting.drivers, key=lambda e: (rows[e] + self._came.get(e, _NONE)[key], e))
+                chosen[key] = work[key] + sum(rows.values()), split.get(key, most)
+        hottest = sorted(chosen, key=lambda k: (-chosen[k][0], k))[:MOST_KEYS]
+        found: dict[str, list[int]] = {}
+        for key in sorted(hottest):
+            found.setdefault(chosen[key][1], []).append(key)
+        return {driver: tuple(keys) for driver, keys in found.items()}
+
+    def _least(self, total: int) -> int:
+        return max(LEAST_ROWS, total // (self._buckets * PART))
+
+
+_NOTHING: Final = Kept(0, {})
+_NONE: Final = Counter[int]()
+
+
+def _by_its_key(exchange: str, circuit: Circuit) -> list[Arrange]:
+    """The arrangements of an exchange whose runs are sorted by the hash by which it sends rows."""
+    op = circuit.by_id[exchange]
+    return [a for a in arrangements_of(exchange, circuit) if isinstance(op, Exchange) and a.keys == op.keys]
