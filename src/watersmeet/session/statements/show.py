@@ -210,10 +210,9 @@ def _unwritten(session: Session, view: dict[str, Any]) -> str:
 
 def _hot_keys(view: dict[str, Any]) -> str | None:
     """The keys with most rows of all that the view keeps: `7: 123456 rows (split), …`."""
-    keys = sorted(view["hot_keys"], key=lambda k: -k["rows"])[:_HOT_KEYS]
     shown = [
         f"{', '.join('NULL' if v is None else v for v in k['key'])}: {k['rows']} rows{' (split)' if k['split'] else ''}"
-        for k in keys
+        for k in view["hot_keys"][:_HOT_KEYS]
     ]
     return "; ".join(shown) or None
 
