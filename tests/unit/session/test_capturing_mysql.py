@@ -456,7 +456,7 @@ def test_a_log_that_was_purged_stalls_its_source(tmp_path, own_mysql):
         connection.execute("FLUSH")
     own_mysql.execute("INSERT INTO t VALUES (1); FLUSH BINARY LOGS; INSERT INTO t VALUES (2); FLUSH BINARY LOGS")
     ((newest, *_),) = ask(own_mysql, "SHOW MASTER STATUS")
-    with watersmeet.connect(":memory:") as _, own_mysql.connect() as there, there.cursor() as cursor:
+    with own_mysql.connect() as there, there.cursor() as cursor:
         cursor.execute("SET GLOBAL slave_connections_needed_for_purge = 0")
         cursor.execute(f"PURGE BINARY LOGS TO '{newest}'")
     with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
