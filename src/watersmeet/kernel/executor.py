@@ -16,7 +16,7 @@ from watersmeet.circuit.splitting import Roles
 from watersmeet.errors import error
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import EVALUATOR
-from watersmeet.kernel.metrics import Counters, OperatorMetrics, Orphan
+from watersmeet.kernel.metrics import Counters, OperatorMetrics, Orphan, Stopwatch, Worker
 from watersmeet.kernel.operators import PIECEWISE, STATEFUL, STEPS, TAKE_SLICES, UNPROMPTED, OperatorOutput
 from watersmeet.kernel.operators.arrange import replay
 from watersmeet.kernel.runs.amplification import TooManyRowsError
@@ -139,10 +139,13 @@ def run_stage(
         _hand_out(circuit, bucket, sources, ctx, inputs, result.frames)
     scoped = ScopedState(state, mode.state_id)
     tallies: dict[str, _Tally] = {}
+    watch = Stopwatch()
     for op in operators:
-        tally = tallies[op.id] = _Tally(f"in operator {op.id}, stage {stage}, bucket {bucket}, epoch {ctx.epoch}")
+        place = f"in operator {op.id}, stage {stage}, bucket {bucket}, epoch {ctx.epoch}"
+        tally = tallies[op.id] = _Tally(place, watch)
         given = [tally.coming(inputs.get(circuit.by_id[i])) for i in op.inputs]
         out: OperatorOutput
+        watch.begin(tally)
         try:
             if isinstance(op, Scan):
                 out = _read(op, sources)
@@ -180,6 +183,8 @@ def run_stage(
         except Exception as e:
             e.add_note(tally.note)
             raise
+        finally:
+            watch.end()
         if tally.counters.made_rows * circuit.buckets > ctx.most_rows.get(op.id, _ANY_NUMBER).reported > 0:
             # If all buckets together make more, there is one for which this is true.
             result.hottest[op.id] = HottestKey(tally.counters.hottest_rows, tally.counters.hottest_key())
@@ -195,11 +200,12 @@ def run_stage(
     return result
 
 
-class _Tally:
-    """What one operator takes and gives. note: of errors in it. Slices count when they are read."""
+class _Tally(Worker):
+    """What one operator takes and gives, and its time. note: of errors in it. Slices count when they are read."""
 
-    def __init__(self, note: str) -> None:
+    def __init__(self, note: str, watch: Stopwatch) -> None:
         self.note = note
+        self._watch = watch
         self.counters = Counters()
         self._rows_in = 0
         self._rows_out = 0
@@ -224,15 +230,23 @@ class _Tally:
             return changes
 
         def counted() -> Iterator[Delta]:
-            try:
-                for piece in changes:
-                    self._rows_out += piece.num_rows
-                    yield piece
-            except Exception as e:
-                e.add_note(self.note)
-                raise
+            pieces = iter(changes)
+            while (piece := self._next(pieces)) is not None:
+                self._rows_out += piece.num_rows
+                yield piece
 
         return Sliced(counted)
+
+    def _next(self, pieces: Iterator[Delta]) -> Delta | None:
+        """The next slice, which the operator makes now."""
+        self._watch.begin(self)
+        try:
+            return next(pieces, None)
+        except Exception as e:
+            e.add_note(self.note)
+            raise
+        finally:
+            self._watch.end()
 
     def metrics(self, state_rows: int, state_bytes: int) -> OperatorMetrics:
         counters = self.counters
@@ -245,6 +259,7 @@ class _Tally:
             counters.waits_for_us,
             counters.made_rows,
             counters.busiest,
+            self.took_ns,
         )
 
 

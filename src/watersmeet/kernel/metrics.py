@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -63,7 +64,7 @@ class Orphan:
 class OperatorMetrics:
     """One operator in one bucket in one epoch. state_rows, state_bytes: after the epoch.
 
-    waits_for_us, made_rows, busiest: as in `Counters`.
+    waits_for_us, made_rows, busiest: as in `Counters`. took_ns: as `Stopwatch` says.
     """
 
     rows_in: int = 0
@@ -74,6 +75,7 @@ class OperatorMetrics:
     waits_for_us: int | None = None
     made_rows: int = 0
     busiest: RowsByKey = ()
+    took_ns: int = 0
 
     def __add__(self, other: OperatorMetrics) -> OperatorMetrics:
         """Totals over buckets."""
@@ -87,4 +89,36 @@ class OperatorMetrics:
             min(waiting, default=None),
             self.made_rows + other.made_rows,
             self.busiest + other.busiest,
+            self.took_ns + other.took_ns,
         )
+
+
+class Stopwatch:
+    """Divides time among those who work: each moment is that of the one who began last and has not ended.
+
+    So the time in which an operator makes slices is its own, though its reader asks for them while it works itself.
+    """
+
+    def __init__(self) -> None:
+        self._at_work: list[Worker] = []
+        self._since_ns = 0
+
+    def begin(self, worker: Worker) -> None:
+        """From now on it works. Each call is followed by one of `end`."""
+        now = time.perf_counter_ns()
+        if self._at_work:
+            self._at_work[-1].took_ns += now - self._since_ns
+        self._at_work.append(worker)
+        self._since_ns = now
+
+    def end(self) -> None:
+        """The one who began last has ended."""
+        now = time.perf_counter_ns()
+        self._at_work.pop().took_ns += now - self._since_ns
+        self._since_ns = now
+
+
+class Worker:
+    """Whose time a `Stopwatch` measures. took_ns: so far, without those who worked for it."""
+
+    took_ns: int = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
@@ -23,6 +24,9 @@ from watersmeet.runtime.ticks import waiting
 from watersmeet.slices import SourceSlice
 from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import REBUILT, Metrics, OperatorCounts, Progress, RelationChange, RelationTotals
+
+#: Operators without rows are listed if they took so long: some remove what is of no use any more.
+_MUCH_US: Final = 100
 
 
 def job_of(db: Database, circuit: Circuit, intent: Intent) -> Job:
@@ -197,12 +201,14 @@ def _metrics(
         rows=sum(c.rows for r in receipts for c in r.sources.values()),
         duration_us=duration_us,
         idle=tuple(sorted(intent.live.idle)),
-        operators={i: c for i, c in operators.items() if c != OperatorCounts()},
+        operators={i: c for i, c in operators.items() if _did_something(c)},
         busiest=_busiest(receipts),
         totals=totals,
         first_dead=first_dead,
         errors=dict(errors),
         requests=sum(r.requests for r in receipts) + db.requests.fresh(),
+        tasks_us=sum(r.took_ns for r in receipts) // 1000,
+        operators_us=sum(c.took_us for c in operators.values()),
     )
 
 
@@ -215,6 +221,11 @@ def _busiest(receipts: Iterable[Receipt]) -> dict[str, tuple[tuple[int, int], ..
             for key, number in rows:
                 counts[key] += number
     return {i: tuple(counts.most_common()) for i, counts in found.items()}
+
+
+def _did_something(counts: OperatorCounts) -> bool:
+    """False for an operator that was asked and had nothing to do. That takes a little time, too."""
+    return counts.took_us >= _MUCH_US or any(counts._replace(took_us=0))
 
 
 def _numbers(

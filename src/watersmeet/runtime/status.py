@@ -45,8 +45,8 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
         late (with those that an ordered stream rejected), ahead, first_dead, watermark (text), idle, and what the
         source itself says (`sources`),
     read: by id, how many rows epochs read of each relation,
-    operators: by id: kind, stage, rows_in, rows_out, made_rows (of joins, see `limits`; all three of the newest epoch),
-        state_rows, state_bytes, expression_errors, hot_keys.
+    operators: by id: kind, stage, rows_in, rows_out, made_rows (of joins, see `limits`), took_us (all four of the
+        newest epoch), state_rows, state_bytes, expression_errors, hot_keys.
     """
     commit = db.log.last_epoch()
     head = db.log.head()
@@ -225,6 +225,7 @@ def _operators(circuit: Circuit, commit: Commit, states: Mapping[str, StateManif
             "rows_in": now.rows_in,
             "rows_out": now.rows_out,
             "made_rows": now.made_rows,
+            "took_us": now.took_us,
             "state_rows": rows,
             "state_bytes": size_bytes,
             "expression_errors": errors.get(o.id, 0),

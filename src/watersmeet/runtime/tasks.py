@@ -269,7 +269,7 @@ def _run(
         relations=changes,
         # The sizes of state are in the packs.
         operators={
-            i: OperatorCounts(m.rows_in, m.rows_out, m.expression_errors, m.made_rows)
+            i: OperatorCounts(m.rows_in, m.rows_out, m.expression_errors, m.made_rows, m.took_ns // 1000)
             for i, m in result.metrics.items()
         },
         sources=read,

@@ -121,12 +121,13 @@ class Progress:
 
 
 class OperatorCounts(NamedTuple):
-    """What an operator did in one epoch. made_rows: as in `kernel.metrics.Counters`."""
+    """What an operator did in one epoch. made_rows: as in `kernel.metrics.Counters`. took_us: its time in all tasks."""
 
     rows_in: int = 0
     rows_out: int = 0
     expression_errors: int = 0
     made_rows: int = 0
+    took_us: int = 0
 
 
 class RelationTotals(NamedTuple):
@@ -150,11 +151,12 @@ class RelationTotals(NamedTuple):
 class Metrics:
     """Figures of an epoch, and sums of such figures.
 
-    rows: that it read. duration_us: how long its tasks took. idle: inputs that are. operators: all that did something.
-    busiest: by join and arrangement, the keys with most rows: their hashes, and their rows in all buckets.
-    totals: by relation. first_dead: by relation, the first dead letter since it was made. errors: by operator, the
-    expression errors since it was made. requests: to the object store, of the tasks and, since the epoch before, of the
-    process that writes; its own commit counts for the next one.
+    rows: that it read. duration_us: how long its tasks took, with their start. tasks_us: the sum of the times of all
+    tasks, without the writing of packs; more than duration_us if they ran beside each other. idle: inputs that are.
+    operators: all that did something. operators_us: the time of all operators. busiest: by join and arrangement, the
+    keys with most rows: their hashes, and their rows in all buckets. totals: by relation. first_dead: by relation, the
+    first dead letter since it was made. errors: by operator, the expression errors since it was made. requests: to the object store, of the tasks and, since the epoch before, of the process that writes; its own commit
+    counts for the next one.
     """
 
     rows: int = 0
@@ -166,6 +168,8 @@ class Metrics:
     first_dead: dict[str, dict[str, Any]] = field(default_factory=dict)
     errors: dict[str, int] = field(default_factory=dict)
     requests: int = 0
+    tasks_us: int = 0
+    operators_us: int = 0
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from watersmeet.circuit.operators import (
 )
 from watersmeet.errors import Error
 from watersmeet.kernel.executor import EpochContext, run_stage
-from watersmeet.kernel.metrics import OperatorMetrics
+from watersmeet.kernel.metrics import OperatorMetrics, Stopwatch, Worker
 from watersmeet.kernel.runs import frames as frames_module
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.frames import Frame, decode, encode, send
@@ -274,6 +274,25 @@ def test_missing_state_is_refused():
     runner.states.clear()
     with pytest.raises(Error, match="STATE_MISMATCH"):
         runner.epoch({})
+
+
+def test_time_is_divided_among_operators():
+    runner = Runner(shop(2))
+    for changes in history(3, 3):
+        runner.epoch(changes)
+    assert all(m.took_ns > 0 for m in runner.metrics.values())
+
+
+def test_an_operator_that_makes_slices_has_the_time_for_them(monkeypatch):
+    now = iter([0, 10, 13, 20, 26, 100])
+    monkeypatch.setattr("watersmeet.kernel.metrics.time.perf_counter_ns", lambda: next(now))
+    watch, reader, maker = Stopwatch(), Worker(), Worker()
+    watch.begin(reader)
+    for _ in range(2):
+        watch.begin(maker)
+        watch.end()
+    watch.end()
+    assert (maker.took_ns, reader.took_ns) == (3 + 6, 10 + 7 + 74)
 
 
 def test_errors_in_expressions_are_counted():
