@@ -12,6 +12,7 @@ from sqlglot.tokens import Token, TokenType
 
 from watersmeet.dialects import databases, roles, utility
 from watersmeet.dialects.copying import read_copy
+from watersmeet.dialects.explaining import read_explain
 from watersmeet.dialects.history import read_alter_system, read_show_commits
 from watersmeet.dialects.options import not_supported
 from watersmeet.dialects.queries import Parameters, read_tree
@@ -276,7 +277,7 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, paramete
     if word == "DROP":
         return roles.read_drop(cursor, base) or language.drop(cursor, base)
     if word == "EXPLAIN":
-        return utility.read_explain(cursor, base, lambda c: _explained(c, language))
+        return read_explain(cursor, base, lambda c: _explained(c, language))
     if word == "USE" and language.semantics.schema_word == "database":
         return utility.read_use(cursor, base)
     if word == "ALTER" and (of_role := roles.read_alter(cursor, base)) is not None:

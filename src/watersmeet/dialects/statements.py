@@ -568,12 +568,13 @@ class Select(Statement):
 class Explain(Statement):
     """`EXPLAIN [(options)] statement`. level: which plan is wanted; `distsql` shows the stages.
 
-    trace: each step, too.
+    trace: each step, too. analyze: it is a query, which runs.
     """
 
     statement: Statement
     verbose: bool = False
     trace: bool = False
+    analyze: bool = False
     level: Literal["logical", "physical", "distsql"] = "physical"
     format: ExplainFormat = "text"
 

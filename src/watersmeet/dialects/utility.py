@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from sqlglot import exp
@@ -19,7 +18,6 @@ from watersmeet.dialects.statements import (
     Commit,
     Delete,
     Describe,
-    Explain,
     Flush,
     Insert,
     KillQuery,
@@ -45,74 +43,6 @@ _OTHER_LISTS: Final = (
 _LISTS: Final = tuple(tuple(what.upper().split()) for what in (*SHOWN, *_OTHER_LISTS))
 _DESCRIBED: Final = (("TABLE",), ("STREAM",), ("VIEW",), ("DICTIONARY",), ("FORMATTED",))
 _CREATED: Final = tuple(tuple(word.upper().split()) for word in (*SHOWN_CREATED, "function"))
-
-
-def read_explain(cursor: Cursor, base: dict[str, Any], read: Callable[[Cursor], Statement]) -> Statement:
-    """EXPLAIN …: the cursor stands behind EXPLAIN; `read` reads the statement that is explained."""
-    wanted: dict[str, Any] = {}
-    if cursor.take("ANALYZE"):
-        return Refused(
-            **base,
-            error=not_supported(
-                "EXPLAIN ANALYZE",
-                cursor.text,
-                span_of(cursor.tokens[:2]),
-                hint="SHOW JOBS shows the state of the views.",
-            ),
-        )
-    if cursor.at("(") and not _is_query_in_parentheses(cursor):
-        cursor.expect("(")
-        _read_explain_option(cursor, wanted)
-        while cursor.take(","):
-            _read_explain_option(cursor, wanted)
-        cursor.expect(")")
-    elif cursor.take("VERBOSE"):
-        wanted["verbose"] = True
-    return Explain(**base, statement=read(cursor), **wanted)
-
-
-def _is_query_in_parentheses(cursor: Cursor) -> bool:
-    return cursor.at("(", "SELECT") or cursor.at("(", "(") or cursor.at("(", "WITH") or cursor.at("(", "VALUES")
-
-
-def _flag(cursor: Cursor) -> bool:
-    if cursor.take("FALSE") or cursor.take("OFF"):
-        return False
-    if not cursor.take("TRUE"):
-        cursor.take("ON")
-    return True
-
-
-def _read_explain_option(cursor: Cursor, wanted: dict[str, Any]) -> None:
-    start = cursor.index
-    word = cursor.word().name
-    if word == "verbose":
-        wanted["verbose"] = _flag(cursor)
-    elif word in ("logical", "physical", "distsql"):
-        wanted["level"] = word
-    elif word == "trace":
-        wanted["trace"] = _flag(cursor)
-    elif word == "backfill":
-        _flag(cursor)
-    elif word == "type":
-        level = cursor.word().name
-        if level not in ("logical", "physical", "distsql"):
-            cursor.index -= 1
-            raise cursor.error(detail="LOGICAL, PHYSICAL or DISTSQL was expected here.")
-        wanted["level"] = level
-    elif word == "format":
-        kind = cursor.word().name
-        if kind not in ("text", "json", "dot"):
-            raise not_supported(
-                f"EXPLAIN (FORMAT {kind.upper()})",
-                cursor.text,
-                span_of(cursor.tokens[start : cursor.index]),
-                hint="FORMAT TEXT, JSON and DOT are supported.",
-            )
-        wanted["format"] = kind
-    else:
-        cursor.index = start
-        raise cursor.error(detail="The options are VERBOSE, TRACE, LOGICAL, PHYSICAL, DISTSQL and FORMAT.")
 
 
 def read_show(cursor: Cursor, base: dict[str, Any]) -> Statement:

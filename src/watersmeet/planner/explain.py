@@ -139,11 +139,14 @@ def physical_plan(
 
 
 def stored_plan(view: Relation, catalog: Catalog, producers: Producers) -> PlanTree:
-    """The operators of a view as they run, each with its id; the leaves are the relations that it reads."""
+    """The operators of a view as they run, each with its id, arrangements included; the leaves are the relations that
+    it reads.
+    """
     by_id = {op.id: op for op in producers[view.id]}
     below = catalog.upstream(view.depends_on)
     names = Names(by_id, catalog, leaves(by_id, catalog, {i: ops for i, ops in producers.items() if i in below}))
-    return PhysicalPrinter(by_id, names, verbose=True, timed=view.watermarks).tree(producers[view.id][-1])
+    printer = PhysicalPrinter(by_id, names, verbose=True, timed=view.watermarks, arranged=True)
+    return printer.tree(producers[view.id][-1])
 
 
 def _named(tree: Node, producers: Producers) -> Producers:

@@ -88,21 +88,30 @@ class PhysicalPrinter:
     """Makes plan trees of operators.
 
     verbose: adds the operators' ids and how relations are read. timed: the columns of the view that have a watermark.
+    arranged: shows arrangements, too.
     """
 
     def __init__(
-        self, operators: Mapping[str, Operator], names: Names, *, verbose: bool, timed: Collection[str] = ()
+        self,
+        operators: Mapping[str, Operator],
+        names: Names,
+        *,
+        verbose: bool,
+        timed: Collection[str] = (),
+        arranged: bool = False,
     ) -> None:
         self._operators = operators
         self._timed = timed
         self._names = names
         self._verbose = verbose
+        self._arranged = arranged
 
     def tree(self, op: Operator) -> PlanTree:
         """The plan of `op` and of everything below it."""
         if op.id in self._names.leaves or isinstance(op, Scan):
             return self._scan(op)
-        if isinstance(op, Arrange):  # RisingWave shows it as a part of the join; the costs list it
+        # RisingWave shows an arrangement as a part of the join; the costs list it.
+        if isinstance(op, Arrange) and not self._arranged:
             return self.tree(self._operators[op.inputs[0]])
         inputs = tuple(self.tree(self._operators[i]) for i in op.inputs)
         if isinstance(op, Map):
@@ -144,6 +153,9 @@ class PhysicalPrinter:
             return "StreamMaterialize", self._materialize(op)
         if isinstance(op, Exchange):
             return "StreamExchange", (("dist", distribution_text(op, self._names)),)
+        if isinstance(op, Arrange):
+            below = self._names.columns(op.inputs[0])
+            return "StreamArrange", (("key", listed([below[k] for k in op.keys])),)
         if isinstance(op, Join):
             return self._join(op)
         if isinstance(op, AsofJoin):

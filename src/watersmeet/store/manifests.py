@@ -155,8 +155,9 @@ class Metrics:
     tasks, without the writing of packs; more than duration_us if they ran beside each other. idle: inputs that are.
     operators: all that did something. operators_us: the time of all operators. busiest: by join and arrangement, the
     keys with most rows: their hashes, and their rows in all buckets. totals: by relation. first_dead: by relation, the
-    first dead letter since it was made. errors: by operator, the expression errors since it was made. requests: to the object store, of the tasks and, since the epoch before, of the process that writes; its own commit
-    counts for the next one.
+    first dead letter since it was made. errors: by operator, the expression errors since it was made. requests: to the
+    object store, of the tasks and, since the epoch before, of the process that writes; its own commit counts for the
+    next one.
     """
 
     rows: int = 0

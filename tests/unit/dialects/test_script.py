@@ -154,7 +154,7 @@ def test_nesting_has_a_limit():
         ("CREATE AGGREGATE f(int) RETURNS int LANGUAGE python AS 'x'", "CREATE AGGREGATE"),
         ("TRUNCATE t", "TRUNCATE"),
         ("COPY t FROM STDIN", "COPY FROM STDIN"),
-        ("EXPLAIN ANALYZE SELECT 1", "EXPLAIN ANALYZE"),
+        ("EXPLAIN ANALYZE INSERT INTO t VALUES (1)", "EXPLAIN ANALYZE INSERT"),
         ("SAVEPOINT a", "SAVEPOINT"),
         ("CREATE VIEW v AS SELECT 1 AS a EMIT ON ARRIVAL", "EMIT in a view that is not materialized"),
         ("CREATE TABLE t (a int, b int GENERATED ALWAYS AS (a + 1))", "GENERATED … AS"),

@@ -7,6 +7,7 @@ from tests.unit.binder.helpers import refusal
 
 from watersmeet.dialects import parse
 from watersmeet.dialects import statements as st
+from watersmeet.dialects.explaining import ExplainAnalyze
 
 
 def one(text):
@@ -85,6 +86,23 @@ def test_explain():
     assert not one("EXPLAIN (TRACE FALSE) SELECT 1").trace
     assert one("EXPLAIN (FORMAT DOT) SELECT 1").format == "dot"
     assert isinstance(one("EXPLAIN (SELECT 1)").statement, st.Select)
+
+
+def test_explain_analyze():
+    named = one("EXPLAIN ANALYZE MATERIALIZED VIEW s.v")
+    assert isinstance(named, ExplainAnalyze)
+    assert (named.kind, named.name.shown, named.format, named.seconds) == ("materialized view", "s.v", "text", None)
+    assert (one("EXPLAIN ANALYZE v").kind, one("EXPLAIN ANALYZE VERBOSE v").verbose) == ("", True)
+    # A view that is called as a kind is.
+    assert (one("EXPLAIN ANALYZE sink").kind, one("EXPLAIN ANALYZE sink").name.name) == ("", "sink")
+    options = one("EXPLAIN ANALYZE (VERBOSE, DURATION_SECS 5, FORMAT JSON) SINK s")
+    assert (options.kind, options.verbose, options.seconds, options.format) == ("sink", True, 5, "json")
+    assert one("EXPLAIN (ANALYZE, FORMAT JSON) v").format == "json"
+    assert one("EXPLAIN ANALYZE WITH a AS (SELECT 1) SELECT * FROM a").analyze
+    assert one("EXPLAIN (ANALYZE) (SELECT 1)").analyze
+    assert not one("EXPLAIN (ANALYZE FALSE) SELECT 1").analyze
+    for text in ("EXPLAIN (DURATION_SECS 5) SELECT 1", "EXPLAIN ANALYZE (LOGICAL) v", "EXPLAIN ANALYZE v w"):
+        assert "SYNTAX_ERROR" in refusal(one, text)
 
 
 def test_insert():

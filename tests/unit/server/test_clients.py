@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import json
 import threading
 import time
 from decimal import Decimal
@@ -186,6 +187,20 @@ def test_dialects_of_connections(serving):
         assert two.execute("SELECT id FROM table(t) WHERE id = %s", (1,)).fetchall() == []
     with pytest.raises(psycopg.OperationalError, match="unknown dialect"):
         served.connect(options="-c dialect=oracle")
+
+
+def test_explain_analyze(serving):
+    with serving(SHOP + "FLUSH;").connect(autocommit=True) as client:
+        for prepare in (False, True):
+            cursor = client.execute("EXPLAIN ANALYZE MATERIALIZED VIEW v", prepare=prepare)
+            assert (cursor.statusmessage, [c.name for c in cursor.description]) == ("EXPLAIN", ["QUERY PLAN"])
+            text = [row[0] for row in cursor.fetchall()]
+            assert text[0].startswith('Materialized view "v" in its last ')
+            assert any("StreamHashAgg { group_key: [t.name]" in line for line in text)
+            profile = client.execute("EXPLAIN ANALYZE SELECT * FROM v", prepare=prepare).fetchall()
+            assert any("2 rows" in line for (line,) in profile)
+        found = client.execute("EXPLAIN (ANALYZE, FORMAT JSON) v").fetchall()
+        assert json.loads("\n".join(line for (line,) in found))["plan"]["figures"]["rows_out"] == 2
 
 
 def test_settings(serving):

@@ -173,6 +173,12 @@ def test_the_topology_and_one_relation(shop):
 
     plan = {n["name"]: n["figures"] for n in nodes(joined["plan"]["root"])}
     assert plan["StreamHashJoin"] | {"rows_in": 5, "rows_out": 3, "made_rows": 3} == plan["StreamHashJoin"]
+    assert plan["StreamHashJoin"]["us_per_epoch"] > 0
+    assert 0 < plan["StreamHashJoin"]["share"] < joined["plan"]["share"] < 1
+    assert (
+        sum(n["figures"].get("state_rows", 0) for n in nodes(joined["plan"]["root"]) if n["name"] == "StreamArrange")
+        == 5
+    )
     assert shop.http("/api/relations/m99").condition == "UNDEFINED_RELATION"
 
 

@@ -167,7 +167,12 @@ def test_what_is_not_granted_is_not_there(connection):
         ("analysts", "false", "", ""),
         ("ann", "true", "analysts", ""),
     ]
-    for sql in ("SHOW CREATE VIEW w", "EXPLAIN SELECT * FROM w"):
+    for sql in (
+        "SHOW CREATE VIEW w",
+        "EXPLAIN SELECT * FROM w",
+        "EXPLAIN ANALYZE SELECT * FROM w",
+        "EXPLAIN ANALYZE v",
+    ):
         with pytest.raises(Error, match="not granted"):
             connection.execute(sql)
     connection.execute("RESET ROLE")

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from watersmeet import secretvalues
 from watersmeet.catalog import Catalog, MaterializedView, Relation
 from watersmeet.planner import Producers
-from watersmeet.planner.explain import stored_plan
-from watersmeet.planner.plan_tree import PlanTree
 from watersmeet.server.web.watch import Look
 from watersmeet.session.access.context import Session
+from watersmeet.session.services.analysis import AnalyzedOperator, analyzed, recent_epochs
+from watersmeet.session.statements.analyzing import figures_json
 from watersmeet.session.statements.show import create_text
 from watersmeet.sources.dead_letters import newest_dead_letters, place_of, text_of
-from watersmeet.store.commits import CommitLog
-from watersmeet.store.manifests import OperatorCounts
 
-#: The figures of a plan are of so many epochs.
-_EPOCHS: Final = 60
 _LETTERS: Final = 100
 #: Figures of an operator's state, as of the newest epoch.
 _KEPT: Final = ("stage", "state_rows", "state_bytes", "expression_errors")
@@ -55,7 +50,7 @@ def relation_json(session: Session, relation: Relation, look: Look, producers: P
         "plan": None,
     }
     if knows and isinstance(relation, MaterializedView) and relation.id in producers:
-        found["plan"] = _plan_json(session.database.log, relation, catalog, look, producers)
+        found["plan"] = _plan_json(session, relation, catalog, look, producers)
     return found
 
 
@@ -88,42 +83,30 @@ def _named(catalog: Catalog, ids: Sequence[str]) -> list[dict[str, str]]:
     return [{"id": r.id, "name": r.shown, "what": r.role} for r in known if r.is_named and catalog.shows(r)]
 
 
-def _plan_json(log: CommitLog, view: Relation, catalog: Catalog, look: Look, producers: Producers) -> dict[str, Any]:
-    counts, epochs = _recent_counts(log)
+def _plan_json(session: Session, view: Relation, catalog: Catalog, look: Look, producers: Producers) -> dict[str, Any]:
     operators = look.status["operators"]
+    database = session.database
+    recent = recent_epochs(database.log, database.layout, producers[view.id][-1].id)
+    found = analyzed(view, catalog, producers, operators, recent)
 
-    def node(tree: PlanTree) -> dict[str, Any]:
-        fields = dict(tree.fields)
-        operator_id = fields.pop("id", None)
-        ran = counts.get(operator_id) if operator_id is not None else None
-        kept = operators.get(operator_id, {})
+    def node(shown: AnalyzedOperator) -> dict[str, Any]:
+        is_own = shown.figures is not None and shown.figures.rows_in is not None
+        kept = operators.get(shown.operator_id, {}) if is_own else {}
         return {
-            "name": tree.name,
-            "flags": list(tree.flags),
-            "fields": fields,
-            "figures": {
-                **({} if ran is None else {"rows_in": ran[0], "rows_out": ran[1], "made_rows": ran[2]}),
-                **{name: kept[name] for name in _KEPT if name in kept},
-            },
-            "inputs": [node(i) for i in tree.inputs],
+            "name": shown.plan.name,
+            "flags": list(shown.plan.flags),
+            "fields": dict(shown.plan.fields),
+            "figures": {**{name: kept[name] for name in _KEPT if name in kept}, **figures_json(found, shown)},
+            "shared_with": list(shown.shared_with),
+            "shown_before": shown.shown_before,
+            "inputs": [node(i) for i in shown.inputs],
         }
 
-    return {"epochs": epochs, "root": node(stored_plan(view, catalog, producers))}
-
-
-def _recent_counts(log: CommitLog) -> tuple[Mapping[str, tuple[int, int, int]], int]:
-    """By operator, rows in and out and rows made by joins, over the newest epochs there are; how many these are."""
-    rows_in, rows_out, made = Counter[str](), Counter[str](), Counter[str]()
-    seen: set[str] = set()
-    epochs = 0
-    commit = log.last_epoch()
-    while commit is not None and epochs < _EPOCHS:
-        epochs += 1
-        ran: Mapping[str, OperatorCounts] = commit.metrics.operators
-        for operator_id, c in ran.items():
-            seen.add(operator_id)
-            rows_in[operator_id] += c.rows_in
-            rows_out[operator_id] += c.rows_out
-            made[operator_id] += c.made_rows
-        commit = log.find(commit.epoch_before) if commit.epoch_before else None
-    return {i: (rows_in[i], rows_out[i], made[i]) for i in seen}, epochs
+    return {
+        "epochs": recent.epochs,
+        "seconds": recent.seconds,
+        "duration_us": recent.duration_us,
+        "tasks_us": recent.tasks_us,
+        "share": found.share(found.own_us),
+        "root": node(found.root),
+    }

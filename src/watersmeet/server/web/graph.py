@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from watersmeet.catalog import Catalog
-from watersmeet.database.plans import Plans
 from watersmeet.drawing import Diagram, Picture, folded, place
 from watersmeet.planner import Producers
 from watersmeet.planner.topology import topology
 from watersmeet.session.access.context import Session
+from watersmeet.session.access.planning import producers_of
 
 #: A line as long as the figures of a box may get: boxes keep their size while figures change.
 _FIGURES: Final = "888,888 rows/s  ·  888.8 s behind"
@@ -40,11 +40,7 @@ class Graphs:
             catalog = self._session.catalog
             made = len(database.plans.producers) if not database.read_only else -1
             if self._version != (catalog.version, made):
-                self._producers = (
-                    Plans(database.layout, database.log, catalog, 1).producers
-                    if database.read_only
-                    else dict(database.plans.producers)
-                )
+                self._producers = dict(producers_of(self._session))
                 facts = dict.fromkeys(catalog.relations, (_FIGURES,))
                 self._diagram = topology(catalog, self._producers, facts, _TITLE)
                 self._version = (catalog.version, made)

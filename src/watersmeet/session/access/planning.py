@@ -1,10 +1,25 @@
-"""What the session variables decide about plans."""
+"""What the session variables decide about plans, and the plans that run."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from watersmeet.algebra.rewrites import JoinOrder
 from watersmeet.binder.context.settings import JOIN_ROWS_SETTING
+from watersmeet.database.plans import Plans
+from watersmeet.session.access.context import Session
 from watersmeet.session.access.variables import Variables
+
+if TYPE_CHECKING:
+    from watersmeet.planner import Producers
+
+
+def producers_of(session: Session) -> Producers:
+    """The operators of the relations that the circuit feeds, by relation id. Who only reads looks them up."""
+    database = session.database
+    if database.read_only:
+        return Plans(database.layout, database.log, database.catalog, 1).producers
+    return database.plans.producers
 
 
 def join_order(variables: Variables) -> JoinOrder:

@@ -16,6 +16,7 @@ from watersmeet.dialects.captured import CreateCapturedTable
 from watersmeet.dialects.copying import CopyFrom, CopyTo
 from watersmeet.dialects.databases import AlterDatabase
 from watersmeet.dialects.dictionaries import CreateDictionary
+from watersmeet.dialects.explaining import ExplainAnalyze
 from watersmeet.dialects.foreigntables import CreateForeignTable
 from watersmeet.dialects.formatschemas import CreateFormatSchema
 from watersmeet.dialects.history import AlterSystem, ShowCommits
@@ -30,6 +31,7 @@ _ALL: Final = (
     st.Commit,
     st.Delete,
     st.Describe,
+    ExplainAnalyze,
     st.Flush,
     st.Insert,
     st.KillQuery,

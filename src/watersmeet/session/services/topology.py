@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from watersmeet.catalog import Catalog, MaterializedView
-from watersmeet.database.plans import Plans
 from watersmeet.drawing import place, to_dot, to_svg
 from watersmeet.errors import error
 from watersmeet.planner import Producers
 from watersmeet.planner.topology import topology
 from watersmeet.session.access.context import Session
+from watersmeet.session.access.planning import producers_of
 from watersmeet.session.services.status import database_status
 
 TopologyFormat = Literal["svg", "dot"]
@@ -20,10 +20,9 @@ def draw_topology(session: Session, kind: TopologyFormat) -> str:
     """All tables, sources and materialized views with their sizes and states, as SVG or DOT. INVALID_PARAMETER."""
     if kind not in ("svg", "dot"):
         raise error("INVALID_PARAMETER", f'unknown format "{kind}"', hint="The formats are svg and dot.")
-    database, catalog = session.database, session.catalog
-    plans = Plans(database.layout, database.log, catalog, 1) if database.read_only else database.plans
-    facts = _facts(database_status(session), catalog, plans.producers)
-    diagram = topology(catalog, plans.producers, facts, "watersmeet")
+    catalog, producers = session.catalog, producers_of(session)
+    facts = _facts(database_status(session), catalog, producers)
+    diagram = topology(catalog, producers, facts, "watersmeet")
     return to_svg(place(diagram)) if kind == "svg" else to_dot(diagram)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from watersmeet.dialects.explaining import ExplainAnalyze
 from watersmeet.dialects.history import ShowCommits
 from watersmeet.dialects.statements import (
     Delete,
@@ -17,14 +18,16 @@ from watersmeet.dialects.statements import (
 from watersmeet.dialects.subscribing import SubscribeChanges
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.session.access.reading import bounded, runs_on
+from watersmeet.session.access.result import lines_result
 from watersmeet.session.access.rights import check_statement
 from watersmeet.session.statements.dml import described_change
+from watersmeet.session.statements.explain import TITLE
 from watersmeet.session.statements.registry import handler_of
 from watersmeet.session.statements.subscribe import described
 from watersmeet.types import Schema
 
 #: Statements that change nothing: what they return is known once they have run.
-_TELLING = (Describe, Explain, Show, ShowCommits, ShowVariable)
+_TELLING = (Describe, Explain, ExplainAnalyze, Show, ShowCommits, ShowVariable)
 
 
 def described_columns(session: Session, statement: Statement) -> Schema | None:
@@ -43,6 +46,9 @@ def described_columns(session: Session, statement: Statement) -> Schema | None:
                 hint="Send it as a simple query.",
             )
         return bounded(session, statement.query, statement.text).columns
+    if isinstance(statement, Explain) and statement.analyze:
+        described_columns(session, statement.statement)  # its errors, without running it
+        return lines_result("EXPLAIN", TITLE, []).columns
     if isinstance(statement, (Insert, Update, Delete)):
         return described_change(session, statement)
     if isinstance(statement, SubscribeChanges):

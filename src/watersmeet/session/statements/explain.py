@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
+
+import duckdb
 
 from watersmeet.binder import request_of
 from watersmeet.dialects import parse
@@ -11,13 +14,15 @@ from watersmeet.planner import ExplainOptions, explain
 from watersmeet.session.access.context import Session, denied, error_at
 from watersmeet.session.access.filling import Bound
 from watersmeet.session.access.planning import join_order, joins_many, shares
-from watersmeet.session.access.reading import Bounded, bounded, reading, runs_on
+from watersmeet.session.access.reading import Bounded, bounded, failed_query, reading, runs_on
 from watersmeet.session.access.result import Result, lines_result
 from watersmeet.session.services.refreshing import sent
 from watersmeet.session.services.views import bind_running
 from watersmeet.session.statements.registry import bind, handler_of
+from watersmeet.session.statements.select import read_now
 
-_TITLE: Final = "QUERY PLAN"
+#: What the column of EXPLAIN is called.
+TITLE: Final = "QUERY PLAN"
 
 _DUCKDB_FORMATS: Final[dict[st.ExplainFormat, str]] = {"text": "text", "json": "json", "dot": "graphviz"}
 
@@ -26,10 +31,13 @@ _MADE: Final = (st.Create, st.CreateSchema, st.Drop, st.DropFunction, st.DropSch
 
 
 def explain_statement(session: Session, statement: st.Explain) -> Result:
-    """EXPLAIN CREATE MATERIALIZED VIEW …, or of a SELECT. Creates nothing."""
+    """EXPLAIN CREATE MATERIALIZED VIEW …, or of a SELECT, which runs with ANALYZE. Creates nothing."""
     inner = statement.statement
     if isinstance(inner, st.Refused):
         raise inner.error
+    if statement.analyze:
+        assert isinstance(inner, st.Select)
+        return lines_result("EXPLAIN", TITLE, _profile(session, inner, statement))
     options = ExplainOptions(
         statement.verbose, statement.level, statement.format, statement.trace, **_planning(session)
     )
@@ -44,7 +52,7 @@ def explain_statement(session: Session, statement: st.Explain) -> Result:
             "EXPLAIN of this statement is not supported",
             hint="Use EXPLAIN CREATE MATERIALIZED VIEW … or EXPLAIN SELECT ….",
         )
-    return lines_result("EXPLAIN", _TITLE, lines)
+    return lines_result("EXPLAIN", TITLE, lines)
 
 
 def _running_lines(session: Session, statement: st.Statement, options: ExplainOptions) -> list[str] | None:
@@ -101,12 +109,44 @@ def explain_script(session: Session, text: str) -> list[tuple[str, list[str]]]:
 def _batch_lines(session: Session, statement: st.Select, kind: st.ExplainFormat) -> list[str]:
     """The plan by which DuckDB reads the content, as DuckDB prints it."""
     query = bounded(session, statement.query, statement.text)
-    if not session.catalog.knows(query.depends_on):
-        raise denied("EXPLAIN of this query", statement.text, detail="It reads views of what is not granted to you.")
+    _check_known(session, query, statement)
     with reading(session, query, newest=False) as connection:
         rows = connection.execute(f"EXPLAIN (FORMAT {_DUCKDB_FORMATS[kind]}) {query.sql}").fetchall()
-    lines = [line for _, text in rows for line in text.strip("\n\t").split("\n")]
+    lines = _printed(rows)
     return ["BatchQuery { engine: DuckDB }", *_asked(session, query), *lines] if kind == "text" else lines
+
+
+def _profile(session: Session, statement: st.Select, asked: st.Explain) -> list[str]:
+    """What a query did, which runs: as DuckDB prints it."""
+    if runs_on(session, statement.query):
+        raise error_at(
+            asked,
+            statement.span,
+            "FEATURE_NOT_SUPPORTED",
+            "EXPLAIN ANALYZE of a query that runs until it is stopped is not supported",
+            hint="EXPLAIN ANALYZE MATERIALIZED VIEW … shows what the operators of a view have done.",
+        )
+    query = bounded(session, statement.query, statement.text)
+    _check_known(session, query, statement)
+    with read_now(session, query) as connection:
+        try:
+            rows = connection.execute(
+                f"EXPLAIN (ANALYZE, FORMAT {_DUCKDB_FORMATS[asked.format]}) {query.sql}"
+            ).fetchall()
+        except duckdb.Error as cause:
+            raise failed_query(cause, statement.text) from cause
+    lines = _printed(rows)
+    sql = next((n for n, line in enumerate(lines) if line.startswith("EXPLAIN (ANALYZE")), -1)
+    return lines[sql + 1 :]  # above is a title, and the text that DuckDB ran
+
+
+def _check_known(session: Session, query: Bounded, statement: st.Select) -> None:
+    if not session.catalog.knows(query.depends_on):
+        raise denied("EXPLAIN of this query", statement.text, detail="It reads views of what is not granted to you.")
+
+
+def _printed(rows: Iterable[tuple[str, str]]) -> list[str]:
+    return [line for _, text in rows for line in text.strip("\n\t").split("\n")]
 
 
 def _asked(session: Session, query: Bounded) -> list[str]:

@@ -13,6 +13,7 @@ from watersmeet.dialects.captured import CreateCapturedTable
 from watersmeet.dialects.copying import CopyFrom, CopyTo
 from watersmeet.dialects.databases import AlterDatabase
 from watersmeet.dialects.dictionaries import CreateDictionary
+from watersmeet.dialects.explaining import ExplainAnalyze
 from watersmeet.dialects.foreigntables import CreateForeignTable
 from watersmeet.dialects.formatschemas import CreateFormatSchema
 from watersmeet.dialects.history import AlterSystem, ShowCommits
@@ -74,6 +75,7 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
     st.DropSecret: "secrets.drop_secret",
     st.DropSchema: "schemaddl.drop_schema",
     st.Explain: "explain.explain_statement",
+    ExplainAnalyze: "analyzing.explain_analyze",
     st.Flush: "transactions.flush_statement",
     st.Insert: "dml.insert",
     st.KillQuery: "select.kill_query",

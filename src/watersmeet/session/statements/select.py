@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -14,7 +16,7 @@ from watersmeet.errors import did_you_mean, error
 from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.lazyimport import lazy_import
 from watersmeet.session.access.context import Session, error_at
-from watersmeet.session.access.reading import bounded, described, failed_query, reading, runs_on
+from watersmeet.session.access.reading import Bounded, bounded, described, failed_query, reading, runs_on
 from watersmeet.session.access.result import Result, rows_result, text_result
 from watersmeet.session.access.rights import check_named
 from watersmeet.store.positions import Emitted, Position
@@ -42,17 +44,24 @@ def select(session: Session, statement: Select) -> Result:
         shown = running.ShownQuery(start(session, statement, log=session.semantics.changes_topics == "records"))
         return Result("SELECT", shown.columns, running=shown)
     query = bounded(session, statement.query, statement.text)
+    with read_now(session, query) as connection:
+        try:
+            table = rows_of(connection, query.sql, session.result_bytes)
+        except duckdb.Error as cause:
+            raise failed_query(cause, statement.text) from cause
+    return rows_result("SELECT", *described(table, query.columns))
+
+
+@contextmanager
+def read_now(session: Session, query: Bounded) -> Iterator[duckdb.DuckDBPyConnection]:
+    """What `reading` gives, once all that the query reads of other systems has been looked at."""
     outside = refreshing.needed_rows(session, query.narrowed)
     if refreshing.refresh_read(session, [i for i in query.depends_on if i not in outside]):
         session.database.flush()  # a query shows the moment of the newest epoch
     transaction = session.transaction
     newest = transaction is not None and not transaction.read_only
     with reading(session, query, newest=newest, outside=outside) as connection:
-        try:
-            table = rows_of(connection, query.sql, session.result_bytes)
-        except duckdb.Error as cause:
-            raise failed_query(cause, statement.text) from cause
-    return rows_result("SELECT", *described(table, query.columns))
+        yield connection
 
 
 def start(session: Session, statement: Select | Subscribe, *, log: bool = False) -> running.RunningQuery:

@@ -20,14 +20,13 @@ from watersmeet.catalog import (
     Relation,
     Subscription,
     TopicWriter,
-    one,
 )
 from watersmeet.dialects.schemas import DATABASE, schema_meant, schema_shown
 from watersmeet.dialects.statements import Describe, Show
-from watersmeet.session.access.context import Session, denied, error_at, undefined_relation
+from watersmeet.session.access.context import Session, denied, error_at
 from watersmeet.session.access.result import Result, text_result, typed_result
 from watersmeet.session.access.schemas import undefined_schema
-from watersmeet.session.access.words import has_create, is_listed
+from watersmeet.session.access.words import is_listed, relation_of_kind
 from watersmeet.session.services.status import database_status, memory_status
 from watersmeet.session.statements.connections import show_connections
 from watersmeet.session.statements.like import like
@@ -453,18 +452,7 @@ def _create(session: Session, statement: Show) -> Result:
     """The statement that created a relation. Passwords of external systems are hidden."""
     assert statement.name is not None
     kind = statement.what.removeprefix("create ")
-    relation = session.find(statement.name)
-    if relation is None:
-        names = [r.shown for r in session.catalog.shown if has_create(kind, r, session.semantics) and r.is_named]
-        raise undefined_relation(session.catalog, statement.name, statement, kind, names)
-    if not has_create(kind, relation, session.semantics):
-        raise error_at(
-            statement,
-            statement.name.span,
-            "CATALOG_TYPE_MISMATCH",
-            f'"{relation.shown}" is {one(relation.what)}, not {one(kind)}',
-            hint=f"Use SHOW CREATE {relation.words.show_create[0].upper()}.",
-        )
+    relation = relation_of_kind(session, statement, statement.name, kind, "SHOW CREATE")
     if not session.catalog.knows([relation.id]):
         detail = "It reads relations that are not granted to you."
         raise denied(f"how {relation.title} is made", statement.text, detail=detail)

@@ -6,33 +6,40 @@ import { count, short, size } from "./format.js";
 /** Operators are called by what they do: `StreamHashJoin` is a hash join. */
 export const called = (name) => name.replace(/^Stream/, "").replace(/([a-z])([A-Z])/g, "$1 $2").toLowerCase();
 
-/** What an operator had to do with: rows in, or of one that reads, rows out. */
-const rows = (f) => Math.max(f.rows_in ?? 0, f.rows_in ? 0 : f.rows_out ?? 0);
+const milliseconds = (us) => `${short(us / 1000)} ms`;
 
 function figures(f, most) {
   const parts = [];
-  if (f.rows_in !== undefined) {
-    if (f.rows_in || !f.rows_out) parts.push(h("span", {}, `${short(f.rows_in)} in`));
-    parts.push(h("span", {}, `${short(f.rows_out)} out`));
-    if (f.rows_in > 0 && f.rows_out > f.rows_in) parts.push(h("span", { class: "fan", title: "Rows out for each row in" }, `× ${short(f.rows_out / f.rows_in)}`));
-  }
+  if (f.us_per_epoch !== undefined) parts.push(h("span", { class: "time", title: `${(100 * f.share).toFixed(1)} % of the epochs' time` }, milliseconds(f.us_per_epoch)));
+  if (f.rows_in || (f.rows_in === 0 && !f.rows_out)) parts.push(h("span", {}, `${short(f.rows_in)} in`));
+  if (f.rows_out !== undefined) parts.push(h("span", { title: f.rows_out_per_second === undefined ? "" : `${short(f.rows_out_per_second)} rows/s` }, `${short(f.rows_out)} out`));
+  if (f.fan_out > 1) parts.push(h("span", { class: "fan", title: "Rows out for each row in" }, `× ${short(f.fan_out)}`));
   if (f.state_rows) parts.push(h("span", {}, `keeps ${short(f.state_rows)}, ${size(f.state_bytes)}`));
   if (f.expression_errors) parts.push(h("span", { class: "bad" }, count(f.expression_errors, "error")));
-  const share = most ? Math.max(0.01, rows(f) / most) : 0;
-  return h("div", { class: "work" }, h("meter", { class: "share", min: 0, max: 1, value: share, "aria-label": "Rows, against the operator with the most" }), parts);
+  const part = most && f.took_us !== undefined ? Math.max(0.01, f.took_us / most) : 0;
+  return h("div", { class: "work" }, h("meter", { class: "share", min: 0, max: 1, value: part, "aria-label": "Time, against the operator that takes most" }), parts);
 }
 
 function node(tree, most) {
   const fields = Object.entries(tree.fields);
+  const flags = [...tree.flags.map((f) => f.replaceAll("_", " ")), ...(tree.shown_before ? ["shown above"] : [])];
   return h("li", {},
-    h("div", { class: "operator" }, h("p", {}, h("b", {}, called(tree.name)), tree.flags.map((f) => h("span", { class: "flag" }, f.replaceAll("_", " ")))),
+    h("div", { class: "operator" }, h("p", {}, h("b", {}, called(tree.name)), flags.map((f) => h("span", { class: "flag" }, f)),
+      tree.shared_with.length ? h("span", { class: "flag", title: "It works for these relations, too" }, `shared with ${tree.shared_with.join(", ")}`) : null),
       fields.length ? h("dl", {}, fields.map(([name, value]) => [h("dt", {}, name.replaceAll("_", " ")), h("dd", {}, value)])) : null,
       Object.keys(tree.figures).length ? figures(tree.figures, most) : null),
     tree.inputs.length ? h("ul", {}, tree.inputs.map((i) => node(i, most))) : null);
 }
 
+function summary(plan) {
+  if (!plan.epochs) return "No epoch has run yet.";
+  const each = milliseconds(plan.duration_us / plan.epochs);
+  const own = plan.share === null ? "" : `, of which these operators have ${(100 * plan.share).toFixed(plan.share < 0.1 ? 1 : 0)} %`;
+  return `Rows over the last ${count(plan.epochs, "epoch")}, time of one of them. An epoch takes ${each}${own}. What is kept is as of the newest.`;
+}
+
 export function planned(plan) {
   const all = (tree) => [tree, ...tree.inputs.flatMap(all)];
-  const most = Math.max(0, ...all(plan.root).map((t) => rows(t.figures)));
-  return h("div", { class: "plan" }, h("p", { class: "quiet" }, plan.epochs ? `Rows in and out over the last ${count(plan.epochs, "epoch")}; what is kept is as of the newest.` : "No epoch has run yet."), h("ul", {}, node(plan.root, most)));
+  const most = Math.max(0, ...all(plan.root).map((t) => t.figures.took_us ?? 0));
+  return h("div", { class: "plan" }, h("p", { class: "quiet" }, summary(plan)), h("ul", {}, node(plan.root, most)));
 }

@@ -1,0 +1,200 @@
+"""EXPLAIN ANALYZE of what runs: its operators, with what they did in the last epochs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from watersmeet.catalog import MaterializedView, Relation, Sink
+from watersmeet.dialects.explaining import ExplainAnalyze
+from watersmeet.planner import PlanTree, Producers
+from watersmeet.session.access.context import Session, denied, error_at
+from watersmeet.session.access.planning import producers_of
+from watersmeet.session.access.result import Result, lines_result
+from watersmeet.session.access.words import relation_of_kind
+from watersmeet.session.services.analysis import Analysis, AnalyzedOperator, analyzed, recent_epochs
+from watersmeet.session.services.status import database_status
+from watersmeet.session.statements.explain import TITLE
+
+#: The version of the JSON form, raised when a field is removed or changes its meaning.
+JSON_VERSION: Final = 1
+#: Fields of operators that VERBOSE shows.
+_LONG: Final = ("columns", "exprs", "output", "pk", "pk_columns", "pk_conflict", "append_only", "stream_key")
+_HEAD: Final = (
+    "ms/epoch", "share", "rows in", "rows out", "out/epoch", "out/s", "fan-out", "state rows", "state bytes",
+)  # fmt: skip
+#: So many names of those that share an operator are told.
+_NAMES: Final = 5
+
+
+def explain_analyze(session: Session, statement: ExplainAnalyze) -> Result:
+    """EXPLAIN ANALYZE [MATERIALIZED VIEW] v: runs nothing, and tells what epochs have measured."""
+    if statement.format == "dot":
+        raise error_at(
+            statement, statement.span, "FEATURE_NOT_SUPPORTED", "EXPLAIN ANALYZE has no FORMAT DOT", hint="Use JSON."
+        )
+    named = relation_of_kind(session, statement, statement.name, statement.kind, "EXPLAIN ANALYZE")
+    catalog = session.catalog
+    if not catalog.knows([named.id]):
+        detail = "It reads relations that are not granted to you."
+        raise denied(f"how {named.title} is made", statement.text, detail=detail)
+    producers = producers_of(session)
+    relation = _fed(named, list(catalog.relations.values()), producers)
+    if relation is None:
+        raise error_at(
+            statement,
+            statement.name.span,
+            "FEATURE_NOT_SUPPORTED",
+            f"{named.title} has no operators that run",
+            hint="Views that are kept up to date have them. EXPLAIN ANALYZE SELECT … shows what a query does.",
+        )
+    database = session.database
+    recent = recent_epochs(database.log, database.layout, producers[relation.id][-1].id, statement.seconds)
+    kept = database_status(session, memory=False)["operators"]
+    found = analyzed(relation, catalog, producers, kept, recent)
+    title = f"{named.title[0].upper()}{named.title[1:]}"
+    if statement.format == "json":
+        text = json.dumps(_json(named, found), indent=2, ensure_ascii=False)
+        return lines_result("EXPLAIN", TITLE, text.split("\n"))
+    return lines_result("EXPLAIN", TITLE, _lines(title, found, verbose=statement.verbose))
+
+
+def _fed(named: Relation, relations: Sequence[Relation], producers: Producers) -> Relation | None:
+    """What runs for the relation: itself; of a sink its query, or the view that it delivers."""
+    for relation in relations:
+        if relation.id in producers and named.id in (relation.id, relation.owner):
+            return relation
+    if isinstance(named, Sink):
+        return next((r for r in relations if r.id == named.delivers and r.id in producers), None)
+    return None
+
+
+def _json(named: Relation, found: Analysis) -> dict[str, Any]:
+    recent = found.recent
+    return {
+        "version": JSON_VERSION,
+        "relation": named.shown,
+        "kind": named.role if isinstance(named, MaterializedView) else named.what,
+        "epochs": recent.epochs,
+        "seconds": recent.seconds,
+        "duration_us": recent.duration_us,
+        "tasks_us": recent.tasks_us,
+        "time_us": recent.time_us,
+        "operators_us": found.own_us,
+        "other_operators_us": max(0, recent.operators_us - found.own_us),
+        "plan": _node_json(found, found.root),
+    }
+
+
+def _node_json(found: Analysis, node: AnalyzedOperator) -> dict[str, Any]:
+    value: dict[str, Any] = {
+        "id": node.operator_id,
+        **node.plan.to_json(),
+        "figures": figures_json(found, node),
+        "shared_with": list(node.shared_with),
+        "shown_before": node.shown_before,
+    }
+    value["children"] = [_node_json(found, i) for i in node.inputs]
+    return value
+
+
+def figures_json(found: Analysis, node: AnalyzedOperator) -> dict[str, Any]:
+    """What is known of an operator; empty if its line has no figures."""
+    figures, recent = node.figures, found.recent
+    if figures is None or not recent.epochs:
+        return {}
+    rates = {"rows_out_per_epoch": figures.rows_out / recent.epochs}
+    if recent.seconds:
+        rates["rows_out_per_second"] = figures.rows_out / recent.seconds
+    if figures.rows_in is None:
+        return {"rows_out": figures.rows_out, **rates}
+    return {
+        **figures._asdict(),
+        **rates,
+        "fan_out": figures.fan_out,
+        "us_per_epoch": figures.took_us / recent.epochs,
+        "share": found.share(figures.took_us),
+    }
+
+
+def _lines(title: str, found: Analysis, *, verbose: bool) -> list[str]:
+    """A line for each operator: its figures, then its place in the tree."""
+    recent = found.recent
+    if not recent.epochs:
+        first = [f"{title}: no epoch has run it in this time"]
+        return [*first, "", *_tree(found.root, verbose=verbose)]
+    epochs = f"{recent.epochs:,} epoch{'' if recent.epochs == 1 else 's'}"
+    ago = max(0.0, time.time() - recent.ended_us / 1e6)
+    first = [
+        f"{title} in its last {epochs}: within {recent.seconds:,.1f} s, the newest {ago:,.1f} s ago",
+        f"An epoch took {_ms(found, recent.duration_us)} ms, its tasks {_ms(found, recent.tasks_us)} ms",
+    ]
+    cells: list[tuple[str, ...]] = [_HEAD, *[_cells(found, node) for node in found.root.walk()]]
+    texts = ["operator", *_tree(found.root, verbose=verbose)]
+    rest = (
+        ("other operators", recent.operators_us - found.own_us),
+        ("reading, decoding and keeping", recent.tasks_us - recent.operators_us),
+        ("starting tasks, writing files", recent.time_us - recent.tasks_us),
+    )
+    for name, took_us in rest:
+        texts.append(f"({name})")
+        cells.append((*_time(found, max(0, took_us)), *[""] * (len(_HEAD) - 2)))
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return [
+        *first,
+        "",
+        *[
+            "  ".join([*[c.rjust(w) for c, w in zip(row, widths, strict=True)], text])
+            for row, text in zip(cells, texts, strict=True)
+        ],
+    ]
+
+
+def _tree(node: AnalyzedOperator, *, verbose: bool) -> list[str]:
+    """The texts of an operator and of all below it, in the order of `walk`."""
+
+    def shown(node: AnalyzedOperator) -> PlanTree:
+        fields = node.plan.fields if verbose else tuple(f for f in node.plan.fields if f[0] not in _LONG)
+        fields += (("id", node.operator_id),) if verbose else ()
+        if node.shared_with:
+            more = len(node.shared_with) - _NAMES
+            names = [*node.shared_with[:_NAMES], *([f"{more} more"] if more > 0 else [])]
+            fields += (("shared_with", f"[{', '.join(names)}]"),)
+        flags = (*node.plan.flags, "shown above") if node.shown_before else node.plan.flags
+        return PlanTree(node.plan.name, fields, tuple(map(shown, node.inputs)), flags)
+
+    return shown(node).lines()
+
+
+def _cells(found: Analysis, node: AnalyzedOperator) -> tuple[str, ...]:
+    figures, recent = node.figures, found.recent
+    if figures is None:
+        return ("",) * len(_HEAD)
+    fan_out = figures.fan_out
+    time_cells = ("", "") if figures.rows_in is None else _time(found, figures.took_us)
+    return (
+        *time_cells,
+        "" if figures.rows_in is None else f"{figures.rows_in:,}",
+        f"{figures.rows_out:,}",
+        _rounded(figures.rows_out / recent.epochs),
+        _rounded(figures.rows_out / recent.seconds) if recent.seconds else "",
+        "" if fan_out is None else _rounded(fan_out),
+        f"{figures.state_rows:,}" if figures.state_rows else "",
+        f"{figures.state_bytes:,}" if figures.state_bytes else "",
+    )
+
+
+def _time(found: Analysis, took_us: int) -> tuple[str, str]:
+    share = found.share(took_us)
+    return _ms(found, took_us), "" if share is None else f"{100 * share:.1f} %"
+
+
+def _ms(found: Analysis, took_us: int) -> str:
+    """Milliseconds an epoch."""
+    return f"{took_us / 1000 / found.recent.epochs:,.2f}"
+
+
+def _rounded(number: float) -> str:
+    return f"{number:,.2f}" if number < 10 else f"{number:,.1f}" if number < 1000 else f"{number:,.0f}"
