@@ -19,7 +19,7 @@ from watersmeet.kernel.aggregates import extremes
 from watersmeet.kernel.arrays import exact_sum, hashing
 from watersmeet.kernel.evaluation import expressions
 from watersmeet.kernel.runs import cancel, frames, groups, matching, merge, trace
-from watersmeet.runtime import coordinator, intents, tasks
+from watersmeet.runtime import coordinator, intents
 from watersmeet.runtime.budget import Budget
 from watersmeet.store import (
     commits,
@@ -51,7 +51,6 @@ _SIZES = {
     (merge, "SEGMENT_BYTES"): 200,
     (merge, "_SAMPLES"): 8,
     (intents, "_TASK_BYTES"): 1000,
-    (tasks, "_BLOB_ROWS"): 3,
     (opened, "_INPROCESS_COMPACTION"): 3,
     (commits, "_CACHE_BYTES"): 5000,
     (compaction, "FILE_ROWS"): 5,

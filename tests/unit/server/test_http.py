@@ -6,11 +6,11 @@ import json
 import re
 import ssl
 import threading
-import time
 import urllib.request
 
 import pytest
 from tests.unit.server.test_access import USERS, self_signed
+from tests.waiting import until
 
 import watersmeet
 from watersmeet.server.limits import Limits
@@ -343,14 +343,6 @@ def test_figures_follow_what_happens(shop):
 
 def metrics(served):
     return served.http("/metrics").body.decode()
-
-
-def until(true):
-    """Waits until something is true."""
-    end = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < end, "it never was"
-        time.sleep(0.05)
 
 
 def test_streams_end_with_the_server_and_have_a_limit(serving):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import csv
 import threading
-import time
 
 import asyncpg
 import psycopg
 import pytest
+from tests.waiting import until
 
 SHOP = """
 CREATE TABLE t (k int PRIMARY KEY, v int, name varchar);
@@ -47,13 +47,6 @@ def forget(served):
     for key in (1001, 1002, 1003):
         put(served, f"INSERT INTO t VALUES ({key}, 0, '')")
         served.python.opened._compactor.run()
-
-
-def until(condition):
-    end_s = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end_s
-        time.sleep(0.01)
 
 
 def test_a_cursor_gives_content_and_then_changes(served, client):

@@ -418,6 +418,7 @@ def test_a_renamed_file_is_not_read_again(run, source, job):
 
 def test_of_too_many_dead_letters_the_newest_are_kept_and_all_are_counted(connection, run, source, job, monkeypatch):
     monkeypatch.setattr(coordinator, "SAVE_EPOCHS", 0)
+    run("ALTER SYSTEM SET retention = 0")
     directory = source(kind="json")
     for number in range(8):
         (directory / f"{number}.json").write_text("nonsense\n" if number < 6 else '{"a": 1}\n')

@@ -26,6 +26,7 @@ def make(path, folder, **options):
     (folder / "a.json").write_text('{"a": 1}\nnot json\n' + json.dumps({"a": 2}) + "\n")
     with watersmeet.connect(path, runtime="inprocess", parallelism=1, **options) as connection:
         connection.execute(
+            "ALTER SYSTEM SET retention = 0;"
             f"CREATE SOURCE s (a int) WITH (connector = 'file', path = '{folder}', format = 'json');"
             "CREATE TABLE t (a int); CREATE MATERIALIZED VIEW v AS SELECT s.a FROM s JOIN t ON s.a = t.a;"
             "INSERT INTO t VALUES (1), (2); FLUSH"

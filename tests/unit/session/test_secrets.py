@@ -2,11 +2,11 @@
 
 import json
 import stat
-import time
 from pathlib import Path
 
 import pytest
 from scripts.servers.postgres import PASSWORD, USER
+from tests.waiting import until
 
 import watersmeet
 from watersmeet.errors import Error
@@ -115,13 +115,6 @@ def test_a_source_reads_by_a_secret_that_only_one_file_has(broker, topic, tmp_pa
         assert cursor.fetchall() == [(7,), (8,)]
         cursor.execute("DROP MATERIALIZED VIEW v; DROP SOURCE k; DROP SECRET s")
     assert not files_with(path, VALUE)
-
-
-def until(is_so):
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def there(postgres):

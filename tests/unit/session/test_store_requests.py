@@ -107,6 +107,7 @@ def test_a_reader_that_is_overtaken_begins_anew(store, monkeypatch):
     monkeypatch.setenv("WATERSMEET_READING_SECONDS", "0")
     with connect(parallelism=1) as writer:
         set_up(writer)
+        writer.execute("ALTER SYSTEM SET retention = 0")
         for number in range(5):
             change(writer, number)
             writer.flush()

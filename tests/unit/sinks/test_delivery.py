@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 from tests.unit.sinks.memory import Unavailable
+from tests.waiting import until
 
 import watersmeet
 from watersmeet.errors import error
@@ -301,6 +302,7 @@ def test_what_a_sink_has_to_deliver_is_kept_by_the_clean_up(memory, connect, set
 def test_beyond_the_limit_the_sink_is_lost_and_a_new_one_begins_anew(memory, connect, settle, shown, monkeypatch):
     monkeypatch.setattr("watersmeet.store.retention.DELIVERY_COMMITS", 5)
     connection = connect()
+    connection.execute("ALTER SYSTEM SET retention = 0")
     connection.execute(TABLES)
     connection.execute("CREATE MATERIALIZED VIEW m AS SELECT v, count(*) AS n FROM t GROUP BY v")
     sink(connection, source="FROM m", more=", primary_key = 'v'")
@@ -317,8 +319,7 @@ def test_beyond_the_limit_the_sink_is_lost_and_a_new_one_begins_anew(memory, con
         connection.flush()
         connection._session.database._compactor.run()
     connection.execute("ALTER SINK s START")
-    while shown(connection)["s"]["state"] != "lost":
-        pass
+    until(lambda: shown(connection)["s"]["state"] == "lost")
     assert "no longer kept" in shown(connection)["s"]["detail"]
     refuses = False
     connection.execute("CREATE OR REPLACE SINK s FROM m WITH (connector = 'memory', primary_key = 'v')")

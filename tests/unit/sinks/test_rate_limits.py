@@ -1,20 +1,11 @@
 """sink_rate_limit in statements: WITH, SET and ALTER."""
 
-import time
-
 import pytest
+from tests.waiting import until
 
 from watersmeet.errors import Error
 
 FORM = "connector = 'memory', type = 'append-only', force_append_only = true"
-
-
-def wait_for(condition):
-    """Waits until it is so; what another thread does is told by what it shows."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def delivered(memory, name):
@@ -33,14 +24,14 @@ def test_a_paused_sink_goes_on_when_told_to(memory, connect):
     connection.execute(f"CREATE SINK one FROM t WITH ({FORM})")
     connection.execute(f"CREATE SINK other FROM t WITH ({FORM}, sink_rate_limit = default)")
     one, other = "s2", "s3"
-    wait_for(lambda: delivered(memory, other) == 3)
-    wait_for(lambda: states(connection) == {"one": "paused", "other": "running"})
+    until(lambda: delivered(memory, other) == 3)
+    until(lambda: states(connection) == {"one": "paused", "other": "running"})
     assert delivered(memory, one) == 0
     connection.execute("ALTER SINK one SET SINK_RATE_LIMIT = 1000")
-    wait_for(lambda: delivered(memory, one) == 3)
+    until(lambda: delivered(memory, one) == 3)
     connection.execute("ALTER SINK one SET SINK_RATE_LIMIT TO DEFAULT; INSERT INTO t VALUES (4)")
-    wait_for(lambda: delivered(memory, one) == 4)
-    wait_for(lambda: states(connection) == {"one": "running", "other": "running"})
+    until(lambda: delivered(memory, one) == 4)
+    until(lambda: states(connection) == {"one": "running", "other": "running"})
 
 
 def test_a_limit_is_kept_by_the_next_process(memory, connect):
@@ -49,9 +40,9 @@ def test_a_limit_is_kept_by_the_next_process(memory, connect):
     )
     connection = connect()
     connection.execute("INSERT INTO t VALUES (1)")
-    wait_for(lambda: states(connection) == {"one": "paused"})
+    until(lambda: states(connection) == {"one": "paused"})
     connection.execute("ALTER SINK one SET SINK_RATE_LIMIT = DEFAULT")
-    wait_for(lambda: delivered(memory, "s2") == 1)
+    until(lambda: delivered(memory, "s2") == 1)
 
 
 def portions(memory):
@@ -62,10 +53,10 @@ def test_no_more_rows_go_out_at_once_than_are_allowed_in_a_second(memory, connec
     connection = connect()
     connection.execute(f"CREATE TABLE t (v int); CREATE SINK one FROM t WITH ({FORM}, sink_rate_limit = 40)")
     connection.execute("INSERT INTO t SELECT * FROM generate_series(1, 100000)")
-    wait_for(lambda: len(portions(memory)) >= 2)
+    until(lambda: len(portions(memory)) >= 2)
     assert portions(memory)[:2] == [40, 40]
     connection.execute("INSERT INTO t VALUES (0); ALTER SINK one SET SINK_RATE_LIMIT = DEFAULT")
-    wait_for(lambda: delivered(memory, "s2") == 100001)
+    until(lambda: delivered(memory, "s2") == 100001)
     assert max(portions(memory)) == 65536
 
 
@@ -73,9 +64,9 @@ def test_one_row_goes_out_when_a_paused_sink_goes_on(memory, connect):
     connection = connect()
     connection.execute(f"CREATE TABLE t (v int); CREATE SINK one FROM t WITH ({FORM}, sink_rate_limit = 0)")
     connection.execute("INSERT INTO t SELECT * FROM generate_series(1, 100)")
-    wait_for(lambda: states(connection) == {"one": "paused"})
+    until(lambda: states(connection) == {"one": "paused"})
     connection.execute("ALTER SINK one SET SINK_RATE_LIMIT = 20")
-    wait_for(lambda: len(portions(memory)) >= 2)
+    until(lambda: len(portions(memory)) >= 2)
     assert portions(memory)[:2] == [1, 20]
 
 
@@ -85,13 +76,13 @@ def test_another_limit_cuts_the_rest_of_a_commit_otherwise(memory, connect):
     form = "connector = 'memory', type = 'upsert', primary_key = 'k'"
     connection.execute(f"CREATE TABLE t (k int PRIMARY KEY, v int); CREATE SINK one FROM t WITH ({form})")
     connection.execute("INSERT INTO t SELECT i, 0 FROM generate_series(1, 100) AS g(i)")
-    wait_for(lambda: delivered(memory, "s2") == 100)
+    until(lambda: delivered(memory, "s2") == 100)
     connection.execute("ALTER SINK one SET SINK_RATE_LIMIT = 30; UPDATE t SET v = 1")
-    wait_for(lambda: len(portions(memory)) >= 2)
+    until(lambda: len(portions(memory)) >= 2)
     connection = connect()
     connection.execute("ALTER SINK one SET SINK_RATE_LIMIT = 70")
     connection.execute("ALTER SINK one SET SINK_RATE_LIMIT = DEFAULT")
-    wait_for(lambda: sum(portions(memory)[1:]) == 200)
+    until(lambda: sum(portions(memory)[1:]) == 200)
     assert portions(memory)[1] == 30
     assert sorted(memory.topic("s2").content) == [(k, 1) for k in range(1, 101)]
 

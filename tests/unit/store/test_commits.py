@@ -37,7 +37,14 @@ COMMIT = Commit(
     packs={"0/1": "a.pack"},
     circuit="abc",
     metrics=Metrics(
-        1, 5, ("s1",), {"o": OperatorCounts(3, 1)}, {"t1": RelationTotals(1, 9)}, {"s1": {"line": 1}}, {"o": 2}
+        rows=1,
+        duration_us=5,
+        idle=("s1",),
+        operators={"o": OperatorCounts(3, 1)},
+        busiest={"o": ((2, 7), (-3, 1))},
+        totals={"t1": RelationTotals(1, 9)},
+        first_dead={"s1": {"line": 1}},
+        errors={"o": 2},
     ),
 )
 
