@@ -8,11 +8,12 @@ detail and hint are sentences.
 from __future__ import annotations
 
 import difflib
-import re
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
+
+from watersmeet.secretnames import concealed
 
 Raised = TypeVar("Raised", bound=BaseException)
 
@@ -134,17 +135,6 @@ CONDITIONS: Final[dict[str, Condition]] = {
 #: A longer line is shown around the place that is meant.
 _LINE_CHARACTERS: Final = 160
 _BEFORE_CHARACTERS: Final = 60
-#: What is shorter may be part of any word, and is only concealed where it stands.
-_LEAST_SECRET_CHARACTERS: Final = 4
-#: Options that hold secrets, by the ends of their names: with a quoted value, or behind `=` any; and passwords in URLs.
-_SECRET: Final = re.compile(
-    r"""(?:password|passwd|secret|secret_key|access_key|token|api_key|private_key|credentials)["'`]?
-        (?:\s*[=:]\s*|\s+(?:AS\s+)?)(?:'(?P<quoted>(?:[^']|'')*)|"(?P<double>[^"]*)"|\$\$(?P<dollar>.*?)\$\$)
-      | (?:password|passwd|secret|secret_key|access_key|token|api_key|private_key)\s*=\s*(?P<bare>[^\s,;()'"$]+)
-      | \bCREATE\s+(?:OR\s+REPLACE\s+)?SECRET\b[^;]*?\bAS\s+'(?P<made>(?:[^']|'')*)
-      | ://[^\s:/@']*:(?P<url>[^\s@/']+)@""",
-    re.IGNORECASE | re.VERBOSE | re.DOTALL,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +205,9 @@ class Error(Exception):
 
     def __str__(self) -> str:
         return render(self)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({concealed(self.sql or '', self.message)[1]!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self.condition, self.message, self.detail, self.hint, self.sql, self.span, self.code)
@@ -339,20 +332,6 @@ def did_you_mean(name: str, known: Iterable[str], *, nearness: float = 0.6) -> s
     if not near:
         return None
     return "Did you mean " + " or ".join(f'"{n}"' for n in near) + "?"
-
-
-def concealed(sql: str, *texts: str | None) -> tuple[str | None, ...]:
-    """The statement and the texts about it without the secrets that the statement holds: the values of options such as
-    `password = '…'`, and the password of a URL. In the statement each becomes as many asterisks, so that places stay.
-    """
-    found = [m for m in _SECRET.finditer(sql) if m.lastgroup]
-    values = {m[m.lastgroup or 0].replace("''", "'") for m in found}
-    for match in found:
-        start, end = match.span(match.lastgroup or 0)
-        sql = sql[:start] + "*" * (end - start) + sql[end:]
-    for value in sorted((v for v in values if len(v) >= _LEAST_SECRET_CHARACTERS), key=len, reverse=True):
-        texts = tuple(None if t is None else t.replace(value, "***") for t in texts)
-    return sql, *texts
 
 
 def render(err: Error) -> str:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from watersmeet import extras
 from watersmeet.errors import Error, did_you_mean, error
+from watersmeet.objectstores import check_endpoint
 from watersmeet.secretvalues import revealed
 
 CONNECTORS: Final = {"delta": "Delta Lake", "deltalake": "Delta Lake", "iceberg": "Apache Iceberg"}
@@ -77,7 +78,9 @@ def delta_location(options: Mapping[str, str]) -> str:
 def delta_storage(options: Mapping[str, str]) -> dict[str, str]:
     """The options of its store, as the library takes them."""
     storage = {theirs: revealed(options[ours]) for ours, theirs in DELTA_STORES.items() if options.get(ours)}
-    if storage.get("AWS_ENDPOINT_URL", "").startswith("http://"):
+    endpoint = storage.get("AWS_ENDPOINT_URL", "")
+    check_endpoint(endpoint)
+    if endpoint.startswith("http://"):
         storage["AWS_ALLOW_HTTP"] = "true"
     return storage
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any, BinaryIO, Final, NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 from watersmeet.errors import Error, error
 from watersmeet.extras import library
@@ -218,6 +219,19 @@ def is_url(path: str) -> bool:
     return path.partition("://")[0] in _CLASSES and "://" in path
 
 
+def check_endpoint(url: str) -> None:
+    """CONNECTOR_OPTION if a text, which may be empty, is not the URL of a server: the libraries panic at some."""
+    try:
+        parts = urlsplit(url)
+        is_fine = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 0) >= 0
+    except ValueError:
+        is_fine = False
+    if url and not is_fine:
+        raise error(
+            "CONNECTOR_OPTION", "the endpoint of an object store is no URL", hint="Write http://host:port, or https://."
+        )
+
+
 def is_local(place: str) -> bool:
     """Whether a place is one of this machine, or may be: a path, or a name."""
     scheme, _, rest = place.partition("://")
@@ -330,7 +344,9 @@ class ObjectStore:
         self._library = library("obstore", "object stores")
         make = getattr(library("obstore.store", "object stores"), _CLASSES[location.scheme])
         self._location = location
-        plain = next((v for n, v in settings.items() if n == "endpoint"), "").startswith("http://")
+        endpoint = settings.get("endpoint", "")
+        check_endpoint(endpoint)
+        plain = endpoint.startswith("http://")
         if "service_account_key" in settings:
             settings = {**settings, "service_account_key": _service_account(settings["service_account_key"])}
         client = {**_CLIENT, "allow_http": True} if plain else _CLIENT

@@ -1,5 +1,4 @@
-"""Which options are secrets; references to secrets, which stand in options in place of values, and the values, where a
-client needs them.
+"""References to secrets, which stand in options in place of values, and the values, where a client needs them.
 
 The value of a secret can be in the environment or in a file of the process that needs it. Then the database has only
 the name of the variable, or the path; both are looked up each time.
@@ -12,38 +11,14 @@ gives in plain is kept as a secret without a name that anybody knows.
 from __future__ import annotations
 
 import os
-import re
 import secrets
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from watersmeet.errors import error
+from watersmeet.secretnames import is_secret
 
 HIDDEN: Final = "[HIDDEN]"
-#: How the names of options end whose values nobody else should see.
-_NAMES: Final = (
-    "password",
-    "secret",
-    "secret_key",
-    "secret_access_key",
-    "secret.key",
-    "access.key",
-    "access_key",
-    "account_key",
-    "api_key",
-    "private_key",
-    "token",
-    "credential",
-    "credentials",
-    "service.account",
-    ".pem",
-)
-#: How those of headers of requests begin.
-_HEADER: Final = "headers."
-#: The option whose value is properties of the client.
-_PROPERTIES: Final = "properties"
-#: A URL with a password.
-_URL: Final = re.compile(r"://[^/?#@]*:[^/?#@]+@|[?&;](?:password|pwd)=", re.IGNORECASE)
 #: Begins references. No text of a statement has a zero byte.
 _MARK: Final = "\0secret "
 #: Begins the names of secrets that no statement can name.
@@ -52,17 +27,6 @@ _NAMELESS: Final = "\1"
 _PLACES: Final = {"env": "\0env ", "file": "\0file "}
 #: By the id of each database that this process has opened: gives the value of a secret.
 _READERS: dict[str, Callable[[str], str]] = {}
-
-
-def is_secret(option: str, value: str) -> bool:
-    """Whether the value of an option is nobody else's: by its name, or as it is a URL with a password, or has
-    properties (`a=b;c=d`) one of which is secret.
-    """
-    name = option.lower()
-    if name == _PROPERTIES:
-        pairs = (pair.strip().partition("=") for pair in value.split(";"))
-        return any(is_secret(part, given) for part, _, given in pairs)
-    return name.endswith(_NAMES) or name.startswith(_HEADER) or _URL.search(value) is not None
 
 
 def nameless() -> str:

@@ -10,6 +10,7 @@ import pytest
 
 from watersmeet import errors
 from watersmeet.errors import CONDITIONS, Span, did_you_mean, error
+from watersmeet.secretnames import concealed
 
 SOURCES = Path(errors.__file__).parent
 
@@ -87,6 +88,12 @@ def test_errors_survive_pickling():
         ("WITH (url = 'postgres://u:geheim@host/db')", "WITH (url = 'postgres://u:******@host/db')"),
         ("CREATE SECRET s WITH (backend = 'meta') AS 'geheim'", "CREATE SECRET s WITH (backend = 'meta') AS '******'"),
         ("password = 'geheim", "password = '******"),
+        ("WITH (token = 'a, api_key = 'geheim', b = 'c')", "WITH (token = '*************'******', b = 'c')"),
+        ("OPTIONS (URL 'u:geheim@host/db', N 1)", "OPTIONS (URL 'u:******@host/db', N 1)"),
+        ("URL 'http://h/x?a=1&sig=geheim&b=2'", "URL 'http://h/x?a=1&sig=******&b=2'"),
+        ("HEADERS(HEADER(NAME 'key' VALUE 'geheim'))", "HEADERS(HEADER(NAME 'key' VALUE '******'))"),
+        ("password /* of '97 */ = $x$ge$$heim$x$, a = 1", "password /* of '97 */ = $x$********$x$, a = 1"),
+        ("FROM postgres_query('host', 'geheim')", "FROM postgres_query('****', '******')"),
         ("CREATE TABLE t (password varchar, token text)", "CREATE TABLE t (password varchar, token text)"),
     ],
 )
@@ -96,8 +103,14 @@ def test_no_secret_is_shown_where_an_error_is(sql, shown):
     assert err.to_json()["sql"] == shown
 
 
+def test_nothing_is_shown_behind_very_many_secrets():
+    shown = concealed("password='geheim', " * 1200)[0]
+    assert shown.count("geheim") == 0
+    assert len(shown) == 1200 * len("password='geheim', ")
+
+
 def test_no_secret_is_shown_in_the_words_of_an_error():
     sql = "WITH (password = 'ge''heim', token = 'abc')"
     err = error("INVALID_VALUE", '"ge\'heim" is wrong', detail="It is ge'heim.", hint="Not ge'heim, abc.", sql=sql)
     assert str(err) == 'error[INVALID_VALUE] 22P02: "***" is wrong\ndetail: It is ***.\nhint: Not ***, abc.'
-    assert "heim" not in str(err.to_json())
+    assert "heim" not in str(err.to_json()) + repr(err)

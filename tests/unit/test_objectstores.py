@@ -11,6 +11,7 @@ from scripts.servers.s3 import REGION
 
 from watersmeet import objectstores
 from watersmeet.errors import Error
+from watersmeet.lakeclient import delta_storage
 from watersmeet.objectstores import Location, ObjectFile, ObjectReplacedError, StoreProblem, open_store
 
 
@@ -134,3 +135,16 @@ def test_what_machines_of_clouds_answer_is_no_refusal_of_the_store(text, said):
     assert isinstance(problem, StoreProblem)
     assert problem.message.startswith(said)
     assert not problem.passes
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["http://host:x", "host:9000", "http://", "ftp://host", "http://host:99999", "http://[::1"]
+)
+def test_an_endpoint_that_is_no_url_is_refused(endpoint):
+    for store in (
+        lambda: open_store(Location("s3://b", (("endpoint", endpoint),))),
+        lambda: delta_storage({"s3.endpoint": endpoint}),
+    ):
+        with pytest.raises(Error, match="the endpoint of an object store is no URL") as problem:
+            store()
+        assert problem.value.condition == "CONNECTOR_OPTION"

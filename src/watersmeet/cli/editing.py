@@ -18,6 +18,7 @@ from pygments.lexers.sql import PostgresLexer  # type: ignore[import-untyped]
 
 from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.dialects import split_statements
+from watersmeet.secretnames import concealed
 
 _WORDS: Final = (
     "AND", "AS", "BEGIN", "BY", "CASE", "CAST", "COMMIT", "CREATE", "CROSS", "DELETE", "DESCRIBE", "DISTINCT", "DROP",
@@ -93,10 +94,17 @@ def _bindings(dialect: Callable[[], str]) -> KeyBindings:
     return bindings
 
 
+class _FileHistory(FileHistory):
+    """What was written, but for passwords: another session has asterisks in their place."""
+
+    def store_string(self, string: str) -> None:
+        super().store_string(concealed(string)[0] or "")
+
+
 def _history() -> History:
     try:
         path = Path.home() / ".watersmeet_history"
         path.touch(mode=0o600)
-        return FileHistory(str(path))
+        return _FileHistory(str(path))
     except (OSError, RuntimeError):  # A home that can't be written, or none: the session has its history all the same.
         return InMemoryHistory()

@@ -7,7 +7,7 @@ from typing import Final
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import tokenize
 from watersmeet.dialects.tokens import words_of
-from watersmeet.secretvalues import is_secret
+from watersmeet.secretnames import is_secret
 
 HIDDEN: Final = "'[HIDDEN]'"
 

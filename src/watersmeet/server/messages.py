@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from watersmeet.errors import Error, concealed, error
+from watersmeet.errors import Error, error
+from watersmeet.secretnames import concealed
 
 #: Numbers in the place of a protocol's version that ask for something else.
 CANCEL_REQUEST: Final = 80877102

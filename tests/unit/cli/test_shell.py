@@ -235,6 +235,14 @@ def test_a_pipe_goes_over_to_another_dialect(shell):
     assert shell._prompt() == "watersmeet> "
 
 
+def test_passwords_are_not_in_the_history_of_later_sessions(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    history = editing._history()
+    history.append_string("CREATE USER ann PASSWORD 'geheim'")
+    assert list(history.get_strings()) == ["CREATE USER ann PASSWORD 'geheim'"]
+    assert list(editing._history().load_history_strings()) == ["CREATE USER ann PASSWORD '******'"]
+
+
 def test_a_user_without_a_home_has_a_history(monkeypatch, shell):
     def nobody(uid):
         raise KeyError(uid)

@@ -11,7 +11,8 @@ from watersmeet.dialects.secrets import without_secrets
 from watersmeet.dialects.statements import AlterConnector, CreateConnection, CreateRelation, CreateSink
 from watersmeet.errors import did_you_mean
 from watersmeet.objectstores import CREDENTIALS
-from watersmeet.secretvalues import is_nameless, is_secret, reference, referred
+from watersmeet.secretnames import is_secret
+from watersmeet.secretvalues import is_nameless, reference, referred
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.store.secretfiles import keep_secret, secret_names
 

@@ -97,10 +97,12 @@ class Variables:
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Name, value and description of all variables, sorted by name."""
-        return [
-            (v.name, "***" if v.secret and self.get(v.name) else self.get(v.name), v.description)
-            for v in variables().values()
-        ]
+        return [(v.name, self.shown(v.name), v.description) for v in variables().values()]
+
+    def shown(self, name: str) -> str:
+        """The value of a variable for who asks for it: not of a password. Raises UNDEFINED_OBJECT."""
+        value = self.get(name)
+        return "***" if value and find(name).secret else value
 
 
 def find(name: str) -> Variable:

@@ -208,7 +208,7 @@ def external_of(session: Session, kind: str, options: dict[str, str], name: str,
         options = iceberg_options(options, "default", name)
         return External(kind, f"{options['database.name']}.{options['table.name']}", options)
     if kind == "http":
-        return External(kind, options.get("url", ""), options)
+        return External(kind, options.get("url", "").partition("?")[0], options)  # the rest may be a secret
     return External(kind, f"{options.get(database, 'default')}.{options.get('table', name)}", options)
 
 

@@ -76,7 +76,7 @@ def _tell_missing(session: Session) -> None:
 def show_variable(session: Session, statement: ShowVariable) -> Result:
     """SHOW name."""
     try:
-        value = session.variables.get(statement.name)
+        value = session.variables.shown(statement.name)
     except Error as err:
         err.sql, err.span = statement.text, statement.name_span
         err.hint = did_you_mean(statement.name, (*variables(), *SHOWN)) or err.hint
