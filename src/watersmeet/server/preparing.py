@@ -101,7 +101,7 @@ def _execute(source: Source, cursor: Cursor) -> Step:
     listed = cursor.tokens[start : cursor.index]
     cursor.expect(")")
     cursor.end()
-    values = source.values(span_of(listed)) if listed else None
+    values = source.around("SELECT ", span_of(listed)) if listed else None
     return ExecuteStep(name, values, count, source.text, place)
 
 

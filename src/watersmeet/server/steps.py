@@ -189,9 +189,9 @@ class Source:
             raise error("SYNTAX_ERROR", "one query is expected here", sql=self.text)
         return found[0]
 
-    def values(self, place: Span) -> Step:
-        """The query that gives the values which are listed at a place."""
-        text = "SELECT " + self.text[place.start : place.end]
+    def around(self, words: str, place: Span) -> Step:
+        """The statement that begins with some words and goes on with what stands at a place."""
+        text = words + self.text[place.start : place.end]
         return Source(text, self.dialect, self.readers, self.is_relation).within(0, len(text))
 
 

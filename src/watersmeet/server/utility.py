@@ -423,6 +423,51 @@ def _rollback(source: Source, cursor: Cursor) -> Step | None:
     return OwnStep(run, recovers=True)
 
 
+def _truncate(source: Source, cursor: Cursor) -> Step:
+    """TRUNCATE: all rows are deleted. There are no sequences that could begin anew, and no foreign keys."""
+    cursor.take("TABLE")
+    places = []
+    while True:
+        cursor.take("ONLY")
+        start = cursor.index
+        cursor.relation_name()
+        places.append(span_of(cursor.tokens[start : cursor.index]))
+        if not cursor.take(","):
+            break
+    if not cursor.take("RESTART", "IDENTITY"):
+        cursor.take("CONTINUE", "IDENTITY")
+    if not cursor.take("CASCADE"):
+        cursor.take("RESTRICT")
+    cursor.end()
+    steps = [source.around("DELETE FROM ", place) for place in places]
+
+    def run(client: Any) -> Outcome:
+        if len(steps) > 1:
+            client.require_transaction("TRUNCATE of several tables")
+        for step in steps:
+            step.run(client)
+        return _done("TRUNCATE TABLE")
+
+    return OwnStep(run)
+
+
+def _refresh(source: Source, cursor: Cursor) -> Step:
+    """REFRESH MATERIALIZED VIEW: it keeps itself up to date. Outside of a transaction this waits for it."""
+    del source
+    cursor.expect("MATERIALIZED", "VIEW")
+    cursor.take("CONCURRENTLY")
+    name = cursor.relation_name()
+    cursor.take("WITH", "DATA")
+    cursor.end()
+
+    def run(client: Any) -> Outcome:
+        client.refresh(name)
+        notice = f'materialized view "{name.shown}" keeps itself up to date'
+        return replace(_done("REFRESH MATERIALIZED VIEW"), notices=(notice,))
+
+    return OwnStep(run)
+
+
 def _unlisten(source: Source, cursor: Cursor) -> Step:
     """UNLISTEN: nothing is listened to."""
     del source, cursor
@@ -436,6 +481,8 @@ READERS: Final[dict[str, Reader]] = {
     "DECLARE": _declare,
     "DISCARD": _discard,
     "FETCH": _fetch,
+    "REFRESH": _refresh,
+    "TRUNCATE": _truncate,
     "MOVE": lambda source, cursor: _fetch(source, cursor, moves=True),
     "RELEASE": _release,
     "RESET": _reset,

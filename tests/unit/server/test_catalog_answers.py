@@ -123,6 +123,20 @@ def test_what_a_session_is(serving):
         assert client.execute("SELECT * FROM pg_publication").fetchall() == []
 
 
+def test_patterns_and_what_views_depend_on(serving):
+    with serving(SHOP + "CREATE TABLE a_b (a int); CREATE TABLE axb (a int)").connect() as client:
+        for like in ("LIKE", "OPERATOR(pg_catalog.~~)", "ILIKE"):
+            found = client.execute(f"SELECT relname FROM pg_class WHERE relname {like} 'a\\_%'").fetchall()
+            assert found == [("a_b",)]
+        assert len(client.execute("SELECT 1 FROM pg_class WHERE relname LIKE 'a!_b' ESCAPE '!'").fetchall()) == 1
+        query = """
+            SELECT v.relname, t.relname FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid
+            JOIN pg_class v ON v.oid = r.ev_class JOIN pg_class t ON t.oid = d.refobjid
+            WHERE d.classid = 'pg_rewrite'::regclass AND d.refclassid = 'pg_catalog.pg_class'::regclass
+              AND d.deptype = 'n' ORDER BY 1"""
+        assert client.execute(query).fetchall() == [("v", "t"), ("w", "t")]
+
+
 def test_what_cannot_be_answered_is_an_error(serving):
     with serving(SHOP).connect(autocommit=True) as client:
         with pytest.raises(psycopg.errors.UndefinedTable, match="pg_no_such"):

@@ -13,6 +13,7 @@ import asyncpg
 import psycopg
 import pytest
 
+from watersmeet.server.databasenames import without_database
 from watersmeet.server.steps import marked
 
 SHOP = """
@@ -312,3 +313,57 @@ def test_types_of_parameters_follow_from_their_places(serving):
         await client.close()
 
     asyncio.run(run())
+
+
+def test_truncate_refresh_and_rename(serving):
+    served = serving(SHOP)
+    with served.connect(autocommit=True) as client:
+        client.execute("INSERT INTO t (id, name) VALUES (3, 'c')")
+        done = client.execute("REFRESH MATERIALIZED VIEW CONCURRENTLY v")
+        assert done.statusmessage == "REFRESH MATERIALIZED VIEW"
+        assert client.execute("SELECT count(*) FROM v").fetchone() == (3,)
+        with pytest.raises(psycopg.errors.WrongObjectType, match='"t" is not a materialized view'):
+            client.execute("REFRESH MATERIALIZED VIEW t")
+        with pytest.raises(psycopg.errors.UndefinedTable, match='materialized view "w" does not exist'):
+            client.execute("REFRESH MATERIALIZED VIEW w")
+        assert client.execute("TRUNCATE TABLE ONLY t RESTART IDENTITY CASCADE").statusmessage == "TRUNCATE TABLE"
+        client.execute("FLUSH")
+        assert client.execute("SELECT count(*) FROM t").fetchone() == (0,)
+        client.execute("CREATE TABLE u (a int)")
+        with pytest.raises(psycopg.errors.NoActiveSqlTransaction):
+            client.execute("TRUNCATE t, u")
+        with client.transaction():
+            client.execute("INSERT INTO u VALUES (1)")
+            client.execute("TRUNCATE t, u")
+            assert client.execute("SELECT count(*) FROM u").fetchone() == (0,)
+        client.execute("CREATE VIEW w AS SELECT id FROM t")
+        client.execute("ALTER TABLE w RENAME TO x")
+        assert client.execute("SELECT count(*) FROM x").fetchone() == (0,)
+
+
+def test_names_with_the_database_in_front(serving):
+    with serving(SHOP).connect(autocommit=True) as client:
+        assert client.execute('SELECT name FROM "shop"."public"."t" WHERE id = 1').fetchall() == [("a",)]
+        client.execute("CREATE VIEW shop.public.shop AS SELECT 'shop.public.t' AS text FROM shop . public . t")
+        assert client.execute("SELECT text FROM shop.public.shop").fetchone() == ("shop.public.t",)
+        assert client.execute("SELECT shop.text FROM shop").fetchone() == ("shop.public.t",)
+        with pytest.raises(psycopg.errors.UndefinedTable) as found:
+            client.execute("SELECT * FROM shop.public.nothing")
+        assert found.value.diag.statement_position == "20"
+        with pytest.raises(psycopg.Error):
+            client.execute("SELECT * FROM other.public.t")
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("a shop.b.c, shop.d", None),
+        ("x.shop.b.c", None),
+        ("SELECT shop.a.b FROM t AS shop", None),
+        ("'shop.b.c' -- shop.b.c\n /* shop.b.c */ $x$ shop.b.c $x$ E'\\' shop.b.c'", None),
+        ('Shop.b.c "Shop".b.c', '     b.c "Shop".b.c'),
+        ("shop.\nb.shop", "     \nb.shop"),
+    ],
+)
+def test_where_the_name_of_the_database_stands(text, wanted):
+    assert without_database(text, "shop") == (text if wanted is None else wanted)

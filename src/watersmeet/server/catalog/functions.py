@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from watersmeet.server.catalog import privileges
-from watersmeet.server.catalog.shapes import SHAPES
+from watersmeet.server.catalog.shapes import NUMBERS, SHAPES
 from watersmeet.server.settings import SERVER_VERSION
+
+_NUMBERS: Final = " ".join(f"WHEN '{name}' THEN {number}" for name, number in NUMBERS.items())
 
 #: Macros over the tables: the expression by name and parameters.
 _MACROS: Final = {
@@ -113,10 +115,11 @@ _MACROS: Final = {
         "(SELECT a_.attname FROM pg_catalog_.pg_attribute a_ WHERE a_.attrelid = t AND a_.attnum = k)"
     ),
     "to_regclass(n)": (
-        "(SELECT c_.oid FROM pg_catalog_.pg_class c_ JOIN pg_catalog_.pg_namespace n_ ON n_.oid = "
+        "coalesce((SELECT c_.oid FROM pg_catalog_.pg_class c_ JOIN pg_catalog_.pg_namespace n_ ON n_.oid = "
         "c_.relnamespace WHERE CASE WHEN contains(n, '.') THEN bare(n_.nspname || '.' || c_.relname) = bare(n) "
         "ELSE c_.relname = bare(n) AND list_contains(list_prepend('pg_catalog', getvariable('path')), "
-        "n_.nspname) END ORDER BY list_position(getvariable('path'), n_.nspname) LIMIT 1)"
+        "n_.nspname) END ORDER BY list_position(getvariable('path'), n_.nspname) LIMIT 1), "
+        f"CAST(CASE regexp_replace(bare(n), '^pg_catalog\\.', '') {_NUMBERS} END AS UINTEGER))"
     ),
     "_pg_expandarray(a)": "unnest(list_transform(a, lambda x, i: {'x': x, 'n': CAST(i AS INTEGER)}))",
     "bare(n)": "regexp_replace(trim(replace(n, '\"', '')), '\\s*\\.\\s*', '.')",

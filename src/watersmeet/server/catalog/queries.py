@@ -30,6 +30,8 @@ _OPERATORS: Final[dict[str, tuple[str, bool]]] = {
     "!~*": ("regexp_matches_i", True),
     "~~": ("like", False),
     "!~~": ("like", True),
+    "~~*": ("ilike", False),
+    "!~~*": ("ilike", True),
     "=": ("=", False),
     "<>": ("=", True),
 }
@@ -215,6 +217,8 @@ def _rewritten(node: exp.Expression, text: str) -> exp.Expression:
         return node.this
     if isinstance(node, (exp.EQ, exp.NEQ)):
         return _compared_function(node)
+    if isinstance(node, (exp.Like, exp.ILike)) and not isinstance(node.parent, exp.Escape):
+        return _escaped(node.copy())
     if isinstance(node, exp.Operator):
         return _operator(node)
     if isinstance(node, exp.Cast):
@@ -303,13 +307,18 @@ def _operator(node: exp.Operator) -> exp.Expression:
     made: exp.Expression
     if name == "=":
         made = exp.EQ(this=left, expression=right)
-    elif name == "like":
-        made = exp.Like(this=left, expression=right)
+    elif name in ("like", "ilike"):
+        made = _escaped((exp.Like if name == "like" else exp.ILike)(this=left, expression=right))
     else:
         made = exp.Anonymous(this="regexp_matches", expressions=[left, right])
         if name.endswith("_i"):
             made.append("expressions", exp.Literal.string("i"))
     return exp.Paren(this=exp.Not(this=made)) if negated else made
+
+
+def _escaped(like: exp.Expression) -> exp.Expression:
+    """LIKE with PostgreSQL's sign for the characters that stand for themselves; DuckDB has none unless it is named."""
+    return exp.Escape(this=like, expression=exp.Literal.string("\\"))
 
 
 def _type_name(kind: exp.DataType) -> tuple[str, bool]:

@@ -12,6 +12,17 @@ import pyarrow as pa
 #: Tables of pg_catalog that each client has for itself.
 OF_CLIENTS: Final = ("pg_settings", "pg_stat_activity")
 
+#: PostgreSQL's numbers of its own tables, for those that clients name: `'pg_class'::regclass`.
+NUMBERS: Final[dict[str, int]] = {
+    "pg_am": 2601, "pg_attrdef": 2604, "pg_attribute": 1249, "pg_auth_members": 1261, "pg_cast": 2605, "pg_class": 1259,
+    "pg_collation": 3456, "pg_constraint": 2606, "pg_database": 1262, "pg_depend": 2608, "pg_description": 2609,
+    "pg_enum": 3501, "pg_event_trigger": 3466, "pg_extension": 3079, "pg_foreign_data_wrapper": 2328,
+    "pg_foreign_server": 1417, "pg_foreign_table": 3118, "pg_index": 2610, "pg_inherits": 2611, "pg_language": 2612,
+    "pg_namespace": 2615, "pg_opclass": 2616, "pg_operator": 2617, "pg_policy": 3256, "pg_proc": 1255,
+    "pg_publication": 6104, "pg_range": 3541, "pg_rewrite": 2618, "pg_sequence": 2224, "pg_shdescription": 2396,
+    "pg_statistic_ext": 3381, "pg_tablespace": 1213, "pg_trigger": 2620, "pg_type": 1247,
+}  # fmt: skip
+
 _ARROW: Final[dict[str, pa.DataType]] = {
     "oid": pa.uint32(),
     "text": pa.string(),

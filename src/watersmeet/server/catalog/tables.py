@@ -25,7 +25,7 @@ from watersmeet.catalog import (
     View,
 )
 from watersmeet.server.catalog.privileges import OWNER_OID, Rows, acl, granted, role_rows
-from watersmeet.server.catalog.shapes import SHAPES
+from watersmeet.server.catalog.shapes import NUMBERS, SHAPES
 from watersmeet.server.oids import TYPES, modifier_of, oid_of, pg_type
 
 #: The numbers of schemas that are always there.
@@ -33,8 +33,8 @@ PG_CATALOG, PUBLIC, INFORMATION_SCHEMA = 11, 2200, 13_000
 #: That of the one database.
 DATABASE_OID: Final = 5
 _FIRST_RELATION: Final = 16_384
-#: Numbers that a relation has: its own, that of its row type, of its key's index and of its key's constraint.
-_NUMBERS_OF_ONE: Final = 4
+#: Numbers that a relation has: its own, that of its row type, of its key's index, of its key's constraint, of its rule.
+_NUMBERS_OF_ONE: Final = 8
 
 #: Types whose functions have no underscore in their names: `varcharin`, and not `date_in`.
 _JOINED: Final = (
@@ -224,8 +224,24 @@ def _relation(relation: Relation, catalog: Catalog, roles: Sequence[Role]) -> Ro
         row = {"schemaname": schema, "matviewname": relation.name, "matviewowner": "watersmeet"}
         row |= {"hasindexes": False, "ispopulated": relation.ready, "definition": definition}
         yield ("pg_catalog", "pg_matviews"), row
+    if kind in ("v", "m"):
+        yield from _rule(relation, catalog)
     if key:
         yield from _key(relation, columns, key)
+
+
+def _rule(relation: Relation, catalog: Catalog) -> Rows:
+    """The rule by which a view is what it is, and on what that depends."""
+    rule = relation_oid(relation, 4)
+    row = {"oid": rule, "rulename": "_RETURN", "ev_class": relation_oid(relation), "ev_type": "1", "ev_enabled": "O"}
+    yield ("pg_catalog", "pg_rewrite"), {**row, "is_instead": True}
+    own = {"classid": NUMBERS["pg_rewrite"], "objid": rule, "objsubid": 0}
+    own |= {"refclassid": NUMBERS["pg_class"], "refobjsubid": 0}
+    yield ("pg_catalog", "pg_depend"), {**own, "refobjid": relation_oid(relation), "deptype": "i"}
+    for relation_id in relation.depends_on:
+        below = catalog.relations[relation_id]
+        if catalog.shows(below) and not below.hidden:
+            yield ("pg_catalog", "pg_depend"), {**own, "refobjid": relation_oid(below), "deptype": "n"}
 
 
 def _class(oid: int, name: str, schema: str, kind: str, columns: int, has_index: bool) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from watersmeet.catalog import ARRIVAL, Input, Relation, Source, Table, one
+from watersmeet.catalog import ARRIVAL, Input, Relation, Source, Table, View, one
 from watersmeet.dialects.statements import AddColumn, Alter, RenameColumn, RenameRelation
 from watersmeet.errors import did_you_mean
 from watersmeet.session.access.context import Session, error_at, sentence
@@ -56,7 +56,9 @@ def _altered(session: Session, statement: Alter) -> Relation | None:
     relation = named(session, name, statement)
     if relation is None:
         return None
-    if not is_called(statement.kind, relation):
+    # PostgreSQL, "ALTER TABLE": it renames views, too, and dbt writes so.
+    renames = isinstance(statement, RenameRelation) and statement.kind == "table" and isinstance(relation, View)
+    if not is_called(statement.kind, relation) and not renames:
         raise error_at(
             statement,
             name.span,

@@ -1,0 +1,41 @@
+"""Packages of Python that pip fetches once into the user's cache, each set into a folder of its own.
+
+They are too large for everybody who develops, or ask for other versions than the tests do.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from scripts.servers.archives import FETCH_SECONDS, ServerUnavailableError, cache_folder, locked
+
+
+def fetch_packages(name: str, pins: str, size_mb: int, say: Callable[[str], None] = lambda _: None) -> Path:
+    """The folder with packages, which are fetched if they are not there yet.
+
+    name: of the folder, so it names the version. pins: lines of a requirements file, all packages with hashes.
+    Raises ServerUnavailableError if they can't be fetched.
+    """
+    folder = cache_folder() / name
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with locked(folder.with_name(f"{name}.lock")):
+        if not folder.exists():
+            say(f"fetching {name} (some {size_mb} MB, once)")
+            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f"{name}-") as work:
+                wanted = Path(work, "wanted.txt")
+                wanted.write_text(pins)
+                command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]
+                command += ["--only-binary=:all:", "--require-hashes", "--target", f"{work}/found", "-r", str(wanted)]
+                try:
+                    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=FETCH_SECONDS)
+                except subprocess.TimeoutExpired as timeout:
+                    raise ServerUnavailableError(f"pip did not fetch {name} within {FETCH_SECONDS} s") from timeout
+                if done.returncode != 0:
+                    raise ServerUnavailableError(f"pip could not fetch {name}:\n{done.stderr[-2000:].strip()}")
+                shutil.move(f"{work}/found", folder)
+    return folder

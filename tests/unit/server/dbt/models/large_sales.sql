@@ -1,0 +1,1 @@
+select name, amount from {{ ref('sales') }} where amount > 100

@@ -1,0 +1,2 @@
+{{ config(materialized='view') }}
+select distinct name from {{ ref('lines') }}
