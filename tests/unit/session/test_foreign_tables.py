@@ -7,7 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from scripts.servers import mariadb
 from scripts.servers.postgres import PASSWORD, USER, Postgres
+from tests.thorough import mostly_slow
 from tests.unit.sinks.databasetargets import selected, wait_for_a_waiting_one
+from tests.unit.sinks.processes import killed_twice
 
 import watersmeet
 from watersmeet import Error
@@ -330,3 +332,31 @@ def test_keys_that_differ_in_case_alone_are_two(tmp_path, mysql):
     with opened(tmp_path / "db", mysql) as connection:
         connection.execute('UPDATE "t" SET "n" = 5 WHERE "id" = \'A\'; DELETE FROM "t" WHERE "id" = \'a\'')
         assert sorted(selected(mysql, "SELECT * FROM counts")) == [("A", 5), ("b", 3)]
+
+
+@pytest.mark.parametrize("point", mostly_slow(["database.written", "database.committed", "database.begun"], 0, 2))
+def test_pumps_go_on_where_a_killed_process_was(tmp_path, postgres, point):
+    """One merges, one adds rows: each row once, whatever was killed, and the last one of each key."""
+    postgres.execute(f"{MERGED}; CREATE TABLE added (k int, n int)")
+    with opened(tmp_path / "db", postgres) as connection:
+        connection.execute(f"""
+            CREATE FOREIGN TABLE "added" SERVER "db";
+            CREATE STREAM "s" ("key" INTEGER, "n" INTEGER);
+            CREATE PUMP "merging" STARTED AS {MERGE.format(source=STREAMED)};
+            CREATE PUMP "adding" STARTED AS INSERT INTO "added" ("k", "n") SELECT STREAM "key", "n" FROM "s";
+            SET dialect = 'risingwave';
+            CREATE TABLE turns (v int PRIMARY KEY); INSERT INTO turns VALUES (0); FLUSH
+        """)
+    keys = "SELECT {0} * 1000 + i, {0} FROM generate_series(1, 300) AS g(i)"
+    turn = f"INSERT INTO turns VALUES ({{0}}); INSERT INTO s (key, n) {keys}; INSERT INTO s (key, n) VALUES (1, {{0}})"
+    killed = killed_twice(tmp_path / "db", point, turn, "turns")
+    assert killed == 2
+    with opened(tmp_path / "db", postgres) as connection:
+        (last,) = connection.execute('SELECT max("v") FROM "turns"').fetchone()
+        connection.execute(f'INSERT INTO "s" ("key", "n") VALUES (1, {last + 1})')
+        delivered(connection)
+        assert connection.execute("SHOW ERRORS").fetchall() == []
+    once = [(turn * 1000 + i, turn) for turn in range(1, last + 1) for i in range(1, 301)]
+    assert sorted(selected(postgres, "SELECT * FROM added")) == sorted([*once, *((1, n) for n in range(1, last + 2))])
+    wanted = sorted([*((k, n, n, "new") for k, n in once), (1, last + 1, 1, "new")])
+    assert sorted(selected(postgres, "SELECT * FROM counts")) == wanted

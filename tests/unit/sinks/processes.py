@@ -16,7 +16,7 @@ _KILLED = """
 import os, signal, sys
 import watersmeet
 from watersmeet import faults
-path, point, count, statement = *sys.argv[1:3], int(sys.argv[3]), sys.argv[4]
+path, point, count, statement, table = *sys.argv[1:3], int(sys.argv[3]), *sys.argv[4:]
 signal.alarm(300)  # or who waits for it would wait for ever
 def kill(now):
     global count
@@ -25,7 +25,7 @@ def kill(now):
         if not count:
             os.kill(os.getpid(), signal.SIGKILL)
 with watersmeet.connect(path, runtime="inprocess") as connection:
-    (n,), = connection.execute("SELECT max(v) FROM t").fetchall()
+    (n,), = connection.execute(f"SELECT max(v) FROM {table}").fetchall()
     for i in range(n + 1, 6):
         connection.execute(statement.format(i))
         faults.set_hook(kill)
@@ -68,14 +68,14 @@ print(deliveries.status(sink.id).problem)
 UPDATE = "UPDATE t SET v = {}"
 
 
-def killed_twice(path: Path, point: str, statement: str = UPDATE) -> int:
-    """Two processes change `v` up to 5, a commit each, unless they come to the point for the first or second time. How
-    many did.
+def killed_twice(path: Path, point: str, statement: str = UPDATE, table: str = "t") -> int:
+    """Two processes change `v` of the table up to 5, a commit each, unless they come to the point for the first or
+    second time. How many did.
     """
     killed = 0
     for count in (1, 2):
         ended = subprocess.run(
-            [*_command(_KILLED, path, point), str(count), statement], env=_environment(), check=False
+            [*_command(_KILLED, path, point), str(count), statement, table], env=_environment(), check=False
         )
         assert ended.returncode in (0, -signal.SIGKILL)
         killed += ended.returncode != 0
