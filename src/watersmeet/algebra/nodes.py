@@ -189,6 +189,10 @@ class Apply(Binary):
         assert (self.mark is not None) == (self.kind in ("mark", "scalar", "array"))
 
     @property
+    def filterable(self) -> frozenset[str]:
+        return self.left.ids
+
+    @property
     def scalars(self) -> tuple[Scalar, ...]:
         return tuple(s for k in self.pairs for s in (k.left, k.right))
 

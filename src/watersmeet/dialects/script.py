@@ -14,6 +14,7 @@ from watersmeet.dialects import databases, roles, utility
 from watersmeet.dialects.copying import read_copy
 from watersmeet.dialects.explaining import read_explain
 from watersmeet.dialects.history import read_alter_system, read_show_commits
+from watersmeet.dialects.lineage import read_explain_row
 from watersmeet.dialects.options import not_supported
 from watersmeet.dialects.queries import Parameters, read_tree
 from watersmeet.dialects.registry import Language
@@ -276,6 +277,8 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, paramete
         return read_copy(cursor, language.grammar, base)
     if word == "DROP":
         return roles.read_drop(cursor, base) or language.drop(cursor, base)
+    if word == "EXPLAIN" and (of_row := read_explain_row(cursor, base, lambda c: _explained(c, language))) is not None:
+        return of_row
     if word == "EXPLAIN":
         return read_explain(cursor, base, lambda c: _explained(c, language))
     if word == "USE" and language.semantics.schema_word == "database":

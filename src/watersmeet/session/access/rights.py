@@ -21,6 +21,7 @@ from watersmeet.dialects.foreigntables import CreateForeignTable
 from watersmeet.dialects.formatschemas import CreateFormatSchema
 from watersmeet.dialects.history import AlterSystem, ShowCommits
 from watersmeet.dialects.lakedatabases import CreateLakeDatabase
+from watersmeet.dialects.lineage import ExplainRow
 from watersmeet.dialects.namedcollections import CreateNamedCollection
 from watersmeet.dialects.subscribing import SubscribeChanges
 from watersmeet.session.access.context import Session, denied
@@ -43,6 +44,7 @@ _ALL: Final = (
     st.Unit,
     st.Update,
     ShowCommits,
+    ExplainRow,
     SubscribeChanges,
     rl.SetRole,
 )

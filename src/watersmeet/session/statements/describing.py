@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from watersmeet.dialects.explaining import ExplainAnalyze
 from watersmeet.dialects.history import ShowCommits
+from watersmeet.dialects.lineage import ExplainRow
 from watersmeet.dialects.statements import (
     Delete,
     Describe,
@@ -22,6 +23,7 @@ from watersmeet.session.access.result import lines_result
 from watersmeet.session.access.rights import check_statement
 from watersmeet.session.statements.dml import described_change
 from watersmeet.session.statements.explain import TITLE
+from watersmeet.session.statements.lineage import COLUMNS
 from watersmeet.session.statements.registry import handler_of
 from watersmeet.session.statements.subscribe import described
 from watersmeet.types import Schema
@@ -53,6 +55,8 @@ def described_columns(session: Session, statement: Statement) -> Schema | None:
         return described_change(session, statement)
     if isinstance(statement, SubscribeChanges):
         return described(session, statement)
+    if isinstance(statement, ExplainRow):
+        return COLUMNS
     if isinstance(statement, _TELLING):
         handler = handler_of(type(statement))
         assert handler is not None

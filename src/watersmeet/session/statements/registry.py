@@ -18,6 +18,7 @@ from watersmeet.dialects.foreigntables import CreateForeignTable
 from watersmeet.dialects.formatschemas import CreateFormatSchema
 from watersmeet.dialects.history import AlterSystem, ShowCommits
 from watersmeet.dialects.lakedatabases import CreateLakeDatabase
+from watersmeet.dialects.lineage import ExplainRow
 from watersmeet.dialects.merging import CreateMergingPump, Merge
 from watersmeet.dialects.namedcollections import CreateNamedCollection
 from watersmeet.dialects.namedsubscriptions import AlterRetention, CreateSubscription
@@ -74,6 +75,7 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
     st.DropFunction: "sqlfunctions.drop_function",
     st.DropSecret: "secrets.drop_secret",
     st.DropSchema: "schemaddl.drop_schema",
+    ExplainRow: "lineage.explain_row",
     st.Explain: "explain.explain_statement",
     ExplainAnalyze: "analyzing.explain_analyze",
     st.Flush: "transactions.flush_statement",

@@ -1,0 +1,424 @@
+"""EXPLAIN ROW: the rows of relations that a row is made of, operator by operator."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import singledispatchmethod
+from typing import Final
+
+from watersmeet.algebra.bounded import PastScan
+from watersmeet.algebra.nodes import (
+    Aggregate,
+    Arrivals,
+    AsofJoin,
+    Column,
+    Expand,
+    Filter,
+    Join,
+    KeyPair,
+    Node,
+    Repeat,
+    Scan,
+    TimeFilter,
+    TopN,
+    Unary,
+    Union,
+    Unnest,
+    Values,
+    Window,
+    WindowCall,
+    WindowFrame,
+)
+from watersmeet.algebra.rewrites.keys import as_predicate
+from watersmeet.algebra.scalars import Scalar, conjuncts
+from watersmeet.algebra.trees import filtered
+from watersmeet.errors import Error, error
+from watersmeet.lineage.asking import Asker, picked
+from watersmeet.lineage.cells import Cell, Cells, equal, equals, filled, row_json
+from watersmeet.lineage.names import Names, conditions_text, expression_text, order_text
+from watersmeet.lineage.nearest import key_text, nearest_text
+from watersmeet.lineage.steps import Step
+from watersmeet.lineage.trees import Explained, Wide, bound_cell, candidates, ordered_whole, plain
+from watersmeet.types import BIGINT
+
+#: So many rows one statement explains.
+MOST_ROWS: Final = 1000
+JOINS: Final = {
+    "inner": "Join", "left": "Left Join", "right": "Right Join", "full": "Full Join", "semi": "Semi Join",
+    "anti": "Anti Join",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Read:
+    """A relation as the explained query reads it.
+
+    what: for people: `table`, `materialized view`. name: its own. view: its query, if it is a view; columns: those of
+    that query's tree which the scan reads, in the scan's order. late: so many of its rows came late since it was made.
+    """
+
+    what: str
+    name: str
+    view: Explained | None = None
+    columns: tuple[Column, ...] = ()
+    late: int = 0
+
+
+@dataclass
+class Origins:
+    """Explains rows. read: what a scan reads. names: of all columns. absent: why no row of a tree meets conditions.
+
+    most: so many rows of each step are shown, room: so many in all.
+    """
+
+    asker: Asker
+    read: Callable[[Scan | PastScan], Read]
+    names: Callable[[Explained], Names]
+    most: int
+    absent: Callable[[Explained, Node, Sequence[Scalar]], list[Step]]
+    room: int = MOST_ROWS
+    _wide: dict[int, Wide] = field(default_factory=dict)
+    _kept: list[Node] = field(default_factory=list)
+
+    def found(self, explained: Explained, tree: Node, conditions: Sequence[Scalar]) -> Found:
+        """The rows of `tree` that meet the conditions, each with what it is made of."""
+        wide = self._widened(explained, tree)
+        selected = filtered(wide.node, conditions)
+        most = min(self.most, self.room)
+        rows = self.asker.rows(selected, most + 1)
+        cut = len(rows) > most
+        equal_rows = Counter(tuple(row.items()) for row in rows[:most])
+        self.room -= len(equal_rows)
+        total = self.asker.count(selected) if cut else len(rows)
+        made = [Row(self, wide, dict(key), copies) for key, copies in equal_rows.items()]
+        return Found(made, tree, total, f"{most} of {counted(total)} are shown" if cut else None)
+
+    def forgotten(self, read: Read, why: str) -> Error:
+        """The error for a view that differs from what the stored rows of its inputs give."""
+        return error(
+            "HISTORY_GONE",
+            f"rows of {read.what} {read.name} can't be explained",
+            detail=f"The rows that are stored now don't give what it shows: {why}. Rows that were removed as too old, "
+            "or came too late, are not kept.",
+        )
+
+    def _widened(self, explained: Explained, tree: Node) -> Wide:
+        if id(tree) not in self._wide:
+            self._kept.append(tree)  # as long as its identity is its name here
+            self._wide[id(tree)] = Wide(explained, tree)
+        return self._wide[id(tree)]
+
+
+@dataclass(frozen=True)
+class Found:
+    """Rows of a tree. total: how many there are. cut: what is said of those that are not shown."""
+
+    rows: list[Row]
+    tree: Node
+    total: int
+    cut: str | None
+
+    @property
+    def steps(self) -> list[Step]:
+        """One step for each row, with what it is made of below it."""
+        return self.extended()
+
+    def extended(
+        self, more: Callable[[Row], Sequence[Step]] | None = None, note: Callable[[Row], str] | None = None
+    ) -> list[Step]:
+        """The same, with more steps below each row, and something that is said of it."""
+        found = []
+        for row in self.rows:
+            step = row.step(self.tree)
+            for text in (note(row) if note else "", _times(row.copies) if row.copies > 1 else ""):
+                step = step.noted(text)
+            found.append(replace(step, below=[*step.below, *(more(row) if more else ())]))
+        return found if self.cut is None else [*found, Step("…", detail=self.cut)]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row with all that it is made of, up to the nodes that make one row of many. copies: how often it is there."""
+
+    origins: Origins
+    wide: Wide
+    cells: Cells
+    copies: int
+
+    @property
+    def explained(self) -> Explained:
+        return self.wide.explained
+
+    @property
+    def names(self) -> Names:
+        return self.origins.names(self.explained)
+
+    def within(self, tree: Node, conditions: Sequence[Scalar]) -> Found:
+        """What rows of a tree below are made of."""
+        return self.origins.found(self.explained, tree, conditions)
+
+    def with_values(self, part: Scalar) -> str:
+        """A condition, and the values that it was true with."""
+        own = sorted(part.columns & self.cells.keys())
+        values = ", ".join(f"{self.names.get(i, i)} = {self.cells[i].shown}" for i in own)
+        text = conditions_text([part], self.names)
+        return f"{text} ({values})" if values and values != text else text
+
+    def unmet(self, conditions: Sequence[Scalar]) -> list[Scalar]:
+        """Those of the conditions that are not true for it."""
+        values = self.origins.asker.values(conditions, self.cells)
+        return [c for c, v in zip(conditions, values, strict=True) if v.text != "true"]
+
+    @singledispatchmethod
+    def step(self, node: Node) -> Step:
+        """The step of a node for this row."""
+        assert isinstance(node, Unary), type(node).__name__
+        return self.step(node.input)
+
+    # -- leaves -----------------------------------------------------------------------------------------------------
+
+    @step.register
+    def _(self, node: Scan | PastScan) -> Step:
+        read = self.origins.read(node)
+        row = row_json(node.outputs, self.cells)
+        if read.view is None:
+            return Step(read.what, read.name, row)
+        view, values = read.view, picked(node.outputs, self.cells)
+        found = self.origins.found(view, view.tree, equals(read.columns, values))
+        if found.total != self.copies and any(c.type.is_float for c in read.columns):
+            found = self.origins.found(view, view.tree, equals(read.columns, values, nearly=True))
+        if found.total != self.copies:
+            why = f"they give the row {row} {_times(found.total)}, and it is there {_times(self.copies)}"
+            raise self.origins.forgotten(read, why)
+        return Step(read.what, read.name, row, below=found.steps)
+
+    @step.register
+    def _(self, node: Arrivals) -> Step:
+        return self.step(node.scan)
+
+    @step.register
+    def _(self, node: Values) -> Step:
+        return Step("Values", row=row_json(node.outputs, self.cells))
+
+    # -- row by row -------------------------------------------------------------------------------------------------
+
+    @step.register
+    def _(self, node: Filter) -> Step:
+        text = ", ".join(self.with_values(p) for p in conjuncts(node.predicate))
+        return Step("Filter", detail=text, below=[self.step(node.input)])
+
+    @step.register
+    def _(self, node: TimeFilter) -> Step:
+        column = next(c for c in node.columns if c.id == node.column)
+        bound = bound_cell(node.bound, self.explained.times, column)
+        shown = "what is not known yet" if bound is None else bound.shown
+        text = f"{self.names[column.id]} {node.comparison} {shown} ({self.cells[column.id].shown})"
+        return Step("Time Filter", detail=text, below=[self.step(node.input)])
+
+    @step.register
+    def _(self, node: Unnest) -> Step:
+        values = ", ".join(f"{self.names[c.id]} = {self.cells[c.id].shown}" for c in node.made)
+        return Step("Unnest", detail=values, below=[self.step(node.input)])
+
+    @step.register
+    def _(self, node: Expand) -> Step:
+        number = int(self.cells[node.made[-1].id].text or 0)
+        keys = ", ".join(expression_text(node.keys[i], self.names) for i in node.sets[number])
+        return Step("Grouping Set", detail=f"({keys})", below=[self.step(node.input)])
+
+    @step.register
+    def _(self, node: Repeat) -> Step:
+        (times,) = self.origins.asker.values([node.times], self.cells)
+        return Step("Repeat", detail=_times(int(times.text or 0)), below=[self.step(node.input)])
+
+    # -- joins ------------------------------------------------------------------------------------------------------
+
+    def has(self, side: Node) -> bool:
+        """Whether it has a row of a side of a join, and not NULLs in its place."""
+        marker = self.wide.present.get(id(side))
+        return marker is None or self.cells[marker.id].text == "true"
+
+    @step.register
+    def _(self, node: Join) -> Step:
+        title = JOINS[node.kind] if node.keys or node.residual is not None else "Cross Join"
+        if node.kind == "anti":
+            return Step(title, below=[self.step(node.left), self.lacking(node, node.right)])
+        if node.kind == "semi":
+            return Step(title, detail=self._matched(node), below=[self.step(node.left), *self.partners(node)])
+        below = [self.step(s) if self.has(s) else self.lacking(node, s) for s in (node.left, node.right)]
+        paired = self.has(node.left) and self.has(node.right)
+        return Step(title, detail=self._matched(node) if paired else None, below=below)
+
+    def _matched(self, node: Join) -> str:
+        return ", ".join([*map(self._pair, node.keys), *map(self.with_values, self._residual(node))])
+
+    def _residual(self, node: Join) -> list[Scalar]:
+        """What a semi join says of its right rows shows only in these."""
+        return [p for p in conjuncts(node.residual) if node.kind != "semi" or p.columns <= node.left.ids]
+
+    def _pair(self, pair: KeyPair) -> str:
+        (value,) = self.origins.asker.values([pair.left], self.cells)
+        return f"{conditions_text([as_predicate(pair)], self.names)} ({value.shown})"
+
+    def _sought(self, node: Join, side: Node) -> tuple[list[Scalar], list[Cell], list[Scalar]]:
+        """What a partner on `side` has to have: the keys with their values, and further conditions."""
+        own = [k.right if side is node.right else k.left for k in node.keys]
+        others = [k.left if side is node.right else k.right for k in node.keys]
+        values = self.origins.asker.values(others, self.cells)
+        cells = {i: c for i, c in self.cells.items() if i not in side.ids}
+        return own, values, [filled(p, cells) for p in conjuncts(node.residual)]
+
+    def _null_key(self, pairs: Sequence[KeyPair], keys: Sequence[Scalar], values: Sequence[Cell]) -> str | None:
+        """What is said if a key that is looked for is NULL and so equals nothing; None if none is."""
+        for pair, key, value in zip(pairs, keys, values, strict=True):
+            if value.text is None and not pair.null_safe:
+                return f"{expression_text(key, self.names)} = NULL was looked for, and NULL equals nothing"
+        return None
+
+    def lacking(self, node: Join, side: Node, more: Sequence[Scalar] = ()) -> Step:
+        """That there is no partner on a side, and why. more: further conditions on the partner."""
+        keys, values, rest = self._sought(node, side)
+        rest = [*rest, *more]
+        asker = self.origins.asker
+        tree = plain(side, self.explained)
+        same = [equal(k, v) for k, v in zip(keys, values, strict=True)]
+        sought = key_text(keys, values, self.names) or conditions_text(rest, self.names)
+        nothing = self._null_key(node.keys, keys, values)
+        if nothing is not None:
+            return Step("no partner", detail=nothing)
+        if keys and rest and asker.some(filtered(tree, same)):
+            why = f"{sought} is there, but not with {conditions_text(rest, self.names)}"
+            there = self.within(side, same)
+            below = there.extended(note=lambda row: "not " + ", ".join(map(row.with_values, row.unmet(rest))))
+            return Step("no partner", detail=why, below=below)
+        if keys:
+            why = f"no row with {sought}; {nearest_text(asker, tree, keys, values, self.names)}"
+        else:
+            why = f"no row with {sought}" if rest else "there are no rows"
+        is_stored = isinstance(side, (Scan, PastScan)) and self.origins.read(side).view is None
+        ended = [] if is_stored else self.origins.absent(self.explained, side, [*same, *rest])
+        below = [step for step in ended if step.detail != why]
+        return Step("no partner", detail=why, below=below)
+
+    def partners(self, node: Join) -> list[Step]:
+        """The right rows that match a left row."""
+        keys, values, rest = self._sought(node, node.right)
+        same = [equal(k, v) for k, v in zip(keys, values, strict=True)]
+        return self.within(node.right, [*same, *rest]).steps
+
+    @step.register
+    def _(self, node: AsofJoin) -> Step:
+        asker, cells = self.origins.asker, self.cells
+        left, right = (expression_text(v, self.names) for v in (node.left_value, node.right_value))
+        keys = [self._pair(k) for k in node.keys]
+        if self.has(node.right):
+            values = asker.values([node.left_value, node.right_value], cells)
+            text = f"{left} {node.comparison} {right}: the nearest to {values[0].shown} is {values[1].shown}"
+            return Step(
+                "Asof Join", detail=", ".join([*keys, text]), below=[self.step(node.left), self.step(node.right)]
+            )
+        return Step("Asof Join", below=[self.step(node.left), self.not_near(node)])
+
+    def not_near(self, node: AsofJoin) -> Step:
+        """That there is no nearest row, and why."""
+        asker = self.origins.asker
+        tree = plain(node.right, self.explained)
+        keys = [k.right for k in node.keys]
+        value, *values = asker.values([node.left_value, *(k.left for k in node.keys)], self.cells)
+        same = [equal(k, v) for k, v in zip(keys, values, strict=True)]
+        right = expression_text(node.right_value, self.names)
+        own = {i: c for i, c in self.cells.items() if i not in node.right.ids}
+        met = [filled(p, own) for p in conjuncts(candidates(node, node.right).predicate)]
+        nothing = self._null_key(node.keys, keys, values)
+        if nothing is not None:
+            why = nothing
+        elif asker.some(filtered(tree, met)):
+            why = f"the nearest row does not meet {conditions_text(conjuncts(node.residual), self.names)}"
+        elif asker.some(filtered(tree, same)):
+            low, high = asker.extremes(filtered(tree, same), node.right_value, value)
+            near = ", ".join(c.shown for c in (low, high) if c.text is not None)
+            why = f"no {right} with {value.shown} {node.comparison} {right}{near and '; the nearest: '}{near}"
+        else:
+            near = nearest_text(asker, tree, keys, values, self.names)
+            why = f"no row with {key_text(keys, values, self.names)}; {near}"
+        return Step("no partner", detail=why)
+
+    # -- many rows to one -------------------------------------------------------------------------------------------
+
+    @step.register
+    def _(self, node: Aggregate) -> Step:
+        values = picked(node.outputs, self.cells)
+        conditions = [equal(k, v) for k, v in zip(node.keys, values, strict=False)]
+        found = self.within(node.input, conditions)
+        named = [self.names[c.id] for c in node.outputs]
+        what = "Group" if node.keys and node.calls else "Aggregate" if node.calls else "Distinct"
+        detail = f"of {counted(found.total)}"
+        return Step(what, row=row_json(node.outputs, self.cells, named), detail=detail, below=found.steps)
+
+    @step.register
+    def _(self, node: Union) -> Step:
+        number = int(self.cells[self.wide.parts[id(node)].id].text or 0)
+        part = node.parts[number]
+        found = self.within(part, equals(part.columns, picked(node.outputs, self.cells)))
+        return Step("Union", detail=f"part {number + 1} of {len(node.parts)}", below=found.steps)
+
+    # -- orders -----------------------------------------------------------------------------------------------------
+
+    def _of_partition(self, partition: Sequence[Scalar]) -> tuple[list[Scalar], str]:
+        values = self.origins.asker.values(partition, self.cells)
+        conditions = [equal(p, v) for p, v in zip(partition, values, strict=True)]
+        return conditions, f" with {key_text(partition, values, self.names)}" if partition else ""
+
+    @step.register
+    def _(self, node: TopN) -> Step:
+        if not node.order and node.limit is None:
+            return self.step(node.input)
+        below = [self.step(node.input)]
+        if node.offset:
+            conditions, _ = self._of_partition(node.partition)
+            order = ordered_whole(node, node.input, self.explained).order
+            before = TopN(filtered(node.input, conditions), (), order, node.offset)
+            below.append(Step("rows before it", below=self.within(before, []).steps))
+        return Step("Top N", detail=self.place(node), below=below)
+
+    def place(self, node: TopN) -> str:
+        """Where it stands in an order."""
+        conditions, shown = self._of_partition(node.partition)
+        rank, size = ranked(self.origins.asker, self.explained, node, conditions, self.cells)
+        limit = f"limit {node.limit}" if node.limit is not None else "no limit"
+        if node.offset:
+            limit += f", offset {node.offset}"
+        return f"number {rank} of {size}{shown} by {order_text(node.order, self.names) or 'all columns'}; {limit}"
+
+    @step.register
+    def _(self, node: Window) -> Step:
+        conditions, shown = self._of_partition(node.partition)
+        values = ", ".join(f"{self.names[c.id]} = {self.cells[c.id].shown}" for c in node.outputs)
+        found = self.within(node.input, conditions)
+        rows = Step("Partition", detail=f"{counted(found.total)}{shown}", below=found.steps)
+        return Step("Window", detail=values, below=[self.step(node.input), rows])
+
+
+def ranked(
+    asker: Asker, explained: Explained, node: TopN, conditions: Sequence[Scalar], cells: Cells
+) -> tuple[int, int]:
+    """The number of a row in the order of its partition, which `conditions` select, and the size of that."""
+    below = filtered(plain(node.input, explained), conditions)
+    order = ordered_whole(node, node.input, explained).order
+    frame = WindowFrame("rows", None, 0)
+    number = WindowCall("rank" if node.with_ties else "row_number", (), 0, None, order, frame, BIGINT)
+    column = Column("#rank", "", BIGINT, False)
+    numbered = filtered(Window(below, (), (number,), (column,)), equals(below.columns, picked(below.columns, cells)))
+    rows = asker.rows(numbered, 1)
+    return int(rows[0][column.id].text or 0) if rows else 0, asker.count(below)
+
+
+def counted(rows: int) -> str:
+    """So many rows, in words."""
+    return "1 row" if rows == 1 else f"{rows} rows"
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"

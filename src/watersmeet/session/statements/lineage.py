@@ -1,0 +1,201 @@
+"""EXPLAIN ROW, EXPLAIN MISSING ROW: where rows come from, and why there are none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import duckdb
+
+from watersmeet.algebra.bounded import PastScan, TopicScan
+from watersmeet.algebra.nodes import Filter, Node, Project, Scan, TimeFilter
+from watersmeet.algebra.scalars import Scalar, conjuncts
+from watersmeet.algebra.trees import transform_up, walk
+from watersmeet.binder.bounded import bind_bounded
+from watersmeet.binder.emission import bind_view
+from watersmeet.catalog import Catalog, MaterializedView, Processor, Relation
+from watersmeet.dialects import parse
+from watersmeet.dialects.lineage import ExplainRow
+from watersmeet.dialects.statements import CreateMaterializedView
+from watersmeet.errors import Error, error
+from watersmeet.lineage import Asker, Explained, Read, Search, Step, drawn, origins_of
+from watersmeet.lineage.names import Names, names_of
+from watersmeet.session.access.context import Session, denied, error_at
+from watersmeet.session.access.reading import Bounded, check_running, failed_query, readable, reading
+from watersmeet.session.access.result import Result, typed_result
+from watersmeet.session.access.rights import check_named
+from watersmeet.store.manifests import Progress
+from watersmeet.types import JSONB, VARCHAR, Field, Schema
+from watersmeet.watermarks import NOW
+
+#: So often it begins again because a new epoch has come meanwhile.
+_TRIES: Final = 20
+#: What EXPLAIN ROW and EXPLAIN MISSING ROW return.
+COLUMNS: Final[Schema] = (
+    Field("step", VARCHAR, nullable=False),
+    Field("relation", VARCHAR),
+    Field("row", JSONB),
+    Field("detail", VARCHAR),
+)
+
+
+def explain_row(session: Session, statement: ExplainRow) -> Result:
+    """Runs the query again, for the rows in question alone, at one moment.
+
+    Errors of the query; PERMISSION_DENIED for who may not read all that its views read; FEATURE_NOT_SUPPORTED for
+    results that can't be computed again; HISTORY_GONE for those of which rows are no longer kept.
+    """
+    if session.transaction is not None and not session.transaction.read_only:
+        session.notice("EXPLAIN ROW shows what is committed, without the changes of this transaction.")
+    try:
+        for _ in range(_TRIES):
+            steps = _steps(session, statement)
+            if steps is not None:
+                return typed_result("EXPLAIN", COLUMNS, [tuple(line) for line in drawn(steps)])
+    except duckdb.Error as cause:
+        raise failed_query(cause, statement.text) from cause
+    except Error as err:
+        err.sql = err.sql or statement.text
+        raise
+    raise error("SNAPSHOT_TOO_OLD", "new epochs came all the time while the row was looked for", sql=statement.text)
+
+
+def _steps(session: Session, statement: ExplainRow) -> list[Step] | None:
+    """The answer; None if the watermarks and the rows that were read are not of one epoch."""
+    catalog = readable(session.catalog)
+    found = bind_bounded(statement.query, catalog, statement.text, session.dialect, files=False)
+    check_named(session, found.named, statement.text)
+    if found.topics:
+        raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", "a topic's messages are not stored here")
+    tree, conditions = _searched(found.bound.relation) if statement.missing else (found.bound.relation, [])
+    epoch = session.database.log.last_epoch()
+    views = _Views(session, catalog, statement, Progress() if epoch is None else epoch.progress)
+    root = views.explained("the query", tree)
+    views.follow(root.tree)
+    ids = tuple(dict.fromkeys([*found.read, *views.read]))
+    check_running(session, ids)
+    past = tuple({s.name: s for s in (*found.past, *views.past)}.values())
+    query = Bounded("", (), ids, catalog, statement.text, system=found.system, past=past)
+    with reading(session, query, newest=False) as connection:
+        if session.database.log.last_epoch() != epoch:
+            return None
+        asker = Asker(connection, lambda i: catalog.relations[i].shown)
+        origins = origins_of(asker, views.what, views.names, statement.limit)
+        rows = origins.found(root, root.tree, conditions)
+        if not statement.missing:
+            return rows.steps
+        if not rows.total:
+            return Search(origins, root).steps(root.tree, conditions)
+        session.notice("The row is not missing.")
+        return rows.steps
+
+
+def _searched(tree: Node) -> tuple[Node, list[Scalar]]:
+    """What EXPLAIN MISSING ROW searches, and for what: the query's relation, and its conditions there."""
+    while isinstance(tree, Project):
+        tree = tree.input
+    return (tree.input, conjuncts(tree.predicate)) if isinstance(tree, Filter) else (tree, [])
+
+
+@dataclass
+class _Views:
+    """The views whose rows are explained: by relation and moment, their queries."""
+
+    session: Session
+    catalog: Catalog
+    statement: ExplainRow
+    progress: Progress
+    past: list[PastScan] = field(default_factory=list)
+    read: list[str] = field(default_factory=list)
+    _found: dict[tuple[str, str], Explained] = field(default_factory=dict)
+    _names: dict[int, Names] = field(default_factory=dict)
+
+    def follow(self, tree: Node) -> None:
+        """Binds the queries of the views that a tree reads, and of those that these read, and so on."""
+        for node in walk(tree):
+            if not isinstance(node, (Scan, PastScan)):
+                continue
+            relation = self.catalog.relations[node.relation_id]
+            if not isinstance(relation, MaterializedView) or _key(node) in self._found:
+                continue
+            explained = self._of_view(relation, node)
+            self._found[_key(node)] = explained
+            self.follow(explained.tree)
+
+    def explained(self, name: str, tree: Node) -> Explained:
+        """A query that is explained. FEATURE_NOT_SUPPORTED, with the statement's text; PERMISSION_DENIED."""
+        self._check_read(tree)
+        try:
+            return Explained.of(name, tree, {**self.progress.watermarks, NOW: self.progress.time_us})
+        except Error as err:
+            err.sql, err.span = self.statement.text, None
+            raise
+
+    def what(self, scan: Scan | PastScan) -> Read:
+        """What a scan reads, for people."""
+        relation = self.catalog.relations[scan.relation_id]
+        view = self._found.get(_key(scan))
+        if view is None:
+            return Read(relation.role, relation.shown, late=self.progress.late.get(relation.id, 0))
+        places = {c.name: i for i, c in enumerate(relation.columns)}
+        names = scan.source_names if isinstance(scan, Scan) else [c.name for c in scan.outputs]
+        return Read(relation.role, relation.shown, view, tuple(view.tree.columns[places[n]] for n in names))
+
+    def names(self, explained: Explained) -> Names:
+        """The names of the columns of a query."""
+        if id(explained) not in self._names:
+            shown = {i: r.shown for i, r in self.catalog.relations.items()}
+            self._names[id(explained)] = names_of(explained.tree, shown)
+        return self._names[id(explained)]
+
+    def _of_view(self, view: MaterializedView, scan: Scan | PastScan) -> Explained:
+        statement = parse(view.sql, view.dialect)[-1] if view.sql else None
+        if isinstance(view, Processor) or not isinstance(statement, CreateMaterializedView):
+            raise self._refused(view, "It is not the content of a query, but what a query has written")
+        bound = bind_view(statement, self.catalog.seen_by(view), view.dialect)
+        tree = bound.tree
+        if isinstance(scan, PastScan):
+            if any(isinstance(n, TimeFilter) for n in walk(tree)):
+                raise self._refused(view, "It depends on time, and how far time had come then is not kept")
+            tree = transform_up(tree, lambda n: self._then(n, scan))
+        return self.explained(view.title, tree)
+
+    def _then(self, node: Node, past: PastScan) -> Node:
+        """A scan as of an earlier moment."""
+        if not isinstance(node, Scan):
+            return node
+        relation = self.catalog.relations[node.relation_id]
+        if not relation.is_stored:
+            raise self._refused(relation, "Its rows are not stored")
+        found = PastScan(node.relation_id, f"{past.name} {node.relation_id}", past.past, node.outputs, past.span)
+        self.past.append(found)
+        return found
+
+    def _check_read(self, tree: Node) -> None:
+        """FEATURE_NOT_SUPPORTED for rows that are not stored; PERMISSION_DENIED without the right to read them."""
+        for node in walk(tree):
+            if isinstance(node, TopicScan) or not isinstance(node, (Scan, PastScan)):
+                continue
+            relation = self.catalog.relations[node.relation_id]
+            if not relation.is_stored:
+                raise self._refused(relation, "Its rows are not stored")
+            if not self.session.rights.may("SELECT", relation.id):
+                raise denied(
+                    "EXPLAIN of this row",
+                    self.statement.text,
+                    detail="It comes from relations that are not granted to you.",
+                )
+            self.read.append(relation.id)
+
+    def _refused(self, relation: Relation, why: str) -> Error:
+        return error(
+            "FEATURE_NOT_SUPPORTED",
+            f"rows that come from {relation.title} can't be explained",
+            sql=self.statement.text,
+            detail=f"{why}.",
+        )
+
+
+def _key(scan: Scan | PastScan) -> tuple[str, str]:
+    """What a scan reads: the relation, and of one in the past the moment."""
+    return scan.relation_id, repr(scan.past) if isinstance(scan, PastScan) else ""

@@ -1,0 +1,69 @@
+"""EXPLAIN ROW and EXPLAIN MISSING ROW against plain Python: `lineage_plans`."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import watersmeet
+from tests.property.lineage_plans import Case, Maker, Unclear, ends_shown, meets, rows_shown, together
+from tests.thorough import mostly_slow
+from watersmeet import Connection
+
+#: Rows that are asked about in a case, and rows that are not there.
+_ROWS, _MISSING = 6, 6
+
+
+def condition(values: dict[int, Any]) -> str:
+    return " AND ".join(f"c{i} IS NULL" if v is None else f"c{i} = {v}" for i, v in values.items())
+
+
+def made(connection: Connection, case: Case) -> None:
+    for name, rows in case.tables.items():
+        connection.execute(f"CREATE TABLE {name} (rid INT PRIMARY KEY, k INT, x INT)")
+        values = ", ".join(f"({', '.join('NULL' if v is None else str(v) for v in row)})" for row in rows)
+        connection.execute(f"INSERT INTO {name} VALUES {values}")
+    for view in case.views:
+        connection.execute(f"CREATE MATERIALIZED VIEW {view.name} AS {view.plan.sql()}")
+    connection.flush()
+
+
+def check_rows(connection: Connection, case: Case, chosen: random.Random) -> None:
+    view = case.last
+    expected = view.rows(case.tables)
+    rows = connection.execute(f"SELECT * FROM {view.name}").fetchall()
+    assert Counter(tuple(r) for r in rows) == Counter(v for v, _ in expected), view.plan.sql()
+    different = sorted(set(expected), key=repr)
+    for values, lineage in chosen.sample(different, min(_ROWS, len(different))):
+        where = condition(dict(enumerate(values)))
+        lines = connection.execute(f"EXPLAIN ROW (SELECT * FROM {view.name} WHERE {where})").fetchall()
+        assert rows_shown(lines) == lineage, (view.plan.sql(), values, lines)
+
+
+def check_missing(connection: Connection, case: Case, chosen: random.Random) -> None:
+    view = case.last
+    rows = view.rows(case.tables)
+    for _ in range(_MISSING):
+        columns = chosen.sample(range(view.columns), chosen.choice([1, 1, 2]))
+        wanted = {i: chosen.choice([1, 2, 3, 4, 5, 9]) for i in columns}
+        lines = connection.execute(f"EXPLAIN MISSING ROW {view.name} WHERE {condition(wanted)}").fetchall()
+        there = [r for r in rows if meets(r[0], wanted)]
+        if there:
+            assert rows_shown(lines) == together(there)
+            continue
+        with contextlib.suppress(Unclear):
+            assert list(ends_shown(lines)) == view.ends(case.tables, wanted), (view.plan.sql(), wanted, lines)
+
+
+@pytest.mark.parametrize("seed", mostly_slow(range(40), 4, 6))
+def test_rows_and_missing_rows(seed: int) -> None:
+    case = Maker(seed).case()
+    chosen = random.Random(seed)
+    with watersmeet.connect(runtime="inprocess", parallelism=1) as connection:
+        made(connection, case)
+        check_rows(connection, case, chosen)
+        check_missing(connection, case, chosen)

@@ -1,0 +1,158 @@
+"""EXPLAIN ROW and EXPLAIN MISSING ROW: the tree of steps, rights, the past. What they find: `property/test_lineage`."""
+
+from __future__ import annotations
+
+import pytest
+
+from watersmeet.session.statements import lineage
+
+SHOP = """
+CREATE TABLE customers (id INT PRIMARY KEY, name VARCHAR);
+CREATE TABLE orders (id INT PRIMARY KEY, customer INT, amount INT);
+CREATE MATERIALIZED VIEW named AS SELECT o.id, c.name, o.amount FROM orders o JOIN customers c ON o.customer = c.id;
+CREATE MATERIALIZED VIEW totals AS SELECT name, sum(amount) AS total FROM named GROUP BY name;
+CREATE VIEW plain AS SELECT name FROM customers WHERE id > 1;
+INSERT INTO customers VALUES (1, 'Ann'), (2, 'Bo');
+INSERT INTO orders VALUES (1, 1, 20), (2, 1, 30), (3, 2, 40);
+FLUSH;
+"""
+
+
+@pytest.fixture
+def shop(connection):
+    for _ in connection.execute_script(SHOP):
+        pass
+    return connection
+
+
+def test_steps_are_drawn_as_a_tree(shop):
+    cursor = shop.execute("EXPLAIN ROW (SELECT * FROM totals WHERE name = 'Ann')")
+    assert [d[0] for d in cursor.description] == ["step", "relation", "row", "detail"]
+    ann = {"id": 1, "name": "Ann"}
+    assert cursor.fetchall() == [
+        ("Filter", None, None, "totals.name = 'Ann'"),
+        ("└─ materialized view", "totals", {"name": "Ann", "total": 50}, None),
+        ("   └─ Group", None, {"named.name": "Ann", "sum(named.amount)": 50}, "of 2 rows"),
+        ("      ├─ materialized view", "named", {"id": 1, "name": "Ann", "amount": 20}, None),
+        ("      │  └─ Join", None, None, "orders.customer = customers.id (1)"),
+        ("      │     ├─ table", "orders", {"id": 1, "customer": 1, "amount": 20}, None),
+        ("      │     └─ table", "customers", ann, None),
+        ("      └─ materialized view", "named", {"id": 2, "name": "Ann", "amount": 30}, None),
+        ("         └─ Join", None, None, "orders.customer = customers.id (1)"),
+        ("            ├─ table", "orders", {"id": 2, "customer": 1, "amount": 30}, None),
+        ("            └─ table", "customers", ann, None),
+    ]
+
+
+def test_all_values_come_as_they_are(connection):
+    connection.execute(
+        "CREATE TABLE t (id INT PRIMARY KEY, s VARCHAR, d DOUBLE PRECISION, n NUMERIC, ts TIMESTAMP, tz TIMESTAMPTZ, "
+        "day DATE, b BYTEA, j JSONB, a VARCHAR[], w INTERVAL, f BOOLEAN)"
+    )
+    connection.execute("CREATE MATERIALIZED VIEW v AS SELECT * FROM t")
+    connection.execute(
+        "INSERT INTO t VALUES (1, 'it''s \"a\"\n', 0.1, 1.50, '2024-01-01 10:00:00.5', '2024-01-01 10:00:00+00', "
+        "'2024-02-29', '\\xff00', '{\"k\": [1]}', ARRAY['x, y', NULL, ''''], INTERVAL '1 day 2 seconds', true), "
+        "(2, NULL, 'nan', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)"
+    )
+    connection.flush()
+    found = connection.execute("EXPLAIN ROW SELECT * FROM v").fetchall()
+    assert [(step, relation) for step, relation, _, _ in found] == [("materialized view", "v"), ("└─ table", "t")] * 2
+    row, again, empty, _ = (row for _, _, row, _ in found)
+    assert row == again
+    assert row["s"] == 'it\'s "a"\n'
+    assert (row["d"], row["n"], row["f"], row["j"], row["a"]) == (0.1, 1.5, True, {"k": [1]}, ["x, y", None, "'"])
+    assert (row["ts"], row["day"]) == ("2024-01-01 10:00:00.5", "2024-02-29")
+    assert {v for k, v in empty.items() if k not in ("id", "d")} == {None}
+    assert empty["d"] == "nan"
+
+
+def test_rows_of_a_step_are_limited_and_so_are_all_together(shop, monkeypatch):
+    shop.execute("INSERT INTO orders SELECT i, 2, 1 FROM generate_series(10, 209) t(i)")
+    shop.flush()
+    found = shop.execute("EXPLAIN ROW (LIMIT 3) SELECT * FROM totals WHERE name = 'Bo'").fetchall()
+    assert [r["id"] for _, name, r, _ in found if name == "orders"] == [3, 10, 11]
+    assert found[-1] == ("      └─ …", None, None, "3 of 201 rows are shown")
+    real = lineage.origins_of
+
+    def cramped(*parameters):
+        origins = real(*parameters)
+        origins.room = 8
+        return origins
+
+    monkeypatch.setattr(lineage, "origins_of", cramped)
+    found = shop.execute("EXPLAIN ROW SELECT * FROM totals WHERE name = 'Bo'").fetchall()
+    assert sum(name == "named" for _, name, _, _ in found) < 8
+    assert found[-1][3].endswith(" of 201 rows are shown")
+
+
+def test_a_row_that_is_there_is_not_missing(shop):
+    cursor = shop.execute("EXPLAIN MISSING ROW totals WHERE name = 'Bo'")
+    assert cursor.fetchall()[0] == ("materialized view", "totals", {"name": "Bo", "total": 40}, None)
+    assert cursor.notices == ("The row is not missing.",)
+
+
+def test_the_past(shop):
+    before = shop.opened.log.head()
+    shop.execute("UPDATE orders SET amount = 99 WHERE id = 3")
+    shop.flush()
+    now = shop.execute("EXPLAIN ROW SELECT * FROM totals WHERE name = 'Bo'").fetchall()
+    then = shop.execute(
+        f"EXPLAIN ROW SELECT * FROM totals FOR SYSTEM_TIME AS OF COMMIT {before} WHERE name = 'Bo'"
+    ).fetchall()
+    assert [step for step, *_ in now] == [step for step, *_ in then]
+    assert [r["amount"] for _, name, r, _ in now if name == "orders"] == [99]
+    assert [r["amount"] for _, name, r, _ in then if name == "orders"] == [40]
+
+
+def test_changes_of_the_open_transaction_do_not_count(shop):
+    shop.execute("BEGIN")
+    shop.execute("INSERT INTO orders VALUES (4, 2, 60)")
+    cursor = shop.execute("EXPLAIN MISSING ROW named WHERE id = 4")
+    assert cursor.fetchall()[-1][:2] == ("└─ table", "orders")
+    assert cursor.notices
+    shop.execute("ROLLBACK")
+
+
+def test_only_who_may_read_all_of_it_sees_where_rows_come_from(shop, fails):
+    shop.execute("CREATE USER ann PASSWORD 'x'")
+    shop.execute("GRANT SELECT ON totals, plain TO ann")
+    statements = (
+        "EXPLAIN ROW SELECT * FROM totals",
+        "EXPLAIN MISSING ROW totals WHERE name = 'Cy'",
+        "EXPLAIN ROW SELECT * FROM plain",
+        "EXPLAIN MISSING ROW plain WHERE name = 'Ann'",
+    )
+    shop.execute("SET ROLE ann")
+    for sql in statements:
+        error = fails(sql)
+        assert error.condition == "PERMISSION_DENIED"
+        assert not any(secret in str(error) for secret in ("orders", "customers", "named"))
+    assert fails("EXPLAIN ROW SELECT * FROM named").condition == "UNDEFINED_RELATION"
+    shop.execute("RESET ROLE")
+    shop.execute("GRANT SELECT ON named, orders TO ann")
+    shop.execute("SET ROLE ann")
+    assert fails(statements[0]).condition == "PERMISSION_DENIED"
+    shop.execute("RESET ROLE")
+    shop.execute("GRANT SELECT ON customers TO ann")
+    shop.execute("SET ROLE ann")
+    for sql in statements:
+        assert shop.execute(sql).fetchall()
+
+
+def test_an_epoch_that_comes_between_makes_it_begin_again(shop, monkeypatch, fails):
+    """The watermarks and the rows are of one epoch: else it looks again, but not for ever."""
+    real, calls = lineage.reading, []
+
+    def reading(session, query, **options):
+        calls.append(query)
+        if len(calls) < 3 or len(calls) > 5:
+            shop.execute(f"INSERT INTO orders VALUES ({100 + len(calls)}, 1, 1)")
+            shop.flush()
+        return real(session, query, **options)
+
+    monkeypatch.setattr(lineage, "reading", reading)
+    assert shop.execute("EXPLAIN ROW SELECT * FROM totals WHERE name = 'Bo'").fetchall()
+    assert len(calls) == 3
+    calls.extend([None] * 3)
+    assert fails("EXPLAIN ROW SELECT * FROM totals").condition == "SNAPSHOT_TOO_OLD"
