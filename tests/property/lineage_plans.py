@@ -281,6 +281,62 @@ class First(Plan):
 
 
 @dataclass
+class Nearest(Plan):
+    """An ASOF join: of the rows with an equal second column, the one with the greatest rid up to that of the row."""
+
+    left: Scan
+    right: Scan
+    outer: bool
+    columns: int = 6
+
+    def sql(self) -> str:
+        named = ", ".join(f"{side}.c{i} AS c{i + shift}" for side, shift in (("a", 0), ("b", 3)) for i in range(3))
+        kind = "ASOF LEFT JOIN" if self.outer else "ASOF JOIN"
+        sides = f"({self.left.sql()}) a {kind} ({self.right.sql()}) b"
+        return f"SELECT {named} FROM {sides} ON a.c1 = b.c1 AND a.c0 >= b.c0"
+
+    def rows(self, tables: Tables) -> list[Row]:
+        found: list[Row] = []
+        for left, lineage in self.left.rows(tables):
+            rights = [r for r in self.right.rows(tables) if r[0][1] == left[1] is not None and r[0][0] <= left[0]]
+            if rights:
+                values, partner = max(rights, key=lambda r: r[0][0])
+                found.append((left + values, lineage | partner))
+            elif self.outer:
+                found.append((left + (None,) * 3, lineage))
+        return found
+
+    def ends(self, tables: Tables, wanted: Wanted) -> list[End]:
+        own = {i: v for i, v in wanted.items() if i < 3}
+        found = self.left.meeting(tables, own)
+        if not found:
+            return self.left.ends(tables, own)
+        return [("Asof Join", together(self.meeting(tables, own) or found))]
+
+
+@dataclass
+class Running(Plan):
+    """Each row with how many there are of its value in a column: a window function over the whole partition."""
+
+    plan: Scan
+    key: int
+    columns: int = 4
+
+    def sql(self) -> str:
+        return f"SELECT c0, c1, c2, count(*) OVER (PARTITION BY c{self.key}) AS c3 FROM ({self.plan.sql()}) s"
+
+    def rows(self, tables: Tables) -> list[Row]:
+        rows = self.plan.rows(tables)
+        parts = [[o for o in rows if o[0][self.key] == r[0][self.key]] for r in rows]
+        return [(r[0] + (len(part),), together(part)) for r, part in zip(rows, parts, strict=True)]
+
+    def ends(self, tables: Tables, wanted: Wanted) -> list[End]:
+        own = {i: v for i, v in wanted.items() if i < 3}
+        found = self.meeting(tables, own)
+        return [("Window", together(found))] if found else self.plan.ends(tables, own)
+
+
+@dataclass
 class Case:
     """tables, the plan of each view in the order in which they are made, and the one that is asked about."""
 
@@ -318,7 +374,10 @@ class Maker:
     def leaf(self) -> Plan:
         r = self.random
         scan = Scan(f"t{r.randrange(3)}")
-        return r.choice([scan, scan, Filter(scan, r.randrange(3), r.randint(0, 2)), First(scan, r.choice([1, 2]))])
+        if r.random() < 0.2:
+            return self.view(Nearest(scan, Scan(f"t{r.randrange(3)}"), r.random() < 0.5))
+        filtered, first = Filter(scan, r.randrange(3), r.randint(0, 2)), First(scan, r.choice([1, 2]))
+        return r.choice([scan, scan, filtered, first, Running(scan, r.choice([1, 2]))])
 
     def inner(self, depth: int) -> Plan:
         r = self.random
