@@ -94,24 +94,29 @@ class MemoryStore:
         self._request(kind, name)
         with self._lock:
             self.writes += 1
-            fault = self.fault if self.writes == self.at else None
+            fault = self.fault_of(kind, name)
             if fault == "lost":
-                raise _no_answer()
+                raise no_answer()
             if fault == "conflict":
                 if kind == "create":
                     return False
-                raise _no_answer()
+                raise no_answer()
             if fault == "delayed":
-                self._delay(do)
-                raise _no_answer()
+                self.delay(do)
+                raise no_answer()
             made = do()
             if fault == "repeated":
-                self._delay(do)
+                self.delay(do)
             if fault == "answer lost":
-                raise _no_answer()
+                raise no_answer()
             return made and fault != "sent twice"
 
-    def _delay(self, do: Callable[[], object]) -> None:
+    def fault_of(self, kind: str, name: str) -> str | None:
+        """What happens to the request that writes which is done now: one of WRITES, or nothing."""
+        return self.fault if self.writes == self.at else None
+
+    def delay(self, do: Callable[[], object]) -> None:
+        """Does it later."""
         self._delayed.append((None if self.later is None else len(self.requests) + self.later, do))
 
     def _request(self, kind: str, name: str) -> None:
@@ -130,7 +135,7 @@ class MemoryStore:
             return self.objects[name]
 
 
-def _no_answer() -> StoreProblem:
+def no_answer() -> StoreProblem:
     return StoreProblem("the store can't be reached", passes=True)
 
 

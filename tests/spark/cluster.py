@@ -1,4 +1,4 @@
-"""A standalone Spark cluster on this machine: one master, two workers of one core, which do not know Watersmeet.
+"""A standalone Spark cluster on this machine: one master, some workers of one core, which do not know Watersmeet.
 
 `python -m tests.spark.cluster` runs one until it is interrupted and prints the master's address.
 """
@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyspark
@@ -27,16 +26,34 @@ def free_port() -> int:
         return s.getsockname()[1]
 
 
-@dataclass(frozen=True)
 class Cluster:
-    """master: its address. processes: of the master and the workers, each of a session of its own."""
+    """master: its address. workers: the processes of the workers, each of a session of its own, with its executors."""
 
-    master: str
-    processes: list[subprocess.Popen]
+    def __init__(self, scratch: Path) -> None:
+        self.master = f"spark://127.0.0.1:{free_port()}"
+        self.workers: list[subprocess.Popen] = []
+        self._scratch = scratch
+        self._environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+        self._environment |= {"SPARK_HOME": str(HOME), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        self._started = 0
+        host, port = self.master.removeprefix("spark://").split(":")
+        self._master = self._launch("master.Master", "--host", host, "--port", port)
+        time.sleep(3)
+
+    def start_worker(self) -> None:
+        """Starts a worker of one core."""
+        place = ("--host", "127.0.0.1", "--work-dir", f"{self._scratch}/work{self._started}")
+        self.workers.append(self._launch("worker.Worker", "--cores", "1", "--memory", "1g", *place, self.master))
+
+    def kill_worker(self, worker: subprocess.Popen) -> None:
+        """Kills a worker and its executors, as if its machine was gone."""
+        self.workers.remove(worker)
+        os.killpg(worker.pid, signal.SIGKILL)
+        worker.wait()
 
     def executors(self) -> set[int]:
-        """The process ids of its executors that run."""
-        sessions = {process.pid for process in self.processes}
+        """The process ids of the executors that run."""
+        sessions = {worker.pid for worker in self.workers}
         found = set()
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
@@ -49,67 +66,42 @@ class Cluster:
                         found.add(int(entry.name))
         return found
 
+    def stop(self) -> None:
+        """Ends all of its processes."""
+        processes = [*self.workers, self._master]
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+        for process in processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(30)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def _launch(self, name: str, *arguments: str) -> subprocess.Popen:
+        self._started += 1
+        with open(self._scratch / f"{name}{self._started}.log", "w") as log:
+            return subprocess.Popen(
+                [HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", "--webui-port", "0", *arguments],
+                env=self._environment,
+                cwd=self._scratch,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
 
 @contextlib.contextmanager
 def cluster(workers=2):
-    master = f"spark://127.0.0.1:{free_port()}"
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    environment |= {"SPARK_HOME": str(HOME), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    processes = []
     with tempfile.TemporaryDirectory(prefix="watersmeet-cluster-") as scratch:
-
-        def launch(name, *arguments):
-            with open(Path(scratch) / f"{name}.log", "w") as log:
-                processes.append(
-                    subprocess.Popen(
-                        [HOME / "bin" / "spark-class", *arguments],
-                        env=environment,
-                        cwd=scratch,
-                        stdout=log,
-                        stderr=subprocess.STDOUT,
-                        start_new_session=True,
-                    )
-                )
-
+        made = Cluster(Path(scratch))
         try:
-            launch(
-                "master",
-                "org.apache.spark.deploy.master.Master",
-                "--host",
-                "127.0.0.1",
-                "--port",
-                master.rpartition(":")[2],
-                "--webui-port",
-                "0",
-            )
-            time.sleep(3)
-            for i in range(workers):
-                launch(
-                    f"worker{i}",
-                    "org.apache.spark.deploy.worker.Worker",
-                    "--cores",
-                    "1",
-                    "--memory",
-                    "1g",
-                    "--host",
-                    "127.0.0.1",
-                    "--work-dir",
-                    f"{scratch}/work{i}",
-                    "--webui-port",
-                    "0",
-                    master,
-                )
-            yield Cluster(master, processes)
+            for _ in range(workers):
+                made.start_worker()
+            yield made
         finally:
-            for process in reversed(processes):
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGTERM)
-            for process in processes:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(30)
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            made.stop()
 
 
 if __name__ == "__main__":

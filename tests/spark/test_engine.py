@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
 import random
 import shutil
 import signal
@@ -15,7 +14,6 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.thorough import mostly_slow
 from tests.unit.runtime.kit import GROUPED, JOINED, TOTAL, Kit, two_tables
 
 import watersmeet
@@ -23,7 +21,6 @@ from watersmeet.errors import Error, again, error
 from watersmeet.planner import compile_view
 from watersmeet.runtime.budget import Budget
 from watersmeet.runtime.coordinator import Coordinator
-from watersmeet.runtime.inprocess import InProcessEngine
 from watersmeet.runtime.memory import processes
 from watersmeet.runtime.spark import engine, jobs, session
 from watersmeet.runtime.spark.engine import SparkEngine
@@ -470,42 +467,6 @@ def test_java_is_checked(tmp_path, monkeypatch, home):
         session.check_java()
     assert raised.value.condition == "RUNTIME_UNAVAILABLE"
     assert "17" in raised.value.hint
-
-
-@pytest.mark.parametrize("buckets", mostly_slow([2, 1], 0, 1, fresh=False))
-def test_killed_at_random(tmp_path, buckets):
-    rng = random.Random(buckets)
-    path = tmp_path / "db"
-    for seed in range(6):
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-        child = subprocess.Popen(
-            [sys.executable, "-m", "tests.spark.killed", str(path), str(buckets), str(seed)],
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            # Sometimes before the views are there, sometimes later.
-            if seed % 3 != 2:
-                assert child.stdout.readline() == "ready\n"
-                time.sleep(rng.random() * 3)
-            else:
-                time.sleep(4 + rng.random() * 6)
-        finally:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-        known = path.with_suffix(".catalog")
-        if not known.exists():
-            continue
-        kit = Kit(path, buckets=buckets, make_engine=InProcessEngine)
-        kit.catalog, kit.views = pickle.loads(known.read_bytes())
-        kit.engine.start()
-        kit.install()
-        kit.engine.flush()
-        kit.check_by_content()
-        kit.close()
 
 
 def test_a_source_that_cannot_be_read_while_a_view_is_filled_holds_up_no_other_view(tmp_path, monkeypatch):

@@ -2,7 +2,7 @@
 
 The table `t` of the database says how far it came: change n writes row n. Some changes
 are followed by another number of buckets.
-Usage: worker.py PATH PARALLELISM SEED
+Usage: worker.py PATH PARALLELISM SEED [shuffles]: also small epochs are shuffled then.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 import time
 
 import watersmeet
+from watersmeet.runtime.spark import jobs
 
 SETUP = """
 CREATE TABLE IF NOT EXISTS t (id int PRIMARY KEY, k int, v double precision);
@@ -68,4 +69,6 @@ def main(path: str, parallelism: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[4:]:
+        jobs.SMALL_ROWS = -1
     main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

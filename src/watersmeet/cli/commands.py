@@ -20,6 +20,7 @@ import watersmeet
 from watersmeet import passwords
 from watersmeet.cli import consoles
 from watersmeet.cli.failures import reporting
+from watersmeet.cli.interrupts import Deadline
 from watersmeet.cli.scripts import read_script, read_scripts, write_text
 from watersmeet.dialectnames import DEFAULT_DIALECT, DIALECTS
 from watersmeet.errors import Error, error
@@ -189,9 +190,14 @@ def run(
         for script in scripts:
             with script.naming():
                 dialects.parse(script.text, dialect)  # nothing is run if one of them can't be read
-        with _connect(path, dialect, parallelism, runtime, permissions, rebuild=rebuild) as connection:
+        with (
+            Deadline() as deadline,
+            _connect(path, dialect, parallelism, runtime, permissions, rebuild=rebuild) as connection,
+        ):
             try:
-                code = runner.run_scripts(connection, scripts, transaction=transaction, once=once, as_json=as_json)
+                code = runner.run_scripts(
+                    connection, scripts, transaction=transaction, once=once, as_json=as_json, ending=deadline.begin
+                )
             except Error as err:
                 if err.condition == "DUPLICATE_OBJECT" and err.hint is None and path is not None:
                     err.hint = f"To go on with a database: watersmeet run --path {path}"
@@ -352,9 +358,11 @@ def serve(
             opened = watersmeet.connect(path, dialect=dialect, read_only=True)
         else:
             opened = _connect(path, dialect, parallelism, runtime, permissions)
-        with opened as connection:
+        with Deadline() as deadline, opened as connection:
             said = serving.log_line if log_format == LogFormat.json else serving.print_line
-            code = serving.serve(connection, scripts, endpoint, transaction=transaction, say=said)
+            code = serving.serve(
+                connection, scripts, endpoint, transaction=transaction, say=said, ending=deadline.begin
+            )
     raise typer.Exit(code)
 
 

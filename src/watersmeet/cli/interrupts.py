@@ -1,11 +1,17 @@
-"""Ctrl-C: what runs ends at a moment that it chooses, and at once when it is pressed again."""
+"""Ctrl-C: what runs ends at a moment that it chooses, and at once when it is pressed again; but not too late."""
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
-from types import FrameType
-from typing import Any, Self
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any, Final, Self
+
+#: An orchestrator kills what has not ended 30 s after SIGTERM.
+_END_S: Final = 25.0
 
 
 class Interrupts:
@@ -14,11 +20,14 @@ class Interrupts:
     They interrupt statements (KeyboardInterrupt); once `armed`, the first only sets `event`, so that what runs can end
     well. Outside the main thread there are no signals. A signal that was ignored before stays ignored, as a shell wants
     it of what runs in the background.
+
+    ending: called when the event is set.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ending: Callable[[], None] = lambda: None) -> None:
         self.event = threading.Event()
         self.armed = False
+        self._ending = ending
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -37,5 +46,37 @@ class Interrupts:
         del number, frame
         if self.armed and not self.event.is_set():
             self.event.set()
+            self._ending()
         else:
             raise KeyboardInterrupt
+
+
+class Deadline:
+    """Ends the process, with 0, if it is still inside the block 25 s after `begin`.
+
+    An epoch that takes longer is dropped: what was not committed is nowhere, and the next process runs it again.
+    """
+
+    def __init__(self) -> None:
+        self._timer: threading.Timer | None = None
+
+    def begin(self) -> None:
+        """From now on the time runs."""
+        self._timer = threading.Timer(_END_S, _drop)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def _drop() -> None:
+    sys.stderr.write("the epoch that runs takes too long: it is dropped\n")
+    sys.stderr.flush()
+    os._exit(0)

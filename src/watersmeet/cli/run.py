@@ -6,7 +6,7 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Self
 
 from rich.console import Console
@@ -34,9 +34,17 @@ _PUMP_S: Final = 0.2
 
 
 def run_scripts(
-    connection: Connection, scripts: Sequence[Script], *, transaction: bool, once: bool, as_json: bool
+    connection: Connection,
+    scripts: Sequence[Script],
+    *,
+    transaction: bool,
+    once: bool,
+    as_json: bool,
+    ending: Callable[[], None] = lambda: None,
 ) -> int:
     """Runs scripts; then, if there are streaming sources and not `once`, shows progress until Ctrl-C. The exit code.
+
+    ending: called when a signal ends the progress.
 
     transaction: each is one, so that nothing is left of one that fails (see `Connection.execute_script`).
     The first that fails is the last that is run. Settings of one are not those of the next.
@@ -44,7 +52,7 @@ def run_scripts(
     instead of the progress. Raises what a statement raises, once the rows of those that run are shown.
     """
     console = errors_output()
-    with Interrupts() as interrupts:
+    with Interrupts(ending) as interrupts:
         running = run_all(connection, scripts, console, transaction=transaction, as_json=as_json)
         reads = any(s["connector"] for s in connection.status()["sources"])
         if once or not reads:

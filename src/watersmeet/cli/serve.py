@@ -41,14 +41,15 @@ def serve(
     *,
     transaction: bool,
     say: Callable[[str], None] = print_line,
+    ending: Callable[[], None] = lambda: None,
 ) -> int:
     """Runs scripts, then serves until SIGTERM or SIGINT, or until the engine has failed. The exit code.
 
-    say: is told where it listens.
+    say: is told where it listens. ending: called when a signal ends it.
     """
     console = errors_output()
     server = Server(connection.opened, endpoint)
-    with Interrupts() as interrupts:
+    with Interrupts(ending) as interrupts:
         if scripts:
             run_all(connection, scripts, console, transaction=transaction, as_json=False)
         interrupts.armed = True

@@ -38,7 +38,7 @@ from watersmeet.store.lock import WriterLock
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.positions import sink_positions, subscription_positions
 from watersmeet.store.retention import clean_at_start, kept_history
-from watersmeet.store.secretfiles import drop_unused
+from watersmeet.store.secretfiles import drop_unused, nameless_secrets
 from watersmeet.store.sizes import RelationSizes
 from watersmeet.store.transactions import write_transaction
 
@@ -147,21 +147,24 @@ class OpenDatabase:
             self._catalog, self._catalog_name = load_catalog(self.layout, self.log)
             if not read_only:
                 self._take_over(parallelism)
-                clean_at_start(self.layout, self.log, self.packs)
-                drop_unused(self.layout, json.dumps(self._catalog.to_json()))
-            self.content = Content(self.layout, self.log, self.packs, external_access=files)
-            opened.callback(self.content.close)
-            self.outside = Outside(Problems(self.layout, "OUTSIDE.json", read_only=read_only))
-            self.unwritten = Problems(self.layout, "UNWRITTEN.json", read_only=read_only)
-            self.upkeep: Upkeep | None = None
-            self.deliveries: Deliveries | None = None
-            self.captures: Captures | None = None
-            self.tailer: object = None
-            self.sizes = RelationSizes(self.layout, self.log)
-            opened.callback(self.sizes.close)
-            self._engine: Engine | None = None
-            if not read_only:
-                self._start(parallelism, spark, opened, rebuild=rebuild)
+            with self.log.explaining():  # Another writer may take over at any time.
+                if not read_only:
+                    clean_at_start(self.layout, self.log, self.packs)
+                    drop_unused(self.layout, self._secrets, json.dumps(self._catalog.to_json()))
+                    self.plans.discard_unused()
+                self.content = Content(self.layout, self.log, self.packs, external_access=files)
+                opened.callback(self.content.close)
+                self.outside = Outside(Problems(self.layout, "OUTSIDE.json", read_only=read_only))
+                self.unwritten = Problems(self.layout, "UNWRITTEN.json", read_only=read_only)
+                self.upkeep: Upkeep | None = None
+                self.deliveries: Deliveries | None = None
+                self.captures: Captures | None = None
+                self.tailer: object = None
+                self.sizes = RelationSizes(self.layout, self.log)
+                opened.callback(self.sizes.close)
+                self._engine: Engine | None = None
+                if not read_only:
+                    self._start(parallelism, spark, opened, rebuild=rebuild)
             self._opened = opened.pop_all()
 
     @property
@@ -339,6 +342,7 @@ class OpenDatabase:
         check_parallelism(first)
         while True:
             head = self.log.head()
+            self._secrets = nameless_secrets(self.layout)
             self._catalog, self._catalog_name = load_catalog(self.layout, self.log)
             if parallelism(self.layout, self.log) is None:
                 begin_parallelism(self.layout, first)

@@ -7,7 +7,7 @@ relation that has the same id; the newest writer's counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from watersmeet import storage
@@ -81,7 +81,19 @@ class Plans:
         for relation_id in gone:
             del self.producers[relation_id]
         if stored:
-            storage.remove_files(f.path for f in writer_files(self._layout.plans) if f.id in gone)
+            self._discard(gone, self._log.writer)
+
+    def discard_unused(self) -> None:
+        """Delete what writers before this one saved of relations that the catalog does not have."""
+        saved = {f.id for f in writer_files(self._layout.plans)}
+        self._discard(saved - self.producers.keys(), self._log.writer - 1)
+
+    def _discard(self, relation_ids: Collection[str], writer: int) -> None:
+        """Delete the plans of relations, as far as writers up to that one saved them: later ones may have given the
+        same id to others.
+        """
+        found = writer_files(self._layout.plans)
+        storage.remove_files(f.path for f in found if f.id in relation_ids and f.writer <= writer)
 
 
 def _load(path: Place | None, layout: Layout, relation_id: str) -> tuple[Operator, ...]:

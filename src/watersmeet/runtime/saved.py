@@ -71,9 +71,9 @@ class Saved:
         storage.remove_files(f.path for f in found if f.id in own and f.writer < self._db.log.writer)
 
     def forget(self, kept: Iterable[str]) -> None:
-        """Deletes what was saved for relations that are not among `kept`."""
-        names = {_COMMIT, *kept}
-        storage.remove_files(f.path for f in self._files() if f.id not in names)
+        """Deletes what was saved for relations that are not among `kept`, but by no later writer."""
+        names, writer = {_COMMIT, *kept}, self._db.log.writer
+        storage.remove_files(f.path for f in self._files() if f.id not in names and f.writer <= writer)
 
     def _files(self) -> list[WriterFile]:
         return writer_files(self._db.layout.sources)

@@ -351,14 +351,21 @@ class CommitLog:
         if found is not None and found.token == self._token:
             self._refused = _uncertain("a commit that seemed to fail is in the log")
         else:
-            who = found.taken_over_by if found is not None and found.kind == "fence" else "another writer"
             self._refused = error(
                 "WRITER_FENCED",
-                f"the database at {self._layout.root} was taken over by {who}",
+                f"the database at {self._layout.root} was taken over by {self._successor(found)}",
                 detail=f"This is writer {self._writer}; its later commits do not count.",
                 hint="Close the connection. Let one process at a time open a database for writing.",
             )
         return self._refused
+
+    def _successor(self, next_commit: Commit | None) -> str:
+        """The process of the writer that took over, from its fence, or from the floor where that is gone."""
+        if next_commit is not None and next_commit.kind == "fence":
+            return next_commit.taken_over_by
+        processes = read_floor(self._layout).processes
+        later = [writer for writer in processes if writer > self._writer]
+        return processes[min(later)] if later else "another writer"
 
     def _numbered(self, commit: Commit, before: Commit | None, *, writer: int) -> Commit:
         number = self._head + 1

@@ -302,6 +302,8 @@ class Content:
                 checkpoint = checkpoint_upto(self._layout, self._log, to_commit)
             if self._reader.hold(min([checkpoint.moment.transaction, *starts])):
                 return checkpoint
+            if self._log.writer:
+                self._log.check()  # A writer that was overtaken never sees a newer checkpoint.
             if to_commit is not None:
                 raise error("INVALID_PARAMETER", f"commit {to_commit} is too old: its content was compacted")
 

@@ -9,8 +9,8 @@ commit up to the floor asks `Floor.admits` whether it is part of the history: th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from watersmeet import storage
@@ -24,10 +24,13 @@ _KNOWN_REIGNS: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """reigns: of the writers that took over up to `number`, rising: number of the first commit, writer, its token."""
+    """reigns: of the writers that took over up to `number`, rising: number of the first commit, writer, its token.
+    processes: by writer, what it is called in messages.
+    """
 
     number: int = 0
     reigns: tuple[tuple[int, int, str], ...] = ()
+    processes: Mapping[int, str] = field(default_factory=dict)
 
     def admits(self, commit: Commit) -> bool:
         """Whether a commit that was found under its number is part of the history.
@@ -54,8 +57,10 @@ def read_floor(layout: Layout) -> Floor:
         except FileNotFoundError:
             continue  # A higher one took its place.
         try:
-            return Floor(int(value["floor"]), tuple((int(n), int(w), str(t)) for n, w, t in value["reigns"]))
-        except (KeyError, TypeError, ValueError) as cause:
+            reigns = tuple((int(n), int(w), str(t)) for n, w, t in value["reigns"])
+            processes = {int(w): str(p) for w, p in value.get("processes", {}).items()}
+            return Floor(int(value["floor"]), reigns, processes)
+        except (AttributeError, KeyError, TypeError, ValueError) as cause:
             raise error("DATABASE_DAMAGED", f"floors/{path.name} is not a floor") from cause
     return Floor()
 
@@ -65,13 +70,17 @@ def raise_floor(layout: Layout, before: Floor, number: int, commits: Iterable[Co
 
     before: the floor as it was read. commits: those above it up to `number`.
     """
-    reigns = (*before.reigns, *((c.number, c.writer, c.token) for c in commits if c.kind == "fence"))[-_KNOWN_REIGNS:]
+    fences = [c for c in commits if c.kind == "fence"]
+    reigns = (*before.reigns, *((c.number, c.writer, c.token) for c in fences))[-_KNOWN_REIGNS:]
+    known = {**before.processes, **{c.writer: c.taken_over_by for c in fences}}
+    processes = {writer: known[writer] for _, writer, _ in reigns if writer in known}
     path = layout.floor(number)
+    value = {"floor": number, "reigns": reigns, "processes": processes}
     try:
-        storage.create_file(path, layout.seal(path, {"floor": number, "reigns": reigns}), durable=layout.durable)
+        storage.create_file(path, layout.seal(path, value), durable=layout.durable)
     except FileExistsError:
         pass  # By a writer that was overtaken: all writers say the same of the same commits.
     if layout.durable:
         storage.sync_directory(layout.floors)
     storage.remove_files(layout.floor(n) for n in file_numbers(layout.floors) if n < number)
-    return Floor(number, reigns)
+    return Floor(number, reigns, processes)

@@ -144,7 +144,7 @@ class PackFiles:
     def prefetch(self, names: Iterable[str]) -> None:
         """Has files at hand that are going to be read."""
         with self._lock:
-            wanted = [self._directory / check_name(n) for n in names if self._maps.get(n) is None]
+            wanted = [self._directory / check_name(n) for n in sorted(names) if self._maps.get(n) is None]
         storage.fetch(wanted)
 
     def check(self, ref: BlobRef) -> None:

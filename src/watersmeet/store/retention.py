@@ -115,16 +115,16 @@ class Cleaner:
         layout, log = self._layout, self._log
         head = log.head()
         last = log.read(head) if head else None
+        # First: once another writer has taken over, and cleaned up, these commits may be gone, and their state in use.
+        state = _state_files(log, last, self._packs)
         self._count(head)
         floor = self._agree_on_floor(newest, history)
-        # The newest epochs stay for ever: they hold the frontier, and the state that tasks still read.
-        kept = {head, last.last_epoch, last.epoch_before} if last else set()
-        gone = [n for n in file_numbers(layout.commits) if n <= floor and n not in kept]
+        lasting = _lasting(last)
+        gone = [n for n in file_numbers(layout.commits) if n <= floor and n not in lasting]
         freed = self._free(gone)
         # Rising, so that a crash in between leaves no hole above the commits that are left.
         storage.remove_files(layout.commit(n) for n in gone)
         self._clean_snapshots(floor, newest)
-        state = _state_files(_commits(log, sorted(kept - {0})), last, self._packs)
         newest_epoch = log.read(last.last_epoch).epoch if last and last.last_epoch else None
         storage.remove_files(
             layout.packs / name
@@ -144,7 +144,7 @@ class Cleaner:
         first = self._counted + 1 if self._counted else 1
         numbers = range(first, head + 1) if self._counted else file_numbers(self._layout.commits)
         for commit in _commits(self._log, (n for n in numbers if n <= head)):
-            self._named.update(map(hash, _changed_files(commit)))
+            self._named.update(map(hash, _changed_files([commit])))
             self._sizes.append((commit.number, _change_bytes(commit)))
         while self._sizes and self._sizes[0][0] < head - IDLE_COMMITS:
             self._sizes.popleft()
@@ -154,8 +154,9 @@ class Cleaner:
         """The files that commits name which are to be deleted."""
         freed: set[str] = set()
         for commit in _commits(self._log, gone):
-            freed |= _changed_files(commit)
-            for key in map(hash, _changed_files(commit)):
+            files = _changed_files([commit])
+            freed |= files
+            for key in map(hash, files):
                 self._named[key] -= 1
                 if self._named[key] <= 0:
                     del self._named[key]
@@ -165,9 +166,9 @@ class Cleaner:
         """The number up to which commits may go now, announced to readers (the protocol is in `readers`)."""
         layout, log = self._layout, self._log
         wanted = newest.moment.transaction
-        if layout.directory is None:
-            wanted = min(wanted, self._old_enough(newest))
         before = read_floor(layout)
+        if layout.directory is None:
+            wanted = min(wanted, self._old_enough(newest, before.number))
         holds = readers.read_holds(layout)
         agreed = min(
             [
@@ -179,8 +180,7 @@ class Cleaner:
         if agreed > before.number:
             commits = [log.read(n) for n in range(before.number + 1, agreed + 1)]
             raise_floor(layout, before, agreed, commits)
-        # Who came meanwhile and was let in keeps what it needs.
-        return min([agreed, *(h.commit for h in readers.read_holds(layout) if h.state == readers.ACTIVE)])
+        return _granted(layout, agreed)
 
     def _kept_from(self, keep: Keep, floor: int) -> int:
         """The number above which all commits are kept."""
@@ -204,12 +204,15 @@ class Cleaner:
                 return number
         return self._counted - IDLE_COMMITS
 
-    def _old_enough(self, newest: Checkpoint) -> int:
-        """The number up to which nobody reads commits that began to read in time, nor needs the content before them."""
+    def _old_enough(self, newest: Checkpoint, floor: int) -> int:
+        """The number up to which nobody reads commits that began to read in time, nor needs the content before them.
+
+        Commits up to the floor were old enough before, and are gone.
+        """
         before_us = time.time_ns() // 1000 - round(_reading_s() * 1e6)
         found = next((c for c in self._past(newest) if c.time_us <= before_us), None)
         number = 0 if found is None else found.transaction
-        while number and self._log.read(number).time_us > before_us:
+        while number > floor and self._log.read(number).time_us > before_us:
             number -= 1
         return number
 
@@ -244,31 +247,46 @@ def clean_at_start(layout: Layout, log: CommitLog, packs: PackFiles) -> None:
     """
     newest = newest_checkpoint(layout, log)
     last = log.read(log.head())
-    numbers = file_numbers(layout.commits)
-    commits = _commits(log, numbers)
-    needed = _needed_packs(commits, last, packs)
+    state = _state_files(log, last, packs)
+    numbers = [n for n in file_numbers(layout.commits) if n <= last.number]
+    floor = _granted(layout, read_floor(layout).number)
+    # A loss of power, or a request that was done late, may have brought commits back whose files are gone.
+    commits = [c for c in _commits(log, numbers) if c.number > floor or c.number in _lasting(last)]
+    needed = state | _changed_files(commits)
     names = set(storage.list_names(layout.packs))
     _check_present(needed - names, "packs")
     snapshot_names = set(storage.list_names(layout.snapshots))
     _check_present(newest.files - snapshot_names, "snapshots")
     for directory in (
         layout.commits,
+        layout.floors,
         layout.packs,
         layout.snapshots,
         layout.catalogs,
         layout.plans,
         layout.intents,
         layout.sources,
+        layout.secrets,
         *layout.dead_directories(),
     ):
         storage.remove_temporaries(directory)
-    # Made by a writer that was overtaken, which did not live to take them away.
+    # Also those of a writer that was overtaken, which did not live to take them away.
     storage.remove_files(layout.commit(n) for n in sorted({*numbers} - {c.number for c in commits}))
     made = {n: file_writer(n) for n in sorted(names - needed)}
     storage.remove_files(layout.packs / n for n, writer in made.items() if writer is not None and writer < log.writer)
     _remove_snapshots(layout, {c.moment.head: c.files for c in checkpoints_from(layout, newest)}, log.began - 1)
     remove_uncommitted(layout, log)
     readers.clear(layout)
+
+
+def _granted(layout: Layout, floor: int) -> int:
+    """The number up to which commits can go: who came while the floor was raised, and was let in, keeps its own."""
+    return min([floor, *(h.commit for h in readers.read_holds(layout) if h.state == readers.ACTIVE)])
+
+
+def _lasting(last: Commit | None) -> set[int]:
+    """The commits that stay for ever: the newest epochs hold the frontier, and the state that tasks still read."""
+    return {last.number, last.last_epoch, last.epoch_before} if last else set()
 
 
 def _reading_s() -> float:
@@ -354,26 +372,16 @@ def _is_upto(name: str, number: int) -> bool:
     return found is not None and found <= number
 
 
-def _needed_packs(commits: Iterable[Commit], last: Commit | None, packs: PackFiles) -> set[str]:
-    """The files that the changes of `commits` and the state of the two newest epochs lie in."""
-    changed = {name for commit in commits for name in _changed_files(commit)}
-    return changed | _state_files(commits, last, packs)
+def _changed_files(commits: Iterable[Commit]) -> set[str]:
+    """The packs that the changes of `commits` lie in."""
+    return {blob.file for commit in commits for change in commit.relations.values() for blob in change.blobs}
 
 
-def _changed_files(commit: Commit) -> set[str]:
-    """The files that the changes of a commit lie in."""
-    return {blob.file for change in commit.relations.values() for blob in change.blobs}
-
-
-def _state_files(commits: Iterable[Commit], last: Commit | None, packs: PackFiles) -> set[str]:
-    """Those that the state of the two newest epochs lies in."""
-    epochs = {last.last_epoch, last.epoch_before} if last else set()
-    found: set[str] = set()
-    for commit in commits:
-        if commit.number in epochs:
-            for pack, place in commit.sections:
-                found |= packs.referenced_files(pack, place)
-    return found
+def _state_files(log: CommitLog, last: Commit | None, packs: PackFiles) -> set[str]:
+    """The packs and runs that the state of the two newest epochs lies in."""
+    numbers = {last.last_epoch, last.epoch_before} - {0} if last else ()
+    sections = {section for number in numbers for section in log.read(number).sections}
+    return {file for pack, place in sorted(sections) for file in packs.referenced_files(pack, place)}
 
 
 def _is_past_epoch(name: str, newest_epoch: int | None) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import urllib.parse
+from collections.abc import Iterable
 from typing import Final
 
 from watersmeet import storage
@@ -35,10 +36,18 @@ def keep_secret(layout: Layout, value: str) -> str:
     return name
 
 
-def drop_unused(layout: Layout, catalog: str) -> None:
-    """Deletes the secrets that no statement can name, but for those to which the text of the catalog refers."""
-    for name in _names(layout):
-        if is_nameless(name) and name[1:] not in catalog:
+def nameless_secrets(layout: Layout) -> list[str]:
+    """The names of the secrets that no statement can name."""
+    return [name for name in _names(layout) if is_nameless(name)]
+
+
+def drop_unused(layout: Layout, names: Iterable[str], catalog: str) -> None:
+    """Deletes secrets that no statement can name, but for those to which the text of the catalog refers.
+
+    names: those that there were before this writer took over: later ones may be of another that has taken over since.
+    """
+    for name in names:
+        if name[1:] not in catalog:
             drop_secret(layout, name)
 
 

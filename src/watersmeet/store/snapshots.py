@@ -79,7 +79,15 @@ class SnapshotWriter:
         path = self._layout.snapshot(name)
         temporary = storage.temporary_path(path.parent)
         try:
-            pq.write_table(table, temporary, compression="zstd", compression_level=1, row_group_size=_GROUP_ROWS)
+            # Without checksums most flipped bits go unnoticed: Zstandard keeps what it can't compress as it is.
+            pq.write_table(
+                table,
+                temporary,
+                compression="zstd",
+                compression_level=1,
+                row_group_size=_GROUP_ROWS,
+                write_page_checksum=True,
+            )
             size_bytes = temporary.stat().st_size
             storage.publish_file(temporary, path, durable=self._layout.durable)
         except OSError as cause:
@@ -109,7 +117,7 @@ def read_snapshot(
     path = layout.snapshot(file.name)
     rows = 0
     try:
-        with pq.ParquetFile(storage.readable(path)) as parquet:
+        with pq.ParquetFile(storage.readable(path), page_checksum_verification=True) as parquet:
             if _place(layout, file.name).items() - (parquet.metadata.metadata or {}).items():
                 raise error("DATABASE_DAMAGED", f"{file.name} is damaged: its content is that of another file")
             for group in range(parquet.num_row_groups):

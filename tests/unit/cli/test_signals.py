@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 
+import watersmeet
 from watersmeet.cli.interrupts import Interrupts
 
 
@@ -29,3 +33,56 @@ def test_the_first_signal_sets_the_event_once_armed():
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+LONG = """
+import os, sys, time
+from watersmeet.cli import interrupts, main
+from watersmeet.runtime import inprocess
+
+interrupts._END_S = 0.5
+run_epoch = inprocess.run_epoch
+
+def long(db, circuit, intent):
+    receipts = run_epoch(db, circuit, intent)
+    if intent.slices and os.path.exists("slow"):
+        print("in the epoch", flush=True)
+        time.sleep(600)
+    return receipts
+
+inprocess.run_epoch = long
+sys.argv = ["watersmeet", "run", "script.sql", "--path", "db", "--runtime", "inprocess", "--json"]
+main.main()
+"""
+
+
+def test_an_epoch_that_takes_too_long_is_dropped(tmp_path):
+    """The process ends with 0 all the same, and the next one runs the epoch again."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "script.sql").write_text(
+        f"CREATE SOURCE s (a int) WITH (connector = 'file', path = '{tmp_path}/in', format = 'json', settle_ms = 0);"
+        "CREATE MATERIALIZED VIEW v AS SELECT a FROM s;"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", LONG],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    try:
+        process.stderr.readline()  # it shows its progress: from now on it ends in order
+        (tmp_path / "slow").touch()
+        (tmp_path / "in" / "1.json").write_text('{"a": 1}\n')
+        assert process.stdout.readline() == "in the epoch\n"
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 0
+    assert said.endswith("the epoch that runs takes too long: it is dropped\n")
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        assert connection.execute("SELECT a FROM v").fetchall() == []
+        connection.execute("FLUSH")
+        assert connection.execute("SELECT a FROM v").fetchall() == [(1,)]

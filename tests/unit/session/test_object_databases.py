@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 
 import pytest
 from tests.servers import Bucket
-from tests.thorough import mostly_slow
-from tests.unit.session.test_overtaken_writers import SETUP, begin, show
+from tests.unit.session.test_overtaken_writers import SETUP, show
 
 import watersmeet
 
@@ -154,29 +152,6 @@ def test_who_opens_last_writes(any_url):
     assert show(any_url)[0] == {"first", "second"}
 
 
-@pytest.mark.slow
-def test_a_process_that_is_stopped_and_goes_on(database_url):
-    filled(database_url)
-    found = {"first"}
-    with begin(database_url, "paused") as paused:
-        try:
-            told = [paused.stdout.readline().strip() for _ in range(20)]
-            paused.send_signal(signal.SIGSTOP)
-            with connect(database_url) as rival:
-                rival.execute("INSERT INTO t VALUES ('rival 1')")
-                rival.flush()
-                rival._session.database._compactor.run()
-                paused.send_signal(signal.SIGCONT)
-                told += paused.stdout.read().split()
-                rival.execute("INSERT INTO t VALUES ('rival 2')")
-        finally:
-            paused.kill()
-    *numbers, condition = told
-    assert condition == "WRITER_FENCED"
-    found |= {"rival 1", "rival 2", *(f"paused {number}" for number in numbers)}
-    assert show(database_url)[0] == found
-
-
 @pytest.mark.parametrize(
     ("url", "message"),
     [
@@ -212,71 +187,3 @@ def test_a_place_that_holds_something_else(bucket: Bucket, database_url):
         pass
     with pytest.raises(watersmeet.Error, match="there is no Watersmeet database at s3://"):
         connect(f"{database_url}3", read_only=True)
-
-
-KILLED = """
-import os, signal, sys, watersmeet
-from watersmeet import objectfiles
-real, at, after, count = objectfiles.open_store, int(sys.argv[2]), sys.argv[3] == "after", 0
-
-class Killing:
-    def __init__(self, store):
-        self.store = store
-    def __getattr__(self, name):
-        def call(*args):
-            global count
-            count += name in ("create", "put", "delete")
-            die = count == at and name in ("create", "put", "delete")
-            if die and not after:
-                os.kill(os.getpid(), signal.SIGKILL)
-            found = getattr(self.store, name)(*args)
-            if die:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return found
-        return call
-
-objectfiles.open_store = lambda location: Killing(real(location))
-with watersmeet.connect(sys.argv[1], runtime="inprocess", parallelism=2) as connection:
-    for number in range(3):
-        connection.execute("INSERT INTO t VALUES (%s)", (f"killed {number}",))
-        print(number, flush=True)
-        connection.flush()
-        connection._session.database._compactor.run()
-    connection.execute("CREATE TABLE other (x int)")
-print("end", count, flush=True)
-"""
-
-
-def killed(url, at, when):
-    """What a process said that was killed before or after its request number `at` that writes."""
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, url, str(at), when],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "WATERSMEET_READING_SECONDS": "0"},
-    )
-    assert done.returncode in (0, -signal.SIGKILL)
-    return done.stdout.split()
-
-
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("at", mostly_slow(range(1, 25), 1, 4, fresh=False))
-def test_a_process_that_is_killed_at_a_request(database_url, at, when):
-    interrupted(database_url, at, when)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("at", "when"), [(1, "after"), (4, "before"), (9, "after")])
-def test_a_process_that_is_killed_at_a_request_of_azure(azure_url, at, when):
-    interrupted(azure_url, at, when)
-
-
-def interrupted(url, at, when):
-    filled(url)
-    told = killed(url, at, when)
-    assert "end" not in told, "it was not killed"
-    table = show(url)[0]
-    acknowledged = {"first", *(f"killed {number}" for number in told)}
-    assert acknowledged <= table
-    assert len(table - acknowledged) <= 1

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
 import sys
 import threading
 import time
 from collections import Counter
 from dataclasses import replace
 
+import pyarrow.parquet as pq
 import pytest
 from support import CATALOG, Database, counted, read, rows_table
 
@@ -358,6 +360,27 @@ def test_a_damaged_snapshot_is_named(database, damage):
     with pytest.raises(Error, match=name) as raised:
         foreign(database).refresh(CATALOG, ["t1"])
     assert raised.value.condition == "DATABASE_DAMAGED"
+
+
+def test_a_flipped_bit_of_a_snapshot_is_noticed(database):
+    """Where values are that Zstandard can't compress, it keeps them as they are, and reads them back as they are."""
+    chance = random.Random(3)
+    rows = [((i, f"{chance.random()}", chance.random()), 1) for i in range(1000)]
+    database.transaction(t1=rows)
+    file = database.compactor.run().relations["t1"].levels[0].files[0]
+    path = database.layout.snapshot(file.name)
+    schema = arrow_schema(CATALOG.relations["t1"].columns, positional=False)
+    whole = path.read_bytes()
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    for column in (group.column(i) for i in range(3)):
+        for share in (0.2, 0.4, 0.6, 0.95):
+            place = column.dictionary_page_offset + int(share * column.total_compressed_size)
+            assert not 0 <= place - column.data_page_offset < 100, "there is the header of a page"
+            damaged = bytearray(whole)
+            damaged[place] ^= 1 << chance.randrange(8)
+            path.write_bytes(damaged)
+            with pytest.raises(Error, match=file.name):
+                list(read_snapshot(database.layout, file, schema))
 
 
 @pytest.mark.parametrize("kind", ["pack", "parquet"])

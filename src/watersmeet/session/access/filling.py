@@ -49,9 +49,12 @@ def fill(session: Session, relation: Relation, operators: Sequence[Operator]) ->
 
 
 def undo(session: Session, ids: set[str]) -> None:
-    """Removes relations that nobody has seen yet. Raises nothing: the error that led here says more."""
+    """Removes relations that nobody has seen yet. Raises nothing: the error that led here says more.
+
+    The plan of one stays that may yet turn out to be in the catalog: nobody may know what became of the commit.
+    """
     database = session.database
-    stored = True
+    stored = False
     with database.guard:
         if ids & database.catalog.relations.keys():
             stored = database.forget(ids)

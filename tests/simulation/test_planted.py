@@ -1,0 +1,36 @@
+"""The simulation finds defects: each of these is planted, and some of its seeds must fail.
+
+The first one is a defect that there was: a commit number that had been cleaned away was taken again by a writer that
+had slept.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.case import run
+from tests.simulation.planted import DEFECTS
+from tests.simulation.test_seeds import SEEDS
+from tests.thorough import mostly_slow
+
+#: From which seed on each is looked for, where that is not the first: where it was found last.
+FROM = {
+    "answers are believed": 17,
+    "state of what is left": 64,
+    "files of running epochs are deleted": 9,
+    "checksums are not looked at": 32,
+    "a clean-up looks below the floor": 200,
+}
+
+
+@pytest.mark.parametrize("name", mostly_slow(list(DEFECTS), 4, 4))
+def test_a_defect_is_found(name: str) -> None:
+    first = FROM.get(name, 0)
+    for seed in range(first, first + SEEDS):
+        try:
+            with DEFECTS[name]():
+                run(seed)
+        except Exception as found:
+            print("seed", seed, found)
+            return
+    pytest.fail(f"no seed finds it: {name}")
