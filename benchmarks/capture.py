@@ -1,9 +1,9 @@
 """A table that follows a table of PostgreSQL or MariaDB: the rows that it has, then an update of every second one.
 
 Timed until the rows are in the table here, as FLUSH says, and until a view over it shows them; then the number of rows
-and a checksum are compared with the server's. The server runs on the same cores. Peers: PostgreSQL's own text of the
-same changes (`pg_logical_slot_peek_binary_changes`), which is read and thrown away; the bytes of MariaDB's log, which a
-replica receives and throws away, and its rows as text.
+and a checksum are compared with the server's. The server runs on the same cores. Peers: PostgreSQL's COPY of the same
+rows as text, and its own messages of the same changes (`pg_logical_slot_peek_binary_changes`), which are read and
+thrown away; the bytes of MariaDB's log, which a replica receives and throws away, and its rows as text.
 
 --changes N: instead, how long it takes from COMMIT of the change of one row of a dimension there until SELECT shows the
 rows of a view here that join it, N times, one after the other. The view has a row for each of --rows facts.
@@ -150,6 +150,11 @@ def postgres(server: Postgres, options: argparse.Namespace) -> None:
             return
         ask(TABLE.format(name="t"))
         ask(FILL.format(last=rows - 1))
+        before, began = cpu_seconds(os.getpid()), time.perf_counter()
+        with there.cursor().copy("COPY t TO STDOUT") as copied:
+            lines = sum(bytes(block).count(b"\n") for block in copied)
+        assert lines == rows
+        shown("the server's COPY", rows, time.perf_counter() - began, cpu_seconds(os.getpid()) - before)
         slot = "SELECT pg_create_logical_replication_slot('peer', 'pgoutput')"
         ours(source, ask, CHECK, rows, parallelism, lambda: ask(slot))
         before, began = cpu_seconds(os.getpid()), time.perf_counter()

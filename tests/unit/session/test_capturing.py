@@ -646,3 +646,21 @@ def test_a_server_that_is_away_is_waited_for(tmp_path, own_postgres):
         while opened.execute("SELECT count(*) FROM t").fetchall() != [(2,)]:
             assert time.monotonic() < deadline
             opened.execute("FLUSH")
+
+
+def test_what_a_server_keeps_for_a_source_is_shown(opened, postgres):
+    """The bytes of its log that are not here yet, and those that it can't forget before."""
+    postgres.execute("CREATE TABLE t (i int PRIMARY KEY, v text); ALTER TABLE t ALTER v SET STORAGE EXTERNAL")
+    source(opened, postgres)
+    opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'; FLUSH")
+    postgres.execute("INSERT INTO t SELECT i, repeat('x', 10000) FROM generate_series(1, 300) i")
+
+    def kept():
+        ((*_, behind_bytes, retained_bytes),) = opened.execute("SHOW SOURCES").fetchall()
+        return behind_bytes, retained_bytes
+
+    assert rows(opened, "SELECT count(*) FROM t") == [(300,)]
+    deadline = time.monotonic() + 60
+    while not (0 <= kept()[0] < 100_000 and 0 < kept()[1] < 3_000_000):
+        opened.execute("FLUSH")
+        assert time.monotonic() < deadline, kept()

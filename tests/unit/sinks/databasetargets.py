@@ -46,7 +46,8 @@ def target(database, columns=TWO, /, *, rows="upsert", key=("id",), generation=1
         *("s1", "sink k", "v1", columns, key if rows == "upsert" else (), options_of(database, **more)),
         *(MessageFormat(rows), False, "s1", generation),
     )
-    return connector_of(delivery).open(delivery, "db", lambda: False)
+    # Locks of MySQL are the whole server's, which tests of other processes use, too.
+    return connector_of(delivery).open(delivery, database.name, lambda: False)
 
 
 #: By the server's class, the query for how many transactions wait for locks.
