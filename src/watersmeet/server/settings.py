@@ -176,8 +176,9 @@ class Settings:
         return {**own, **{n: self.get(v) for n, v in _SESSION.items()}, "session_authorization": self._user}
 
     def rows(self) -> list[tuple[str, str]]:
-        """Name and value of all of them."""
-        return [(s.name, self.get(s.name)) for s in _SETTINGS]
+        """Name and value of all of them, and of the variables that are settings in PostgreSQL."""
+        names = [*(s.name for s in _SETTINGS), *_SESSION]
+        return [(name, self.get(name)) for name in names]
 
 
 def _checked(setting: Setting, value: str) -> str:

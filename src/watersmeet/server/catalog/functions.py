@@ -105,6 +105,11 @@ _MACROS: Final = {
     "obj_description(o, c := '')": "CAST(NULL AS VARCHAR)",
     "col_description(o, n)": "CAST(NULL AS VARCHAR)",
     "shobj_description(o, c)": "CAST(NULL AS VARCHAR)",
+    "array_remove(a, v)": "list_filter(a, lambda x: x IS DISTINCT FROM v)",
+    "pg_get_keywords()": (
+        "TABLE SELECT keyword_name AS word, CASE keyword_category WHEN 'reserved' THEN 'R' WHEN 'column_name' THEN 'C' "
+        "WHEN 'type_function' THEN 'T' ELSE 'U' END AS catcode, keyword_category AS catdesc FROM duckdb_keywords()"
+    ),
     "array_upper(a, d)": "nullif(len(a), 0)",
     "array_lower(a, d)": "CASE WHEN len(a) > 0 THEN 1 END",
     "quote_ident(n)": (
@@ -214,7 +219,9 @@ def _named() -> frozenset[str]:
 
 #: What queries of the catalog may call by its name, and what they may call in FROM.
 CALLED: Final = _named()
-CALLED_IN_FROM: Final = frozenset({"generate_series", "generate_subscripts", "unnest", "_pg_expandarray"})
+CALLED_IN_FROM: Final = frozenset(
+    {"generate_series", "generate_subscripts", "unnest", "_pg_expandarray", "pg_get_keywords"}
+)
 
 
 def is_catalog_table(name: str) -> bool:

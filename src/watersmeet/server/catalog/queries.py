@@ -39,6 +39,7 @@ _OPERATORS: Final[dict[str, tuple[str, bool]]] = {
 _TYPES: Final = {
     "name": "VARCHAR", "char": "VARCHAR", "text": "VARCHAR", "varchar": "VARCHAR", "oid": "UINTEGER", "xid": "UINTEGER",
     "cid": "UINTEGER", "bool": "BOOLEAN", "int2": "SMALLINT", "int4": "INTEGER", "int8": "BIGINT", "int": "INTEGER",
+    "bigint": "BIGINT",
     "regproc": "UINTEGER", "regprocedure": "UINTEGER", "regoper": "UINTEGER", "regnamespace": "UINTEGER",
     "regrole": "UINTEGER", "regtype": "UINTEGER", "regclass": "UINTEGER", "int2vector": "SMALLINT[]",
     "oidvector": "UINTEGER[]", "sql_identifier": "VARCHAR", "cardinal_number": "INTEGER", "character_data": "VARCHAR",
@@ -56,6 +57,8 @@ _PARAMETER_TYPES: Final = {
 }
 #: Arrays of types that sqlglot does not read.
 _ARRAY_TYPES: Final = re.compile(r"(?<=::)\s*(?:pg_catalog\.)?(oid|regclass|regtype|name|\"char\")\s*\[\]")
+#: A key word as the name of a column of a result, which PostgreSQL takes behind AS, and sqlglot does not.
+_NAMED_BY_KEYWORD: Final = re.compile(r"(?i)(\bas\s+)([a-z]+)(?=\s*,|\s+from\b)")
 #: The number of the type text[].
 _TEXTS: Final = 1009
 _REGISTERED: Final = ("regclass", "regtype", "regproc", "regprocedure", "regnamespace", "regrole")
@@ -70,12 +73,14 @@ def catalog_query(
     """
     if not _PERHAPS.search(text):
         return None
+    written = _ARRAY_TYPES.sub(lambda m: "bigint[]" if m[1] == "oid" else "text[]", text)
     try:
-        tree = sqlglot.parse_one(
-            _ARRAY_TYPES.sub(lambda m: "bigint[]" if m[1] == "oid" else "text[]", text), read="postgres"
-        )
+        tree = sqlglot.parse_one(written, read="postgres")
     except SqlglotError:
-        return None  # the session says what is wrong
+        try:
+            tree = sqlglot.parse_one(_NAMED_BY_KEYWORD.sub(r'\1"\2"', written), read="postgres")
+        except SqlglotError:
+            return None  # the session says what is wrong
     if not isinstance(tree, exp.Query) or not _is_of_catalog(tree, is_relation):
         return None
     if not parameters:
@@ -145,6 +150,8 @@ def duckdb_sql(tree: exp.Expression, text: str) -> str:
     tree = tree.copy()
     for select in list(tree.find_all(exp.Select)):
         _name_items(select)
+    for comparison in list(tree.find_all(exp.NEQ)):
+        _compare_with_all(comparison)
     for node in reversed(list(tree.walk())):  # what stands inside first
         made = _rewritten(node, text)
         if made is node:
@@ -154,6 +161,16 @@ def duckdb_sql(tree: exp.Expression, text: str) -> str:
         else:
             node.replace(made)
     return str(tree.sql(dialect="duckdb"))
+
+
+def _compare_with_all(comparison: exp.NEQ) -> None:
+    """`x <> ALL (array)`, as DuckDB has it."""
+    array = comparison.expression
+    if isinstance(array, exp.Anonymous) and str(array.this).lower() == "all":
+        found = exp.EQ(
+            this=comparison.this.copy(), expression=exp.Any(this=exp.Paren(this=array.expressions[0].copy()))
+        )
+        comparison.replace(exp.Paren(this=exp.Not(this=exp.Paren(this=found))))
 
 
 def _name_items(select: exp.Select) -> None:
@@ -206,7 +223,7 @@ def _rewritten(node: exp.Expression, text: str) -> exp.Expression:
         if isinstance(node.this, exp.Anonymous) and str(node.this.this).lower() not in CALLED_IN_FROM:
             raise _undefined(str(node.this.this), text)
         node.set("db", None)
-        return _with_column(node)
+        return _selected(node) if isinstance(node.this, _SELECTED) and node.alias else _with_column(node)
     if isinstance(node, exp.Unnest):
         return _with_column(node)
     if isinstance(node, exp.Column):
@@ -229,6 +246,21 @@ def _rewritten(node: exp.Expression, text: str) -> exp.Expression:
         raise _undefined(str(node.this), text)
     special = _SPECIAL.get(type(node))
     return exp.Anonymous(this=special) if special is not None else node
+
+
+#: Functions in FROM whose arguments may be queries here, which DuckDB does not take there.
+_SELECTED: Final = (exp.ExplodingGenerateSeries, exp.StringToArray)
+
+
+def _selected(node: exp.Table) -> exp.Expression:
+    """A function in FROM as a query that selects what it gives."""
+    call: exp.Expression = node.this.copy()
+    if isinstance(call, exp.ExplodingGenerateSeries):
+        bounds = [call.args[name] for name in ("start", "end", "step") if call.args.get(name) is not None]
+        call = exp.Anonymous(this="unnest", expressions=[exp.Anonymous(this="generate_series", expressions=bounds)])
+    columns = node.args["alias"].columns
+    name = columns[0].name if columns else node.alias
+    return exp.select(exp.alias_(call, name, quoted=True)).subquery(node.alias)
 
 
 def _with_column(node: exp.Expression) -> exp.Expression:
@@ -347,7 +379,8 @@ def _cast(node: exp.Cast) -> exp.Expression:
         return exp.Anonymous(this=f"{word}_text", expressions=[value]) if is_shown else value
     if name in _TYPES:
         written = _TYPES[name] + ("[]" if is_array else "")
-        if is_array and isinstance(value, exp.Literal) and value.is_string:
-            value = exp.Literal.string(value.name.replace("{", "[").replace("}", "]"))
+        given = value.this if isinstance(value, exp.Cast) else value
+        if is_array and isinstance(given, exp.Literal) and given.is_string:
+            value = exp.Literal.string(given.name.replace("{", "[").replace("}", "]"))
         return exp.Cast(this=value, to=exp.DataType.build(written, dialect="duckdb"))
     return node
