@@ -315,7 +315,7 @@ def test_tables_equal_those_that_they_follow(tmp_path, mysql, seed, monkeypatch)
             long.connection.close()  # else the database can't be dropped
 
 
-@pytest.mark.parametrize("point", mostly_slow(POINTS, 0))
+@pytest.mark.parametrize("point", mostly_slow(POINTS, 0, 1))
 def test_a_killed_process_goes_on_where_it_was(tmp_path, mysql, point):
     mysql.execute("CREATE TABLE t (i int PRIMARY KEY, v int); INSERT INTO t SELECT seq, 0 FROM seq_1_to_50")
     path = tmp_path / "db"

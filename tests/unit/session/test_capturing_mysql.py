@@ -183,6 +183,7 @@ def test_a_table_of_its_own_reader(opened, mysql):
     mostly_slow(
         ["k varchar(20)", "k varchar(20) CHARACTER SET latin1", "k varbinary(20)", "k decimal(9, 3)", "k datetime(3)"],
         1,
+        2,
     ),
 )
 def test_a_snapshot_in_pieces_while_rows_change(opened, mysql, key):
