@@ -269,7 +269,6 @@ def statements(dialect):
 def mistaken(text):
     """A text with the mistakes that people make."""
     yield f"{text} )("
-    yield f"EXPLAIN {text}"
     yield text.replace("WITH (", "WITH (nonsense = 1, ").replace("SETTINGS ", "SETTINGS nonsense = 1, ")
     yield text.replace("'PLANTED'", "'PLANTED' 'more'")
     yield text.replace("PLANTED'", "PLANTED")
