@@ -186,11 +186,12 @@ class Row:
         if read.view is None:
             return Step(read.what, read.name, row)
         view, values = read.view, picked(node.outputs, self.cells)
+        there = self.origins.asker.count(filtered(node, equals(node.outputs, values)))
         found = self.origins.found(view, view.tree, equals(read.columns, values))
-        if found.total != self.copies and any(c.type.is_float for c in read.columns):
+        if found.total != there and any(c.type.is_float for c in read.columns):
             found = self.origins.found(view, view.tree, equals(read.columns, values, nearly=True))
-        if found.total != self.copies:
-            why = f"they give the row {row} {_times(found.total)}, and it is there {_times(self.copies)}"
+        if found.total != there:
+            why = f"they give the row {row} {_times(found.total)}, and it is there {_times(there)}"
             raise self.origins.forgotten(read, why)
         return Step(read.what, read.name, row, below=found.steps)
 

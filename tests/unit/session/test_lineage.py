@@ -86,6 +86,37 @@ def test_rows_of_a_step_are_limited_and_so_are_all_together(shop, monkeypatch):
     assert found[-1][3].endswith(" of 201 rows are shown")
 
 
+def test_an_expression_that_fails_is_told(connection, fails):
+    connection.execute("CREATE TABLE t (id INT PRIMARY KEY, s VARCHAR)")
+    connection.execute("CREATE MATERIALIZED VIEW v AS SELECT id, CAST(s AS INT) AS n FROM t")
+    connection.execute("INSERT INTO t VALUES (1, '5'), (2, 'x')")
+    connection.flush()
+    error = fails("EXPLAIN MISSING ROW v WHERE n = 7")
+    assert error.condition == "FEATURE_NOT_SUPPORTED"
+    assert error.message == "the row can't be explained, because an expression fails"
+    assert 'invalid input syntax for type integer: "x"' in error.detail.lower()
+
+
+def test_rows_that_meet_several_times_are_counted_in_their_own_view(connection):
+    for sql in (
+        "CREATE TABLE a (k INT)",
+        "CREATE TABLE b (k INT)",
+        "CREATE MATERIALIZED VIEW va AS SELECT k FROM a",
+        "CREATE MATERIALIZED VIEW vb AS SELECT k FROM b",
+        "CREATE MATERIALIZED VIEW both_of_them AS SELECT va.k FROM va JOIN vb ON va.k = vb.k",
+        "INSERT INTO a VALUES (1), (1)",
+        "INSERT INTO b VALUES (1), (1), (1)",
+    ):
+        connection.execute(sql)
+    connection.flush()
+    for sql in ("EXPLAIN ROW SELECT * FROM both_of_them", "EXPLAIN ROW SELECT * FROM both_of_them LIMIT 2"):
+        found = connection.execute(sql).fetchall()
+        assert [(name, detail) for _, name, _, detail in found if name in ("a", "b")] == [
+            ("a", "2 times"),
+            ("b", "3 times"),
+        ]
+
+
 def test_a_row_that_is_there_is_not_missing(shop):
     cursor = shop.execute("EXPLAIN MISSING ROW totals WHERE name = 'Bo'")
     assert cursor.fetchall()[0] == ("materialized view", "totals", {"name": "Bo", "total": 40}, None)

@@ -17,7 +17,7 @@ from watersmeet.catalog import Catalog, MaterializedView, Processor, Relation
 from watersmeet.dialects import parse
 from watersmeet.dialects.lineage import ExplainRow
 from watersmeet.dialects.statements import CreateMaterializedView
-from watersmeet.errors import Error, error
+from watersmeet.errors import DataError, Error, error
 from watersmeet.lineage import Asker, Explained, Read, Search, Step, drawn, origins_of
 from watersmeet.lineage.names import Names, names_of
 from watersmeet.session.access.context import Session, denied, error_at
@@ -53,7 +53,16 @@ def explain_row(session: Session, statement: ExplainRow) -> Result:
             if steps is not None:
                 return typed_result("EXPLAIN", COLUMNS, [tuple(line) for line in drawn(steps)])
     except duckdb.Error as cause:
-        raise failed_query(cause, statement.text) from cause
+        failed = failed_query(cause, statement.text)
+        if not isinstance(failed, DataError):
+            raise failed from cause
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "the row can't be explained, because an expression fails",
+            sql=statement.text,
+            detail=f"{failed.message[:1].upper()}{failed.message[1:]}. A view that runs has NULL where an expression "
+            "of its query fails; a query that ends fails.",
+        ) from cause
     except Error as err:
         err.sql = err.sql or statement.text
         raise
