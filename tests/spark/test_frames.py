@@ -17,8 +17,8 @@ from tests.unit.frames.test_regular import joined, nearest, rows
 import watersmeet
 from watersmeet import types as t
 from watersmeet.errors import Error
-from watersmeet.frames.placing import spark_hash
 from watersmeet.runtime.spark import session
+from watersmeet.runtime.spark.placing import spark_hash
 
 pytestmark = pytest.mark.spark
 DDL = "k int, ts timestamp_ntz, v string"

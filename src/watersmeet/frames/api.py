@@ -21,12 +21,12 @@ from watersmeet.frames.building import Bounds, Duration, Given, Options, build
 from watersmeet.frames.circuits import appends
 from watersmeet.frames.durations import duration_us
 from watersmeet.frames.matches import AsofMatch, LatestMatch, asof, latest
-from watersmeet.frames.placing import bucket_keys
 from watersmeet.frames.processor import CHANGES, FIGURES, PIECE, Buckets
 from watersmeet.frames.schemas import result_schema, sql_type
 from watersmeet.frames.shapes import JoinShape, ResultColumn
 from watersmeet.frames.static import LookUp, static_rows
 from watersmeet.frames.tasks import Decoder, Encoder
+from watersmeet.runtime.spark.placing import bucket_keys
 from watersmeet.runtime.spark.shipping import make_zip
 from watersmeet.types import Field
 

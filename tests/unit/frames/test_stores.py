@@ -15,8 +15,8 @@ from watersmeet.errors import Error
 from watersmeet.frames import stores
 from watersmeet.frames.building import Options
 from watersmeet.frames.durations import duration_us
-from watersmeet.frames.placing import bucket_keys, spark_hash
 from watersmeet.frames.stores import LocalRuns, SparkStore
+from watersmeet.runtime.spark.placing import bucket_keys, spark_hash
 
 
 class Values(dict):

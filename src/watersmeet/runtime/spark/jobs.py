@@ -17,6 +17,7 @@ from watersmeet.runtime.database import Database
 from watersmeet.runtime.failures import view_failed
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.receipts import RECEIPT, Receipt
+from watersmeet.runtime.spark.placing import in_buckets
 from watersmeet.runtime.spark.standing import StandingTask
 from watersmeet.runtime.spark.worker import ERROR, FRAMES, JOB, BucketStage, pack_job, read, run_all
 
@@ -103,7 +104,7 @@ class EpochRunner:
         # Never run twice: Spark would take the shuffled frames of the first time.
         frames = self._spark.range(0, tasks, 1, tasks).mapInArrow(read, FRAMES)
         for stage in range(1, circuit.last_stage + 1):
-            frames = frames.repartitionById(circuit.buckets, "bucket").mapInArrow(BucketStage(stage), FRAMES)
+            frames = in_buckets(frames, circuit.buckets).mapInArrow(BucketStage(stage), FRAMES)
         return frames
 
 

@@ -1,12 +1,25 @@
-"""Which keys to give to Spark, so that its hash puts every bucket into a partition of its own."""
+"""Every bucket in a partition of its own, also where Spark only hashes."""
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import count
 from typing import Final
 
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
 _SEED: Final = 42
 _MASK: Final = 0xFFFFFFFF
+
+
+def in_buckets(frames: DataFrame, buckets: int) -> DataFrame:
+    """`frames` in partitions of which each has those of one bucket, by the column `bucket`."""
+    if hasattr(DataFrame, "repartitionById"):
+        return frames.repartitionById(buckets, "bucket")
+    # Spark 4.0 has only hashes.
+    keys = f.array(*map(f.lit, bucket_keys(buckets)))
+    return frames.repartition(buckets, f.element_at(keys, f.col("bucket").cast("int") + 1))
 
 
 def spark_hash(value: int) -> int:
@@ -20,6 +33,7 @@ def spark_hash(value: int) -> int:
     return h - (1 << 32) if h >> 31 else h
 
 
+@cache
 def bucket_keys(buckets: int) -> tuple[int, ...]:
     """For each bucket the least int that Spark puts into the partition of its number, of so many partitions.
 

@@ -1,0 +1,45 @@
+"""Spark 4.0, beside the 4.1 of the other tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from scripts.servers.packages import fetch_packages
+
+ROOT = Path(__file__).resolve().parents[2]
+VERSION = "4.0.1"
+_HASH = "9d1f22d994f60369228397e3479003ffe2dd736ba79165003246ff7bd48e2c73"
+#: Views with shuffles and with time, joins of DataFrames, and a restart of both.
+SHOWN = (
+    "tests/spark/test_frames.py::test_left_join_follows_both_sides_through_a_restart",
+    "tests/spark/test_frames.py::test_asof_join",
+    "tests/spark/test_frames.py::test_keys_of_buckets_go_where_spark_puts_them",
+    "tests/spark/test_views.py::test_deep_views",
+    "tests/spark/test_engine.py::test_views_follow_changes",
+)
+
+
+@pytest.mark.slow
+def test_spark_4_0():
+    packages = fetch_packages(f"pyspark-{VERSION}", f"pyspark=={VERSION} --hash=sha256:{_HASH}\n", 430, built=True)
+    version = "import pyspark; print(pyspark.__version__)"
+    environment = {**os.environ, "PYTHONPATH": str(packages)}
+    environment.pop("SPARK_HOME", None)
+    # The workers of pytest name themselves by these.
+    environment = {n: v for n, v in environment.items() if not n.startswith("PYTEST_")}
+    found = subprocess.run([sys.executable, "-c", version], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == VERSION
+    tests = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow and not kafka", *SHOWN],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=400,
+    )
+    assert tests.returncode == 0, tests.stdout[-5000:]
