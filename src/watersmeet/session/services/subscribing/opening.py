@@ -32,7 +32,7 @@ def subscribe(
         up_to=up_to,
         snapshot=snapshot,
         progress=progress,
-        buffer_bytes=BUFFER_BYTES if buffer_bytes is None else buffer_bytes,
+        buffer_bytes=buffer_bytes,
     )
 
 
@@ -44,7 +44,7 @@ def subscriber_of(
     up_to: int | None = None,
     snapshot: bool = True,
     progress: bool = False,
-    buffer_bytes: int = BUFFER_BYTES,
+    buffer_bytes: int | None = None,
 ) -> Subscriber:
     """A subscriber of relations that the session's catalog has. Errors as of `Connection.subscribe`."""
     if not relations:
@@ -64,7 +64,7 @@ def subscriber_of(
         up_to=up_to,
         snapshot=snapshot,
         progress=progress,
-        buffer_bytes=buffer_bytes,
+        buffer_bytes=BUFFER_BYTES if buffer_bytes is None else buffer_bytes,
     )
 
 
