@@ -57,7 +57,7 @@ def _secrets(quoted: str) -> re.Pattern[str]:
         rf"""(?:{_ENDINGS})["'`]?(?:(?!--|/\*)[^\w'"$,]|--[^\n]{{0,200}}\n|/\*.{{0,200}}?\*/){{1,80}}?(?:AS\s+)?(?:[ebnx]|u&)?
             (?:'(?P<quoted>{quoted})|"(?P<double>[^"]{{0,{_MOST_CHARACTERS}}})
               |\$(?P<tag>\w*)\$(?P<dollar>.{{0,{_MOST_CHARACTERS}}}?)(?:\$(?P=tag)\$|\Z))
-          | (?<![\w.'"`-])[\w.-]*(?:{_ENDINGS})
+          | (?<![\w.'"`/-])[\w.-]*(?:{_ENDINGS})
             (?:'(?P<close>{quoted})|\$\$(?P<near>.{{0,{_MOST_CHARACTERS}}}?)(?:\$\$|\Z))
           | (?:{_ENDINGS})\s*(?:=|:(?!:))\s*(?P<bare>[^\s,;()'"$]{{1,{_MOST_CHARACTERS}}})
           | {_PARAMETER}(?P<parameter>[^\s,;&'"]{{1,{_MOST_CHARACTERS}}})
