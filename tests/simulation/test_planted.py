@@ -20,6 +20,7 @@ FROM = {
     "files of running epochs are deleted": 9,
     "checksums are not looked at": 32,
     "a clean-up looks below the floor": 200,
+    "what fails is not explained": 59,
 }
 
 
