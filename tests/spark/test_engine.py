@@ -173,14 +173,25 @@ def test_views_follow_changes(tmp_path, buckets, shuffled, monkeypatch):
     kit.close()
 
 
-def test_a_failing_task_stops_the_engine_with_its_error(tmp_path):
-    kit = open_kit(tmp_path / "db", 2)
+class Held(Coordinator):
+    """It plans nothing while it is held."""
+
+    is_held = False
+
+    def plan(self, now_us, **options):
+        return None if Held.is_held else super().plan(now_us, **options)
+
+
+def test_a_failing_task_stops_the_engine_with_its_error(tmp_path, monkeypatch):
+    kit = open_kit(tmp_path / "db", 2, Held)
     two_tables(kit)
     kit.engine.start()
     kit.view("joined", *JOINED)
-    commit = kit.change(a=[(1, "x", 1)])
-    blob = commit.relations[kit.catalog.by_name("a").id].blobs[0]
-    os.truncate(kit.layout.pack(blob.file), 10)
+    with monkeypatch.context() as patched:
+        patched.setattr(Held, "is_held", True)
+        commit = kit.change(a=[(1, "x", 1)])
+        blob = commit.relations[kit.catalog.by_name("a").id].blobs[0]
+        os.truncate(kit.layout.pack(blob.file), 10)
     with pytest.raises(Error) as raised:
         kit.engine.flush()
     assert raised.value.condition == "DATABASE_DAMAGED"
