@@ -10,14 +10,9 @@ from collections import Counter
 from pathlib import Path
 
 import watersmeet
-from benchmarks.processes import cpu_seconds, median
+from benchmarks.processes import cpu_seconds, median, own_seconds
+from benchmarks.twelve_views import TABLES
 from watersmeet.runtime.memory import family
-
-TABLES = """
-CREATE TABLE t (id int PRIMARY KEY, k int, v int);
-CREATE TABLE u (k int PRIMARY KEY, name varchar);
-INSERT INTO u SELECT i, 'name ' || i FROM generate_series(0, 99) AS g(i);
-"""
 
 
 def view(number: int) -> str:
@@ -33,12 +28,10 @@ def seconds_by_process() -> Counter[str]:
     me, found = os.getpid(), Counter[str]()
     for pid in family(me):
         try:
-            fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
             is_java = Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip() == "java"
         except OSError:
             continue
-        who = "driver" if pid == me else "java" if is_java else "tasks"
-        found[who] += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        found["driver" if pid == me else "java" if is_java else "tasks"] += own_seconds(pid)
     return found
 
 

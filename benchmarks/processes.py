@@ -20,14 +20,16 @@ def pss_bytes(root: int) -> int:
 
 def cpu_seconds(root: int) -> float:
     """User and system time of the family so far (of living processes and their reaped children)."""
-    ticks = 0
-    for pid in family(root):
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / _TICK
+    return sum(map(own_seconds, family(root)))
+
+
+def own_seconds(pid: int) -> float:
+    """User and system time of one process so far, without its children; 0 if it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / _TICK
 
 
 class PeakMemory:

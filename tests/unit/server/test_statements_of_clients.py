@@ -14,16 +14,9 @@ from pathlib import Path
 import psycopg
 import pytest
 from psycopg.pq import ExecStatus
+from tests.unit.server.test_catalog_answers import SHOP
 
-SHOP = """
-CREATE TABLE t (id int, k varchar, name varchar NOT NULL, x numeric(10, 2), a int[], at timestamptz,
-                PRIMARY KEY (id, k));
-CREATE SCHEMA other;
-CREATE TABLE other.u (a int);
-CREATE MATERIALIZED VIEW v AS SELECT name, count(*) AS n FROM t GROUP BY name;
-CREATE VIEW w AS SELECT id FROM t;
-CREATE INDEX i ON t(name);
-CREATE FUNCTION plus(a int, b int) RETURNS int LANGUAGE SQL AS 'SELECT a + b';
+FILLED = f"""{SHOP}
 INSERT INTO t VALUES (1, 'a', 'one', 1.5, ARRAY[1], '2026-01-15 00:00:00Z');
 FLUSH
 """
@@ -55,7 +48,7 @@ def run(client: psycopg.Connection, text: str, values: list[str]) -> str:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_answers(serving, path):
-    with serving(SHOP).connect(autocommit=True) as client:
+    with serving(FILLED).connect(autocommit=True) as client:
         asked = read(path)
         assert asked
         assert [(run(client, text, values), text) for _, values, text in asked] == [(a, text) for a, _, text in asked]

@@ -8,7 +8,7 @@ number of a commit is in place of its timestamp.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from watersmeet.catalog import Relation
 from watersmeet.dialects.subscribing import Envelope
-from watersmeet.formats.valuetexts import JsonStyle
+from watersmeet.formats.valuetexts import EXACT_JSON, JsonStyle
 from watersmeet.formats.writers import json_writer
 from watersmeet.session.services.subscribing.updates import ChangeBatch, Update
 from watersmeet.store.changes import Diff
@@ -31,16 +31,7 @@ RELATION: Final = "wm_relation"
 ROW: Final = "wm_row"
 
 #: How values are written where rows are JSON: numbers with all their digits, times as people read them.
-ROW_STYLE: Final = JsonStyle(
-    numeric="number",
-    date="string",
-    time="string",
-    timestamp="iso",
-    jsonb="dynamic",
-    bytea="hex",
-    interval="text",
-    float="string",
-)
+ROW_STYLE: Final = replace(EXACT_JSON, timestamp="iso")
 #: Keys are equal if these texts are.
 KEY_STYLE: Final = JsonStyle(float="string")
 
