@@ -92,7 +92,7 @@ def ours(script: str, check: str, parallelism: int) -> Measured:
             started, used = time.perf_counter(), cpu_seconds(os.getpid())
             cursor.execute(script)
             cursor.execute("FLUSH")
-            seconds, cpu_s = time.perf_counter() - started, cpu_seconds(os.getpid()) - used
+            seconds, cpu_s = time.perf_counter() - started, cpu_seconds(os.getpid()) - used - memory.cpu_s
         status = connection.status()
         cursor.execute(f"SELECT {check} FROM joined")
         found = tuple(int(v) for v in cursor.fetchone())

@@ -33,10 +33,11 @@ def own_seconds(pid: int) -> float:
 
 
 class PeakMemory:
-    """Samples `pss_bytes` in the background; `peak_bytes` is the largest seen."""
+    """Samples `pss_bytes` in the background; `peak_bytes` is the largest seen. cpu_s: what that has cost."""
 
     def __init__(self, root: int | None = None, every_s: float = 2.0) -> None:
         self.peak_bytes = 0
+        self.cpu_s = 0.0
         self._root = root or os.getpid()
         self._every_s = every_s
         self._stop = threading.Event()
@@ -45,6 +46,7 @@ class PeakMemory:
     def _sample(self) -> None:
         while not self._stop.is_set():
             self.peak_bytes = max(self.peak_bytes, pss_bytes(self._root))
+            self.cpu_s = time.thread_time()
             self._stop.wait(self._every_s)
 
     def __enter__(self) -> Self:

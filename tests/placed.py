@@ -21,8 +21,8 @@ def checked() -> Iterator[list[str]]:
     """Inside, tasks that keep a row in a wrong bucket fail. Gives a list of what was looked at: kinds of operators."""
     run_stage, known, seen = tasks.run_stage, {}, []
 
-    def checking(circuit, stage, bucket, sources, frames, state, ctx):
-        result = run_stage(circuit, stage, bucket, sources, frames, state, ctx)
+    def checking(circuit, stage, bucket, sources, frames, state, *rest):
+        result = run_stage(circuit, stage, bucket, sources, frames, state, *rest)
         if stage > 0:
             for (operator_id, name), trace in state._loaded.items():
                 if operator_id.startswith(COPY):

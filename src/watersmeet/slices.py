@@ -52,23 +52,16 @@ class Slice:
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeSlice(Slice):
-    """A blob of what one commit changed of a relation.
+    """A blob of what one commit changed of a relation, or of a snapshot.
 
-    file, offset_bytes: where the blob is (`BlobRef`). first: how many rows of the change come before it.
+    file, offset_bytes: where the blob is (`BlobRef`). first: how many rows of the change come before it, 0 in a
+    snapshot.
     """
 
     kind: ClassVar[str] = "change"
     file: str
     offset_bytes: int
     first: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class SnapshotSlice(Slice):
-    """A data file of a snapshot (`SnapshotFile`), by its name."""
-
-    kind: ClassVar[str] = "snapshot"
-    name: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,15 +22,14 @@ from watersmeet.kernel.runs import cancel, frames, groups, matching, merge, trac
 from watersmeet.runtime import coordinator, intents
 from watersmeet.runtime.budget import Budget
 from watersmeet.store import (
+    changes,
     commits,
     compaction,
     content,
     merging,
     packs,
     retention,
-    snapshots,
     tables,
-    transactions,
 )
 
 _SIZES = {
@@ -53,19 +52,18 @@ _SIZES = {
     (intents, "_TASK_BYTES"): 1000,
     (opened, "_INPROCESS_COMPACTION"): 3,
     (commits, "_CACHE_BYTES"): 5000,
-    (compaction, "FILE_ROWS"): 5,
+    (changes, "BLOB_ROWS"): 3,
     (compaction, "SMALL_ROWS"): 4,
+    (compaction, "_LARGE_ROWS"): 3,
+    (compaction, "_OWN_FILE_BYTES"): 500,
     (content, "_LAG_COMMITS"): 2,
     (content, "_PIECE_ROWS"): 4,
     (files, "_WRITEV_BUFFERS"): 2,
     (merging, "_BATCH_ROWS"): 4,
-    (packs, "OWN_FILE_BYTES"): 1000,
+    (packs, "OWN_FILE_BYTES"): 700,
     (retention, "IDLE_COMMITS"): 3,
-    (snapshots, "FILE_ROWS"): 5,
-    (snapshots, "_GROUP_ROWS"): 3,
     (tables, "_WASTE_BYTES"): 100,
     (tables, "_SMALL_ROWS"): 3,
-    (transactions, "_BLOB_ROWS"): 3,
 }
 _COLLIDING = ("_hash_bytes", "_hash_words", "_hash_lists")
 

@@ -13,7 +13,7 @@ from typing import Any
 from tests.simulation.world import Violation
 from watersmeet.store.manifests import REBUILT
 
-_FILE = re.compile(rb"[a-z0-9][a-z0-9-]*-[0-9a-f]{8,}\.(?:pack|run)|[a-z]+[0-9]+-[0-9]{12}-[0-9]+\.parquet")
+_FILE = re.compile(rb"[a-z0-9][a-z0-9-]*-[0-9a-f]{8,}\.(?:pack|run)")
 
 
 _COMMIT = re.compile(r"commits/[0-9]{12}\.json")
@@ -98,7 +98,7 @@ class Audit:
             checkpoint = f"snapshots/{head['checkpoint']:012d}.json"
             needed.add(checkpoint)
             if checkpoint in names:
-                needed |= {f"snapshots/{name}" for name in self._mentions(checkpoint)}
+                needed |= {f"packs/{name}" for name in self._mentions(checkpoint)}
         return needed
 
     def _mentions(self, name: str) -> set[str]:

@@ -23,12 +23,12 @@ from tests.simulation.workload import SETUP, Case, Looker, Writer
 from tests.simulation.world import Actor, Process, Violation, World
 from watersmeet.database import opened
 from watersmeet.errors import Error
-from watersmeet.runtime import inprocess, output
+from watersmeet.runtime import inprocess
 from watersmeet.runtime.budget import Budget
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.database import Database
 from watersmeet.session.connections.connection import Connection
-from watersmeet.store import catalogs, readers, snapshots, transactions
+from watersmeet.store import catalogs, changes, compaction, packs, readers
 
 _LATER_US = 3_600_000_000
 #: When all goes well, what is asked for is done after so many steps.
@@ -151,9 +151,11 @@ def _turned(knobs: Knobs, workers: Workers) -> Iterator[None]:
         if not knobs.locks:
             put(opened, "WriterLock", _NoLock)
         if knobs.small:
-            put(transactions, "_BLOB_ROWS", 1)
-            put(output, "_BLOB_ROWS", 1)
-            put(snapshots, "FILE_ROWS", 1)
+            put(changes, "BLOB_ROWS", 1)
+            # Each blob is a file, which snapshots name.
+            put(packs, "OWN_FILE_BYTES", 1)
+            put(compaction, "_OWN_FILE_BYTES", 1)
+            put(compaction, "_LARGE_ROWS", 1)
             put(catalogs, "_KEPT_VERSIONS", 1)
 
             def coordinator(db: Database) -> Coordinator:

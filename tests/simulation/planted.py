@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any
 from unittest import mock
@@ -18,7 +18,7 @@ from watersmeet.store.checkpoints import Checkpoint
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.layout import file_numbers, writer_files
 from watersmeet.store.packfiles import PackFiles
-from watersmeet.store.retention import Cleaner
+from watersmeet.store.retention import Cleaner, Keep
 
 
 def _replaced(place: object, name: str, value: object) -> Callable[[], contextlib.AbstractContextManager[Any]]:
@@ -78,6 +78,23 @@ class _Late(set[str]):
         return self._found | others
 
 
+_run = Cleaner.run
+
+
+def _run_unasked(self: Cleaner, newest: Checkpoint, history: Iterable[Keep] = ()) -> None:
+    with mock.patch.object(self._log, "check", lambda: None):
+        _run(self, newest, history)
+
+
+_unasked = _replaced(Cleaner, "run", _run_unasked)
+
+
+@contextlib.contextmanager
+def _late_and_unasked() -> Iterator[None]:
+    with _unasked(), mock.patch.object(retention, "_state_files", _Late):
+        yield
+
+
 @contextlib.contextmanager
 def _other_names_each_time() -> Iterator[None]:
     real = tasks.epoch_prefix
@@ -107,8 +124,8 @@ DEFECTS: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
     # A commit number that was cleaned away is taken again.
     "no look at the floor": _replaced(CommitLog, "_is_kept", lambda self, commit: True),
     "answers are believed": _answers_believed,
-    "state of what is left": _replaced(retention, "_state_files", _Late),
-    "files of running epochs are deleted": _replaced(retention, "_is_past_epoch", lambda name, epoch: True),
+    "state of what is left, and nobody is asked": _late_and_unasked,
+    "files of running epochs are deleted": _replaced(retention, "_is_past", lambda name, epoch, snapshot: True),
     "readers are not asked": _replaced(readers, "read_holds", lambda layout: []),
     "directories are not flushed": _replaced(files, "sync_directory", lambda directory: None),
     "checksums are not looked at": _replaced(packfiles._Mapped, "is_sound", lambda self, offset, length: True),

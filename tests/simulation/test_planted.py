@@ -16,7 +16,7 @@ from tests.thorough import mostly_slow
 #: From which seed on each is looked for, where that is not the first: where it was found last.
 FROM = {
     "answers are believed": 17,
-    "state of what is left": 64,
+    "state of what is left, and nobody is asked": 170,
     "files of running epochs are deleted": 9,
     "checksums are not looked at": 32,
     "a clean-up looks below the floor": 200,

@@ -23,7 +23,6 @@ from watersmeet.slices import (
     NexmarkSlice,
     RenamingSlice,
     Slice,
-    SnapshotSlice,
     SourceSlice,
     VersionSlice,
 )
@@ -53,7 +52,6 @@ FILE = FileSlice(
 DATA = LakeFile("p=a/x.parquet", 90, (("p", "a"), ("q", None)))
 SLICES = [
     ChangeSlice(relation="t1", rows=5, size_bytes=100, seq=1, file="t3-1-ab.pack", offset_bytes=64, first=2),
-    SnapshotSlice(relation="t1", rows=5, size_bytes=100, name="t1-000000000003-0.parquet"),
     FILE,
     replace(FILE, total=3, header=None, lacks=(), unterminated=False, long=True),
     AsideSlice(relation="s1", ordinal=1, path="b", version=FileVersion(9, 5, 0), reason="vanished", lost_bytes=9),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -70,9 +70,13 @@ class EpochContext:
         return self.mode.runs(operator_id) and operator_id not in self.stopped
 
 
+#: Takes the changes of a relation, by its id, piece by piece: consolidated unless append-only. All pieces must be read.
+Publish = Callable[[str, Iterable[Delta]], None]
+
+
 @dataclass(frozen=True)
 class StageResult:
-    """frames: for later stages. published: changes by relation, consolidated unless append-only.
+    """frames: for later stages. published: changes by relation, if nothing else took them (`Publish`).
 
     metrics: by operator. hottest: by join that may have made too many rows, with the other buckets or alone. In the
     latter case it has made none, and what is above it in the plan is of no use. orphans: by upsert, the updates that
@@ -121,10 +125,12 @@ def run_stage(
     frames: Iterable[Frame],
     state: StageState,
     ctx: EpochContext,
+    publish: Publish | None = None,
 ) -> StageResult:
     """Runs the operators of `stage`. `bucket` is the number of the task in a stage 0 that has no state.
 
     sources: by id of a scan, or of an operator for which stored content stands, changes with columns c0, c1, …
+    publish: takes what sinks publish; None: it is in the result, in a file if it is large.
     frames: those that came for this bucket, in any order. The state is changed, not persisted. Raises Error
     STATE_MISMATCH if the state of an operator that must have one is missing.
     """
@@ -155,7 +161,7 @@ def run_stage(
                 result.frames.extend(_sent(op, tally.going(given[0]), circuit.buckets, bucket, ctx))
                 out = Delta.empty(arrow_schema(op.schema, positional=True))
             elif isinstance(op, Sink):
-                out = _publish(op, given[0], result.published, ctx.slicing)
+                out = _shown(op, given[0], ctx.slicing)
             elif isinstance(mode, Fill) and isinstance(op, (Arrange, Versions)) and op.id in replayed:
                 out = replay(op, state, mode.part, mode.parts, circuit.buckets)
             elif mode.is_first or op.is_timed or op.kind in UNPROMPTED or any(_has_rows(d) for d in given):
@@ -190,10 +196,14 @@ def run_stage(
             result.hottest[op.id] = HottestKey(tally.counters.hottest_rows, tally.counters.hottest_key())
         if tally.counters.orphans:
             result.orphans[op.id] = tally.counters.orphans
-        out = tally.going(out)
-        if isinstance(out, Sliced) and inputs.readers.get(op.id, 0) > 1:
-            out = _kept(out, ctx.slicing)
-        inputs.put(op.id, out)
+        made = tally.going(out)
+        if isinstance(made, Sliced) and inputs.readers.get(op.id, 0) + isinstance(op, Sink) > 1:
+            made = _kept(made, ctx.slicing)
+        if isinstance(op, Sink) and publish is not None:
+            publish(op.relation_id, slices_of(made))
+        elif isinstance(op, Sink) and (held := _held(op, made, ctx.slicing)).num_rows:
+            result.published[op.relation_id] = held
+        inputs.put(op.id, made)
     for op in operators:
         size = state.size(mode.state_id(op.id)) if op.kind in STATEFUL else (0, 0)
         result.metrics[op.id] = tallies[op.id].metrics(*size)
@@ -394,18 +404,20 @@ def _received(frames: Sequence[Frame], slicing: Slicing) -> Delta | Sliced:
     return Sliced(lambda: pieces)
 
 
-def _publish(op: Sink, changes: Delta | Sliced, published: dict[str, Delta], slicing: Slicing) -> Delta:
-    """What a relation shows of the changes. Of slices it is in a file, the same as if they had been one."""
-    if isinstance(changes, Sliced):
-        shown = map(_without_zeros, changes) if op.append_only else consolidated(changes, None, slicing)
-        kept = whole(shown, arrow_schema(op.schema, positional=True), slicing)
-    else:
-        kept = _without_zeros(changes) if op.append_only else consolidate(changes)
-    if kept.num_rows:
-        earlier = published.get(op.relation_id)
-        assert earlier is None, f"two sinks publish {op.relation_id}"
-        published[op.relation_id] = kept
-    return kept
+def _shown(op: Sink, changes: Delta | Sliced, slicing: Slicing) -> Delta | Sliced:
+    """What a relation shows of the changes. Slices together are the same as if they had been one."""
+    if isinstance(changes, Delta):
+        return _without_zeros(changes) if op.append_only else consolidate(changes)
+    if op.append_only:
+        return Sliced(lambda: map(_without_zeros, changes))
+    return Sliced(lambda: consolidated(changes, None, slicing))
+
+
+def _held(op: Operator, changes: Delta | Sliced, slicing: Slicing) -> Delta:
+    """The changes at once; those of slices are in a file."""
+    if isinstance(changes, Delta):
+        return changes
+    return whole(changes, arrow_schema(op.schema, positional=True), slicing)
 
 
 def _without_zeros(delta: Delta) -> Delta:

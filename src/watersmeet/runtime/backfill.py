@@ -30,8 +30,8 @@ from watersmeet.circuit.operators import (
     Versions,
 )
 from watersmeet.runtime.database import Database
-from watersmeet.runtime.inputs import commit_slices
-from watersmeet.slices import Slice, SnapshotSlice
+from watersmeet.runtime.inputs import blob_slice, commit_slices
+from watersmeet.slices import Slice
 from watersmeet.sources.base import Source
 from watersmeet.store.checkpoints import Checkpoint, load_checkpoint, newest_checkpoint
 from watersmeet.store.layout import Layout
@@ -200,11 +200,11 @@ def rows_left(layout: Layout, backfill: Backfill, rows: Mapping[str, int]) -> fl
     purpose, cursor = backfill.purpose, backfill.cursor
     if isinstance(purpose, Filling) and purpose.part < purpose.parts:
         left = max(left, 1.0) * (1 + (purpose.parts - purpose.part) / purpose.parts)
-    if isinstance(cursor, (list, tuple)) and cursor[0] == "file" and backfill.checkpoint:
+    if isinstance(cursor, (list, tuple)) and cursor[0] == "blob" and backfill.checkpoint:
         with contextlib.suppress(FileNotFoundError):  # the backfill has ended
             snapshot = load_checkpoint(layout, backfill.checkpoint).relations.get(backfill.relations[0])
-            files = [] if snapshot is None else [f for level in snapshot.levels for f in level.files]
-            left -= sum(f.rows for f in files[: cursor[1]])
+            blobs = [] if snapshot is None else snapshot.blobs
+            left -= sum(b.rows for b in blobs[: cursor[1]])
     return max(left, 0.0)
 
 
@@ -225,32 +225,28 @@ def _stored_rows(db: Database, checkpoint: Checkpoint, upto: int) -> dict[str, i
 def _stored_slices(
     db: Database, checkpoint: int, relation_id: str, cursor: Any, last: int, rows: int, size_bytes: int
 ) -> tuple[list[Slice], Any]:
-    """(slices, where to go on). cursor: ["file", number] in the snapshot, or ["commit", number, blob].
+    """(slices, where to go on). cursor: ["blob", number] in the snapshot, or ["commit", number, blob].
 
     checkpoint: number of the one that has the snapshot, 0 for none. last: number of the last commit that is read.
     """
     slices: list[Slice] = []
     place, upto = _start(db, checkpoint, relation_id) if cursor is None else (list(cursor), 0)
-    if place[0] == "file":
+    if place[0] == "blob":
         snapshot = load_checkpoint(db.layout, checkpoint).relations[relation_id]
         upto = snapshot.upto
-        data = [f for level in snapshot.levels for f in level.files]
-        for number in range(place[1], len(data)):
-            file = data[number]
-            if slices and (rows < file.rows or size_bytes < file.size_bytes):
-                return slices, ["file", number]
-            slices.append(
-                SnapshotSlice(relation=relation_id, rows=file.rows, size_bytes=file.size_bytes, name=file.name)
-            )
-            rows -= file.rows
-            size_bytes -= file.size_bytes
+        for number, blob in list(enumerate(snapshot.blobs))[place[1] :]:
+            if slices and (rows < blob.rows or size_bytes < blob.length_bytes):
+                return slices, ["blob", number]
+            slices.append(blob_slice(relation_id, blob))
+            rows -= blob.rows
+            size_bytes -= blob.length_bytes
         place = ["commit", upto + 1, 0]
     tables = frozenset([relation_id])
     for number in range(place[1], last + 1):
         first = place[2] if number == place[1] else 0
-        for blob, piece in enumerate(commit_slices(db.log.read(number), tables, first), first):
+        for position, piece in enumerate(commit_slices(db.log.read(number), tables, first), first):
             if slices and (rows < piece.rows or size_bytes < piece.size_bytes):
-                return slices, ["commit", number, blob]
+                return slices, ["commit", number, position]
             slices.append(piece)
             rows -= piece.rows
             size_bytes -= piece.size_bytes
@@ -261,7 +257,7 @@ def _start(db: Database, checkpoint: int, relation_id: str) -> tuple[list[Any], 
     if checkpoint:
         found = load_checkpoint(db.layout, checkpoint)
         if relation_id in found.relations:
-            return ["file", 0], 0
+            return ["blob", 0], 0
         # It was made after the checkpoint: all its changes are in later commits.
         return ["commit", found.moment.transaction + 1, 0], 0
     return ["commit", 1, 0], 0

@@ -29,7 +29,7 @@ from watersmeet.runtime.rebuilds import check_rebuild, check_shared, check_whole
 from watersmeet.runtime.splitting import Splitting
 from watersmeet.runtime.status import state_sizes
 from watersmeet.runtime.ticks import clocked, is_due
-from watersmeet.slices import ChangeSlice, Slice, SourceSlice
+from watersmeet.slices import Slice, SourceSlice
 from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import Backfill, Filling, Frontier, Purpose, Rebuilding
 from watersmeet.store.readers import Reader
@@ -369,7 +369,7 @@ class Coordinator:
         """The next intent. everywhere: as in `Intent`."""
         known = self._db.catalog().relations
         specs = {s.relation: InputSpec(f) for s in slices if (f := _fills(s, known))}
-        specs |= {s.relation: self._spec(s, circuit, known) for s in slices if not isinstance(s, ChangeSlice)}
+        specs |= {s.relation: self._spec(known[s.relation]) for s in slices if isinstance(s, SourceSlice)}
         tasks = divide(slices, circuit.buckets) if slices or everywhere else ()
         self.epoch += 1
         if (isinstance(mode, Live) and tasks) or not self.live_views:
@@ -403,16 +403,13 @@ class Coordinator:
         overrides, self._overrides = self._overrides, {}
         return Live(self._idleness.idle(circuit, known, self._time_us), overrides, clocks(circuit))
 
-    def _spec(self, piece: Slice, circuit: Circuit, known: Mapping[str, Relation]) -> InputSpec:
-        relation_id = piece.relation
-        if isinstance(piece, SourceSlice):
-            relation = known[relation_id]
-            computed = {*relation.given, *(relation.column(n) for n in relation.generated)}
-            arrivals = tuple(c.name for c in relation.columns if c not in computed)
-            source = self.inputs.sources[relation_id].spec()
-            return InputSpec(source=source, arrivals=arrivals, generated=relation.generated)
-        columns = next((s.schema for s in circuit.sinks if s.relation_id == relation_id), None)
-        return InputSpec(_fills(piece, known), columns or known[relation_id].columns)
+    def _spec(self, relation: Relation) -> InputSpec:
+        """Of the slices of a connector."""
+        computed = {*relation.given, *(relation.column(n) for n in relation.generated)}
+        arrivals = tuple(c.name for c in relation.columns if c not in computed)
+        return InputSpec(
+            source=self.inputs.sources[relation.id].spec(), arrivals=arrivals, generated=relation.generated
+        )
 
     def _scan(self) -> None:
         if self.circuit is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from watersmeet.blobs import BlobRef
 from watersmeet.catalog import QuerySource, Relation
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.holds import Holds
@@ -234,11 +235,16 @@ def commit_slices(commit: Commit, tables: frozenset[str], first_blob: int = 0) -
             starts = accumulate((b.rows for b in change.blobs), initial=0)
             blobs += [(relation_id, blob, first) for blob, first in zip(change.blobs, starts, strict=False)]
     for relation_id, blob, first in blobs[first_blob:]:
-        yield ChangeSlice(
-            relation=relation_id,
-            rows=blob.rows,
-            size_bytes=blob.length_bytes,
-            file=blob.file,
-            offset_bytes=blob.offset_bytes,
-            first=first,
-        )
+        yield blob_slice(relation_id, blob, first)
+
+
+def blob_slice(relation_id: str, blob: BlobRef, first: int = 0) -> ChangeSlice:
+    """A blob of a change or a snapshot as a slice. first: how many rows of the change come before it."""
+    return ChangeSlice(
+        relation=relation_id,
+        rows=blob.rows,
+        size_bytes=blob.length_bytes,
+        file=blob.file,
+        offset_bytes=blob.offset_bytes,
+        first=first,
+    )

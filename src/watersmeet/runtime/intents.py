@@ -14,7 +14,7 @@ from watersmeet.serialization import from_json, to_json
 from watersmeet.slices import ChangeSlice, Slice
 from watersmeet.sources.specs import SourceSpec
 from watersmeet.store.manifests import Frontier
-from watersmeet.types import Field, Schema
+from watersmeet.types import Field
 
 #: A task is not worth starting for less.
 _TASK_BYTES: Final = 1 << 20
@@ -24,13 +24,11 @@ _TASK_BYTES: Final = 1 << 20
 class InputSpec:
     """What reading the slices of one relation needs.
 
-    fills: what rows have in columns that were added after them. columns: as snapshots have them. source: of slices of a
-    connector. arrivals: the names of columns that are not in them: the time of the epoch (AS PROCTIME()). generated:
-    the other columns that are not.
+    fills: what rows have in columns that were added after them. source: of slices of a connector. arrivals: the names
+    of columns that are not in them: the time of the epoch (AS PROCTIME()). generated: the other columns that are not.
     """
 
     fills: Mapping[str, str] = field(default_factory=dict)
-    columns: Schema = ()
     source: SourceSpec | None = None
     arrivals: tuple[str, ...] = ()
     generated: Mapping[str, GeneratedColumn] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -12,13 +12,10 @@ from watersmeet.kernel.runs.frames import Frame
 from watersmeet.kernel.runs.state import StageState, StateManifest
 from watersmeet.objectfiles import Requests
 from watersmeet.runtime.receipts import RECEIPT, Receipt
-from watersmeet.store.changes import count_change, encode_change
-from watersmeet.store.manifests import RelationChange
+from watersmeet.store.changes import ChangeWriter, RelationChange
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.packs import PackWriter
 
-#: A change is cut into blobs of at most so many rows, so that readers can take bounded pieces.
-_BLOB_ROWS: Final = 1 << 18
 #: The key of the state in a section of a pack.
 _STATE: Final = "state"
 
@@ -42,16 +39,19 @@ class TaskOutput:
         self._told: list[tuple[int, Receipt]] = []
         self._is_empty = True
 
-    def add_change(self, delta: Delta, names: Sequence[str]) -> RelationChange:
-        """Writes the change of a relation, whose columns have these names. The result is good for `tell`."""
-        table = delta.columns.rename_columns(names)
-        blobs = []
-        for start in range(0, table.num_rows, _BLOB_ROWS):
-            part = table.slice(start, _BLOB_ROWS)
-            body = encode_change(part, delta.diff[start : start + _BLOB_ROWS])
-            blobs.append(self._writer.add(body, part.num_rows))
+    def add_change(self, pieces: Iterable[Delta], names: Sequence[str]) -> RelationChange | None:
+        """Writes the change of a relation, whose columns have these names. The result is good for `tell`.
+
+        None, with nothing written, if there are no rows.
+        """
+        blobs = ChangeWriter(self._writer)
+        for piece in pieces:
+            blobs.add(piece.columns.rename_columns(names), piece.diff)
+        change = blobs.finish()
+        if not change.blobs:
+            return None
         self._is_empty = False
-        return RelationChange(tuple(blobs), *count_change(delta.diff, delta.num_rows))
+        return change
 
     def add_state(self, place: str, state: StageState, before: StateManifest | None) -> dict[str, int] | None:
         """Writes the state of `place`, "stage/bucket": by operator, by how many bytes it has grown.
@@ -77,15 +77,11 @@ class TaskOutput:
             made = replace(
                 receipt,
                 pack=pack if f"{receipt.stage}/{receipt.bucket}" in self._sections else None,
-                relations={i: _within(change, pack) for i, change in receipt.relations.items()},
+                relations={i: change.within(pack) for i, change in receipt.relations.items()},
                 requests=0 if number else requests.count,
             )
             frames.append(Frame(bucket, RECEIPT, receipt.bucket, made.to_bytes()))
         return frames
-
-
-def _within(change: RelationChange, pack: str) -> RelationChange:
-    return change._replace(blobs=tuple(b.within(pack) for b in change.blobs))
 
 
 def held_bytes(manifest: StateManifest) -> dict[str, int]:

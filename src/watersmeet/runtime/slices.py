@@ -21,16 +21,14 @@ from watersmeet.runtime.eventtimes import Numbers, Observed, observe
 from watersmeet.runtime.generated import computed
 from watersmeet.runtime.intents import InputSpec, Intent
 from watersmeet.runtime.receipts import SourceCounts
-from watersmeet.slices import ChangeSlice, MessageSlice, Slice, SnapshotSlice, SourceSlice
+from watersmeet.slices import ChangeSlice, MessageSlice, Slice, SourceSlice
 from watersmeet.sources.base import DeadLetterSink, SourceRows, Unavailable
 from watersmeet.sources.dead_letters import DeadLetterWriter
 from watersmeet.sources.reading import expect, read_slice
 from watersmeet.sources.specs import FileSpec, KafkaSpec, LakeSpec
 from watersmeet.store.changes import fitted
-from watersmeet.store.checkpoints import SnapshotFile
 from watersmeet.store.layout import Layout
 from watersmeet.store.packfiles import PackFiles
-from watersmeet.store.snapshots import read_snapshot
 from watersmeet.types import Field, arrow_schema
 
 Diff = npt.NDArray[np.int64]
@@ -144,13 +142,6 @@ def _read(
         table, diff = packs.read_change(blob)
         ordinals = np.arange(piece.first, piece.first + len(diff), dtype=np.int64)
         yield _Part(fitted(table, schema, spec.fills), diff, ordinals)
-    elif isinstance(piece, SnapshotSlice):
-        first = 0
-        file = SnapshotFile(piece.name, piece.rows, piece.size_bytes)
-        whole = arrow_schema(spec.columns, positional=False)
-        for table, diff in read_snapshot(layout, file, whole, spec.fills):
-            yield _Part(table.select(schema.names), diff, np.arange(first, first + len(diff), dtype=np.int64))
-            first += len(diff)
     elif isinstance(piece, SourceSlice):
         yield _read_source(layout, intent, piece, fields, counts)
     else:

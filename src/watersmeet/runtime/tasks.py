@@ -37,7 +37,7 @@ from watersmeet.runtime.receipts import CONTROL, RECEIPT, Receipt, SourceCounts
 from watersmeet.runtime.slices import read_slices
 from watersmeet.slices import Slice
 from watersmeet.store.layout import Layout
-from watersmeet.store.manifests import OperatorCounts
+from watersmeet.store.manifests import OperatorCounts, RelationChange
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.packs import PackWriter, epoch_prefix
 
@@ -253,11 +253,20 @@ def _run(
         slicing=_slicing(_layout(job)),
         roles=roles(circuit, job.split) if job.split else {},
     )
-    result = run_stage(circuit, stage, bucket, sources, frames, state, context)
-    changes = {}
-    if not isinstance(intent.mode, Rebuild):
-        names = {s.relation_id: [f.name for f in s.schema] for s in circuit.sinks}
-        changes = {i: output.add_change(d, names[i]) for i, d in sorted(result.published.items()) if d.num_rows}
+    names = {s.relation_id: [f.name for f in s.schema] for s in circuit.sinks}
+    changes: dict[str, RelationChange] = {}
+
+    def publish(relation_id: str, pieces: Iterable[Delta]) -> None:
+        if isinstance(intent.mode, Rebuild):
+            for _ in pieces:
+                pass
+            return
+        change = output.add_change(pieces, names[relation_id])
+        if change is not None:
+            assert relation_id not in changes, f"two sinks publish {relation_id}"
+            changes[relation_id] = change
+
+    result = run_stage(circuit, stage, bucket, sources, frames, state, context, publish)
     grown = output.add_state(place, state, manifest) if has_state else None
     read = dict(counts)
     for relation_id, found in set_orphans_aside(_layout(job), intent, circuit, stage, bucket, result.orphans).items():

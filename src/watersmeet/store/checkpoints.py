@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
 
 from watersmeet import storage
+from watersmeet.blobs import BlobRef
 from watersmeet.errors import Error, error
 from watersmeet.serialization import from_json, to_json
 from watersmeet.store.commits import Commit, CommitLog
@@ -15,28 +15,21 @@ from watersmeet.store.layout import Layout
 from watersmeet.store.moments import Moment
 
 
-class SnapshotFile(NamedTuple):
-    """One data file in snapshots/. rows: stored rows (a row that is there n times counts once)."""
-
-    name: str
-    rows: int
-    size_bytes: int
-
-
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A part of a relation's content: a consolidated change, in files of bounded size.
+    """A part of a relation's content: blobs of rows with diffs (`changes`), in which a row that is there n times may
+    be stored as one.
 
-    insert_only: no diff is negative.
+    insert_only: no diff is negative. Otherwise no two rows are equal.
     """
 
-    files: tuple[SnapshotFile, ...]
+    blobs: tuple[BlobRef, ...]
     insert_only: bool
 
     @property
     def rows(self) -> int:
-        """Stored rows of all files."""
-        return sum(f.rows for f in self.files)
+        """Stored rows of all blobs."""
+        return sum(b.rows for b in self.blobs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +45,24 @@ class Snapshot:
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of all files."""
-        return sum(f.size_bytes for level in self.levels for f in level.files)
+        """The bytes of all blobs."""
+        return sum(b.length_bytes for b in self.blobs)
+
+    @property
+    def blobs(self) -> list[BlobRef]:
+        """The blobs of all levels, in order."""
+        return [b for level in self.levels for b in level.blobs]
+
+    def within(self, pack: str) -> Snapshot:
+        """The snapshot as seen from outside of the pack that parts of it were written with."""
+        return replace(
+            self,
+            levels=tuple(replace(level, blobs=tuple(b.within(pack) for b in level.blobs)) for level in self.levels),
+        )
 
     @property
     def stored_rows(self) -> int:
-        """Stored rows of all files."""
+        """Stored rows of all blobs."""
         return sum(level.rows for level in self.levels)
 
 
@@ -77,12 +82,12 @@ class Checkpoint:
 
     @property
     def files(self) -> set[str]:
-        """The names of all data files."""
-        return {f.name for s in self.relations.values() for level in s.levels for f in level.files}
+        """The names of all files in packs/ that hold the content."""
+        return {b.file for s in self.relations.values() for b in s.blobs}
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of all data files."""
+        """The bytes of all content."""
         return sum(s.size_bytes for s in self.relations.values())
 
 

@@ -2,7 +2,8 @@
 
 A relation's snapshot is a few levels of geometrically falling size, each a consolidated change: what came
 since the last checkpoint is a new level, merged with those before it that are not at least twice as large. A large
-relation with small changes is thus rewritten only when the changes have grown with it.
+relation with small changes is thus rewritten only when the changes have grown with it. If rows only came, they are not
+written again at all where they lie in large blobs: these are named as they are.
 """
 
 from __future__ import annotations
@@ -14,21 +15,23 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
 from typing import Final
 
 import pyarrow as pa
 
+from watersmeet.blobs import BlobRef
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.errors import error
-from watersmeet.store.changes import Diff, fitted
-from watersmeet.store.checkpoints import Checkpoint, Level, Snapshot, SnapshotFile, newest_checkpoint, save_checkpoint
-from watersmeet.store.commits import CommitLog, RelationChange
+from watersmeet.store.changes import SMALL, ChangeWriter, Diff, RelationChange, fitted
+from watersmeet.store.checkpoints import Checkpoint, Level, Snapshot, newest_checkpoint, save_checkpoint
+from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout
 from watersmeet.store.merging import merged
 from watersmeet.store.moments import Moment, moment_at
 from watersmeet.store.packfiles import KEPT_COMMITS, PackFiles
+from watersmeet.store.packs import PackWriter, file_snapshot, snapshot_prefix
 from watersmeet.store.retention import Cleaner, Keep, no_history
-from watersmeet.store.snapshots import FILE_ROWS, SnapshotWriter, read_snapshot, stem
 from watersmeet.types import arrow_schema
 
 #: A checkpoint is due after this many commits …
@@ -37,6 +40,11 @@ COMMITS: Final = 256
 MIN_BYTES: Final = 64 << 20
 #: Levels that together have no more rows are merged whatever their sizes.
 SMALL_ROWS: Final = 1 << 15
+#: A blob with so many rows or bytes, in a file of its own, is not written again.
+_LARGE_ROWS: Final = 1 << 17
+_LARGE_BYTES: Final = 4 << 20
+#: What is smaller shares a pack with other relations, and stays as long as that.
+_OWN_FILE_BYTES: Final = 1 << 16
 
 #: By how much the thread is nicer than the process: a tenth of the weight. The nicest there is (19) got nothing at all
 #: on a busy machine, where files piled up.
@@ -184,12 +192,17 @@ class Compactor:
     def _checkpoint(self, catalog: Catalog, moment: Moment, last: Checkpoint, whole: frozenset[str]) -> Checkpoint:
         relations = [r for r in catalog.relations.values() if r.is_stored]
         changes = self._changes(relations, moment, last)
+        prefix = snapshot_prefix(moment.head, self._log.writer)
+        writer = PackWriter(self._layout.packs, prefix, durable=self._layout.durable, own_file_bytes=_OWN_FILE_BYTES)
         found = {}
         for relation in relations:
             before = last.relations.get(relation.id, Snapshot(0))
             found[relation.id] = self._snapshot(
-                relation, moment, before, changes[relation.id], whole=relation.id in whole
+                writer, relation, moment, before, changes[relation.id], whole=relation.id in whole
             )
+        if not writer.is_empty:
+            pack = writer.finish()
+            found = {i: snapshot.within(pack) for i, snapshot in found.items()}
         return Checkpoint(moment, found, catalog.next_number, last.moment.head, time.time_ns() // 1000)
 
     def _changes(self, relations: list[Relation], moment: Moment, last: Checkpoint) -> dict[str, list[RelationChange]]:
@@ -209,41 +222,58 @@ class Compactor:
         return found
 
     def _snapshot(
-        self, relation: Relation, moment: Moment, before: Snapshot, changes: list[RelationChange], *, whole: bool
+        self,
+        writer: PackWriter,
+        relation: Relation,
+        moment: Moment,
+        before: Snapshot,
+        changes: list[RelationChange],
+        *,
+        whole: bool,
     ) -> Snapshot:
         upto = max(moment.upto(relation), before.upto)
         rows = before.rows + sum(c.inserted_rows - c.deleted_rows for c in changes)
-        fresh_rows = sum(b.rows for c in changes for b in c.blobs)
+        fresh = [b for c in changes for b in c.blobs]
+        fresh_rows = sum(b.rows for b in fresh)
         if not fresh_rows and (not whole or len(before.levels) < 2):
             return Snapshot(upto, before.rows, before.levels)
         kept, merging = ((), before.levels) if whole else _split(before.levels, fresh_rows)
         inserts = all(level.insert_only for level in merging) and not any(c.deleted_rows for c in changes)
-        old = [f for level in merging for f in level.files]
-        # Rows that only come stay in their order. A large file is not written again, nor what stands before it.
-        last_large = max((i for i, f in enumerate(old, 1) if f.rows >= FILE_ROWS), default=0) if inserts else 0
-        reused, old = tuple(old[:last_large]), old[last_large:]
-        schema = arrow_schema(relation.columns, positional=False)
-        writer = SnapshotWriter(self._layout, stem(relation.id, moment.head), schema)
-        parts = self._parts(relation, old, changes, schema)
-        for table, diff in parts if inserts else merged(parts, schema):
-            self._check_stop()
-            if not kept and bool((diff < 0).any()):
-                raise error("DATABASE_DAMAGED", f'the changes of "{relation.name}" delete rows that are not there')
-            writer.add(table, diff)
-        files = reused + writer.finish()
-        levels = (*kept, Level(files, inserts or not kept)) if files else tuple(kept)
+        blobs = [*(b for level in merging for b in level.blobs), *fresh]
+        made = self._appended(writer, relation, blobs) if inserts else self._merged(writer, relation, blobs)
+        if not kept and made.deleted_rows:
+            raise error("DATABASE_DAMAGED", f'the changes of "{relation.name}" delete rows that are not there')
+        levels = (*kept, Level(made.blobs, inserts or not kept)) if made.blobs else tuple(kept)
         return Snapshot(upto, rows, levels)
 
-    def _parts(
-        self, relation: Relation, old: list[SnapshotFile], changes: list[RelationChange], schema: pa.Schema
-    ) -> Parts:
-        for file in old:
-            yield from read_snapshot(self._layout, file, schema, relation.fills)
-        for change in changes:
+    def _appended(self, writer: PackWriter, relation: Relation, blobs: list[BlobRef]) -> RelationChange:
+        """Rows that only come, in their order. Neighbouring small blobs become one, large ones stay what they are."""
+        found: list[BlobRef] = []
+        for large, group in groupby(blobs, _is_large):
+            some = list(group)
+            if large or (len(some) == 1 and file_snapshot(some[0].file) is not None):
+                found += some
+                continue
+            written = ChangeWriter(writer, SMALL)
+            for table, diff in self._parts(relation, some):
+                written.add(table, diff)
+            found += written.finish().blobs
+        return RelationChange(tuple(found), sum(b.rows for b in found), 0)
+
+    def _merged(self, writer: PackWriter, relation: Relation, blobs: list[BlobRef]) -> RelationChange:
+        written = ChangeWriter(writer, SMALL)
+        schema = arrow_schema(relation.columns, positional=False)
+        for table, diff in merged(self._parts(relation, blobs), schema):
             self._check_stop()
-            for blob in change.blobs:
-                table, diff = self._packs.read_change(blob)
-                yield fitted(table, schema, relation.fills).cast(schema), diff
+            written.add(table, diff)
+        return written.finish()
+
+    def _parts(self, relation: Relation, blobs: list[BlobRef]) -> Parts:
+        schema = arrow_schema(relation.columns, positional=False)
+        for blob in blobs:
+            self._check_stop()
+            table, diff = self._packs.read_change(blob)
+            yield fitted(table, schema, relation.fills).cast(schema), diff
 
     def _check_stop(self) -> None:
         if self._stop.is_set():
@@ -252,6 +282,11 @@ class Compactor:
 
 class _StoppedError(Exception):
     """`stop` was called in the middle of a run."""
+
+
+def _is_large(blob: BlobRef) -> bool:
+    """Whether a blob is not worth being written again, and can stay without keeping anything else."""
+    return blob.file.endswith(".run") and (blob.rows >= _LARGE_ROWS or blob.length_bytes >= _LARGE_BYTES)
 
 
 def _split(levels: tuple[Level, ...], fresh_rows: int) -> tuple[tuple[Level, ...], tuple[Level, ...]]:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet import duckdbs
+from watersmeet.blobs import BlobRef
 from watersmeet.catalog import Catalog, Relation, Table
 from watersmeet.errors import Error, error
 from watersmeet.scratch import make_folder, remove_folder
@@ -29,7 +30,6 @@ from watersmeet.store.overlay import Overlay
 from watersmeet.store.packfiles import KEPT_COMMITS, PackFiles
 from watersmeet.store.past import PastContent, Undoing
 from watersmeet.store.readers import READING, Reader
-from watersmeet.store.snapshots import read_snapshot
 from watersmeet.store.tables import SPACE, ContentTable, arrival_view
 from watersmeet.types import arrow_schema
 
@@ -316,11 +316,9 @@ class Content:
         table.applied = checkpoint.moment.transaction
         if snapshot is None:
             return
-        stored = relation.as_stored
-        schema = arrow_schema(stored.columns, positional=False)
+        self._packs.prefetch({blob.file for blob in snapshot.blobs})
         for level in snapshot.levels:
-            parts = (p for file in level.files for p in read_snapshot(self._layout, file, schema, stored.fills))
-            self._add(table, parts, insert_only=level.insert_only)
+            self._add(table, self._parts(table, level.blobs), insert_only=level.insert_only)
         table.applied = snapshot.upto
 
     def _name(self, relation: Relation) -> None:
@@ -363,26 +361,29 @@ class Content:
                 changes = undoing.changes(one, table.applied)
                 if table.relation.append_only:
                     overlay.cut(sum(c.inserted_rows for c in changes))
-                elif (change := _joined((rows, -diff) for rows, diff in self._parts(table, changes))) is not None:
-                    overlay.apply(*change)
+                else:
+                    blobs = (blob for change in changes for blob in change.blobs)
+                    undone = _joined((rows, -diff) for rows, diff in self._parts(table, blobs))
+                    if undone is not None:
+                        overlay.apply(*undone)
                 made[one.name] = overlay
             return made
 
     def _advance(self, table: ContentTable, changes: list[RelationChange], upto: int) -> None:
         if changes:
             insert_only = not any(c.deleted_rows for c in changes)
-            self._add(table, self._parts(table, changes), insert_only=insert_only)
+            blobs = [blob for change in changes for blob in change.blobs]
+            self._add(table, self._parts(table, blobs), insert_only=insert_only)
         table.applied = upto
 
-    def _parts(self, table: ContentTable, changes: list[RelationChange]) -> Iterator[tuple[pa.Table, Diff]]:
+    def _parts(self, table: ContentTable, blobs: Iterable[BlobRef]) -> Iterator[tuple[pa.Table, Diff]]:
         stored = table.relation.as_stored
         schema = arrow_schema(stored.columns, positional=False)
-        for change in changes:
-            for blob in change.blobs:
-                rows, diff = self._packs.read_change(blob)
-                if rows.column_names != schema.names[: rows.num_columns]:
-                    raise error("DATABASE_DAMAGED", f'{blob.file} has other columns than "{table.relation.name}"')
-                yield fitted(rows, schema, stored.fills).rename_columns(table.names), diff
+        for blob in blobs:
+            rows, diff = self._packs.read_change(blob)
+            if rows.column_names != schema.names[: rows.num_columns]:
+                raise error("DATABASE_DAMAGED", f'{blob.file} has other columns than "{table.relation.name}"')
+            yield fitted(rows, schema, stored.fills).rename_columns(table.names), diff
 
     def _add(self, table: ContentTable, parts: Iterable[tuple[pa.Table, Diff]], *, insert_only: bool) -> None:
         if insert_only:
@@ -405,7 +406,8 @@ class Content:
         # A base that went past an overlay without a change holds all up to there, and commits up to there may be gone.
         changes = self._changes({i: (max(o.upto, o.base.applied), head) for i, o in covers.items()})
         for relation_id, overlay in covers.items():
-            parts = self._parts(overlay.base, changes.get(relation_id, []))
+            blobs = [blob for change in changes.get(relation_id, []) for blob in change.blobs]
+            parts = self._parts(overlay.base, blobs)
             own = self._own.get((relation_id, id(owner)), [])
             change = _joined([*parts, *own[overlay.own :]])
             if change is not None:

@@ -24,8 +24,8 @@ from watersmeet.storage import Place
 
 #: Changes whenever an older release could not read what this one writes. 1 had neither writers nor an id, 2 another
 #: form of what is said of backfills, 3 one form for all relations of the catalog, 4 other forms of what epochs write,
-#: 6 a pack for each stage and bucket, and content in Parquet.
-DATABASE_FORMAT_VERSION: Final = 7
+#: 6 a pack for each stage and bucket, 7 snapshots in Parquet.
+DATABASE_FORMAT_VERSION: Final = 8
 
 #: Whose a new database is: of its user alone, or of whom the process' umask says.
 FilePermissions = Literal["private", "umask"]
@@ -197,10 +197,6 @@ class Layout:
     def pack(self, name: str) -> Place:
         """A pack or run file."""
         return self.packs / check_name(name)
-
-    def snapshot(self, name: str) -> Place:
-        """A data file of a snapshot."""
-        return self.snapshots / check_name(name)
 
     def snapshot_manifest(self, number: int) -> Place:
         """The checkpoint that holds the content up to commit `number`."""

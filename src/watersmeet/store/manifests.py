@@ -5,32 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
-from watersmeet.blobs import BlobRef
 from watersmeet.errors import error
 from watersmeet.serialization import from_json, kinds
 from watersmeet.slices import SourceSlice
+from watersmeet.store.changes import RelationChange as RelationChange
 
 #: Keys of packs that a rebuild has made so far start so.
 REBUILT: Final = "~"
 
 #: `fence`: a writer took over. `catalog`, `checkpoint`: there is a new one. These three change no relation.
 CommitKind = Literal["transaction", "epoch", "fence", "catalog", "checkpoint"]
-
-
-class RelationChange(NamedTuple):
-    """The change of one relation in one commit: blobs of `changes.encode_change`, to be added up.
-
-    inserted_rows, deleted_rows: sums of the positive and (negated) of the negative diffs.
-    """
-
-    blobs: tuple[BlobRef, ...]
-    inserted_rows: int
-    deleted_rows: int
-
-    @property
-    def size_bytes(self) -> int:
-        """The bytes of all blobs."""
-        return sum(b.length_bytes for b in self.blobs)
 
 
 @dataclass(frozen=True)

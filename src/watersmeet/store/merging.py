@@ -16,14 +16,37 @@ import pyarrow as pa
 from watersmeet import duckdbs
 from watersmeet.scratch import scratch_folder
 from watersmeet.store.changes import Diff
-from watersmeet.store.intervals import convert, has_interval
 
 _BATCH_ROWS: Final = 1 << 17
+_INTERVAL: Final = pa.month_day_nano_interval()
 
 
 def quoted(name: str) -> str:
     """`name` as a DuckDB identifier."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def has_interval(kind: pa.DataType) -> bool:
+    """True if values of this Arrow type are or contain intervals."""
+    if pa.types.is_list(kind):
+        return has_interval(kind.value_type)
+    if pa.types.is_struct(kind):
+        return any(has_interval(field.type) for field in kind)
+    return bool(kind == _INTERVAL)
+
+
+def as_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """`array`, which DuckDB gave, as `kind`: parts of lists and structs have other names there."""
+    if array.type == kind:
+        return array
+    if pa.types.is_list(kind):
+        values = as_type(array.values, kind.value_type)
+        offsets = pa.array(array.offsets.to_numpy(zero_copy_only=False), pa.int32())
+        return pa.ListArray.from_arrays(offsets, values, type=kind, mask=array.is_null())
+    if pa.types.is_struct(kind):
+        fields = [as_type(array.field(i), kind.field(i).type) for i in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(fields, fields=list(kind), mask=array.is_null())
+    return array.cast(kind)
 
 
 def key_sql(column: str, kind: pa.DataType, depth: int = 0) -> str:
@@ -69,7 +92,7 @@ def merged(
             except duckdb.Error as cause:
                 raise source.failure or cause from cause
             for batch in result:
-                columns = [convert(c, f.type) for c, f in zip(batch.columns, schema, strict=False)]
+                columns = [as_type(c, f.type) for c, f in zip(batch.columns, schema, strict=False)]
                 yield pa.table(columns, schema=schema), batch.column(len(columns)).to_numpy(zero_copy_only=False)
         finally:
             connection.close()

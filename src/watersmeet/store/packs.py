@@ -39,7 +39,7 @@ BLOCK_BYTES: Final = 128 << 10
 CHECKSUM_BYTES: Final = 8
 TRAILER: Final = struct.Struct("<QII16s8s")
 
-_FILE: Final = re.compile(r"(?:([0-9]+)|t[0-9]+)-([0-9]+)-.*\.(?:pack|run)\Z")
+_FILE: Final = re.compile(r"(?:([0-9]+)|t[0-9]+|s([0-9]+))-([0-9]+)-.*\.(?:pack|run)\Z")
 _PREFIX: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
 
 
@@ -55,16 +55,27 @@ def transaction_prefix(number: int, writer: int) -> str:
     return f"t{number}-{writer}"
 
 
+def snapshot_prefix(number: int, writer: int) -> str:
+    """The start of the names of what a compaction of the content up to commit `number` writes."""
+    return f"s{number:012d}-{writer}"
+
+
 def file_writer(name: str) -> int | None:
     """The writer that made a pack or run file of this name; None if it is no name of such a file."""
     found = _FILE.match(name)
-    return int(found[2]) if found else None
+    return int(found[3]) if found else None
 
 
 def file_epoch(name: str) -> int | None:
-    """The epoch that a pack or run file of this name was made in; None for one of a transaction."""
+    """The epoch that a pack or run file of this name was made in; None for one of a transaction or compaction."""
     found = _FILE.match(name)
     return int(found[1]) if found and found[1] else None
+
+
+def file_snapshot(name: str) -> int | None:
+    """The `number` of `snapshot_prefix` in the name of a pack or run file; None for one of an epoch or transaction."""
+    found = _FILE.match(name)
+    return int(found[2]) if found and found[2] else None
 
 
 def file_hash(name: str) -> str:
@@ -75,24 +86,31 @@ def file_hash(name: str) -> str:
 class PackWriter:
     """Collects blobs; `finish` writes them. Not for several threads.
 
-    directory: packs/ of the database. prefix: start of the file names (`epoch_prefix`).
+    directory: packs/ of the database. prefix: start of the file names (`epoch_prefix`). own_file_bytes: blobs that are
+    not smaller are files of their own; None: `OWN_FILE_BYTES`.
     After an error nothing that was written is referenced by anything; the clean-up at start takes it away.
     """
 
-    def __init__(self, directory: Place, prefix: str, *, durable: bool) -> None:
+    def __init__(self, directory: Place, prefix: str, *, durable: bool, own_file_bytes: int | None = None) -> None:
         if not _PREFIX.match(prefix):
             raise error("INTERNAL_ERROR", f"not a prefix of a pack: {prefix!r}")
         self._directory = directory
         self._prefix = prefix
         self._durable = durable
+        self._own_file_bytes = OWN_FILE_BYTES if own_file_bytes is None else own_file_bytes
         self._pieces: list[bytes | memoryview] = [MAGIC.ljust(HEADER_BYTES, b"\0")]
         self._end_bytes = HEADER_BYTES
         self._blobs: list[tuple[int, int, int]] = []
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the pack itself holds nothing: without sections, nobody would need it."""
+        return not self._blobs
+
     def add(self, buffer: pa.Buffer | bytes, rows: int) -> BlobRef:
         """Adds a blob. The reference's `file` is "" (this pack, see `BlobRef.within`) or a file of its own."""
         view = memoryview(buffer).cast("B")
-        if len(view) >= OWN_FILE_BYTES:
+        if len(view) >= self._own_file_bytes:
             return BlobRef(self._publish([view], len(view), b"", "run"), 0, len(view), rows)
         offset = self._pad()
         self._pieces.append(view)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -26,9 +26,8 @@ from watersmeet.store.history import commit_at
 from watersmeet.store.layout import Layout, file_numbers
 from watersmeet.store.moments import past_moment
 from watersmeet.store.packfiles import PackFiles
-from watersmeet.store.packs import file_epoch, file_writer
+from watersmeet.store.packs import file_epoch, file_snapshot, file_writer
 from watersmeet.store.readers import Hold
-from watersmeet.store.snapshots import stem_number
 
 #: A reader between two reads is waited for as long as it is at most this many commits behind …
 IDLE_COMMITS: Final = 4096
@@ -122,16 +121,23 @@ class Cleaner:
         lasting = _lasting(last)
         gone = [n for n in file_numbers(layout.commits) if n <= floor and n not in lasting]
         freed = self._free(gone)
+        freed |= self._forget_checkpoints(floor, newest)
+        needed = state | {name for c in self._checkpoints.values() for name in c.files}
+        newest_epoch = log.read(last.last_epoch).epoch if last and last.last_epoch else None
+        unused = [
+            name
+            for name in storage.list_names(layout.packs)
+            if not (name in needed or hash(name) in self._named)
+            and (name in freed or _is_past(name, newest_epoch, newest.moment.head))
+        ]
+        # What was found counts only if no other writer was there yet: a file whose commit that one has deleted looks
+        # unused, though its snapshot names it. From here on it may be there: what it can come to need is what `newest`
+        # and the commits that stay name.
+        log.check()
         # Rising, so that a crash in between leaves no hole above the commits that are left.
         storage.remove_files(layout.commit(n) for n in gone)
-        self._clean_snapshots(floor, newest)
-        newest_epoch = log.read(last.last_epoch).epoch if last and last.last_epoch else None
-        storage.remove_files(
-            layout.packs / name
-            for name in storage.list_names(layout.packs)
-            if not (name in state or hash(name) in self._named)
-            and (name in freed or _is_past_epoch(name, newest_epoch))
-        )
+        _remove_checkpoints(layout, self._checkpoints, newest.moment.head)
+        storage.remove_files(layout.packs / name for name in unused)
         _clean_dead_letters(layout, self._oldest_epoch(head))
 
     def _oldest_epoch(self, head: int) -> int:
@@ -231,12 +237,12 @@ class Cleaner:
             yield found
             number = found.before
 
-    def _clean_snapshots(self, floor: int, newest: Checkpoint) -> None:
-        """Deletes what comes before `newest` and is not needed for commits above `floor`."""
-        number = newest.moment.head
-        kept = [c for c in self._past(newest) if c.number == number or c.transaction >= floor]
-        _remove_snapshots(self._layout, {c.number: c.files for c in kept}, number)
+    def _forget_checkpoints(self, floor: int, newest: Checkpoint) -> set[str]:
+        """Keeps `newest`, and what commits above `floor` need before it, in `_checkpoints`; the files of the others."""
+        found = list(self._past(newest))
+        kept = [c for c in found if c.number == newest.moment.head or c.transaction >= floor]
         self._checkpoints = {c.number: c for c in kept}
+        return {name for c in found if c.number not in self._checkpoints for name in c.files}
 
 
 def clean_at_start(layout: Layout, log: CommitLog, packs: PackFiles) -> None:
@@ -252,11 +258,12 @@ def clean_at_start(layout: Layout, log: CommitLog, packs: PackFiles) -> None:
     floor = _granted(layout, read_floor(layout).number)
     # A loss of power, or a request that was done late, may have brought commits back whose files are gone.
     commits = [c for c in _commits(log, numbers) if c.number > floor or c.number in _lasting(last)]
-    needed = state | _changed_files(commits)
+    checkpoints = list(checkpoints_from(layout, newest))
+    needed = state | _changed_files(commits) | newest.files
     names = set(storage.list_names(layout.packs))
     _check_present(needed - names, "packs")
-    snapshot_names = set(storage.list_names(layout.snapshots))
-    _check_present(newest.files - snapshot_names, "snapshots")
+    needed = needed.union(*(c.files for c in checkpoints))
+    log.check()  # As in `Cleaner.run`.
     for directory in (
         layout.commits,
         layout.floors,
@@ -274,7 +281,7 @@ def clean_at_start(layout: Layout, log: CommitLog, packs: PackFiles) -> None:
     storage.remove_files(layout.commit(n) for n in sorted({*numbers} - {c.number for c in commits}))
     made = {n: file_writer(n) for n in sorted(names - needed)}
     storage.remove_files(layout.packs / n for n, writer in made.items() if writer is not None and writer < log.writer)
-    _remove_snapshots(layout, {c.moment.head: c.files for c in checkpoints_from(layout, newest)}, log.began - 1)
+    _remove_checkpoints(layout, {c.moment.head for c in checkpoints}, log.began - 1)
     remove_uncommitted(layout, log)
     readers.clear(layout)
 
@@ -340,18 +347,10 @@ def _commits(log: CommitLog, numbers: Iterable[int]) -> list[Commit]:
     return [c for c in map(log.find, numbers) if c is not None]
 
 
-def _remove_snapshots(layout: Layout, kept: Mapping[int, Iterable[str]], upto: int) -> None:
-    """Deletes checkpoints and data files with numbers up to `upto` that are not of the checkpoints `kept`, which are
-    given with the names of their files.
-    """
-    used = {name for files in kept.values() for name in files}
+def _remove_checkpoints(layout: Layout, kept: Collection[int], upto: int) -> None:
+    """Deletes the checkpoints with numbers up to `upto` that are not among `kept`."""
     storage.remove_files(
         layout.snapshot_manifest(n) for n in file_numbers(layout.snapshots) if n <= upto and n not in kept
-    )
-    storage.remove_files(
-        layout.snapshots / name
-        for name in storage.list_names(layout.snapshots)
-        if name.endswith(".parquet") and name not in used and _is_upto(name, upto)
     )
 
 
@@ -367,13 +366,8 @@ def _clean_dead_letters(layout: Layout, before_epoch: int) -> None:
         storage.remove_files(gone)
 
 
-def _is_upto(name: str, number: int) -> bool:
-    found = stem_number(name)
-    return found is not None and found <= number
-
-
 def _changed_files(commits: Iterable[Commit]) -> set[str]:
-    """The packs that the changes of `commits` lie in."""
+    """The files that the changes of `commits` lie in."""
     return {blob.file for commit in commits for change in commit.relations.values() for blob in change.blobs}
 
 
@@ -384,8 +378,11 @@ def _state_files(log: CommitLog, last: Commit | None, packs: PackFiles) -> set[s
     return {file for pack, place in sorted(sections) for file in packs.referenced_files(pack, place)}
 
 
-def _is_past_epoch(name: str, newest_epoch: int | None) -> bool:
-    epoch = file_epoch(name)
+def _is_past(name: str, newest_epoch: int | None, newest_snapshot: int) -> bool:
+    """Whether no epoch and no compaction is under way that may still need a file of this name."""
+    epoch, snapshot = file_epoch(name), file_snapshot(name)
+    if snapshot is not None:
+        return snapshot <= newest_snapshot
     return epoch is not None and newest_epoch is not None and epoch <= newest_epoch
 
 

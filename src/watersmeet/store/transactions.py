@@ -8,15 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from watersmeet.blobs import BlobRef
-from watersmeet.store.changes import Diff, count_change, encode_change
+from watersmeet.store.changes import ChangeWriter, Diff
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout
-from watersmeet.store.manifests import Commit, RelationChange
+from watersmeet.store.manifests import Commit
 from watersmeet.store.packs import PackWriter, transaction_prefix
-
-#: A change is cut into blobs of at most this many rows, so that readers can take bounded pieces.
-_BLOB_ROWS = 1 << 18
 
 
 def write_transaction(
@@ -36,12 +32,13 @@ def write_transaction(
     All or nothing: after an error the log is as it was.
     """
     writer = PackWriter(layout.packs, transaction_prefix(log.head() + 1, log.writer), durable=layout.durable)
-    pending = {i: _add(writer, table, diff) for i, (table, diff) in changes.items()}
-    pack = writer.finish()
-    relations = {
-        i: RelationChange(tuple(b.within(pack) for b in change.blobs), change.inserted_rows, change.deleted_rows)
-        for i, change in pending.items()
-    }
+    pending = {}
+    for relation_id, (table, diff) in changes.items():
+        blobs = ChangeWriter(writer)
+        blobs.add(table, diff)
+        pending[relation_id] = blobs.finish()
+    pack = "" if writer.is_empty else writer.finish()
+    relations = {i: change.within(pack) for i, change in pending.items()}
     return log.append(
         Commit(
             "transaction",
@@ -54,12 +51,3 @@ def write_transaction(
             follows=follows,
         )
     )
-
-
-def _add(writer: PackWriter, table: pa.Table, diff: Diff | None) -> RelationChange:
-    blobs: list[BlobRef] = []
-    for start in range(0, table.num_rows, _BLOB_ROWS):
-        rows = table.slice(start, _BLOB_ROWS)
-        part = None if diff is None else diff[start : start + _BLOB_ROWS]
-        blobs.append(writer.add(encode_change(rows, part), rows.num_rows))
-    return RelationChange(tuple(blobs), *count_change(diff, table.num_rows))

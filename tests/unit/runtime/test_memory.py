@@ -8,10 +8,11 @@ import os
 import platform
 import subprocess
 import sys
+import threading
 
 import pytest
 
-from watersmeet.runtime.memory import Meter, Resident, family, give_back, processes, resident
+from watersmeet.runtime.memory import Meter, Resident, Rest, family, give_back, processes, resident
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="Linux counts it")
 
@@ -70,3 +71,43 @@ def test_what_was_freed_goes_back_to_the_machine():
     give_back()
     assert before - resident([os.getpid()]).own_bytes > 25_000_000
     libc.free(blocks[-1])
+
+
+KEEPING = """
+import os
+import pyarrow as pa
+from watersmeet.runtime.memory import give_back, keep_freed, resident
+
+keep_freed()
+sizes = [resident([os.getpid()]).own_bytes]
+buffer = pa.allocate_buffer(100_000_000)
+memoryview(buffer).cast("B")[::4096] = bytes(-(-100_000_000 // 4096))
+del buffer
+sizes.append(resident([os.getpid()]).own_bytes)
+give_back()
+sizes.append(resident([os.getpid()]).own_bytes)
+print(*(size - sizes[0] for size in sizes[1:]))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc keeps what is freed")
+def test_a_worker_keeps_what_it_has_freed_until_it_gives_it_back():
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", KEEPING], env=environment, capture_output=True, text=True, check=True)
+    kept_bytes, left_bytes = map(int, done.stdout.split())
+    assert kept_bytes > 90_000_000
+    assert left_bytes < 20_000_000
+
+
+def test_a_rest_that_is_long_enough_and_one_that_ends_before():
+    rested, ended = threading.Event(), threading.Event()
+    long, short = Rest(0.0, rested.set), Rest(600.0, ended.set)
+    long.begin()
+    short.begin()
+    assert rested.wait(60)
+    short.end()
+    assert not ended.is_set()
+    assert not any(
+        isinstance(t, threading.Timer) and t.interval == 600.0 and not t.finished.is_set()
+        for t in threading.enumerate()
+    )

@@ -112,7 +112,7 @@ def an_intent(mode=Live(), purpose=Filling(("m1",))):
         divide(slices, 2),
         everywhere=True,
         specs={
-            "t1": InputSpec({"b": "7"}, (Field("a", BIGINT),)),
+            "t1": InputSpec({"b": "7"}),
             "s1": InputSpec(source=FileSpec((Field("a", BIGINT),), ("a",), OPTIONS), arrivals=("p",)),
             "s2": InputSpec(source=DatagenSpec((Field("a", BIGINT),), {"a.min": "3"}, 10)),
             "s3": InputSpec(source=NexmarkSpec("bid", Settings(seed=4))),

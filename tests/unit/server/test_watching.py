@@ -179,6 +179,6 @@ def test_parts_of_a_snapshot_that_were_read_count(tmp_path):
         (table,) = opened.catalog.relations
         left = [
             rows_left(opened.layout, Backfill(Purpose(("v",)), number, 9, 9, (table,), cursor), {table: 50})
-            for cursor in (None, ["file", 0], ["file", 1], ["commit", 3, 0])
+            for cursor in (None, ["blob", 0], ["blob", 1], ["commit", 3, 0])
         ]
         assert left == [50.0, 50.0, 0.0, 50.0]

@@ -10,23 +10,21 @@ import time
 from collections import Counter
 from dataclasses import replace
 
-import pyarrow.parquet as pq
 import pytest
 from support import CATALOG, Database, counted, read, rows_table
 
+from watersmeet.blobs import BlobRef
 from watersmeet.errors import Error
-from watersmeet.store import compaction, retention
-from watersmeet.store.checkpoints import Level, SnapshotFile, load_checkpoint, newest_checkpoint
+from watersmeet.store import compaction, packs, retention
+from watersmeet.store.checkpoints import Level, load_checkpoint, newest_checkpoint
 from watersmeet.store.commits import Commit, CommitLog, Frontier
 from watersmeet.store.content import Content
 from watersmeet.store.floors import floor_number
 from watersmeet.store.layout import Layout
 from watersmeet.store.packfiles import PackFiles
-from watersmeet.store.packs import PackWriter, epoch_prefix
+from watersmeet.store.packs import PackWriter, epoch_prefix, file_snapshot
 from watersmeet.store.readers import Reader
 from watersmeet.store.sizes import RelationSizes
-from watersmeet.store.snapshots import read_snapshot
-from watersmeet.types import arrow_schema
 
 
 @pytest.fixture
@@ -63,7 +61,7 @@ def test_old_commits_and_packs_go_and_the_content_stays(database):
     assert not database.compactor.due()
     # The newest two epochs stay, and the newest commit, which names the checkpoint.
     assert commits(database) == [59, 61, 62]
-    assert len(list(database.layout.packs.iterdir())) == 2
+    assert sorted(p.name[0] for p in database.layout.packs.iterdir()) == ["0", "0", "s"]
     assert read(foreign(database), CATALOG, "t1", "m4") == before
     fill(database, 3, start=30)
     assert read(foreign(database), CATALOG, "t1", "m4")["m4"].total() == 33
@@ -92,8 +90,8 @@ def test_maps_of_packs_do_not_grow_with_the_number_of_commits(database):
             read(reader, CATALOG, "m4")
             database.compactor.run()
         mapped.append((database.packs.mapped_bytes, reader._packs.mapped_bytes))
-    assert mapped[0] == mapped[1] == mapped[2]
-    assert mapped[0][0] < 1 << 23
+    assert mapped[0][1] == mapped[1][1] == mapped[2][1]
+    assert max(w for w, _ in mapped) < 1.1 * min(w for w, _ in mapped) < 1 << 23  # the content grows
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own")
@@ -279,7 +277,7 @@ def test_a_relation_that_was_dropped_meanwhile(database):
 
 
 def levels(*rows, insert_only=False):
-    return tuple(Level((SnapshotFile(f"t1-{i}-0.parquet", n, n),), insert_only) for i, n in enumerate(rows))
+    return tuple(Level((BlobRef(f"{i}.run", 0, n, n),), insert_only) for i, n in enumerate(rows))
 
 
 def test_levels_merge_when_the_changes_have_grown():
@@ -292,12 +290,12 @@ def test_levels_merge_when_the_changes_have_grown():
 
 def test_a_large_snapshot_is_not_rewritten_for_small_changes(database, monkeypatch):
     monkeypatch.setattr(compaction, "SMALL_ROWS", 0)
-    monkeypatch.setattr("watersmeet.store.snapshots.FILE_ROWS", 100)
+    monkeypatch.setattr("watersmeet.store.changes.BLOB_ROWS", 100)
     expected = Counter()
     database.transaction(t1=[((i, "a", None), 1 + i % 2) for i in range(1000)])
     expected.update({(i, "a", None): 1 + i % 2 for i in range(1000)})
     first = database.compactor.run().relations["t1"].levels[0]
-    assert len(first.files) == 10
+    assert len(first.blobs) == 10
     for turn in range(8):
         change = [((i, "a", None), -1) for i in range(turn * 10, turn * 10 + 10)] + [((turn, "b", 0.5), 2)]
         database.transaction(t1=change)
@@ -314,36 +312,96 @@ def test_a_large_snapshot_is_not_rewritten_for_small_changes(database, monkeypat
     assert read(foreign(database), CATALOG, "t1")["t1"] == +expected
 
 
-def test_full_files_of_a_growing_relation_are_kept(database, monkeypatch):
-    for module in ("snapshots", "compaction"):
-        monkeypatch.setattr(f"watersmeet.store.{module}.FILE_ROWS", 50)
-    database.transaction(t2=[((i, "a", None), 1) for i in range(120)])
-    first = database.compactor.run().relations["t2"].levels[0].files
-    assert [f.rows for f in first] == [50, 50, 20]
+@pytest.fixture
+def blobs_of_50(monkeypatch):
+    """Blobs of fifty rows are as large as they get, and in files of their own."""
+    monkeypatch.setattr("watersmeet.store.changes.BLOB_ROWS", 50)
+    monkeypatch.setattr(compaction, "_LARGE_ROWS", 50)
+    monkeypatch.setattr(compaction, "_OWN_FILE_BYTES", 1200)
+    monkeypatch.setattr(packs, "OWN_FILE_BYTES", 1200)
+
+
+def test_what_lies_in_large_blobs_is_not_written_again(database, blobs_of_50):
+    """The files that a transaction wrote become those of the snapshot, and stay as long as that names them."""
+    commit = database.transaction(t2=[((i, "a", None), 1) for i in range(120)])
+    written = commit.relations["t2"].blobs
+    assert [b.file[-4:] for b in written] == [".run", ".run", "pack"]
+    first = database.compactor.run().relations["t2"].levels[0].blobs
+    assert [b.rows for b in first] == [50, 50, 20]
+    assert first[:2] == written[:2]
+    assert file_snapshot(first[2].file) == commit.number
     database.transaction(t2=[((i, "b", None), 1) for i in range(90)])
-    second = database.compactor.run().relations["t2"].levels[0].files
-    assert second[:2] == first[:2]
-    assert sorted(f.rows for f in second) == [10, 50, 50, 50, 50]
+    second = database.compactor.run().relations["t2"].levels[0].blobs
+    assert second[:2] == written[:2]
+    assert [b.rows for b in second] == [50, 50, 20, 50, 40]
+    assert second[2] == first[2]  # between large ones there is nothing to join it with
+    for _ in range(3):
+        database.transaction(t1=[((0, "x", None), 1)])
+        database.compactor.run()
+    assert all((database.layout.packs / b.file).exists() for b in second)
     assert read(foreign(database), CATALOG, "t2")["t2"].total() == 210
 
 
-def test_rows_that_only_come_stay_in_their_order(database, monkeypatch):
-    for module in ("snapshots", "compaction"):
-        monkeypatch.setattr(f"watersmeet.store.{module}.FILE_ROWS", 50)
+def test_files_go_when_no_snapshot_names_them_any_more(database, blobs_of_50):
+    rows = [((i, "a", None), 1) for i in range(120)]
+    commit = database.transaction(t1=rows)
+    database.epoch(transaction=commit.number, m4=rows)
+    runs = [database.layout.packs / b.file for b in commit.relations["t1"].blobs if b.file.endswith(".run")]
+    for _ in range(2):
+        fill(database, 2)
+        database.compactor.run()
+    assert commit.number not in commits(database)
+    assert [path.exists() for path in runs] == [True, True]
+    deleted = [(row, -1) for row, _ in rows]
+    database.epoch(transaction=database.transaction(t1=deleted).number, m4=deleted)
+    for _ in range(2):
+        fill(database, 2)
+        database.compactor.run()
+    assert [path.exists() for path in runs] == [False, False]
+    assert read(foreign(database), CATALOG, "t1")["t1"].total() == 8
+
+
+def test_an_overtaken_writer_deletes_nothing_that_the_next_one_names(tmp_path, blobs_of_50, monkeypatch):
+    """It stopped before it looked what there is: the next one has deleted the commit whose file its snapshot names."""
+    database = Database(tmp_path / "x", cache_bytes=0)
+    fill(database, 12)
+    checkpoint = database.compactor.run()
+    rows = [((i, "a", None), 1) for i in range(120)]
+    commit = database.epoch(transaction=database.log.head(), m4=rows)
+    cleaner = retention.Cleaner(database.layout, database.log, database.packs)
+    count, named = cleaner._count, set()
+
+    def after_the_rival(head):
+        database.lock.release()
+        rival = Database(database.layout.root)
+        for _ in range(2):
+            rival.epoch(transaction=rival.log.head())
+        named.update(b.file for b in rival.compactor.run().relations["m4"].blobs)
+        assert commit.number not in commits(rival)
+        rival.close()
+        count(head)
+
+    monkeypatch.setattr(cleaner, "_count", after_the_rival)
+    with pytest.raises(Error) as raised:
+        cleaner.run(checkpoint)
+    assert raised.value.condition == "WRITER_FENCED"
+    assert commit.relations["m4"].blobs[0].file in named
+    assert all((database.layout.packs / name).exists() for name in named)
+
+
+def test_rows_that_only_come_stay_in_their_order(database, blobs_of_50, monkeypatch):
     monkeypatch.setattr("watersmeet.store.compaction.SMALL_ROWS", 0)
     came, levels = [], []
     for rows in (120, 55, 60):
         database.transaction(t2=[((i, "a", None), 1) for i in range(len(came), len(came) + rows)])
         came += range(len(came), len(came) + rows)
         levels.append(database.compactor.run().relations["t2"].levels)
-    assert [[f.rows for level in found for f in level.files] for found in levels] == [
+    assert [[b.rows for level in found for b in level.blobs] for found in levels] == [
         [50, 50, 20],
         [50, 50, 20, 50, 5],
-        [50, 50, 20, 50, 50, 15],
+        [50, 50, 20, 50, 5, 50, 10],
     ]
-    schema = arrow_schema(CATALOG.relations["t2"].columns, positional=False)
-    files = [f for level in levels[-1] for f in level.files]
-    stored = [t for f in files for t, _ in read_snapshot(database.layout, f, schema)]
+    stored = [database.packs.read_change(b)[0] for level in levels[-1] for b in level.blobs]
     assert [i for table in stored for i in table.column(0).to_pylist()] == came
 
 
@@ -351,8 +409,8 @@ def test_rows_that_only_come_stay_in_their_order(database, monkeypatch):
 def test_a_damaged_snapshot_is_named(database, damage):
     fill(database, 12)
     database.compactor.run()
-    name = next(iter(newest_checkpoint(database.layout, database.log).relations["t1"].levels)).files[0].name
-    path = database.layout.snapshot(name)
+    name = next(iter(newest_checkpoint(database.layout, database.log).relations["t1"].levels)).blobs[0].file
+    path = database.layout.pack(name)
     if damage is None:
         path.unlink()
     else:
@@ -367,23 +425,18 @@ def test_a_flipped_bit_of_a_snapshot_is_noticed(database):
     chance = random.Random(3)
     rows = [((i, f"{chance.random()}", chance.random()), 1) for i in range(1000)]
     database.transaction(t1=rows)
-    file = database.compactor.run().relations["t1"].levels[0].files[0]
-    path = database.layout.snapshot(file.name)
-    schema = arrow_schema(CATALOG.relations["t1"].columns, positional=False)
+    [blob] = database.compactor.run().relations["t1"].levels[0].blobs
+    path = database.layout.pack(blob.file)
     whole = path.read_bytes()
-    group = pq.ParquetFile(path).metadata.row_group(0)
-    for column in (group.column(i) for i in range(3)):
-        for share in (0.2, 0.4, 0.6, 0.95):
-            place = column.dictionary_page_offset + int(share * column.total_compressed_size)
-            assert not 0 <= place - column.data_page_offset < 100, "there is the header of a page"
-            damaged = bytearray(whole)
-            damaged[place] ^= 1 << chance.randrange(8)
-            path.write_bytes(damaged)
-            with pytest.raises(Error, match=file.name):
-                list(read_snapshot(database.layout, file, schema))
+    for share in (0.1, 0.3, 0.5, 0.7, 0.95):
+        damaged = bytearray(whole)
+        damaged[blob.offset_bytes + int(share * blob.length_bytes)] ^= 1 << chance.randrange(8)
+        path.write_bytes(damaged)
+        with pytest.raises(Error, match=blob.file):
+            PackFiles(database.layout.packs).read_change(blob)
 
 
-@pytest.mark.parametrize("kind", ["pack", "parquet"])
+@pytest.mark.parametrize("kind", ["t", "s"])
 def test_a_missing_file_is_told_at_the_start_and_nothing_is_deleted(database, tmp_path, kind):
     fill(database, 12)
     database.compactor.run()
@@ -391,7 +444,7 @@ def test_a_missing_file_is_told_at_the_start_and_nothing_is_deleted(database, tm
     root = database.layout.root
     database.close()
     (root / "packs" / "0000000001-1-0-0-orphan.pack").write_bytes(b"orphan")
-    next(root.rglob(f"*.{kind}") if kind == "parquet" else (p for p in (root / "packs").glob("t*.pack"))).unlink()
+    next((root / "packs").glob(f"{kind}*.pack")).unlink()
     before = {p for p in root.rglob("*") if "readers" not in str(p)}
     with pytest.raises(Error, match=kind) as raised:
         Database(root)
@@ -504,7 +557,7 @@ def test_an_old_checkpoint_stays_while_it_is_held(database):
         fill(database, 12, start=start)
         database.compactor.run()
     assert load_checkpoint(database.layout, held.moment.head) == held
-    assert all(database.layout.snapshot(name).exists() for name in held.files)
+    assert all(database.layout.pack(name).exists() for name in held.files)
     reader.close()
     fill(database, 1, start=36)
     database.compactor.run()

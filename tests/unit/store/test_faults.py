@@ -113,7 +113,7 @@ def check_no_rest(database):
     for directory in (layout.commits, layout.packs, layout.snapshots, layout.catalogs):
         assert not [n for n in os.listdir(directory) if n.startswith(files.TEMPORARY)]
     mentioned = b"".join(p.read_bytes() for p in [*layout.commits.glob("*.json"), *layout.snapshots.glob("*.json")])
-    for path in [*layout.packs.iterdir(), *layout.snapshots.glob("*.parquet")]:
+    for path in layout.packs.iterdir():
         assert path.name.encode() in mentioned
 
 

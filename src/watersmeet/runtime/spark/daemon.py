@@ -42,6 +42,7 @@ if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1] == _TASKS:
         for module in _LOADED:
             importlib.import_module(module)
+        sys.modules["watersmeet.runtime.memory"].keep_freed()
         sys.modules["watersmeet.runtime.tasks"].prepare()  # 17 ms for every worker that was forked without it
         gc.collect()
         gc.freeze()

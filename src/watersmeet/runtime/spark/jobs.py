@@ -7,19 +7,23 @@ import re
 import time
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Fill
 from watersmeet.errors import CONDITIONS, Error, error
+from watersmeet.kernel.runs.frames import Frame
 from watersmeet.runtime.committer import job_of
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.failures import view_failed
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.receipts import RECEIPT, Receipt
+from watersmeet.runtime.spark.framefiles import Sent, empty, picked_up
 from watersmeet.runtime.spark.placing import in_buckets
+from watersmeet.runtime.spark.session import is_local
 from watersmeet.runtime.spark.standing import StandingTask
-from watersmeet.runtime.spark.worker import ERROR, FRAMES, JOB, BucketStage, pack_job, read, run_all
+from watersmeet.runtime.spark.worker import ERROR, FOLDER, FRAMES, JOB, BucketStage, pack_job, read, run_all
+from watersmeet.scratch import make_folder, remove_folder
 
 #: Epochs up to this size, for each shuffle that is saved, run as one task, all buckets in turn: a shuffle and the tasks
 #: behind it cost about 0.2 seconds, more than these rows do.
@@ -39,6 +43,8 @@ class EpochRunner:
         self._db = db
         self._single: DataFrame | None = None
         self._standing = StandingTask(spark, self._single_task)
+        self._folder = make_folder("frames") if is_local(spark) else None
+        """Where frames wait in files."""
         self._large_until = 0
         """Epochs up to this one are shuffled, however small."""
         self._pause = 1
@@ -71,15 +77,21 @@ class EpochRunner:
     def close(self) -> None:
         """Ends the task that stays."""
         self._standing.close()
+        if self._folder is not None:
+            remove_folder(self._folder)
 
     def _run_job(self, job: str, frames: DataFrame) -> list[tuple[str, bytes]]:
         """The channels and bodies of the frames that a job of Spark gives."""
         context = self._spark.sparkContext
         context.setLocalProperty(JOB, job)
+        context.setLocalProperty(FOLDER, None if self._folder is None else str(self._folder))
         try:
-            return [(row.channel, bytes(row.body)) for row in frames.collect()]
+            return [(f.channel, bytes(f.body)) for f in picked_up(_sent(row) for row in frames.collect())]
         finally:
             context.setLocalProperty(JOB, None)
+            context.setLocalProperty(FOLDER, None)
+            if self._folder is not None:
+                empty(self._folder)
 
     def warm_up(self) -> None:
         """Lets Spark start its Python processes, so that the first epoch need not wait for them."""
@@ -106,6 +118,10 @@ class EpochRunner:
         for stage in range(1, circuit.last_stage + 1):
             frames = in_buckets(frames, circuit.buckets).mapInArrow(BucketStage(stage), FRAMES)
         return frames
+
+
+def _sent(row: Row) -> Sent:
+    return Sent(Frame(row.bucket, row.channel, row.seq, row.body), row.file, row.offset, row.length)
 
 
 def _described(value: dict[str, Any]) -> Error:

@@ -23,7 +23,8 @@ from pyspark import TaskContext
 
 from watersmeet.errors import Error
 from watersmeet.kernel.runs.frames import Frame
-from watersmeet.runtime.memory import give_back
+from watersmeet.runtime.memory import Rest
+from watersmeet.runtime.spark.framefiles import Sent, picked_up, put_down
 from watersmeet.runtime.tasks import Job, run_bucket, run_sources, run_whole
 from watersmeet.serialization import from_json, to_json
 
@@ -31,18 +32,30 @@ from watersmeet.serialization import from_json, to_json
 JOB: Final = "watersmeet.job"
 #: The local property with the path of a line to the driver.
 LINE: Final = "watersmeet.line"
+#: The local property with the folder in which frames wait (`framefiles`), if there is one.
+FOLDER: Final = "watersmeet.folder"
 #: The channel of frames whose body says why a task failed.
 ERROR: Final = "error"
 #: Spark's schema of frames.
-FRAMES: Final = "bucket int, channel string, seq long, body binary"
+FRAMES: Final = "bucket int, channel string, seq long, body binary, file string, offset long, length long"
 
 _SCHEMA: Final = pa.schema(
-    [("bucket", pa.int32()), ("channel", pa.string()), ("seq", pa.int64()), ("body", pa.binary())]
+    [
+        ("bucket", pa.int32()),
+        ("channel", pa.string()),
+        ("seq", pa.int64()),
+        ("body", pa.binary()),
+        ("file", pa.string()),
+        ("offset", pa.int64()),
+        ("length", pa.int64()),
+    ]
 )
 #: Frames of one batch have about this size together: Spark copies batches as a whole.
 _BATCH_BYTES: Final = 16 << 20
-#: After an epoch with more input than this, a worker gives memory back.
+#: After an epoch with more input than this, a worker gives memory back …
 _MUCH_BYTES: Final = 8 << 20
+#: … if nothing comes for so long: the next task would have to get it again.
+_rest: Final = Rest(2.0)
 #: A task that stays leaves when no job came for so long …
 _WAIT_S: Final = 1.0
 #: … and after so long in any case, so that what else runs on Spark gets its turn.
@@ -63,22 +76,26 @@ def _unpacked(text: str | bytes) -> Job:
 
 def _job() -> Job | None:
     """The job of this task; None in a job that only warms workers up."""
+    text = _property(JOB)
+    return _unpacked(text) if text else None
+
+
+def _property(name: str) -> str | None:
+    """A property of the Spark job of this task."""
     context = TaskContext.get()
     assert context is not None
-    text = context.getLocalProperty(JOB)
-    return _unpacked(text) if text else None
+    found: str | None = context.getLocalProperty(name)
+    return found
 
 
 def run_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """One task is the whole epoch, every stage in every bucket; or, with a line to the driver, several epochs. Nothing,
     if there is neither a job nor a line: that warms a worker up.
     """
-    context = TaskContext.get()
-    assert context is not None
     for _ in batches:
         if (job := _job()) is not None:
-            yield from _guarded(job, run_whole)
-        elif (path := context.getLocalProperty(LINE)) is not None:
+            yield from _batches(_guarded(job, run_whole))
+        elif (path := _property(LINE)) is not None:
             _stay(path)
 
 
@@ -97,7 +114,7 @@ def _stay(path: str) -> None:
                 job = _unpacked(line.recv_bytes())
             except (EOFError, ConnectionError):
                 return
-            answer = [(f.channel, bytes(f.body)) for f in _frames(_guarded(job, run_whole))]
+            answer = [(f.channel, bytes(f.body)) for f in _guarded(job, run_whole)]
             try:
                 line.send(answer)
             except ConnectionError:
@@ -108,7 +125,7 @@ def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Stage 0. Each input row is the number of a task."""
     for batch in batches:
         for task in batch.column(0).to_pylist():
-            yield from _guarded(_job(), partial(run_sources, task=task))
+            yield from _batches(_guarded(_job(), partial(run_sources, task=task)), _property(FOLDER))
 
 
 @dataclass(frozen=True)
@@ -118,17 +135,19 @@ class BucketStage:
     stage: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        frames = list(_frames(batches))
+        frames = list(picked_up(sent for batch in batches for sent in _sent(batch)))
         failed = [f for f in frames if f.channel == ERROR]
         if failed or not frames:
             yield from _batches(failed)
             return
-        yield from _guarded(_job(), partial(run_bucket, stage=self.stage, frames=frames))
+        made = _guarded(_job(), partial(run_bucket, stage=self.stage, frames=frames))
+        yield from _batches(made, _property(FOLDER))
 
 
-def _guarded(job: Job | None, work: Callable[[Job], list[Frame]]) -> Iterator[pa.RecordBatch]:
+def _guarded(job: Job | None, work: Callable[[Job], list[Frame]]) -> Iterator[Frame]:
     """The frames that `work` gives, or one that says why it failed."""
     assert job is not None, "a task of Watersmeet runs without its job"
+    _rest.end()
     try:
         frames = work(job)
     except _PASSING:
@@ -137,10 +156,9 @@ def _guarded(job: Job | None, work: Callable[[Job], list[Frame]]) -> Iterator[pa
         if isinstance(cause, Error) and cause.condition in _PASSING_CONDITIONS:
             raise
         frames = [Frame(0, ERROR, 0, json.dumps(describe(cause)).encode())]
-    yield from _batches(frames)
+    yield from frames
     if job.intent.bytes > _MUCH_BYTES:
-        del frames
-        give_back()  # the worker lives on, and a smaller epoch may be next for long
+        _rest.begin()  # the worker lives on, and a smaller epoch may be next for long
 
 
 def describe(cause: Exception) -> dict[str, Any]:
@@ -156,20 +174,21 @@ def describe(cause: Exception) -> dict[str, Any]:
     }
 
 
-def _frames(batches: Iterable[pa.RecordBatch]) -> Iterator[Frame]:
-    for batch in batches:
-        buckets, channels, seqs = (batch.column(i).to_pylist() for i in range(3))
-        bodies = batch.column(3)
-        for i in range(batch.num_rows):
-            yield Frame(buckets[i], channels[i], seqs[i], bodies[i].as_buffer())
+def _sent(batch: pa.RecordBatch) -> Iterator[Sent]:
+    buckets, channels, seqs = (batch.column(i).to_pylist() for i in range(3))
+    bodies = batch.column(3)
+    files, offsets, lengths = (batch.column(i).to_pylist() for i in range(4, 7))
+    for i in range(batch.num_rows):
+        yield Sent(Frame(buckets[i], channels[i], seqs[i], bodies[i].as_buffer()), files[i], offsets[i], lengths[i])
 
 
-def _batches(frames: Iterable[Frame]) -> Iterator[pa.RecordBatch]:
-    group: list[Frame] = []
+def _batches(frames: Iterable[Frame], folder: str | None = None) -> Iterator[pa.RecordBatch]:
+    """folder: where large bodies wait; None: they are sent."""
+    group: list[Sent] = []
     size = 0
-    for frame in frames:
-        group.append(frame)
-        size += len(frame.body)
+    for sent in put_down(frames, folder):
+        group.append(sent)
+        size += len(sent.frame.body)
         if size >= _BATCH_BYTES:
             yield _batch(group)
             group, size = [], 0
@@ -177,13 +196,17 @@ def _batches(frames: Iterable[Frame]) -> Iterator[pa.RecordBatch]:
         yield _batch(group)
 
 
-def _batch(frames: list[Frame]) -> pa.RecordBatch:
+def _batch(sent: list[Sent]) -> pa.RecordBatch:
+    frames = [s.frame for s in sent]
     return pa.RecordBatch.from_arrays(
         [
             pa.array([f.bucket for f in frames], pa.int32()),
             pa.array([f.channel for f in frames], pa.string()),
             pa.array([f.seq for f in frames], pa.int64()),
             _binary([f.body for f in frames]),
+            pa.array([s.file for s in sent], pa.string()),
+            pa.array([s.offset_bytes for s in sent], pa.int64()),
+            pa.array([s.length_bytes for s in sent], pa.int64()),
         ],
         schema=_SCHEMA,
     )

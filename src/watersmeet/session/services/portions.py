@@ -29,11 +29,9 @@ from watersmeet.session.services.changes import Changes
 from watersmeet.sinks.base import Delivery, Place, Portion
 from watersmeet.store.changes import Diff, fitted
 from watersmeet.store.checkpoints import Checkpoint, load_checkpoint
-from watersmeet.store.intervals import convert
-from watersmeet.store.merging import key_sql, sum_sql
+from watersmeet.store.merging import as_type, key_sql, sum_sql
 from watersmeet.store.positions import Delivered
 from watersmeet.store.readers import DELIVERED
-from watersmeet.store.snapshots import read_snapshot
 from watersmeet.types import arrow_schema
 
 #: No portion has more rows, but for one whose rows are all of one key …
@@ -166,14 +164,9 @@ class Portions:
         levels = () if snapshot is None else snapshot.levels
 
         def parts() -> Iterator[tuple[pa.Table, Diff]]:
-            for level in levels:
-                for file in level.files:
-                    for rows, diff in read_snapshot(database.layout, file, self._schema, self._stored.fills):
-                        yield self._named(rows), diff
-            for change in later:
-                for blob in change.blobs:
-                    rows, diff = database.packs.read_change(blob)
-                    yield self._named(rows), diff
+            for blob in (*(b for level in levels for b in level.blobs), *(b for c in later for b in c.blobs)):
+                rows, diff = database.packs.read_change(blob)
+                yield self._named(rows), diff
 
         grows = all(level.insert_only for level in levels) and not any(c.deleted_rows for c in later)
         return parts() if grows else _summed(parts(), arrow_schema(self._delivery.columns, positional=False))
@@ -251,7 +244,7 @@ def _summed(parts: Iterator[tuple[pa.Table, Diff]], schema: pa.Schema) -> Iterat
             connection.register("parts", pa.RecordBatchReader.from_batches(positional, batches))
             query = f"SELECT * FROM ({sum_sql(schema, 'parts', '_diff')}) ORDER BY {keys}"
             for batch in connection.execute(query).to_arrow_reader(PORTION_ROWS):
-                columns = [convert(c, f.type) for c, f in zip(batch.columns, schema, strict=False)]
+                columns = [as_type(c, f.type) for c, f in zip(batch.columns, schema, strict=False)]
                 yield pa.table(columns, schema=schema), batch.column(len(columns)).to_numpy(zero_copy_only=False)
         finally:
             connection.close()

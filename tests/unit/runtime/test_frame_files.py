@@ -1,0 +1,58 @@
+"""Frames that wait in files between the stages of an epoch on Spark."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+from watersmeet.kernel.runs.frames import Frame
+from watersmeet.runtime.spark import jobs, worker
+from watersmeet.runtime.spark.framefiles import empty, picked_up, put_down
+
+LARGE = 64 << 10
+BODIES = [b"", b"small", os.urandom(LARGE), b"x" * (LARGE - 1), os.urandom(LARGE + 7), os.urandom(3 * LARGE)]
+FRAMES = [Frame(i, f"channel {i}", i, pa.py_buffer(body)) for i, body in enumerate(BODIES)]
+
+
+def shown(frames):
+    return [(f.bucket, f.channel, f.seq, bytes(f.body)) for f in frames]
+
+
+def test_large_bodies_wait_in_one_file(tmp_path):
+    sent = list(put_down(FRAMES, str(tmp_path)))
+    assert [s.file is not None for s in sent] == [False, False, True, False, True, True]
+    assert len({s.file for s in sent if s.file is not None}) == len(os.listdir(tmp_path)) == 1
+    assert shown(picked_up(sent)) == shown(FRAMES)
+
+
+def test_another_attempt_writes_another_file(tmp_path):
+    first, second = (list(put_down(FRAMES, str(tmp_path))) for _ in range(2))
+    assert {s.file for s in first if s.file is not None}.isdisjoint(s.file for s in second)
+    assert shown(picked_up(first)) == shown(picked_up(second)) == shown(FRAMES)
+
+
+def test_without_a_folder_they_are_sent():
+    sent = list(put_down(FRAMES, None))
+    assert all(s.file is None for s in sent)
+    assert shown(picked_up(sent)) == shown(FRAMES)
+
+
+def test_what_an_epoch_left_goes_but_not_the_lock_of_the_folder(tmp_path):
+    (tmp_path / ".lock").touch()
+    sent = list(put_down(FRAMES, str(tmp_path)))
+    empty(tmp_path)
+    assert os.listdir(tmp_path) == [".lock"]
+    with pytest.raises(FileNotFoundError):
+        list(picked_up(sent))
+
+
+@pytest.mark.parametrize("has_folder", [True, False])
+def test_as_batches_of_spark_and_as_its_rows(tmp_path, has_folder):
+    """Tasks take batches; the driver takes rows, and a receipt may be large, too."""
+    batches = list(worker._batches(FRAMES, str(tmp_path) if has_folder else None))
+    assert shown(picked_up(s for batch in batches for s in worker._sent(batch))) == shown(FRAMES)
+    rows = [SimpleNamespace(**row) for batch in batches for row in batch.to_pylist()]
+    assert shown(picked_up(map(jobs._sent, rows))) == shown(FRAMES)
