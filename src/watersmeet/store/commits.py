@@ -257,7 +257,7 @@ class CommitLog:
                 raise again(self._refused)
             before = self.read(self._head)
             numbered = self._numbered(commit, before, writer=self._writer)
-            if self._layout.durable and (numbered.relations or numbered.packs):
+            if self._layout.durable and (numbered.relations or numbered.packs or numbered.kind == "checkpoint"):
                 # One flush for the names of all files that the commit's tasks have written.
                 storage.sync_directory(self._layout.packs)
             size_bytes = self._put(numbered)
