@@ -44,6 +44,29 @@ def check_rows(connection: Connection, case: Case, chosen: random.Random) -> Non
         assert rows_shown(lines) == lineage, (view.plan.sql(), values, lines)
 
 
+#: Subqueries in the place of a value, with the column of their table that finds their rows.
+VALUES = {
+    "(SELECT max(x) FROM {t} s WHERE s.k = v.c{c})": 1,
+    "(SELECT x FROM {t} s WHERE s.rid = v.c{c})": 0,
+    "ARRAY(SELECT x FROM {t} s WHERE s.k = v.c{c} ORDER BY rid DESC)": 1,
+    "(SELECT x FROM {t} s WHERE s.k = v.c{c} AND x = (SELECT max(x) FROM {t} u WHERE u.k = v.c{c}) LIMIT 1)": 1,
+}
+
+
+def check_values(connection: Connection, case: Case, chosen: random.Random) -> None:
+    """A row with a subquery in the place of a value comes from the row, and from the rows that the value comes from."""
+    view, (query, column) = case.last, chosen.choice(list(VALUES.items()))
+    table, place = chosen.choice(list(case.tables)), chosen.randrange(view.columns)
+    value = query.format(t=table, c=place)
+    different = sorted(set(view.rows(case.tables)), key=repr)
+    for values, lineage in chosen.sample(different, min(_ROWS, len(different))):
+        found = [r for r in case.tables[table] if r[column] is not None and r[column] == values[place]]
+        sql = f"SELECT v.*, {value} AS m FROM {view.name} v WHERE {condition(dict(enumerate(values)))}"
+        lines = connection.execute(f"EXPLAIN ROW {sql}").fetchall()
+        counting = {(table, r[0]) for r in found if "LIMIT 1" not in query or any(o[2] is not None for o in found)}
+        assert rows_shown(lines) == lineage | counting, (view.plan.sql(), sql, lines)
+
+
 def check_missing(connection: Connection, case: Case, chosen: random.Random) -> None:
     view = case.last
     rows = view.rows(case.tables)
@@ -66,4 +89,5 @@ def test_rows_and_missing_rows(seed: int) -> None:
     with watersmeet.connect(runtime="inprocess", parallelism=1) as connection:
         made(connection, case)
         check_rows(connection, case, chosen)
+        check_values(connection, case, chosen)
         check_missing(connection, case, chosen)

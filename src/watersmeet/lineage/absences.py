@@ -80,7 +80,8 @@ class Search:
         return self.origins.asker.some(filtered(plain(node, self.explained), conditions))
 
     def _found(self, node: Node, conditions: Conditions) -> Found:
-        return self.origins.found(self.explained, node, conditions)
+        """Rows that are there, or candidates."""
+        return self.origins.found(self.explained, node, conditions, came_out=not self.explained.decisions)
 
     def _text(self, conditions: Conditions) -> str:
         return conditions_text(conditions, self.names)
@@ -110,7 +111,7 @@ class Search:
         inner = _moved(conditions, node.outputs, found.columns)
         text = f"no row with {self._text(conditions)}" if conditions else "no rows"
         if self.origins.asker.some(filtered(plain(view.tree, view), inner)):
-            below = [self._left_out(found, view, inner)]
+            below = [(self._otherwise if view.decisions else self._left_out)(found, view, inner)]
         else:
             below = Search(self.origins, view).steps(view.tree, inner)
         return Step(found.what, found.name, detail=text, below=below)
@@ -164,6 +165,11 @@ class Search:
         span = exp.Sub(this=exp.func("greatest", *ends), expression=exp.func("least", *ends))
         (found,) = self.origins.asker.values([Scalar(span, VARCHAR)], {})
         return found.text or "NULL"
+
+    def _otherwise(self, found: Read, view: Explained, conditions: Conditions) -> Step:  # noqa: ARG002
+        """Rows that could have come out of a view, but did not: it was decided so when they came."""
+        rows = self.origins.found(view, view.tree, conditions, came_out=False)
+        return Step("decided", detail=f"{counted(rows.total)} could have come: {view.decisions}", below=rows.steps)
 
     def _left_out(self, found: Read, view: Explained, conditions: Conditions) -> Step:
         """A view that lacks rows which the stored rows of its inputs give: some of these came late, and were left out.

@@ -36,11 +36,12 @@ from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.algebra.trees import filtered
 from watersmeet.errors import Error, error
 from watersmeet.lineage.asking import Asker, picked
+from watersmeet.lineage.candidates import gives_candidates
 from watersmeet.lineage.cells import Cell, Cells, equal, equals, filled, row_json
 from watersmeet.lineage.names import Names, conditions_text, expression_text, order_text
 from watersmeet.lineage.nearest import key_text, nearest_text
 from watersmeet.lineage.steps import Step
-from watersmeet.lineage.trees import Explained, Wide, bound_cell, candidates, ordered_whole, plain
+from watersmeet.lineage.trees import Explained, Wide, bound_cell, on_the_right_side, ordered_whole, plain
 from watersmeet.types import BIGINT
 
 #: So many rows one statement explains.
@@ -82,8 +83,11 @@ class Origins:
     _wide: dict[int, Wide] = field(default_factory=dict)
     _kept: list[Node] = field(default_factory=list)
 
-    def found(self, explained: Explained, tree: Node, conditions: Sequence[Scalar]) -> Found:
-        """The rows of `tree` that meet the conditions, each with what it is made of."""
+    def found(self, explained: Explained, tree: Node, conditions: Sequence[Scalar], *, came_out: bool = True) -> Found:
+        """The rows of `tree` that meet the conditions, each with what it is made of.
+
+        came_out: False for candidates that did not.
+        """
         wide = self._widened(explained, tree)
         selected = filtered(wide.node, conditions)
         most = min(self.most, self.room)
@@ -92,7 +96,7 @@ class Origins:
         equal_rows = Counter(tuple(row.items()) for row in rows[:most])
         self.room -= len(equal_rows)
         total = self.asker.count(selected) if cut else len(rows)
-        made = [Row(self, wide, dict(key), copies) for key, copies in equal_rows.items()]
+        made = [Row(self, wide, dict(key), copies, came_out) for key, copies in equal_rows.items()]
         return Found(made, tree, total, f"{most} of {counted(total)} are shown" if cut else None)
 
     def forgotten(self, read: Read, why: str) -> Error:
@@ -102,6 +106,15 @@ class Origins:
             f"rows of {read.what} {read.name} can't be explained",
             detail=f"The rows that are stored now don't give what it shows: {why}. Rows that were removed as too old, "
             "or came too late, are not kept.",
+        )
+
+    def undecided(self, explained: Explained, what: str, hint: str) -> Error:
+        """The error for a row of which it is not kept which of its candidates it is made of."""
+        return error(
+            "HISTORY_GONE",
+            f"a row of {explained.name} can't be explained",
+            detail=f"{what}, and which of them counted when it came is not kept: {explained.decisions}.",
+            hint=hint,
         )
 
     def _widened(self, explained: Explained, tree: Node) -> Wide:
@@ -140,12 +153,16 @@ class Found:
 
 @dataclass(frozen=True)
 class Row:
-    """One row with all that it is made of, up to the nodes that make one row of many. copies: how often it is there."""
+    """One row with all that it is made of, up to the nodes that make one row of many.
+
+    copies: how often it is there. came_out: as in `Origins.found`.
+    """
 
     origins: Origins
     wide: Wide
     cells: Cells
     copies: int
+    came_out: bool
 
     @property
     def explained(self) -> Explained:
@@ -157,7 +174,7 @@ class Row:
 
     def within(self, tree: Node, conditions: Sequence[Scalar]) -> Found:
         """What rows of a tree below are made of."""
-        return self.origins.found(self.explained, tree, conditions)
+        return self.origins.found(self.explained, tree, conditions, came_out=self.came_out)
 
     def with_values(self, part: Scalar) -> str:
         """A condition, and the values that it was true with."""
@@ -190,6 +207,10 @@ class Row:
         found = self.origins.found(view, view.tree, equals(read.columns, values))
         if found.total != there and any(c.type.is_float for c in read.columns):
             found = self.origins.found(view, view.tree, equals(read.columns, values, nearly=True))
+        if found.total > there and view.decisions:
+            what = f"{counted(found.total)} could be the row {row}, which is there {_times(there)}"
+            hint = "A view that also selects a key of each relation has one candidate for each row."
+            raise self.origins.undecided(view, what, hint)
         if found.total != there:
             why = f"they give the row {row} {_times(found.total)}, and it is there {_times(there)}"
             raise self.origins.forgotten(read, why)
@@ -245,10 +266,10 @@ class Row:
     def _(self, node: Join) -> Step:
         title = JOINS[node.kind] if node.keys or node.residual is not None else "Cross Join"
         if node.kind == "anti":
-            return Step(title, below=[self.step(node.left), self.lacking(node, node.right)])
+            return Step(title, below=[self.step(node.left), self._without(node, node.right)])
         if node.kind == "semi":
             return Step(title, detail=self._matched(node), below=[self.step(node.left), *self.partners(node)])
-        below = [self.step(s) if self.has(s) else self.lacking(node, s) for s in (node.left, node.right)]
+        below = [self.step(s) if self.has(s) else self._without(node, s) for s in (node.left, node.right)]
         paired = self.has(node.left) and self.has(node.right)
         return Step(title, detail=self._matched(node) if paired else None, below=below)
 
@@ -277,6 +298,26 @@ class Row:
             if value.text is None and not pair.null_safe:
                 return f"{expression_text(key, self.names)} = NULL was looked for, and NULL equals nothing"
         return None
+
+    def _without(self, node: Join, side: Node) -> Step:
+        """What is said of a side of which it has no row."""
+        counting: list[Scalar] = []
+        if node.partners is not None:
+            own = {i: c for i, c in self.cells.items() if i not in side.ids}
+            counting = [filled(node.partners[0 if side is node.right else 1], own)]
+        if not gives_candidates(node):
+            return self.lacking(node, side, counting)
+        keys, values, rest = self._sought(node, side)
+        there = [*(equal(k, v) for k, v in zip(keys, values, strict=True)), *rest, *counting]
+        if self._null_key(node.keys, keys, values) or not self.origins.asker.some(
+            filtered(plain(side, self.explained), there)
+        ):
+            return self.lacking(node, side, counting)
+        sought = conditions_text(there, self.names) or "any values"
+        if self.came_out:
+            return Step("no partner", detail=f"no row with {sought} counted when it came; those that there are did not")
+        partners = self.origins.found(self.explained, side, there, came_out=False)
+        return Step("partners", detail=f"with {sought}", below=partners.steps)
 
     def lacking(self, node: Join, side: Node, more: Sequence[Scalar] = ()) -> Step:
         """That there is no partner on a side, and why. more: further conditions on the partner."""
@@ -307,7 +348,12 @@ class Row:
         """The right rows that match a left row."""
         keys, values, rest = self._sought(node, node.right)
         same = [equal(k, v) for k, v in zip(keys, values, strict=True)]
-        return self.within(node.right, [*same, *rest]).steps
+        found = self.within(node.right, [*same, *rest])
+        if found.total > 1 and self.came_out and gives_candidates(node):
+            what = f"{counted(found.total)} could be the partners of a row"
+            hint = "A join that selects a key of the partner, in place of EXISTS or IN, keeps it."
+            raise self.origins.undecided(self.explained, what, hint)
+        return found.steps
 
     @step.register
     def _(self, node: AsofJoin) -> Step:
@@ -331,10 +377,12 @@ class Row:
         same = [equal(k, v) for k, v in zip(keys, values, strict=True)]
         right = expression_text(node.right_value, self.names)
         own = {i: c for i, c in self.cells.items() if i not in node.right.ids}
-        met = [filled(p, own) for p in conjuncts(candidates(node, node.right).predicate)]
+        met = [filled(p, own) for p in on_the_right_side(node)]
         nothing = self._null_key(node.keys, keys, values)
         if nothing is not None:
             why = nothing
+        elif gives_candidates(node) and asker.some(filtered(tree, met)):
+            why = f"no row with {conditions_text(met, self.names)} counted when it came; those that there are did not"
         elif asker.some(filtered(tree, met)):
             why = f"the nearest row does not meet {conditions_text(conjuncts(node.residual), self.names)}"
         elif asker.some(filtered(tree, same)):

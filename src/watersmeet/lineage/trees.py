@@ -10,15 +10,15 @@ it comes from, up to the nodes that make one row of many.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import singledispatchmethod
+from functools import cached_property, singledispatchmethod
 from typing import Final
 
 import numpy as np
 from sqlglot import exp
 
-from watersmeet.algebra.bounded import FileScan, Named, Recursion, SystemScan, TopicScan
+from watersmeet.algebra.bounded import FileScan, Recursion, SystemScan, TopicScan
 from watersmeet.algebra.nodes import (
     Aggregate,
     Apply,
@@ -27,7 +27,6 @@ from watersmeet.algebra.nodes import (
     Changes,
     Column,
     Cut,
-    Filter,
     Join,
     LateRowFilter,
     Leaf,
@@ -36,7 +35,6 @@ from watersmeet.algebra.nodes import (
     Records,
     Repartition,
     SortKey,
-    TemporalJoin,
     TimeFilter,
     TopN,
     Unary,
@@ -53,10 +51,18 @@ from watersmeet.algebra.rewrites.pushdown import push_filters
 from watersmeet.algebra.rewrites.timefilters import time_filters
 from watersmeet.algebra.rewrites.topn import recognise_topn
 from watersmeet.algebra.rewrites.unnesting import unnest
-from watersmeet.algebra.scalars import Scalar, column_ref, conjuncts
-from watersmeet.algebra.trees import Rule, filtered, read, transform_up, walk
+from watersmeet.algebra.scalars import Scalar, column_ref, conjunction, conjuncts
+from watersmeet.algebra.trees import Rule, filtered, read, transform_up, walk, with_inputs
 from watersmeet.errors import error
+from watersmeet.lineage.candidates import (
+    decisions,
+    gives_candidates,
+    on_arrival,
+    pairs_and_rows_alone,
+    undecidable,
+)
 from watersmeet.lineage.cells import Cell
+from watersmeet.lineage.subqueries import inlined, with_joined_values
 from watersmeet.types import BOOLEAN, INTEGER, TIMESTAMP, TIMESTAMPTZ
 from watersmeet.watermarks import Watermark, value
 
@@ -93,10 +99,19 @@ class Explained:
     times: Mapping[str, int]
 
     @classmethod
-    def of(cls, name: str, tree: Node, times: Mapping[str, int]) -> Explained:
-        """FEATURE_NOT_SUPPORTED for what can't be computed again."""
-        check_repeatable(name, tree)
-        return cls(name, prepared(_without_names(tree)), _ties(tree), times)
+    def of(cls, name: str, tree: Node, times: Mapping[str, int], then: Rule | None = None) -> Explained:
+        """then: makes scans those of an earlier moment. FEATURE_NOT_SUPPORTED for what can't be computed again."""
+        _check(name, map(_forgotten, walk(tree)))
+        joined = with_joined_values(inlined(tree))
+        made = prepared(joined)
+        _check(name, [undecidable(made)])
+        made = on_arrival(made)
+        return cls(name, made if then is None else transform_up(made, then), _ties(joined), times)
+
+    @cached_property
+    def decisions(self) -> str:
+        """What was decided once in it, when rows came; empty if nothing was."""
+        return "; ".join(decisions(self.tree))
 
 
 def prepared(tree: Node) -> Node:
@@ -111,21 +126,12 @@ def _ids(columns: Sequence[Column]) -> frozenset[str]:
     return frozenset(c.id for c in columns)
 
 
-def _without_names(tree: Node) -> Node:
-    def inlined(node: Node) -> Node:
-        if not isinstance(node, Named) or node.definition is None:
-            return node
-        return Project(node.definition, node.outputs, tuple(read(c) for c in node.definition.columns))
-
-    return transform_up(tree, inlined)
-
-
 def _ties(tree: Node) -> dict[_Order, tuple[str, ...]]:
     """Rows that an order leaves equal are ordered by the columns that are read there or above it."""
     if not any(isinstance(n, (AsofJoin, TopN, Window)) for n in walk(tree)):
         return {}
     found: dict[_Order, tuple[str, ...]] = {}
-    for node in walk(rewrite(_without_names(tree))):
+    for node in walk(rewrite(tree)):
         if isinstance(node, TopN):
             found[(node.partition, node.order)] = tuple(c.id for c in node.input.columns)
         if isinstance(node, AsofJoin):
@@ -139,44 +145,28 @@ def _ties(tree: Node) -> dict[_Order, tuple[str, ...]]:
 # -- what can't be computed again -------------------------------------------------------------------------------------
 
 
-def check_repeatable(name: str, tree: Node) -> None:
+def _check(name: str, reasons: Iterable[str | None]) -> None:
     """FEATURE_NOT_SUPPORTED for a query with results that were decided once and that nothing can decide again."""
-    for node in walk(tree):
-        why = _decided(node)
-        if why is not None:
-            raise error(
-                "FEATURE_NOT_SUPPORTED",
-                f"a row of {name} can't be explained",
-                detail=f"{why}, so its query can't be run again for one row.",
-                span=getattr(node, "span", None),
-            )
+    why = next((r for r in reasons if r is not None), None)
+    if why is not None:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f"a row of {name} can't be explained",
+            detail=f"{why}, so its query can't be run again for one row.",
+        )
 
 
-def _decided(node: Node) -> str | None:
-    if isinstance(node, TemporalJoin):
-        return "It looks rows up as they are when others arrive (a process-time join), and does not keep what it found"
-    if isinstance(node, (Join, AsofJoin, Apply)) and node.arrival:
-        return "What it outputs ON ARRIVAL is never revised"
-    if isinstance(node, Join) and node.partners is not None:
-        return "Its outer join decides by clocks which rows have no partner"
-    if isinstance(node, Cut) and node.keeps == "after":
-        return "It has only the rows that came after it began, and the database does not keep which these are"
-    if isinstance(node, Cut):
-        return "It has the rows that were there when it began, and the database does not keep which these are"
+def _forgotten(node: Node) -> str | None:
     if isinstance(node, (Records, Changes)):
-        return "It reads the changes of a relation one by one, not its content"
+        return "It reads the changes of a relation one by one, and only its content is kept"
     if isinstance(node, Versions):
         return "It reads earlier versions of rows, which only its own state keeps"
     if isinstance(node, Arrivals) and not node.scan.append_only:
-        return "It counts rows that were replaced or deleted since"
-    if isinstance(node, LateRowFilter):
-        return "It leaves out rows that come too late for one another"
+        return "It counts rows that were replaced or deleted since, which are not kept"
     if isinstance(node, Recursion):
         return "It is recursive"
     if isinstance(node, (FileScan, SystemScan, TopicScan)):
         return "It reads what is outside of the database's relations"
-    if isinstance(node, Apply) and node.kind in ("scalar", "array"):
-        return "It has a subquery in the place of a value"
     return None
 
 
@@ -185,16 +175,20 @@ def _decided(node: Node) -> str | None:
 
 def plain(tree: Node, explained: Explained) -> Node:
     """The same rows, in nodes that can be written as SQL."""
-    return transform_up(tree, lambda node: _written(node, explained))
+    node = with_inputs(tree, [plain(i, explained) for i in tree.inputs])
+    return _written(node, explained, candidates=gives_candidates(tree))
 
 
-def _written(node: Node, explained: Explained) -> Node:
+def _written(node: Node, explained: Explained, *, candidates: bool) -> Node:
+    """candidates: whether the node gives candidates before its inputs are plain."""
+    if isinstance(node, (Cut, LateRowFilter, Repartition)):
+        return node.input
+    if candidates and isinstance(node, (Join, AsofJoin)):
+        return _candidates(node)
     if isinstance(node, TimeFilter):
         return filtered(node.input, [time_condition(node, explained)])
     if isinstance(node, AsofJoin):
         return _nearest(node, explained, node.right)
-    if isinstance(node, Repartition):
-        return node.input
     if isinstance(node, TopN):
         return ordered_whole(node, node.input, explained)
     if isinstance(node, Window):
@@ -255,15 +249,27 @@ def _window(node: Window, below: Node, explained: Explained) -> Window:
     return replace(node, input=below, calls=tuple(map(whole, node.calls)))
 
 
-def candidates(node: AsofJoin, below: Node) -> Filter:
-    """The rows of the right side, `below`, that are on the right side of a left row's value, with an equal key."""
+def _candidates(node: Join | AsofJoin) -> Node:
+    """The rows that a join may have given, over plain inputs."""
+    if isinstance(node, AsofJoin):
+        near = conjunction([_compared(node), *conjuncts(node.residual)])
+        node = Join(node.left, node.right, node.kind, node.keys, near)
+    if node.kind == "semi":
+        return replace(node, arrival=False)
+    return node.left if node.kind == "anti" else pairs_and_rows_alone(node)
+
+
+def _compared(node: AsofJoin) -> Scalar:
     kinds: dict[str, type[exp.Binary]] = {"<": exp.LT, "<=": exp.LTE, ">": exp.GT, ">=": exp.GTE}
     compared = kinds[node.comparison](
         this=exp.paren(node.left_value.expression), expression=exp.paren(node.right_value.expression)
     )
-    found = filtered(below, [*map(as_predicate, node.keys), Scalar(compared, BOOLEAN)])
-    assert isinstance(found, Filter)
-    return found
+    return Scalar(compared, BOOLEAN)
+
+
+def on_the_right_side(node: AsofJoin) -> list[Scalar]:
+    """The conditions on right rows that are on the right side of a left row's value, with an equal key."""
+    return [*map(as_predicate, node.keys), _compared(node)]
 
 
 def _nearest(node: AsofJoin, explained: Explained, below: Node) -> Apply:
@@ -271,7 +277,7 @@ def _nearest(node: AsofJoin, explained: Explained, below: Node) -> Apply:
     by_id = {c.id: c for c in node.right.columns}
     ties = [by_id[i] for i in node.ties or explained.ties.get(_values(node), tuple(by_id)) if i in by_id]
     order = (SortKey(node.right_value, node.comparison[0] == ">"), *(SortKey(read(c)) for c in ties))
-    nearest: Node = TopN(candidates(node, below), (), order, 1)
+    nearest: Node = TopN(filtered(below, on_the_right_side(node)), (), order, 1)
     if node.residual is not None:
         nearest = filtered(nearest, conjuncts(node.residual))
     return Apply(node.left, nearest, node.kind)
@@ -329,15 +335,20 @@ class Wide:
 
     @widened.register
     def _(self, node: Join) -> Node:
+        decided = gives_candidates(node)
         if node.kind in ("semi", "anti"):
-            return replace(node, left=self.widened(node.left), right=plain(node.right, self.explained))
+            made = replace(node, left=self.widened(node.left), right=plain(node.right, self.explained))
+            return _candidates(made) if decided else made
         left = self._marked(node.left, self.widened(node.left), padded=not node.keeps_left)
         right = self._marked(node.right, self.widened(node.right), padded=not node.keeps_right)
-        return replace(node, left=left, right=right)
+        made = replace(node, left=left, right=right)
+        return _candidates(made) if decided else made
 
     @widened.register
     def _(self, node: AsofJoin) -> Node:
         right = self._marked(node.right, self.widened(node.right), padded=not node.keeps_right)
+        if gives_candidates(node):
+            return _candidates(replace(node, left=self.widened(node.left), right=right))
         return _nearest(replace(node, left=self.widened(node.left)), self.explained, right)
 
     @widened.register
@@ -345,7 +356,7 @@ class Wide:
         return filtered(self.widened(node.input), [time_condition(node, self.explained)])
 
     @widened.register
-    def _(self, node: Repartition) -> Node:
+    def _(self, node: Cut | LateRowFilter | Repartition) -> Node:
         return self.widened(node.input)
 
     @widened.register

@@ -264,7 +264,7 @@ class Writer:
         number = f"{'rank' if node.with_ties else 'row_number'}() OVER ({over})"
         parts = [f"row_number() OVER ({over}) > {node.offset}"] if node.offset else []
         parts += [] if node.limit is None else [f"{number} <= {node.offset + node.limit}"]
-        return replace(below, qualify=f"QUALIFY {' AND '.join(parts) or 'TRUE'}", tail=order)
+        return replace(below, qualify=f"QUALIFY {' AND '.join(parts)}" if parts else "", tail=order)
 
 
 def _is_ending(node: TopN) -> bool:

@@ -10,7 +10,7 @@ import duckdb
 from watersmeet.algebra.bounded import PastScan, TopicScan
 from watersmeet.algebra.nodes import Filter, Node, Project, Scan, TimeFilter
 from watersmeet.algebra.scalars import Scalar, conjuncts
-from watersmeet.algebra.trees import transform_up, walk
+from watersmeet.algebra.trees import Rule, walk
 from watersmeet.binder.bounded import bind_bounded
 from watersmeet.binder.emission import bind_view
 from watersmeet.catalog import Catalog, MaterializedView, Processor, Relation
@@ -20,6 +20,7 @@ from watersmeet.dialects.statements import CreateMaterializedView
 from watersmeet.errors import DataError, Error, error
 from watersmeet.lineage import Asker, Explained, Read, Search, Step, drawn, origins_of
 from watersmeet.lineage.names import Names, names_of
+from watersmeet.lineage.subqueries import has_single_values, inlined
 from watersmeet.session.access.context import Session, denied, error_at
 from watersmeet.session.access.reading import Bounded, check_running, failed_query, readable, reading
 from watersmeet.session.access.result import Result, typed_result
@@ -89,6 +90,8 @@ def _steps(session: Session, statement: ExplainRow) -> list[Step] | None:
         if session.database.log.last_epoch() != epoch:
             return None
         asker = Asker(connection, lambda i: catalog.relations[i].shown)
+        if has_single_values(found.bound.relation):
+            asker.rows(inlined(found.bound.relation), 1)  # which fails where the query does
         origins = origins_of(asker, views.what, views.names, statement.limit)
         rows = origins.found(root, root.tree, conditions)
         if not statement.missing:
@@ -131,11 +134,14 @@ class _Views:
             self._found[_key(node)] = explained
             self.follow(explained.tree)
 
-    def explained(self, name: str, tree: Node) -> Explained:
-        """A query that is explained. FEATURE_NOT_SUPPORTED, with the statement's text; PERMISSION_DENIED."""
+    def explained(self, name: str, tree: Node, then: Rule | None = None) -> Explained:
+        """A query that is explained. then: as in `Explained.of`.
+
+        FEATURE_NOT_SUPPORTED, with the statement's text; PERMISSION_DENIED.
+        """
         self._check_read(tree)
         try:
-            return Explained.of(name, tree, {**self.progress.watermarks, NOW: self.progress.time_us})
+            return Explained.of(name, tree, {**self.progress.watermarks, NOW: self.progress.time_us}, then)
         except Error as err:
             err.sql, err.span = self.statement.text, None
             raise
@@ -161,13 +167,12 @@ class _Views:
         statement = parse(view.sql, view.dialect)[-1] if view.sql else None
         if isinstance(view, Processor) or not isinstance(statement, CreateMaterializedView):
             raise self._refused(view, "It is not the content of a query, but what a query has written")
-        bound = bind_view(statement, self.catalog.seen_by(view), view.dialect)
-        tree = bound.tree
-        if isinstance(scan, PastScan):
-            if any(isinstance(n, TimeFilter) for n in walk(tree)):
-                raise self._refused(view, "It depends on time, and how far time had come then is not kept")
-            tree = transform_up(tree, lambda n: self._then(n, scan))
-        return self.explained(view.title, tree)
+        tree = bind_view(statement, self.catalog.seen_by(view), view.dialect).tree
+        if not isinstance(scan, PastScan):
+            return self.explained(view.title, tree)
+        if any(isinstance(n, TimeFilter) for n in walk(tree)):
+            raise self._refused(view, "It depends on time, and how far time had come then is not kept")
+        return self.explained(view.title, tree, lambda n: self._then(n, scan))
 
     def _then(self, node: Node, past: PastScan) -> Node:
         """A scan as of an earlier moment."""
