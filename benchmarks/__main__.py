@@ -9,7 +9,8 @@ from pathlib import Path
 NAMES = sorted(
     p.stem
     for p in Path(__file__).parent.glob("*.py")
-    if not p.stem.startswith("_") and p.stem not in ("data", "frame", "peers", "processes", "rounds", "spark", "timed")
+    if not p.stem.startswith("_")
+    and p.stem not in ("changing", "data", "frame", "peers", "processes", "rounds", "spark", "timed")
 )
 
 

@@ -5,6 +5,9 @@ and a checksum are compared with the server's. The server runs on the same cores
 rows as text, and its own messages of the same changes (`pg_logical_slot_peek_binary_changes`), which are read and
 thrown away; the bytes of MariaDB's log, which a replica receives and throws away, and its rows as text.
 
+--rate N: instead, another process updates N rows a second for --seconds, in transactions of 10 to 1,000 rows. A lag is
+how long after COMMIT there a transaction is in a view here. At the end the table here is compared with the server's.
+
 --changes N: instead, how long it takes from COMMIT of the change of one row of a dimension there until SELECT shows the
 rows of a view here that join it, N times, one after the other. The view has a row for each of --rows facts.
 """
@@ -12,7 +15,10 @@ rows of a view here that join it, N times, one after the other. The view has a r
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import select
+import subprocess
 import sys
 import tempfile
 import time
@@ -26,6 +32,7 @@ from scripts.servers.mariadb import MariaDB
 from scripts.servers.postgres import PASSWORD, USER, Postgres
 
 import watersmeet
+from benchmarks.changing import BEAT
 from benchmarks.kafka_sink import CHECK
 from benchmarks.mysql_sink import TABLE as MYSQL_TABLE
 from benchmarks.postgres_sink import TABLE, shown
@@ -65,6 +72,8 @@ FLUSH
 #: Of the view, and what it has to be: each row of the dimension there comes once for each of its facts.
 HERE = "SELECT count(*), sum(rate), sum(length(name)) FROM v"
 THERE = "SELECT {each} * count(*), {each} * sum(rate), {each} * sum(length(name)) FROM dimension"
+#: The follower is asked so often what it shows.
+EVERY_S = 0.05
 #: Changes before those that are timed.
 WARMING = 5
 Ask = Callable[[str], Any]
@@ -112,6 +121,59 @@ def changes(source: str, ask: Ask, options: argparse.Namespace) -> None:
         )
 
 
+def sustained(source: str, ask: Ask, check: str, server: Any, options: argparse.Namespace) -> int:
+    """Prints how a table and a view over it follow changes at a rate. The number of rows that were changed."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        watersmeet.connect(Path(folder) / "db", parallelism=options.parallelism, runtime=options.runtime) as connection,
+    ):
+        connection.execute(source)
+        connection.execute("CREATE TABLE t (*) FROM there TABLE 't'")
+        connection.execute("CREATE MATERIALIZED VIEW v AS SELECT id, amount FROM t WHERE amount > 10 OR id < 0")
+        connection.execute("FLUSH")
+        seen: list[tuple[float, int]] = []
+
+        def look() -> int:
+            if options.runtime == "inprocess":  # which works only while it is asked to
+                connection.execute("FLUSH")
+            number = int(connection.execute(f"SELECT amount FROM v WHERE id = {BEAT}").fetchone()[0])
+            seen.append((time.time(), number))
+            return number
+
+        told = [options.system, server.to_json(), options.rows, options.rate, options.seconds]
+        before, servers, began = cpu_seconds(os.getpid()), cpu_seconds(server.pid), time.time()
+        command = [sys.executable, "-m", "benchmarks.changing", *map(str, told)]
+        writer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert writer.stdout is not None
+        while not select.select([writer.stdout], [], [], EVERY_S)[0]:
+            look()
+        made = json.loads(writer.stdout.readline())
+        committed_s, ended = made["committed_s"], made["committed_s"][-1]
+        wait_until(lambda: look() >= len(committed_s), 600, EVERY_S)
+        seconds, rows = ended - began, made["rows"]
+        server_s, writer_s = cpu_seconds(server.pid) - servers, cpu_seconds(writer.pid)
+        own_s = cpu_seconds(os.getpid()) - before - server_s - writer_s
+        writer.communicate()
+        lags, place = [], 0
+        for number, at in enumerate(committed_s, 1):
+            while seen[place][1] < number:
+                place += 1
+            lags.append(seen[place][0] - at)
+        connection.execute("FLUSH")
+        for here, theirs in ((CHECK, check), ("SELECT count(*), sum(amount) FROM v", None)):
+            found = connection.execute(here).fetchone()
+            expected = ask(theirs or "SELECT count(*), sum(amount) FROM t WHERE amount > 10 OR id < 0")
+            assert tuple(map(int, found)) == tuple(map(int, expected)), (here, found, expected)
+    print(
+        f"{options.system}, {options.runtime}: {rows:,} rows in {len(committed_s):,} transactions, "
+        f"{rows / seconds:,.0f} rows/s for {seconds:.0f} s; lag: median {median(lags) * 1000:.0f} ms, "
+        f"99th percentile {percentile(lags, 0.99) * 1000:.0f} ms, at the end {lags[-1] * 1000:.0f} ms; "
+        f"processor seconds: ours {own_s:.1f}, the server's {server_s:.1f}, the writer's {made['cpu_s']:.1f}; "
+        f"load {os.getloadavg()[0]:.1f}"
+    )
+    return rows
+
+
 def ours(source: str, ask: Ask, check: str, rows: int, parallelism: int, before_update: Callable[[], None]) -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -156,12 +218,19 @@ def postgres(server: Postgres, options: argparse.Namespace) -> None:
         assert lines == rows
         shown("the server's COPY", rows, time.perf_counter() - began, cpu_seconds(os.getpid()) - before)
         slot = "SELECT pg_create_logical_replication_slot('peer', 'pgoutput')"
-        ours(source, ask, CHECK, rows, parallelism, lambda: ask(slot))
+        changed_rows = rows // 2
+        if options.rate:
+            ask(f"INSERT INTO t VALUES ({BEAT}, NULL, 0, NULL)")
+            ask("CREATE PUBLICATION rw_publication")
+            ask(slot)
+            changed_rows = sustained(source, ask, CHECK, server, options)
+        else:
+            ours(source, ask, CHECK, rows, parallelism, lambda: ask(slot))
         before, began = cpu_seconds(os.getpid()), time.perf_counter()
         messages, size_bytes = ask(CHANGES)
         used = cpu_seconds(os.getpid()) - before
-        assert messages >= rows // 2
-        shown("the server's messages", rows // 2, time.perf_counter() - began, used)
+        assert messages >= changed_rows
+        shown("the server's messages", changed_rows, time.perf_counter() - began, used)
         print(f"rows and checksum as the server has them; {int(size_bytes) >> 20} MB of messages")
 
 
@@ -184,17 +253,21 @@ def mysql(server: MariaDB, options: argparse.Namespace) -> None:
         ask(MYSQL_TABLE.format(name="t"))
         ask(MYSQL_FILL.format(last=rows - 1))
         places: list[str] = []
-        ours(
-            source, ask, CHECK.replace("BIGINT", "SIGNED"), rows, parallelism,
-            lambda: places.append(ask("SELECT @@gtid_binlog_pos")[0]),
-        )  # fmt: skip
+        check, changed_rows = CHECK.replace("BIGINT", "SIGNED"), rows // 2
+        if options.rate:
+            ask(f"INSERT INTO t VALUES ({BEAT}, NULL, 0, NULL)")
+            places.append(ask("SELECT @@gtid_binlog_pos")[0])
+            changed_rows = sustained(source, ask, check, server, options)
+        else:
+            begin = lambda: places.append(ask("SELECT @@gtid_binlog_pos")[0])
+            ours(source, ask, check, rows, parallelism, begin)
         end = Gtids.parsed(ask("SELECT @@gtid_binlog_pos")[0])
         before, began = cpu_seconds(os.getpid()), time.perf_counter()
         address = Server("127.0.0.1", server.port, MYSQL_USER, MYSQL_PASSWORD, "bench")
         reader = LogReader(address, 4711, Gtids.parsed(places[0]), {})
         while not reader.reached.has(end):
             reader.read(1.0, tuple)
-        shown("the server's log", rows // 2, time.perf_counter() - began, cpu_seconds(os.getpid()) - before)
+        shown("the server's log", changed_rows, time.perf_counter() - began, cpu_seconds(os.getpid()) - before)
         size_bytes = reader.read_bytes
         reader.close()
         before, began = cpu_seconds(os.getpid()), time.perf_counter()
@@ -209,6 +282,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--parallelism", type=int, default=2)
     parser.add_argument("--system", choices=("postgres", "mysql"), default="postgres")
     parser.add_argument("--changes", type=int, default=0)
+    parser.add_argument("--rate", type=int, default=0)
+    parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--facts", type=int, default=100, help="of each row of the dimension")
     parser.add_argument("--runtime", choices=("inprocess", "spark"), default="inprocess")
     options = parser.parse_args(arguments)

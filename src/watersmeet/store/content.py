@@ -43,6 +43,10 @@ _PIECE_ROWS: Final = 1 << 16
 #: So often a refresh begins anew that comes too late.
 _ATTEMPTS: Final = 3
 
+#: So much DuckDB writes before it looks which rows are gone, and gives the others new row ids, at a commit of anybody.
+#: It never does that here: overlays know rows by their ids, and `ContentTable` gives space back.
+_NEVER: Final = "8000000TB"
+
 #: A table that readers touch to begin a transaction of DuckDB.
 _MOMENT: Final = f"{SPACE}.moment"
 
@@ -531,6 +535,7 @@ def _connect(directory: str, threads: int, memory_limit: str, *, external_access
         external_access=external_access,
         locked=False,  # each query sets its search path
     )
+    connection.execute(f"SET checkpoint_threshold = '{_NEVER}'")
     connection.execute(f"CREATE SCHEMA {SPACE}")
     connection.execute(f"CREATE SCHEMA {NEWEST}")
     connection.execute(f"CREATE TABLE {_MOMENT} (n INTEGER)")

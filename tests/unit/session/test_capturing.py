@@ -13,10 +13,13 @@ from decimal import Decimal
 import pytest
 from scripts.servers.postgres import PASSWORD, USER
 from scripts.servers.process import free_ports
+from tests import waiting
 
 import watersmeet
 from watersmeet import errors, faults
+from watersmeet.databaseservers import Server
 from watersmeet.sources.capture.postgres.servers import drop_slot
+from watersmeet.sources.capture.postgres.slots import SlotReader
 
 TYPES = """
 CREATE TYPE mood AS ENUM ('sad', 'ok');
@@ -132,6 +135,28 @@ def test_tables_of_one_transaction_change_at_once(opened, postgres):
     assert changed
     assert all(len(c) == 2 for c in changed)
     assert all(len({r.inserted_rows for r in c.values()}) == 1 for c in changed)
+
+
+def test_who_is_behind_takes_all_that_is_there(postgres):
+    """A commit here costs much beside its rows: so a batch has as many transactions as have come."""
+    postgres.execute("CREATE TABLE t (i int PRIMARY KEY, v text); INSERT INTO t SELECT i FROM generate_series(1, 60) i")
+    postgres.execute("CREATE PUBLICATION p FOR TABLE t")
+    slot, count = f"s_{postgres.name}", 150
+    with contextlib.closing(postgres.connect()) as connection:
+        connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [slot])
+        server = Server("127.0.0.1", postgres.server.port, USER, PASSWORD, postgres.name)
+        with contextlib.closing(SlotReader(server, slot, ["p"], 0)) as reader:
+            for number in range(count):
+                connection.execute(f"UPDATE t SET v = 'changed {number}'")
+            (end,) = connection.execute("SELECT pg_current_wal_lsn()").fetchone()
+            sent = "SELECT bool_or(sent_lsn >= %s) FROM pg_stat_replication"
+            waiting.until(lambda: connection.execute(sent, [end]).fetchone()[0])
+            batches: list[int] = []
+            while sum(batches) < count:
+                batch = reader.read(1)
+                batches += [len(batch.times_us)] if batch is not None else []
+        drop_slot(connection, slot)
+    assert len(batches) <= 5, batches
 
 
 def test_a_table_of_its_own_slot(opened, postgres):

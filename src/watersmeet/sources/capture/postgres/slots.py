@@ -75,8 +75,9 @@ class SlotReader:
                     self._tell_in_time()
                     return None
                 self._wait(min(left_s, _TELL_S))
-        if not self._is_large:
-            self._take()
+        # One look has what one buffer holds. Who is behind takes all that is there: each commit has a cost of its own.
+        while not self._is_large and self._take():
+            pass
         messages, self._messages = self._messages[: self._whole], self._messages[self._whole :]
         self._whole = 0
         self._size_bytes = sum(map(len, self._messages))
