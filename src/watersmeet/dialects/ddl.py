@@ -315,6 +315,13 @@ class Definition:
             self.refuse(f"FORMAT {encoded.rows.upper()}", encoded.span, "With files, FORMAT PLAIN is supported.")
 
 
+#: Runs of dbt's incremental models and snapshots begin with a temporary table: this is what their users read.
+_INSTEAD_OF_TEMPORARY: Final = (
+    "A materialized view follows its inputs by itself: "
+    "in dbt, write materialized='materialized_view' in place of 'incremental'."
+)
+
+
 def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
     """CREATE …: the cursor stands behind CREATE. base: the fields of `Statement`."""
     readers: dict[tuple[str, ...], Callable[[Cursor, Dialect, dict[str, Any]], Statement]] = {
@@ -341,7 +348,8 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
     )
     if word in lacking:
         place = span_of([cursor.tokens[0], token])
-        return Refused(**base, error=not_supported(f"CREATE {word}", cursor.text, place))
+        hint = _INSTEAD_OF_TEMPORARY if word in ("TEMPORARY", "TEMP") else None
+        return Refused(**base, error=not_supported(f"CREATE {word}", cursor.text, place, hint=hint))
     raise cursor.error(hint="CREATE TABLE, SOURCE, VIEW, MATERIALIZED VIEW, INDEX and SCHEMA are supported.")
 
 

@@ -20,6 +20,7 @@ _HEADER: Final = re.compile(r"^# (name|source|features|note): ?(.*)$")
 _LOOPS: Final = ("loop", "foreach")
 _DIRECTIVES: Final = (
     "at",
+    "commit",
     "connection",
     "control",
     "dialect",

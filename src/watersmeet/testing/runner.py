@@ -12,7 +12,7 @@ import re
 import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from watersmeet.dialectnames import DEFAULT_DIALECT
@@ -69,6 +69,8 @@ class _Run:
     """By view, its content at the previous `expect`."""
     started: dict[str, _Started] = field(default_factory=dict)
     early: dict[int, _Started] | None = None
+    commits: dict[str, int] = field(default_factory=dict)
+    """The numbers of commits by the names that `commit` gave them."""
 
     @property
     def continuous(self) -> bool:
@@ -130,6 +132,7 @@ def _run_record(run: _Run, record: Record) -> None:
         "schema": _schema,
         "state": _state,
         "at": _at,
+        "commit": _commit,
         "start": _start,
         "stop": _stop,
         "watermark": _watermark,
@@ -142,7 +145,13 @@ def _run_record(run: _Run, record: Record) -> None:
         raise Failure(f"unknown directive {record.directive!r}")
     if record.directive in ("insert", "watermark", "at") and run.early is None:
         run.early = _begun(run)
-    handlers[record.directive](run, record)
+    handlers[record.directive](run, _with_commits(run, record))
+
+
+def _with_commits(run: _Run, record: Record) -> Record:
+    """The record with the number of each commit that its SQL names: `$name`."""
+    numbers = run.commits
+    return replace(record, sql=re.sub(r"\$(\w+)", lambda m: str(numbers.get(m[1], m[0])), record.sql))
 
 
 def _begun(run: _Run) -> dict[int, _Started]:
@@ -238,6 +247,12 @@ def _failed(run: _Run, record: Record) -> None:
 def _at(run: _Run, record: Record) -> None:
     Harness(run.connection).set_clock(_micros(record.argument_text))
     _flush(run)
+
+
+def _commit(run: _Run, record: Record) -> None:
+    """`commit NAME`: gives the newest commit a name."""
+    ((number, *_),) = run.connection.execute("SHOW COMMITS LIMIT 1").fetchall()
+    run.commits[record.arguments[0]] = number
 
 
 def _watermark(run: _Run, record: Record) -> None:

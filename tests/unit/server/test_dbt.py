@@ -35,13 +35,18 @@ def packages() -> Path:
         pytest.skip(str(cause))
 
 
-def build(packages: Path, folder: Path, port: int) -> dict[str, dict]:
-    """What `dbt build` did with each model and test, by its name."""
+def ran(packages: Path, folder: Path, port: int, project: Path = PROJECT) -> subprocess.CompletedProcess[str]:
+    """`dbt build`, at its end."""
     command = [sys.executable, "-S", "-c", "from dbt.cli.main import cli; cli()", "--no-version-check", "build"]
-    command += ["--project-dir", str(PROJECT), "--profiles-dir", str(PROJECT)]
+    command += ["--project-dir", str(project), "--profiles-dir", str(PROJECT)]
     command += ["--target-path", str(folder / "target"), "--log-path", str(folder)]
     environment = {**os.environ, "PYTHONPATH": str(packages), "SHOP_PORT": str(port)}
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240, env=environment)
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=240, env=environment)
+
+
+def build(packages: Path, folder: Path, port: int) -> dict[str, dict]:
+    """What `dbt build` did with each model and test, by its name."""
+    done = ran(packages, folder, port)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((folder / "target" / "run_results.json").read_text())["results"]
     return {one["unique_id"].split(".")[2]: one for one in found}
@@ -79,3 +84,23 @@ def test_build_twice(serving, packages, tmp_path):
     with served.connect(user="eve", password="secret") as client:  # to whom the project grants SELECT
         assert client.execute("SELECT name FROM marts.report ORDER BY name").fetchall() == [("one",), ("two",)]
         assert client.execute("SELECT relname FROM pg_class WHERE relname = 'orders'").fetchall() == []
+
+
+@pytest.mark.slow
+def test_incremental_models_are_told_what_they_are_here(serving, packages, tmp_path):
+    """The first run makes a table, as with PostgreSQL; the second, which would add to it, says what to write."""
+    served = serving(SHOP)
+    project = tmp_path / "project"
+    (project / "models").mkdir(parents=True)
+    (project / "dbt_project.yml").write_text("name: shop\nversion: '1.0'\nprofile: shop\n")
+    query = "SELECT id, amount FROM {{ source('public', 'orders') }}"
+    (project / "models" / "grown.sql").write_text(f"{{{{ config(materialized='incremental') }}}} {query}")
+    (project / "models" / "sources.yml").write_text("sources: [{name: public, tables: [{name: orders}]}]\n")
+    first = ran(packages, tmp_path, served.server.port, project)
+    assert first.returncode == 0, first.stdout
+    assert rows(served, "grown") == [(1, 10), (2, 20), (3, 30)]
+    second = ran(packages, tmp_path, served.server.port, project)
+    assert second.returncode == 1
+    assert "CREATE TEMPORARY is not supported" in second.stdout
+    assert "write materialized='materialized_view' in place of 'incremental'" in second.stdout
+    assert rows(served, "grown") == [(1, 10), (2, 20), (3, 30)]

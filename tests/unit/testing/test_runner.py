@@ -62,3 +62,10 @@ def test_changes_are_those_since_the_previous_expect(tmp_path, text):
 )
 def test_other_changes_fail(tmp_path, text, message):
     assert message in outcome(tmp_path, text)
+
+
+def test_commits_have_names(tmp_path):
+    made = "insert m (i, v)\n1 | a\n\ncommit before\n\ninsert m (i, v)\n1 | b\n\n"
+    past = "query rowsort\nSELECT v FROM table(m) FOR SYSTEM_TIME AS OF COMMIT $before\n----\na\nc\n"
+    assert outcome(tmp_path, made + past) is None
+    assert "rows differ" in outcome(tmp_path, f"{made}commit before\n\n{past}")
