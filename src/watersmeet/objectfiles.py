@@ -55,9 +55,13 @@ class _Patience:
 
 @dataclass
 class Requests:
-    """How many requests were sent."""
+    """How many requests were sent. hits, misses: objects that never change which were read on the local disk, or had to
+    be fetched.
+    """
 
     count: int = 0
+    hits: int = 0
+    misses: int = 0
 
 
 class _Here(threading.local):
@@ -94,6 +98,13 @@ def _sent(place: ObjectPath) -> Store:
         with _LOCK:
             _OF_PROCESS[place.space] = _OF_PROCESS.get(place.space, 0) + 1
     return open_store(place.location)
+
+
+def _looked_up(*, hits: int = 0, misses: int = 0) -> None:
+    """Counts what was looked for on the local disk, if anybody counts in this thread."""
+    if _HERE.requests is not None:
+        _HERE.requests.hits += hits
+        _HERE.requests.misses += misses
 
 
 def failure(problem: StoreProblem) -> Error:
@@ -149,7 +160,9 @@ def mapped(place: ObjectPath) -> pa.Buffer:
     """The content of an object that never changes, from the local disk if it is there. FileNotFoundError."""
     found = cache().get(place)
     if found is not None:
+        _looked_up(hits=1)
         return found
+    _looked_up(misses=1)
     data = read(place)
     cache().put(place, [data])
     # Mapped, it is not memory of the process: the machine takes its pages back.
@@ -166,6 +179,7 @@ def fetch(places: Sequence[ObjectPath]) -> None:
     """Gets copies of objects that never change, several at a time, of those of which there are none yet."""
     missing = [place for place in places if not cache().has(place)]
     if len(missing) > 1:
+        _looked_up(misses=len(missing))
         for begin in range(0, len(missing), _AT_ONCE):
             part = missing[begin : begin + _AT_ONCE]
             for place, data in zip(part, read_many(part), strict=True):

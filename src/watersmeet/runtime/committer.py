@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from watersmeet.catalog import Relation
@@ -13,6 +14,7 @@ from watersmeet.circuit.epochs import Rebuild, Rescale, SplitKeys
 from watersmeet.errors import error
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.eventtimes import Numbers, clocks, late_rows, risen
+from watersmeet.runtime.homes import Returns
 from watersmeet.runtime.idleness import raised
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.limits import Verdict, stopped_operators
@@ -57,9 +59,15 @@ def packs_before(db: Database, intent: Intent) -> dict[str, str]:
 
 
 def commit_epoch(
-    db: Database, circuit: Circuit, intent: Intent, receipts: Iterable[Receipt], *, duration_us: int
+    db: Database,
+    circuit: Circuit,
+    intent: Intent,
+    receipts: Iterable[Receipt],
+    *,
+    duration_us: int,
+    returns: Returns | None = None,
 ) -> Commit:
-    """Commits the epoch, or finds that it is committed already."""
+    """Commits the epoch, or finds that it is committed already. returns: what came back to its executor."""
     last = db.log.last_epoch()
     newest = (last.epoch or 0) if last else 0
     if newest >= intent.epoch:
@@ -89,8 +97,11 @@ def commit_epoch(
             packs=packs,
             circuit=intent.circuit,
             progress=_progress(db, circuit, intent, receipts, before, verdict),
-            metrics=_metrics(
-                db, circuit, intent, receipts, last.metrics if last else Metrics(), relations, duration_us
+            metrics=replace(
+                _metrics(db, circuit, intent, receipts, last.metrics if last else Metrics(), relations),
+                duration_us=duration_us,
+                local=returns.local if returns else 0,
+                moved=returns.moved if returns else 0,
             ),
         )
     )
@@ -171,7 +182,6 @@ def _metrics(
     receipts: list[Receipt],
     before: Metrics,
     relations: dict[str, RelationChange],
-    duration_us: int,
 ) -> Metrics:
     """Nothing of what was dropped is in the sums since the beginning."""
     operators = _summed(receipts)
@@ -199,7 +209,6 @@ def _metrics(
             add(relation_id, rows_in=rows_in)
     return Metrics(
         rows=sum(c.rows for r in receipts for c in r.sources.values()),
-        duration_us=duration_us,
         idle=tuple(sorted(intent.live.idle)),
         operators={i: c for i, c in operators.items() if _did_something(c)},
         busiest=_busiest(receipts),
@@ -207,6 +216,8 @@ def _metrics(
         first_dead=first_dead,
         errors=dict(errors),
         requests=sum(r.requests for r in receipts) + db.requests.fresh(),
+        cache_hits=sum(r.cache_hits for r in receipts),
+        cache_misses=sum(r.cache_misses for r in receipts),
         tasks_us=sum(r.took_ns for r in receipts) // 1000,
         operators_us=sum(c.took_us for c in operators.values()),
     )

@@ -11,6 +11,7 @@ from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.frames import Frame
 from watersmeet.kernel.runs.state import StageState, StateManifest
 from watersmeet.objectfiles import Requests
+from watersmeet.runtime.ownexecutor import own_executor
 from watersmeet.runtime.receipts import RECEIPT, Receipt
 from watersmeet.store.changes import ChangeWriter, RelationChange
 from watersmeet.store.packfiles import PackFiles
@@ -78,8 +79,10 @@ class TaskOutput:
                 receipt,
                 pack=pack if f"{receipt.stage}/{receipt.bucket}" in self._sections else None,
                 relations={i: change.within(pack) for i, change in receipt.relations.items()},
-                requests=0 if number else requests.count,
+                executor=own_executor(),
             )
+            if not number:
+                made = replace(made, requests=requests.count, cache_hits=requests.hits, cache_misses=requests.misses)
             frames.append(Frame(bucket, RECEIPT, receipt.bucket, made.to_bytes()))
         return frames
 

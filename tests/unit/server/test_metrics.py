@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import promql_parser as promql
@@ -15,9 +16,10 @@ import watersmeet
 from watersmeet import requesttimes
 from watersmeet.server.traffic import Traffic, kind_of
 from watersmeet.server.web.metrics import FAMILIES, PREFIX, Clients, Exporter, seconds_of
-from watersmeet.server.web.watch import Watch
+from watersmeet.server.web.watch import Epochs, Watch
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.variables import Variables
+from watersmeet.store.manifests import Metrics
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 NOBODY = Clients({"postgresql": 2, "http": 0}, {("select", "00000"): 3, ("other", "42601"): 1}, 4)
@@ -110,6 +112,18 @@ def test_values(everything):
     assert value("epoch_rows_total") >= 4
     assert value("epoch_duration_seconds_count") >= 1
     assert value("epoch_duration_seconds_bucket", le="+Inf") == value("epoch_duration_seconds_count")
+
+
+def test_epochs_add_up(everything):
+    epochs = Epochs()
+    for local in (2, 7):
+        epochs = epochs.with_epoch(Metrics(rows=3, duration_us=9, local=local, moved=1, cache_hits=5, cache_misses=4))
+    found = exported_look(replace(everything.look(100), epochs=epochs))
+    values = {
+        name: found[f"{PREFIX}{name}_total"][0][1]
+        for name in ("epoch_rows", "buckets_local", "buckets_moved", "cache_hits", "cache_misses")
+    }
+    assert list(values.values()) == [6, 9, 2, 10, 8], values
 
 
 def test_what_has_no_value_is_left_out(tmp_path):

@@ -11,6 +11,7 @@ from tests.memorystore import URL, MemoryStore, use
 import watersmeet
 from watersmeet.errors import Error, error
 from watersmeet.objectcache import cache
+from watersmeet.runtime.tasks import _packs_of
 from watersmeet.store import content, readers
 from watersmeet.store.content import Content
 
@@ -78,6 +79,30 @@ def test_an_epoch_asks_for_little(store, parallelism):
         assert asked == {"put": 1, "create": 1, "stat": 1, "list": 2}
         # Its own commit counts for the next epoch, as the one before and the transactions since count for this one.
         assert connection.status()["requests"] == sent(store, log.last_epoch()) - before
+
+
+def test_objects_on_the_local_disk_are_told_from_those_that_are_fetched(store):
+    def looked_up(number, *, wiped):
+        """What tasks find that have nothing mapped."""
+        with connect(parallelism=2) as connection:
+            change(connection, number)
+            _packs_of.cache_clear()
+            if wiped:
+                for copy in cache().directory.iterdir():
+                    copy.unlink()
+            connection.flush()
+            status = connection.status()
+            return status["cache_hits"], status["cache_misses"]
+
+    with connect(parallelism=2) as connection:
+        set_up(connection)
+        change(connection, 0)
+        connection.flush()
+    found, fetched = looked_up(1, wiped=False)
+    assert found > 0
+    assert fetched == 0, "what was written is there"
+    _, fetched = looked_up(2, wiped=True)
+    assert fetched > 0
 
 
 def test_a_directory_is_asked_for_nothing(tmp_path):

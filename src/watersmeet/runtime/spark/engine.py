@@ -458,9 +458,9 @@ class SparkEngine:
         circuit = coordinator.circuit
         if circuit is None or circuit.fingerprint != intent.circuit:
             circuit = load_circuit(self._db.layout, intent.circuit)
-        receipts = runner.run(circuit, intent)
+        receipts, returns = runner.run(circuit, intent)
         duration_s = time.perf_counter() - began
-        commit = commit_epoch(self._db, circuit, intent, receipts, duration_us=round(duration_s * 1e6))
+        commit = commit_epoch(self._db, circuit, intent, receipts, duration_us=round(duration_s * 1e6), returns=returns)
         with self._changed:
             coordinator.done(commit, duration_s)
             self._duration_s = duration_s

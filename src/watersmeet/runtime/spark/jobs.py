@@ -16,8 +16,10 @@ from watersmeet.kernel.runs.frames import Frame
 from watersmeet.runtime.committer import job_of
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.failures import view_failed
+from watersmeet.runtime.homes import Executor, Homes, Returns
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.receipts import RECEIPT, Receipt
+from watersmeet.runtime.spark.executors import Executors, pinned
 from watersmeet.runtime.spark.framefiles import Sent, empty, picked_up
 from watersmeet.runtime.spark.placing import in_buckets
 from watersmeet.runtime.spark.session import is_local
@@ -41,7 +43,9 @@ class EpochRunner:
     def __init__(self, spark: SparkSession, db: Database) -> None:
         self._spark = spark
         self._db = db
-        self._single: DataFrame | None = None
+        self._single: tuple[Executor | None, DataFrame] | None = None
+        self._executors = None if is_local(spark) else Executors(spark)
+        self._homes = Homes()
         self._standing = StandingTask(spark, self._single_task)
         self._folder = make_folder("frames") if is_local(spark) else None
         """Where frames wait in files."""
@@ -50,19 +54,27 @@ class EpochRunner:
         self._pause = 1
         """For how many epochs, if one task was slow again: the first time it may have been the start of Python."""
 
-    def run(self, circuit: Circuit, intent: Intent) -> list[Receipt]:
-        """The receipts of all tasks. Raises the error of the first that failed for good."""
+    def run(self, circuit: Circuit, intent: Intent) -> tuple[list[Receipt], Returns]:
+        """The receipts of all tasks, and how many of these came back. Raises the error of the first that failed for
+        good.
+        """
         if not intent.has_work:
-            return []
+            return [], Returns()
         job = pack_job(job_of(self._db, circuit, intent))
         single = self._is_single(circuit, intent)
+        executors = () if self._executors is None else self._executors.known()
         began = time.monotonic()
         try:
             if single and self._standing.can_run:
                 frames = self._standing.run(job.encode())
             else:
                 self._standing.hang_up()  # its slot is of use now
-                frames = self._run_job(job, self._single_task() if single else self._stages(circuit, intent))
+                if single:
+                    work = self._single_task(self._homes.of_all(executors))
+                else:
+                    self._homes = self._homes.settled(circuit.buckets, executors)
+                    work = self._stages(circuit, intent)
+                frames = self._run_job(job, work)
         except Exception as cause:
             raise _failure(cause) from cause
         if single and circuit.buckets > 1:
@@ -72,7 +84,12 @@ class EpochRunner:
         for channel, body in frames:
             if channel == ERROR:
                 raise _described(json.loads(body))
-        return [Receipt.from_bytes(body) for channel, body in frames if channel == RECEIPT]
+        receipts = [Receipt.from_bytes(body) for channel, body in frames if channel == RECEIPT]
+        # Stage 0 has no state, unless it is all there is.
+        ran = {(r.stage, r.bucket): r.executor for r in receipts if r.executor and (r.stage or circuit.buckets == 1)}
+        returns = self._homes.returns(ran)
+        self._homes = self._homes.after(ran, executors, apart=not single)
+        return receipts, returns
 
     def close(self) -> None:
         """Ends the task that stays."""
@@ -105,18 +122,24 @@ class EpochRunner:
         small = intent.rows <= SMALL_ROWS * shuffles and intent.bytes <= SMALL_BYTES * shuffles and not replays
         return small and intent.epoch > self._large_until
 
-    def _single_task(self) -> DataFrame:
+    def _single_task(self, executor: Executor | None = None) -> DataFrame:
         # Planned once: planning and pickling would take as long as the rest of a small epoch (30 to 50 ms).
-        if self._single is None:
-            self._single = self._spark.range(0, 1, 1, 1).mapInArrow(run_all, FRAMES)
-        return self._single
+        if self._single is None or self._single[0] != executor:
+            task = self._spark.range(0, 1, 1, 1)
+            if executor is not None:
+                task = pinned(task, [executor])
+            self._single = executor, task.mapInArrow(run_all, FRAMES)
+        return self._single[1]
 
     def _stages(self, circuit: Circuit, intent: Intent) -> DataFrame:
         tasks = max(1, len(intent.tasks))
         # Never run twice: Spark would take the shuffled frames of the first time.
         frames = self._spark.range(0, tasks, 1, tasks).mapInArrow(read, FRAMES)
         for stage in range(1, circuit.last_stage + 1):
-            frames = in_buckets(frames, circuit.buckets).mapInArrow(BucketStage(stage), FRAMES)
+            frames = in_buckets(frames, circuit.buckets)
+            if self._homes.of:
+                frames = pinned(frames, self._homes.of)
+            frames = frames.mapInArrow(BucketStage(stage), FRAMES)
         return frames
 
 

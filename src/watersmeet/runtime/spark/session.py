@@ -69,6 +69,11 @@ _CONTEXT: Final = {
     "spark.sql.streaming.ui.enabled": "false",
 }
 
+#: How long a task waits for the executor that has the state of its bucket, and again as long for one of the same
+#: machine: about what it costs to begin without that state. Then any other one takes it. Spark's own 3 s are longer
+#: than most epochs.
+LOCALITY_WAIT: Final = ("spark.locality.wait", "200ms")
+
 #: The JVM only moves bytes: compiling much and collecting in parallel cost 7 s of processor time at each start.
 _JVM: Final = "-Xss4m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 
@@ -225,6 +230,11 @@ def _adopt(spark: SparkSession) -> Shared:
             "spark.python.daemon.module = %s avoids that",
             DAEMON,
         )
+    if not is_local(spark) and not spark.sparkContext.getConf().contains(LOCALITY_WAIT[0]):
+        _logger.warning(
+            "tasks of this SparkSession wait 3 s for an executor that has their state but is busy; %s = %s avoids that",
+            *LOCALITY_WAIT,
+        )
     return Shared(spark, made=False, shipped=zipped)
 
 
@@ -278,6 +288,8 @@ def _start(parallelism: int, *, own_daemon: bool) -> Shared:
             detail=tail or None,
             hint="Check the Java installation and the memory that is free, or use runtime='inprocess'.",
         ) from cause
+    # What the user has set, in spark-defaults.conf for example, stays. Spark reads it for each set of tasks.
+    spark.sparkContext._jsc.sc().conf().setIfMissing(*LOCALITY_WAIT)
     return Shared(spark, made=True, directory=directory, shipped=zipped)
 
 

@@ -26,7 +26,7 @@ from watersmeet.session.statements.sinks import show_sinks
 from watersmeet.store.commits import Commit
 from watersmeet.store.floors import floor_number
 from watersmeet.store.layout import Layout
-from watersmeet.store.manifests import Backfill
+from watersmeet.store.manifests import Backfill, Metrics
 from watersmeet.store.readers import read_holds
 
 _LOG: Final = logging.getLogger(__name__)
@@ -50,18 +50,32 @@ _DATABASE: Final = (
 class Epochs:
     """What the epochs were that this process saw: how many, their rows, and how long they took.
 
-    buckets: by upper bound in seconds, how many were not longer.
+    buckets: by upper bound in seconds, how many were not longer. local, moved, cache_hits, cache_misses: as in
+    `store.manifests.Metrics`.
     """
 
     number: int = 0
     rows: int = 0
     seconds: float = 0.0
     buckets: Mapping[float, int] = field(default_factory=lambda: dict.fromkeys(BOUNDS_S, 0))
+    local: int = 0
+    moved: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
 
-    def with_epoch(self, rows: int, seconds: float) -> Epochs:
+    def with_epoch(self, epoch: Metrics) -> Epochs:
         """With one more."""
-        buckets = {bound: n + (seconds <= bound) for bound, n in self.buckets.items()}
-        return Epochs(self.number + 1, self.rows + rows, self.seconds + seconds, buckets)
+        seconds = epoch.duration_us / 1e6
+        return Epochs(
+            self.number + 1,
+            self.rows + epoch.rows,
+            self.seconds + seconds,
+            {bound: n + (seconds <= bound) for bound, n in self.buckets.items()},
+            self.local + epoch.local,
+            self.moved + epoch.moved,
+            self.cache_hits + epoch.cache_hits,
+            self.cache_misses + epoch.cache_misses,
+        )
 
 
 @dataclass(frozen=True)
@@ -182,8 +196,7 @@ class Watch:
         for number in range(max(self._followed, floor_number(self.session.database.layout)) + 1, head + 1):
             commit: Commit | None = log.find(number)
             if commit is not None and commit.epoch is not None:
-                metrics = commit.metrics
-                self._epochs = self._epochs.with_epoch(metrics.rows, metrics.duration_us / 1e6)
+                self._epochs = self._epochs.with_epoch(commit.metrics)
         self._followed = head
         return self._epochs
 
