@@ -15,6 +15,11 @@ from tests.spark.cluster import Cluster, cluster
 from tests.spark.test_kill import ROOT, environment
 
 import watersmeet
+from watersmeet.errors import Error
+from watersmeet.runtime.homes import Executor
+from watersmeet.runtime.spark.executors import pinned
+from watersmeet.runtime.spark.placing import in_buckets
+from watersmeet.runtime.spark.session import acquire, release
 
 pytestmark = pytest.mark.spark
 
@@ -155,3 +160,22 @@ def test_buckets_come_back(tmp_path: Path) -> None:
             connection.execute("SELECT x, count(*) AS n, sum(y) AS y FROM a JOIN b ON a.k = b.k GROUP BY x").fetchall()
         )
         assert len(found) == 7
+
+
+def test_pinned_frames_have_their_places_and_the_same_rows() -> None:
+    """Also one behind another, as stages are; that Spark puts them there, a cluster has to show."""
+    homes = [Executor(str(bucket % 2), "nowhere") for bucket in range(4)]
+    spark = acquire(None, 2)
+    try:
+        frames = spark.range(0, 40, 1, 3).selectExpr("cast(id % 4 as int) AS bucket", "id")
+        for _ in range(2):
+            frames = pinned(in_buckets(frames, 4), homes)
+        below = frames._jdf.queryExecution().toRdd()
+        places = [spark.sparkContext._jsc.sc().getPreferredLocs(below, b).mkString() for b in range(4)]
+        assert places == ["executor_nowhere_0", "executor_nowhere_1"] * 2
+        found = frames.selectExpr("spark_partition_id() AS place", "bucket", "id").collect()
+        assert sorted((r.place, r.bucket, r.id) for r in found) == sorted((i % 4, i % 4, i) for i in range(40))
+        with pytest.raises(Error, match="3 executors"):
+            pinned(in_buckets(frames, 4), homes[:3])
+    finally:
+        release(spark)
