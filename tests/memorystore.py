@@ -84,6 +84,10 @@ class MemoryStore:
 
         self._write("delete", wanted[0], do)
 
+    def discard_unfinished(self, prefix: str) -> int:
+        del prefix
+        return 0
+
     def deliver(self) -> None:
         """All that was delayed is done now."""
         delayed, self._delayed = self._delayed, []

@@ -1,6 +1,6 @@
 """Fixtures with real servers: one Kafka broker, one schema registry, one server of PostgreSQL, of MariaDB, of
-ClickHouse, of S3 and of Azure's blobs for the whole run, with topics, databases, buckets and containers of each test's
-own.
+ClickHouse, of S3, of Azure's blobs and of HDFS for the whole run, with topics, databases, buckets and containers of
+each test's own.
 
 The first test that needs a server starts it, in whichever process of xdist it is. It ends with the run: with the
 process that pytest was started as, however that one ends. Where a server can't be had, the tests that need it are
@@ -9,6 +9,7 @@ skipped, and the run says at its end how many.
 
 from __future__ import annotations
 
+import getpass
 import os
 import secrets
 import shutil
@@ -32,6 +33,7 @@ from scripts.servers.azurite import ACCOUNT, KEY, Azurite
 from scripts.servers.clickhouse import PASSWORD as CLICKHOUSE_PASSWORD
 from scripts.servers.clickhouse import USER as CLICKHOUSE_USER
 from scripts.servers.clickhouse import ClickHouse
+from scripts.servers.hdfs import Hdfs
 from scripts.servers.kafka import Broker
 from scripts.servers.mariadb import PASSWORD as MYSQL_PASSWORD
 from scripts.servers.mariadb import USER as MYSQL_USER
@@ -41,6 +43,8 @@ from scripts.servers.registry import Registry
 from scripts.servers.s3 import ACCESS_KEY, REGION, S3, SECRET_KEY
 
 UNAVAILABLE = "can't be had here: "
+#: Who may do everything in HDFS: who runs it.
+HADOOP_USER = getpass.getuser()
 #: By marker: the fixtures of servers.
 FIXTURES = {
     "browser": {"browser", "chromium", "axe"},
@@ -48,11 +52,21 @@ FIXTURES = {
     "postgres": {"postgres", "own_postgres"},
     "mysql": {"mysql", "own_mysql"},
     "clickhouse": {"clickhouse", "own_clickhouse"},
-    "objectstores": {"bucket", "own_bucket", "container", "database_url", "azure_url", "any_url"},
+    "objectstores": {
+        "bucket",
+        "own_bucket",
+        "container",
+        "database_url",
+        "azure_url",
+        "hdfs",
+        "own_hdfs",
+        "hdfs_url",
+        "any_url",
+    },
 }
 
 
-Started = TypeVar("Started", Broker, Registry, Postgres, MariaDB, ClickHouse, S3, Azurite)
+Started = TypeVar("Started", Broker, Registry, Postgres, MariaDB, ClickHouse, S3, Azurite, Hdfs)
 
 
 class SharedServers:
@@ -479,7 +493,40 @@ def azure_url(container: Container, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     return f"az://{container.name}/some/db"
 
 
-@pytest.fixture(params=["database_url", "azure_url"], ids=["s3", "az"])
+@pytest.fixture
+def hdfs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of a directory of this test alone, on the HDFS of the run."""
+    server = _or_skip(lambda: request.config.stash[_shared].get(Hdfs, "hdfs"), "HDFS")
+    monkeypatch.setenv("HADOOP_USER_NAME", HADOOP_USER)
+    return f"{server.url}/t_{secrets.token_hex(6)}"
+
+
+@pytest.fixture
+def own_hdfs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hdfs]:
+    """HDFS of this test alone, to be killed and started again."""
+    own = _or_skip(lambda: Hdfs.started(tmp_path / "own-hdfs"), "HDFS")
+    monkeypatch.setenv("HADOOP_USER_NAME", HADOOP_USER)
+    yield own
+    if own.is_running:
+        own.kill()
+
+
+@pytest.fixture
+def hdfs_url(hdfs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """As `database_url`, in HDFS."""
+    monkeypatch.setenv("WATERSMEET_CACHE_DIR", str(tmp_path / "cache"))
+    return f"{hdfs}/some/db"
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("database_url", id="s3"),
+        pytest.param("azure_url", id="az"),
+        pytest.param(
+            "hdfs_url", id="hdfs", marks=pytest.mark.slow
+        ),  # it starts in ten seconds, and each file takes half a one
+    ]
+)
 def any_url(request: pytest.FixtureRequest) -> str:
     """As `database_url`, on each kind of store."""
     return request.getfixturevalue(request.param)

@@ -15,6 +15,7 @@ _EXTRAS: Final = {
     "deltalake": ("delta", "deltalake"),
     "fastavro": ("kafka", "fastavro"),
     "google": ("kafka", "protobuf"),
+    "hdfs_native": ("hdfs", "hdfs-native"),
     "obstore": ("objectstores", "obstore"),
     "opentelemetry": ("telemetry", "opentelemetry-sdk"),
     "polars": ("kafka", "polars"),

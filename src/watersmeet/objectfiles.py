@@ -21,8 +21,9 @@ import pyarrow as pa
 
 from watersmeet.errors import Error, error
 from watersmeet.files import Bytes
+from watersmeet.objectaccess import open_store
 from watersmeet.objectcache import cache
-from watersmeet.objectstores import ObjectPath, Store, StoreProblem, open_store
+from watersmeet.objectstores import ObjectPath, Store, StoreProblem
 
 Result = TypeVar("Result")
 
@@ -226,6 +227,11 @@ def names(directory: ObjectPath, *, after: str = "") -> list[str]:
         return [name.removeprefix(prefix) for name, _ in found]
 
     return sorted(n for n in _again(listed) if "/" not in n)
+
+
+def remove_unfinished(directory: ObjectPath) -> int:
+    """Deletes what crashed attempts left in a directory, where the store can't help leaving it; how much that was."""
+    return _again(lambda: open_store(directory.location).discard_unfinished(directory.path))
 
 
 def is_empty(directory: ObjectPath) -> bool:

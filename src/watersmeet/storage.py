@@ -41,7 +41,8 @@ def place_at(path: str | Path) -> Place:
         raise error(
             "FEATURE_NOT_SUPPORTED",
             f"databases at {scheme}:// are not supported",
-            hint="A database is a directory, or a URL of s3://bucket/name, gs://bucket/name or az://container/name.",
+            hint="A database is a directory, or a URL of s3://bucket/name, gs://bucket/name, az://container/name or "
+            "hdfs://namenode:port/name.",
         )
     bucket, _, name = rest.partition("/")
     parts = [part for part in name.split("/") if part]
@@ -186,7 +187,9 @@ def discard(place: Place) -> None:
 
 def remove_temporaries(directory: Place) -> int:
     """Deletes what crashed attempts left unfinished in a directory. Only for the writer, before it starts."""
-    return 0 if isinstance(directory, ObjectPath) else files.remove_temporaries(directory)
+    if isinstance(directory, ObjectPath):
+        return objectfiles.remove_unfinished(directory)
+    return files.remove_temporaries(directory)
 
 
 def make_directory(directory: Place) -> None:

@@ -1,4 +1,6 @@
-"""Real processes and a real server of S3's protocol: drivers that are killed, and that sleep while others take over."""
+"""Real processes and real stores, of S3's protocol, of Azure's and HDFS: drivers that are killed, and that sleep while
+others take over.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +42,11 @@ def test_drivers_over_s3(database_url: str, lives: int) -> None:
 @pytest.mark.slow
 def test_drivers_over_azure(azure_url: str) -> None:
     drivers_over(azure_url, 3)
+
+
+@pytest.mark.slow
+def test_drivers_over_hdfs(hdfs_url: str) -> None:
+    drivers_over(hdfs_url, 3)
 
 
 def drivers_over(url: str, lives: int) -> None:

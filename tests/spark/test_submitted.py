@@ -14,6 +14,7 @@ from tests.spark.cluster import HOME, cluster
 from tests.spark.test_interrupts import PATIENCE_S, processes_of
 
 import watersmeet
+from watersmeet import storage
 from watersmeet.errors import Error
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,8 +66,11 @@ def gone(process):
 
 @pytest.mark.slow
 @pytest.mark.spark
-def test_script_and_database_at_urls(bucket, database_url):
-    bucket.put("scripts/shop.sql", SCRIPT)
+@pytest.mark.parametrize("where", ["database_url", "hdfs_url"])
+def test_script_and_database_at_urls(where, request):
+    database_url = request.getfixturevalue(where)
+    script_url = f"{database_url.removesuffix('/some/db')}/scripts/shop.sql"
+    storage.replace_file(storage.place_at(script_url), SCRIPT, durable=True)
     with cluster() as made:
         settings = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONPATH": str(ROOT / "src")}
         submit = [
@@ -76,9 +80,7 @@ def test_script_and_database_at_urls(bucket, database_url):
             str(ROOT / "src/watersmeet/__main__.py"),
             "run",
         ]
-        submitted = started(
-            [*submit, f"s3://{bucket.name}/scripts/shop.sql", "--path", database_url, "--parallelism", "2"], settings
-        )
+        submitted = started([*submit, script_url, "--path", database_url, "--parallelism", "2"], settings)
         try:
             until_more_than(50, database_url, submitted)
             os.kill(submitted.pid, signal.SIGTERM)  # the process that a container would know: Java, not the driver

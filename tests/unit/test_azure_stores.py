@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 from scripts.servers.azurite import ACCOUNT, KEY
 
-from watersmeet.objectstores import Location, ObjectFile, ObjectReplacedError, StoreProblem, open_store
+from watersmeet.objectaccess import ObjectFile, open_store
+from watersmeet.objectstores import Location, ObjectReplacedError, StoreProblem
 
 
 def location_of(container, key=KEY) -> Location:

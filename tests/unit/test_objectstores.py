@@ -9,10 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 from scripts.servers.s3 import REGION
 
-from watersmeet import objectstores
+from watersmeet import cloudstores, objectaccess
 from watersmeet.errors import Error
 from watersmeet.lakeclient import delta_storage
-from watersmeet.objectstores import Location, ObjectFile, ObjectReplacedError, StoreProblem, open_store
+from watersmeet.objectaccess import ObjectFile, open_store
+from watersmeet.objectstores import Location, ObjectReplacedError, StoreProblem
 
 
 def location_of(bucket) -> Location:
@@ -62,7 +63,7 @@ def test_a_range_is_of_the_content_that_was_asked_for(bucket):
 
 
 def test_a_file_of_an_object_reads_as_a_file_does(bucket, monkeypatch, tmp_path):
-    monkeypatch.setattr(objectstores, "BLOCK_BYTES", 7)
+    monkeypatch.setattr(objectaccess, "BLOCK_BYTES", 7)
     content = bytes(range(200))
     bucket.put("x", content)
     (tmp_path / "x").write_bytes(content)
@@ -131,7 +132,7 @@ def test_options_that_the_library_does_not_know_are_refused():
     ],
 )
 def test_what_machines_of_clouds_answer_is_no_refusal_of_the_store(text, said):
-    problem = objectstores._problem(Exception(text), Location("s3://bucket"))
+    problem = cloudstores._problem(Exception(text), Location("s3://bucket"))
     assert isinstance(problem, StoreProblem)
     assert problem.message.startswith(said)
     assert not problem.passes

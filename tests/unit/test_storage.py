@@ -117,7 +117,7 @@ def test_urls_of_files_are_paths(tmp_path):
         ("s3:///db", "INVALID_PARAMETER", "s3:///db does not name a database"),
         ("s3://bucket/a/../b", "INVALID_PARAMETER", "s3://bucket/a/../b does not name a database"),
         ("file://db", "INVALID_PARAMETER", "file://db is not a URL of a file"),
-        ("hdfs://host/db", "FEATURE_NOT_SUPPORTED", "databases at hdfs:// are not supported"),
+        ("ftp://host/db", "FEATURE_NOT_SUPPORTED", "databases at ftp:// are not supported"),
     ],
 )
 def test_other_urls_are_refused(url, condition, message):

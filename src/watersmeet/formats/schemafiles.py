@@ -61,7 +61,7 @@ def _at(location: str) -> bytes:
         except FileNotFoundError as cause:
             raise option_error(_LOCATION, f"there is no object {location}") from cause
     if parsed.scheme not in ("", "file"):
-        hint = "file://, http(s)://, s3://, gs:// or az://"
+        hint = "file://, http(s)://, s3://, gs://, az:// or hdfs://"
         raise option_error(_LOCATION, f"addresses of {parsed.scheme}:// can't be read", hint)
     path = urllib.parse.unquote(parsed.path) if parsed.scheme == "file" else location
     try:

@@ -28,7 +28,8 @@ import pyarrow as pa
 
 from watersmeet.errors import Error, error
 from watersmeet.faults import fault
-from watersmeet.objectstores import ObjectPath, StoreProblem, check_objects, object_path, open_store, option_names
+from watersmeet.objectaccess import check_objects, open_store
+from watersmeet.objectstores import ObjectPath, StoreProblem, object_path, option_names
 from watersmeet.sinks.base import Delivery, Place, Portion, Target, Unavailable
 from watersmeet.sinks.filewriters import is_after, stem_of, unavailable
 from watersmeet.sinks.rowfiles import OPTIONS, RowFiles

@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 
 from watersmeet.errors import Error, error
 from watersmeet.lakeclient import delta_library, delta_location, delta_storage, first_line
-from watersmeet.objectstores import StoreProblem, open_store
+from watersmeet.objectaccess import open_store
+from watersmeet.objectstores import StoreProblem
 from watersmeet.slices import LakeFile
 from watersmeet.sources.lakes.options import LakeOptions
 from watersmeet.sources.lakes.versions import LakeProblem, Mark, Step, column_problem, made_anew

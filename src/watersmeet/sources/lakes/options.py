@@ -9,7 +9,7 @@ from typing import Final, Literal, cast, get_args
 
 from watersmeet.errors import error
 from watersmeet.lakeclient import DELTA_STORES, ICEBERG_OPTIONS, delta_location, iceberg_place
-from watersmeet.objectstores import Location, is_local, is_url
+from watersmeet.objectstores import HDFS, Location, is_local, is_url
 from watersmeet.sources.options import Options, refuse
 
 OnDelete = Literal["stop", "skip", "follow"]
@@ -95,7 +95,7 @@ def lake_options(connector: Mapping[str, str], *, may_lose_rows: bool) -> LakeOp
 def _delta_place(connector: Mapping[str, str], settings: Settings) -> tuple[Location | None, str]:
     """(store, root) of a table of Delta Lake. CONNECTOR_OPTION."""
     location = delta_location(connector)
-    if is_url(location):
+    if is_url(location) and not location.startswith(HDFS):
         scheme, _, rest = location.partition("://")
         bucket, _, root = rest.rstrip("/").partition("/")
         return Location(f"{scheme}://{bucket}", settings), root

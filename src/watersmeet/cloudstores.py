@@ -1,0 +1,198 @@
+"""Objects of S3 and of what speaks its protocol, of Google's storage and of Azure's. The library, obstore, is an
+extra.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Final
+
+from watersmeet.errors import error
+from watersmeet.extras import library
+from watersmeet.objectstores import Location, ObjectReplacedError, ObjectStat, StoreProblem, check_endpoint
+
+#: By the scheme of a URL: the class of the library.
+_CLASSES: Final = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
+_CLIENT: Final = {"timeout": "30s", "connect_timeout": "5s"}
+_RETRIES: Final = {
+    "max_retries": 2,
+    "retry_timeout": timedelta(seconds=20),
+    "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=1), "base": 2},
+}
+#: What the library raises, by name: some are classes of its own, some Python's.
+_DENIED: Final = ("PermissionDeniedError", "PermissionError", "UnauthenticatedError")
+_CODE: Final = re.compile(r"<Code>([^<]*)</Code>")
+_SAID: Final = re.compile(r"<Message>([^<]*)</Message>")
+_STATUS: Final = re.compile(r"status code: (\d{3}[^:\n]*)")
+_ADDRESS: Final = re.compile(r"https?://\S+")
+#: Words of servers for a bucket that is not there, and for keys that they do not know.
+_NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
+_REFUSED: Final = (
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "AccessDenied",
+    "AuthenticationFailed",
+    "ExpiredToken",
+    "401 Unauthorized",
+    "403 Forbidden",
+)
+#: What the library says where it finds no credentials in the environment.
+_NO_CREDENTIALS: Final = ("instance metadata", "credential", "Account must be specified")
+#: Where it looks for them then: what a machine of a cloud says of itself. Whatever the answer, there are none.
+_OF_MACHINE: Final = ("169.254.169.254", "metadata.google.internal")
+
+
+class CloudStore:
+    """See `Store`."""
+
+    def __init__(self, location: Location, settings: dict[str, str]) -> None:
+        self._library = library("obstore", "object stores")
+        make = getattr(library("obstore.store", "object stores"), _CLASSES[location.scheme])
+        self._location = location
+        endpoint = settings.get("endpoint", "")
+        check_endpoint(endpoint)
+        plain = endpoint.startswith("http://")
+        if "service_account_key" in settings:
+            settings = {**settings, "service_account_key": _service_account(settings["service_account_key"])}
+        client = {**_CLIENT, "allow_http": True} if plain else _CLIENT
+        try:
+            self._store: Any = make(location.bucket, client_options=client, retry_config=_RETRIES, **settings)
+        except Exception as cause:  # the library's own errors have no common public base; none has a value in it
+            if any(word in str(cause) for word in _NO_CREDENTIALS):
+                raise _problem(cause, location) from None
+            raise error(
+                "CONNECTOR_OPTION", f"the options of {location.shown} can't be used", detail=type(cause).__name__
+            ) from None
+
+    def create(self, name: str, data: bytes) -> bool:
+        try:
+            with self._mended():
+                self._library.put(self._store, name, data, mode="create", use_multipart=False)
+        except FileExistsError:
+            return False
+        return True
+
+    def put(self, name: str, data: bytes) -> None:
+        with self._mended():
+            self._library.put(self._store, name, data)
+
+    def get(self, name: str) -> bytes:
+        with self._mended():
+            return bytes(self._library.get(self._store, name).bytes())
+
+    def range(self, name: str, begin: int, end: int, etag: str | None = None) -> bytes:
+        options: dict[str, Any] = {"range": (begin, end)}
+        if etag is not None:
+            options["if_match"] = etag
+        try:
+            with self._mended():
+                return bytes(self._library.get(self._store, name, options=options).bytes())
+        except ObjectReplacedError:
+            self.stat(name)  # some servers say so of what is gone, too
+            raise
+
+    def stat(self, name: str) -> ObjectStat:
+        with self._mended():
+            return _stat(self._library.head(self._store, name))
+
+    def list(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, ObjectStat]]:
+        with self._mended():
+            for chunk in self._library.list(self._store, prefix or None, offset=after or None):
+                # Not each server knows where to begin: Azure's of older versions, and Azurite, begin at the first.
+                yield from ((name, _stat(found)) for found in chunk if (name := found["path"]) > after)
+
+    def delete(self, names: Iterable[str]) -> None:
+        wanted = list(names)
+        for begin in range(0, len(wanted), 1000):
+            part = wanted[begin : begin + 1000]
+            try:
+                with self._mended():
+                    self._library.delete(self._store, part)
+            except FileNotFoundError:  # as Azure says, and not which one, and whether it went on
+                for name in part:
+                    with contextlib.suppress(FileNotFoundError), self._mended():
+                        self._library.delete(self._store, name)
+
+    def discard_unfinished(self, prefix: str) -> int:
+        del prefix  # an object is there whole or not at all
+        return 0
+
+    @contextmanager
+    def _mended(self) -> Iterator[None]:
+        """Errors of the library as those of `Store`."""
+        try:
+            yield
+        except GeneratorExit:
+            raise
+        except Exception as cause:
+            raise _problem(cause, self._location) from None
+
+
+def _service_account(given: str) -> str:
+    """The key of a service account, which is a JSON document, mostly in base64."""
+    if given.lstrip().startswith("{"):
+        return given
+    try:
+        return base64.b64decode(given, validate=False).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        raise error("CONNECTOR_OPTION", "option gcs.credential is not a JSON document in base64") from None
+
+
+def _stat(found: dict[str, Any]) -> ObjectStat:
+    modified = found["last_modified"]
+    return ObjectStat(found["size"], int(modified.timestamp() * 1000) * 1_000_000, found["e_tag"] or "")
+
+
+def _problem(cause: Exception, location: Location) -> Exception:
+    """What an error of the library means. It never has more of the server's answer than its code and message."""
+    kind, text = type(cause).__name__, str(cause)
+    if any(word in text for word in _NO_BUCKET):
+        return StoreProblem(
+            f"there is no {location.shown}", hint=f"Create the {location.kind}, or correct its name.", passes=False
+        )
+    if isinstance(cause, FileNotFoundError):
+        return FileNotFoundError("the object is not there")
+    if kind == "AlreadyExistsError" or isinstance(cause, FileExistsError):
+        return FileExistsError("the object is there")
+    if kind in ("PreconditionError", "NotModifiedError"):
+        return ObjectReplacedError("the object was replaced")
+    said = _said(text)
+    asks_machine = any(address in text for address in _OF_MACHINE)
+    if not asks_machine and (kind in _DENIED or any(word in text for word in _REFUSED)):
+        return StoreProblem(
+            f"access to {location.shown} is refused",
+            detail=said,
+            hint="Check the credentials, and the rights that they give.",
+            passes=False,
+        )
+    if asks_machine or any(word in text for word in _NO_CREDENTIALS):
+        return StoreProblem(
+            f"there are no credentials for {location.shown}",
+            hint="Give them as options, or in the environment of the process.",
+            passes=False,
+        )
+    return StoreProblem(
+        f"{location.shown} can't be reached",
+        detail=said,
+        hint="Check that the server runs, and its address.",
+        passes=True,
+    )
+
+
+def _said(text: str) -> str | None:
+    code, said, status = (pattern.search(text) for pattern in (_CODE, _SAID, _STATUS))
+    if code is not None:
+        return code[1] if said is None else f"{code[1]}: {said[1]}"
+    if status is not None:
+        return status[1].strip()
+    first = text.splitlines()[0] if text else ""
+    reasons = ("timed out", "refused", "dns error", "reset")
+    return (
+        next((reason for reason in reasons if reason in text.lower()), None) or _ADDRESS.sub("…", first)[:200] or None
+    )
