@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import watersmeet
+from watersmeet.cloudstores import CloudStore
 from watersmeet.errors import Error
-from watersmeet.objectstores import ObjectStore, StoreProblem
+from watersmeet.objectstores import StoreProblem
 
 
 @pytest.fixture
@@ -132,7 +133,7 @@ def test_a_part_that_can_not_be_read_is_never_left_out(connection, bucket, monke
     bucket.put("1.csv", "1,a\n")
     bucket.put("2.csv", "2,b\n")
     create(connection, bucket, "read_from='*.csv'")
-    given = ObjectStore.range
+    given = CloudStore.range
 
     def fails(self, name, *more):
         if name == "2.csv":
@@ -141,7 +142,7 @@ def test_a_part_that_can_not_be_read_is_never_left_out(connection, bucket, monke
 
     bucket.put("2.csv", "2,d\n")
     bucket.put("3.csv", "3,c\n")
-    monkeypatch.setattr(ObjectStore, "range", fails)
+    monkeypatch.setattr(CloudStore, "range", fails)
     found = refused(connection, "SELECT * FROM t")
     assert (found.condition, found.detail) == ("RUNTIME_UNAVAILABLE", "the bucket says no")
     monkeypatch.undo()

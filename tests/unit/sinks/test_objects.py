@@ -16,8 +16,9 @@ from tests.unit.sinks.test_files import TWO, Killed, commits, delivery, portion
 
 import watersmeet
 from watersmeet import faults
+from watersmeet.cloudstores import CloudStore
 from watersmeet.errors import Error
-from watersmeet.objectstores import ObjectStore, StoreProblem
+from watersmeet.objectstores import StoreProblem
 from watersmeet.sinks.base import Place, Unavailable
 from watersmeet.sinks.objects import ObjectTarget
 
@@ -182,12 +183,12 @@ def test_a_new_generation_replaces_what_the_one_before_has_delivered(bucket):
 
 def test_an_answer_that_is_lost_is_no_other_writer(bucket, monkeypatch):
     """The library tries again after an answer that did not come: its second attempt finds the name taken."""
-    real = ObjectStore.create
+    real = CloudStore.create
 
     def twice(self, name, data):
         return real(self, name, data) and real(self, name, data)
 
-    monkeypatch.setattr(ObjectStore, "create", twice)
+    monkeypatch.setattr(CloudStore, "create", twice)
     sink = target(bucket)
     sink.open(1)
     sink.deliver([portion(3, (1, "a"))])
@@ -200,7 +201,7 @@ def test_each_request_may_fail(bucket, monkeypatch):
     r = random.Random(7)
 
     def failing(name):
-        real = getattr(ObjectStore, name)
+        real = getattr(CloudStore, name)
 
         def call(self, *arguments):
             before = r.random()
@@ -214,7 +215,7 @@ def test_each_request_may_fail(bucket, monkeypatch):
         return call
 
     for name in ("create", "get", "stat", "delete", "list"):
-        monkeypatch.setattr(ObjectStore, name, failing(name))
+        monkeypatch.setattr(CloudStore, name, failing(name))
     wanted = commits(3)
     sink, place, left, tries = target(bucket), None, None, 0
     while left is None or left:
