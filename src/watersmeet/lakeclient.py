@@ -43,18 +43,18 @@ ICEBERG_CATALOGS: Final = {
     "catalog.rest.signing_name": "rest.signing-name",
 }
 """What it calls the options of catalogs."""
-ICEBERG_OPTIONS: Final = (
+ICEBERG_CONNECTION: Final = (
     *ICEBERG_STORES,
     *ICEBERG_CATALOGS,
     "catalog.type",
     "catalog.name",
     "catalog.jdbc.user",
     "catalog.jdbc.password",
-    "database.name",
-    "table.name",
     "s3.path.style.access",
 )
-"""The options that say where a table of Iceberg is."""
+"""The options that say where a catalog of Iceberg is, and its store."""
+ICEBERG_OPTIONS: Final = (*ICEBERG_CONNECTION, "database.name", "table.name")
+"""Those that say where a table of it is."""
 #: RisingWave's types of catalogs, and what they are called there.
 _TYPES: Final = {"rest": "rest", "jdbc": "sql", "sql": "sql"}
 #: Errors that no catalog and no store can be the cause of.
@@ -131,8 +131,10 @@ def iceberg_explained(
         raise passing(f"{place.what} can't be read or written: {first_line(cause)}") from cause
 
 
-def iceberg_place(given: Mapping[str, str]) -> IcebergPlace:
-    """Where options say that a table is. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
+def iceberg_catalog_type(given: Mapping[str, str]) -> str:
+    """What the library calls the type of the catalog that options name, and say where it is. CONNECTOR_OPTION,
+    FEATURE_NOT_SUPPORTED.
+    """
     kind = given.get("catalog.type", "storage").lower()
     if kind in _LACKING_TYPES:
         raise error(
@@ -142,12 +144,19 @@ def iceberg_place(given: Mapping[str, str]) -> IcebergPlace:
         )
     if kind not in _TYPES:
         raise error("CONNECTOR_OPTION", f'catalog.type can\'t be "{kind}"', hint=did_you_mean(kind, _TYPES))
+    for name in ("catalog.uri", "warehouse.path"):
+        _needed(given, name)
+    return _TYPES[kind]
+
+
+def iceberg_place(given: Mapping[str, str]) -> IcebergPlace:
+    """Where options say that a table is. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
+    kind = iceberg_catalog_type(given)
     names = {**ICEBERG_STORES, **ICEBERG_CATALOGS}
     properties = {theirs: revealed(given[ours]) for ours, theirs in names.items() if given.get(ours)}
-    properties["type"] = _TYPES[kind]
-    uri = revealed(_needed(given, "catalog.uri"))
+    properties["type"] = kind
+    uri = revealed(given["catalog.uri"])
     properties["uri"] = uri if kind == "rest" else _uri(uri, given)
-    _needed(given, "warehouse.path")
     return IcebergPlace(
         given.get("catalog.name", "watersmeet"),
         properties,

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from watersmeet.catalog.relations import Relation
 from watersmeet.catalog.words import Words
 
-ConnectionType = Literal["kafka", "schema_registry"]
+ConnectionType = Literal["kafka", "schema_registry", "iceberg"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from watersmeet.catalog import Connection
 from watersmeet.catalog.connections import ConnectionType
@@ -13,12 +13,16 @@ from watersmeet.dialects.statements import CreateRelation, CreateSink
 from watersmeet.errors import did_you_mean
 from watersmeet.session.access.context import Session, error_at
 
+#: What connection a connector takes.
+_BY_CONNECTOR: Final[dict[str, ConnectionType]] = {"kafka": "kafka", "iceberg": "iceberg"}
+
 Given = TypeVar("Given", bound=CreateRelation | CreateSink)
 
 
 def with_connections(session: Session, statement: Given) -> tuple[Given, tuple[str, ...]]:
     """The statement with the options of the connections that it names, and their ids. UNDEFINED_OBJECT."""
-    options, ids = _options(session, statement, statement.options, "kafka")
+    connector = statement.options.get("connector", "").lower()
+    options, ids = _options(session, statement, statement.options, _BY_CONNECTOR.get(connector))
     made = replace(statement, options=options)
     if made.format is not None:
         options, more = _options(session, statement, made.format.options, "schema_registry")
@@ -27,7 +31,7 @@ def with_connections(session: Session, statement: Given) -> tuple[Given, tuple[s
 
 
 def _options(
-    session: Session, statement: Given, options: Mapping[str, str], wanted: ConnectionType
+    session: Session, statement: Given, options: Mapping[str, str], wanted: ConnectionType | None
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     found = dict(options)
     name = found.pop("connection", None)
@@ -43,13 +47,14 @@ def _options(
             f'connection "{name}" does not exist',
             hint=did_you_mean(name, known) or "Create it first: CREATE CONNECTION name WITH (type = 'kafka', …).",
         )
-    if connection.type != wanted or (wanted == "kafka" and found.get("connector", "").lower() != wanted):
+    if connection.type != wanted:
         raise error_at(
             statement,
             statement.name_span,
             "CONNECTOR_OPTION",
             f'connection "{name}" is of type {connection.type}',
-            hint="WITH (connector = 'kafka', …) takes one of type kafka, ENCODE … (…) one of type schema_registry.",
+            hint="WITH (connector = 'kafka', …) and WITH (connector = 'iceberg', …) take one of the type with the "
+            "connector's name, ENCODE … (…) one of type schema_registry.",
         )
     if twice := sorted(connection.options.keys() & found.keys()):
         raise error_at(

@@ -12,16 +12,20 @@ from watersmeet.catalog import Connection, Relation
 from watersmeet.catalog.connections import ConnectionType
 from watersmeet.dialects.statements import CreateConnection
 from watersmeet.errors import did_you_mean
-from watersmeet.session.access.context import Session, error_at
+from watersmeet.lakeclient import ICEBERG_CONNECTION, ICEBERG_OPTIONS, iceberg_catalog_type
+from watersmeet.session.access.context import Session, error_at, located
 from watersmeet.session.access.definitions import add, may_create, new_relation
 from watersmeet.session.access.result import Result, text_result
 from watersmeet.session.access.secrets import with_secrets
 
-#: By type, how the names of its options begin, and the option that it must have (any of its spellings).
-_TYPES: Final[dict[ConnectionType, tuple[str, tuple[str, ...]]]] = {
-    "kafka": ("properties.", ("properties.bootstrap.server", "properties.bootstrap.servers")),
-    "schema_registry": ("schema.registry", ("schema.registry",)),
+#: By type, the option that a connection must have (any of its spellings).
+_NEEDED: Final[dict[ConnectionType, tuple[str, ...]]] = {
+    "kafka": ("properties.bootstrap.server", "properties.bootstrap.servers"),
+    "schema_registry": ("schema.registry",),
+    "iceberg": ("catalog.type",),
 }
+#: How the names of options begin of those types that have no list of them.
+_PREFIXES: Final[dict[ConnectionType, str]] = {"kafka": "properties.", "schema_registry": "schema.registry"}
 
 
 def create_connection(session: Session, statement: CreateConnection) -> Result:
@@ -31,17 +35,17 @@ def create_connection(session: Session, statement: CreateConnection) -> Result:
         return Result("CREATE CONNECTION")
     options = dict(statement.options)
     said = options.pop("type", "")
-    kind = next((k for k in _TYPES if k == said.lower()), None)
+    kind = next((k for k in _NEEDED if k == said.lower()), None)
     if kind is None:
         raise error_at(
             statement,
             statement.name_span,
             "CONNECTOR_OPTION",
             f'a connection can\'t be of type "{said}"',
-            hint=did_you_mean(said, _TYPES) or "Write WITH (type = 'kafka', …) or WITH (type = 'schema_registry', …).",
+            hint=did_you_mean(said, _NEEDED) or f"These are: {', '.join(_NEEDED)}.",
         )
-    prefix, needed = _TYPES[kind]
-    wrong = [n for n in options if not n.startswith(prefix)]
+    needed = _NEEDED[kind]
+    wrong = [n for n in options if not _takes(kind, n)]
     if wrong or not options.keys() & set(needed):
         raise error_at(
             statement,
@@ -50,10 +54,25 @@ def create_connection(session: Session, statement: CreateConnection) -> Result:
             f'a connection of type {kind} has no option "{wrong[0]}"'
             if wrong
             else f'a connection of type {kind} needs the option "{needed[0]}"',
-            hint=f"The names of its options begin with {prefix}",
+            hint=_hint(kind, wrong[0] if wrong else needed[0]),
         )
+    if kind == "iceberg":
+        with located(statement, statement.name_span):
+            iceberg_catalog_type(options)
     add(session, new_relation(session, statement, Connection, (), type=kind, options=options))
     return Result("CREATE CONNECTION")
+
+
+def _takes(kind: ConnectionType, option: str) -> bool:
+    return option.startswith(_PREFIXES[kind]) if kind in _PREFIXES else option in ICEBERG_CONNECTION
+
+
+def _hint(kind: ConnectionType, option: str) -> str:
+    if kind in _PREFIXES:
+        return f"The names of its options begin with {_PREFIXES[kind]}"
+    if option in ICEBERG_OPTIONS and option not in ICEBERG_CONNECTION:
+        return f"{option} is an option of the source or sink."
+    return f"These are: {', '.join(ICEBERG_CONNECTION)}."
 
 
 def show_connections(connections: Sequence[Relation]) -> Result:
