@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
 from typing import Final
 
 from watersmeet.errors import error
@@ -23,6 +25,10 @@ class Clock:
     def now_us(self) -> int:
         """The time now."""
         return time.time_ns() // 1000 if self._set_us is None else self._set_us
+
+    def wait(self, condition: threading.Condition, is_over: Callable[[], bool], seconds: float) -> None:
+        """Waits until it is over, as a notification tells, or the time has passed. The caller holds the condition."""
+        condition.wait_for(is_over, seconds)
 
     def set(self, time_us: int) -> None:
         """From now on it is `time_us`, until the next call. INVALID_PARAMETER if that would set it back."""

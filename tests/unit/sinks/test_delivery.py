@@ -119,7 +119,8 @@ def test_a_target_that_is_away_holds_nothing_up_and_gets_everything_later(memory
     while deliveries.status(sink_id).state != "retrying":
         pass
     row = shown(connection)["s"]
-    assert (row["detail"], row["commits_behind"], row["rows_behind"]) == ("nobody is there", 5, 5)
+    assert row["detail"].startswith("nobody is there (since 20")
+    assert (row["commits_behind"], row["rows_behind"]) == (5, 5)
     assert row["bytes_behind"] > 0
     away = False
     settle(connection)

@@ -22,6 +22,7 @@ from watersmeet.session.access.context import Session
 from watersmeet.session.access.reading import rows_with_keys
 from watersmeet.session.access.writing import replacement
 from watersmeet.session.services.addedcolumns import add_columns, names_added
+from watersmeet.session.services.attempts import Attempts
 from watersmeet.session.services.tablechanges import (
     Captor,
     changed,
@@ -37,9 +38,9 @@ from watersmeet.sources.capture.systems import system_of
 
 #: So long a thread waits for changes before it looks whether anything else is to be done.
 _LOOK_S: Final = 0.05
-#: After a failure the server is tried again after this time, twice that after the next failure, and so on up to …
+#: After a failure the server is tried again after times from this …
 _FIRST_RETRY_S: Final = 0.1
-#: … this.
+#: … to this; see `Attempts`.
 _LAST_RETRY_S: Final = 5.0
 #: A table that the user may not read is tried again after this time.
 _RIGHT_S: Final = 1.0
@@ -123,7 +124,7 @@ class _Capturing(threading.Thread):
         self._changed = threading.Condition()
         self._flushing = 0
         self._began_s = time.monotonic()
-        self._pause_s = _FIRST_RETRY_S
+        self._attempts = Attempts(self._database.clock, _FIRST_RETRY_S, _LAST_RETRY_S)
         self._system: System = system_of(self._relation().connector["connector"])
         self.state = "starting"
         self.reason: str | None = None
@@ -213,9 +214,9 @@ class _Capturing(threading.Thread):
     def _wait_after(self, state: str, reason: str) -> None:
         if self._stopping.is_set() or self._database.is_closed:
             return
-        self._show(state, reason)
-        self._stopping.wait(self._pause_s)
-        self._pause_s = min(2 * self._pause_s, _LAST_RETRY_S)
+        self._show(state, self._attempts.failed(reason))
+        with self._changed:
+            self._attempts.wait(self._changed, self._stopping.is_set)
 
     def _show(self, state: str, reason: str | None = None) -> None:
         with self._changed:
@@ -266,7 +267,7 @@ class _Capturing(threading.Thread):
             self._show("running")
             while not self._stopping.is_set():
                 self._step(captor)
-                self._pause_s = _FIRST_RETRY_S
+                self._attempts.succeeded()
 
     def _step(self, captor: Captor) -> None:
         """Takes what has come; then reads the next rows of a table that is not complete."""

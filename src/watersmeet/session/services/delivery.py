@@ -8,7 +8,6 @@ The database never waits for a target. What a target has not acknowledged stays 
 from __future__ import annotations
 
 import contextlib
-import random
 import threading
 import time
 from collections import deque
@@ -20,6 +19,7 @@ from watersmeet.catalog import Relation, Sink
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.errors import Error, error, error_from_json
 from watersmeet.faults import fault
+from watersmeet.session.services.attempts import Attempts
 from watersmeet.session.services.deadletters import DeadLetterPortions
 from watersmeet.session.services.portions import PORTION_ROWS, Portions
 from watersmeet.sinks.base import Delivery, Place, Portion, Target
@@ -43,9 +43,9 @@ _STATES: Final[dict[str, State]] = {"DELIVERY_LOST": "lost", "WRITER_FENCED": "f
 _BATCH_ROWS: Final = 4 * PORTION_ROWS
 #: So often a thread that waits for commits looks whether it should end.
 _LOOK_S: Final = 0.1
-#: After a failure the target is tried again after this time, twice that after the next failure, and so on up to …
+#: After a failure the target is tried again after times from this …
 _FIRST_RETRY_S: Final = 0.1
-#: … this.
+#: … to this; see `Attempts`.
 _LAST_RETRY_S: Final = 30.0
 #: How long closing the database waits for a delivery to let go of its target.
 _CLOSE_S: Final = 10.0
@@ -181,7 +181,7 @@ class _Delivering(threading.Thread):
         self._behind: deque[tuple[int, int, int, int]] = deque()
         """Of commits that were looked at for `status` and have changes: (number, rows, bytes, time)."""
         self._looked_upto = 0
-        self._pause_s = _FIRST_RETRY_S
+        self._attempts = Attempts(database.clock, _FIRST_RETRY_S, _LAST_RETRY_S)
         self.state: State = "starting"
         self.problem: str | None = None
 
@@ -247,8 +247,10 @@ class _Delivering(threading.Thread):
 
     def _retry(self, problem: str) -> None:
         """Waits, longer each time, until it is tried again."""
-        self._wait_after("retrying", problem, random.uniform(0.5, 1.0) * self._pause_s)  # noqa: S311
-        self._pause_s = min(2 * self._pause_s, _LAST_RETRY_S)
+        self._show("retrying", self._attempts.failed(problem))
+        with self._changed:
+            self._attempts.wait(self._changed, self._is_woken)
+            self._again = False
 
     def _fail(self, cause: Error) -> None:
         """Waits until it is told to go on."""
@@ -258,13 +260,13 @@ class _Delivering(threading.Thread):
         problem = explained if isinstance(explained, Error) else cause
         parts = filter(None, [problem.message, problem.detail, problem.hint])
         told = f"{problem.condition}: {'. '.join(part.rstrip('.') for part in parts)}"
-        self._wait_after(_STATES.get(problem.condition, "stopped"), told, None)
-
-    def _wait_after(self, state: State, problem: str, seconds: float | None) -> None:
-        self._show(state, problem)
+        self._show(_STATES.get(problem.condition, "stopped"), told)
         with self._changed:
-            self._changed.wait_for(lambda: self._again or self._stopping.is_set(), seconds)
+            self._changed.wait_for(self._is_woken)
             self._again = False
+
+    def _is_woken(self) -> bool:
+        return self._again or self._stopping.is_set()
 
     def _show(self, state: State, problem: str | None = None) -> None:
         with self._changed:
@@ -316,7 +318,7 @@ class _Delivering(threading.Thread):
                 fault("sink.delivered")
                 self._acknowledge(batch, flow.since)
                 fault("sink.acknowledged")
-            self._pause_s = _FIRST_RETRY_S
+            self._attempts.succeeded()
             if flow.caught_up:
                 self._reach(flow.since)
             self._show("filling" if flow.in_content else "running")
