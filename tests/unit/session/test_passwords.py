@@ -1,11 +1,16 @@
 """Passwords that statements give in plain: they work, and are nowhere but in private files of secrets."""
 
 import json
+import logging
 import stat
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from scripts.servers import mariadb, s3
 from scripts.servers import postgres as pg
+from tests.lakes import RestCatalog, sql_catalog
+from tests.waiting import until
 
 import watersmeet
 from watersmeet.errors import Error
@@ -169,6 +174,98 @@ def test_a_password_works_and_is_in_private_files_alone(name, tmp_path, request)
     with watersmeet.connect(path, dialect, runtime="inprocess"):
         pass
     assert files_with(path, password) == {}
+
+
+def unread_messages(broker, topic):
+    name = topic()
+    producer = broker.producer()
+    producer.produce(name, b"no json", b"key")
+    producer.flush()
+    return (
+        f"""CREATE SOURCE made (id int) WITH (connector = 'kafka', topic = '{name}',
+            properties.bootstrap.server = '{broker.bootstrap}', properties.sasl.password = '{PLANTED}')
+            FORMAT PLAIN ENCODE JSON""",
+        PLANTED,
+    )
+
+
+def unread_objects(bucket):
+    bucket.put("a.json", '{"id": 1}\nno json\n')
+    return (
+        f"""CREATE SOURCE made (id int) WITH (connector = 's3', {bucket.options}, match_pattern = '*.json')
+            FORMAT PLAIN ENCODE JSON""",
+        s3.SECRET_KEY,
+    )
+
+
+def unread_delta(bucket):
+    environment = {**bucket.environment, "AWS_ALLOW_HTTP": "true", "AWS_S3_ALLOW_UNSAFE_RENAME": "true"}
+    write_deltalake(f"s3://{bucket.name}/t", TOO_LARGE, storage_options=environment)
+    return (
+        f"""CREATE SOURCE made (id int) WITH (connector = 'deltalake', location = 's3://{bucket.name}/t',
+            s3.endpoint = '{bucket.server.url}', s3.region = '{s3.REGION}', s3.access.key = '{bucket.keys[0]}',
+            s3.secret.key = '{bucket.keys[1]}')""",
+        s3.SECRET_KEY,
+    )
+
+
+def unread_iceberg(tmp_path, request):
+    catalog = sql_catalog(tmp_path)
+    catalog.create_namespace("n")
+    catalog.create_table("n.t", schema=TOO_LARGE.schema).append(TOO_LARGE)
+    server = RestCatalog(catalog, PLANTED)
+    request.addfinalizer(server.stop)
+    return (
+        f"""CREATE SOURCE made (id int) WITH (connector = 'iceberg', catalog.type = 'rest', catalog.name = 'lake',
+            catalog.uri = '{server.uri}', catalog.token = '{PLANTED}', warehouse.path = 'file://{tmp_path}/warehouse',
+            database.name = 'n', table.name = 't')""",
+        PLANTED,
+    )
+
+
+def unread_changes(mysql):
+    mysql.execute("CREATE TABLE t (id int PRIMARY KEY, d date)")
+    mysql.execute("SET sql_mode = ''; INSERT INTO t VALUES (1, '0000-00-00')")
+    return (
+        f"""CREATE SOURCE there WITH (connector = 'mysql-cdc', hostname = '127.0.0.1', port = '{mysql.server.port}',
+            username = '{mariadb.USER}', password = '{mariadb.PASSWORD}', database.name = '{mysql.name}');
+            CREATE TABLE made (*) FROM there TABLE 't'""",
+        mariadb.PASSWORD,
+    )
+
+
+TOO_LARGE = pa.table({"id": pa.array([1, 1 << 40], pa.int64())})
+UNREAD = {
+    "messages": (unread_messages, "broker", "topic"),
+    "objects": (unread_objects, "bucket"),
+    "delta": (unread_delta, "bucket"),
+    "iceberg": (unread_iceberg, "tmp_path", "request"),
+    "changes": (unread_changes, "mysql"),
+}
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_what_is_said_of_rows_that_can_not_be_read_has_no_password(name, tmp_path, request, caplog):
+    """Dead letters; of captured tables, which have none, why they stopped."""
+    make, *fixtures = UNREAD[name]
+    create, password = make(*map(request.getfixturevalue, fixtures))
+    caplog.set_level(logging.DEBUG)
+    ask = "SHOW DEAD LETTERS; SELECT * FROM watersmeet.dead_letters; SHOW ERRORS; SHOW SOURCES; SHOW JOBS; SHOW CREATE "
+    ask += "TABLE made" if name == "changes" else "SOURCE made"
+    path = tmp_path / "db"
+    for is_new in (True, False):
+        with watersmeet.connect(path, runtime="inprocess", file_permissions="umask") as connection:
+            if is_new:
+                connection.execute(f"{create}; CREATE MATERIALIZED VIEW v AS SELECT id FROM made")
+            notices = connection.flush()
+            if name == "changes":
+                until(lambda: connection.execute("SHOW SOURCES").fetchall()[0][1] == "stalled")
+                assert 'column "d"' in connection.execute("SHOW SOURCES").fetchall()[0][2]
+            else:
+                assert connection.execute("SHOW DEAD LETTERS").fetchall()
+                assert connection.execute("SELECT count(*) FROM watersmeet.dead_letters").fetchone() != (0,)
+            assert password not in said(connection, ask) + str(notices) + caplog.text
+            assert files_with(path, password) == {"secrets": 0o600}
 
 
 def test_a_password_that_is_altered_is_kept_as_well(broker, topic, tmp_path):
