@@ -1,9 +1,20 @@
-"""How much one epoch may read: it grows while there is a backlog, so that throughput wins over latency only then."""
+"""How much one epoch may read: it grows while there is a backlog, so that throughput wins over latency only then.
+
+And how much of its state it may merge, so that no epoch waits for what can be done in the next ones.
+"""
 
 from __future__ import annotations
 
+import os
 from typing import Final
 
+from watersmeet.errors import error
+from watersmeet.kernel.runs.merge import MERGE_BYTES
+
+MERGING: Final = "WATERSMEET_MERGE_BYTES"
+"""Environment of the process that writes: how many bytes of runs each bucket of a stage merges in an epoch, or a few
+times what the epoch brings if that is more.
+"""
 FIRST_ROWS: Final = 200_000
 MAX_ROWS: Final = 2_000_000
 FIRST_BYTES: Final = 32 << 20
@@ -62,3 +73,13 @@ class Budget:
         """Takes note of an epoch of so many rows. used: what the join nearest to its limit made of what it may make."""
         if rows:
             self._joinable_rows = max(1, int(rows * _JOINABLE / used)) if used > 0 else None
+
+
+def merge_bytes() -> int:
+    """What MERGING says. Raises Error INVALID_PARAMETER if that is no number of bytes."""
+    text = os.environ.get(MERGING, "")
+    if not text:
+        return MERGE_BYTES
+    if not text.isdecimal() or not int(text):
+        raise error("INVALID_PARAMETER", f'{MERGING} is a number of bytes above 0, not "{text}"')
+    return int(text)

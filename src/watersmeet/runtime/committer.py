@@ -12,6 +12,7 @@ from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Rebuild, Rescale, SplitKeys
 from watersmeet.errors import error
+from watersmeet.runtime.budget import merge_bytes
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.eventtimes import Numbers, clocks, late_rows, risen
 from watersmeet.runtime.homes import Returns
@@ -44,6 +45,7 @@ def job_of(db: Database, circuit: Circuit, intent: Intent) -> Job:
         db.log.writer,
         stopped_operators(circuit, progress.failed) if progress.failed else (),
         progress.split,
+        merge_bytes(),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import math
+from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping
 from typing import Any, Final
 
@@ -39,16 +40,17 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
         ran them last, or on another one),
     views: by id: name, ready, rows_in (from its scans, since it was made), inserted, deleted, rows (inserted -
     deleted), late (left out as such),
-        state_rows, state_bytes, hot_keys (of its arrangements, see `hotkeys`), expression_errors, watermark (the least
-        number of its inputs with an event time, as text; None as long as one has none), held_back_by (the name of that
-        input), error (JSON: why it was stopped; or None),
+        state_rows, state_bytes, merge_debt_bytes (of these what waits for merges under way), hot_keys (of its
+        arrangements, see `hotkeys`), expression_errors, watermark (the least number of its inputs with an event time,
+        as text; None as long as one has none), held_back_by (the name of that input), error (JSON: why it was stopped;
+        or None),
     sources: by id (those with a connector or an event time): name, connector (None: a table that has an event time),
     rows, bytes, dead, expression_errors (of generated columns),
         late (with those that an ordered stream rejected), ahead, first_dead, watermark (text), idle, and what the
         source itself says (`sources`),
     read: by id, how many rows epochs read of each relation,
     operators: by id: kind, stage, rows_in, rows_out, made_rows (of joins, see `limits`), took_us (all four of the
-        newest epoch), state_rows, state_bytes, expression_errors, hot_keys.
+        newest epoch), state_rows, state_bytes, merge_debt_bytes, expression_errors, hot_keys.
     """
     commit = db.log.last_epoch()
     head = db.log.head()
@@ -116,6 +118,7 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
                 "late": progress.left_out.get(relation_id, 0),
                 "state_rows": 0,
                 "state_bytes": 0,
+                "merge_debt_bytes": 0,
                 "hot_keys": [],
                 "expression_errors": 0,
                 "watermark": None,
@@ -224,6 +227,10 @@ def _sizes(states: Mapping[str, StateManifest]) -> Sizes:
 
 def _operators(circuit: Circuit, commit: Commit, states: Mapping[str, StateManifest]) -> dict[str, dict[str, Any]]:
     found = {}
+    debts: Counter[str] = Counter()
+    for manifest in states.values():
+        for state_id in manifest.operators:
+            debts[state_id.removeprefix(COPY)] += manifest.merge_debt_bytes(state_id)
     sizes, hottest = _sizes(states), hottest_keys(circuit, states, commit.progress.split)
     ran, errors = commit.metrics.operators, commit.metrics.errors
     for o in circuit.operators:
@@ -238,6 +245,7 @@ def _operators(circuit: Circuit, commit: Commit, states: Mapping[str, StateManif
             "took_us": now.took_us,
             "state_rows": rows,
             "state_bytes": size_bytes,
+            "merge_debt_bytes": debts[o.id],
             "expression_errors": errors.get(o.id, 0),
             "hot_keys": hottest.get(o.id, []),
         }
@@ -245,10 +253,11 @@ def _operators(circuit: Circuit, commit: Commit, states: Mapping[str, StateManif
 
 
 def _view(operator_ids: Collection[str], operators: dict[str, dict[str, Any]], total: RelationTotals) -> dict[str, Any]:
-    found: dict[str, Any] = {**_kept(total), "state_rows": 0, "state_bytes": 0, "hot_keys": [], "expression_errors": 0}
+    summed = ("state_rows", "state_bytes", "merge_debt_bytes", "expression_errors")
+    found: dict[str, Any] = {**_kept(total), **dict.fromkeys(summed, 0), "hot_keys": []}
     for operator in map(operators.__getitem__, operator_ids):
         if operator["state_bytes"] or operator["expression_errors"]:
-            for name in ("state_rows", "state_bytes", "expression_errors"):
+            for name in summed:
                 found[name] += operator[name]
             found["hot_keys"] += operator["hot_keys"]
     found["hot_keys"].sort(key=lambda k: (-k["rows"], [v or "" for v in k["key"]]))

@@ -25,6 +25,7 @@ from watersmeet.circuit.splitting import roles
 from watersmeet.kernel.executor import EpochContext, MostRows, run_stage
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.frames import Frame
+from watersmeet.kernel.runs.merge import MERGE_BYTES, MergeBudget
 from watersmeet.kernel.runs.sliced import Slicing
 from watersmeet.kernel.runs.state import StageState
 from watersmeet.runtime.eventtimes import Numbers, promised, risen
@@ -58,7 +59,7 @@ class Job:
 
     database: its id. packs: of each "stage/bucket", the pack with the state before the epoch. watermarks: the sources'
     numbers before it. writer: whose epoch it is, as in commits. stopped: operators of views that have failed since the
-    epoch was planned. split: the keys that are split, by driver.
+    epoch was planned. split: the keys that are split, by driver. merge_bytes: how much each bucket of a stage merges.
     """
 
     root: str
@@ -70,6 +71,7 @@ class Job:
     writer: int
     stopped: tuple[str, ...] = ()
     split: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    merge_bytes: int = MERGE_BYTES
 
 
 def _layout(job: Job) -> Layout:
@@ -240,7 +242,7 @@ def _run(
     place = f"{stage}/{bucket}"
     has_state = stage > 0 or circuit.buckets == 1
     manifest = stored_state(packs, job.packs[place], place) if place in job.packs and has_state else None
-    state = StageState(manifest, _Blobs(packs))
+    state = StageState(manifest, _Blobs(packs), budget=MergeBudget(job.merge_bytes))
     for operator_id in state.operators - intent.mode.kept_state(frozenset(circuit.by_id)):
         state.drop(operator_id)
     context = EpochContext(

@@ -21,7 +21,7 @@ from watersmeet.kernel.arrays.hashing import hash_columns
 from watersmeet.kernel.runs import merge as merge_module
 from watersmeet.kernel.runs import trace as trace_module
 from watersmeet.kernel.runs.delta import consolidate
-from watersmeet.kernel.runs.merge import FAN_IN, merge_runs
+from watersmeet.kernel.runs.merge import FAN_IN, LARGE_FAN_IN, merge_runs
 from watersmeet.kernel.runs.run import Run, arrange
 from watersmeet.kernel.runs.state import BlobDict, ScopedState, StageState, StateManifest
 from watersmeet.kernel.runs.trace import Trace
@@ -106,7 +106,7 @@ def test_runs_stay_few_and_rows_are_rewritten_seldom(monkeypatch):
     monkeypatch.setattr(merge_module, "LEVEL_0_ROWS", 1)
     rewritten = 0
 
-    def counting(runs, *, whole):
+    def counting(runs, *, whole, above=()):
         nonlocal rewritten
         rewritten += sum(r.num_rows for r in runs)
         return merge_runs(runs, whole=whole)
@@ -120,12 +120,12 @@ def test_runs_stay_few_and_rows_are_rewritten_seldom(monkeypatch):
     assert rewritten <= 1024 * 6
 
 
-def test_large_runs_that_can_only_grow_are_left_alone(monkeypatch):
+def test_large_runs_that_can_only_grow_are_left_alone_until_there_are_many(monkeypatch):
     monkeypatch.setattr(merge_module, "MERGED_BYTES", 100)
     trace = Trace()
-    for i in range(20):
+    for i in range(LARGE_FAN_IN + 4):
         trace.append(arrange(delta_of(schema_of(BIGINT), [(i,), (i + 100,)]), (0,)))
-    assert len(trace.runs) == 20
+        assert sum(not r.continues for r in trace.runs) == (i + 1 if i + 1 < LARGE_FAN_IN else i + 2 - LARGE_FAN_IN)
 
 
 def test_large_runs_with_retractions_are_merged_in_segments(monkeypatch):

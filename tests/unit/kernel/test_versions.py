@@ -290,7 +290,9 @@ def test_a_trace_stays_flat_and_is_seldom_rewritten(monkeypatch):
     monkeypatch.setattr(
         newest.Newest,
         "merge",
-        lambda self, runs, /, *, whole: written.append(sum(r.num_rows for r in runs)) or made(self, runs, whole=whole),
+        lambda self, runs, /, *, whole, above=(): (
+            written.append(sum(r.num_rows for r in runs)) or made(self, runs, whole=whole, above=above)
+        ),
     )
     pipeline = Pipeline("left", table=False, clean=True)
     none = delta_of(ROWS, [])

@@ -88,6 +88,7 @@ def test_jobs(connection, run, example):
         "errors": 0,
     }
     assert job["state_bytes"] > 0
+    assert job["merge_debt_bytes"] == 0
     assert Harness(connection).join_state("v") == {"left": 2, "right": 2}
 
 

@@ -29,7 +29,7 @@ from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.runs.byvalue import by_value
 from watersmeet.kernel.runs.cancel import without_cancelling
 from watersmeet.kernel.runs.delta import Delta
-from watersmeet.kernel.runs.merge import merge_runs, settled
+from watersmeet.kernel.runs.merge import merge_runs
 from watersmeet.kernel.runs.run import Run, make_run
 from watersmeet.kernel.runs.state import State
 from watersmeet.kernel.runs.trace import Trace
@@ -132,8 +132,9 @@ def _keep(rows: Trace, change: Run, line: _Line) -> None:
         if run.num_rows:
             kept.append(run)
 
-    def merge(runs: Sequence[Run], /, *, whole: bool) -> Run:
+    def merge(runs: Sequence[Run], /, *, whole: bool, above: Sequence[Run] = ()) -> Run:  # noqa: ARG001 - it is gone
         live = [r.slice(line.now(r), r.num_rows) for r in runs if line.now(r) < r.num_rows]
         return merge_runs(live, whole=whole) if live else runs[0].slice(0, 0)
 
-    rows.replace(settled([*kept, change], merge) if change.num_rows else kept)
+    rows.replace(kept)
+    rows.append(change, merge)

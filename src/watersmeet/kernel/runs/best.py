@@ -15,7 +15,7 @@ import numpy as np
 
 from watersmeet.circuit.operators import SortKey
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.kernel.runs.merge import merge_runs, settled
+from watersmeet.kernel.runs.merge import merge_runs
 from watersmeet.kernel.runs.order import stretches
 from watersmeet.kernel.runs.ranking import rank
 from watersmeet.kernel.runs.run import Run
@@ -31,10 +31,9 @@ class Best:
 
     def take_in(self, trace: Trace, change: Run) -> None:
         """Adds rows to the trace; what is of no more use goes where runs become one."""
-        if change.num_rows:
-            trace.replace(settled([*trace.runs, self._pruned(change)], self.merge, replacing=True))
+        trace.append(self._pruned(change), self.merge, replacing=True)
 
-    def merge(self, runs: Sequence[Run], /, *, whole: bool) -> Run:
+    def merge(self, runs: Sequence[Run], /, *, whole: bool, above: Sequence[Run] = ()) -> Run:  # noqa: ARG002 - rows only come
         """One run of what is of use of some runs."""
         return self._pruned(merge_runs(runs, whole=whole))
 

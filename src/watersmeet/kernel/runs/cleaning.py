@@ -59,7 +59,7 @@ class Retention:
         trace.append(self.live(change), self.merge)
         self._note(trace)
 
-    def merge(self, runs: Sequence[Run], /, *, whole: bool) -> Run:
+    def merge(self, runs: Sequence[Run], /, *, whole: bool, above: Sequence[Run] = ()) -> Run:  # noqa: ARG002 - it is dead
         """`merge_runs` of what is of use."""
         live = [r for r in (self.live(run) for run in runs) if r.num_rows]
         return merge_runs(live, whole=whole) if live else runs[0].slice(0, 0)

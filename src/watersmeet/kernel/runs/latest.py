@@ -15,7 +15,6 @@ import pyarrow as pa
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import Hashes, is_bijective
 from watersmeet.kernel.runs.groups import Groups, Ints
-from watersmeet.kernel.runs.merge import settled
 from watersmeet.kernel.runs.order import stretches
 from watersmeet.kernel.runs.run import Run, make_run
 from watersmeet.kernel.runs.trace import Trace
@@ -50,14 +49,13 @@ def newest(trace: Trace, groups: Groups) -> list[pa.Array] | None:
 
 def append(trace: Trace, run: Run) -> None:
     """Puts the rows of `run`, one per key, over all older ones of their keys."""
-    if run.num_rows:
-        trace.replace(settled([*trace.runs, run], merge, replacing=True))
+    trace.append(run, merge, replacing=True)
 
 
-def merge(runs: Sequence[Run], /, *, whole: bool) -> Run:
+def merge(runs: Sequence[Run], /, *, whole: bool, above: Sequence[Run] = ()) -> Run:  # noqa: ARG001 - see below
     """The newest row of each key of some runs, oldest first.
 
-    whole: nothing lies below, so that keys that are gone go.
+    whole: nothing lies below, so that keys that are gone go. What lies above replaces these rows anyway.
     """
     hashes = np.concatenate([r.hash for r in runs])
     order = np.argsort(hashes, kind="stable")

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from watersmeet.kernel.arrays.hashing import Hashes
 from watersmeet.kernel.arrays.times import microseconds
-from watersmeet.kernel.runs.merge import merge_in_segments, merge_runs
+from watersmeet.kernel.runs.merge import merge_runs
 from watersmeet.kernel.runs.order import stretches
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.trace import Trace
@@ -52,13 +52,11 @@ class Newest:
         self._told(run)
         trace.append(run, self.merge)
         if self._is_due(trace):
-            merged = merge_in_segments(trace.runs, self.merge, whole=True)
-            if merged is not None:
-                trace.replace(merged)
+            trace.merge_all(self.merge)
 
-    def merge(self, runs: Sequence[Run], /, *, whole: bool) -> Run:
-        """One run of what is of use of the newest runs of a trace."""
-        merged = self._pruned(merge_runs(runs, whole=whole))
+    def merge(self, runs: Sequence[Run], /, *, whole: bool, above: Sequence[Run] = ()) -> Run:
+        """One run of what is of use of some runs."""
+        merged = self._pruned(merge_runs(runs, whole=whole), above)
         self._told(merged)
         return merged
 
@@ -73,13 +71,16 @@ class Newest:
             return any(dead) or sum(n > 0 for n in left) > 1
         return 2 * sum(dead) >= trace.num_rows or sum(left) >= 2 * max(left)
 
-    def _pruned(self, run: Run) -> Run:
-        """The run, which nothing newer lies above, without rows that are of no use."""
+    def _pruned(self, run: Run, above: Sequence[Run] = ()) -> Run:
+        """The run without rows that are of no use. above: all that is newer in the trace."""
         times, known = microseconds(run.arrays[self.column])
         kept = np.ones(run.num_rows, np.bool_) if known is None else known.copy()
         if run.pure and run.num_rows:
-            # What is in a newest run with a diff above 0 is there: nothing below the bound goes any more.
+            # What has a diff above 0, and is not taken back above, is there: nothing below the bound goes any more.
             passed = kept & (times < self.bound_us) & (run.diff > 0)
+            for newer in above:
+                if newer.has_negative:
+                    passed &= ~np.isin(run.hash, newer.hash[newer.diff < 0])
             if self.depth == 1:
                 starts, lengths = stretches(run.hash)
                 newest = np.maximum.reduceat(np.where(passed, times, _NEVER), starts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,18 @@ _ONE: Final = np.int64(1)
 _META: Final = b"watersmeet.run"
 
 
+class Merging(NamedTuple):
+    """The merge under way in which a run takes part. What it has taken is no longer in the run.
+
+    number: tells it from others in the trace; its runs are neighbours. made: it has made segments, which come before
+    its runs. whole: nothing older lay below when it began.
+    """
+
+    number: int
+    made: bool
+    whole: bool
+
+
 class Run:
     """Changes sorted by the hash of the key columns. Never modified.
 
@@ -31,10 +43,11 @@ class Run:
     hashes have equal keys, so that one comparison stands for all. ref: where it is stored, None if it is not.
     continues: it is a further segment, with higher hashes, of a large result whose first segments come before it.
     note: JSON that is stored with the run, about its rows; None if nothing has been noted. A run made of it has none.
+    merging: the merge under way that is to take its rows, also those of a run that is a part of it; None for most.
     The order of rows with equal hashes depends only on the history of the relation's changes.
     """
 
-    __slots__ = ("__dict__", "columns", "continues", "hash", "keys", "note", "pure", "ref", "weights")
+    __slots__ = ("__dict__", "columns", "continues", "hash", "keys", "merging", "note", "pure", "ref", "weights")
 
     def __init__(
         self,
@@ -47,6 +60,7 @@ class Run:
         ref: Any = None,
         continues: bool = False,
         note: Any = None,
+        merging: Merging | None = None,
     ) -> None:
         self.hash = hashes
         self.columns = columns
@@ -56,6 +70,7 @@ class Run:
         self.ref = ref
         self.continues = continues
         self.note = note
+        self.merging = merging
 
     @property
     def num_rows(self) -> int:
@@ -95,12 +110,25 @@ class Run:
     def take(self, rows: col.Positions) -> Run:
         """The run of some rows, given in ascending order."""
         weights = None if self.weights is None else self.weights[rows]
-        return Run(self.hash[rows], col.gather_table(self.columns, rows), weights, self.keys, pure=self.pure)
+        columns = col.gather_table(self.columns, rows)
+        return Run(self.hash[rows], columns, weights, self.keys, pure=self.pure, merging=self.merging)
 
     def slice(self, start: int, stop: int) -> Run:
         """The run of rows [start, stop), without a copy."""
         weights = None if self.weights is None else self.weights[start:stop]
-        return Run(self.hash[start:stop], self.columns.slice(start, stop - start), weights, self.keys, pure=self.pure)
+        columns = self.columns.slice(start, stop - start)
+        return Run(self.hash[start:stop], columns, weights, self.keys, pure=self.pure, merging=self.merging)
+
+    def behind(self, place: int) -> Run:
+        """The run from a row on, whose hash no row before it has, without a copy. It is stored as a part of this run.
+
+        What is noted stays: it is true of more rows.
+        """
+        rest = self.slice(place, self.num_rows)
+        rest.continues, rest.note = self.continues, self.note
+        if self.ref is not None:
+            rest.ref = self.ref.behind(int(self.hash[place]), rest.num_rows)
+        return rest
 
     @cached_property
     def size_bytes(self) -> int:

@@ -3,6 +3,8 @@
 A share is of all rows of a run whose hashes are in some ranges. So nothing of a run has to be read to give it to other
 buckets, only a reference to be written. Of a run that is sorted by that hash a share is a slice; of others its rows are
 picked out when a bucket first reads it, and stored by themselves in the same epoch.
+
+What a merge has taken of a run is no longer referred to: its rest is that from a hash on.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from watersmeet.circuit.placing import Keys
 from watersmeet.errors import error
 from watersmeet.kernel.arrays.hashing import Hashes, hash_columns
 from watersmeet.kernel.runs.hotkeys import HotKeys
-from watersmeet.kernel.runs.run import Run
+from watersmeet.kernel.runs.run import Merging, Run
 
 #: Hashes are below this.
 HASHES: Final = 1 << 64
@@ -55,12 +57,24 @@ class Share(NamedTuple):
         return Share(tuple(HashRange(tuple(map(tuple, keys)), low, high) for keys, low, high in ranges), part)
 
 
+class Remainder(NamedTuple):
+    """The rows of a run with the hash by which it is sorted not below `start`. rows: how many; of a share about."""
+
+    start: int
+    rows: int
+
+
 class RunRef(NamedTuple):
-    """Where a run is stored. share: of its rows, None for all of them. hot: its hot keys, of a share about."""
+    """Where a run is stored. share: of its rows, None for all of them. hot: its hot keys, of a share about.
+
+    rest: what a merge has left of it, None for all. merging: the merge under way that is to take it.
+    """
 
     blob: BlobRef
     share: Share | None = None
     hot: HotKeys | None = None
+    rest: Remainder | None = None
+    merging: Merging | None = None
 
     @property
     def file(self) -> str:
@@ -70,16 +84,29 @@ class RunRef(NamedTuple):
     @property
     def rows(self) -> int:
         """How many rows; of a share about so many."""
-        return self.blob.rows if self.share is None else round(self.blob.rows * self.share.part)
+        return round(self._rows)
+
+    @property
+    def _rows(self) -> float:
+        if self.rest is not None:
+            return self.rest.rows
+        return self.blob.rows * (1.0 if self.share is None else self.share.part)
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes; of a share about so many."""
-        return self.blob.length_bytes if self.share is None else round(self.blob.length_bytes * self.share.part)
+        """How many bytes; of a part about so many."""
+        if self.share is None and self.rest is None:
+            return self.blob.length_bytes
+        return round(self.blob.length_bytes * self._rows / max(1, self.blob.rows))
 
     def within(self, pack: str) -> RunRef:
         """As `BlobRef.within`."""
         return self._replace(blob=self.blob.within(pack))
+
+    def behind(self, start: int, rows: int) -> RunRef:
+        """The rows whose hash is not below `start`. rows: how many."""
+        hot = None if self.hot is None else self.hot.between(start, HASHES)
+        return self._replace(hot=hot, rest=Remainder(start, rows))
 
     def narrowed(self, wanted: HashRange, known: HashRange, *, strays: bool = False) -> RunRef | None:
         """Those of the rows that are in `wanted`; None if there are none.
@@ -95,7 +122,7 @@ class RunRef(NamedTuple):
             return self
         likely = before.common(known)
         part = max(0, likely.common(found).width) / likely.width if likely.width > 0 else 0.0
-        rows, hot = self.blob.rows * (1.0 if self.share is None else self.share.part), self.hot
+        rows, hot = self._rows, self.hot
         if hot is not None and wanted.keys == tuple((k,) for k in hot.keys):
             inside = hot.between(found.low, found.high)
             rows = max(0.0, rows - hot.rows) * part + (0 if inside is None else inside.rows)
@@ -103,23 +130,27 @@ class RunRef(NamedTuple):
         else:
             rows, hot = rows * part, None if hot is None else hot.scaled(part)
         share = Share(tuple({**ranges, found.keys: found}.values()), rows / max(1, self.blob.rows))
-        return RunRef(self.blob, share, hot)
+        rest = None if self.rest is None else self.rest._replace(rows=round(rows))
+        return self._replace(share=share, hot=hot, rest=rest)
 
     def to_json(self) -> list[Any]:
-        """The JSON form: that of the blob, followed by the share and the hot keys if it has either."""
-        if self.share is None and self.hot is None:
-            return list(self.blob)
-        return [*self.blob, self.share, self.hot]
+        """The JSON form: that of the blob, followed by the other fields as far as there are any."""
+        more = list(self[1:])
+        while more and more[-1] is None:
+            more.pop()
+        return [*self.blob, *more]
 
     @staticmethod
     def from_json(value: Sequence[Any]) -> RunRef:
         """The inverse of `to_json`."""
-        blob = BlobRef(*value[:4])
-        if len(value) == len(blob):
-            return RunRef(blob)
-        share, hot = value[4:]
+        width = len(BlobRef._fields)
+        share, hot, rest, merging = [*value[width:], None, None, None, None][:4]
         return RunRef(
-            blob, None if share is None else Share.from_json(share), None if hot is None else HotKeys.from_json(hot)
+            BlobRef(*value[:width]),
+            None if share is None else Share.from_json(share),
+            None if hot is None else HotKeys.from_json(hot),
+            None if rest is None else Remainder(*rest),
+            None if merging is None else Merging(*merging),
         )
 
 
@@ -133,6 +164,11 @@ def load(ref: RunRef, buffer: pa.Buffer) -> Run:
         raise error(
             "STATE_DAMAGED", f"a stored run has {run.num_rows} rows instead of {ref.blob.rows}", detail=f"{ref}."
         )
+    run.merging = ref.merging
+    if ref.rest is not None:
+        rest = run.slice(int(np.searchsorted(run.hash, np.uint64(ref.rest.start))), run.num_rows)
+        rest.ref, rest.continues, rest.note = run.ref, run.continues, run.note
+        run = rest
     for wanted in () if ref.share is None else ref.share.ranges:
         if [(k,) for k in run.keys] == list(wanted.keys):
             start, stop = _places(run.hash, wanted)

@@ -13,6 +13,7 @@ from watersmeet.blobs import BlobRef
 from watersmeet.circuit.circuit import STATE_FORMAT_VERSION
 from watersmeet.errors import error
 from watersmeet.kernel.runs.hotkeys import hot_keys
+from watersmeet.kernel.runs.merge import MergeBudget
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.shares import RunRef, load
 from watersmeet.kernel.runs.trace import Trace
@@ -70,6 +71,10 @@ class StateManifest:
         """The runs of all traces of an operator."""
         return [r for refs in self.operators.get(operator_id, {}).values() for r in refs]
 
+    def merge_debt_bytes(self, operator_id: str) -> int:
+        """Of the runs of an operator, how much waits to be taken by merges under way."""
+        return sum(r.size_bytes for r in self.refs_of(operator_id) if r.merging is not None)
+
     @property
     def refs(self) -> set[RunRef]:
         """All runs."""
@@ -114,11 +119,15 @@ class StageState:
 
     manifest: what `persist` gave last time, or None for a new state. Runs are read from `blobs`
     when their trace is first asked for. Nothing is written before `persist`. cache: may be shared by
-    the states of one process that read from the same blob store.
+    the states of one process that read from the same blob store. budget: for the merges of all its traces.
     """
 
     def __init__(
-        self, manifest: StateManifest | None = None, blobs: BlobStore | None = None, cache: RunCache | None = None
+        self,
+        manifest: StateManifest | None = None,
+        blobs: BlobStore | None = None,
+        cache: RunCache | None = None,
+        budget: MergeBudget | None = None,
     ) -> None:
         manifest = StateManifest({}) if manifest is None else manifest
         self._stored: dict[str, dict[str, tuple[RunRef, ...]]] = {o: dict(t) for o, t in manifest.operators.items()}
@@ -126,6 +135,7 @@ class StageState:
         self._loaded: dict[tuple[str, str], Trace] = {}
         self._blobs = blobs
         self._cache = RunCache() if cache is None else cache
+        self._budget = MergeBudget() if budget is None else budget
 
     @property
     def operators(self) -> frozenset[str]:
@@ -148,7 +158,7 @@ class StageState:
         if key not in self._loaded:
             self.declare(operator_id)
             refs = self._stored[operator_id].get(name, ())
-            self._loaded[key] = Trace([run for ref in refs if (run := self._load(ref)).num_rows])
+            self._loaded[key] = Trace([run for ref in refs if (run := self._load(ref)).num_rows], self._budget)
         return self._loaded[key]
 
     def names(self, operator_id: str) -> list[str]:
@@ -203,7 +213,7 @@ class StageState:
         if run.ref is None:
             run.ref = RunRef(add(run.to_ipc(), run.num_rows), hot=hot_keys(run))
         ref: RunRef = run.ref
-        return ref
+        return ref if ref.merging == run.merging else ref._replace(merging=run.merging)
 
 
 class ScopedState:

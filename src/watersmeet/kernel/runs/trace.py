@@ -12,7 +12,7 @@ from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.expand import pieces
 from watersmeet.kernel.arrays.hashing import Hashes
 from watersmeet.kernel.runs.delta import Delta
-from watersmeet.kernel.runs.merge import MergeRuns, merge_runs, settled
+from watersmeet.kernel.runs.merge import MergeBudget, MergeRuns, begun, merge_runs, settled
 from watersmeet.kernel.runs.run import Run
 
 #: Pairs that are expanded at a time.
@@ -33,11 +33,15 @@ class Trace:
 
     Laws: appending and merging never change the sum of diffs of any row; the runs depend only on the
     sequence of runs appended, not on when or where it happened. A row is rewritten by merges about
-    log4(rows of the trace / rows of a run) times.
+    log4(rows of the trace / rows of a run) times. Large merges take several epochs, and the content is the same in
+    between.
+
+    budget: how much may be merged in this epoch; may be shared by traces.
     """
 
-    def __init__(self, runs: Iterable[Run] = ()) -> None:
+    def __init__(self, runs: Iterable[Run] = (), budget: MergeBudget | None = None) -> None:
         self._runs = tuple(runs)
+        self._budget = MergeBudget() if budget is None else budget
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -54,14 +58,19 @@ class Trace:
         """Bytes of the values in all runs."""
         return sum(r.size_bytes for r in self._runs)
 
-    def append(self, run: Run, merge: MergeRuns = merge_runs) -> None:
-        """Adds changes, and merges the newest runs by `merge` if there are enough of comparable size."""
-        if run.num_rows == 0:
-            return
-        self._runs = tuple(settled([*self._runs, run], merge))
+    def append(self, run: Run, merge: MergeRuns = merge_runs, *, replacing: bool = False) -> None:
+        """Adds changes, and merges by `merge` what is due, as far as the budget goes. replacing: as in `settled`."""
+        if run.num_rows:
+            runs = [*self._runs, run]
+            self._runs = tuple(settled(runs, merge, self._budget, replacing=replacing))
+
+    def merge_all(self, merge: MergeRuns) -> None:
+        """Merges all runs, in this epoch or from it on, unless they are being merged."""
+        if self._runs and not any(r.merging for r in self._runs):
+            self._runs = tuple(settled(begun(self._runs, len(self._runs)), merge, self._budget))
 
     def replace(self, runs: Iterable[Run]) -> None:
-        """Puts other runs in the place of all: for traces that are merged by another rule (`latest`)."""
+        """Puts other runs in the place of all; nothing is merged."""
         self._runs = tuple(runs)
 
     def matches(self, hashes: Hashes) -> list[Matches]:

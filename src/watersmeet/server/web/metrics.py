@@ -64,6 +64,7 @@ FAMILIES: Final[dict[str, Family]] = {
     "view_rows_in": Family("counter", "Rows that came to a view since it was made.", ("view",)),
     "view_rows_out": Family("counter", "Changes that a view showed since it was made.", ("view",)),
     "state_bytes": Family("gauge", "State that a view keeps, with what it shares with others.", ("view",)),
+    "merge_debt_bytes": Family("gauge", "State of a view that waits for merges under way.", ("view",)),
     "expression_errors": Family("counter", "Values of a view that are NULL because of errors.", ("view",)),
     "late_rows": Family("counter", "Rows that a view left out as late.", ("view",)),
     "watermark_timestamp_seconds": Family("gauge", "How far event time has come.", ("relation",)),
@@ -181,6 +182,7 @@ def _of_views(found: _Found, look: Look) -> None:
         found.add("view_rows_in", view["rows_in"], name)
         found.add("view_rows_out", view["rows_out"], name)
         found.add("state_bytes", view["state_bytes"], name)
+        found.add("merge_debt_bytes", view["merge_debt_bytes"], name)
         found.add("expression_errors", view["expression_errors"], name)
         found.add("late_rows", view["late"], name)
         found.add("watermark_timestamp_seconds", seconds_of(view["watermark"]), name)

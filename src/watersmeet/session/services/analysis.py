@@ -50,7 +50,8 @@ class Recent:
 class Figures(NamedTuple):
     """What one operator did in some epochs, and keeps as of the newest. rows_in: None of another view's operator.
 
-    took_us: its time in all tasks. made_rows: of joins, see `OperatorCounts`.
+    took_us: its time in all tasks. made_rows: of joins, see `OperatorCounts`. merge_debt_bytes: of its state,
+    what waits for merges under way.
     """
 
     rows_in: int | None
@@ -59,6 +60,7 @@ class Figures(NamedTuple):
     took_us: int = 0
     state_rows: int = 0
     state_bytes: int = 0
+    merge_debt_bytes: int = 0
 
     @property
     def fan_out(self) -> float | None:
@@ -138,6 +140,7 @@ def analyzed(
             did.took_us,
             keeps.get("state_rows", 0),
             keeps.get("state_bytes", 0),
+            keeps.get("merge_debt_bytes", 0),
         )
         return AnalyzedOperator(plan, operator_id, figures, inputs, shared_with=tuple(users.get(operator_id, ())))
 

@@ -47,9 +47,9 @@ def database_status(session: Session, *, memory: bool = True) -> dict[str, Any]:
     epoch, commit, transaction, duration_us, rows, requests (to the object store), cache_hits, cache_misses,
         buckets_local, buckets_moved: of the newest epoch, as `runtime.status` says.
     behind: the number of transactions that it does not reflect. lag_seconds: the age of the oldest of them, else 0.
-    views: a list, each with id, name, kind, ready, rows, rows_in, rows_out, late, state_rows, state_bytes, hot_keys,
-        expression_errors, watermark, held_back_by, error (why it was stopped, JSON or None), writing (why the stream of
-        INTO does not take what it gives, JSON or None).
+    views: a list, each with id, name, kind, ready, rows, rows_in, rows_out, late, state_rows, state_bytes,
+        merge_debt_bytes, hot_keys, expression_errors, watermark, held_back_by, error (why it was stopped, JSON or
+        None), writing (why the stream of INTO does not take what it gives, JSON or None).
     sources: a list, each with id, name, connector, rows, bytes, dead and what the source says.
     tables: a list, each with id, name, rows, bytes (on disk), rows_in (changes that epochs read).
     memory: as `memory_status`.

@@ -70,6 +70,7 @@ _JOBS: Final[Schema] = (
     Field("detail", VARCHAR),
     Field("watermark", VARCHAR),
     Field("held_back_by", VARCHAR),
+    Field("merge_debt_bytes", BIGINT),
     Field("hot_keys", VARCHAR),
 )
 
@@ -241,6 +242,7 @@ def _jobs(session: Session, statement: Show) -> Result:
                 detail if failure is None else _message(failure),
                 view["watermark"],
                 view["held_back_by"],
+                view["merge_debt_bytes"],
                 _hot_keys(view),
             )
         )
@@ -259,6 +261,7 @@ def _jobs(session: Session, statement: Show) -> Result:
             sum(s.get(n, 0) for n in _SOURCE_ERRORS),
             _source_detail(s),
             s["watermark"],
+            None,
             None,
             None,
         )

@@ -1,0 +1,45 @@
+"""Random cases in which an epoch merges next to nothing: merges stand in the midst while processes are killed and while
+the number of buckets changes.
+"""
+
+from __future__ import annotations
+
+import os
+from unittest import mock
+
+import pytest
+
+from tests.property.test_rescale import rescale
+from tests.thorough import mostly_slow
+from watersmeet.kernel.runs import merge, trace
+from watersmeet.runtime.budget import MERGING
+
+
+def slowly(seed: int) -> tuple[int, int]:
+    """(how many changes of traces left a merge under way, how many statements were killed)."""
+    settled, waiting = merge.settled, 0
+
+    def counted(*arguments, **options):
+        nonlocal waiting
+        runs = settled(*arguments, **options)
+        waiting += any(r.merging for r in runs)
+        return runs
+
+    with (
+        mock.patch.dict(os.environ, {MERGING: "200"}),
+        mock.patch.multiple(merge, FAN_IN=2, LEVEL_0_ROWS=1, LEAST_BYTES=1, _LEVELS=0),
+        mock.patch.object(trace, "settled", counted),
+    ):
+        _, stops = rescale(seed)
+    return waiting, stops
+
+
+def test_merges_stand_in_the_midst() -> None:
+    found = [slowly(seed) for seed in range(9300, 9303)]
+    print(found)
+    assert all(sum(counts) > 3 for counts in zip(*found, strict=True))
+
+
+@pytest.mark.parametrize("seed", mostly_slow(range(9310, 9360), 0, 2))
+def test_more_histories(seed: int) -> None:
+    slowly(seed)
