@@ -92,7 +92,9 @@ def test_incremental_models_are_told_what_they_are_here(serving, packages, tmp_p
     served = serving(SHOP)
     project = tmp_path / "project"
     (project / "models").mkdir(parents=True)
-    (project / "dbt_project.yml").write_text("name: shop\nversion: '1.0'\nprofile: shop\n")
+    (project / "dbt_project.yml").write_text(
+        "name: shop\nversion: '1.0'\nprofile: shop\nflags: {send_anonymous_usage_stats: false}\n"
+    )
     query = "SELECT id, amount FROM {{ source('public', 'orders') }}"
     (project / "models" / "grown.sql").write_text(f"{{{{ config(materialized='incremental') }}}} {query}")
     (project / "models" / "sources.yml").write_text("sources: [{name: public, tables: [{name: orders}]}]\n")
