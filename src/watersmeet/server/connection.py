@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import ssl
-import struct
 import tempfile
 import time
 from collections.abc import Callable
@@ -23,9 +22,11 @@ from watersmeet.server.flowing import Encode, follow
 from watersmeet.server.limits import Limits
 from watersmeet.server.messages import Body, Message, violation
 from watersmeet.server.portals import Portal
+from watersmeet.server.startup import start
 from watersmeet.server.steps import Outcome
 from watersmeet.server.traffic import Traffic
 from watersmeet.server.users import Users
+from watersmeet.server.wire import Hangup, Wire
 from watersmeet.session.access.result import Running
 from watersmeet.session.services.subscribing.shown import ShownUpdates
 
@@ -33,17 +34,12 @@ T = TypeVar("T")
 
 log: Final = logging.getLogger(__name__)
 
-_MAJOR: Final = 3
 #: How often a statement's client is looked for while the statement runs.
 _WATCH_S: Final = 0.5
 #: Rows of COPY are kept in memory up to so many bytes, and in a file beyond.
 _COPY_BYTES: Final = 1 << 25
 #: What a client does that waits, by the state of its transaction.
 _STATES: Final[dict[bytes, State]] = {b"I": "idle", b"T": "idle in transaction", b"E": "idle in transaction (aborted)"}
-
-
-class Hangup(Exception):  # noqa: N818 - no error
-    """The client is gone, or has said that it goes."""
 
 
 class Service:
@@ -84,9 +80,7 @@ class Connection:
 
     def __init__(self, service: Service, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._service = service
-        self._reader = reader
-        self._writer = writer
-        self._out = bytearray()
+        self._wire = Wire(reader, writer, service.limits.slow_client_s)
         self._backend: Backend | None = None
         self._skipping = False
         self._timed_out = False
@@ -134,26 +128,22 @@ class Connection:
         backend = self._backend
         if backend is None:
             return None
-        peer = self._writer.get_extra_info("peername")
         state: State = "active" if self._works else _STATES[backend.state]
         application = backend.session.variables.get("application_name")
-        address = str(peer[0]) if peer else ""
-        return Activity(backend.process, backend.user, application, address, state, self._began_s)
+        return Activity(backend.process, backend.user, application, self._wire.address, state, self._began_s)
 
     async def _close(self) -> None:
         backend, self._backend = self._backend, None
         if backend is not None:
             with contextlib.suppress(Error, asyncio.CancelledError):
                 await asyncio.shield(self._service.work(backend.close))
-        self._writer.close()
-        with contextlib.suppress(OSError, ssl.SSLError, asyncio.TimeoutError):
-            await asyncio.wait_for(self._writer.wait_closed(), 1)
+        await self._wire.close()
 
     async def _farewell(self, err: Error) -> None:
         """The last message: why the connection ends."""
-        self._out += messages.error_response(err, severity="FATAL")
+        self._wire.tell(messages.error_response(err, severity="FATAL"))
         with contextlib.suppress(Hangup, OSError, Error):
-            await self._flush(most_s=1)
+            await self._wire.flush(most_s=1)
 
     # ---- before the first statement
 
@@ -161,95 +151,23 @@ class Connection:
         limits = self._service.limits
         try:
             async with asyncio.timeout(limits.authentication_s):
-                options = await self._startup()
+                service, wire = self._service, self._wire
+                options = await start(wire, service.tls, service.cancel, requires_tls=limits.requires_tls)
                 if options is None:
                     return
-                user = await authenticate(self._service.users, options["user"], self._ask, self._tell)
+                user = await authenticate(service.users, options["user"], wire.ask, wire.tell)
                 backend = await self._service.work(self._service.open, options, user)
         except TimeoutError:
             raise error("IDLE_TIMEOUT", "the client took too long to say who it is") from None
         self._backend = backend
         process, secret = self._service.enter(self, user)
         backend.process = process
-        self._out += messages.AUTHENTICATION_OK
+        self._wire.tell(messages.AUTHENTICATION_OK)
         self._report()
-        self._out += messages.backend_key(process, secret)
+        self._wire.tell(messages.backend_key(process, secret))
         await self._ready()
         while True:
             await self._answer(await self._next())
-
-    async def _startup(self) -> dict[str, str] | None:
-        """The options of the client's first message; None after a request to cancel. Encryption comes before."""
-        while True:
-            body = await messages.read_startup(self._reader)
-            if body is None:
-                return None
-            (code,) = struct.unpack(">I", body[:4])
-            if code == messages.SSL_REQUEST and not self._is_encrypted:
-                await self._encrypt()
-            elif code == messages.GSS_REQUEST:
-                self._out += b"N"
-                await self._flush()
-            elif code == messages.CANCEL_REQUEST:
-                if len(body) == 12:
-                    self._service.cancel(struct.unpack(">i", body[4:8])[0], body[8:])
-                return None
-            else:
-                return self._options(code, Body(body[4:]))
-
-    @property
-    def _is_encrypted(self) -> bool:
-        return self._writer.get_extra_info("ssl_object") is not None
-
-    async def _encrypt(self) -> None:
-        if self._service.tls is None:
-            self._out += b"N"
-            await self._flush()
-            return
-        self._out += b"S"
-        await self._flush()
-        # What the client sent before this is not encrypted, and would be taken for what it says after.
-        if self._reader._buffer:  # type: ignore[attr-defined]
-            raise violation("there is data behind the request for encryption")
-        try:
-            await self._writer.start_tls(self._service.tls)
-        except (ssl.SSLError, OSError) as cause:
-            raise Hangup from cause
-
-    def _options(self, code: int, body: Body) -> dict[str, str]:
-        major, minor = code >> 16, code & 0xFFFF
-        if major != _MAJOR:
-            raise error(
-                "FEATURE_NOT_SUPPORTED", f"unsupported frontend protocol {major}.{minor}: the server speaks 3.0"
-            )
-        options: dict[str, str] = {}
-        while name := body.text():
-            options[name] = body.text()
-        body.end()
-        unknown = [n for n in options if n.startswith("_pq_.")]
-        if minor or unknown:
-            self._out += messages.negotiate_version(0, unknown)
-        if not options.get("user"):
-            raise error("INVALID_AUTHORIZATION", "no user name is given in the startup message")
-        if self._service.tls is not None and self._service.limits.requires_tls and not self._is_encrypted:
-            raise error(
-                "INVALID_AUTHORIZATION", "connections without encryption are refused", hint="Use sslmode=require."
-            )
-        return options
-
-    async def _ask(self, answer: bytes) -> bytes:
-        """Sends a message of authentication; what the client says to it."""
-        self._out += answer
-        await self._flush()
-        message = await messages.read_message(self._reader, messages.MOST_STARTUP_BYTES)
-        if message is None:
-            raise Hangup
-        if message.kind != b"p":
-            raise violation("an answer to the request for a password is expected")
-        return message.body
-
-    def _tell(self, answer: bytes) -> None:
-        self._out += answer
 
     # ---- messages
 
@@ -261,7 +179,7 @@ class Connection:
         most_ms = settings.limit(idle)
         try:
             async with asyncio.timeout(most_ms / 1000 if most_ms else None):
-                message = await messages.read_message(self._reader, self._service.limits.message_bytes)
+                message = await self._wire.next(self._service.limits.message_bytes)
         except TimeoutError:
             raise error("IDLE_TIMEOUT", f"terminating connection due to {idle}") from None
         if message is None or message.kind == b"X":
@@ -281,12 +199,12 @@ class Connection:
         except Error as err:
             if err.condition == "PROTOCOL_VIOLATION" and message.kind != b"B":
                 raise
-            self._out += messages.error_response(self._told(err))
+            self._wire.tell(messages.error_response(self._told(err)))
             if message.kind == b"Q":
                 await self._ready()
             else:
                 self._skipping = True
-                await self._flush()
+                await self._wire.flush()
         finally:
             self._works = False
 
@@ -314,7 +232,7 @@ class Connection:
         """The messages of a statement of a simple query."""
         self._notices(outcome)
         if not outcome.tag:
-            self._out += messages.EMPTY_QUERY
+            self._wire.tell(messages.EMPTY_QUERY)
             return
         self._report()
         if outcome.copied is not None:
@@ -322,13 +240,13 @@ class Connection:
             return
         if outcome.columns is not None:
             formats = (0,) * len(outcome.columns)
-            self._out += messages.row_description(outcome.columns, formats)
+            self._wire.tell(messages.row_description(outcome.columns, formats))
             if outcome.running is not None:
                 await self._follow_rows(outcome, formats)
                 return
             assert outcome.table is not None
             await self._rows(outcome, outcome.table, formats)
-        self._out += messages.command_complete(outcome.complete)
+        self._wire.tell(messages.command_complete(outcome.complete))
 
     async def _copy(self, outcome: Outcome) -> None:
         """COPY … TO STDOUT and COPY … FROM STDIN."""
@@ -338,23 +256,23 @@ class Connection:
             outcome = await self._receive(outcome.receives, form.code)
             self._notices(outcome)
         elif outcome.running is not None:
-            self._out += messages.copy_response(b"H", [form.code] * len(outcome.schema))
-            self._out += form.head(outcome.schema)
+            self._wire.tell(messages.copy_response(b"H", [form.code] * len(outcome.schema)))
+            self._wire.tell(form.head(outcome.schema))
             total = await self._follow(outcome, lambda rows: form.rows(rows, outcome.schema), form, form.first)
-            self._out += (form.tail() if total else form.first(form.tail())) + messages.COPY_DONE
+            self._wire.tell((form.tail() if total else form.first(form.tail())) + messages.COPY_DONE)
             outcome = replace(outcome, rows=total)
         else:
-            self._out += messages.copy_response(b"H", [form.code] * len(outcome.schema))
+            self._wire.tell(messages.copy_response(b"H", [form.code] * len(outcome.schema)))
             batches = form.messages(outcome)
             while (batch := await self._service.work(next, batches, None)) is not None:
-                await self._send(batch)
-            self._out += messages.COPY_DONE
-        self._out += messages.command_complete(outcome.complete)
+                await self._wire.send(batch)
+            self._wire.tell(messages.COPY_DONE)
+        self._wire.tell(messages.command_complete(outcome.complete))
 
     async def _receive(self, receives: Callable[[BinaryIO], Outcome], code: int) -> Outcome:
         """What becomes of the rows that the client sends. QUERY_CANCELED if it gives up."""
-        self._out += messages.copy_response(b"G", [code])
-        await self._flush()
+        self._wire.tell(messages.copy_response(b"G", [code]))
+        await self._wire.flush()
         with tempfile.SpooledTemporaryFile(_COPY_BYTES) as file:
             while (message := await self._next()).kind != b"c":
                 if message.kind == b"d":
@@ -371,7 +289,7 @@ class Connection:
         """The rows, a batch at a time: the next is made when the client has taken the one before."""
         batches = iter(data_rows(table, outcome.schema, formats))
         while (batch := await self._service.work(next, batches, None)) is not None:
-            await self._send(batch)
+            await self._wire.send(batch)
 
     async def _follow_rows(self, outcome: Outcome, formats: tuple[int, ...]) -> None:
         """The rows of a query that runs, and its end."""
@@ -380,7 +298,7 @@ class Connection:
             return b"".join(data_rows(rows, outcome.schema, formats))
 
         total = await self._follow(outcome, encode, formats)
-        self._out += messages.command_complete(outcome.tag_of(total))
+        self._wire.tell(messages.command_complete(outcome.tag_of(total)))
 
     async def _follow(
         self, outcome: Outcome, encode: Encode, how: object, first: Callable[[bytes], bytes] = bytes
@@ -393,14 +311,14 @@ class Connection:
 
         async def send(part: bytes, *, is_first: bool) -> None:
             if part:
-                await self._send(memoryview(first(part) if is_first else part))
+                await self._wire.send(memoryview(first(part) if is_first else part))
             # Sync may wait in the buffer, so that the reader itself is not at its end.
-            if self._reader._eof or self._writer.is_closing():  # type: ignore[attr-defined]
+            if self._wire.is_cut:
                 raise Hangup
 
         self._following = outcome.running
         try:
-            await self._flush()
+            await self._wire.flush()
             cancellation = self._client.session.cancellation
             with self._service.traffic.subscribed():
                 return await follow(outcome.running, encode, how, self._service.work, cancellation, send)
@@ -413,7 +331,7 @@ class Connection:
         body.end()
         backend = self._client
         await self._run(backend.guarded, backend.parse, name, text, [o & 0xFFFFFFFF for o in oids])
-        self._out += messages.PARSE_COMPLETE
+        self._wire.tell(messages.PARSE_COMPLETE)
 
     async def _bind(self, body: Body) -> None:
         name, statement = body.text(), body.text()
@@ -423,7 +341,7 @@ class Connection:
         body.end()
         backend = self._client
         await self._run(backend.guarded, backend.bind, name, statement, forms, values, results)
-        self._out += messages.BIND_COMPLETE
+        self._wire.tell(messages.BIND_COMPLETE)
 
     async def _describe(self, body: Body) -> None:
         kind, name = body.take(1), body.text()
@@ -431,14 +349,14 @@ class Connection:
         backend = self._client
         if kind == b"S":
             prepared = backend.guarded(backend.prepared_named, name)
-            self._out += messages.parameter_description([p.oid for p in prepared.parameters])
+            self._wire.tell(messages.parameter_description([p.oid for p in prepared.parameters]))
             columns, formats = prepared.columns, (0,) * len(prepared.columns or ())
         elif kind == b"P":
             portal: Portal = backend.guarded(backend.portal_named, name)
             columns, formats = portal.columns, portal.formats
         else:
             raise violation("a statement (S) or a portal (P) is described")
-        self._out += messages.NO_DATA if columns is None else messages.row_description(columns, formats)
+        self._wire.tell(messages.NO_DATA if columns is None else messages.row_description(columns, formats))
 
     async def _execute(self, body: Body) -> None:
         name, most = body.text(), body.number(4)
@@ -446,7 +364,7 @@ class Connection:
         backend = self._client
         portal: Portal = backend.guarded(backend.portal_named, name)
         if portal.step is None:
-            self._out += messages.EMPTY_QUERY
+            self._wire.tell(messages.EMPTY_QUERY)
             return
         outcome: Outcome = await self._run(backend.guarded, backend.execute_portal, portal)
         self._notices(outcome)
@@ -461,17 +379,17 @@ class Connection:
             taken = await self._run(backend.guarded, portal.flow.take, most)
             await self._rows(outcome, taken, portal.formats)
             ended = messages.command_complete(outcome.tag_of(taken.num_rows))
-            self._out += ended if portal.flow.is_done else messages.PORTAL_SUSPENDED
+            self._wire.tell(ended if portal.flow.is_done else messages.PORTAL_SUSPENDED)
             return
         if outcome.columns is None or outcome.table is None:
-            self._out += messages.command_complete(outcome.complete)
+            self._wire.tell(messages.command_complete(outcome.complete))
             return
         taken = portal.take(most)
         await self._rows(outcome, taken, portal.formats)
         if most > 0 and not portal.is_done:
-            self._out += messages.PORTAL_SUSPENDED
+            self._wire.tell(messages.PORTAL_SUSPENDED)
         else:
-            self._out += messages.command_complete(outcome.tag_of(outcome.rows and taken.num_rows))
+            self._wire.tell(messages.command_complete(outcome.tag_of(outcome.rows and taken.num_rows)))
 
     async def _close_one(self, body: Body) -> None:
         kind, name = body.take(1), body.text()
@@ -482,7 +400,7 @@ class Connection:
             self._client.prepared.pop(name, None)
         else:
             await self._service.work(self._client.drop_portals, name)
-        self._out += messages.CLOSE_COMPLETE
+        self._wire.tell(messages.CLOSE_COMPLETE)
 
     async def _sync(self, body: Body) -> None:
         body.end()
@@ -492,7 +410,7 @@ class Connection:
 
     async def _flushed(self, body: Body) -> None:
         body.end()
-        await self._flush()
+        await self._wire.flush()
 
     async def _ignored(self, body: Body) -> None:
         """Rows of a COPY that has ended with an error go nowhere."""
@@ -520,7 +438,7 @@ class Connection:
                 done, _ = await asyncio.wait([work], timeout=left_s)
                 if done:
                     return work.result()
-                if self._reader.at_eof() or cancellation.canceled:
+                if self._wire.is_at_end or cancellation.canceled:
                     cancellation.cancel()  # again, as a query that is about to begin forgets it
                 if until_s is not None and loop.time() >= until_s:
                     self._timed_out = True
@@ -538,36 +456,16 @@ class Connection:
 
     def _notices(self, outcome: Outcome) -> None:
         for text in outcome.notices:
-            self._out += messages.notice_response(text)
+            self._wire.tell(messages.notice_response(text))
 
     def _report(self) -> None:
         for name, value in self._client.changed_settings().items():
-            self._out += messages.parameter_status(name, value)
+            self._wire.tell(messages.parameter_status(name, value))
 
     async def _ready(self) -> None:
         self._report()
-        self._out += messages.ready(self._client.state)
-        await self._flush()
-
-    async def _send(self, batch: memoryview) -> None:
-        """Sends many messages, behind what is to be sent."""
-        if self._out:
-            self._writer.write(bytes(self._out))
-            self._out.clear()
-        self._writer.write(batch)
-        await self._flush()
-
-    async def _flush(self, most_s: float | None = None) -> None:
-        """Sends what is to be sent. Hangup if the client does not take it for too long."""
-        if self._out:
-            self._writer.write(bytes(self._out))
-            self._out.clear()
-        try:
-            async with asyncio.timeout(most_s or self._service.limits.slow_client_s):
-                await self._writer.drain()
-        except TimeoutError:
-            self._writer.transport.abort()
-            raise Hangup from None
+        self._wire.tell(messages.ready(self._client.state))
+        await self._wire.flush()
 
 
 _HANDLERS: Final[dict[bytes, Callable[[Connection, Body], Any]]] = {
