@@ -372,6 +372,31 @@ def test_a_slot_that_is_gone_stalls_its_source(opened, postgres):
         assert time.monotonic() < deadline, state
         ((_, state, why, *_),) = opened.execute("SHOW SOURCES").fetchall()
     assert "is gone. Run DROP SOURCE" in why
+    postgres.execute("INSERT INTO t VALUES (1)")
+    opened.execute("DROP SOURCE pg CASCADE")
+    source(opened, postgres)
+    opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'")
+    postgres.execute("INSERT INTO t VALUES (2)")
+    assert sorted(rows(opened, "SELECT * FROM t")) == [(1,), (2,)]
+
+
+def test_one_statement_lets_a_table_go_on_that_was_made_again_there(opened, postgres):
+    postgres.execute("CREATE TABLE t (i int PRIMARY KEY); INSERT INTO t VALUES (1)")
+    source(opened, postgres)
+    opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'")
+    assert rows(opened, "SELECT * FROM t") == [(1,)]
+    postgres.execute(
+        "DROP TABLE t; CREATE TABLE t (i int PRIMARY KEY, v text); ALTER PUBLICATION rw_publication ADD TABLE t"
+    )
+    postgres.execute("INSERT INTO t VALUES (2, 'two')")
+    assert rows(opened, "SELECT * FROM t", stops=True) == [(1,)]
+    ((_, state, why, *_),) = opened.execute("SHOW SOURCES").fetchall()
+    assert (state, "created again" in why) == ("stalled", True)
+    opened.execute("CREATE OR REPLACE TABLE t (*) FROM pg TABLE 't'")
+    assert rows(opened, "SELECT * FROM t") == [(2, "two")]
+    postgres.execute("UPDATE t SET v = 'zwei'; INSERT INTO t VALUES (3, NULL)")
+    assert sorted(rows(opened, "SELECT * FROM t")) == [(2, "zwei"), (3, None)]
+    assert opened.execute("SHOW SOURCES").fetchall()[0][1] == "running"
 
 
 def test_a_server_that_was_restored_from_a_copy_stalls_its_source(opened, own_postgres):
