@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import watersmeet
 from watersmeet import requesttimes
+from watersmeet.runtime.memory import Meter
 from watersmeet.server.traffic import Traffic, kind_of
 from watersmeet.server.web.metrics import FAMILIES, PREFIX, Clients, Exporter, seconds_of
 from watersmeet.server.web.watch import Epochs, Watch
@@ -29,7 +30,7 @@ OWN_LABELS = {"instance", "job", "le"}
 
 def exported(watch, clients=NOBODY):
     """By name, the series: labels and value."""
-    text, kind = Exporter(lambda: watch.look(-1), lambda: clients).text()
+    text, kind = Exporter(lambda: watch.look(-1), lambda: clients, Meter().read).text()
     assert kind.startswith("text/plain")
     found = {}
     for family in text_string_to_metric_families(text.decode()):
@@ -105,6 +106,9 @@ def test_values(everything):
     assert value("source_dead_total", source="s") == 1
     assert value("watermark_timestamp_seconds", relation="s") == seconds_of("2026-01-01 00:00:09")
     assert value("lag_seconds", view="v") == 0
+    assert value("memory_bytes", part="main", kind="own") > value("memory_bytes", part="workers", kind="own") == 0
+    assert value("memory_bytes", part="main", kind="mapped") > 0
+    assert value("merge_debt_bytes", view="v") == 0
     assert value("sink_running", sink="k") == 1
     assert value("view_rows_out_total", view="v") == value("view_rows", view="v") == 2
     assert value("queries_total", kind="select", sqlstate="00000") == 3

@@ -14,6 +14,7 @@ from watersmeet import __version__
 from watersmeet.extras import library
 from watersmeet.lazyimport import lazy_import
 from watersmeet.requesttimes import BOUNDS_S, Times, request_times
+from watersmeet.runtime.memory import Usage
 from watersmeet.server.web.watch import Look
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ FAMILIES: Final[dict[str, Family]] = {
     "sink_running": Family("gauge", "0 if a sink waits to try again, or was stopped.", ("sink",)),
     "sink_lag_seconds": Family("gauge", "Age of the oldest change that was not delivered.", ("sink",)),
     "sink_backlog_rows": Family("gauge", "Changes that were not delivered.", ("sink",)),
+    "memory_bytes": Family("gauge", "Memory on this machine: own, or mapped files.", ("part", "kind")),
     "commits_retained": Family("gauge", "Commits that are there."),
     "oldest_hold_commits": Family("gauge", "How many commits the reader is behind that is furthest behind."),
     "store_request_seconds": Family("histogram", "Requests of this process for the database's files.", ("op",)),
@@ -88,11 +90,13 @@ FAMILIES: Final[dict[str, Family]] = {
 
 
 class Exporter:
-    """Writes the metrics of a look. LIBRARY_MISSING without the library."""
+    """Writes the metrics of a look. memory: measures it. LIBRARY_MISSING without the library."""
 
-    def __init__(self, look: Callable[[], Look], clients: Callable[[], Clients]) -> None:
+    def __init__(
+        self, look: Callable[[], Look], clients: Callable[[], Clients], memory: Callable[[], Usage | None]
+    ) -> None:
         library("prometheus_client", "metrics")
-        self._look, self._clients = look, clients
+        self._look, self._clients, self._memory = look, clients, memory
         self._registry = prometheus.CollectorRegistry()
         self._registry.register(self)
         prometheus.ProcessCollector(registry=self._registry)
@@ -114,6 +118,7 @@ class Exporter:
         _of_sources(found, look)
         _of_sinks(found, look)
         _of_clients(found, self._clients())
+        _of_memory(found, self._memory())
         for operation, times in request_times().items():
             found.add("store_failures", times.failures, operation)
             found.histogram(
@@ -220,6 +225,13 @@ def _of_clients(found: _Found, clients: Clients) -> None:
     found.add("subscriptions", clients.subscriptions)
     for (kind, sqlstate), number in clients.statements.items():
         found.add("queries", number, kind, sqlstate)
+
+
+def _of_memory(found: _Found, usage: Usage | None) -> None:
+    if usage is not None:
+        for part, memory in (("main", usage.main), ("workers", usage.workers), ("java", usage.java)):
+            found.add("memory_bytes", memory.own_bytes, part, "own")
+            found.add("memory_bytes", memory.mapped_bytes, part, "mapped")
 
 
 def seconds_of(text: str | None) -> float | None:

@@ -79,7 +79,7 @@ class WebServer:
         self._ending: set[asyncio.Task[None]] = set()
         self._frames = Frames()
         self._files = _static_files()
-        self._exporter = Exporter(self._watch.look, self._clients)
+        self._exporter = Exporter(self._watch.look, self._clients, session.database.meter.read)
         self._looking: asyncio.Task[None] | None = None
         self._runner: web.AppRunner | None = None
         self._site: web.TCPSite | None = None
