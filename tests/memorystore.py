@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 
 from watersmeet import objectfiles
+from watersmeet.objectcache import cache
 from watersmeet.objectstores import ObjectReplacedError, ObjectStat, StoreProblem
 
 URL = "s3://memory/db"
@@ -27,7 +28,7 @@ class MemoryStore:
     """`objectstores.Store`. before: called with the kind and name of each request before it is done.
 
     fault, at: what happens to request number `at`, which counts those that write. later: after how many requests what
-    is delayed is done; None: at `deliver`.
+    is delayed is done; None: at `deliver`. read_bytes: how many it has sent.
     """
 
     def __init__(self, fault: str | None = None, at: int = 0, later: int | None = None) -> None:
@@ -36,6 +37,7 @@ class MemoryStore:
         self.before: Callable[[str, str], None] = lambda kind, name: None
         self.fault, self.at, self.later = fault, at, later
         self.writes = 0
+        self.read_bytes = 0
         self._lock = threading.RLock()
         self._delayed: list[tuple[int | None, Callable[[], object]]] = []
 
@@ -54,14 +56,14 @@ class MemoryStore:
 
     def get(self, name: str) -> bytes:
         self._request("get", name)
-        return self._found(name)
+        return self._sent(self._found(name))
 
     def range(self, name: str, begin: int, end: int, etag: str | None = None) -> bytes:
         self._request("range", name)
         found = self._found(name)
         if etag is not None and etag != str(hash(found)):
             raise ObjectReplacedError(name)
-        return found[begin:end]
+        return self._sent(found[begin:end])
 
     def stat(self, name: str) -> ObjectStat:
         self._request("stat", name)
@@ -132,11 +134,22 @@ class MemoryStore:
             for do in due:
                 do()
 
+    def _sent(self, data: bytes) -> bytes:
+        with self._lock:
+            self.read_bytes += len(data)
+        return data
+
     def _found(self, name: str) -> bytes:
         with self._lock:
             if name not in self.objects:
                 raise FileNotFoundError(name)
             return self.objects[name]
+
+
+def forget_copies() -> None:
+    """The machine has no copies of objects any more, as one that is new."""
+    for copy in cache().directory.iterdir():
+        copy.unlink()
 
 
 def no_answer() -> StoreProblem:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 
 class BlobRef(NamedTuple):
@@ -19,3 +24,27 @@ class BlobRef(NamedTuple):
     def within(self, pack: str) -> BlobRef:
         """The reference as seen from outside: `pack` is the name of the pack in whose footer it was found."""
         return self if self.file else self._replace(file=pack)
+
+
+Ranges = npt.NDArray[np.int64]
+"""Ranges of bytes: of each [begin, end), as a row."""
+
+
+class BlobParts(Protocol):
+    """The bytes of a blob that is elsewhere, of which only some are here.
+
+    buffer: as long as the blob. What has not been fetched must not be read: it is undefined.
+    """
+
+    buffer: pa.Buffer
+
+    def missing_bytes(self, ranges: Ranges) -> int:
+        """How many bytes `fetch` would have to get from elsewhere for these ranges."""
+        ...
+
+    def fetch(self, wanted: Sequence[tuple[BlobParts, Ranges]]) -> None:
+        """Has ranges of blobs of one store, this one's among them, in their buffers, with as few waits as possible.
+
+        STATE_DAMAGED, naming the file, if bytes are missing or not those that were written.
+        """
+        ...

@@ -22,9 +22,10 @@ import pyarrow as pa
 from watersmeet.errors import Error, error
 from watersmeet.files import Bytes
 from watersmeet.objectaccess import open_store
-from watersmeet.objectcache import cache
+from watersmeet.objectcache import BlockCopy, cache
 from watersmeet.objectstores import ObjectPath, Store, StoreProblem
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 PATIENCE: Final = "WATERSMEET_STORE_PATIENCE_SECONDS"
@@ -56,13 +57,14 @@ class _Patience:
 
 @dataclass
 class Requests:
-    """How many requests were sent. hits, misses: objects that never change which were read on the local disk, or had to
-    be fetched.
+    """How many requests were sent. hits, misses: objects that never change, or blocks of large ones, which were read on
+    the local disk, or had to be fetched. fetched_bytes: of these.
     """
 
     count: int = 0
     hits: int = 0
     misses: int = 0
+    fetched_bytes: int = 0
 
 
 class _Here(threading.local):
@@ -101,11 +103,12 @@ def _sent(place: ObjectPath) -> Store:
     return open_store(place.location)
 
 
-def _looked_up(*, hits: int = 0, misses: int = 0) -> None:
+def looked_up(*, hits: int = 0, misses: int = 0, fetched_bytes: int = 0) -> None:
     """Counts what was looked for on the local disk, if anybody counts in this thread."""
     if _HERE.requests is not None:
         _HERE.requests.hits += hits
         _HERE.requests.misses += misses
+        _HERE.requests.fetched_bytes += fetched_bytes
 
 
 def failure(problem: StoreProblem) -> Error:
@@ -161,10 +164,11 @@ def mapped(place: ObjectPath) -> pa.Buffer:
     """The content of an object that never changes, from the local disk if it is there. FileNotFoundError."""
     found = cache().get(place)
     if found is not None:
-        _looked_up(hits=1)
+        looked_up(hits=1)
         return found
-    _looked_up(misses=1)
+    looked_up(misses=1)
     data = read(place)
+    looked_up(fetched_bytes=len(data))
     cache().put(place, [data])
     # Mapped, it is not memory of the process: the machine takes its pages back.
     found = cache().get(place)
@@ -180,12 +184,36 @@ def fetch(places: Sequence[ObjectPath]) -> None:
     """Gets copies of objects that never change, several at a time, of those of which there are none yet."""
     missing = [place for place in places if not cache().has(place)]
     if len(missing) > 1:
-        _looked_up(misses=len(missing))
+        looked_up(misses=len(missing))
         for begin in range(0, len(missing), _AT_ONCE):
             part = missing[begin : begin + _AT_ONCE]
             for place, data in zip(part, read_many(part), strict=True):
                 if data is not None:
+                    looked_up(fetched_bytes=len(data))
                     cache().put(place, [data])
+
+
+def is_here(place: ObjectPath) -> bool:
+    """Whether there is a whole copy of an object."""
+    return cache().has(place)
+
+
+def in_parts(place: ObjectPath, size_bytes: int, block_bytes: int) -> BlockCopy:
+    """A copy of an object of that size which is to be filled block by block."""
+    return cache().in_parts(place, size_bytes, block_bytes)
+
+
+def fetch_ranges(wanted: Sequence[tuple[ObjectPath, int, int, Callable[[bytes], None]]]) -> None:
+    """Hands bytes [begin, end) of each of some objects that never change to what takes them, several at a time.
+
+    FileNotFoundError. Fewer bytes come of an object that is shorter.
+    """
+
+    def request(number: int) -> None:
+        place, begin, end, take = wanted[number]
+        take(_again(lambda: _sent(place).range(place.path, begin, end)))
+
+    _at_once(request, range(len(wanted)))
 
 
 def _read_if_there(place: ObjectPath) -> bytes | None:
@@ -195,13 +223,13 @@ def _read_if_there(place: ObjectPath) -> bytes | None:
         return None
 
 
-def _at_once(request: Callable[[ObjectPath], Result], places: Sequence[ObjectPath]) -> list[Result]:
+def _at_once(request: Callable[[Item], Result], places: Sequence[Item]) -> list[Result]:
     """What a request gives for each of several objects."""
     if len(places) < 2:
         return [request(place) for place in places]
     counted = _HERE.requests
 
-    def requested(place: ObjectPath) -> Result:
+    def requested(place: Item) -> Result:
         _HERE.requests = counted
         return request(place)
 

@@ -146,6 +146,11 @@ def map_file(place: Place) -> pa.Buffer:
         return file.read_buffer()
 
 
+def is_here(place: Place) -> bool:
+    """Whether mapping a file that never changes needs nothing from elsewhere."""
+    return not isinstance(place, ObjectPath) or objectfiles.is_here(place)
+
+
 def readable(place: Place) -> Path | pa.BufferReader:
     """What libraries read a file from that never changes. FileNotFoundError, if not while reading."""
     return pa.BufferReader(map_file(place)) if isinstance(place, ObjectPath) else place

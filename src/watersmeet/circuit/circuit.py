@@ -19,7 +19,7 @@ from watersmeet.circuit.operators import Exchange, Operator, Scan, Sink
 from watersmeet.serialization import to_json
 
 #: Changes whenever key hashes, bucket numbers or the form of stored state change.
-STATE_FORMAT_VERSION: Final = 6
+STATE_FORMAT_VERSION: Final = 7
 
 
 @dataclass(frozen=True)

@@ -220,6 +220,7 @@ def _metrics(
         requests=sum(r.requests for r in receipts) + db.requests.fresh(),
         cache_hits=sum(r.cache_hits for r in receipts),
         cache_misses=sum(r.cache_misses for r in receipts),
+        fetched_bytes=sum(r.fetched_bytes for r in receipts),
         tasks_us=sum(r.took_ns for r in receipts) // 1000,
         operators_us=sum(c.took_us for c in operators.values()),
     )

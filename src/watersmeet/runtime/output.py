@@ -82,7 +82,13 @@ class TaskOutput:
                 executor=own_executor(),
             )
             if not number:
-                made = replace(made, requests=requests.count, cache_hits=requests.hits, cache_misses=requests.misses)
+                made = replace(
+                    made,
+                    requests=requests.count,
+                    cache_hits=requests.hits,
+                    cache_misses=requests.misses,
+                    fetched_bytes=requests.fetched_bytes,
+                )
             frames.append(Frame(bucket, RECEIPT, receipt.bucket, made.to_bytes()))
         return frames
 

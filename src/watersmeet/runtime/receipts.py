@@ -41,9 +41,9 @@ class Receipt:
     wrote. operators, sources: counts by operator and by relation. waiting: see `ticks`. grown: by operator, by how many
     bytes its state has grown. hottest: by join that may have made too many rows, the most rows of one key, and the
     key's values. busiest: by join and arrangement, as in `kernel.metrics.Counters`. requests: to the object store,
-    cache_hits, cache_misses: as in `objectfiles.Requests`; all three of the whole task, in one of its receipts.
-    executor: the id of the one that ran it, "" outside of a cluster. began_ns, took_ns: when it began (since 1970, by
-    the clock of its machine), and for how long it ran.
+    cache_hits, cache_misses, fetched_bytes: as in `objectfiles.Requests`; all four of the whole task, in one of its
+    receipts. executor: the id of the one that ran it, "" outside of a cluster. began_ns, took_ns: when it began (since
+    1970, by the clock of its machine), and for how long it ran.
     """
 
     stage: int
@@ -59,6 +59,7 @@ class Receipt:
     requests: int = 0
     cache_hits: int = 0
     cache_misses: int = 0
+    fetched_bytes: int = 0
     executor: str = ""
     began_ns: int = 0
     took_ns: int = 0

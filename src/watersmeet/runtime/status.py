@@ -35,9 +35,9 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
 
     sources: what they say of themselves; None in a process that does not have them: as they said last.
     epoch, commit (number), transaction, behind (transactions not reflected yet), backfill (JSON or None),
-    duration_us, rows and requests (to the object store) of the newest epoch; cache_hits, cache_misses (objects that its
-        tasks found on the local disk, or fetched); buckets_local, buckets_moved (steps that ran on the executor that
-        ran them last, or on another one),
+    duration_us, rows and requests (to the object store) of the newest epoch; cache_hits, cache_misses, fetched_bytes
+        (objects, and blocks of large ones, that its tasks found on the local disk, or fetched); buckets_local,
+        buckets_moved (steps that ran on the executor that ran them last, or on another one),
     views: by id: name, ready, rows_in (from its scans, since it was made), inserted, deleted, rows (inserted -
     deleted), late (left out as such),
         state_rows, state_bytes, merge_debt_bytes (of these what waits for merges under way), hot_keys (of its
@@ -66,6 +66,7 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
         "requests": 0,
         "cache_hits": 0,
         "cache_misses": 0,
+        "fetched_bytes": 0,
         "buckets_local": 0,
         "buckets_moved": 0,
         "views": {},
@@ -87,6 +88,7 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
         "requests": commit.metrics.requests,
         "cache_hits": commit.metrics.cache_hits,
         "cache_misses": commit.metrics.cache_misses,
+        "fetched_bytes": commit.metrics.fetched_bytes,
         "buckets_local": commit.metrics.local,
         "buckets_moved": commit.metrics.moved,
         "time_us": commit.time_us,

@@ -28,6 +28,7 @@ from watersmeet.kernel.runs.frames import Frame
 from watersmeet.kernel.runs.merge import MERGE_BYTES, MergeBudget
 from watersmeet.kernel.runs.sliced import Slicing
 from watersmeet.kernel.runs.state import StageState
+from watersmeet.objectstores import ObjectPath
 from watersmeet.runtime.eventtimes import Numbers, promised, risen
 from watersmeet.runtime.idleness import raised
 from watersmeet.runtime.intents import Intent
@@ -242,7 +243,8 @@ def _run(
     place = f"{stage}/{bucket}"
     has_state = stage > 0 or circuit.buckets == 1
     manifest = stored_state(packs, job.packs[place], place) if place in job.packs and has_state else None
-    state = StageState(manifest, _Blobs(packs), budget=MergeBudget(job.merge_bytes))
+    parts = packs.parts if isinstance(_layout(job).packs, ObjectPath) else None
+    state = StageState(manifest, _Blobs(packs), budget=MergeBudget(job.merge_bytes), parts=parts)
     for operator_id in state.operators - intent.mode.kept_state(frozenset(circuit.by_id)):
         state.drop(operator_id)
     context = EpochContext(

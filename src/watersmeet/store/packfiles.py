@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from watersmeet.objectstores import ObjectPath
 from watersmeet.storage import Place
 from watersmeet.store.changes import Diff, decode_change
 from watersmeet.store.layout import check_name
+from watersmeet.store.packparts import PackParts, open_parts
 from watersmeet.store.packs import (
     BLOCK_BYTES,
     CHECKSUM_BYTES,
@@ -96,6 +97,7 @@ class PackFiles:
         self._max_files = max_files
         self._now = 0
         self._maps: Recent[str, _Mapped] = Recent(max_mapped_bytes)
+        self._parts: Recent[str, PackParts] = Recent(max_mapped_bytes)
         self._lock = threading.Lock()
 
     @property
@@ -147,6 +149,29 @@ class PackFiles:
             wanted = [self._directory / check_name(n) for n in sorted(names) if self._maps.get(n) is None]
         storage.fetch(wanted)
 
+    def parts(self, refs: Sequence[BlobRef]) -> list[PackParts | None]:
+        """Of each blob its parts, if it is a run file in an object store without a copy here; else None.
+
+        STATE_DAMAGED, naming the file.
+        """
+        found = [self._parts_of(ref) for ref in refs]
+        open_parts(parts for parts in found if parts is not None)
+        return found
+
+    def _parts_of(self, ref: BlobRef) -> PackParts | None:
+        if not ref.file.endswith(".run"):
+            return None
+        place = self._directory / check_name(ref.file)
+        with self._lock:
+            parts = self._parts.get(ref.file)
+            if parts is None:
+                if not isinstance(place, ObjectPath) or self._maps.get(ref.file) or storage.is_here(place):
+                    return None
+                parts = PackParts(place, ref.length_bytes)
+                self._parts.put(ref.file, parts, parts.size_bytes)
+            parts.used = self._now
+            return parts
+
     def check(self, ref: BlobRef) -> None:
         """As reading `ref`, and the whole content of a run file is checked."""
         self._read(ref, "STATE_DAMAGED", whole=True)
@@ -160,11 +185,14 @@ class PackFiles:
             self._now = max(now, self._now)
             while (oldest := self._maps.oldest) is not None and oldest.used < self._now - most:
                 self._maps.drop_oldest()
+            while (parts := self._parts.oldest) is not None and parts.used < self._now - most:
+                self._parts.drop_oldest()
 
     def close(self) -> None:
         """Lets all maps go."""
         with self._lock:
             self._maps.clear()
+            self._parts.clear()
 
     def _map(self, name: str, condition: str) -> _Mapped:
         with self._lock:

@@ -30,12 +30,12 @@ from watersmeet.errors import error
 from watersmeet.storage import Place
 
 MAGIC: Final = b"WMPACK\r\n"
-PACK_FORMAT_VERSION: Final = 3
+PACK_FORMAT_VERSION: Final = 4
 HEADER_BYTES: Final = 64
 ALIGNMENT_BYTES: Final = 64
 OWN_FILE_BYTES: Final = 1 << 20
 #: So much has a checksum of its own.
-BLOCK_BYTES: Final = 128 << 10
+BLOCK_BYTES: Final = 64 << 10
 CHECKSUM_BYTES: Final = 8
 TRAILER: Final = struct.Struct("<QII16s8s")
 

@@ -8,12 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from watersmeet.blobs import BlobRef
 from watersmeet.circuit.operators import Arrange, Join
 from watersmeet.kernel.arrays import hashing
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.operators import arrange as arrange_module
 from watersmeet.kernel.operators import join
-from watersmeet.kernel.runs import run
+from watersmeet.kernel.runs import blocks, run
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.state import BlobDict, StageState, State
 from watersmeet.types import Field, Schema, SqlType
@@ -48,16 +49,58 @@ def step_join(op: Join, inputs: Sequence[Delta], state: State, context: StepCont
     return join.step(op, arranged, state, context)
 
 
-class Stored:
-    """A state that goes through its stored form after every epoch."""
+class FarBlob:
+    """A blob that is elsewhere: what was not fetched is garbage. `blobs.BlobParts`."""
 
-    def __init__(self) -> None:
+    def __init__(self, blob: pa.Buffer) -> None:
+        self._blob = np.frombuffer(blob, np.uint8)
+        self._here = np.full(len(self._blob), 0xA7, np.uint8)
+        self._fetched = np.zeros(len(self._blob), np.bool_)
+        self.buffer = pa.py_buffer(self._here)
+
+    @property
+    def fetched_bytes(self) -> int:
+        """How many bytes are here."""
+        return int(self._fetched.sum())
+
+    def missing_bytes(self, ranges: np.ndarray) -> int:
+        """As `BlobParts`."""
+        return sum(int((~self._fetched[begin:end]).sum()) for begin, end in ranges.tolist())
+
+    def fetch(self, wanted: Sequence[tuple[FarBlob, np.ndarray]]) -> None:
+        """As `BlobParts`."""
+        for parts, ranges in wanted:
+            for begin, end in ranges.tolist():
+                assert 0 <= begin <= end <= len(parts._blob)
+                parts._here[begin:end] = parts._blob[begin:end]
+                parts._fetched[begin:end] = True
+
+
+def index_all_runs(patch: pytest.MonkeyPatch, block_rows: int = 4) -> None:
+    """Runs of any size have an index, with small blocks."""
+    patch.setattr(run, "INDEXED_BYTES", 1)
+    patch.setattr(blocks, "BLOCK_ROWS", block_rows)
+
+
+class Stored:
+    """A state that goes through its stored form after every epoch.
+
+    far: it is elsewhere then.
+    """
+
+    def __init__(self, *, far: bool = False) -> None:
         self.blobs = BlobDict()
         self.manifest = None
+        self.far: list[FarBlob] | None = [] if far else None
 
     def load(self) -> StageState:
         """The state as stored."""
-        return StageState(self.manifest, self.blobs)
+        return StageState(self.manifest, self.blobs, parts=self._parts if self.far is not None else None)
+
+    def _parts(self, refs: Sequence[BlobRef]) -> list[FarBlob]:
+        found = [FarBlob(self.blobs.read(ref)) for ref in refs]
+        self.far += found
+        return found
 
     def save(self, state: StageState) -> None:
         """Stores the state."""

@@ -121,13 +121,22 @@ def test_values(everything):
 def test_epochs_add_up(everything):
     epochs = Epochs()
     for local in (2, 7):
-        epochs = epochs.with_epoch(Metrics(rows=3, duration_us=9, local=local, moved=1, cache_hits=5, cache_misses=4))
+        epochs = epochs.with_epoch(
+            Metrics(rows=3, duration_us=9, local=local, moved=1, cache_hits=5, cache_misses=4, fetched_bytes=6)
+        )
     found = exported_look(replace(everything.look(100), epochs=epochs))
     values = {
         name: found[f"{PREFIX}{name}_total"][0][1]
-        for name in ("epoch_rows", "buckets_local", "buckets_moved", "cache_hits", "cache_misses")
+        for name in (
+            "epoch_rows",
+            "buckets_local",
+            "buckets_moved",
+            "cache_hits",
+            "cache_misses",
+            "store_fetched_bytes",
+        )
     }
-    assert list(values.values()) == [6, 9, 2, 10, 8], values
+    assert list(values.values()) == [6, 9, 2, 10, 8, 12], values
 
 
 def test_what_has_no_value_is_left_out(tmp_path):

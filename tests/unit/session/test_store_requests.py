@@ -6,11 +6,10 @@ import threading
 from collections import Counter
 
 import pytest
-from tests.memorystore import URL, MemoryStore, use
+from tests.memorystore import URL, MemoryStore, forget_copies, use
 
 import watersmeet
 from watersmeet.errors import Error, error
-from watersmeet.objectcache import cache
 from watersmeet.runtime.tasks import _packs_of
 from watersmeet.store import content, readers
 from watersmeet.store.content import Content
@@ -88,8 +87,7 @@ def test_objects_on_the_local_disk_are_told_from_those_that_are_fetched(store):
             change(connection, number)
             _packs_of.cache_clear()
             if wiped:
-                for copy in cache().directory.iterdir():
-                    copy.unlink()
+                forget_copies()
             connection.flush()
             status = connection.status()
             return status["cache_hits"], status["cache_misses"]
@@ -171,8 +169,7 @@ def test_a_reader_that_is_always_overtaken_is_told(store, monkeypatch):
 def move_reader():
     """The reader is in a process on another machine: it has no copies, and nobody knows of it."""
     readers._HERE.clear()
-    for copy in cache().directory.iterdir():
-        copy.unlink()
+    forget_copies()
 
 
 def test_what_a_reader_may_need_is_kept_for_a_time(store):

@@ -20,6 +20,7 @@ from watersmeet.circuit.operators import Aggregate, AggregateSpec, SortKey
 from watersmeet.kernel.aggregates.feeds import Feeder, true_rows
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.ordering import order_keys
+from watersmeet.kernel.runs.cold import near
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.groups import Ints, key_form
 from watersmeet.kernel.runs.order import canonical_rows
@@ -100,7 +101,7 @@ def _touched(source: _Source, feeder: Feeder) -> Touched:
     arrays, owner = col.gather_all(arrays, places), owner[places]
     trace = feeder.state.trace(feeder.operator_id, source.trace)
     old = []
-    for run in trace.runs:
+    for run in near(trace.runs, lambda: groups.hashes):
         for group, row in groups.find(run.hash):
             same = groups.same(group, run.key_arrays, row)
             kept = row[same]

@@ -19,6 +19,7 @@ from watersmeet.kernel.aggregates.feeds import Feeder
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.expand import pieces
 from watersmeet.kernel.arrays.ordering import extremes, order_keys, order_prefixes
+from watersmeet.kernel.runs.cold import near
 from watersmeet.kernel.runs.groups import Groups, key_form
 from watersmeet.kernel.runs.order import canonical_rows
 from watersmeet.kernel.runs.run import Run, make_run
@@ -62,9 +63,10 @@ def update(
         candidates = [(kept, col.gather(before, kept))]
         if lost.any():
             new = np.flatnonzero(~lost[fresh[0]])
+            runs = near(trace.runs, lambda: groups.hashes[lost] & ~_LOW, int(_LOW))  # noqa: B023 - asked at once
             candidates += [
                 (fresh[0][new], col.gather(fresh[1], new)),
-                *_Search(trace.runs, groups, largest=part.kind == "max").nearest(np.flatnonzero(lost)),
+                *_Search(runs, groups, largest=part.kind == "max").nearest(np.flatnonzero(lost)),
             ]
         else:
             candidates.append(fresh)

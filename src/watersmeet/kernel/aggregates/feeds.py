@@ -10,6 +10,7 @@ import pyarrow as pa
 from watersmeet.kernel.aggregates.accumulators import Fed, Feed, Ints
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import hash_columns
+from watersmeet.kernel.runs.cold import near
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.groups import Groups, group, key_form
 from watersmeet.kernel.runs.order import canonical_rows
@@ -73,7 +74,7 @@ class Feeder:
         arrays, hashes = [col.gather(a, places) for a in arrays], hashes[places]
         pairs = group(arrays, hashes)
         before = np.zeros(len(hashes), np.int64)
-        for run in trace.runs:
+        for run in near(trace.runs, lambda: pairs.hashes):
             for pair, row in pairs.find(run.hash):
                 same = pairs.same(pair, run.arrays, row)
                 np.add.at(before, pairs.order[pair[same]], run.diff[row[same]])

@@ -8,6 +8,7 @@ an epoch all rows of a key have the same answer.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -19,6 +20,7 @@ from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.times import microseconds
 from watersmeet.kernel.runs.arranged import Arranged
 from watersmeet.kernel.runs.cleaning import Retention
+from watersmeet.kernel.runs.cold import near
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.matching import Probe, parts
 from watersmeet.kernel.runs.run import Run, arrange
@@ -39,12 +41,12 @@ def answered(op: TemporalJoin, left: Arranged, right: Arranged, state: State, no
     assert op.ttl_us is not None
     bound_us = now_us - op.ttl_us + 1  # at the very end of its time an answer serves no more
     trace = state.trace(op.id, ANSWERS)
-    known = parts(trace.runs)
+    known = trace.runs
     serving: _Found = []
     asked: _Found = []
     for probe in left.probes:
         served = _served(probe, known, bound_us, serving)
-        found = probe.content(right.old)
+        found = probe.content(parts(near(right.runs_before, lambda: probe.hashes)))  # noqa: B023 - asked at once
         if found is not None:
             groups, arrays, diff = found
             rows = np.flatnonzero(~served[groups])
@@ -61,10 +63,10 @@ def answered(op: TemporalJoin, left: Arranged, right: Arranged, state: State, no
     )
 
 
-def _served(probe: Probe, known: list[Run], bound_us: int, serving: _Found) -> npt.NDArray[np.bool_]:
+def _served(probe: Probe, known: Sequence[Run], bound_us: int, serving: _Found) -> npt.NDArray[np.bool_]:
     """Which groups of the probe have an answer whose time is not over; these go into `serving`."""
     served = np.zeros(probe.num_groups, np.bool_)
-    found = probe.content(known)
+    found = probe.content(parts(near(known, lambda: probe.hashes)))
     if found is not None:
         groups, arrays, diff = found
         values, _ = microseconds(arrays[-1])

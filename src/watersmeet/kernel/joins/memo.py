@@ -13,6 +13,7 @@ from watersmeet.circuit.operators import InputColumn, TemporalJoin
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.joins.joined import JoinOutput, PairOutput
 from watersmeet.kernel.runs.cancel import without_cancelling
+from watersmeet.kernel.runs.cold import near
 from watersmeet.kernel.runs.delta import Delta, Diffs
 from watersmeet.kernel.runs.matching import parts, probes
 from watersmeet.kernel.runs.run import Run, arrange
@@ -65,7 +66,7 @@ class Memo:
         """Takes back what the consolidated left rows that go met, as often as each of them goes."""
         for probe in probes([rows], exact=False):
             gone = -probe.sums()
-            found = probe.content(parts(self._trace.runs))
+            found = probe.content(parts(near(self._trace.runs, lambda: probe.hashes)))  # noqa: B023
             if found is not None:
                 self._shrink(*found, gone)
 

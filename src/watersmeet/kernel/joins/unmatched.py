@@ -17,6 +17,7 @@ from watersmeet.circuit.operators import InputColumn, TemporalJoin
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.joins.joined import JoinOutput, PairOutput
 from watersmeet.kernel.runs.arranged import Arranged
+from watersmeet.kernel.runs.cold import near
 from watersmeet.kernel.runs.delta import Delta, Diffs
 from watersmeet.kernel.runs.matching import parts
 from watersmeet.kernel.runs.run import Run, arrange
@@ -50,7 +51,7 @@ class UnmatchedBuffer:
         for probe in right.probes:
             if not (probe.run.diff > 0).any():
                 continue
-            found = probe.content(parts(self._trace.runs))
+            found = probe.content(parts(near(self._trace.runs, lambda: probe.hashes)))  # noqa: B023
             if found is None:
                 continue
             _, arrays, diff = found

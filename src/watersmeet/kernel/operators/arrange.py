@@ -99,7 +99,7 @@ def unkept(delta: Delta, keys: Sequence[int], null_safe: Sequence[bool], other: 
     nothing = other.null_keys.take(np.zeros(0, np.int64))
     return (
         Arranged(change, null_keys, lambda: (), exact=other.exact),
-        Arranged(other.change.slice(0, 0), nothing, lambda: tuple(other.new), exact=other.exact),
+        Arranged(other.change.slice(0, 0), nothing, lambda: (*other.runs_before, *other.changes), exact=other.exact),
     )
 
 

@@ -23,7 +23,7 @@ from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.joins.joined import Found, Production
 from watersmeet.kernel.joins.nearest import NONE, Candidates
 from watersmeet.kernel.joins.residual import Residual
-from watersmeet.kernel.runs.arranged import Arranged
+from watersmeet.kernel.runs.arranged import Arranged, near_changes
 from watersmeet.kernel.runs.delta import Delta, Diffs
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.sliced import Sliced
@@ -39,7 +39,7 @@ def step(op: AsofJoin, inputs: Sequence[Arranged], state: State, ctx: StepContex
     """
     if not any(a.num_rows for a in inputs):
         return Delta.empty(arrow_schema(op.schema, positional=True))
-    left, right = inputs
+    left, right = near_changes(inputs)
     rows = left.num_rows + 2 * sum(int(probe.matches(left.old).sum()) for probe in right.probes)
     null_keys = left.net_null_keys if op.join_kind == "left" and left.null_keys.num_rows else None
     types = [f.type.arrow for f in op.schema]

@@ -31,7 +31,7 @@ from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.joins.joined import Found, JoinSide, PairOutput, Production, is_revised, present
 from watersmeet.kernel.joins.residual import Residual, found_with_residual
 from watersmeet.kernel.runs.amplification import Amplification, pairs
-from watersmeet.kernel.runs.arranged import Arranged
+from watersmeet.kernel.runs.arranged import Arranged, near_changes
 from watersmeet.kernel.runs.delta import Delta, Diffs
 from watersmeet.kernel.runs.matching import Probe
 from watersmeet.kernel.runs.run import Run
@@ -48,6 +48,7 @@ def step(op: Join, inputs: Sequence[Arranged], state: State, ctx: StepContext) -
     """
     if not any(a.num_rows for a in inputs):
         return Delta.empty(arrow_schema(op.schema, positional=True))
+    inputs = near_changes(inputs)
     left_sign = {"semi": 1, "left": -1, "full": -1, "anti": -1}.get(op.join_kind, 0)
     right_sign = -1 if op.join_kind in ("right", "full") else 0
     left, right = (JoinSide(a, sign) for a, sign in zip(inputs, (left_sign, right_sign), strict=True))

@@ -26,7 +26,7 @@ from watersmeet.kernel.arrays.expand import pieces
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.joins.joined import FEW_ROWS
 from watersmeet.kernel.runs.amplification import Amplification
-from watersmeet.kernel.runs.arranged import Arranged
+from watersmeet.kernel.runs.arranged import Arranged, near_changes
 from watersmeet.kernel.runs.cancel import without_cancelling
 from watersmeet.kernel.runs.delta import Delta, Diffs
 from watersmeet.kernel.runs.matching import Probe
@@ -44,6 +44,7 @@ def step(op: MultiJoin, inputs: Sequence[Arranged], state: State, ctx: StepConte
 
     TooManyRowsError before any is made.
     """
+    inputs = near_changes(inputs)
     terms = [t for t in _terms(inputs) if len(t.keys)]
     made = Amplification()
     for term in terms:

@@ -24,7 +24,7 @@ from watersmeet.kernel.joins.memo import Memo
 from watersmeet.kernel.joins.unmatched import UnmatchedBuffer
 from watersmeet.kernel.operators.arrange import unkept
 from watersmeet.kernel.operators.join import add_pairs, production
-from watersmeet.kernel.runs.arranged import Arranged
+from watersmeet.kernel.runs.arranged import Arranged, near_changes
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.run import arrange
 from watersmeet.kernel.runs.sliced import Sliced
@@ -64,7 +64,7 @@ def _wait(op: TemporalJoin, delta: Delta, right: Arranged, out: JoinOutput, stat
     every = replace(op, join_kind="left")  # rows that meet nothing wait, also in an inner join
 
     def look_up(rows: Delta, met: PairOutput) -> Delta:
-        left, still = unkept(rows, op.left_keys, op.null_safe, right)
+        left, still = near_changes(unkept(rows, op.left_keys, op.null_safe, right))
         add_pairs(every, JoinSide(left, -1), JoinSide(still, 0), met, ctx)
         return left.net_null_keys
 
@@ -90,7 +90,7 @@ def _sides(
     op: TemporalJoin, delta: Delta, right: Arranged, state: State, ctx: StepContext
 ) -> tuple[Arranged, Arranged]:
     """Left rows and what they meet."""
-    left, still = unkept(delta, op.left_keys, op.null_safe, right)
+    left, still = near_changes(unkept(delta, op.left_keys, op.null_safe, right))
     if (
         op.ttl_us is not None and (now_us := ctx.watermarks.get(NOW)) is not None
     ):  # history has no time of its own: each of its rows asks

@@ -21,6 +21,7 @@ from watersmeet.kernel.arrays.expand import pieces
 from watersmeet.kernel.arrays.hashing import Hashes, hash_columns
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.runs.cleaning import Retention
+from watersmeet.kernel.runs.cold import near
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.groups import Groups, Ints, group, key_form
 from watersmeet.kernel.runs.order import canonical_rows
@@ -63,7 +64,7 @@ def _changed(op: TopN, delta: Delta, state: State, ctx: StepContext) -> Delta:
     removed = np.zeros(groups.count, np.int64)
     np.subtract.at(removed, owner, np.minimum(diff, 0))
     most = _NO_LIMIT if op.limit is None else np.int64(op.limit + op.offset)
-    found = _Search(trace.runs, groups, op.keys).best(most + removed)
+    found = _Search(near(trace.runs, lambda: groups.hashes & ~_LOW, int(_LOW)), groups, op.keys).best(most + removed)
     inside = np.flatnonzero(found.complete[owner] | (words < found.horizon[owner]))
     change = Delta(col.positional(col.gather_all(arrays, inside)), diff[inside])
     rows = touched(found.entries, (owner[inside], change), groups.hashes)

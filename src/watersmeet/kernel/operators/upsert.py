@@ -11,10 +11,11 @@ import pyarrow.compute as pc
 from watersmeet.circuit.operators import Upsert
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.columns import Positions
-from watersmeet.kernel.arrays.hashing import hash_columns
+from watersmeet.kernel.arrays.hashing import Hashes, hash_columns
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.metrics import Orphan
 from watersmeet.kernel.runs.amplification import shown
+from watersmeet.kernel.runs.cold import near
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.matching import Probe, parts, probes
 from watersmeet.kernel.runs.partial import empties
@@ -33,14 +34,14 @@ def step(op: Upsert, inputs: Sequence[Delta], state: State, ctx: StepContext) ->
     if not delta.num_rows:
         return Delta.empty(pa.schema([(f.name, f.type.arrow) for f in op.schema]))
     trace = state.trace(op.id, "rows")
-    old_runs = parts(trace.runs)
+    old_runs = parts(near(trace.runs, lambda: _hashes(delta, op.keys)))
     width = len(op.schema)
     changes: list[Delta] = []
     emptied = False
     if op.partial:
         delta, emptied = _whole_rows(op, delta, old_runs, ctx.counters.orphans)
     if emptied:
-        changes += [run.delta().negated() for run in old_runs]
+        changes += [run.delta().negated() for run in trace.runs]
         old_runs = []
     for winners in _last_by_key(delta, op.keys):
         rows = Delta(winners.columns, winners.diff).select(range(width))
@@ -61,10 +62,14 @@ def _last_by_key(delta: Delta, keys: tuple[int, ...]) -> list[Run]:
     return [probe.run.take(probe.starts + probe.lengths - 1) for probe in in_order(delta, keys)]
 
 
+def _hashes(delta: Delta, keys: tuple[int, ...]) -> Hashes:
+    return hash_columns([col.one_form(delta.columns.column(i)) for i in keys], delta.num_rows)
+
+
 def in_order(delta: Delta, keys: tuple[int, ...]) -> list[Probe]:
     """The rows by key, those of one key in the order of the last column, `_seq`."""
     arrays = [col.one_form(c) for c in delta.columns.columns]
-    hashes = hash_columns([arrays[i] for i in keys], delta.num_rows)
+    hashes = _hashes(delta, keys)
     by_seq = np.argsort(col.words(arrays[-1]), kind="stable")
     order = by_seq[np.argsort(hashes[by_seq], kind="stable")]
     table = col.positional(col.gather_all(arrays, order))

@@ -18,6 +18,7 @@ from watersmeet.kernel.arrays.hashing import hash_columns
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.metrics import Counters
 from watersmeet.kernel.runs.arranged import Arranged
+from watersmeet.kernel.runs.cold import near
 from watersmeet.kernel.runs.delta import Delta, consolidate
 from watersmeet.kernel.runs.groups import Groups, Ints, group, key_form
 from watersmeet.kernel.runs.ranking import rank
@@ -40,7 +41,11 @@ def step(op: Window, inputs: Sequence[Arranged], state: State, ctx: StepContext)
         return Delta.empty(arrow_schema(op.schema, positional=True))
     keys = [key_form(change.arrays[i]) for i in op.keys]
     groups = group(keys, hash_columns(keys, change.num_rows))
-    rows = touched(_entries(arranged.old, groups, op.keys), (groups.of_row, change.delta()), groups.hashes)
+    rows = touched(
+        _entries(near(arranged.runs_before, lambda: groups.hashes), groups, op.keys),
+        (groups.of_row, change.delta()),
+        groups.hashes,
+    )
     return _difference(rows, _values(op, rows, ctx), ctx.counters)
 
 

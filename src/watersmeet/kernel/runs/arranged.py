@@ -6,9 +6,13 @@ nobody ever modifies, so that the arrangement may take in the change at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
+import numpy as np
+
+from watersmeet.kernel.arrays.hashing import Hashes
+from watersmeet.kernel.runs.cold import near
 from watersmeet.kernel.runs.delta import Delta, consolidate
 from watersmeet.kernel.runs.matching import Probe, parts, probes
 from watersmeet.kernel.runs.run import Run
@@ -34,9 +38,14 @@ class Arranged:
         return self.change.num_rows + self.null_keys.num_rows
 
     @cached_property
+    def runs_before(self) -> tuple[Run, ...]:
+        """The runs of the content before."""
+        return self._before()
+
+    @cached_property
     def old(self) -> list[Run]:
         """Pure runs of the content before."""
-        return parts(self._before())
+        return parts(self.runs_before)
 
     @cached_property
     def changes(self) -> list[Run]:
@@ -57,3 +66,38 @@ class Arranged:
     def net_null_keys(self) -> Delta:
         """`null_keys`, consolidated."""
         return consolidate(self.null_keys)
+
+
+class _Near(Arranged):
+    """The same with the content before of some keys only. What is known of the change is shared."""
+
+    def __init__(self, whole: Arranged, hashes: Callable[[], Hashes]) -> None:
+        super().__init__(
+            whole.change, whole.null_keys, lambda: tuple(near(whole.runs_before, hashes)), exact=whole.exact
+        )
+        self._whole = whole
+
+    @cached_property
+    def old(self) -> list[Run]:
+        return self._whole.old if self.runs_before == self._whole.runs_before else parts(self.runs_before)
+
+    @cached_property
+    def changes(self) -> list[Run]:
+        return self._whole.changes
+
+    @cached_property
+    def probes(self) -> list[Probe]:
+        return self._whole.probes
+
+    @cached_property
+    def net_null_keys(self) -> Delta:
+        return self._whole.net_null_keys
+
+
+def near_changes(inputs: Sequence[Arranged]) -> list[Arranged]:
+    """The inputs, all by the same key, as an operator sees them that asks for no keys but those that change in one."""
+
+    def changed() -> Hashes:
+        return np.concatenate([a.change.hash for a in inputs])
+
+    return [_Near(a, changed) for a in inputs]

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import Hashes, is_bijective
+from watersmeet.kernel.runs.cold import near
 from watersmeet.kernel.runs.groups import Groups, Ints
 from watersmeet.kernel.runs.order import stretches
 from watersmeet.kernel.runs.run import Run, make_run
@@ -31,7 +32,7 @@ def newest(trace: Trace, groups: Groups) -> list[pa.Array] | None:
     place = np.full(groups.count, _UNKNOWN, np.int64)
     parts: list[list[pa.Array]] = []
     size = 0
-    for run in reversed(trace.runs):
+    for run in reversed(near(trace.runs, lambda: groups.hashes)):
         for owner, row in groups.find(run.hash):
             fresh = np.flatnonzero(place[owner] == _UNKNOWN)
             fresh = fresh[groups.same(owner[fresh], run.key_arrays, row[fresh])]

@@ -14,6 +14,7 @@ import pyarrow as pa
 from watersmeet.errors import error
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import Hashes, hash_columns, is_bijective
+from watersmeet.kernel.runs.blocks import INDEXED_BYTES, index_bytes, write_index
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.order import canonical_rows, stretches
 
@@ -140,20 +141,31 @@ class Run:
         """The run as changes."""
         return Delta(self.columns, self.diff)
 
-    def to_ipc(self) -> pa.Buffer:
-        """The stored form: an Arrow IPC stream of one batch: `_h`, c0, …, and `_diff` unless all are 1."""
+    def expect(self, hashes: Hashes) -> None:
+        """INTERNAL_ERROR if rows with one of the sorted distinct `hashes` may have been left out (`cold.near`)."""
+
+    def to_ipc(self, *, filters: bool = False) -> pa.Buffer:
+        """The stored form: an Arrow IPC stream of one batch: `_h`, c0, …, and `_diff` unless all are 1.
+
+        If it is large, an index follows (`blocks`). filters: with filters, for runs that may be read from elsewhere.
+        """
         arrays = [pa.array(self.hash), *(_defined(a) for a in self.arrays)]
         names = ["_h", *(f"c{i}" for i in range(len(self.arrays)))]
         if self.weights is not None:
             arrays.append(pa.array(self.weights))
             names.append("_diff")
         facts = {"keys": self.keys, "pure": self.pure, "negative": self.has_negative, "continues": self.continues}
+        facts["bytes"] = self.size_bytes
         meta = json.dumps(facts if self.note is None else {**facts, "note": self.note}, separators=(",", ":"))
         batch = pa.RecordBatch.from_arrays(arrays, names=names).replace_schema_metadata({_META: meta.encode()})
         measure = pa.MockOutputStream()
         _write(measure, batch)
-        buffer = pa.allocate_buffer(measure.size())
+        size = measure.size()
+        index = index_bytes(self.hash, filters=filters) if size >= INDEXED_BYTES else 0
+        buffer = pa.allocate_buffer(size + index)
         _write(pa.FixedSizeBufferWriter(buffer), batch)
+        if index:
+            write_index(memoryview(buffer).cast("B")[size:], self.hash, filters=filters)
         return buffer
 
     @staticmethod
@@ -182,7 +194,9 @@ class Run:
             continues=meta["continues"],
             note=meta.get("note"),
         )
-        run.has_negative = meta["negative"]  # known without reading the diffs
+        # Known without reading the rows.
+        run.has_negative = meta["negative"]
+        run.size_bytes = meta["bytes"]
         return run
 
 

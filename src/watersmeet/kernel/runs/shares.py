@@ -159,7 +159,11 @@ def load(ref: RunRef, buffer: pa.Buffer) -> Run:
 
     Raises Error STATE_DAMAGED if the bytes are not that run.
     """
-    run = Run.from_ipc(buffer, ref)
+    return shared(ref, Run.from_ipc(buffer, ref))
+
+
+def shared(ref: RunRef, run: Run) -> Run:
+    """The rows of a reference, of the run that is in its blob; as `load`."""
     if run.num_rows != ref.blob.rows:
         raise error(
             "STATE_DAMAGED", f"a stored run has {run.num_rows} rows instead of {ref.blob.rows}", detail=f"{ref}."

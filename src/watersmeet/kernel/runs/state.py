@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from watersmeet.blobs import BlobRef
+from watersmeet.blobs import BlobParts, BlobRef
 from watersmeet.circuit.circuit import STATE_FORMAT_VERSION
 from watersmeet.errors import error
+from watersmeet.kernel.runs.cold import opened, together
 from watersmeet.kernel.runs.hotkeys import hot_keys
 from watersmeet.kernel.runs.merge import MergeBudget
 from watersmeet.kernel.runs.run import Run
-from watersmeet.kernel.runs.shares import RunRef, load
+from watersmeet.kernel.runs.shares import RunRef, load, shared
 from watersmeet.kernel.runs.trace import Trace
 
 
@@ -89,6 +90,10 @@ class BlobStore(Protocol):
         ...
 
 
+#: Of each blob its parts, or None if all of it is here.
+PartsOf = Callable[[Sequence[BlobRef]], Sequence[BlobParts | None]]
+
+
 class RunCache:
     """Loaded runs by where they are stored, the most recently used ones; one per process and blob store.
 
@@ -119,7 +124,8 @@ class StageState:
 
     manifest: what `persist` gave last time, or None for a new state. Runs are read from `blobs`
     when their trace is first asked for. Nothing is written before `persist`. cache: may be shared by
-    the states of one process that read from the same blob store. budget: for the merges of all its traces.
+    the states of one process that read from the same blob store. budget: for the merges of all its traces. parts: of
+    blobs that may be elsewhere; None: all of them are here, and runs are written without filters.
     """
 
     def __init__(
@@ -128,6 +134,8 @@ class StageState:
         blobs: BlobStore | None = None,
         cache: RunCache | None = None,
         budget: MergeBudget | None = None,
+        *,
+        parts: PartsOf | None = None,
     ) -> None:
         manifest = StateManifest({}) if manifest is None else manifest
         self._stored: dict[str, dict[str, tuple[RunRef, ...]]] = {o: dict(t) for o, t in manifest.operators.items()}
@@ -136,6 +144,7 @@ class StageState:
         self._blobs = blobs
         self._cache = RunCache() if cache is None else cache
         self._budget = MergeBudget() if budget is None else budget
+        self._parts = parts
 
     @property
     def operators(self) -> frozenset[str]:
@@ -158,7 +167,7 @@ class StageState:
         if key not in self._loaded:
             self.declare(operator_id)
             refs = self._stored[operator_id].get(name, ())
-            self._loaded[key] = Trace([run for ref in refs if (run := self._load(ref)).num_rows], self._budget)
+            self._loaded[key] = Trace([run for run in self._load(refs) if run.num_rows], self._budget)
         return self._loaded[key]
 
     def names(self, operator_id: str) -> list[str]:
@@ -198,20 +207,24 @@ class StageState:
         now = {r.blob for traces in self._stored.values() for refs in traces.values() for r in refs}
         return tuple(sorted(self._before - now))
 
-    def _load(self, ref: RunRef) -> Run:
-        if self._blobs is None:
+    def _load(self, refs: Sequence[RunRef]) -> list[Run]:
+        if refs and self._blobs is None:
             raise error("INTERNAL_ERROR", "a state with stored runs needs a blob store")
-        cached = self._cache.get(ref)
-        if cached is not None:
-            return cached
-        run = load(ref, self._blobs.read(ref.blob))
-        self._cache.put(ref, run)
-        return run
+        found = {ref: run for ref in refs if (run := self._cache.get(ref)) is not None}
+        missing = [ref for ref in refs if ref not in found]
+        parts = [None] * len(missing) if self._parts is None else self._parts([r.blob for r in missing])
+        cold = {ref: some for ref, some in zip(missing, parts, strict=True) if some is not None}
+        runs = dict(zip(cold, together([opened(some, ref) for ref, some in cold.items()]), strict=True))
+        for ref in missing:
+            assert self._blobs is not None
+            found[ref] = shared(ref, runs[ref]) if ref in runs else load(ref, self._blobs.read(ref.blob))
+            self._cache.put(ref, found[ref])
+        return [found[ref] for ref in refs]
 
-    @staticmethod
-    def _store(run: Run, add: Callable[[pa.Buffer, int], BlobRef]) -> RunRef:
+    def _store(self, run: Run, add: Callable[[pa.Buffer, int], BlobRef]) -> RunRef:
         if run.ref is None:
-            run.ref = RunRef(add(run.to_ipc(), run.num_rows), hot=hot_keys(run))
+            buffer = run.to_ipc(filters=self._parts is not None)
+            run.ref = RunRef(add(buffer, run.num_rows), hot=hot_keys(run))
         ref: RunRef = run.ref
         return ref if ref.merging == run.merging else ref._replace(merging=run.merging)
 

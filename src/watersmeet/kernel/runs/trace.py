@@ -11,6 +11,7 @@ import numpy as np
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.expand import pieces
 from watersmeet.kernel.arrays.hashing import Hashes
+from watersmeet.kernel.runs.cold import near
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.merge import MergeBudget, MergeRuns, begun, merge_runs, settled
 from watersmeet.kernel.runs.run import Run
@@ -75,7 +76,7 @@ class Trace:
 
     def matches(self, hashes: Hashes) -> list[Matches]:
         """Where each of the sorted distinct `hashes` is, by run; O(hashes * log rows)."""
-        return [find(run, hashes) for run in self._runs] if len(hashes) else []
+        return [find(run, hashes) for run in near(self._runs, lambda: hashes)] if len(hashes) else []
 
     def lookup(self, hashes: Hashes) -> Iterator[tuple[col.Positions, Run, col.Positions]]:
         """Every entry that has one of the sorted distinct `hashes`: (index of the hash, run, row), in pieces.
@@ -94,6 +95,7 @@ class Trace:
 
 def find(run: Run, hashes: Hashes) -> Matches:
     """Where each of the sorted distinct `hashes` is in `run`."""
+    run.expect(hashes)
     low = np.searchsorted(run.hash, hashes)
     high = low.copy()
     hit = np.flatnonzero(run.hash[np.minimum(low, run.num_rows - 1)] == hashes)

@@ -55,8 +55,9 @@ FAMILIES: Final[dict[str, Family]] = {
     "epoch_rows": Family("counter", "Rows that epochs read, since this process started."),
     "buckets_local": Family("counter", "Buckets that ran on the executor that ran them last, as `epoch_rows`."),
     "buckets_moved": Family("counter", "Buckets that ran on another executor than before, as `epoch_rows`."),
-    "cache_hits": Family("counter", "Objects that tasks found on the local disk, as `epoch_rows`."),
-    "cache_misses": Family("counter", "Objects that tasks had to fetch from the store, as `epoch_rows`."),
+    "cache_hits": Family("counter", "Objects and blocks that tasks found on the local disk, as `epoch_rows`."),
+    "cache_misses": Family("counter", "Objects and blocks that tasks had to fetch, as `epoch_rows`."),
+    "store_fetched_bytes": Family("counter", "Bytes of these, as `epoch_rows`."),
     "transactions_behind": Family("gauge", "Transactions that the newest epoch does not reflect."),
     "lag_seconds": Family("gauge", "Age of the oldest input that a view does not reflect.", ("view",)),
     "view_failed": Family("gauge", "1 if a view was stopped.", ("view",)),
@@ -171,6 +172,7 @@ def _of_database(found: _Found, look: Look) -> None:
         found.add("buckets_moved", look.epochs.moved)
         found.add("cache_hits", look.epochs.cache_hits)
         found.add("cache_misses", look.epochs.cache_misses)
+        found.add("store_fetched_bytes", look.epochs.fetched_bytes)
         found.histogram("epoch_duration_seconds", look.epochs.buckets, look.epochs.number, look.epochs.seconds)
     found.add("transactions_behind", status["behind"])
     found.add("commits_retained", look.retained)

@@ -50,8 +50,8 @@ _DATABASE: Final = (
 class Epochs:
     """What the epochs were that this process saw: how many, their rows, and how long they took.
 
-    buckets: by upper bound in seconds, how many were not longer. local, moved, cache_hits, cache_misses: as in
-    `store.manifests.Metrics`.
+    buckets: by upper bound in seconds, how many were not longer. local, moved, cache_hits, cache_misses, fetched_bytes:
+    as in `store.manifests.Metrics`.
     """
 
     number: int = 0
@@ -62,6 +62,7 @@ class Epochs:
     moved: int = 0
     cache_hits: int = 0
     cache_misses: int = 0
+    fetched_bytes: int = 0
 
     def with_epoch(self, epoch: Metrics) -> Epochs:
         """With one more."""
@@ -75,6 +76,7 @@ class Epochs:
             self.moved + epoch.moved,
             self.cache_hits + epoch.cache_hits,
             self.cache_misses + epoch.cache_misses,
+            self.fetched_bytes + epoch.fetched_bytes,
         )
 
 

@@ -45,7 +45,7 @@ def database_status(session: Session, *, memory: bool = True) -> dict[str, Any]:
         unknown in an object store.
     error: JSON or None, always None on a connection that only reads.
     epoch, commit, transaction, duration_us, rows, requests (to the object store), cache_hits, cache_misses,
-        buckets_local, buckets_moved: of the newest epoch, as `runtime.status` says.
+        fetched_bytes, buckets_local, buckets_moved: of the newest epoch, as `runtime.status` says.
     behind: the number of transactions that it does not reflect. lag_seconds: the age of the oldest of them, else 0.
     views: a list, each with id, name, kind, ready, rows, rows_in, rows_out, late, state_rows, state_bytes,
         merge_debt_bytes, hot_keys, expression_errors, watermark, held_back_by, error (why it was stopped, JSON or
