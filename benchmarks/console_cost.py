@@ -59,7 +59,9 @@ def served(folder: Path, views: int) -> Iterator[tuple[int, int, int]]:
             assert process.stderr is not None
             ports: list[int] = []
             while len(ports) < 2:
-                if found := re.search(r":(\d+)/?$", process.stderr.readline().strip()):
+                line = process.stderr.readline()
+                assert line, "the server has ended"
+                if found := re.search(r":(\d+)/?$", line.strip()):
                     ports.append(int(found[1]))
             yield process.pid, ports[0], ports[1]
         finally:
