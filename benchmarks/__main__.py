@@ -10,7 +10,8 @@ NAMES = sorted(
     p.stem
     for p in Path(__file__).parent.glob("*.py")
     if not p.stem.startswith("_")
-    and p.stem not in ("changing", "data", "frame", "peers", "processes", "rounds", "spark", "timed")
+    and p.stem
+    not in ("changing", "data", "frame", "peers", "processes", "requestprices", "rounds", "slowstore", "spark", "timed")
 )
 
 

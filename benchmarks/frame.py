@@ -79,12 +79,15 @@ def streams(options: argparse.Namespace, *, lateness_us: int = 0) -> Streams:
     return Streams(left, right, 2 * options.rows)
 
 
-def ours(script: str, check: str, parallelism: int) -> Measured:
-    """Watersmeet, from CREATE until the view `joined` has everything. Spark runs already, with its workers."""
+def ours(script: str, check: str, parallelism: int, path: str | None = None) -> Measured:
+    """Watersmeet, from CREATE until the view `joined` has everything. Spark runs already, with its workers.
+
+    path: of the new database; None: in a directory.
+    """
     with (
         tempfile.TemporaryDirectory() as folder,
         watersmeet.connect(parallelism=parallelism) as warm,
-        watersmeet.connect(Path(folder) / "db", parallelism=parallelism) as connection,
+        watersmeet.connect(path or Path(folder) / "db", parallelism=parallelism) as connection,
     ):
         warm.cursor().execute("CREATE TABLE t (a int); CREATE MATERIALIZED VIEW v AS SELECT a FROM t; FLUSH")
         cursor = connection.cursor()

@@ -34,6 +34,8 @@ _LATER_US = 3_600_000_000
 #: When all goes well, what is asked for is done after so many steps.
 _BOUND_STEPS = 5_000
 FOR_EVER = 1_000_000
+#: The share of seeds in which sessions make views mostly.
+_DEFINING = 0.1
 #: The first words of the steps before which it matters most what others do: making a commit, cleaning up.
 _WHERE_IT_MATTERS = (
     ("create db/commits", "link commits"),
@@ -47,7 +49,8 @@ class Knobs:
 
     operations, cleanings: of each writer. small: blobs, epochs and the like are as small as can be. locks: whether the
     lock of the writer works. skew_us: how far clocks are from each other at most. history: the setting `retention` of
-    the database; None: as it is by default.
+    the database; None: as it is by default. defining: sessions make views mostly, so that several writers give the
+    same ids.
     """
 
     store: Kind = "objects"
@@ -67,6 +70,7 @@ class Knobs:
     disk: DiskRates = field(default_factory=DiskRates)
     troubles: Troubles = field(default_factory=Troubles)
     history: str | None = "0"
+    defining: bool = False
 
     @staticmethod
     def of(seed: int) -> Knobs:
@@ -91,6 +95,7 @@ class Knobs:
             disk=DiskRates(r.choice((0, 0.01)), r.choice((0, 0.01)), flip, r.choice((0, 0.3))),
             troubles=Troubles(r.choice((0, 0.1)), r.choice((0, 0.3))),
             history=r.choice(("0", "0", "'1 second'", None)),
+            defining=random.Random(f"{seed}/defining").random() < _DEFINING,
         )
 
 
@@ -185,7 +190,14 @@ class Supervisor:
     def writer(self) -> Writer:
         """The next process of a writer, which works."""
         knobs = self.knobs
-        made = Writer(self.case, f"writer{self.lives}", knobs.sessions, knobs.operations, knobs.cleanings)
+        made = Writer(
+            self.case,
+            f"writer{self.lives}",
+            knobs.sessions,
+            knobs.operations,
+            knobs.cleanings,
+            defining=knobs.defining,
+        )
         made.process.skew_us = self._skew_us()
         self.lives += 1
         made.start()

@@ -142,4 +142,5 @@ def told(frames: Sequence[Frame]) -> list[object]:
 
 def _untimed(receipt: Receipt) -> Receipt:
     operators = {i: counts._replace(took_us=0) for i, counts in receipt.operators.items()}
-    return replace(receipt, operators=operators, requests=0, began_ns=0, took_ns=0)
+    found = dict.fromkeys(("requests", "cache_hits", "cache_misses", "fetched_bytes", "began_ns", "took_ns"), 0)
+    return replace(receipt, operators=operators, executor="", **found)

@@ -82,16 +82,26 @@ def _tuples(table: pa.Table) -> list[tuple]:
 class Writer:
     """The process of a writer: it opens the database, its sessions work, it ends.
 
-    plan: what each session does, instead of so many operations by chance. failed: whether it was refused.
+    plan: what each session does, instead of so many operations by chance. defining: it makes views mostly. failed:
+    whether it was refused.
     """
 
     def __init__(
-        self, case: Case, name: str, sessions: int, operations: int, cleanings: int, *, plan: Sequence[str] = ()
+        self,
+        case: Case,
+        name: str,
+        sessions: int,
+        operations: int,
+        cleanings: int,
+        *,
+        plan: Sequence[str] = (),
+        defining: bool = False,
     ) -> None:
         self.case = case
         self.process = case.world.start(name)
         self.sessions, self.operations, self.cleanings = sessions, operations, cleanings
         self.plan = plan
+        self.defining = defining
         self.failed = False
         self.done = 0
         """How many things sessions have done."""
@@ -147,7 +157,8 @@ class SessionWork:
         self.next_id = (writer.process.pid * 10 + number) * 100
 
     def run(self) -> None:
-        actions, weights = ("transaction", "flush", "read", "define", "rescale"), (12, 6, 2, 2, 1)
+        actions = ("transaction", "flush", "read", "define", "rescale")
+        weights = (3, 3, 1, 12, 1) if self.writer.defining else (12, 6, 2, 2, 1)
         by_chance = self.random.choices(actions, weights, k=self.writer.operations)
         for action in self.writer.plan or by_chance:
             if self.writer.failed:

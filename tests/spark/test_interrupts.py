@@ -1,4 +1,6 @@
-"""Ctrl-C while Spark starts: the command ends at once, says so, and leaves nothing behind."""
+"""Signals to commands on Spark: Ctrl-C while it starts ends at once, says so, and leaves nothing behind; SIGTERM in an
+epoch that takes too long drops the epoch.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+import watersmeet
 
 #: A slow machine may take so long for what this one does in seconds.
 PATIENCE_S = 300
@@ -55,3 +59,78 @@ def test_nothing_stays(tmp_path: Path, moment: str) -> None:
     assert (child.returncode, out, err) == (130, "", "interrupted\n")
     until(lambda: not processes_of(child.pid), "no process is left")
     assert not list(scratch.glob("watersmeet-*"))
+
+
+LONG = """
+import os, sys, time
+from watersmeet.cli import interrupts, main
+from watersmeet.runtime.spark.jobs import EpochRunner
+
+interrupts._END_S = 0.5
+run = EpochRunner.run
+
+def long(self, circuit, intent):
+    receipts = run(self, circuit, intent)
+    if intent.slices and os.path.exists("slow"):
+        print("in the epoch", flush=True)
+        time.sleep(600)
+    return receipts
+
+EpochRunner.run = long
+sys.argv = ["watersmeet", *sys.argv[1:]]
+main.main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("command", "ready", "code"),
+    [(("run", "--json"), "{", 0), (("serve", "--port", "0"), "listening on", 0), (("run",), "", 130)],
+    ids=["run", "serve", "script"],
+)
+def test_an_epoch_that_takes_too_long_is_dropped(
+    tmp_path: Path, command: tuple[str, ...], ready: str, code: int
+) -> None:
+    """Its tasks have written what they had to, but nothing of it is committed; the next process runs it again.
+
+    ready: how the line begins after which it ends in order; "": a statement of the script waits for the epoch.
+    """
+    (tmp_path / "in").mkdir()
+    (tmp_path / "script.sql").write_text(
+        f"CREATE SOURCE s (a int) WITH (connector = 'file', path = '{tmp_path}/in', format = 'json', settle_ms = 0);"
+        "CREATE MATERIALIZED VIEW v AS SELECT a FROM s;"
+    )
+    if not ready:
+        (tmp_path / "slow").touch()
+        (tmp_path / "in" / "1.json").write_text('{"a": 1}\n')
+    with subprocess.Popen(
+        [sys.executable, "-c", LONG, *command, "script.sql", "--path", "db", "--parallelism", "1"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            while ready and not process.stderr.readline().startswith(ready):
+                assert process.poll() is None
+            (tmp_path / "slow").touch()
+            (tmp_path / "in" / "1.json").write_text('{"a": 1}\n')
+            assert process.stdout.readline() == "in the epoch\n"
+            process.send_signal(signal.SIGTERM)
+            _, said = process.communicate(timeout=PATIENCE_S)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == code
+    assert "the epoch that runs takes too long: it is dropped\n" in said
+    until(lambda: not processes_of(process.pid), "no process is left")
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        if ready:  # otherwise the next process goes on filling the view
+            assert connection.execute("SELECT a FROM v").fetchall() == []
+        connection.execute("FLUSH")
+        assert connection.execute("SELECT a FROM v").fetchall() == [(1,)]

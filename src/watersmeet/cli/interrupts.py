@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 
 #: An orchestrator kills what has not ended 30 s after SIGTERM.
 _END_S: Final = 25.0
+_INTERRUPTED: Final = 130
 
 
 class Interrupts:
@@ -21,10 +22,10 @@ class Interrupts:
     well. Outside the main thread there are no signals. A signal that was ignored before stays ignored, as a shell wants
     it of what runs in the background.
 
-    ending: called when the event is set.
+    ending: called at each signal, with the exit code of a command that it ends: 0, or 130 for one that is interrupted.
     """
 
-    def __init__(self, ending: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, ending: Callable[[int], None] = lambda _: None) -> None:
         self.event = threading.Event()
         self.armed = False
         self._ending = ending
@@ -46,13 +47,15 @@ class Interrupts:
         del number, frame
         if self.armed and not self.event.is_set():
             self.event.set()
-            self._ending()
+            self._ending(0)
         else:
+            # A statement waits for epochs, and what closes the database for the one that runs.
+            self._ending(_INTERRUPTED)
             raise KeyboardInterrupt
 
 
 class Deadline:
-    """Ends the process, with 0, if it is still inside the block 25 s after `begin`.
+    """Ends the process if it is still inside the block 25 s after the first `begin`.
 
     An epoch that takes longer is dropped: what was not committed is nowhere, and the next process runs it again.
     """
@@ -60,9 +63,11 @@ class Deadline:
     def __init__(self) -> None:
         self._timer: threading.Timer | None = None
 
-    def begin(self) -> None:
-        """From now on the time runs."""
-        self._timer = threading.Timer(_END_S, _drop)
+    def begin(self, code: int) -> None:
+        """From now on the time runs. code: the exit code at its end."""
+        if self._timer is not None:
+            return
+        self._timer = threading.Timer(_END_S, _drop, [code])
         self._timer.daemon = True
         self._timer.start()
 
@@ -76,7 +81,7 @@ class Deadline:
             self._timer.cancel()
 
 
-def _drop() -> None:
+def _drop(code: int) -> None:
     sys.stderr.write("the epoch that runs takes too long: it is dropped\n")
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(code)

@@ -40,11 +40,11 @@ def run_scripts(
     transaction: bool,
     once: bool,
     as_json: bool,
-    ending: Callable[[], None] = lambda: None,
+    ending: Callable[[int], None] = lambda _: None,
 ) -> int:
     """Runs scripts; then, if there are streaming sources and not `once`, shows progress until Ctrl-C. The exit code.
 
-    ending: called when a signal ends the progress.
+    ending: as in `Interrupts`.
 
     transaction: each is one, so that nothing is left of one that fails (see `Connection.execute_script`).
     The first that fails is the last that is run. Settings of one are not those of the next.

@@ -41,11 +41,11 @@ def serve(
     *,
     transaction: bool,
     say: Callable[[str], None] = print_line,
-    ending: Callable[[], None] = lambda: None,
+    ending: Callable[[int], None] = lambda _: None,
 ) -> int:
     """Runs scripts, then serves until SIGTERM or SIGINT, or until the engine has failed. The exit code.
 
-    say: is told where it listens. ending: called when a signal ends it.
+    say: is told where it listens. ending: as in `Interrupts`.
     """
     console = errors_output()
     server = Server(connection.opened, endpoint)

@@ -144,8 +144,9 @@ class OpenDatabase:
             self.log = CommitLog(self.layout)
             self.packs = PackFiles(self.layout.packs)
             opened.callback(self.packs.close)
-            self._catalog, self._catalog_name = load_catalog(self.layout, self.log)
-            if not read_only:
+            if read_only:
+                self._catalog, self._catalog_name = load_catalog(self.layout, self.log)
+            else:
                 self._take_over(parallelism)
             with self.log.explaining():  # Another writer may take over at any time.
                 if not read_only:
@@ -340,15 +341,18 @@ class OpenDatabase:
         """Become the writer of what is there: a database that is refused is left as it is."""
         first = engines.default_parallelism(self.runtime) if wanted is None else wanted
         check_parallelism(first)
-        while True:
-            head = self.log.head()
-            self._secrets = nameless_secrets(self.layout)
-            self._catalog, self._catalog_name = load_catalog(self.layout, self.log)
-            if parallelism(self.layout, self.log) is None:
-                begin_parallelism(self.layout, first)
-            self.plans = Plans(self.layout, self.log, self._catalog, parallelism(self.layout, self.log) or first)
-            if self.log.head() == head and self.log.take_over(head):
-                return
+        taken = False
+        while not taken:
+            with self.log.one_look():
+                head = self.log.head()
+                self._secrets = nameless_secrets(self.layout)
+                self._catalog, self._catalog_name = load_catalog(self.layout, self.log)
+                buckets = parallelism(self.layout, self.log)
+                if buckets is None:
+                    begin_parallelism(self.layout, first)
+                    buckets = parallelism(self.layout, self.log)  # another process may have been faster
+                self.plans = Plans(self.layout, self.log, self._catalog, buckets or first)
+                taken = self.log.head() == head and self.log.take_over(head)
 
     def _start(self, wanted: int | None, spark: Any, opened: contextlib.ExitStack, *, rebuild: bool) -> None:
         """Start the engine. wanted: how many buckets; None: as many as there are. rebuild: all state is to be made

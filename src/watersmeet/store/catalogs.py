@@ -62,7 +62,7 @@ def catalog_name(log: CommitLog) -> str:
         try:
             return log.read(head).catalog
         except Error:
-            if log.head() == head:  # otherwise the clean-up was faster
+            if log.head(anew=True) == head:  # otherwise the clean-up was faster
                 raise
     return ""
 
@@ -74,6 +74,7 @@ def load_catalog(layout: Layout, log: CommitLog) -> tuple[Catalog, str]:
         try:
             return Catalog.from_json(layout.unseal(path)), name
         except FileNotFoundError as cause:
+            log.head(anew=True)
             if catalog_name(log) == name:
                 raise error("DATABASE_DAMAGED", f"catalog {path.name} is missing from {path.parent}") from cause
             continue  # Overtaken by the writer: look again.

@@ -117,14 +117,14 @@ def newest_checkpoint(layout: Layout, log: CommitLog) -> Checkpoint:
             number = log.read(head).checkpoint if head else 0
             return load_checkpoint(layout, number) if number else Checkpoint()
         except FileNotFoundError as cause:
-            if log.head() == head:
+            if log.head(anew=True) == head:
                 raise error(
                     "DATABASE_DAMAGED",
                     f"{layout.snapshot_manifest(number).name} is missing from {layout.snapshots}",
                     detail="A commit names this checkpoint.",
                 ) from cause
         except Error:
-            if log.head() == head:  # otherwise the clean-up was faster
+            if log.head(anew=True) == head:  # otherwise the clean-up was faster
                 raise
 
 

@@ -56,6 +56,12 @@ def added(*counts: Mapping[str, int]) -> dict[str, int]:
     return sums
 
 
+class _Look(threading.local):
+    """head: what this thread has found inside `one_look`; 0: nothing yet, None: it is outside."""
+
+    head: int | None = None
+
+
 class CommitLog:
     """The commits of a database.
 
@@ -71,6 +77,9 @@ class CommitLog:
         self._cache: Recent[int, Commit] = Recent(_CACHE_BYTES if cache_bytes is None else cache_bytes)
         self._floor = Floor()
         self._refused: Error | None = None
+        self._look = _Look()
+        self.cleaned = 0
+        """Of the writer: up to this number its clean-up may have deleted commits, or those before it."""
         self._token = ""
         self._writer = 0
         self._began = 0
@@ -96,7 +105,7 @@ class CommitLog:
         with self._lock:
             before = self.find(after) if after else None
             if after and before is None:
-                if self.head() == after:
+                if self.head(anew=True) == after:
                     raise self._missing(after)
                 return False
             self._token = secrets.token_hex(8)
@@ -110,16 +119,39 @@ class CommitLog:
             if not self._is_kept(numbered):
                 storage.discard(self._layout.commit(numbered.number))
                 return False
+            self.cleaned = floor_number(self._layout)
             self._writer, self._began, self._head = numbered.writer, numbered.number, numbered.number
             self._remember(numbered, size_bytes)
             if self._layout.durable:
                 storage.sync_directory(self._layout.commits)
             return True
 
-    def head(self) -> int:
-        """The number of the newest commit; 0 if there is none. Polls look once and list a small folder."""
+    @contextlib.contextmanager
+    def one_look(self) -> Iterator[None]:
+        """Inside, in this thread, the newest commit is the one that is found first: a statement of a reader does not
+        look again and again.
+        """
+        before, self._look.head = self._look.head, 0
+        try:
+            yield
+        finally:
+            self._look.head = before
+
+    def head(self, *, anew: bool = False) -> int:
+        """The number of the newest commit; 0 if there is none. Polls look once and list a small folder.
+
+        anew: also inside `one_look`, whose block then sees what is found.
+        """
         if self._writer:
             return self._head
+        if self._look.head and not anew:
+            return self._look.head
+        found = self._newest()
+        if self._look.head is not None:
+            self._look.head = found
+        return found
+
+    def _newest(self) -> int:
         with self._lock:
             while True:
                 found = self._search(max(self._head, self._floor.number))
@@ -234,7 +266,7 @@ class CommitLog:
                 return self.read(number) if number else None
             except Exception:
                 # A foreign reader was overtaken: a newer epoch came and this one was cleaned away.
-                if at is not None or self.head() == head:
+                if at is not None or self.head(anew=True) == head:
                     raise
         raise error("DATABASE_DAMAGED", f"the newest epoch in {self._layout.commits} can't be read")
 

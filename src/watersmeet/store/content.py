@@ -251,9 +251,13 @@ class Content:
                     return self._refresh(catalog, relations, to_commit)
             except Error as cause:
                 # In an object store nobody waits for a reader of another process for as long as it likes.
+                refused = self._log.explain(cause)
+                if refused is not cause:
+                    raise refused from cause
                 if self._layout.directory is not None or floor_number(self._layout) <= self._reader.held.commit:
                     raise
                 late = cause
+                self._log.head(anew=True)
         raise error(
             "SNAPSHOT_TOO_OLD",
             "what is read was deleted before it could be read",
@@ -268,7 +272,7 @@ class Content:
                 self._unload(relation_id)
         known = [t for i, t in self._tables.items() if i in catalog.relations]
         start = min((t.applied for t in known), default=None)
-        if start is not None and not self._reader.hold(start):
+        if start is not None and not self._hold(start):
             # Commits that we need went while we were idle: start again from the checkpoint.
             for table in known:
                 self._unload(table.relation.id)
@@ -296,6 +300,15 @@ class Content:
         self._packs.age(moment.head, KEPT_COMMITS)
         return moment
 
+    def _hold(self, commit: int) -> bool:
+        """Holds what is above `commit`; False if something of it may be gone already."""
+        if not self._log.writer:
+            return self._reader.hold(commit)
+        # Its own clean-up raises `cleaned` before it looks at the holds. What another writer has deleted is found out
+        # when it is missing.
+        self._reader.keep(commit)
+        return self._log.cleaned <= commit
+
     def _hold_checkpoint(self, to_commit: int | None) -> Checkpoint:
         """A checkpoint that stays, with all commits above it, until the reader rests."""
         starts = [t.applied for t in self._tables.values()]
@@ -304,10 +317,11 @@ class Content:
                 checkpoint = newest_checkpoint(self._layout, self._log)
             else:
                 checkpoint = checkpoint_upto(self._layout, self._log, to_commit)
-            if self._reader.hold(min([checkpoint.moment.transaction, *starts])):
+            if self._hold(min([checkpoint.moment.transaction, *starts])):
                 return checkpoint
             if self._log.writer:
                 self._log.check()  # A writer that was overtaken never sees a newer checkpoint.
+            self._log.head(anew=True)
             if to_commit is not None:
                 raise error("INVALID_PARAMETER", f"commit {to_commit} is too old: its content was compacted")
 

@@ -42,7 +42,7 @@ def moment_at(log: CommitLog, catalog: Catalog, head: int | None = None, *, fill
             return _moment(log, catalog, at, filling=filling)
         except Error:
             # A foreign reader was overtaken: newer epochs came, and the one at `at` was cleaned away.
-            if head is not None or log.head() == at:
+            if head is not None or log.head(anew=True) == at:
                 raise
 
 

@@ -12,6 +12,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, NamedTuple
 
 from watersmeet import storage
@@ -42,6 +43,8 @@ KEPT_BYTES: Final = 1 << 30
 #: In an object store readers of other processes are not known: commits, and checkpoints that are no longer the newest,
 #: are kept for so many seconds. Who takes longer begins again.
 _READING_S: Final = 600.0
+#: So many commits are got ahead where each takes a request: the log remembers as many.
+_AT_ONCE: Final = 64
 #: What a sink still has to deliver is kept as long as it is at most this many commits behind …
 DELIVERY_COMMITS: Final = 1 << 17
 #: … and their changes, of all relations, have at most so many bytes.
@@ -108,6 +111,10 @@ class Cleaner:
         self._sizes: deque[tuple[int, int]] = deque()
         """Of the newest commits: number, and the bytes of changes."""
         self._checkpoints: dict[int, _Past] = {}
+        self._freed: set[int] = set()
+        """The commits that are no longer counted in `_named`, and may still be there."""
+        self._going: set[str] = set()
+        """Files that were named by what went, and may still be there: a clean-up that fails is tried again."""
 
     def run(self, newest: Checkpoint, history: Iterable[Keep] = ()) -> None:
         """newest: the newest checkpoint. history: what is kept although nobody reads it."""
@@ -120,15 +127,19 @@ class Cleaner:
         floor = self._agree_on_floor(newest, history)
         lasting = _lasting(last)
         gone = [n for n in file_numbers(layout.commits) if n <= floor and n not in lasting]
-        freed = self._free(gone)
-        freed |= self._forget_checkpoints(floor, newest)
+        self._free(gone)
+        self._going |= self._forget_checkpoints(floor, newest)
         needed = state | {name for c in self._checkpoints.values() for name in c.files}
         newest_epoch = log.read(last.last_epoch).epoch if last and last.last_epoch else None
         unused = [
             name
             for name in storage.list_names(layout.packs)
             if not (name in needed or hash(name) in self._named)
-            and (name in freed or _is_past(name, newest_epoch, newest.moment.head))
+            and (
+                name in self._going
+                or _is_past(name, newest_epoch, newest.moment.head)
+                or ((writer := file_writer(name)) is not None and writer < log.writer)
+            )
         ]
         # What was found counts only if no other writer was there yet: a file whose commit that one has deleted looks
         # unused, though its snapshot names it. From here on it may be there: what it can come to need is what `newest`
@@ -138,6 +149,8 @@ class Cleaner:
         storage.remove_files(layout.commit(n) for n in gone)
         _remove_checkpoints(layout, self._checkpoints, newest.moment.head)
         storage.remove_files(layout.packs / name for name in unused)
+        self._freed.clear()
+        self._going.clear()
         _clean_dead_letters(layout, self._oldest_epoch(head))
 
     def _oldest_epoch(self, head: int) -> int:
@@ -156,17 +169,16 @@ class Cleaner:
             self._sizes.popleft()
         self._counted = head
 
-    def _free(self, gone: Iterable[int]) -> set[str]:
-        """The files that commits name which are to be deleted."""
-        freed: set[str] = set()
-        for commit in _commits(self._log, gone):
+    def _free(self, gone: Iterable[int]) -> None:
+        """Counts the commits which are to be deleted no more."""
+        for commit in _commits(self._log, [n for n in gone if n not in self._freed]):
             files = _changed_files([commit])
-            freed |= files
+            self._freed.add(commit.number)
+            self._going |= files
             for key in map(hash, files):
                 self._named[key] -= 1
                 if self._named[key] <= 0:
                     del self._named[key]
-        return freed
 
     def _agree_on_floor(self, newest: Checkpoint, history: Iterable[Keep]) -> int:
         """The number up to which commits may go now, announced to readers (the protocol is in `readers`)."""
@@ -184,8 +196,9 @@ class Cleaner:
             ]
         )
         if agreed > before.number:
-            commits = [log.read(n) for n in range(before.number + 1, agreed + 1)]
-            raise_floor(layout, before, agreed, commits)
+            numbers = range(before.number + 1, agreed + 1)
+            log.cleaned = agreed  # Before the holds are read again.
+            raise_floor(layout, before, agreed, (log.read(n) for n in _prefetched(log, numbers)))
         return _granted(layout, agreed)
 
     def _kept_from(self, keep: Keep, floor: int) -> int:
@@ -249,6 +262,8 @@ def clean_at_start(layout: Layout, log: CommitLog, packs: PackFiles) -> None:
     """Deletes what crashed attempts left, and finishes what a clean-up began. Only for the writer, after it took over
     and before it starts.
 
+    In an object store each commit takes a request, so those before the newest checkpoint are left to the first
+    clean-up, which runs beside epochs: opening costs the same for any number of them.
     STATE_DAMAGED or DATABASE_DAMAGED, with nothing deleted, if a file that a commit or the state names is missing.
     """
     newest = newest_checkpoint(layout, log)
@@ -257,11 +272,13 @@ def clean_at_start(layout: Layout, log: CommitLog, packs: PackFiles) -> None:
     numbers = [n for n in file_numbers(layout.commits) if n <= last.number]
     floor = _granted(layout, read_floor(layout).number)
     # A loss of power, or a request that was done late, may have brought commits back whose files are gone.
-    commits = [c for c in _commits(log, numbers) if c.number > floor or c.number in _lasting(last)]
-    checkpoints = list(checkpoints_from(layout, newest))
+    left = [n for n in numbers if n > floor or n in _lasting(last)]
+    in_whole = layout.directory is not None
+    commits = list(_commits(log, left if in_whole else (n for n in left if n > newest.moment.transaction)))
     needed = state | _changed_files(commits) | newest.files
     names = set(storage.list_names(layout.packs))
     _check_present(needed - names, "packs")
+    checkpoints = list(checkpoints_from(layout, newest)) if in_whole else []
     needed = needed.union(*(c.files for c in checkpoints))
     log.check()  # As in `Cleaner.run`.
     for directory in (
@@ -278,10 +295,12 @@ def clean_at_start(layout: Layout, log: CommitLog, packs: PackFiles) -> None:
     ):
         storage.remove_temporaries(directory)
     # Also those of a writer that was overtaken, which did not live to take them away.
-    storage.remove_files(layout.commit(n) for n in sorted({*numbers} - {c.number for c in commits}))
-    made = {n: file_writer(n) for n in sorted(names - needed)}
-    storage.remove_files(layout.packs / n for n, writer in made.items() if writer is not None and writer < log.writer)
-    _remove_checkpoints(layout, {c.moment.head for c in checkpoints}, log.began - 1)
+    storage.remove_files(layout.commit(n) for n in sorted({*numbers} - {*left}))
+    if in_whole:
+        made = {n: file_writer(n) for n in sorted(names - needed)}
+        unused = (n for n, writer in made.items() if writer is not None and writer < log.writer)
+        storage.remove_files(layout.packs / n for n in unused)
+        _remove_checkpoints(layout, {c.moment.head for c in checkpoints}, log.began - 1)
     remove_uncommitted(layout, log)
     readers.clear(layout)
 
@@ -342,9 +361,17 @@ def _change_bytes(commit: Commit) -> int:
     return sum(change.size_bytes for change in commit.relations.values())
 
 
-def _commits(log: CommitLog, numbers: Iterable[int]) -> list[Commit]:
+def _commits(log: CommitLog, numbers: Iterable[int]) -> Iterator[Commit]:
     """The commits of those numbers that are part of the history."""
-    return [c for c in map(log.find, numbers) if c is not None]
+    return (c for n in _prefetched(log, numbers) if (c := log.find(n)) is not None)
+
+
+def _prefetched(log: CommitLog, numbers: Iterable[int]) -> Iterator[int]:
+    """The numbers, each when its commit is at hand."""
+    wanted = iter(numbers)
+    while part := list(islice(wanted, _AT_ONCE)):
+        log.prefetch(part)
+        yield from part
 
 
 def _remove_checkpoints(layout: Layout, kept: Collection[int], upto: int) -> None:

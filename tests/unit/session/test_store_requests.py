@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 
 import pytest
+from benchmarks.requestprices import monthly_dollars
 from tests.memorystore import URL, MemoryStore, forget_copies, use
 
 import watersmeet
@@ -59,6 +60,18 @@ def sent(store, commit):
     return store.requests.index(("create", f"db/commits/{commit.number:012}.json"))
 
 
+#: How a store counts the requests that `Store` has.
+PRICED = {"put": "PUT", "create": "PUT", "stat": "HEAD", "list": "LIST", "get": "GET", "range": "GET"}
+
+
+def priced(asked):
+    """How many requests of each kind that has a price."""
+    found = Counter()
+    for kind, number in asked.items():
+        found[PRICED[kind]] += number
+    return found
+
+
 @pytest.mark.parametrize("parallelism", [1, 2, 16])
 def test_an_epoch_asks_for_little(store, parallelism):
     """One pack, whatever the number of buckets, the commit, and a look at what another writer may have done; FLUSH
@@ -76,6 +89,13 @@ def test_an_epoch_asks_for_little(store, parallelism):
         connection.flush()
         asked = Counter(kind for kind, _ in store.requests[begin:])
         assert asked == {"put": 1, "create": 1, "stat": 1, "list": 2}
+        assert priced(asked)["PUT"] <= 3
+        # One a second, as docs/decisions/37-object-stores.md says: without the look of FLUSH, and with it.
+        assert round(monthly_dollars(priced(asked - Counter(stat=1, list=1)))) == 39
+        assert round(monthly_dollars(priced(asked))) == 53
+        begin = len(store.requests)
+        connection.execute("SELECT count(*) FROM v")
+        assert store.requests[begin:] == []
         # Its own commit counts for the next epoch, as the one before and the transactions since count for this one.
         assert connection.status()["requests"] == sent(store, log.last_epoch()) - before
 
@@ -101,6 +121,77 @@ def test_objects_on_the_local_disk_are_told_from_those_that_are_fetched(store):
     assert fetched == 0, "what was written is there"
     _, fetched = looked_up(2, wiped=True)
     assert fetched > 0
+
+
+def test_a_reader_at_rest_looks_once(store):
+    """A SELECT of a process that only reads looks for a newer commit once, and what waits for one rarely."""
+    with connect(parallelism=1) as writer:
+        set_up(writer)
+        change(writer, 1)
+        writer.flush()
+        with connect(read_only=True) as reader:
+            assert reader.execute("SELECT count(*) FROM v").fetchall() == [(1,)]
+            begin = len(store.requests)
+            assert reader.execute("SELECT count(*) FROM v").fetchall() == [(1,)]
+            assert Counter(kind for kind, _ in store.requests[begin:]) == {"stat": 1, "list": 1}
+            change(writer, 2)
+            writer.flush()
+            begin = len(store.requests)
+            assert reader.execute("SELECT count(*) FROM v").fetchall() == [(2,)]
+            asked = Counter(kind for kind, _ in store.requests[begin:])
+            assert asked["stat"] == 1
+            assert asked["list"] <= 5
+            assert asked["get"] <= 3
+            log = reader._session.database.log
+            begin = len(store.requests)
+            assert not log.wait_past(log.head(), 0.35)
+            # After 0, 0.1, 0.3 and 0.35 s, or less often.
+            assert Counter(kind for kind, _ in store.requests[begin:])["stat"] <= 5
+
+
+def opened(store):
+    """The requests by which the database is opened, without the id of what they ask for."""
+    begin = len(store.requests)
+    connect().close()
+    return Counter(kind for kind, _ in store.requests[begin:])
+
+
+def test_opening_costs_the_same_for_any_number_of_commits(store):
+    """Those before the newest checkpoint are left to the first clean-up, which takes away what a crash left."""
+    asked = []
+    for _ in range(2):
+        with connect(parallelism=1) as connection:
+            if not asked:
+                set_up(connection)
+                connection.execute("ALTER SYSTEM SET retention = '1 day'")
+            ((rows,),) = connection.execute("SELECT count(*) FROM a").fetchall()
+            for number in range(rows, rows + 20):
+                change(connection, number)
+            connection.flush()
+            connection._session.database._compactor.run()
+        asked.append(opened(store))
+    assert sum("/commits/" in name for name in store.objects) > 80
+    assert asked[0] == asked[1]
+    left = "db/packs/t9999-1-00000000000000000000000000000000.pack"
+    store.objects[left] = b"left by a writer that died"
+    with connect() as connection:
+        assert left in store.objects
+        change_and_clean_up(connection, [40])
+        assert left not in store.objects
+        assert connection.execute("SELECT count(*) FROM v").fetchall() == [(41,)]
+
+
+def test_a_slice_without_dead_letters_is_no_request(store, tmp_path):
+    (tmp_path / "in").mkdir()
+    source = f"connector = 'file', path = '{tmp_path}/in', format = 'json', settle_ms = 0"
+    with connect(parallelism=1) as connection:
+        connection.execute(f"CREATE SOURCE s (k int) WITH ({source})")
+        connection.execute("CREATE MATERIALIZED VIEW w AS SELECT k FROM s")
+        for number in range(20):
+            (tmp_path / "in" / f"{number}.json").write_text(f'{{"k": {number}}}\n')
+        connection.flush()
+        assert connection.execute("SELECT count(*) FROM w").fetchall() == [(20,)]
+    assert not [name for kind, name in store.requests if kind == "delete" and "/dead/" in name]
 
 
 def test_a_directory_is_asked_for_nothing(tmp_path):

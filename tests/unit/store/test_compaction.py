@@ -13,8 +13,9 @@ from dataclasses import replace
 import pytest
 from support import CATALOG, Database, counted, read, rows_table
 
+from watersmeet import storage
 from watersmeet.blobs import BlobRef
-from watersmeet.errors import Error
+from watersmeet.errors import Error, error
 from watersmeet.store import compaction, packs, retention
 from watersmeet.store.checkpoints import Level, load_checkpoint, newest_checkpoint
 from watersmeet.store.commits import Commit, CommitLog, Frontier
@@ -469,6 +470,47 @@ def test_what_a_running_epoch_has_written_stays(database):
     assert not running.exists()
     assert not pending.exists()
     again.close()
+
+
+def failing_once(monkeypatch, folder):
+    """The next time files of that folder are to be deleted, none of them is."""
+    remove, left = storage.remove_files, [1]
+
+    def failing(places):
+        found = list(places)
+        if left and any(place.parent.name == folder for place in found):
+            left.clear()
+            raise error("DATABASE_ACCESS", "the disk is gone for a moment")
+        return remove(found)
+
+    monkeypatch.setattr(storage, "remove_files", failing)
+
+
+def test_a_clean_up_that_is_tried_again_counts_no_file_twice(database, monkeypatch):
+    first = database.transaction(t2=[((1, "a", None), 1)])
+    (file,) = {b.file for b in first.relations["t2"].blobs}
+    fill(database, 12)
+    failing_once(monkeypatch, "commits")
+    with pytest.raises(Error, match="for a moment"):
+        database.compactor.run()
+    again = database.log.append(Commit("transaction", relations=first.relations))
+    database.compactor.run()
+    assert not database.layout.commit(first.number).exists()
+    assert database.layout.commit(again.number).exists()
+    assert database.layout.pack(file).exists()
+
+
+def test_a_clean_up_that_is_tried_again_deletes_what_is_left(database, monkeypatch):
+    first = database.transaction(t2=[((1, "a", None), 1)])
+    (file,) = {b.file for b in first.relations["t2"].blobs}
+    fill(database, 12)
+    failing_once(monkeypatch, "packs")
+    with pytest.raises(Error, match="for a moment"):
+        database.compactor.run()
+    assert not database.layout.commit(first.number).exists()
+    assert database.layout.pack(file).exists()
+    database.compactor.run()
+    assert not database.layout.pack(file).exists()
 
 
 def test_runs_that_the_state_still_uses_stay(database):

@@ -134,7 +134,16 @@ def _parsed(session: Session, text: str, parameters: Sequence[Any]) -> list[st.S
 
 
 def _run(session: Session, statement: st.Statement, lock: threading.RLock) -> Result:
-    makes = isinstance(statement, DEFINING) or (isinstance(statement, st.Select) and runs_on(session, statement.query))
+    if not isinstance(statement, st.Select):
+        return _run_locked(session, statement, lock, makes=isinstance(statement, DEFINING))
+    with session.database.log.one_look():
+        if not runs_on(session, statement.query):
+            return _run_locked(session, statement, lock, makes=False)
+    return _run_locked(session, statement, lock, makes=True)
+
+
+def _run_locked(session: Session, statement: st.Statement, lock: threading.RLock, *, makes: bool) -> Result:
+    """makes: it makes a relation, so that no other statement that does runs meanwhile."""
     locked: AbstractContextManager[Any] = session.database.ddl if makes else lock
     if isinstance(statement, st.Flush):
         locked = nullcontext()

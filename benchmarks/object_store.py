@@ -1,0 +1,214 @@
+"""A database in an object store that takes 20 ms for each request, beside one in a directory in the same run.
+
+`latency`: from a file with 100 rows until they are joined in SELECT. Target: at most four requests later than in a
+directory. `throughput`: the regular join; target: 80 % of the rate in a directory. `history`: FLUSH and opening with
+1,000 and 100,000 commits behind; target: the same time, opening below 3 s. The store is moto in a process of its own
+(`slowstore`), whose processor time is shown apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+
+import watersmeet
+from benchmarks import history
+from benchmarks.frame import SOURCES, batch, ours, streams
+from benchmarks.latency import SETUP, put
+from benchmarks.processes import cpu_seconds, own_seconds, wait_until
+from benchmarks.regular_join import CHECK, QUERY
+from benchmarks.requestprices import monthly_dollars
+from benchmarks.slowstore import Request, SlowStore, counts, in_series
+from watersmeet.machine import cores
+
+URL = "s3://benchmark"
+#: Of the files of a database, those that one in an object store does not have.
+_LOCAL = ("intents", "checkpoint", "readers")
+
+
+def latency(store: SlowStore, options: argparse.Namespace) -> None:
+    """Prints how long 100 rows take from a file to SELECT, and by what requests."""
+    found = {}
+    for name in ("directory", "store"):
+        with tempfile.TemporaryDirectory() as scratch:
+            path = f"{URL}/latency" if name == "store" else f"{scratch}/db"
+            found[name] = _latencies(store, path, Path(scratch), options)
+    (near, _, near_cpu_s), (far, sent, far_cpu_s) = found["directory"], found["store"]
+    later = statistics.median(far) - statistics.median(near)
+    request = statistics.median(r.end - r.begin for requests in sent for r in requests)
+    per_epoch = {kind: number / len(sent) for kind, number in counts(r for rs in sent for r in rs).items()}
+    moto = statistics.median(r.own_s for requests in sent for r in requests)
+    print(
+        f"100 rows from a file to SELECT, median of {len(near)}: {statistics.median(near) * 1000:.0f} ms in a "
+        f"directory ({near_cpu_s * 1000:.0f} ms of processor), {statistics.median(far) * 1000:.0f} ms in the store "
+        f"({far_cpu_s * 1000:.0f} ms)\n"
+        f"  {later * 1000:.0f} ms later: {later / request:.1f} requests of {request * 1000:.0f} ms, of which moto "
+        f"takes {moto * 1000:.1f} ms; in series {statistics.median(map(in_series, sent)):.0f}\n"
+        f"  an epoch sends {_shown(per_epoch)}: ${monthly_dollars(per_epoch):.0f} a month at one a second"
+    )
+
+
+def _latencies(
+    store: SlowStore, path: str, scratch: Path, options: argparse.Namespace
+) -> tuple[list[float], list[list[Request]], float]:
+    """Of each file the seconds until SELECT has its rows, and the requests; processor seconds of ours for each."""
+    folder = scratch / "in"
+    folder.mkdir()
+    with watersmeet.connect(path, parallelism=2) as connection:
+        cursor = connection.cursor()
+        cursor.execute(SETUP.format(folder=folder))
+        seconds, sent = [], []
+        for number in range(options.files + 5):
+            if number == 5:
+                cpu_s = _own_cpu(store)
+            store.taken()
+            put(folder, number, 100)
+
+            def visible() -> bool:
+                cursor.execute("SELECT count(*) FROM v")
+                return cursor.fetchone()[0] == (number + 1) * 100  # noqa: B023
+
+            seconds.append(wait_until(visible, 60))
+            sent.append(store.taken())
+            time.sleep(0.3)
+        cpu_s = _own_cpu(store) - cpu_s
+        cursor.execute("SELECT count(*), sum(amount)::bigint FROM v")
+        with duckdb.connect() as peer:
+            files = f"read_parquet('{folder}/*.parquet')"
+            asked = f"SELECT count(*), sum(amount)::bigint FROM {files} WHERE k BETWEEN 0 AND 999"
+            assert cursor.fetchone() == peer.execute(asked).fetchone()
+    return seconds[5:], sent[5:], cpu_s / options.files
+
+
+def throughput(store: SlowStore, options: argparse.Namespace) -> None:
+    """Prints the rate of the regular join in a directory and in the store."""
+    given = streams(options)
+    script = SOURCES.format(left=given.left, right=given.right, watermark="")
+    script += f" CREATE MATERIALIZED VIEW joined AS {QUERY.format(left='l', right='r')}"
+    files = QUERY.format(
+        left=f"read_parquet('{given.left}/*.parquet')", right=f"read_parquet('{given.right}/*.parquet')"
+    )
+    peer = batch(files, CHECK)
+    rates: dict[str, list[float]] = {"directory": [], "store": []}
+    for number in range(options.rounds):
+        for name, seconds in rates.items():
+            store.taken()
+            moto_s = own_seconds(store.pid)
+            made = ours(script, CHECK, options.parallelism, f"{URL}/join{number}" if name == "store" else None)
+            moto_s = own_seconds(store.pid) - moto_s
+            requests = store.taken()
+            assert made.check == peer.check, (made, peer)
+            seconds.append(given.total / made.seconds)
+            print(
+                f"regular join, {name:<9} {given.total / made.seconds:>10,.0f} rows/s {made.seconds:6.1f} s, "
+                f"cpu {made.cpu_s - moto_s:5.1f} s (moto {moto_s:4.1f} s), {_shown(counts(requests))}",
+                flush=True,
+            )
+    print(f"rows out {peer.check[0]:,}, checksum {peer.check[1:]}: equal")
+    ratio = max(rates["store"]) / max(rates["directory"])
+    print(f"  the best rates: {ratio:.0%} of a directory's")
+
+
+def commits(store: SlowStore, options: argparse.Namespace) -> None:
+    """Prints the time of FLUSH and of opening with few and many commits behind.
+
+    The history is made in a directory, which is faster, and copied: the same files.
+    """
+    for number in options.commits:
+        with tempfile.TemporaryDirectory() as scratch:
+            path = Path(scratch) / "db"
+            with watersmeet.connect(path, parallelism=1, runtime="inprocess") as connection:
+                cursor = connection.cursor()
+                cursor.execute(history.SETUP)
+                for first in range(0, number, 1000):
+                    for row in range(first, min(first + 1000, number)):
+                        cursor.execute(f"INSERT INTO t VALUES ({row}, {row % 100})")
+                    cursor.execute("FLUSH")
+            store.delay(0)
+            objects = _copied(path, f"commits{number}")
+            store.delay(options.delay_ms / 1000)
+        _behind(store, number, objects, options)
+
+
+def _copied(path: Path, name: str) -> int:
+    """Copies a database to the store; how many objects it has."""
+    from watersmeet.objectaccess import open_store
+    from watersmeet.objectstores import location_at
+
+    made, number = open_store(location_at(URL)), 0
+    for file in sorted(p for p in path.rglob("*") if p.is_file()):
+        place = file.relative_to(path)
+        if place.parts[0] not in _LOCAL and file.name != "LOCK":
+            made.put(f"{name}/{place}", file.read_bytes())
+            number += 1
+    return number
+
+
+def _behind(store: SlowStore, number: int, objects: int, options: argparse.Namespace) -> None:
+    store.taken()
+    begun, cpu_s = time.perf_counter(), _own_cpu(store)
+    with watersmeet.connect(f"{URL}/commits{number}", parallelism=1, runtime="inprocess") as connection:
+        opened, cpu_s = time.perf_counter() - begun, _own_cpu(store) - cpu_s
+        asked = store.taken()
+        cursor = connection.cursor()
+        times = []
+        for row in range(number, number + options.samples):
+            began = time.perf_counter()
+            cursor.execute(f"INSERT INTO t VALUES ({row}, {row % 100})")
+            cursor.execute("FLUSH")
+            times.append(time.perf_counter() - began)
+        sent = store.taken()
+        cursor.execute("SELECT count(*), sum(id)::bigint FROM v")
+        rows = number + options.samples
+        assert cursor.fetchone() == (rows, rows * (rows - 1) // 2)
+    print(
+        f"{number:>9,} commits behind ({objects:,} objects): opened in {opened:.2f} s ({cpu_s:.2f} s of processor, "
+        f"{len(asked)} requests, {in_series(asked)} in series); "
+        f"INSERT to FLUSH {statistics.median(times) * 1000:.0f} ms, {len(sent) / len(times):.1f} requests",
+        flush=True,
+    )
+
+
+def _own_cpu(store: SlowStore) -> float:
+    """Processor seconds of this process and its children so far, but for the store."""
+    return cpu_seconds(os.getpid()) - own_seconds(store.pid)
+
+
+def _shown(requests: dict[str, float] | dict[str, int]) -> str:
+    return ", ".join(f"{number:.3g} {kind}" for kind, number in sorted(requests.items())) or "no request"
+
+
+PARTS: dict[str, Callable[[SlowStore, argparse.Namespace], None]] = {
+    "latency": latency,
+    "throughput": throughput,
+    "history": commits,
+}
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="object_store", description=__doc__)
+    parser.add_argument("parts", nargs="*", help="latency, throughput, history; default: all")
+    parser.add_argument("--delay-ms", type=float, default=20.0, help="of each request")
+    parser.add_argument("--files", type=int, default=30)
+    parser.add_argument("--samples", type=int, default=30)
+    parser.add_argument("--commits", type=int, nargs="*", default=[1_000, 100_000])
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rows", type=int, default=4_000_000, help="rows on each side")
+    parser.add_argument("--keys", type=int, default=900_000)
+    parser.add_argument("--rows-per-file", type=int, default=100_000)
+    parser.add_argument("--parallelism", type=int, default=cores())
+    parser.add_argument("--data", type=Path, default=Path(tempfile.gettempdir()) / "watersmeet-benchmarks")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as copies, SlowStore() as store:
+        os.environ["WATERSMEET_CACHE_DIR"] = copies
+        store.delay(options.delay_ms / 1000)
+        for part in options.parts or PARTS:
+            PARTS[part](store, options)
+    return 0
