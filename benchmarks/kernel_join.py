@@ -25,6 +25,7 @@ from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import arrange, join
 from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.sliced import slices_of
 from watersmeet.kernel.runs.state import BlobDict, StageState
 from watersmeet.types import BIGINT, INTEGER, TIMESTAMP, VARCHAR, Field
 
@@ -116,7 +117,12 @@ def main(arguments: list[str]) -> int:
             profile.enable()
         state = StageState(manifest, blobs)
         arranged = [arrange.step(a, [d], state, context) for a, d in zip(arranges, deltas, strict=True)]
-        out = join.step(op, arranged, state, context)
+        rows_out = 0
+        for out in slices_of(join.step(op, arranged, state, context)):
+            rows_out += out.num_rows
+            total += int(out.diff.sum())
+            times = out.columns.column(2).combine_chunks().cast(pa.int64()).fill_null(0).to_numpy()
+            checksum += int((times * out.diff).sum())
         del arranged
         manifest = state.persist(blobs.add)
         for ref in state.retired():
@@ -124,15 +130,9 @@ def main(arguments: list[str]) -> int:
         profile.disable()
         took = time.perf_counter() - start
         seconds, slowest = seconds + took, max(slowest, took)
-        total += int(out.diff.sum())
-        checksum += sum(
-            int((c.combine_chunks().cast(pa.int64()).fill_null(0).to_numpy() * out.diff).sum())
-            for c in (out.columns.column(2),)
-            if out.num_rows
-        )
         trace = state.trace(arranges[0].id, arrange.ROWS)
         print(
-            f"{at + half:>9,}  {took:6.2f} s  {out.num_rows:>10,} rows out  {len(trace.runs)} runs of "
+            f"{at + half:>9,}  {took:6.2f} s  {rows_out:>10,} rows out  {len(trace.runs)} runs of "
             f"{trace.num_rows:,} rows left"
         )
     rate = rows_in / seconds
