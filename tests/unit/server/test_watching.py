@@ -45,6 +45,17 @@ def test_a_step_that_has_just_begun_has_the_rate_of_its_own_time():
     assert history.read("v")["rows_in"][-1] == 10.0
 
 
+def test_looks_that_are_dear_are_rare(tmp_path, monkeypatch):
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
+        watch = Watch(Session(connection.opened, Variables("risingwave")))
+        assert watch.pause_s == 1.0
+        times = iter([5.0, 5.001, 6.0, 6.02, 7.0, 9.0])
+        monkeypatch.setattr("time.thread_time", lambda: next(times))
+        for pause_s in (1.0, 2.0, 10.0):
+            watch.look(-1.0)
+            assert watch.pause_s == pytest.approx(pause_s)
+
+
 def test_history_is_an_hour_and_forgets_what_is_gone():
     history = History()
     history.add(1000 * STEP_US, {"v": Sample(rows=1), "w": Sample(rows=2)})

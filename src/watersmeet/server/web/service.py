@@ -39,8 +39,6 @@ log: Final = logging.getLogger(__name__)
 
 #: Who asks; None for one who is trusted.
 USER: Final[web.RequestKey[str | None]] = web.RequestKey("user")
-#: Tabs are shown a new look so often at most.
-_LOOK_S: Final = 1.0
 _THREADS: Final = 8
 _MOST_BODY_BYTES: Final = 1 << 20
 #: What a page may load, and from where: nothing but what this server has.
@@ -146,7 +144,7 @@ class WebServer:
         return await asyncio.get_running_loop().run_in_executor(self._threads, action, *arguments)
 
     async def _look(self) -> None:
-        """Looks for the tabs, each second, and for the history."""
+        """Looks for the tabs, as often as `Watch.pause_s` says, and for the history."""
         await self._tried(self._watch.begin)
         seconds = 0.0
         while True:
@@ -156,8 +154,9 @@ class WebServer:
                 for tab in self._tabs.open:
                     if self._watch.newest is not None:
                         tab.show(self._watch.newest)
-            await asyncio.sleep(_LOOK_S)
-            seconds += _LOOK_S
+            pause_s = self._watch.pause_s
+            await asyncio.sleep(pause_s)
+            seconds += pause_s
 
     def _kept(self, work: Coroutine[Any, Any, None]) -> None:
         """Does work beside everything else; `stop` waits for it."""

@@ -33,6 +33,9 @@ _LOG: Final = logging.getLogger(__name__)
 
 #: A look is as good as new for so long.
 _FRESH_S: Final = 0.9
+#: Looks for tabs are no closer than this, and take no more than this part of a core.
+_PAUSE_S: Final = 1.0
+_PART: Final = 0.01
 #: Servers of captured databases are asked so often at most.
 _ASK_S: Final = 10.0
 #: States that nobody has to look after.
@@ -116,6 +119,7 @@ class Watch:
         self._lock = threading.Lock()
         self._rates = Rates()
         self._look: Look | None = None
+        self._price_s = 0.0
         self._looked_s = -math.inf
         self._asked_s = -math.inf
         self._captured: dict[str, dict[str, Any]] = {}
@@ -125,6 +129,11 @@ class Watch:
         self._inputs: tuple[int, dict[str, tuple[str, ...]]] = (-1, {})
         self._said: dict[str, tuple[str, str | None]] = {}
         self._kept_step = 0
+
+    @property
+    def pause_s(self) -> float:
+        """How long to wait before the next look: a second, or longer if a look is dear, as with very many views."""
+        return min(max(_PAUSE_S, self._price_s / _PART), STEP_S)
 
     @property
     def newest(self) -> Look | None:
@@ -141,7 +150,9 @@ class Watch:
         """A look that is not older than that."""
         with self._lock:
             if self._look is None or time.monotonic() - self._looked_s > most_age_s:
+                began_s = time.thread_time()
                 self._look = self._looked()
+                self._price_s = time.thread_time() - began_s
                 self._looked_s = time.monotonic()
             return self._look
 
