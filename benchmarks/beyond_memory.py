@@ -1,8 +1,11 @@
 """State that outgrows the memory of the workers: what of it is their own, and what is mapped files, in a regular join.
 
 10 M + 10 M wide rows. Own memory has to be there; mapped pages are the machine's, which takes them back when it needs
-them. A worker is to need no more than 1 GiB of its own, which is told. Nothing is limited here, so it does not tell
-how fast the join is where the machine does so.
+them. A worker is to need no more than 1 GiB of its own, which is told.
+
+--limit-bytes: runs it a second time, with that limit on each worker, own memory, mapped pages and cached files
+together, as a container would set it, by a memory cgroup of version 1 (which needs the right to make one). What goes
+above is killed, and its task runs again; how often is told, too.
 """
 
 from __future__ import annotations
@@ -23,9 +26,11 @@ import pyarrow.parquet as pq
 import watersmeet
 from benchmarks.data import stream_table
 from benchmarks.frame import SOURCES, Streams, batch
+from benchmarks.memorylimits import limits
 from benchmarks.processes import cpu_seconds
 from benchmarks.regular_join import CHECK, QUERY
 from watersmeet.machine import cores
+from watersmeet.runtime.budget import WORKER, worker_bytes
 from watersmeet.runtime.memory import Resident, processes, resident
 
 _MOST_BYTES = 1 << 30
@@ -80,13 +85,25 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--parallelism", type=int, default=cores())
     parser.add_argument("--rows-per-file", type=int, default=250_000)
     parser.add_argument("--data", type=Path, default=Path(tempfile.gettempdir()) / "watersmeet-benchmarks")
-    run = measured(parser.parse_args(arguments))
-    print(f"own memory of one worker: {run.workers.most_of_one_bytes / _MOST_BYTES:.2f} of what it is to have at most")
+    parser.add_argument("--limit-bytes", type=int, help="of each worker, in a second run")
+    options = parser.parse_args(arguments)
+    ample = measured(options)
+    print(
+        f"own memory of one worker: {ample.workers.most_of_one_bytes / _MOST_BYTES:.2f} of what it is to have at most"
+    )
+    if options.limit_bytes:
+        os.environ[WORKER] = str(options.limit_bytes)
+        print(f"\nworkers limited to {options.limit_bytes / (1 << 30):.2f} GiB each:")
+        limited = measured(options)
+        print(f"{limited.seconds / ample.seconds:.2f} times as long as with ample memory")
     return 0
 
 
 def measured(options: argparse.Namespace) -> Run:
-    """Runs it beside DuckDB, and prints what was measured. AssertionError if the results differ."""
+    """Runs it beside DuckDB, and prints what was measured. AssertionError if the results differ.
+
+    Workers are limited if WORKER says so.
+    """
     given = wide_streams(options)
     left, right = (f"read_parquet('{folder}/*.parquet')" for folder in (given.left, given.right))
     peer = batch(QUERY.format(left=left, right=right), CHECK)
@@ -94,7 +111,8 @@ def measured(options: argparse.Namespace) -> Run:
     print(f"duckdb, batch  {peer.seconds:7.1f} s  cpu {peer.cpu_s:6.1f} s")
     with watersmeet.connect(parallelism=options.parallelism) as warm:
         warm.cursor().execute("CREATE TABLE t (a int); CREATE MATERIALIZED VIEW v AS SELECT a FROM t; FLUSH")
-        run = _run(given, options.parallelism)
+        with limits(worker_bytes()) as told:
+            run = _run(given, options.parallelism)
     assert run.check == peer.check, (run, peer)
     most = run.workers.most
     print(
@@ -104,6 +122,8 @@ def measured(options: argparse.Namespace) -> Run:
         f"own of one {run.workers.most_of_one_bytes / 1e9:.2f} GB\n"
         f"longest epoch {run.slowest_s:.1f} s, most debt of merges {run.most_debt_bytes / 1e9:.2f} GB"
     )
+    for line in told:
+        print(line)
     return run
 
 

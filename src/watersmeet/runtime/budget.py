@@ -15,6 +15,10 @@ MERGING: Final = "WATERSMEET_MERGE_BYTES"
 """Environment of the process that writes: how many bytes of runs each bucket of a stage merges in an epoch, or a few
 times what the epoch brings if that is more.
 """
+WORKER: Final = "WATERSMEET_WORKER_BYTES"
+"""Environment of the process that writes: how much memory of its own a worker may use; without it, as much as it needs
+for epochs of full size, which is some 1.3 GB.
+"""
 FIRST_ROWS: Final = 200_000
 MAX_ROWS: Final = 2_000_000
 FIRST_BYTES: Final = 32 << 20
@@ -24,6 +28,10 @@ LONG_EPOCH_S: Final = 5.0
 _TOO_LONG: Final = 3
 #: How much of what joins may make the next epoch is to use at most.
 _JOINABLE: Final = 0.5
+#: The parts of a worker's memory that an epoch's input may be, and what is merged in an epoch: several copies of it are
+#: there at a time.
+_INPUT_PART: Final = 16
+_MERGED_PART: Final = 16
 
 
 class Budget:
@@ -33,13 +41,13 @@ class Budget:
     backlog is gone, or when an epoch took far too long. No more rows than joins may make half of what they may of, if
     they go on to make as many of a row as in the newest epoch: so a backlog, or the history of a new view, is read in
     smaller epochs before a view is stopped for what a smaller one would not make.
-    memory_bytes: what a worker may use; an epoch's input takes a quarter of it at most.
+    memory_bytes: what a worker may use; an epoch's input is a sixteenth of it at most, and at least `FIRST_BYTES`.
     """
 
     def __init__(
         self, memory_bytes: int | None = None, *, first_rows: int = FIRST_ROWS, max_rows: int = MAX_ROWS
     ) -> None:
-        cap = MAX_BYTES if memory_bytes is None else min(MAX_BYTES, max(FIRST_BYTES, memory_bytes // 4))
+        cap = MAX_BYTES if memory_bytes is None else min(MAX_BYTES, max(FIRST_BYTES, memory_bytes // _INPUT_PART))
         self._most = max(1, min(cap // FIRST_BYTES, max_rows // first_rows))
         self._first_rows = first_rows
         self._max_rows = max_rows
@@ -75,11 +83,22 @@ class Budget:
             self._joinable_rows = max(1, int(rows * _JOINABLE / used)) if used > 0 else None
 
 
+def worker_bytes() -> int | None:
+    """What WORKER says; None if it says nothing. Raises Error INVALID_PARAMETER if that is no number of bytes."""
+    return _bytes_of(WORKER)
+
+
 def merge_bytes() -> int:
-    """What MERGING says. Raises Error INVALID_PARAMETER if that is no number of bytes."""
-    text = os.environ.get(MERGING, "")
+    """What MERGING says, else what suits WORKER. Raises Error INVALID_PARAMETER if that is no number of bytes."""
+    memory_bytes = worker_bytes()
+    usual = MERGE_BYTES if memory_bytes is None else max(1, min(MERGE_BYTES, memory_bytes // _MERGED_PART))
+    return _bytes_of(MERGING) or usual
+
+
+def _bytes_of(name: str) -> int | None:
+    text = os.environ.get(name, "")
     if not text:
-        return MERGE_BYTES
+        return None
     if not text.isdecimal() or not int(text):
-        raise error("INVALID_PARAMETER", f'{MERGING} is a number of bytes above 0, not "{text}"')
+        raise error("INVALID_PARAMETER", f'{name} is a number of bytes above 0, not "{text}"')
     return int(text)

@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 from watersmeet.circuit.epochs import Fill, Live, Rebuild, Rescale, SplitKeys, StoredContent
 from watersmeet.circuit.placing import Placing
 from watersmeet.errors import Error, error
-from watersmeet.runtime.budget import FIRST_BYTES, FIRST_ROWS, MAX_BYTES, MAX_ROWS, Budget
+from watersmeet.runtime.budget import (
+    FIRST_BYTES,
+    FIRST_ROWS,
+    MAX_BYTES,
+    MAX_ROWS,
+    MERGING,
+    WORKER,
+    Budget,
+    merge_bytes,
+    worker_bytes,
+)
 from watersmeet.runtime.failures import view_failed
 from watersmeet.runtime.intents import InputSpec, Intent, TimedInput, divide
 from watersmeet.slices import ChangeSlice
@@ -67,6 +77,26 @@ def test_budget_is_bounded_by_the_memory_of_a_worker():
     for _ in range(9):
         budget.planned(limited=True)
     assert budget.bytes <= 64 << 20
+
+
+def test_what_epochs_merge_suits_the_memory_of_a_worker(monkeypatch):
+    monkeypatch.delenv(MERGING, raising=False)
+    monkeypatch.delenv(WORKER, raising=False)
+    assert worker_bytes() is None
+    usual = merge_bytes()
+    monkeypatch.setenv(WORKER, str(1 << 30))
+    assert worker_bytes() == 1 << 30
+    assert merge_bytes() == 64 << 20
+    monkeypatch.setenv(WORKER, str(1 << 40))
+    assert merge_bytes() == usual
+    monkeypatch.setenv(MERGING, "5")
+    assert merge_bytes() == 5
+    for name in (MERGING, WORKER):
+        monkeypatch.setenv(name, "1 GB")
+        with pytest.raises(Error, match=f"{name} is a number of bytes above 0") as problem:
+            merge_bytes()
+        assert problem.value.condition == "INVALID_PARAMETER"
+        monkeypatch.delenv(name)
 
 
 @given(st.lists(st.integers(0, 5 << 20), max_size=30), st.integers(1, 5))
