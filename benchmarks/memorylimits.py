@@ -13,6 +13,8 @@ from watersmeet.runtime.memory import processes
 
 _CGROUPS = Path("/sys/fs/cgroup/memory")
 _LOOK_S = 0.2
+#: Workers that never had so much are not told of.
+_TOLD_BYTES = 10_000_000
 
 
 @contextlib.contextmanager
@@ -48,7 +50,8 @@ def limits(worker_bytes: int | None) -> Iterator[list[str]]:
             hits = int((group / "memory.failcnt").read_text())
             control = dict(line.split() for line in (group / "memory.oom_control").read_text().splitlines())
             killed += int(control.get("oom_kill", 0))
-            told.append(f"worker {pid}: at most {most / 1e9:.2f} GB, {hits:,} times at its limit")
+            if most > _TOLD_BYTES:
+                told.append(f"worker {pid}: at most {most / 1e9:.2f} GB, {hits:,} times at its limit")
             _remove(group)
         told.append(f"{killed} workers were killed at their limit")
 
