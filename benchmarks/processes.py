@@ -19,7 +19,7 @@ def pss_bytes(root: int) -> int:
 
 
 def cpu_seconds(root: int) -> float:
-    """User and system time of the family so far (of living processes and their reaped children)."""
+    """User and system time of the family so far: of its living processes. That of processes that ended is not in it."""
     return sum(map(own_seconds, family(root)))
 
 

@@ -11,6 +11,14 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import ConfigResource, ResourceType
 
 
+def send(broker, topic, *records):
+    """Writes records: (key, value)."""
+    producer = broker.producer()
+    for key, value in records:
+        producer.produce(topic, value, key=key)
+    producer.flush()
+
+
 def there(broker, topic):
     """What a consumer of committed records reads: (partition, key, value, time) by offset."""
     return [(m.partition(), m.key(), m.value(), m.timestamp()[1]) for m in messages(broker, topic)]

@@ -15,6 +15,7 @@ from psycopg.errors import LockNotAvailable
 import watersmeet
 from tests.thorough import mostly_slow
 from tests.unit.session.test_capturing import ask, source
+from tests.waiting import until
 from watersmeet import faults
 from watersmeet.catalog import CapturedTable
 from watersmeet.serialization import from_json
@@ -304,6 +305,42 @@ def _no_hook():
 @pytest.mark.parametrize("seed", mostly_slow(range(12), 1))
 def test_tables_equal_those_that_they_follow(tmp_path, postgres, seed):
     History(tmp_path / "db", postgres, seed).run()
+
+
+class CrashingServer(History):
+    """Its server is killed between changes, with transactions that are open, and starts again."""
+
+    def __init__(self, path, postgres, seed):
+        super().__init__(path, postgres, seed)
+        self.crashes = 0
+
+    def change(self):
+        super().change()
+        if self.crashes < 4 and self.number > 8 and self.random.random() < 0.2:
+            self.crashes += 1
+            self.postgres.server.kill()
+            for long in self.long:  # they are rolled back
+                long.connection.close()
+            self.long = []
+            if self.random.random() < 0.5:
+                self.reopen()  # without its server
+            self.postgres.server.start()
+
+    def check(self):
+        """Who waits for the server tries again meanwhile."""
+        self.failing = False
+        self.end_long()
+        self.reopen()  # threads that are gone come back
+        until(lambda: not [n for n in self.connection.flush() if "waited for" in n])
+        super().check()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("seed", mostly_slow(range(6), 0, 2))
+def test_tables_equal_those_of_a_server_that_is_killed(tmp_path, own_postgres, seed):
+    history = CrashingServer(tmp_path / "db", own_postgres, seed)
+    history.run()
+    assert history.crashes
 
 
 KILLED = """

@@ -285,7 +285,7 @@ def test_other_changes_of_a_table_stop_it_alone(opened, postgres, change, reason
     assert state == "stalled"
     assert reason in why
     if "COLUMN r" not in change and "COLUMN p" not in change:
-        assert 'Run DROP TABLE and CREATE TABLE again for "t".' in why
+        assert 'Run the CREATE TABLE of "t" again, as CREATE OR REPLACE TABLE.' in why
 
 
 def test_columns_that_are_added_are_left_out_unless_they_are_wanted(opened, postgres):

@@ -1,18 +1,11 @@
 """Records that can't be decoded go to a topic of their own: SET error.policy='dlq' of Lenses, with a real broker."""
 
 import pytest
-from tests.kafkatopics import delivered, messages, partitions, rows
+from tests.kafkatopics import delivered, messages, partitions, rows, send
 from tests.thorough import mostly_slow
 
 from watersmeet import faults
 from watersmeet.errors import Error
-
-
-def send(broker, topic, *records):
-    producer = broker.producer()
-    for key, value in records:
-        producer.produce(topic, value, key=key)
-    producer.flush()
 
 
 def letters(broker, topic):

@@ -9,6 +9,7 @@ import pytest
 from deltalake import write_deltalake
 from scripts.servers import mariadb, s3
 from scripts.servers import postgres as pg
+from tests.kafkatopics import delivered, messages, send
 from tests.lakes import RestCatalog, sql_catalog
 from tests.waiting import until
 
@@ -178,9 +179,7 @@ def test_a_password_works_and_is_in_private_files_alone(name, tmp_path, request)
 
 def unread_messages(broker, topic):
     name = topic()
-    producer = broker.producer()
-    producer.produce(name, b"no json", b"key")
-    producer.flush()
+    send(broker, name, (b"key", b"no json"))
     return (
         f"""CREATE SOURCE made (id int) WITH (connector = 'kafka', topic = '{name}',
             properties.bootstrap.server = '{broker.bootstrap}', properties.sasl.password = '{PLANTED}')
@@ -235,12 +234,47 @@ def unread_changes(mysql):
 
 
 TOO_LARGE = pa.table({"id": pa.array([1, 1 << 40], pa.int64())})
+
+
+def unread_stream(broker, topic):
+    name = topic()
+    send(broker, name, (None, b"no json"))
+    return (
+        f"""CREATE EXTERNAL STREAM made (id int) SETTINGS type = 'kafka', brokers = '{broker.bootstrap}',
+            topic = '{name}', security_protocol = 'PLAINTEXT', username = 'u', password = '{PLANTED}'""",
+        PLANTED,
+        "timeplus",
+        "SETTINGS seek_to = 'earliest'",
+    )
+
+
+def unread_foreign_stream(broker, topic):
+    name = topic()
+    send(broker, name, (None, b"<order"))
+    return (
+        f"""CREATE SERVER k TYPE 'KAFKA10' FOREIGN DATA WRAPPER ECDA OPTIONS ("sasl.password" '{PLANTED}');
+            CREATE FOREIGN STREAM made ("id" INTEGER) SERVER k OPTIONS (SEED_BROKERS '{broker.bootstrap}',
+            TOPIC '{name}', STARTING_TIME 'EARLIEST', PARSER 'XML', PARSER_XML_ROW_TAGS '/order', "id_XPATH" '@id',
+            "ssl.key.password" '{PLANTED}')""",
+        PLANTED,
+        "sqlstream",
+    )
+
+
 UNREAD = {
     "messages": (unread_messages, "broker", "topic"),
     "objects": (unread_objects, "bucket"),
     "delta": (unread_delta, "bucket"),
     "iceberg": (unread_iceberg, "tmp_path", "request"),
     "changes": (unread_changes, "mysql"),
+    "external stream": (unread_stream, "broker", "topic"),
+    "foreign stream": (unread_foreign_stream, "broker", "topic"),
+}
+#: By dialect: what is read, and what is asked of it alone.
+VIEWS = {
+    "risingwave": ("SELECT id FROM made", "SHOW CREATE SOURCE made"),
+    "timeplus": ("SELECT id FROM made", "SHOW CREATE STREAM made; SELECT * FROM system.mat_view_dlq"),
+    "sqlstream": ('SELECT STREAM "id" FROM made', "SHOW CREATE STREAM made; SHOW CREATE SERVER k"),
 }
 
 
@@ -248,15 +282,17 @@ UNREAD = {
 def test_what_is_said_of_rows_that_can_not_be_read_has_no_password(name, tmp_path, request, caplog):
     """Dead letters; of captured tables, which have none, why they stopped."""
     make, *fixtures = UNREAD[name]
-    create, password = make(*map(request.getfixturevalue, fixtures))
+    create, password, *more = make(*map(request.getfixturevalue, fixtures))
+    dialect, *settings = more or ["risingwave"]
+    query, shown = VIEWS[dialect]
     caplog.set_level(logging.DEBUG)
-    ask = "SHOW DEAD LETTERS; SELECT * FROM watersmeet.dead_letters; SHOW ERRORS; SHOW SOURCES; SHOW JOBS; SHOW CREATE "
-    ask += "TABLE made" if name == "changes" else "SOURCE made"
+    ask = "SHOW DEAD LETTERS; SELECT * FROM watersmeet.dead_letters; SHOW ERRORS; SHOW SOURCES; SHOW JOBS; "
+    ask += "SHOW CREATE TABLE made" if name == "changes" else shown
     path = tmp_path / "db"
     for is_new in (True, False):
-        with watersmeet.connect(path, runtime="inprocess", file_permissions="umask") as connection:
+        with watersmeet.connect(path, dialect, runtime="inprocess", file_permissions="umask") as connection:
             if is_new:
-                connection.execute(f"{create}; CREATE MATERIALIZED VIEW v AS SELECT id FROM made")
+                connection.execute(f"{create}; CREATE MATERIALIZED VIEW v AS {' '.join([query, *settings])}")
             notices = connection.flush()
             if name == "changes":
                 until(lambda: connection.execute("SHOW SOURCES").fetchall()[0][1] == "stalled")
@@ -266,6 +302,26 @@ def test_what_is_said_of_rows_that_can_not_be_read_has_no_password(name, tmp_pat
                 assert connection.execute("SELECT count(*) FROM watersmeet.dead_letters").fetchone() != (0,)
             assert password not in said(connection, ask) + str(notices) + caplog.text
             assert files_with(path, password) == {"secrets": 0o600}
+
+
+def test_a_dead_letter_topic_and_what_is_said_of_it_have_no_password(tmp_path, broker, named, topic, caplog):
+    caplog.set_level(logging.DEBUG)
+    name, dead, path = topic(), named("dead"), tmp_path / "db"
+    given = {"bootstrap.servers": broker.bootstrap, "sasl.username": "u", "sasl.password": PLANTED}
+    ask = "SHOW DEAD LETTERS; SELECT * FROM watersmeet.dead_letters; SHOW ERRORS; SHOW SOURCES; SHOW SINKS; SHOW JOBS; "
+    ask += f"SHOW ALL; SHOW TABLES; DESCRIBE TABLE {name}; SHOW CREATE TABLE {name}"
+    for count in (1, 2):
+        send(broker, name, (b"k", b"no json"))
+        with watersmeet.connect(path, "lenses", kafka=given, runtime="inprocess", file_permissions="umask") as made:
+            if count == 1:
+                made.execute(f"SET kafka.schema.registry.password='{PLANTED}'; SET error.policy='dlq'")
+                made.execute(f"SET dead.letter.queue='{dead}'; CREATE TABLE {name} (n int) FORMAT (STRING, JSON)")
+            delivered(made)
+            found = messages(broker, dead)
+            assert [m.value() for m in found] == [b"no json"] * count
+            assert len(made.execute("SHOW DEAD LETTERS").fetchall()) == count
+            assert PLANTED not in str([(m.key(), m.headers()) for m in found]) + said(made, ask) + caplog.text
+            assert set(files_with(path, PLANTED).items()) <= {("secrets", 0o600)}
 
 
 def test_a_password_that_is_altered_is_kept_as_well(broker, topic, tmp_path):
