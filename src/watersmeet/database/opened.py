@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -93,6 +94,9 @@ class Captures(Protocol):
 
     def status(self, database_id: str) -> dict[str, Any] | None:
         """For SHOW SOURCES; None for one that is not captured."""
+
+    def halted(self, database_id: str) -> AbstractContextManager[None]:
+        """Nothing is captured of a database inside. Behind it, what the catalog and the newest commit say goes on."""
 
 
 class OpenDatabase:

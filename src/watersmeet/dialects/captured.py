@@ -1,14 +1,15 @@
-"""What RisingWave's CREATE TABLE says of a table of a captured database: `FROM source TABLE 'schema.table'`, INCLUDE.
+"""What RisingWave's statements say of captured databases: CREATE TABLE with `FROM source TABLE 'schema.table'` and
+INCLUDE, RESET SOURCE.
 
-Source: RisingWave, "Ingest data from PostgreSQL CDC".
+Source: RisingWave, "Ingest data from PostgreSQL CDC", "RESET SOURCE".
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from watersmeet.dialects.statements import CreateTable, Name
+from watersmeet.dialects.statements import CreateTable, Name, Statement
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import Span
 from watersmeet.types import TIMESTAMPTZ, VARCHAR, SqlType
@@ -40,6 +41,20 @@ class CreateCapturedTable(CreateTable):
     """`CREATE TABLE … FROM source TABLE 'table'`."""
 
     origin: Origin
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResetSource(Statement):
+    """`RESET SOURCE name`: a captured database, or a table of one, is read anew."""
+
+    name: Name
+
+
+def read_reset_source(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor stands behind RESET SOURCE."""
+    name = cursor.relation_name()
+    cursor.end()
+    return ResetSource(**base, name=name)
 
 
 def read_origin(cursor: Cursor) -> Origin:

@@ -9,6 +9,7 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokens import TokenType
 
 from watersmeet.catalog import SHOWN, SHOWN_CREATED
+from watersmeet.dialects.captured import read_reset_source
 from watersmeet.dialects.options import not_supported, read_value
 from watersmeet.dialects.queries import Parameters, place_of, read_tree
 from watersmeet.dialects.roles import SetRole, read_set_role
@@ -137,7 +138,9 @@ def read_schema(cursor: Cursor) -> str:
 
 
 def read_reset(cursor: Cursor, base: dict[str, Any]) -> Statement:
-    """RESET name."""
+    """RESET name, RESET ROLE, RESET SOURCE name."""
+    if len(cursor.rest) > 1 and cursor.take("SOURCE"):
+        return read_reset_source(cursor, base)
     if cursor.take("ROLE"):
         cursor.end()
         return SetRole(**base, name=None)

@@ -285,7 +285,7 @@ def test_other_changes_of_a_table_stop_it_alone(opened, postgres, change, reason
     assert state == "stalled"
     assert reason in why
     if "COLUMN r" not in change and "COLUMN p" not in change:
-        assert 'Run the CREATE TABLE of "t" again, as CREATE OR REPLACE TABLE.' in why
+        assert "RESET SOURCE t reads it anew" in why
 
 
 def test_columns_that_are_added_are_left_out_unless_they_are_wanted(opened, postgres):
@@ -363,7 +363,8 @@ def test_a_slot_that_is_gone_stalls_its_source(opened, postgres):
     postgres.execute("CREATE TABLE t (i int PRIMARY KEY)")
     slot = source(opened, postgres)
     opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'")
-    opened.execute("FLUSH")
+    postgres.execute("INSERT INTO t VALUES (0)")
+    assert rows(opened, "SELECT * FROM t") == [(0,)]
     with contextlib.closing(postgres.connect()) as connection:
         drop_slot(connection, slot)
     deadline = time.monotonic() + 60
@@ -371,13 +372,16 @@ def test_a_slot_that_is_gone_stalls_its_source(opened, postgres):
     while state != "stalled":
         assert time.monotonic() < deadline, state
         ((_, state, why, *_),) = opened.execute("SHOW SOURCES").fetchall()
-    assert "is gone. Run DROP SOURCE" in why
-    postgres.execute("INSERT INTO t VALUES (1)")
-    opened.execute("DROP SOURCE pg CASCADE")
-    source(opened, postgres)
-    opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'")
+    assert "is gone. RESET SOURCE" in why
+    opened.execute("CREATE MATERIALIZED VIEW twice AS SELECT i * 2 AS i FROM t")
+    postgres.execute("INSERT INTO t VALUES (1); DELETE FROM t WHERE i = 0")  # nobody tells of these
+    opened.execute("RESET SOURCE pg")
     postgres.execute("INSERT INTO t VALUES (2)")
     assert sorted(rows(opened, "SELECT * FROM t")) == [(1,), (2,)]
+    assert sorted(rows(opened, "SELECT * FROM twice")) == [(2,), (4,)]
+    assert opened.execute("SHOW SOURCES").fetchall()[0][1] == "running"
+    opened.execute("DROP SOURCE pg CASCADE")
+    assert ask(postgres, "SELECT count(*) FROM pg_replication_slots") == [(0,)]
 
 
 def test_one_statement_lets_a_table_go_on_that_was_made_again_there(opened, postgres):
@@ -397,6 +401,52 @@ def test_one_statement_lets_a_table_go_on_that_was_made_again_there(opened, post
     postgres.execute("UPDATE t SET v = 'zwei'; INSERT INTO t VALUES (3, NULL)")
     assert sorted(rows(opened, "SELECT * FROM t")) == [(2, "zwei"), (3, None)]
     assert opened.execute("SHOW SOURCES").fetchall()[0][1] == "running"
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_a_table_that_was_made_again_there_goes_on_below_its_views(opened, postgres, single):
+    postgres.execute("CREATE TABLE t (i int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'one'), (2, 'two')")
+    postgres.execute("CREATE TABLE u (i int PRIMARY KEY); INSERT INTO u VALUES (1)")
+    if single:
+        given = {"slot.name": f"s_{postgres.name}", "schema.name": "public", "table.name": "t"}
+        opened.execute(f"CREATE TABLE t (i int PRIMARY KEY, v varchar) {options(postgres, **given)}")
+    else:
+        source(opened, postgres)
+        opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'; CREATE TABLE u (*) FROM pg TABLE 'u'")
+    opened.execute("CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n, max(v) AS v FROM t")
+    assert rows(opened, "SELECT * FROM n") == [(2, "two")]
+    postgres.execute(
+        "DROP TABLE t; CREATE TABLE t (i int PRIMARY KEY, v text, more int); "
+        "ALTER PUBLICATION rw_publication ADD TABLE t; INSERT INTO t VALUES (2, 'zwei', 7)"
+    )
+    rows(opened, "SELECT * FROM n", stops=True)
+    opened.execute("RESET SOURCE t")
+    assert rows(opened, "SELECT * FROM n") == [(1, "zwei")]
+    postgres.execute("INSERT INTO t VALUES (3, 'zzz', 8); INSERT INTO u VALUES (2)")
+    assert rows(opened, "SELECT * FROM n") == [(2, "zzz")]
+    if not single:
+        assert sorted(rows(opened, "SELECT * FROM u")) == [(1,), (2,)]
+
+
+def test_what_can_not_be_reset(opened, postgres):
+    postgres.execute("CREATE TABLE t (i int PRIMARY KEY, v text); INSERT INTO t VALUES (1, 'one')")
+    source(opened, postgres)
+    opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'; CREATE TABLE own (i int)")
+    assert rows(opened, "SELECT * FROM t") == [(1, "one")]
+    postgres.execute("ALTER TABLE t ALTER v TYPE int USING 1")
+    for name, condition, said in (
+        ("own", "CATALOG_TYPE_MISMATCH", 'table "own" is not captured'),
+        ("none", "UNDEFINED_RELATION", 'relation "none" does not exist'),
+        ("pg", "DATATYPE_MISMATCH", 'column "v" of table "public.t" has another type now'),
+    ):
+        with pytest.raises(watersmeet.Error, match=said) as refused:
+            opened.execute(f"RESET SOURCE {name}")
+        assert refused.value.condition == condition
+    opened.execute("BEGIN")
+    with pytest.raises(watersmeet.Error, match="RESET SOURCE"):
+        opened.execute("RESET SOURCE pg")
+    opened.execute("ROLLBACK")
+    assert opened.execute("SELECT * FROM t").fetchall() == [(1, "one")]  # nothing was done
 
 
 def test_a_server_that_was_restored_from_a_copy_stalls_its_source(opened, own_postgres):
@@ -422,10 +472,8 @@ def test_a_server_that_was_restored_from_a_copy_stalls_its_source(opened, own_po
     while state != "stalled":
         assert time.monotonic() < deadline, state
         ((_, state, why, *_),) = opened.execute("SHOW SOURCES").fetchall()
-    assert "an older state of this one. Run DROP SOURCE" in why
-    opened.execute("DROP SOURCE pg CASCADE")
-    source(opened, own_postgres)
-    opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'")
+    assert "an older state of this one. RESET SOURCE" in why
+    opened.execute("RESET SOURCE pg")
     assert rows(opened, "SELECT * FROM t") == [(-1,)]
 
 
@@ -508,9 +556,9 @@ def test_a_server_that_is_followed_can_be_shut_down(opened, own_postgres, is_pen
 @pytest.mark.parametrize(
     ("has_slot", "more", "said"),
     [
-        (False, 0, "is gone. Run DROP SOURCE"),
+        (False, 0, "is gone. RESET SOURCE"),
         (True, 0, "or an older state of"),
-        (True, 300000, "lacks changes that are here. Run DROP SOURCE"),
+        (True, 300000, "lacks changes that are here. RESET SOURCE"),
     ],
 )
 def test_a_failover_to_a_server_that_is_behind_stalls_its_source(opened, own_postgres, has_slot, more, said):
@@ -549,9 +597,7 @@ def test_a_failover_to_a_server_that_is_behind_stalls_its_source(opened, own_pos
         assert time.monotonic() < deadline, (state, why)
         ((_, state, why, *_),) = opened.execute("SHOW SOURCES").fetchall()
     assert said in why
-    opened.execute("DROP SOURCE pg CASCADE")
-    source(opened, own_postgres)
-    opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'")
+    opened.execute("RESET SOURCE pg")
     assert rows(opened, "SELECT * FROM t") == [(-1,)]
 
 

@@ -12,7 +12,7 @@ from watersmeet.catalog import SHOWN
 from watersmeet.catalog.roles import ADMIN, READER, WRITER
 from watersmeet.dialects import roles as rl
 from watersmeet.dialects import statements as st
-from watersmeet.dialects.captured import CreateCapturedTable
+from watersmeet.dialects.captured import CreateCapturedTable, ResetSource
 from watersmeet.dialects.copying import CopyFrom, CopyTo
 from watersmeet.dialects.databases import AlterDatabase
 from watersmeet.dialects.dictionaries import CreateDictionary
@@ -58,6 +58,7 @@ _OUTSIDE: Final = (
     CreateFormatSchema,
     CreateLakeDatabase,
     CreateNamedCollection,
+    ResetSource,
     st.AlterConnector,
     st.CreateConnection,
     st.CreateExternalStream,

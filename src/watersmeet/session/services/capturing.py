@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -88,6 +89,19 @@ class Captures:
                 self._threads[database_id].start()
         for capturing in gone:
             capturing.join(_CLOSE_S)
+
+    @contextlib.contextmanager
+    def halted(self, database_id: str) -> Iterator[None]:
+        """Nothing is captured of a database inside. Behind it, what the catalog and the newest commit say goes on."""
+        with self._lock:
+            capturing = self._threads.pop(database_id, None)
+        if capturing is not None:
+            capturing.stop()
+            capturing.join(_CLOSE_S)  # it commits nothing more, even if it takes longer
+        try:
+            yield
+        finally:
+            self.follow()
 
     def flush(self) -> list[str]:
         """Waits until the tables have what was committed there before. A notice for each database that is not waited

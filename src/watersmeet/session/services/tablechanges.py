@@ -123,7 +123,10 @@ def check_version(table: CapturedTable, oid: int, now: dict[str, str], may_lack:
 
 def hint_of(table: CapturedTable) -> str:
     """What lets a table that stopped go on."""
-    return f'Run the CREATE TABLE of "{table.shown}" again, as CREATE OR REPLACE TABLE.'
+    return (
+        f"RESET SOURCE {table.shown} reads it anew; if its columns are other ones, run its CREATE TABLE again, as "
+        "CREATE OR REPLACE TABLE."
+    )
 
 
 def rows_there(captor: Captor, table: CapturedTable, texts: Sequence[pa.Array]) -> pa.Table:

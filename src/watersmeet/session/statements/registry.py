@@ -9,7 +9,7 @@ from typing import Any, Final
 from watersmeet.dialects import roles as rl
 from watersmeet.dialects import statements as st
 from watersmeet.dialects.alter import LimitSink
-from watersmeet.dialects.captured import CreateCapturedTable
+from watersmeet.dialects.captured import CreateCapturedTable, ResetSource
 from watersmeet.dialects.copying import CopyFrom, CopyTo
 from watersmeet.dialects.databases import AlterDatabase
 from watersmeet.dialects.dictionaries import CreateDictionary
@@ -36,6 +36,7 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
     AlterRetention: "namedsubscriptions.alter_retention",
     AlterSystem: "history.alter_system",
     CreateCapturedTable: "captured.create_table_from",
+    ResetSource: "recapturing.reset_source",
     CopyFrom: "copying.copy_from",
     CopyTo: "copying.copy_to",
     st.CreateConnection: "connections.create_connection",
@@ -132,6 +133,7 @@ DEFINING: Final = (
     st.DropSecret,
     st.KillQuery,
     LimitSink,
+    ResetSource,
     st.Recover,
     st.StartSink,
     st.StartProcessor,

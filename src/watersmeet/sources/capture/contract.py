@@ -25,7 +25,7 @@ Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 #: What goes on where a place is lost.
-AGAIN: Final = "Run DROP SOURCE … CASCADE, or DROP TABLE, and create it again."
+AGAIN: Final = "RESET SOURCE reads its tables anew."
 
 
 class LostPlaceError(Exception):
@@ -267,6 +267,15 @@ class System(abc.ABC):
     @abc.abstractmethod
     def begin(self, connection: Any, options: DatabaseOptions) -> tuple[str, tuple[str, ...]]:
         """(the place from which the server keeps changes, what was made for that). CONNECTOR_OPTION."""
+
+    def begin_again(
+        self, connection: Any, options: DatabaseOptions, made: tuple[str, ...]
+    ) -> tuple[str, tuple[str, ...]]:
+        """As `begin`, where the place may be lost. made: what was made before, by `begin` and `publish`; gives all that
+        is made now.
+        """
+        start, more = self.begin(connection, options)
+        return start, tuple(dict.fromkeys((*made, *more)))
 
     @abc.abstractmethod
     def stream(self, options: DatabaseOptions, place: str, history: str) -> Stream:

@@ -39,6 +39,7 @@ from watersmeet.sources.capture.postgres.servers import (
     check_identity,
     check_server,
     check_slot,
+    drop_slot,
     end_of_log,
     ensure_publication,
     ensure_slot,
@@ -107,6 +108,13 @@ class PostgresSystem(System):
     def begin(self, connection: Any, options: DatabaseOptions) -> tuple[str, tuple[str, ...]]:
         lsn, is_made = ensure_slot(connection, _own(options))
         return lsn_text(lsn), (SLOT,) if is_made else ()
+
+    def begin_again(
+        self, connection: Any, options: DatabaseOptions, made: tuple[str, ...]
+    ) -> tuple[str, tuple[str, ...]]:
+        if SLOT in made:
+            drop_slot(connection, _own(options).slot)
+        return super().begin_again(connection, options, made)
 
     def stream(self, options: DatabaseOptions, place: str, history: str) -> Stream:
         return SlotStream(_own(options), place, history)
