@@ -66,7 +66,7 @@ def gone(process):
 
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.parametrize("where", ["database_url", "hdfs_url"])
+@pytest.mark.parametrize("where", ["database_url", pytest.param("hdfs_url", marks=pytest.mark.thorough)])
 def test_script_and_database_at_urls(where, request):
     database_url = request.getfixturevalue(where)
     script_url = f"{database_url.removesuffix('/some/db')}/scripts/shop.sql"
