@@ -49,7 +49,7 @@ def test_looks_that_are_dear_are_rare(tmp_path, monkeypatch):
     with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
         watch = Watch(Session(connection.opened, Variables("risingwave")))
         assert watch.pause_s == 1.0
-        times = iter([5.0, 5.001, 6.0, 6.02, 7.0, 9.0])
+        times = iter([5.0, 5.001, 6.0, 6.01, 7.0, 9.0])
         monkeypatch.setattr("time.thread_time", lambda: next(times))
         for pause_s in (1.0, 2.0, 10.0):
             watch.look(-1.0)

@@ -35,7 +35,7 @@ _LOG: Final = logging.getLogger(__name__)
 _FRESH_S: Final = 0.9
 #: Looks for tabs are no closer than this, and take no more than this part of a core.
 _PAUSE_S: Final = 1.0
-_PART: Final = 0.01
+_PART: Final = 0.005
 #: Servers of captured databases are asked so often at most.
 _ASK_S: Final = 10.0
 #: States that nobody has to look after.
