@@ -146,8 +146,7 @@ def begun(runs: Sequence[Run], tail: int) -> list[Run]:
     number = 1 + max((r.merging.number for r in runs if r.merging), default=0)
     found = list(runs[:-tail])
     for run in runs[-tail:]:
-        part = run.slice(0, run.num_rows)
-        part.ref, part.continues, part.note = run.ref, run.continues, run.note
+        part = run.part(0, run.num_rows)
         part.merging = Merging(number, made=False, whole=tail == len(runs))
         found.append(part)
     return found
@@ -173,8 +172,8 @@ def _fits(runs: Sequence[Run]) -> bool:
     size = sum(r.size_bytes for r in runs)
     if size <= MERGED_BYTES:
         return True
-    sample = _sample(runs)
-    bounds = np.unique(sample[(np.arange(1, -(-size // SEGMENT_BYTES)) * len(sample)) // -(-size // SEGMENT_BYTES)])
+    sample, count = _sample(runs), -(-size // SEGMENT_BYTES)
+    bounds = np.unique(sample[(np.arange(1, count) * len(sample)) // count])
     cuts = [[0, *np.searchsorted(r.hash, bounds).tolist(), r.num_rows] for r in runs]
     return all(
         sum(r.slice(c[i], c[i + 1]).size_bytes for r, c in zip(runs, cuts, strict=True)) <= PIECE_BYTES

@@ -120,13 +120,18 @@ class Run:
         columns = self.columns.slice(start, stop - start)
         return Run(self.hash[start:stop], columns, weights, self.keys, pure=self.pure, merging=self.merging)
 
-    def behind(self, place: int) -> Run:
-        """The run from a row on, whose hash no row before it has, without a copy. It is stored as a part of this run.
+    def part(self, start: int, stop: int) -> Run:
+        """The run of rows [start, stop), without a copy, which is stored where this one is.
 
         What is noted stays: it is true of more rows.
         """
-        rest = self.slice(place, self.num_rows)
-        rest.continues, rest.note = self.continues, self.note
+        part = self.slice(start, stop)
+        part.ref, part.continues, part.note = self.ref, self.continues, self.note
+        return part
+
+    def behind(self, place: int) -> Run:
+        """The part from a row on, whose hash no row before it has, with a reference that says so."""
+        rest = self.part(place, self.num_rows)
         if self.ref is not None:
             rest.ref = self.ref.behind(int(self.hash[place]), rest.num_rows)
         return rest

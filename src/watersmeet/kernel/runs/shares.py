@@ -170,16 +170,12 @@ def shared(ref: RunRef, run: Run) -> Run:
         )
     run.merging = ref.merging
     if ref.rest is not None:
-        rest = run.slice(int(np.searchsorted(run.hash, np.uint64(ref.rest.start))), run.num_rows)
-        rest.ref, rest.continues, rest.note = run.ref, run.continues, run.note
-        run = rest
+        run = run.part(int(np.searchsorted(run.hash, np.uint64(ref.rest.start))), run.num_rows)
     for wanted in () if ref.share is None else ref.share.ranges:
         if [(k,) for k in run.keys] == list(wanted.keys):
             start, stop = _places(run.hash, wanted)
             if stop - start < run.num_rows:
-                part = run.slice(start, stop)
-                part.ref, part.continues, part.note = run.ref, run.continues, run.note  # what is true of more rows
-                run = part
+                run = run.part(start, stop)
         else:
             hashes = hash_columns([_first_known(run.arrays, key) for key in wanted.keys], run.num_rows)
             rows = np.flatnonzero((hashes >= np.uint64(wanted.low)) & (hashes <= np.uint64(wanted.high - 1)))
