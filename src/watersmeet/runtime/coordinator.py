@@ -336,7 +336,7 @@ class Coordinator:
         if not replayed or last is None:
             return 0
         sizes = [size for i, size in state_sizes(self._db, last).items() if i in replayed]
-        rows, size_bytes = sum(s[0] for s in sizes), sum(s[1] for s in sizes)
+        rows, size_bytes = sum(s.rows for s in sizes), sum(s.size_bytes for s in sizes)
         return max(1, -(-rows // self.budget.rows), -(-size_bytes // self.budget.bytes))
 
     def _plan_backfill(self, circuit: Circuit, backfill: Backfill) -> Intent:

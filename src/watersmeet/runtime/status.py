@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import math
-from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from watersmeet import secretvalues
 from watersmeet.catalog import Relation
@@ -27,7 +26,16 @@ from watersmeet.store.manifests import OperatorCounts, RelationTotals
 
 _NOTHING: Final = RelationTotals()
 
-Sizes = dict[str, tuple[int, int]]
+
+class Size(NamedTuple):
+    """What an operator keeps over all buckets. merge_debt_bytes: of its bytes, what waits for merges under way."""
+
+    rows: int = 0
+    size_bytes: int = 0
+    merge_debt_bytes: int = 0
+
+
+Sizes = dict[str, Size]
 
 
 def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None = None) -> dict[str, Any]:
@@ -198,7 +206,7 @@ def state_bytes(db: Database, packs: Mapping[str, str]) -> dict[str, int]:
 
 
 def state_sizes(db: Database, commit: Commit) -> Sizes:
-    """(rows, bytes) of state by operator, over all buckets."""
+    """The size of state by operator."""
     return _sizes(_states(db, commit))
 
 
@@ -218,26 +226,22 @@ def _sizes(states: Mapping[str, StateManifest]) -> Sizes:
     for manifest in states.values():
         for state_id in manifest.operators:
             operator_id = state_id.removeprefix(COPY)
-            rows, size_bytes = sizes.get(operator_id, (0, 0))
-            refs = manifest.refs_of(state_id)
-            sizes[operator_id] = (
-                rows + sum(r.rows for r in refs),
-                size_bytes + sum(r.size_bytes for r in refs),
+            before, refs = sizes.get(operator_id, Size()), manifest.refs_of(state_id)
+            sizes[operator_id] = Size(
+                before.rows + sum(r.rows for r in refs),
+                before.size_bytes + sum(r.size_bytes for r in refs),
+                before.merge_debt_bytes + manifest.merge_debt_bytes(state_id),
             )
     return sizes
 
 
 def _operators(circuit: Circuit, commit: Commit, states: Mapping[str, StateManifest]) -> dict[str, dict[str, Any]]:
     found = {}
-    debts: Counter[str] = Counter()
-    for manifest in states.values():
-        for state_id in manifest.operators:
-            debts[state_id.removeprefix(COPY)] += manifest.merge_debt_bytes(state_id)
     sizes, hottest = _sizes(states), hottest_keys(circuit, states, commit.progress.split)
     ran, errors = commit.metrics.operators, commit.metrics.errors
     for o in circuit.operators:
         now = ran.get(o.id, OperatorCounts())
-        rows, size_bytes = sizes.get(o.id, (0, 0))
+        size = sizes.get(o.id, Size())
         found[o.id] = {
             "kind": o.kind,
             "stage": circuit.stages[o.id],
@@ -245,9 +249,9 @@ def _operators(circuit: Circuit, commit: Commit, states: Mapping[str, StateManif
             "rows_out": now.rows_out,
             "made_rows": now.made_rows,
             "took_us": now.took_us,
-            "state_rows": rows,
-            "state_bytes": size_bytes,
-            "merge_debt_bytes": debts[o.id],
+            "state_rows": size.rows,
+            "state_bytes": size.size_bytes,
+            "merge_debt_bytes": size.merge_debt_bytes,
             "expression_errors": errors.get(o.id, 0),
             "hot_keys": hottest.get(o.id, []),
         }
