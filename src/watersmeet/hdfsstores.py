@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -77,7 +77,7 @@ class HdfsStore:
             return _stat(found)
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, ObjectStat]]:
-        with self._mended(), contextlib.suppress(FileNotFoundError):
+        with self._mended():
             yield from self._below(prefix, after)
 
     def delete(self, names: Iterable[str]) -> None:
@@ -87,24 +87,26 @@ class HdfsStore:
 
     def discard_unfinished(self, prefix: str) -> int:
         with self._mended():
-            try:
-                statuses = list(self._client.list_status(f"/{prefix}"))
-            except FileNotFoundError:
-                return 0
-            unfinished = [s.path for s in statuses if not s.isdir and _is_unfinished(s.path)]
+            unfinished = [s.path for s in self._inside(prefix) if not s.isdir and _is_unfinished(s.path)]
             for path in unfinished:
                 self._client.delete(path, recursive=False)
             return len(unfinished)
 
     def _below(self, directory: str, after: str) -> Iterator[tuple[str, ObjectStat]]:
         """As `list`, one directory after the other: whoever wants the first names reads no others."""
-        statuses = [(s.path.lstrip("/") + "/" * s.isdir, s) for s in self._client.list_status(f"/{directory}")]
+        statuses = [(s.path.lstrip("/") + "/" * s.isdir, s) for s in self._inside(directory)]
         for name, status in sorted(statuses, key=lambda found: found[0]):
             if not status.isdir:
                 if name > after and not _is_unfinished(name):
                     yield name, _stat(status)
             elif name > after or after.startswith(name):
                 yield from self._below(name.rstrip("/"), after)
+
+    def _inside(self, directory: str) -> Sequence[Any]:
+        """What is in a directory; nothing if there is none, or none any more."""
+        with contextlib.suppress(FileNotFoundError):
+            return [*self._client.list_status(f"/{directory}")]
+        return ()
 
     def _is_there(self, name: str) -> bool:
         try:
