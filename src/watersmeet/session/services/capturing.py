@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from watersmeet.catalog import CapturedDatabase, CapturedTable
+from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.transaction import Change, consolidated
 from watersmeet.errors import Error, error
 from watersmeet.faults import fault
@@ -55,6 +56,19 @@ class _Change:
 
     changes: dict[str, Change]
     position: DatabasePosition
+
+
+def tables_of(database: OpenDatabase, captured_id: str) -> list[CapturedTable]:
+    """The tables that follow those of a captured database."""
+    known = [*database.catalog.relations.values()]
+    return [t for t in known if isinstance(t, CapturedTable) and t.captured.database == captured_id and not t.staged]
+
+
+def committed(database: OpenDatabase, captured: CapturedDatabase) -> DatabasePosition:
+    """How far a captured database is in the newest commit."""
+    log = database.log
+    found = log.read(log.head()).captured.get(captured.id)
+    return DatabasePosition(captured.start) if found is None else from_json(DatabasePosition, found)
 
 
 class Captures:
@@ -142,7 +156,7 @@ class _Capturing(threading.Thread):
         self._system: System = system_of(self._relation().connector["connector"])
         self.state = "starting"
         self.reason: str | None = None
-        self._position = self._committed()
+        self._position = committed(self._database, self._relation())
         self._reached = self._position.place
         self._unread: dict[str, tuple[str, float]] = {}
         """By table that can't be read for now: why, and when it is tried again."""
@@ -257,16 +271,7 @@ class _Capturing(threading.Thread):
         return self._system.options(self._relation().connector)
 
     def _tables(self) -> list[CapturedTable]:
-        known = [*self._database.catalog.relations.values()]
-        return [t for t in known if isinstance(t, CapturedTable) and t.captured.database == self._id and not t.staged]
-
-    def _committed(self) -> DatabasePosition:
-        """How far the newest commit is."""
-        log = self._database.log
-        found = log.read(log.head()).captured.get(self._id)
-        if found is None:
-            return DatabasePosition(self._relation().start)
-        return from_json(DatabasePosition, found)
+        return tables_of(self._database, self._id)
 
     # Reading.
 
@@ -274,7 +279,7 @@ class _Capturing(threading.Thread):
         """Reads changes until it is stopped, or an error comes."""
         self._database.log.check()
         options = self._options()
-        self._position = self._committed()
+        self._position = committed(self._database, self._relation())
         self._reached = self._position.place
         with contextlib.closing(self._system.stream(options, self._position.place, self._position.history)) as stream:
             captor = Captor(self._session, self._system, options, stream)

@@ -11,9 +11,10 @@ from typing import Any
 
 from watersmeet.catalog import CapturedDatabase, CapturedTable
 from watersmeet.dialects.captured import ResetSource
-from watersmeet.serialization import from_json, to_json
+from watersmeet.serialization import to_json
 from watersmeet.session.access.context import Session, error_at, located
 from watersmeet.session.access.result import Result
+from watersmeet.session.services.capturing import committed, tables_of
 from watersmeet.session.services.tablechanges import check_version, emptied_table
 from watersmeet.sources.capture.contract import DatabaseOptions, System
 from watersmeet.sources.capture.positions import DatabasePosition
@@ -40,7 +41,7 @@ def reset_source(session: Session, statement: ResetSource) -> Result:
         with system.connected(options) as connection:
             system.check(connection, options)
             now = [_as_it_is(system, connection, options, table) for table in tables]
-            position = _committed(session, database)
+            position = committed(session.database, database)
             if is_whole:
                 start, made = system.begin_again(connection, options, database.made)
                 database, position = replace(database, start=start, made=made), DatabasePosition(start)
@@ -73,8 +74,7 @@ def _found(session: Session, statement: ResetSource) -> tuple[CapturedDatabase, 
         )
     if isinstance(relation, CapturedTable):
         return database, [relation], database.of_table == relation.id
-    tables = [t for t in known.values() if isinstance(t, CapturedTable) and t.captured.database == database.id]
-    return database, tables, True
+    return database, tables_of(session.database, database.id), True
 
 
 def _as_it_is(system: System, connection: Any, options: DatabaseOptions, table: CapturedTable) -> CapturedTable:
@@ -88,10 +88,3 @@ def _as_it_is(system: System, connection: Any, options: DatabaseOptions, table: 
     if not options.adds_columns:
         left_out = tuple(n for n in there.types if n not in captured.types)
     return replace(table, captured=replace(captured, oid=there.oid, has_snapshot=True, left_out=left_out, added={}))
-
-
-def _committed(session: Session, database: CapturedDatabase) -> DatabasePosition:
-    """How far the newest commit is."""
-    log = session.database.log
-    found = log.read(log.head()).captured.get(database.id)
-    return DatabasePosition(database.start) if found is None else from_json(DatabasePosition, found)
