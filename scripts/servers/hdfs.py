@@ -5,7 +5,6 @@ What is tested against comes with Hadoop's own tests. The jars that every Hadoop
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import IO
 
 from scripts.servers.archives import Artifact, Bundle, ServerUnavailableError, fetch, java
 from scripts.servers.process import Process, free_ports
-from scripts.servers.server import Server, try_ports
+from scripts.servers.server import FolderServer, try_ports
 
 #: In the order of the class path.
 _OF_SPARK = ("hadoop-client-api-*", "hadoop-client-runtime-*", "slf4j-api-*", "log4j-*", "jcl-over-slf4j-*")
@@ -21,15 +20,10 @@ _HEAP = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 _DETAILS = "details.json"
 
 
-class Hdfs(Server):
+class Hdfs(FolderServer):
     """HDFS whose data and log are in a folder. It runs between `start` and `stop` or `kill`, after which what it
     acknowledged is there.
     """
-
-    def __init__(self, folder: Path, port: int, process: Process | None = None) -> None:
-        super().__init__(process)
-        self.folder = folder
-        self.port = port
 
     @classmethod
     def started(
@@ -49,11 +43,7 @@ class Hdfs(Server):
         say("starting HDFS")
         folder.mkdir(parents=True)
         server = cls(folder, *free_ports(1))
-
-        def choose() -> None:
-            (server.port,) = free_ports(1)
-
-        try_ports(lambda: server.start("-format", owner=owner, remove_folder=remove_folder), choose)
+        try_ports(lambda: server.start("-format", owner=owner, remove_folder=remove_folder), server.choose_port)
         return server
 
     @property
@@ -71,16 +61,6 @@ class Hdfs(Server):
         self._process = Process(command, self.folder / "hdfs.log", owner, self.folder if remove_folder else None)
         # It writes them when the DataNode has come.
         self._process.wait_until(lambda: details.exists() and details.stat().st_size > 0, "HDFS")
-
-    def to_json(self) -> str:
-        """What another process needs to use this server, for `from_json`."""
-        return json.dumps({"folder": str(self.folder), "port": self.port})
-
-    @classmethod
-    def from_json(cls, text: str) -> Hdfs:
-        """A server of another process: it can be used, but neither stopped nor started."""
-        stored = json.loads(text)
-        return cls(Path(stored["folder"]), stored["port"])
 
 
 def _jars(say: Callable[[str], None] = lambda _: None) -> list[Path]:

@@ -6,7 +6,6 @@ acknowledged survives its own end, not that of the machine.
 
 from __future__ import annotations
 
-import json
 import platform
 import shutil
 import subprocess
@@ -19,7 +18,7 @@ from typing import IO, Any
 import pymysql
 from scripts.servers.archives import Artifact, Bundle, ServerUnavailableError, cache_folder, fetch, locked
 from scripts.servers.process import Process, ServerFailedError, free_ports
-from scripts.servers.server import Server, try_ports
+from scripts.servers.server import FolderServer, try_ports
 
 USER, PASSWORD = "owner", "mariadb-secret"
 
@@ -57,13 +56,8 @@ max_connections = 200
 """
 
 
-class MariaDB(Server):
+class MariaDB(FolderServer):
     """A server whose data and log are in a folder. It runs between `start` and `stop` or `kill`."""
-
-    def __init__(self, folder: Path, port: int, process: Process | None = None) -> None:
-        super().__init__(process)
-        self.folder = folder
-        self.port = port
 
     @classmethod
     def started(
@@ -84,11 +78,7 @@ class MariaDB(Server):
         folder.mkdir(parents=True)
         server = cls(folder, free_ports(1)[0])
         server._initialise()
-
-        def choose() -> None:
-            (server.port,) = free_ports(1)
-
-        try_ports(lambda: server.start(owner=owner, remove_folder=remove_folder), choose)
+        try_ports(lambda: server.start(owner=owner, remove_folder=remove_folder), server.choose_port)
         return server
 
     def connect(self, database: str | None = None) -> pymysql.Connection[Any]:
@@ -128,16 +118,6 @@ class MariaDB(Server):
         if self.is_running:
             self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def to_json(self) -> str:
-        """What another process needs to use this server, for `from_json`."""
-        return json.dumps({"folder": str(self.folder), "port": self.port})
-
-    @classmethod
-    def from_json(cls, text: str) -> MariaDB:
-        """A server of another process: it can be used, but neither stopped nor started."""
-        stored = json.loads(text)
-        return cls(Path(stored["folder"]), stored["port"])
 
     def _command(self) -> list[str]:
         programs = _programs()

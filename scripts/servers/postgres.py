@@ -6,7 +6,6 @@ has acknowledged survives its own end, not that of the machine.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -20,7 +19,7 @@ from typing import IO
 import psycopg
 from scripts.servers.archives import ServerUnavailableError
 from scripts.servers.process import Process, free_ports
-from scripts.servers.server import Server, try_ports
+from scripts.servers.server import FolderServer, try_ports
 
 USER, PASSWORD = "postgres", "postgres-secret"
 #: PostgreSQL never runs as root: then it is this user's.
@@ -40,13 +39,8 @@ shared_buffers = 64MB
 """
 
 
-class Postgres(Server):
+class Postgres(FolderServer):
     """A server whose data and log are in a folder. It runs between `start` and `stop` or `kill`."""
-
-    def __init__(self, folder: Path, port: int, process: Process | None = None) -> None:
-        super().__init__(process)
-        self.folder = folder
-        self.port = port
 
     @classmethod
     def started(
@@ -65,11 +59,7 @@ class Postgres(Server):
         say("starting PostgreSQL")
         server = cls(_home(folder), free_ports(1)[0])
         server._initialise()
-
-        def choose() -> None:
-            (server.port,) = free_ports(1)
-
-        try_ports(lambda: server.start(owner=owner, remove_folder=remove_folder), choose)
+        try_ports(lambda: server.start(owner=owner, remove_folder=remove_folder), server.choose_port)
         return server
 
     def url(self, database: str = "postgres", user: str = USER, password: str = PASSWORD) -> str:
@@ -108,16 +98,6 @@ class Postgres(Server):
         if self.is_running:
             self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def to_json(self) -> str:
-        """What another process needs to use this server, for `from_json`."""
-        return json.dumps({"folder": str(self.folder), "port": self.port})
-
-    @classmethod
-    def from_json(cls, text: str) -> Postgres:
-        """A server of another process: it can be used, but neither stopped nor started."""
-        stored = json.loads(text)
-        return cls(Path(stored["folder"]), stored["port"])
 
     def _program(self, name: str) -> Path:
         return self.folder / _PROGRAMS / "bin" / name

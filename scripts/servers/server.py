@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Callable
-from typing import Final
+from pathlib import Path
+from typing import Final, Self
 
-from scripts.servers.process import Process, ServerFailedError
+from scripts.servers.process import Process, ServerFailedError, free_ports
 
 #: What servers say of a port that somebody else took meanwhile.
 _TAKEN: Final = "already in use"
@@ -49,6 +51,29 @@ class Server:
         if self._process is None:
             raise RuntimeError("this server does not run, or belongs to another process")
         return self._process
+
+
+class FolderServer(Server):
+    """A server with its data and log in a folder, at one port."""
+
+    def __init__(self, folder: Path, port: int, process: Process | None = None) -> None:
+        super().__init__(process)
+        self.folder = folder
+        self.port = port
+
+    def choose_port(self) -> None:
+        """Somebody else has the one that it was to have."""
+        (self.port,) = free_ports(1)
+
+    def to_json(self) -> str:
+        """What another process needs to use this server, for `from_json`."""
+        return json.dumps({"folder": str(self.folder), "port": self.port})
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """A server of another process: it can be used, but neither stopped nor started."""
+        stored = json.loads(text)
+        return cls(Path(stored["folder"]), stored["port"])
 
 
 def try_ports(start: Callable[[], None], choose: Callable[[], None]) -> None:
