@@ -5,11 +5,17 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.servers", "tests.browsers"]
+
+# Images of containers often set it. Each process that a test starts would compile the whole package anew, half a second
+# and more, and each process of pytest would rewrite the assertions of all tests.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Processes that xdist starts inherit it, so that all of them collect the same seeds.
 os.environ.setdefault("WATERSMEET_FRESH", str(secrets.randbelow(1_000_000_000)))
