@@ -39,17 +39,14 @@ databases: setup ## PostgreSQL, MariaDB, S3 and an Iceberg catalog on loopback u
 test-fast: setup ## text tests, the front end, one seed of each law (a minute and a half)
 	@WATERSMEET_TIER=fast $(PYTEST) $(PARALLEL) -m "not spark and not slow and not kafka and not postgres and not mysql and not clickhouse and not objectstores and not browser" tests $(addprefix --ignore=tests/,$(BACK))
 
-test: setup ## what shows that everything works, Spark included (fifteen to twenty minutes)
-	@$(PYTEST) $(PARALLEL) -m "not spark and not slow" tests
-	@$(PYTEST) $(PARALLEL) -m "spark and not slow" tests
+test: setup ## what shows that everything works, Spark included (about ten minutes)
+	@$(PYTEST) $(PARALLEL) -m "not slow" tests
 
 test-more: setup ## the slow and random rest
-	@$(PYTEST) $(PARALLEL) -m "slow and not spark" tests
-	@$(PYTEST) $(PARALLEL) -m "slow and spark" tests
+	@$(PYTEST) $(PARALLEL) -m slow tests
 
 thorough: setup ## all tests with all their tries, and fresh seeds each time (hours)
-	@WATERSMEET_TIER=thorough $(PYTEST) $(PARALLEL) -m "not spark" tests
-	@WATERSMEET_TIER=thorough $(PYTEST) $(PARALLEL) -m spark tests
+	@WATERSMEET_TIER=thorough $(PYTEST) $(PARALLEL) tests
 	@$(BIN)/python -m tests.soak --minutes 60 --rate 20
 
 soak: setup ## a database under load and faults must stay right and flat: ARGS="--minutes 30 --shared-machine"
@@ -68,7 +65,8 @@ types: setup
 contracts: setup
 	@$(BIN)/lint-imports
 
-check: lint types contracts test test-more ## everything that CI runs
+check: lint types contracts ## everything that CI runs: `make test` and `make test-more` as one run, whose end comes once
+	@$(PYTEST) $(PARALLEL) tests
 
 bench: setup ## the benchmarks, each with its checks and a peer in the same run
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -6,9 +6,14 @@ import os
 import secrets
 import signal
 import sys
+from collections.abc import Generator, Sequence
+from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from watersmeet.machine import cores
 
 pytest_plugins = ["tests.servers", "tests.browsers"]
 
@@ -40,23 +45,54 @@ def pytest_report_header() -> str:
     return f"tier: {tier}" + (f", WATERSMEET_FRESH={os.environ['WATERSMEET_FRESH']}" if tier == "thorough" else "")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    """`-n auto` starts half as many processes again as there are cores: tests also wait, for servers and for disks."""
+    return None if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else (3 * cores() + 1) // 2
+
+
+@pytest.hookimpl(trylast=True)  # when the others have left out what they leave out
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if os.environ.get("WATERSMEET_TIER") == "thorough":
-        return
-    left_out = [item for item in items if item.get_closest_marker("thorough")]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+    if os.environ.get("WATERSMEET_TIER") != "thorough":
+        left_out = [item for item in items if item.get_closest_marker("thorough")]
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = [item for item in items if not item.get_closest_marker("thorough")]
+    worker = getattr(config, "workerinput", {})
+    items[:] = longest_first(items, int(worker.get("workercount", 1)))
 
 
-@pytest.fixture(scope="session")
-def spark_stays():
-    """Spark ends with its last user: this one keeps it between the tests, as each start takes seconds."""
-    from watersmeet.runtime.spark import session  # noqa: PLC0415
+def longest_first(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
+    """Those on Spark first, then the other slow ones, so that no long test is the last of a run.
 
-    kept = session.acquire(None, 2)
-    yield kept
-    session.release(kept)
+    xdist begins with as many neighbours for each of its workers: each gets some of all kinds.
+    """
+    kinds: list[list[pytest.Item]] = [[], [], [], []]
+    for item in items:
+        slow = item.get_closest_marker("slow") is not None
+        kinds[(1 - slow) if is_on_spark(item) else 3 - slow].append(item)
+    return [
+        item
+        for worker in range(workers)
+        for kind in kinds
+        for item in kind[len(kind) * worker // workers : len(kind) * (worker + 1) // workers]
+    ]
+
+
+def is_on_spark(item: pytest.Item) -> bool:
+    return item.get_closest_marker("spark") is not None
+
+
+_kept_spark: list[Any] = []
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Generator[None, None, None]:
+    yield
+    if _kept_spark and (nextitem is None or not is_on_spark(nextitem)):
+        from watersmeet.runtime.spark import session  # noqa: PLC0415
+
+        session.release(_kept_spark.pop())
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -65,6 +101,16 @@ def _plain_output():
     with pytest.MonkeyPatch.context() as patch:
         for name in ("FORCE_COLOR", "NO_COLOR", "PY_COLORS", "TTY_COMPATIBLE", "GITHUB_ACTIONS", "COLUMNS", "LINES"):
             patch.delenv(name, raising=False)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_wait_for_disks():
+    """A process that is killed loses nothing of what it wrote, a machine without power does: there the tests of it have
+    disks of their own (tests/simulation/disk.py). A small database would wait for the disk longer than it works.
+    Processes of their own do wait.
+    """
+    with mock.patch.object(os, "fsync", lambda handle: os.fstat(handle) and None):
         yield
 
 
@@ -79,5 +125,8 @@ def _locks_in_order():
 
 @pytest.fixture(autouse=True)
 def _spark(request):
-    if request.node.get_closest_marker("spark"):
-        request.getfixturevalue("spark_stays")
+    """Spark ends with its last user, and each start takes seconds: it stays between tests that follow one another."""
+    if is_on_spark(request.node) and not _kept_spark:
+        from watersmeet.runtime.spark import session  # noqa: PLC0415
+
+        _kept_spark.append(session.acquire(None, 2))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import tempfile
-from unittest import mock
 
 import watersmeet
 from tests.property.generator import Generator, Step
@@ -108,11 +106,10 @@ class Run:
 
 
 def run(seed: int, path: str | None = None, **options) -> None:
-    """Runs one seed. Nothing here needs what is written to survive a loss of power."""
+    """Runs one seed."""
     with (
         contextlib.suppress(UnanswerableError),
         tempfile.TemporaryDirectory() as directory,
-        mock.patch.object(os, "fsync"),
     ):
         case = Run(seed, path or f"{directory}/db", options)
         try:

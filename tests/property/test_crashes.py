@@ -7,7 +7,6 @@ either all there or not at all.
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import re
 import tempfile
@@ -100,7 +99,7 @@ class CrashingRun(Run):
 
 
 def crash(seed: int) -> int:
-    with tempfile.TemporaryDirectory() as directory, mock.patch.object(os, "fsync"):
+    with tempfile.TemporaryDirectory() as directory:
         case = CrashingRun(seed, f"{directory}/db", {"runtime": "inprocess", "parallelism": 1 + seed % 3})
         try:
             for step in case.case.steps:

@@ -4,10 +4,8 @@ none is doubled, and every row that is kept is in the bucket that it shows.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from contextlib import suppress
-from unittest import mock
 
 import pytest
 
@@ -55,7 +53,7 @@ class RescalingRun(CrashingRun):
 
 def rescale(seed: int) -> tuple[int, int]:
     """(how often the number changed, how many statements were killed)."""
-    with tempfile.TemporaryDirectory() as directory, mock.patch.object(os, "fsync"), placed.checked():
+    with tempfile.TemporaryDirectory() as directory, placed.checked():
         options = {"runtime": "inprocess", "parallelism": _COUNTS[seed % 3]}
         case = RescalingRun(seed, f"{directory}/db", options)
         with suppress(UnanswerableError):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import random
 import tempfile
 from collections import Counter
 from contextlib import suppress
-from unittest import mock
 
 import pytest
 
@@ -66,7 +64,7 @@ class Split:
 
 
 def split(seed: int) -> None:
-    with suppress(UnanswerableError), tempfile.TemporaryDirectory() as directory, mock.patch.object(os, "fsync"):
+    with suppress(UnanswerableError), tempfile.TemporaryDirectory() as directory:
         options = {"runtime": "inprocess", "parallelism": 1 + seed % 3}
         case = Run(seed, f"{directory}/first", options)
         with case.connection:

@@ -8,12 +8,10 @@ database is opened anew. WATERSMEET_SEEDS=from-to runs other seeds.
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import tempfile
 import time
 from collections import Counter
-from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -157,7 +155,6 @@ def run(seed, **options):
     with (
         contextlib.suppress(UnanswerableError),
         tempfile.TemporaryDirectory() as directory,
-        mock.patch.object(os, "fsync"),
     ):
         case = SubscribedRun(seed, f"{directory}/db", options)
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 from collections import Counter
 from unittest import mock
@@ -70,18 +69,17 @@ class Mortal(Database):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_kills_lose_and_double_nothing(tmp_path, seed):
     rng = random.Random(4000 + seed)
-    with mock.patch.object(os, "fsync"):
-        database, rule = Mortal(tmp_path, 1 + seed % 3, rng), Rule()
-        shown = {name: Counter() for name in QUERIES}
-        for rows in [*history(rng), closing()]:
-            database.epoch(rows)
-            rule.epoch(rows)
-            for name in QUERIES:
-                content = database.content(name)
-                assert not shown[name] - content, f"{name} took rows back"
-                shown[name] = content
-        for name, (_, batch) in QUERIES.items():
-            assert shown[name] == rule.batch(batch), name
-        assert database.state() == []
-        assert database.kills or seed, "the first one is killed"
-        database.connection.close()
+    database, rule = Mortal(tmp_path, 1 + seed % 3, rng), Rule()
+    shown = {name: Counter() for name in QUERIES}
+    for rows in [*history(rng), closing()]:
+        database.epoch(rows)
+        rule.epoch(rows)
+        for name in QUERIES:
+            content = database.content(name)
+            assert not shown[name] - content, f"{name} took rows back"
+            shown[name] = content
+    for name, (_, batch) in QUERIES.items():
+        assert shown[name] == rule.batch(batch), name
+    assert database.state() == []
+    assert database.kills or seed, "the first one is killed"
+    database.connection.close()
