@@ -40,6 +40,8 @@ class Catalog:
     roles: dict[str, Role] = field(default_factory=dict)
     granted: frozenset[str] | None = None
     retention_us: int | None = None
+    _forms: dict[str, tuple[Relation, Any]] = field(default_factory=dict, compare=False, repr=False)
+    """By id, relations and their JSON forms: catalogs that follow each other have nearly all of them in common."""
 
     def seen_by(self, view: Relation) -> Catalog:
         """The catalog as the text of a view names it: what has another name since is called as it was, and functions
@@ -203,11 +205,16 @@ class Catalog:
 
     def to_json(self) -> Any:
         """A JSON value from which `from_json` makes the same catalog, as all sessions see it."""
-        relations, functions = tuple(self.relations.values()), tuple(self._kept_functions())
-        roles = tuple(self._kept_roles())
-        return to_json(
-            _Stored(self.version, self.next_number, self.schemas, relations, functions, roles, self.retention_us)
-        )
+        functions, roles = tuple(self._kept_functions()), tuple(self._kept_roles())
+        stored = _Stored(self.version, self.next_number, self.schemas, (), functions, roles, self.retention_us)
+        forms = self._forms
+        for relation in self.relations.values():
+            known = forms.get(relation.id)
+            if known is None or known[0] is not relation:
+                forms[relation.id] = relation, to_json(relation)
+        for gone in forms.keys() - self.relations.keys():
+            del forms[gone]
+        return {**to_json(stored), "relations": [forms[i][1] for i in self.relations]}
 
     @staticmethod
     def from_json(value: Any) -> Catalog:

@@ -7,8 +7,9 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Final
+from weakref import WeakValueDictionary
 
-from watersmeet.serialization import kinds, to_json
+from watersmeet.serialization import from_json, kinds, to_json
 from watersmeet.types import Schema
 
 
@@ -66,8 +67,12 @@ class Operator:
     @cached_property
     def id(self) -> str:
         """`<kind>-<12 hex digits>` of the content (field names of the schema and flags included)."""
-        text = json.dumps(to_json(self), sort_keys=True, separators=(",", ":"))
-        return f"{self.kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        return f"{self.kind}-{hashlib.sha256(self.text.encode()).hexdigest()[:12]}"
+
+    @cached_property
+    def text(self) -> str:
+        """Its JSON form as compact text with sorted keys: one for equal operators."""
+        return json.dumps(to_json(self), sort_keys=True, separators=(",", ":"))
 
     @property
     def is_timed(self) -> bool:
@@ -97,3 +102,15 @@ class PassThrough(Operator):
 
 
 kinds(Operator, KINDS)
+
+#: By id, operators that are in use: of a circuit that is read again, with a view more, only what is new is made.
+_KNOWN: Final[WeakValueDictionary[str, Operator]] = WeakValueDictionary()
+
+
+def operator_of(operator_id: str, value: Any) -> Operator:
+    """The operator with that id and JSON form. ValueError if it is not the form of one."""
+    found = _KNOWN.get(operator_id)
+    if found is None:
+        found = from_json(Operator, value)
+        _KNOWN[found.id] = found
+    return found

@@ -13,10 +13,10 @@ import json
 from collections.abc import Container
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
+from watersmeet.circuit.base import operator_of
 from watersmeet.circuit.operators import Exchange, Operator, Scan, Sink
-from watersmeet.serialization import to_json
 
 #: Changes whenever key hashes, bucket numbers or the form of stored state change.
 STATE_FORMAT_VERSION: Final = 7
@@ -54,15 +54,25 @@ class Circuit:
         """The operators of `stage`, in topological order."""
         return [o for o in self.operators if self.stages[o.id] == stage]
 
-    @property
-    def scans(self) -> list[Scan]:
+    @cached_property
+    def scans(self) -> tuple[Scan, ...]:
         """The scans."""
-        return [o for o in self.operators if isinstance(o, Scan)]
+        return tuple(o for o in self.operators if isinstance(o, Scan))
 
-    @property
-    def sinks(self) -> list[Sink]:
+    @cached_property
+    def sinks(self) -> tuple[Sink, ...]:
         """The sinks."""
-        return [o for o in self.operators if isinstance(o, Sink)]
+        return tuple(o for o in self.operators if isinstance(o, Sink))
+
+    @cached_property
+    def sink_of(self) -> dict[str, Sink]:
+        """The sink of each relation."""
+        return {s.relation_id: s for s in self.sinks}
+
+    @cached_property
+    def order(self) -> dict[str, int]:
+        """The place of each id in topological order."""
+        return {o.id: i for i, o in enumerate(self.operators)}
 
     @cached_property
     def is_timed(self) -> bool:
@@ -72,9 +82,11 @@ class Circuit:
     def upstream(self, ids: set[str], ends: Container[str] = frozenset()) -> set[str]:
         """`ids` and all operators that they read, directly or not; of those in `ends`, not what these read."""
         reached = set(ids)
-        for o in reversed(self.operators):
-            if o.id in reached and o.id not in ends:
-                reached.update(o.inputs)
+        pending = [i for i in reached if i not in ends and i in self.by_id]
+        while pending:
+            below = [i for i in self.by_id[pending.pop()].inputs if i not in reached]
+            reached.update(below)
+            pending += [i for i in below if i not in ends]
         return reached
 
     @cached_property
@@ -99,8 +111,28 @@ class Circuit:
     @cached_property
     def fingerprint(self) -> str:
         """Names the whole compiled plan; the plan file carries it."""
-        text = json.dumps([STATE_FORMAT_VERSION, to_json(self)], sort_keys=True, separators=(",", ":"))
+        text = f"[{STATE_FORMAT_VERSION},{self._text(dict(sorted(self.stages.items())))}]"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def text(self) -> str:
+        """Its JSON form as compact text, made of those of its operators."""
+        return self._text(self.stages)
+
+    def _text(self, stages: dict[str, int]) -> str:
+        operators = ",".join([o.text for o in self.operators])
+        placed = json.dumps(stages, separators=(",", ":"))
+        return f'{{"buckets":{self.buckets},"operators":[{operators}],"stages":{placed}}}'
+
+    def to_json(self) -> Any:
+        """A JSON value from which `from_json` makes the same circuit."""
+        return json.loads(self.text)
+
+    @staticmethod
+    def from_json(value: Any) -> Circuit:
+        """The inverse of `to_json`. KeyError, TypeError, ValueError if `value` is not the form of a circuit."""
+        operators = map(operator_of, value["stages"], value["operators"])  # both are in topological order
+        return Circuit(value["buckets"], tuple(operators), value["stages"])
 
     def check(self) -> None:
         """Raises AssertionError if the rules of the module's docstring do not hold."""

@@ -16,7 +16,7 @@ from watersmeet.circuit.circuit import STATE_FORMAT_VERSION, Circuit
 from watersmeet.circuit.operators import Cut, Operator, Scan, TemporalJoin
 from watersmeet.errors import error
 from watersmeet.lazyimport import lazy_import
-from watersmeet.serialization import from_json, to_json
+from watersmeet.serialization import from_json
 from watersmeet.storage import Place
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout, writer_files
@@ -64,9 +64,9 @@ class Plans:
 
     def add(self, relation_id: str, operators: Sequence[Operator]) -> None:
         """Save the plan of a new relation."""
-        value = {"state_format": STATE_FORMAT_VERSION, "operators": to_json(operators)}
+        text = f'{{"state_format":{STATE_FORMAT_VERSION},"operators":[{",".join([o.text for o in operators])}]}}'
         path = self._layout.plan(relation_id, self._log.writer)
-        storage.replace_file(path, self._layout.seal(path, value), durable=self._layout.durable)
+        storage.replace_file(path, self._layout.seal_text(path, text), durable=self._layout.durable)
         self.producers[relation_id] = operators
 
     def replace_all(self, producers: Mapping[str, Sequence[Operator]], buckets: int) -> None:

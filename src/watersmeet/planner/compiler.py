@@ -94,7 +94,7 @@ def builder_over(producers: Producers) -> tuple[Builder, dict[str, Producer]]:
     readable = {}
     for relation_id, ops in producers.items():
         for op in ops:
-            builder.add(op)
+            builder.operators.setdefault(op.id, op)
         sink = ops[-1]
         assert isinstance(sink, Sink)
         assert sink.relation_id == relation_id

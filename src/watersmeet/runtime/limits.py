@@ -125,8 +125,14 @@ class Verdict:
 
 @dataclass(frozen=True)
 class OwnJoins:
-    """The joins of a view's own query. sides: of each, if what they keep is limited. most_rows: that each may make."""
+    """The joins of a view's own query. sides: of each, if what they keep is limited. most_rows: that each may make.
 
+    view, sink_id, ends: what they follow from.
+    """
+
+    view: Relation
+    sink_id: str
+    ends: frozenset[str]
     joins: tuple[Operator, ...]
     sides: tuple[Sides, ...]
     most_rows: int
@@ -137,12 +143,18 @@ def _own_joins(db: Database, circuit: Circuit, catalog: Catalog) -> dict[str, Ow
     key = (circuit.fingerprint, catalog.version)
     if key not in db.joins:
         views = [(catalog.relations[s.relation_id], s.id) for s in circuit.sinks if s.relation_id in catalog.relations]
+        known = {} if not db.joins else db.joins.popitem()[1]
         found = {}
         for view, sink_id in views:
-            joins = tuple(own_joins(circuit, view, sink_id, catalog))
+            ends = _ends(circuit, view, catalog)
+            before = known.get(view.id)
+            if before is not None and before.view is view and (before.sink_id, before.ends) == (sink_id, ends):
+                found[view.id] = before
+                continue
+            joins = tuple(_between(circuit, sink_id, ends))
             kept = () if view.max_buffered_bytes is None else tuple(sides(o, circuit) for o in joins)
             making = tuple(o for o in joins if not isinstance(o, AsofJoin))
-            found[view.id] = OwnJoins(making, kept, view.most_join_rows)
+            found[view.id] = OwnJoins(view, sink_id, ends, making, kept, view.most_join_rows)
         db.joins.clear()
         db.joins[key] = found
     return db.joins[key]
@@ -150,10 +162,18 @@ def _own_joins(db: Database, circuit: Circuit, catalog: Catalog) -> dict[str, Ow
 
 def own_joins(circuit: Circuit, view: Relation, sink_id: str, catalog: Catalog) -> Iterator[Operator]:
     """The joins of a view's own query, not those of the views that it reads."""
+    return _between(circuit, sink_id, _ends(circuit, view, catalog))
+
+
+def _ends(circuit: Circuit, view: Relation, catalog: Catalog) -> frozenset[str]:
+    """The operators whose output is the content of what a view reads."""
     reads = catalog.upstream(view.depends_on)
-    ends = {s.inputs[0] for s in circuit.sinks if s.relation_id in reads}
-    reached = circuit.upstream({sink_id}, ends)
-    return (o for o in circuit.operators if o.id in reached - ends and isinstance(o, _JOINS))
+    return frozenset(circuit.sink_of[i].inputs[0] for i in reads if i in circuit.sink_of)
+
+
+def _between(circuit: Circuit, sink_id: str, ends: frozenset[str]) -> Iterator[Operator]:
+    reached = sorted(circuit.upstream({sink_id}, ends) - ends, key=circuit.order.__getitem__)
+    return (o for o in map(circuit.by_id.__getitem__, reached) if isinstance(o, _JOINS))
 
 
 def sides(join: Operator, circuit: Circuit) -> Sides:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from watersmeet import storage
 from watersmeet.circuit.circuit import STATE_FORMAT_VERSION, Circuit
 from watersmeet.errors import error
-from watersmeet.serialization import from_json, to_json
+from watersmeet.serialization import from_json
 from watersmeet.store.layout import Layout
 
 
@@ -15,8 +15,8 @@ def save_circuit(layout: Layout, circuit: Circuit) -> None:
     """Stores the circuit under its fingerprint, unless it is there."""
     path = layout.circuit(circuit.fingerprint)
     if not storage.exists(path):
-        value = {"state_format": STATE_FORMAT_VERSION, "circuit": to_json(circuit)}
-        storage.replace_file(path, layout.seal(path, value), durable=layout.durable)
+        text = f'{{"state_format":{STATE_FORMAT_VERSION},"circuit":{circuit.text}}}'
+        storage.replace_file(path, layout.seal_text(path, text), durable=layout.durable)
 
 
 def load_circuit(layout: Layout, fingerprint: str) -> Circuit:

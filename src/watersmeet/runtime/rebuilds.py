@@ -36,15 +36,17 @@ def check_shared(circuit: Circuit, live: frozenset[str], fill: Fill, progress: P
 
     live: the live views. fill: of the new ones. progress: of the newest epoch.
     """
+    read = [circuit.by_id[i] for i in fill.roles.keys() - fill.having("replayed")]
+    scans = {o.id for o in read if isinstance(o, Scan) and o.late != progress.late.get(o.relation_id, 0)}
+    filters = {o.id for o in read if isinstance(o, LateRowFilter)}
+    if not scans and not (filters and progress.left_out):
+        return
     for sink in circuit.sinks:
         if sink.relation_id not in live:
             continue
-        lost = bool(progress.left_out.get(sink.relation_id))
-        for op in [circuit.by_id[i] for i in circuit.upstream({sink.id}) & fill.roles.keys() - fill.having("replayed")]:
-            if (isinstance(op, Scan) and op.late != progress.late.get(op.relation_id, 0)) or (
-                isinstance(op, LateRowFilter) and lost
-            ):
-                raise LateRowsError
+        below = circuit.upstream({sink.id})
+        if below & scans or (progress.left_out.get(sink.relation_id) and below & filters):
+            raise LateRowsError
 
 
 def check_rebuild(circuit: Circuit, progress: Progress, known: Mapping[str, Relation]) -> None:

@@ -166,7 +166,11 @@ class Layout:
 
     def seal(self, path: Place, value: Any) -> bytes:
         """What the file `path` of this database is to hold for `unseal` to give `value` (JSON)."""
-        return _sealed(value, self._place(path), self.id)
+        return self.seal_text(path, json.dumps(value, separators=(",", ":")))
+
+    def seal_text(self, path: Place, text: str) -> bytes:
+        """As `seal`, of a value as compact JSON."""
+        return _sealed(text, self._place(path), self.id)
 
     def unseal(self, path: Place) -> Any:
         """The value in the file `path`.
@@ -305,13 +309,13 @@ def _make_root(root: Path, permissions: FilePermissions) -> None:
         raise files.failure(cause, root) from cause
 
 
-def _sealed(value: Any, place: str, database: str) -> bytes:
-    """JSON that says where it belongs: a line with the place, `value` as compact JSON, the checksum of both.
+def _sealed(value: str, place: str, database: str) -> bytes:
+    """JSON that says where it belongs: a line with the place, `value` (compact JSON), the checksum of both.
 
     place: folder and name. database: the id of the database.
     """
     header = json.dumps({"file": place, "database": database}, separators=(",", ":"))
-    text = f"{header}\n{json.dumps(value, separators=(',', ':'))}".encode()
+    text = f"{header}\n{value}".encode()
     return b"%s\n%08x\n" % (text, zlib.crc32(text))
 
 
