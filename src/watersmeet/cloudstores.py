@@ -17,6 +17,10 @@ from watersmeet.errors import error
 from watersmeet.extras import library
 from watersmeet.objectstores import Location, ObjectReplacedError, ObjectStat, StoreProblem, check_endpoint
 
+#: An object up to this size is one request; a larger one is sent in parts, which takes two more …
+_WHOLE_BYTES: Final = 64 << 20
+#: … and one for each part of this size.
+_PART_BYTES: Final = 16 << 20
 #: By the scheme of a URL: the class of the library.
 _CLASSES: Final = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
 _CLIENT: Final = {"timeout": "30s", "connect_timeout": "5s"}
@@ -80,7 +84,8 @@ class CloudStore:
 
     def put(self, name: str, data: bytes) -> None:
         with self._mended():
-            self._library.put(self._store, name, data)
+            whole = len(data) <= _WHOLE_BYTES
+            self._library.put(self._store, name, data, use_multipart=not whole, chunk_size=_PART_BYTES)
 
     def get(self, name: str) -> bytes:
         with self._mended():

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -84,6 +85,31 @@ def publish_content(place: Place, pieces: Sequence[Bytes], *, durable: bool) -> 
         objectfiles.publish(place, pieces)
     else:
         files.publish_content(place, pieces, durable=durable)
+
+
+class Publisher:
+    """`publish_content` for several files, without waiting for each: `finish` returns when all are there.
+
+    For one thread. A file may be there before one that was given earlier, so nobody may be told of any until then.
+    """
+
+    def __init__(self, *, durable: bool) -> None:
+        self._durable = durable
+        self._under_way = objectfiles.UnderWay()
+
+    def publish(self, place: Place, pieces: Sequence[Bytes]) -> None:
+        """Publishes content now or soon; `pieces` must not change. Raises what an earlier one raised."""
+        if isinstance(place, ObjectPath):
+            self._under_way.begin(partial(self._now, pieces), place, sum(map(len, pieces)))
+        else:
+            self._now(pieces, place)
+
+    def finish(self) -> None:
+        """Waits for all files."""
+        self._under_way.finish()
+
+    def _now(self, pieces: Sequence[Bytes], place: Place) -> None:
+        publish_content(place, pieces, durable=self._durable)
 
 
 def temporary_path(directory: Place) -> Path:

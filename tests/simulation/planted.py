@@ -122,7 +122,7 @@ def _discard_all(self: Plans, relation_ids: Any, writer: int) -> None:
 
 DEFECTS: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
     # A commit number that was cleaned away is taken again.
-    "no look at the floor": _replaced(CommitLog, "_is_kept", lambda self, commit: True),
+    "fences are deleted": _replaced(retention, "commits_there", lambda layout, floor: file_numbers(layout.commits)),
     "answers are believed": _answers_believed,
     "state of what is left, and nobody is asked": _late_and_unasked,
     "files of running epochs are deleted": _replaced(retention, "_is_past", lambda name, epoch, snapshot: True),

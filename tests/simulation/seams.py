@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, Self
 from unittest import mock
@@ -145,6 +146,17 @@ class InTurn:
 
     def map(self, function: Callable[[Any], Any], values: list[Any]) -> list[Any]:
         return [function(value) for value in values]
+
+    def submit(self, function: Callable[..., Any], *values: Any) -> Future[Any]:
+        made = Future[Any]()
+        try:
+            made.set_result(function(*values))
+        except Exception as cause:
+            made.set_exception(cause)
+        return made
+
+    def shutdown(self, **_: object) -> None:
+        pass
 
 
 class OfProcess(dict):

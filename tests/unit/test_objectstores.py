@@ -149,3 +149,14 @@ def test_an_endpoint_that_is_no_url_is_refused(endpoint):
         with pytest.raises(Error, match="the endpoint of an object store is no URL") as problem:
             store()
         assert problem.value.condition == "CONNECTOR_OPTION"
+
+
+@pytest.mark.parametrize("whole", [10, 5 << 20])
+def test_large_objects_are_sent_in_parts(bucket, monkeypatch, whole):
+    monkeypatch.setattr(cloudstores, "_WHOLE_BYTES", whole)
+    monkeypatch.setattr(cloudstores, "_PART_BYTES", 5 << 20)
+    store = open_store(location_of(bucket))
+    data = bytes(range(256)) * (6 << 12)
+    store.put("large", data)
+    assert bucket.get("large") == data
+    assert ("-" in store.stat("large").etag) == (whole < len(data))

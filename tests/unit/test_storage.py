@@ -222,3 +222,47 @@ def test_copies_of_another_database_of_that_name_are_not_read(tmp_path, monkeypa
     store.objects["db/a.parquet"] = b"second"
     assert storage.map_file(second).to_pybytes() == b"second"
     assert storage.map_file(first).to_pybytes() == b"first"
+
+
+def test_files_are_published_beside_what_their_writer_does(tmp_path, monkeypatch):
+    """Two requests meet, which the first would never do if it were waited for; `finish` waits for both."""
+    store = use(monkeypatch, MemoryStore(), tmp_path)
+    both = threading.Barrier(2)
+    store.before = lambda kind, name: both.wait(60) and None
+    publisher = storage.Publisher(durable=False)
+    packs = storage.place_at(URL) / "packs"
+    with objectfiles.counting() as requests:
+        publisher.publish(packs / "first", [b"a", b"b"])
+        publisher.publish(packs / "second", [b"c"])
+        publisher.finish()
+    assert store.objects == {"db/packs/first": b"ab", "db/packs/second": b"c"}
+    assert requests.count == 2
+    assert storage.is_here(packs / "first")
+
+
+def test_what_waits_for_a_store_is_bounded_by_bytes(tmp_path, monkeypatch):
+    store = use(monkeypatch, MemoryStore(), tmp_path)
+    monkeypatch.setattr(objectfiles, "_WAITING_BYTES", 2)
+    publisher = storage.Publisher(durable=False)
+    packs = storage.place_at(URL) / "packs"
+    for number in range(10):
+        publisher.publish(packs / f"{number}", [b"xx"])
+        assert len(store.objects) >= number
+    publisher.finish()
+    assert len(store.objects) == 10
+
+
+def test_a_file_that_is_not_published_is_told_at_the_end(tmp_path, monkeypatch):
+    store = use(monkeypatch, MemoryStore(), tmp_path)
+
+    def refuse(kind, name):
+        if name.endswith("bad"):
+            raise StoreProblem("no access", passes=False)
+
+    store.before = refuse
+    publisher = storage.Publisher(durable=False)
+    packs = storage.place_at(URL) / "packs"
+    for name in ("first", "bad", "last"):
+        publisher.publish(packs / name, [b"x"])
+    with pytest.raises(Error, match="no access"):
+        publisher.finish()

@@ -38,7 +38,6 @@ class TaskOutput:
         self._writer = writer
         self._sections: dict[str, dict[str, Any]] = {}
         self._told: list[tuple[int, Receipt]] = []
-        self._is_empty = True
 
     def add_change(self, pieces: Iterable[Delta], names: Sequence[str]) -> RelationChange | None:
         """Writes the change of a relation, whose columns have these names. The result is good for `tell`.
@@ -49,10 +48,7 @@ class TaskOutput:
         for piece in pieces:
             blobs.add(piece.columns.rename_columns(names), piece.diff)
         change = blobs.finish()
-        if not change.blobs:
-            return None
-        self._is_empty = False
-        return change
+        return change if change.blobs else None
 
     def add_state(self, place: str, state: StageState, before: StateManifest | None) -> dict[str, int] | None:
         """Writes the state of `place`, "stage/bucket": by operator, by how many bytes it has grown.
@@ -63,7 +59,6 @@ class TaskOutput:
         if new == before:
             return None
         self._sections[place] = section_of(new)
-        self._is_empty = False
         return _grown(StateManifest({}) if before is None else before, new)
 
     def tell(self, receipt: Receipt, bucket: int) -> None:
@@ -72,7 +67,7 @@ class TaskOutput:
 
     def finish(self, requests: Requests) -> list[Frame]:
         """Writes the pack, if there is anything to write: the receipts as frames. requests: the first one has them."""
-        pack = "" if self._is_empty else self._writer.finish(self._sections)
+        pack = self._writer.finish(self._sections)
         frames = []
         for number, (bucket, receipt) in enumerate(self._told):
             made = replace(

@@ -1,10 +1,13 @@
 """The commit log: numbered manifests, each put in place in one step and never changed.
 
 A commit is made by creating the file of the next number, which succeeds for one writer only. Who opens a database for
-writing first appends a fence: a writer before it, which does not know of it, then finds its next number taken. Numbers
-up to the floor may have been cleaned away, so that they can be created again: whoever creates or reads a commit looks
-at the floor after that (`floors`), and only what it admits counts. So a writer that was overtaken, and paused for
-however long, never succeeds again, whatever became of the lock.
+writing first appends a fence: a writer before it, which does not know of it, then finds its next number taken. Fences
+are never deleted. So a writer that was overtaken, and paused for however long, never succeeds again, whatever became of
+the lock, and need not look at more than what it is told about its next number.
+
+Other numbers up to the floor may have been cleaned away, so that they can be created again by who opens the database
+and has found out too long ago which is the next one: whoever creates a fence or reads a commit looks at the floor after
+that (`floors`), and only what it admits counts.
 """
 
 from __future__ import annotations
@@ -172,8 +175,7 @@ class CommitLog:
         with self._lock:
             if self._refused is not None:
                 raise again(self._refused)
-            after = self._head + 1
-            if storage.exists(self._layout.commit(after)) or floor_number(self._layout) >= after:
+            if self._exists(self._head + 1):
                 raise self._fenced()
 
     @contextlib.contextmanager
@@ -295,9 +297,6 @@ class CommitLog:
             size_bytes = self._put(numbered)
             if not size_bytes:
                 raise self._fenced()
-            if not self._is_kept(numbered):
-                storage.discard(self._layout.commit(numbered.number))
-                raise self._fenced()
             # From here on readers may have seen it: it is a fact whatever comes.
             self._head = numbered.number
             self._remember(numbered, size_bytes)
@@ -367,7 +366,9 @@ class CommitLog:
         return commit
 
     def _is_kept(self, commit: Commit) -> bool:
-        """Whether a commit that was just created or read is part of the history. Looks at the floor as it is now."""
+        """Whether a fence that was just created, or a commit that was read, is part of the history. Looks at the floor
+        as it is now.
+        """
         if commit.number > floor_number(self._layout):
             return True
         self._floor = read_floor(self._layout)
@@ -392,12 +393,10 @@ class CommitLog:
         return self._refused
 
     def _successor(self, next_commit: Commit | None) -> str:
-        """The process of the writer that took over, from its fence, or from the floor where that is gone."""
+        """The process of the writer that took over, from its fence."""
         if next_commit is not None and next_commit.kind == "fence":
             return next_commit.taken_over_by
-        processes = read_floor(self._layout).processes
-        later = [writer for writer in processes if writer > self._writer]
-        return processes[min(later)] if later else "another writer"
+        return "another writer"
 
     def _numbered(self, commit: Commit, before: Commit | None, *, writer: int) -> Commit:
         number = self._head + 1

@@ -200,9 +200,8 @@ class Compactor:
             found[relation.id] = self._snapshot(
                 writer, relation, moment, before, changes[relation.id], whole=relation.id in whole
             )
-        if not writer.is_empty:
-            pack = writer.finish()
-            found = {i: snapshot.within(pack) for i, snapshot in found.items()}
+        pack = writer.finish()
+        found = {i: snapshot.within(pack) for i, snapshot in found.items()}
         return Checkpoint(moment, found, catalog.next_number, last.moment.head, time.time_ns() // 1000)
 
     def _changes(self, relations: list[Relation], moment: Moment, last: Checkpoint) -> dict[str, list[RelationChange]]:

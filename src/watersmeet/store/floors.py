@@ -3,14 +3,15 @@
 Each floor is a file of its own, named by its number and never replaced; the highest one counts. So what a writer that
 was overtaken announces late changes nothing.
 
-A number up to the floor is free again in the file system, and a writer that was paused may take it. So whoever finds a
+A number up to the floor is free again, unless it is that of a fence: those stay, as they refuse the writers before
+them. Who opens the database may take a free one, if it looked for the next number too long ago. So whoever finds a
 commit up to the floor asks `Floor.admits` whether it is part of the history: that is what makes a commit a commit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from watersmeet import storage
@@ -18,19 +19,16 @@ from watersmeet.errors import error
 from watersmeet.store.layout import Layout, file_numbers
 from watersmeet.store.manifests import Commit
 
-#: So many of the last writers are known. One that was paused while as many took over is refused in any case.
+#: So many of the last writers are known.
 _KNOWN_REIGNS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """reigns: of the writers that took over up to `number`, rising: number of the first commit, writer, its token.
-    processes: by writer, what it is called in messages.
-    """
+    """reigns: of the last writers that took over up to `number`, rising: the number of its fence, writer, its token."""
 
     number: int = 0
     reigns: tuple[tuple[int, int, str], ...] = ()
-    processes: Mapping[int, str] = field(default_factory=dict)
 
     def admits(self, commit: Commit) -> bool:
         """Whether a commit that was found under its number is part of the history.
@@ -41,6 +39,16 @@ class Floor:
             return True
         turn = max((r for r in self.reigns if r[0] <= commit.number), default=None)
         return turn is not None and turn[1:] == (commit.writer, commit.token)
+
+
+def commits_there(layout: Layout, floor: Floor) -> list[int]:
+    """The numbers of the commits that are there, rising, without the fences up to the floor, which are never deleted.
+
+    Of writers that are no longer known nobody would see what is a fence: what is there of their time stays.
+    """
+    fences = {number for number, _, _ in floor.reigns}
+    oldest = min(fences) if len(fences) == _KNOWN_REIGNS else 0
+    return [n for n in file_numbers(layout.commits, after=oldest) if n not in fences]
 
 
 def floor_number(layout: Layout) -> int:
@@ -58,8 +66,7 @@ def read_floor(layout: Layout) -> Floor:
             continue  # A higher one took its place.
         try:
             reigns = tuple((int(n), int(w), str(t)) for n, w, t in value["reigns"])
-            processes = {int(w): str(p) for w, p in value.get("processes", {}).items()}
-            return Floor(int(value["floor"]), reigns, processes)
+            return Floor(int(value["floor"]), reigns)
         except (AttributeError, KeyError, TypeError, ValueError) as cause:
             raise error("DATABASE_DAMAGED", f"floors/{path.name} is not a floor") from cause
     return Floor()
@@ -70,12 +77,10 @@ def raise_floor(layout: Layout, before: Floor, number: int, commits: Iterable[Co
 
     before: the floor as it was read. commits: those above it up to `number`.
     """
-    fences = [c for c in commits if c.kind == "fence"]
-    reigns = (*before.reigns, *((c.number, c.writer, c.token) for c in fences))[-_KNOWN_REIGNS:]
-    known = {**before.processes, **{c.writer: c.taken_over_by for c in fences}}
-    processes = {writer: known[writer] for _, writer, _ in reigns if writer in known}
+    fences = ((c.number, c.writer, c.token) for c in commits if c.kind == "fence")
+    reigns = (*before.reigns, *fences)[-_KNOWN_REIGNS:]
     path = layout.floor(number)
-    value = {"floor": number, "reigns": reigns, "processes": processes}
+    value = {"floor": number, "reigns": reigns}
     try:
         storage.create_file(path, layout.seal(path, value), durable=layout.durable)
     except FileExistsError:
@@ -83,4 +88,4 @@ def raise_floor(layout: Layout, before: Floor, number: int, commits: Iterable[Co
     if layout.durable:
         storage.sync_directory(layout.floors)
     storage.remove_files(layout.floor(n) for n in file_numbers(layout.floors) if n < number)
-    return Floor(number, reigns, processes)
+    return Floor(number, reigns)

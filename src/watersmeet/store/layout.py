@@ -24,8 +24,8 @@ from watersmeet.storage import Place
 
 #: Changes whenever an older release could not read what this one writes. 1 had neither writers nor an id, 2 another
 #: form of what is said of backfills, 3 one form for all relations of the catalog, 4 other forms of what epochs write,
-#: 6 a pack for each stage and bucket, 7 snapshots in Parquet.
-DATABASE_FORMAT_VERSION: Final = 9
+#: 6 a pack for each stage and bucket, 7 snapshots in Parquet; 9 deleted fences, on which the writers of this one rely.
+DATABASE_FORMAT_VERSION: Final = 10
 
 #: Whose a new database is: of its user alone, or of whom the process' umask says.
 FilePermissions = Literal["private", "umask"]
@@ -54,9 +54,9 @@ _OF_WRITER: Final = re.compile(r"([a-zA-Z]+[0-9]*)-([0-9]+)\.[a-z]+\Z")
 _NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_-]*(\.[a-z]+)?\Z")
 
 
-def file_numbers(directory: Place) -> list[int]:
-    """The numbers of the files in `directory` that are named by one, rising."""
-    return [int(n[:-5]) for n in storage.list_names(directory) if _NUMBERED.match(n)]
+def file_numbers(directory: Place, *, after: int = 0) -> list[int]:
+    """The numbers, above `after`, of the files in `directory` that are named by one, rising."""
+    return [int(n[:-5]) for n in storage.list_names(directory, after=f"{after:012d}.json") if _NUMBERED.match(n)]
 
 
 class WriterFile(NamedTuple):

@@ -84,7 +84,8 @@ def file_hash(name: str) -> str:
 
 
 class PackWriter:
-    """Collects blobs; `finish` writes them. Not for several threads.
+    """Collects blobs; `finish` writes them, and must be called: large ones may be under way until then. Not for several
+    threads.
 
     directory: packs/ of the database. prefix: start of the file names (`epoch_prefix`). own_file_bytes: blobs that are
     not smaller are files of their own; None: `OWN_FILE_BYTES`.
@@ -96,16 +97,11 @@ class PackWriter:
             raise error("INTERNAL_ERROR", f"not a prefix of a pack: {prefix!r}")
         self._directory = directory
         self._prefix = prefix
-        self._durable = durable
+        self._files = storage.Publisher(durable=durable)
         self._own_file_bytes = OWN_FILE_BYTES if own_file_bytes is None else own_file_bytes
         self._pieces: list[bytes | memoryview] = [MAGIC.ljust(HEADER_BYTES, b"\0")]
         self._end_bytes = HEADER_BYTES
         self._blobs: list[tuple[int, int, int]] = []
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the pack itself holds nothing: without sections, nobody would need it."""
-        return not self._blobs
 
     def add(self, buffer: pa.Buffer | bytes, rows: int) -> BlobRef:
         """Adds a blob. The reference's `file` is "" (this pack, see `BlobRef.within`) or a file of its own."""
@@ -121,9 +117,15 @@ class PackWriter:
     def finish(self, sections: Mapping[str, Any] | None = None) -> str:
         """Writes the pack with `sections` (JSON by "stage/bucket") and gives its name. Same content, same name.
 
-        The directory is flushed once for all packs of a commit, by the commit log.
+        "", with no pack written, if nothing is in it. All files of their own are there afterwards. The directory is
+        flushed once for all packs of a commit, by the commit log.
         """
-        value = {"blobs": self._blobs, "sections": sections or {}}
+        name = self._finished(sections or {}) if self._blobs or sections else ""
+        self._files.finish()
+        return name
+
+    def _finished(self, sections: Mapping[str, Any]) -> str:
+        value = {"blobs": self._blobs, "sections": sections}
         text = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
         return self._publish(self._pieces, self._pad(), text, "pack")
 
@@ -133,7 +135,7 @@ class PackWriter:
         trailer = TRAILER.pack(size_bytes, len(footer), PACK_FORMAT_VERSION, found, MAGIC)
         name = f"{self._prefix}-{found.hex()}.{ending}"
         pieces = [*content, checksums, footer, trailer]
-        storage.publish_content(self._directory / name, pieces, durable=self._durable)
+        self._files.publish(self._directory / name, pieces)
         return name
 
     def _pad(self) -> int:

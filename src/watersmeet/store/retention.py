@@ -2,7 +2,7 @@
 
 A writer that was overtaken may be in the middle of this, at any step and for however long. So nothing is chosen for
 deletion that a later writer could need, or could come to need: commits only up to the floor, files only of numbers and
-writers up to the cleaner's own.
+writers up to the cleaner's own. Fences are never deleted, as the log says.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from watersmeet import storage
@@ -22,7 +23,7 @@ from watersmeet.store import readers
 from watersmeet.store.catalogs import remove_uncommitted
 from watersmeet.store.checkpoints import Checkpoint, checkpoints_from, load_checkpoint, newest_checkpoint
 from watersmeet.store.commits import Commit, CommitLog
-from watersmeet.store.floors import raise_floor, read_floor
+from watersmeet.store.floors import Floor, commits_there, raise_floor, read_floor
 from watersmeet.store.history import commit_at
 from watersmeet.store.layout import Layout, file_numbers
 from watersmeet.store.moments import past_moment
@@ -124,9 +125,10 @@ class Cleaner:
         # First: once another writer has taken over, and cleaned up, these commits may be gone, and their state in use.
         state = _state_files(log, last, self._packs)
         self._count(head)
-        floor = self._agree_on_floor(newest, history)
+        announced = self._agree_on_floor(newest, history)
+        floor = _granted(layout, announced.number)
         lasting = _lasting(last)
-        gone = [n for n in file_numbers(layout.commits) if n <= floor and n not in lasting]
+        gone = [n for n in commits_there(layout, announced) if n <= floor and n not in lasting]
         self._free(gone)
         self._going |= self._forget_checkpoints(floor, newest)
         needed = state | {name for c in self._checkpoints.values() for name in c.files}
@@ -151,17 +153,19 @@ class Cleaner:
         storage.remove_files(layout.packs / name for name in unused)
         self._freed.clear()
         self._going.clear()
-        _clean_dead_letters(layout, self._oldest_epoch(head))
+        if directories := layout.dead_directories():
+            _clean_dead_letters(directories, self._oldest_epoch(head, announced))
 
-    def _oldest_epoch(self, head: int) -> int:
+    def _oldest_epoch(self, head: int, floor: Floor) -> int:
         """The number of the first epoch that a commit still has; 0 for none."""
-        commits = (self._log.find(n) for n in file_numbers(self._layout.commits) if n <= head)
+        commits = (self._log.find(n) for n in commits_there(self._layout, floor) if n <= head)
         return next((c.epoch for c in commits if c is not None and c.epoch is not None), 0)
 
     def _count(self, head: int) -> None:
         """Takes in what commits up to `head` name."""
-        first = self._counted + 1 if self._counted else 1
-        numbers = range(first, head + 1) if self._counted else file_numbers(self._layout.commits)
+        layout = self._layout
+        there = () if self._counted else commits_there(layout, read_floor(layout))
+        numbers = range(self._counted + 1, head + 1) if self._counted else there
         for commit in _commits(self._log, (n for n in numbers if n <= head)):
             self._named.update(map(hash, _changed_files([commit])))
             self._sizes.append((commit.number, _change_bytes(commit)))
@@ -180,8 +184,8 @@ class Cleaner:
                 if self._named[key] <= 0:
                     del self._named[key]
 
-    def _agree_on_floor(self, newest: Checkpoint, history: Iterable[Keep]) -> int:
-        """The number up to which commits may go now, announced to readers (the protocol is in `readers`)."""
+    def _agree_on_floor(self, newest: Checkpoint, history: Iterable[Keep]) -> Floor:
+        """The floor up to which commits may go now, announced to readers (the protocol is in `readers`)."""
         layout, log = self._layout, self._log
         wanted = newest.moment.transaction
         before = read_floor(layout)
@@ -198,8 +202,8 @@ class Cleaner:
         if agreed > before.number:
             numbers = range(before.number + 1, agreed + 1)
             log.cleaned = agreed  # Before the holds are read again.
-            raise_floor(layout, before, agreed, (log.read(n) for n in _prefetched(log, numbers)))
-        return _granted(layout, agreed)
+            return raise_floor(layout, before, agreed, (log.read(n) for n in _prefetched(log, numbers)))
+        return replace(before, number=agreed)
 
     def _kept_from(self, keep: Keep, floor: int) -> int:
         """The number above which all commits are kept."""
@@ -269,8 +273,9 @@ def clean_at_start(layout: Layout, log: CommitLog, packs: PackFiles) -> None:
     newest = newest_checkpoint(layout, log)
     last = log.read(log.head())
     state = _state_files(log, last, packs)
-    numbers = [n for n in file_numbers(layout.commits) if n <= last.number]
-    floor = _granted(layout, read_floor(layout).number)
+    announced = read_floor(layout)
+    numbers = [n for n in commits_there(layout, announced) if n <= last.number]
+    floor = _granted(layout, announced.number)
     # A loss of power, or a request that was done late, may have brought commits back whose files are gone.
     left = [n for n in numbers if n > floor or n in _lasting(last)]
     in_whole = layout.directory is not None
@@ -381,9 +386,9 @@ def _remove_checkpoints(layout: Layout, kept: Collection[int], upto: int) -> Non
     )
 
 
-def _clean_dead_letters(layout: Layout, before_epoch: int) -> None:
+def _clean_dead_letters(directories: Iterable[Path], before_epoch: int) -> None:
     """Deletes the oldest dead letters of relations that have too many. What commits still have may be delivered."""
-    for directory in layout.dead_directories():
+    for directory in directories:
         left_bytes, gone = DEAD_BYTES, []
         for path in sorted(directory.iterdir(), reverse=True):  # their names begin with the numbers of epochs
             left_bytes -= path.stat().st_size

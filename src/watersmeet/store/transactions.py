@@ -37,7 +37,7 @@ def write_transaction(
         blobs = ChangeWriter(writer)
         blobs.add(table, diff)
         pending[relation_id] = blobs.finish()
-    pack = "" if writer.is_empty else writer.finish()
+    pack = writer.finish()
     relations = {i: change.within(pack) for i, change in pending.items()}
     return log.append(
         Commit(

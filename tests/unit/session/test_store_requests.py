@@ -74,8 +74,8 @@ def priced(asked):
 
 @pytest.mark.parametrize("parallelism", [1, 2, 16])
 def test_an_epoch_asks_for_little(store, parallelism):
-    """One pack, whatever the number of buckets, the commit, and a look at what another writer may have done; FLUSH
-    looks, too. docs/decisions/37-object-stores.md says what that costs.
+    """One pack, whatever the number of buckets, and the commit; FLUSH looks at what another writer may have done.
+    docs/decisions/37-object-stores.md says what that costs.
     """
     with connect(parallelism=parallelism) as connection:
         set_up(connection)
@@ -88,11 +88,11 @@ def test_an_epoch_asks_for_little(store, parallelism):
         begin = len(store.requests)
         connection.flush()
         asked = Counter(kind for kind, _ in store.requests[begin:])
-        assert asked == {"put": 1, "create": 1, "stat": 1, "list": 2}
+        assert asked == {"put": 1, "create": 1, "stat": 1}
         assert priced(asked)["PUT"] <= 3
         # One a second, as docs/decisions/37-object-stores.md says: without the look of FLUSH, and with it.
-        assert round(monthly_dollars(priced(asked - Counter(stat=1, list=1)))) == 39
-        assert round(monthly_dollars(priced(asked))) == 53
+        assert round(monthly_dollars(priced(asked - Counter(stat=1)))) == 26
+        assert round(monthly_dollars(priced(asked))) == 27
         begin = len(store.requests)
         connection.execute("SELECT count(*) FROM v")
         assert store.requests[begin:] == []

@@ -29,13 +29,16 @@ def ref(store):
     return found
 
 
-def write(content=CONTENT):
-    return PackWriter(directory(), epoch_prefix(3, 2, 1, 0), durable=False).add(content, 5)
+def write(content=CONTENT, packs=None):
+    writer = PackWriter(packs or directory(), epoch_prefix(3, 2, 1, 0), durable=False)
+    found = writer.add(content, 5)
+    assert writer.finish() == ""
+    return found
 
 
 def test_a_server_sends_ranges(database_url):
     packs = storage.place_at(database_url) / "packs"
-    ref = PackWriter(packs, epoch_prefix(3, 2, 1, 0), durable=False).add(CONTENT, 5)
+    ref = write(packs=packs)
     (copy,) = cache().directory.glob(f"*{ref.file}")
     copy.unlink()
     (parts,) = PackFiles(packs).parts([ref])
@@ -124,7 +127,7 @@ def test_what_this_machine_wrote_is_here(store):
 
 
 def test_files_of_a_directory_are_here(tmp_path):
-    ref = PackWriter(tmp_path, epoch_prefix(3, 2, 1, 0), durable=False).add(CONTENT, 5)
+    ref = write(packs=tmp_path)
     assert PackFiles(tmp_path).parts([ref]) == [None]
 
 

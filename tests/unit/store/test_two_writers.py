@@ -3,8 +3,8 @@
 Whatever the step, there is one history: what was acknowledged is in it, what was refused is not, and no reader ever
 finds two contents under one number. Each case fixes the order of all steps of both (`PausingOs`); every step is tried.
 
-The cases catch what they are for: `test_without_the_floor_both_succeed` takes the look at the floor out of the log, and
-they fail.
+The cases catch what they are for: they fail if fences are deleted, and if who opens the database does not look at the
+floor.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from tests.memorystore import URL, MemoryStore, use
 
 from watersmeet import files, storage
 from watersmeet.errors import Error
+from watersmeet.store import floors
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.floors import raise_floor, read_floor
 from watersmeet.store.layout import Layout, file_numbers
@@ -65,12 +66,13 @@ class Writer:
             self.acknowledged.append(mark)
 
     def clean(self):
-        """Leaves nothing but the head, as the store does when everything is in a snapshot."""
+        """Leaves nothing but the head and fences, as the store does when everything is in a snapshot."""
         before, head = read_floor(self.layout), self.log.head()
         if head - 1 > before.number:
             above = [c for n in range(before.number + 1, head) if (c := self.log.find(n)) is not None]
             raise_floor(self.layout, before, head - 1, above)
-        storage.remove_files(self.layout.commit(n) for n in file_numbers(self.layout.commits) if n < head)
+        there = floors.commits_there(self.layout, read_floor(self.layout))
+        storage.remove_files(self.layout.commit(n) for n in there if n < head)
 
 
 def commits(writer):
@@ -89,22 +91,25 @@ def opens(writer):
     writer.commit()
 
 
-def rivals(layout, count, *, clean):
-    """So many writers open the database, one after the other, and commit."""
-    found = [Writer(layout, f"rival{n}-") for n in range(count)]
-    for rival in found:
-        rival.open()
+def rivals(layout, count):
+    return [Writer(layout, f"rival{n}-") for n in range(count)]
+
+
+def work_of(rivals, *, clean):
+    """They open the database, one after the other, unless they have it open, and commit."""
+    for rival in rivals:
+        if rival.log is None:
+            rival.open()
         for _ in range(3):
             rival.commit()
             if clean:
                 rival.clean()
-    return found
 
 
-def run(path, monkeypatch, work, count, *, clean, at):
+def run(path, monkeypatch, work, count, *, clean, living, at):
     """One case: `work`, stopped before step `at` while `count` rivals work. Its number of steps.
 
-    path: None for an object store.
+    path: None for an object store. living: a rival has the database open when the work begins.
     """
     store = use(monkeypatch, MemoryStore(), "/none") if path is None else None
     layout = Layout(URL if path is None else path, durable=False)
@@ -112,19 +117,23 @@ def run(path, monkeypatch, work, count, *, clean, at):
     paused.open()
     paused.commit()
     witness = Witness(layout)
+    met = rivals(layout, count)
+    if living:
+        met[0].open()
     pausing = PausingOs(lambda: work(paused), at, witness.look)
     if store is None:
         monkeypatch.setattr(files, "os", pausing)
         monkeypatch.setattr(files, "open", pausing.read, raising=False)
     else:
         store.before = lambda kind, name: pausing._step(kind)
-    met = rivals(layout, count, clean=clean) if pausing.start() else []
+    if pausing.start():
+        work_of(met, clean=clean)
     witness.look()
     pausing.go_on()
     witness.look()
     if pausing.failure is not None:
         raise pausing.failure
-    writers = [paused, *met]
+    writers = [w for w in (paused, *met) if w.log is not None]
     newest = max(writers, key=lambda w: w.log.writer)
     newest.commit()
     assert not newest.refused
@@ -139,12 +148,12 @@ def run(path, monkeypatch, work, count, *, clean, at):
     return len(pausing.names)
 
 
-def try_all(tmp_path, monkeypatch, work, count, *, clean):
+def try_all(tmp_path, monkeypatch, work, count, *, clean, living=False):
     """tmp_path: None for an object store."""
     at, steps = 0, 1
     while at < steps:
         at += 1
-        steps = run(tmp_path and tmp_path / f"{at}", monkeypatch, work, count, clean=clean, at=at)
+        steps = run(tmp_path and tmp_path / f"{at}", monkeypatch, work, count, clean=clean, living=living, at=at)
     return steps
 
 
@@ -154,11 +163,45 @@ def try_all(tmp_path, monkeypatch, work, count, *, clean):
 @pytest.mark.parametrize("in_store", [False, True])
 def test_a_writer_that_is_stopped_at_any_step(tmp_path, monkeypatch, work, count, clean, in_store):
     steps = try_all(None if in_store else tmp_path, monkeypatch, work, count, clean=clean)
-    assert steps > (3 if in_store else 10)
+    assert steps > (1 if in_store else 5)
+
+
+@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("in_store", [False, True])
+def test_who_opens_is_stopped_at_any_step_while_another_one_writes(tmp_path, monkeypatch, clean, in_store):
+    try_all(None if in_store else tmp_path, monkeypatch, opens, 1, clean=clean, living=True)
+
+
+@pytest.mark.parametrize("in_store", [False, True])
+def test_without_fences_both_succeed(tmp_path, monkeypatch, in_store):
+    monkeypatch.setattr(floors, "commits_there", lambda layout, floor: file_numbers(layout.commits))
+    with pytest.raises(AssertionError):
+        try_all(None if in_store else tmp_path, monkeypatch, commits, 1, clean=True)
 
 
 @pytest.mark.parametrize("in_store", [False, True])
 def test_without_the_floor_both_succeed(tmp_path, monkeypatch, in_store):
+    """The one that opens it has found a next number that was taken, and cleaned away, before it could take it."""
     monkeypatch.setattr(CommitLog, "_is_kept", lambda self, commit: True)
     with pytest.raises(AssertionError):
-        try_all(None if in_store else tmp_path, monkeypatch, commits, 1, clean=True)
+        try_all(None if in_store else tmp_path, monkeypatch, opens, 1, clean=True, living=True)
+
+
+def test_a_fence_is_never_deleted(tmp_path, monkeypatch):
+    """Of more writers than the floor knows, too."""
+    monkeypatch.setattr(floors, "_KNOWN_REIGNS", 3)
+    layout = Layout(tmp_path, durable=False)
+    first = Writer(layout, "first")
+    first.open()
+    fences = [1]
+    for number in range(7):
+        rival = Writer(layout, f"rival{number}-")
+        rival.open()
+        fences.append(rival.log.began)
+        for _ in range(3):
+            rival.commit()
+        rival.clean()
+    assert file_numbers(layout.commits) == [*fences, rival.log.head()]
+    first.commit()
+    assert first.refused
+    assert len(read_floor(layout).reigns) == 3
