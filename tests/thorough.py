@@ -3,7 +3,7 @@
 | tier | random tests |
 |---|---|
 | `fast` | one seed of each law, few examples |
-| `test` | some seeds, a sixth of the examples; `make test-more` a quarter of the slow seeds |
+| `test` | some seeds, a sixth of the examples; `make test-more` an eighth of the slow seeds |
 | `thorough` | all seeds and examples, and as many fresh seeds again |
 
 Fresh seeds begin at WATERSMEET_FRESH, which the header of the run shows. WATERSMEET_SEEDS=from-to, with one module,
@@ -43,7 +43,7 @@ def mostly_slow(cases: Sequence[object], quick: int, slow: int | None = None, *,
     """For parametrize: the first `quick` cases as they are, the next `slow` as slow tests, the rest in the
     thorough tier alone.
 
-    slow: without it, all others, or of whole numbers, which are taken for seeds, a quarter of them. The thorough tier
+    slow: without it, all others, or of whole numbers, which are taken for seeds, an eighth of them. The thorough tier
     has fresh seeds as well, as many again, unless the numbers are none (`fresh`).
     """
     given = os.environ.get("WATERSMEET_SEEDS")
@@ -57,5 +57,5 @@ def mostly_slow(cases: Sequence[object], quick: int, slow: int | None = None, *,
     if THOROUGH:
         others += range(FRESH, FRESH + len(cases)) if seeds and fresh else []
     else:
-        others = others[: slow if slow is not None else (len(others) + 3) // 4 if seeds else len(others)]
+        others = others[: slow if slow is not None else (len(others) + 7) // 8 if seeds else len(others)]
     return [*cases[:quick], *[pytest.param(case, marks=pytest.mark.slow) for case in others]]

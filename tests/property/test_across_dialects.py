@@ -307,7 +307,7 @@ def joined(one: Rows, other: Rows, *, left: bool = False) -> Rows:
     return found
 
 
-@pytest.mark.parametrize("seed", mostly_slow(SEEDS, 0))
+@pytest.mark.parametrize("seed", mostly_slow(SEEDS, 0, len(REGRESSIONS)))
 def test_histories(seed, tmp_path):
     rng = random.Random(seed)
     with contextlib.ExitStack() as stack:

@@ -103,7 +103,7 @@ def run(seed: int, path: str | None = None, **options) -> tuple[int, Counter[str
         return len(case.views), case.refused
 
 
-@pytest.mark.parametrize("seed", mostly_slow([*REGRESSIONS, *range(20)], len(REGRESSIONS) + 3))
+@pytest.mark.parametrize("seed", mostly_slow([*REGRESSIONS, *range(20)], len(REGRESSIONS) + 1))
 def test_in_process(seed: int) -> None:
     run(seed, runtime="inprocess", parallelism=1 + seed % 3)
 

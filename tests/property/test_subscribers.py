@@ -164,7 +164,7 @@ def run(seed, **options):
             case.connection.close()
 
 
-@pytest.mark.parametrize("seed", mostly_slow([*REGRESSIONS, *range(20)], len(REGRESSIONS) + 3))
+@pytest.mark.parametrize("seed", mostly_slow([*REGRESSIONS, *range(20)], len(REGRESSIONS) + 1))
 def test_in_process(seed):
     run(seed, runtime="inprocess", parallelism=1 + seed % 3)
 

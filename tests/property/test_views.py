@@ -15,7 +15,7 @@ from tests.thorough import mostly_slow
 REGRESSIONS: tuple[int, ...] = ()
 
 
-@pytest.mark.parametrize("seed", mostly_slow([*REGRESSIONS, *range(25)], len(REGRESSIONS) + 3))
+@pytest.mark.parametrize("seed", mostly_slow([*REGRESSIONS, *range(25)], len(REGRESSIONS) + 2))
 def test_in_process(seed: int) -> None:
     run(seed, runtime="inprocess", parallelism=1 + seed % 3)
 

@@ -34,19 +34,19 @@ def acknowledged(output: IO[str], count: int) -> int:
     return numbers[-1]
 
 
-@pytest.mark.parametrize("lives", [3, pytest.param(60, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("lives", [2, pytest.param(60, marks=pytest.mark.thorough)])
 def test_drivers_over_s3(database_url: str, lives: int) -> None:
     drivers_over(database_url, lives)
 
 
 @pytest.mark.slow
 def test_drivers_over_azure(azure_url: str) -> None:
-    drivers_over(azure_url, 3)
+    drivers_over(azure_url, 2)
 
 
 @pytest.mark.slow
 def test_drivers_over_hdfs(hdfs_url: str) -> None:
-    drivers_over(hdfs_url, 3)
+    drivers_over(hdfs_url, 2)
 
 
 def drivers_over(url: str, lives: int) -> None:

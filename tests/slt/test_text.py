@@ -41,7 +41,7 @@ def run(path: Path, **options) -> None:
 
 
 @pytest.mark.parametrize("path", files(), ids=name)
-@pytest.mark.parametrize("parallelism", [pytest.param(1, marks=pytest.mark.slow), 3])
+@pytest.mark.parametrize("parallelism", [pytest.param(1, marks=pytest.mark.thorough), 3])
 def test_in_process(path: Path, parallelism: int) -> None:
     with placed.checked():
         run(path, runtime="inprocess", parallelism=parallelism)

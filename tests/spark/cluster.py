@@ -18,6 +18,8 @@ from pathlib import Path
 import pyspark
 
 HOME = Path(pyspark.__file__).parent
+#: What Java compiles well pays off after minutes, and a cluster has many Javas that end before.
+JAVA_OPTIONS = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 
 def free_port() -> int:
@@ -35,6 +37,7 @@ class Cluster:
         self._scratch = scratch
         self._environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         self._environment |= {"SPARK_HOME": str(HOME), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        self._environment |= JAVA_OPTIONS
         self._started = 0
         host, port = self.master.removeprefix("spark://").split(":")
         self._master = self._launch("master.Master", "--host", host, "--port", port)

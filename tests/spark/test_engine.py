@@ -276,7 +276,7 @@ def test_python_workers_are_killed(tmp_path, monkeypatch):
     kit.engine.start()
     kit.view("joined", *JOINED)
     rng = random.Random(1)
-    for number in range(8):
+    for number in range(5):
         kit.change(
             a=[(rng.randrange(9), "x", 1) for _ in range(50)], b=[(rng.randrange(9), number, 1) for _ in range(50)]
         )
@@ -360,6 +360,7 @@ def test_leaves_no_process_and_no_output_even_when_not_closed(tmp_path):
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_for_the_driver_alone(tmp_path):
     # The line that the test waits for is printed inside the try: a signal may come while print still returns.
     after = """
@@ -401,6 +402,7 @@ print("still there")
     assert (child.returncode, out) == (0, "ready\nstill there\n")
 
 
+@pytest.mark.slow
 def test_spark_itself_dies(tmp_path):
     after = """
 import os, signal, subprocess

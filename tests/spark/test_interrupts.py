@@ -86,8 +86,11 @@ main.main()
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("command", "ready", "code"),
-    [(("run", "--json"), "{", 0), (("serve", "--port", "0"), "listening on", 0), (("run",), "", 130)],
-    ids=["run", "serve", "script"],
+    [
+        pytest.param(("run", "--json"), "{", 0, id="run"),
+        pytest.param(("serve", "--port", "0"), "listening on", 0, id="serve", marks=pytest.mark.thorough),
+        pytest.param(("run",), "", 130, id="script"),
+    ],
 )
 def test_an_epoch_that_takes_too_long_is_dropped(
     tmp_path: Path, command: tuple[str, ...], ready: str, code: int

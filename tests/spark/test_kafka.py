@@ -148,6 +148,7 @@ def test_a_bad_record_stops_its_source_alone(broker, topic, tmp_path):
         assert cursor.fetchall() == [("lenient", 1), ("strict", 1), ("too", 1)]
 
 
+@pytest.mark.slow
 def test_a_broker_that_dies_stops_its_source_alone(own_broker, tmp_path, monkeypatch):
     """It dies between the plan of an epoch, which names its messages, and the task that reads them."""
     own_broker.create_topic("t")

@@ -65,7 +65,7 @@ def check_one_moment(path: Path | str) -> int:
 
 
 def test_kill_anywhere(tmp_path: Path) -> None:
-    kill_anywhere(tmp_path / "db", 2, 3)
+    kill_anywhere(tmp_path / "db", 2, 2)
 
 
 @pytest.mark.thorough

@@ -23,26 +23,28 @@ pytestmark = pytest.mark.spark
 READ = """
 import json, sys
 from pyspark.sql import SparkSession
-jars, form, place = sys.argv[1:]
+jars, *places = sys.argv[1:]
 builder = SparkSession.builder.master("local[1]").config("spark.jars", jars).config("spark.ui.enabled", "false")
+builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 builder = builder.config("spark.sql.session.timeZone", "UTC")
 builder = builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
 builder = builder.config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-rows = builder.getOrCreate().read.format(form).load(place).orderBy("id").collect()
-print("ROWS", json.dumps([[None if v is None else str(v) for v in row] for row in rows]))
+spark = builder.getOrCreate()
+for form, place in zip(places[::2], places[1::2]):
+    rows = spark.read.format(form).load(place).orderBy("id").collect()
+    print("ROWS", json.dumps([[None if v is None else str(v) for v in row] for row in rows]))
 """
 
 
-def read_by_spark(form: str, place: str) -> list[list[str | None]]:
-    """All rows, as texts."""
+def read_by_spark(*tables: str) -> list[list[list[str | None]]]:
+    """All rows of each table, as texts. tables: a form and a place of each."""
     try:
         jars = ",".join(map(str, fetch(SPARK_LAKES).glob("*.jar")))
     except ServerUnavailableError as error:
         pytest.skip(f"Spark's readers of lakes {UNAVAILABLE}{error}")
-    ended = subprocess.run([sys.executable, "-c", READ, jars, form, place], capture_output=True, text=True, check=False)
+    ended = subprocess.run([sys.executable, "-c", READ, jars, *tables], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr[-3000:]
-    (line,) = [line for line in ended.stdout.splitlines() if line.startswith("ROWS ")]
-    return json.loads(line.removeprefix("ROWS "))
+    return [json.loads(line.removeprefix("ROWS ")) for line in ended.stdout.splitlines() if line.startswith("ROWS ")]
 
 
 def numbers(first: int, count: int) -> pa.Table:
@@ -127,6 +129,6 @@ def test_spark_reads_what_sinks_have_merged(tmp_path: Path) -> None:
         for i, name, amount, at in rows
     ]
     assert len(wanted) == 26
-    assert read_by_spark("delta", str(tmp_path / "delta")) == wanted
-    assert read_by_spark("iceberg", test_iceberg.read(tmp_path).metadata_location) == wanted
+    metadata = test_iceberg.read(tmp_path).metadata_location
+    assert read_by_spark("delta", str(tmp_path / "delta"), "iceberg", metadata) == [wanted, wanted]
     assert len(test_delta.content(tmp_path / "delta")) == len(test_iceberg.content(tmp_path)) == 26

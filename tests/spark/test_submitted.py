@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.spark.cluster import HOME, cluster
+from tests.spark.cluster import HOME, JAVA_OPTIONS, cluster
 from tests.spark.test_interrupts import PATIENCE_S, processes_of
 
 import watersmeet
@@ -80,7 +80,9 @@ def test_script_and_database_at_urls(where, request):
             str(ROOT / "src/watersmeet/__main__.py"),
             "run",
         ]
-        submitted = started([*submit, script_url, "--path", database_url, "--parallelism", "2"], settings)
+        submitted = started(
+            [*submit, script_url, "--path", database_url, "--parallelism", "2"], {**settings, **JAVA_OPTIONS}
+        )
         try:
             until_more_than(50, database_url, submitted)
             os.kill(submitted.pid, signal.SIGTERM)  # the process that a container would know: Java, not the driver

@@ -49,7 +49,9 @@ def test_a_little_of_each() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("before", [EVEN, ODD], ids=["even-first", "odd-first"])
+@pytest.mark.parametrize(
+    "before", [pytest.param(EVEN, id="even-first"), pytest.param(ODD, id="odd-first", marks=pytest.mark.thorough)]
+)
 def test_all(before: set[int]) -> None:
     live = run(
         scale=0.003,

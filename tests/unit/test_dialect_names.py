@@ -58,6 +58,8 @@ def names_in(node: ast.AST) -> list[str]:
 
 def said(text: str, allowed: set[str] = frozenset()) -> list[tuple[int, str]]:
     """The lines of a module that say a dialect's name, with what they say."""
+    if not NAME.search(text):
+        return []
     tree = ast.parse(text)
     skipped = docstrings(tree)
     return [

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict, deque
 
 import pytest
 from tests import reference
+from tests.thorough import mostly_slow
 from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of, weaken_hashes
 from tests.unit.kernel.test_join import random_change
 
@@ -120,7 +121,7 @@ def run(seed):
     return op, contents[0], stored
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", mostly_slow(range(4), 1))
 def test_random_histories(block):
     for seed in range(50 * block, 50 * block + 50):
         run(seed)

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 from tests import reference
+from tests.thorough import mostly_slow
 from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, weaken_hashes
 from tests.unit.kernel.test_join import random_change
 from tests.unit.kernel.test_temporal import RESIDUALS, SCHEMA, VALUES, make, step
@@ -59,7 +60,7 @@ def run(seed):
         assert {r: n for r, n in held.items() if n} == Counter(reference.row(r) for r in can_match), (seed, epoch)
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", mostly_slow(range(4), 1))
 def test_random_histories(block):
     for seed in range(50 * block, 50 * block + 50):
         run(seed)

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 from tests import reference
+from tests.thorough import mostly_slow
 from tests.unit.runtime import trees
 from tests.unit.runtime.kit import Kit
 
@@ -36,7 +37,7 @@ def fits(left, right):
     return left[1] is not None and left[1] == right[0]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", mostly_slow(range(6), 2))
 def test_random_histories(seed, tmp_path):
     """Epochs of any size, with restarts between them; one view is there from the start, one comes later."""
     rng = random.Random(seed)

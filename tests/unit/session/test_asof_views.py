@@ -10,6 +10,7 @@ from collections import Counter
 
 import pytest
 from tests import reference
+from tests.thorough import mostly_slow
 
 import watersmeet
 from watersmeet.errors import Error
@@ -41,7 +42,7 @@ def changes(connection, rng, name, width, content):
         content[key] = row
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", mostly_slow(range(12), 3))
 def test_random_histories(seed):
     rng = random.Random(seed)
     kind, comparison = rng.choice(["", "LEFT"]), rng.choice(["<", "<=", ">", ">="])

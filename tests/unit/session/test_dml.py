@@ -8,6 +8,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from tests.thorough import mostly_slow
 
 import watersmeet
 from watersmeet.testing.harness import Harness
@@ -228,7 +229,7 @@ def test_implicit_flush(run):
     assert run("SELECT * FROM v") == [(12,)]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", mostly_slow(range(3), 1))
 def test_random_statements_against_a_dictionary(run, seed):
     """A table with a key is a dictionary, whatever statements and transactions change it."""
     r = random.Random(seed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from tests.thorough import mostly_slow
 
 import watersmeet
 from watersmeet.errors import Error
@@ -421,7 +422,7 @@ def random_history(rng, connection, *, flush):
     return sorted(found, key=str)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", mostly_slow(range(4), 1))
 def test_random_histories(tmp_path, seed):
     """However they are cut into epochs and in however many buckets.
 
