@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from watersmeet.lineage.absences import Search, origins_of
 from watersmeet.lineage.asking import Asker
-from watersmeet.lineage.origins import Read
+from watersmeet.lineage.origins import Came, Read
 from watersmeet.lineage.steps import Step, drawn
 from watersmeet.lineage.trees import Explained
 
-__all__ = ["Asker", "Explained", "Read", "Search", "Step", "drawn", "origins_of"]
+__all__ = ["Asker", "Came", "Explained", "Read", "Search", "Step", "drawn", "origins_of"]

@@ -108,6 +108,8 @@ class Search:
         return [Step(found.what, found.name, detail=self._lacks(node, conditions))]
 
     def _of_view(self, node: Scan | PastScan, found: Read, view: Explained, conditions: Conditions) -> Step:
+        if view.looks_back:
+            raise self.origins.unsearched(found)
         inner = _moved(conditions, node.outputs, found.columns)
         text = f"no row with {self._text(conditions)}" if conditions else "no rows"
         if self.origins.asker.some(filtered(plain(view.tree, view), inner)):

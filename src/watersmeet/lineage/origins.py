@@ -58,6 +58,7 @@ class Read:
 
     what: for people: `table`, `materialized view`. name: its own. view: its query, if it is a view; columns: those of
     that query's tree which the scan reads, in the scan's order. late: so many of its rows came late since it was made.
+    came: of a view that looks back, when the rows of a scan that meet conditions came, if so many are there.
     """
 
     what: str
@@ -65,6 +66,16 @@ class Read:
     view: Explained | None = None
     columns: tuple[Column, ...] = ()
     late: int = 0
+    came: Callable[[Scan | PastScan, Sequence[Scalar], int], list[Came]] | None = None
+
+
+@dataclass(frozen=True)
+class Came:
+    """Equal rows of a view that came in one commit. view: its query as of then. rows: how many they are."""
+
+    view: Explained
+    commit: int
+    rows: int
 
 
 @dataclass
@@ -115,6 +126,16 @@ class Origins:
             f"a row of {explained.name} can't be explained",
             detail=f"{what}, and which of them counted when it came is not kept: {explained.decisions}.",
             hint=hint,
+        )
+
+    def unsearched(self, read: Read) -> Error:
+        """The error for a view that looks back, of which a row is missing."""
+        return error(
+            "FEATURE_NOT_SUPPORTED",
+            f"why {read.what} {read.name} lacks a row can't be explained",
+            detail="Its rows are decided when they come, by rows of tables that change since. What rows that did not "
+            "come would have found is not searched.",
+            hint="EXPLAIN ROW explains the rows that it has.",
         )
 
     def _widened(self, explained: Explained, tree: Node) -> Wide:
@@ -204,6 +225,8 @@ class Row:
             return Step(read.what, read.name, row)
         view, values = read.view, picked(node.outputs, self.cells)
         there = self.origins.asker.count(filtered(node, equals(node.outputs, values)))
+        if read.came is not None:
+            return Step(read.what, read.name, row, below=self._as_of(read, node, there))
         found = self.origins.found(view, view.tree, equals(read.columns, values))
         if found.total != there and any(c.type.is_float for c in read.columns):
             found = self.origins.found(view, view.tree, equals(read.columns, values, nearly=True))
@@ -215,6 +238,21 @@ class Row:
             why = f"they give the row {row} {_times(found.total)}, and it is there {_times(there)}"
             raise self.origins.forgotten(read, why)
         return Step(read.what, read.name, row, below=found.steps)
+
+    def _as_of(self, read: Read, node: Scan | PastScan, there: int) -> list[Step]:
+        """What a row of a view that looks back is made of, as of the commit in which it came."""
+        assert read.came is not None
+        values, steps = picked(node.outputs, self.cells), list[Step]()
+        for came in read.came(node, equals(node.outputs, values), there):
+            found = self.origins.found(came.view, came.view.tree, equals(read.columns, values))
+            if found.total != came.rows and any(c.type.is_float for c in read.columns):
+                found = self.origins.found(came.view, came.view.tree, equals(read.columns, values, nearly=True))
+            if found.total != came.rows:
+                why = f"commit {came.commit} gives {counted(found.total)}, and {counted(came.rows)} came in it"
+                raise self.origins.forgotten(read, why)
+            said = f"as of commit {came.commit}"
+            steps += [step.noted(said) for step in found.steps]
+        return steps
 
     @step.register
     def _(self, node: Arrivals) -> Step:

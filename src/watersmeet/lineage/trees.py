@@ -10,7 +10,7 @@ it comes from, up to the nodes that make one row of many.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, singledispatchmethod
 from typing import Final
@@ -34,6 +34,7 @@ from watersmeet.algebra.nodes import (
     Project,
     Records,
     Repartition,
+    Scan,
     SortKey,
     TimeFilter,
     TopN,
@@ -62,6 +63,7 @@ from watersmeet.lineage.candidates import (
     undecidable,
 )
 from watersmeet.lineage.cells import Cell
+from watersmeet.lineage.lookups import decided_again, undecidable_then
 from watersmeet.lineage.subqueries import inlined, with_joined_values
 from watersmeet.types import BOOLEAN, INTEGER, TIMESTAMP, TIMESTAMPTZ
 from watersmeet.watermarks import Watermark, value
@@ -90,23 +92,36 @@ class Explained:
     """The query of a view, or one that is explained itself, and what is known of the moment at which it is.
 
     name: for messages. tree: prepared. ties: for each order of a node, the columns that break its ties.
-    times: the numbers of the sources at the moment, for `watermarks.value`.
+    times: the numbers of the sources at the moment, for `watermarks.value`. looks_back: each of its rows has to be
+    decided as of the moment at which it came (`lookups`).
     """
 
     name: str
     tree: Node
     ties: Mapping[_Order, tuple[str, ...]]
     times: Mapping[str, int]
+    looks_back: bool = False
 
     @classmethod
     def of(cls, name: str, tree: Node, times: Mapping[str, int], then: Rule | None = None) -> Explained:
-        """then: makes scans those of an earlier moment. FEATURE_NOT_SUPPORTED for what can't be computed again."""
+        """then: makes scans those of an earlier moment, unless the query looks back. FEATURE_NOT_SUPPORTED for what
+        can't be computed again.
+        """
         _check(name, map(_forgotten, walk(tree)))
         joined = with_joined_values(inlined(tree))
         made = prepared(joined)
-        _check(name, [undecidable(made)])
+        why = undecidable(made)
+        if why is not None:
+            why_then = undecidable_then(made)
+            if why_then is None:
+                return cls(name, made, _ties(joined), times, looks_back=True)
+            _check(name, [why_then or why])
         made = on_arrival(made)
         return cls(name, made if then is None else transform_up(made, then), _ties(joined), times)
+
+    def as_of(self, came: Callable[[Scan], Node], then: Rule) -> Explained:
+        """Of a query that looks back, what came out in one commit. The parameters are those of `decided_again`."""
+        return Explained(self.name, decided_again(self.tree, came, then), self.ties, self.times)
 
     @cached_property
     def decisions(self) -> str:

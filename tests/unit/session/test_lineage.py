@@ -187,3 +187,46 @@ def test_an_epoch_that_comes_between_makes_it_begin_again(shop, monkeypatch, fai
     assert len(calls) == 3
     calls.extend([None] * 3)
     assert fails("EXPLAIN ROW SELECT * FROM totals").condition == "SNAPSHOT_TOO_OLD"
+
+
+def test_what_was_looked_up_before_the_history_that_is_kept(connection, fails):
+    connection.execute("CREATE TABLE a (id INT, k INT) APPEND ONLY")
+    connection.execute("CREATE TABLE b (k INT PRIMARY KEY, x INT)")
+    sql = "SELECT a.id, b.x FROM a JOIN b FOR SYSTEM_TIME AS OF PROCTIME() ON a.k = b.k"
+    connection.execute(f"CREATE MATERIALIZED VIEW v AS {sql}")
+    connection.execute("INSERT INTO b VALUES (1, 10)")
+    for number in (1, 2):
+        connection.execute("INSERT INTO a VALUES (?, 1)", (number,))
+        connection.flush()
+        connection.execute(f"UPDATE b SET x = {number} WHERE k = 1")
+        connection.flush()
+    found = connection.execute("EXPLAIN ROW SELECT * FROM v WHERE id = 1").fetchall()
+    assert [row for _, name, row, _ in found if name == "b"] == [{"k": 1, "x": 10}]
+    assert "as of commit" in found[2][3]
+    connection.execute("ALTER SYSTEM SET retention = 0")
+    connection._session.database._compactor.run()
+    error = fails("EXPLAIN ROW SELECT * FROM v WHERE id = 1")
+    assert error.condition == "HISTORY_GONE"
+    assert error.message == 'a row of materialized view "v" can\'t be explained'
+    assert "the oldest that is kept" in error.detail
+    assert "retention" in error.hint
+
+
+def test_a_row_of_the_past_that_was_looked_up(connection, fails):
+    connection.execute("CREATE TABLE a (id INT, k INT) APPEND ONLY")
+    connection.execute("CREATE TABLE b (k INT PRIMARY KEY, x INT)")
+    sql = "SELECT a.k, b.x FROM a JOIN b FOR SYSTEM_TIME AS OF PROCTIME() ON a.k = b.k"
+    connection.execute(f"CREATE MATERIALIZED VIEW v AS {sql}")
+    connection.execute("INSERT INTO b VALUES (1, 10)")
+    commits = []
+    for number in (1, 2):
+        connection.execute("INSERT INTO a VALUES (?, 1)", (number,))
+        connection.flush()
+        commits.append(connection._session.database.log.head())
+    past = f"v FOR SYSTEM_TIME AS OF COMMIT {commits[0]}"
+    found = connection.execute(f"EXPLAIN ROW SELECT * FROM {past}").fetchall()
+    assert [row["id"] for _, name, row, _ in found if name == "a"] == [1]
+    found = connection.execute("EXPLAIN ROW SELECT * FROM v").fetchall()
+    assert [row["id"] for _, name, row, _ in found if name == "a"] == [1, 2]
+    error = fails("EXPLAIN ROW SELECT * FROM v FOR SYSTEM_TIME AS OF TIMESTAMP '2020-01-01 00:00:00+00'")
+    assert error.condition in ("HISTORY_GONE", "FEATURE_NOT_SUPPORTED")

@@ -145,10 +145,11 @@ def reading(
         ExitStack() as views,
     ):
         for topic, rows in zip(query.topics, messages, strict=True):
-            views.enter_context(lent(connection, rows, query.catalog.relations[topic.relation_id], topic.name))
+            columns = query.catalog.relations[topic.relation_id].columns
+            views.enter_context(lent(connection, rows, columns, topic.name))
         for relation_id, rows in outside.items():
             relation = query.catalog.relations[relation_id]
-            views.enter_context(lent(connection, rows, relation, relation.shown))
+            views.enter_context(lent(connection, rows, relation.columns, relation.shown))
         with system_relations(session, connection, query.system):
             yield connection
 
@@ -182,14 +183,14 @@ def _reader(
 
 @contextmanager
 def lent(
-    connection: duckdb.DuckDBPyConnection, rows: pa.Table, relation: Relation, name: str = _LENT
+    connection: duckdb.DuckDBPyConnection, rows: pa.Table, wanted: Sequence[Field], name: str = _LENT
 ) -> Iterator[None]:
-    """Inside the block, `rows` (columns of `relation`) are the temporary view `name`, with the relation's types.
+    """Inside the block, `rows` are the temporary view `name` with the columns `wanted`, in their types.
 
     Columns that `rows` lacks are NULL.
     """
     there = frozenset(rows.column_names)
-    values = ((c, quoted(c.name) if c.name in there else "NULL") for c in relation.columns)
+    values = ((c, quoted(c.name) if c.name in there else "NULL") for c in wanted)
     columns = ", ".join(f"CAST({value} AS {c.type.duckdb}) AS {quoted(c.name)}" for c, value in values)
     source = f"{name}_source"
     connection.register(source, rows)
@@ -342,7 +343,7 @@ def rows_with_keys(session: Session, relation: Relation, rows: pa.Table) -> pa.T
         (relation.id,),
         session.catalog,
     )
-    with reading(session, query, newest=True) as connection, lent(connection, rows, relation, _INCOMING):
+    with reading(session, query, newest=True) as connection, lent(connection, rows, relation.columns, _INCOMING):
         return conformed(connection.execute(query.sql).to_arrow_table(), schema)
 
 

@@ -173,7 +173,7 @@ def _equal_rows(session: Session, relation: Relation, rows: pa.Table) -> pa.Tabl
         (relation.id,),
         session.catalog,
     )
-    with reading(session, query, newest=True) as connection, lent(connection, rows, relation, _WRITTEN):
+    with reading(session, query, newest=True) as connection, lent(connection, rows, relation.columns, _WRITTEN):
         return conformed(connection.execute(query.sql).to_arrow_table(), schema)
 
 

@@ -434,7 +434,7 @@ def returning(
     query = bounded(session, exp.select(*items).from_(table_tree(relation, alias), copy=False), statement.text)
     if set(query.depends_on) - {relation.id} or sum(1 for i in items for _ in i.find_all(exp.Subquery)):
         raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", "a subquery in RETURNING is not supported")
-    with session.database.content.session() as connection, lent(connection, rows, relation, relation.shown):
+    with session.database.content.session() as connection, lent(connection, rows, relation.columns, relation.shown):
         try:
             return described(connection.execute(query.sql).to_arrow_table(), query.columns)
         except duckdb.Error as cause:

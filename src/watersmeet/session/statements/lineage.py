@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Container, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import duckdb
 
-from watersmeet.algebra.bounded import PastScan, TopicScan
+from watersmeet.algebra.bounded import Past, PastScan, TopicScan
 from watersmeet.algebra.nodes import Filter, Node, Project, Scan, TimeFilter
 from watersmeet.algebra.scalars import Scalar, conjuncts
-from watersmeet.algebra.trees import Rule, walk
+from watersmeet.algebra.trees import Rule, filtered, walk
 from watersmeet.binder.bounded import bind_bounded
 from watersmeet.binder.emission import bind_view
 from watersmeet.catalog import Catalog, MaterializedView, Processor, Relation
@@ -18,14 +22,16 @@ from watersmeet.dialects import parse
 from watersmeet.dialects.lineage import ExplainRow
 from watersmeet.dialects.statements import CreateMaterializedView
 from watersmeet.errors import DataError, Error, error
-from watersmeet.lineage import Asker, Explained, Read, Search, Step, drawn, origins_of
+from watersmeet.lineage import Asker, Came, Explained, Read, Search, Step, drawn, origins_of
 from watersmeet.lineage.names import Names, names_of
+from watersmeet.lineage.origins import MOST_ROWS
 from watersmeet.lineage.subqueries import has_single_values, inlined
 from watersmeet.session.access.context import Session, denied, error_at
+from watersmeet.session.access.earlier import CAME, History
 from watersmeet.session.access.reading import Bounded, check_running, failed_query, readable, reading
 from watersmeet.session.access.result import Result, typed_result
 from watersmeet.session.access.rights import check_named
-from watersmeet.store.manifests import Progress
+from watersmeet.store.manifests import Commit, Progress
 from watersmeet.types import JSONB, VARCHAR, Field, Schema
 from watersmeet.watermarks import NOW
 
@@ -79,27 +85,30 @@ def _steps(session: Session, statement: ExplainRow) -> list[Step] | None:
         raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", "a topic's messages are not stored here")
     tree, conditions = _searched(found.bound.relation) if statement.missing else (found.bound.relation, [])
     epoch = session.database.log.last_epoch()
-    views = _Views(session, catalog, statement, Progress() if epoch is None else epoch.progress)
+    views = _Views(session, catalog, statement, epoch or Commit("epoch"))
     root = views.explained("the query", tree)
     views.follow(root.tree)
-    ids = tuple(dict.fromkeys([*found.read, *views.read]))
-    check_running(session, ids)
-    past = tuple({s.name: s for s in (*found.past, *views.past)}.values())
-    query = Bounded("", (), ids, catalog, statement.text, system=found.system, past=past)
-    with reading(session, query, newest=False) as connection:
-        if session.database.log.last_epoch() != epoch:
-            return None
-        asker = Asker(connection, lambda i: catalog.relations[i].shown)
-        if has_single_values(found.bound.relation):
-            asker.rows(inlined(found.bound.relation), 1)  # which fails where the query does
-        origins = origins_of(asker, views.what, views.names, statement.limit)
-        rows = origins.found(root, root.tree, conditions)
-        if not statement.missing:
-            return rows.steps
-        if not rows.total:
-            return Search(origins, root).steps(root.tree, conditions)
-        session.notice("The row is not missing.")
-        return rows.steps
+    while True:
+        ids = tuple(dict.fromkeys([*found.read, *views.read]))
+        check_running(session, ids)
+        past = tuple({s.name: s for s in (*found.past, *views.past)}.values())
+        query = Bounded("", (), ids, catalog, statement.text, system=found.system, past=past)
+        with reading(session, query, newest=False) as connection:
+            if session.database.log.last_epoch() != epoch:
+                return None
+            asker = Asker(connection, lambda i: catalog.relations[i].shown)
+            if has_single_values(found.bound.relation):
+                asker.rows(inlined(found.bound.relation), 1)  # which fails where the query does
+            with views.answering(connection, asker, {s.name for s in past}):
+                origins = origins_of(asker, views.what, views.names, statement.limit)
+                rows = origins.found(root, root.tree, conditions)
+                missing = statement.missing and not rows.total
+                steps = Search(origins, root).steps(root.tree, conditions) if missing else rows.steps
+            if views.lacks_past:  # rows came at moments that are known only now
+                continue
+        if statement.missing and not missing:
+            session.notice("The row is not missing.")
+        return steps
 
 
 def _searched(tree: Node) -> tuple[Node, list[Scalar]]:
@@ -116,11 +125,27 @@ class _Views:
     session: Session
     catalog: Catalog
     statement: ExplainRow
-    progress: Progress
+    epoch: Commit
     past: list[PastScan] = field(default_factory=list)
     read: list[str] = field(default_factory=list)
     _found: dict[tuple[str, str], Explained] = field(default_factory=dict)
     _names: dict[int, Names] = field(default_factory=dict)
+    lacks_past: bool = False
+    """Whether the last answer lacks rows that have to be read as of moments that it has found."""
+    _as_of: dict[tuple[str, int], Explained] = field(default_factory=dict)
+
+    @property
+    def progress(self) -> Progress:
+        return self.epoch.progress
+
+    @contextmanager
+    def answering(self, connection: duckdb.DuckDBPyConnection, asker: Asker, past: Container[str]) -> Iterator[None]:
+        """The block answers by a connection in which the scans of the past with these names can be read."""
+        self.lacks_past = False
+        with ExitStack() as entered:
+            self._history = History(self.session.database, self.epoch, connection, entered)
+            self._asker, self._readable = asker, past
+            yield
 
     def follow(self, tree: Node) -> None:
         """Binds the queries of the views that a tree reads, and of those that these read, and so on."""
@@ -154,7 +179,53 @@ class _Views:
             return Read(relation.role, relation.shown, late=self.progress.late.get(relation.id, 0))
         places = {c.name: i for i, c in enumerate(relation.columns)}
         names = scan.source_names if isinstance(scan, Scan) else [c.name for c in scan.outputs]
-        return Read(relation.role, relation.shown, view, tuple(view.tree.columns[places[n]] for n in names))
+        columns = tuple(view.tree.columns[places[n]] for n in names)
+        if not view.looks_back:
+            return Read(relation.role, relation.shown, view, columns)
+        return Read(relation.role, relation.shown, view, columns, came=partial(self._came, relation, view))
+
+    def _came(
+        self, relation: Relation, view: Explained, scan: Scan | PastScan, conditions: Sequence[Scalar], there: int
+    ) -> list[Came]:
+        """When rows of a view came, as in `Read`. Nothing, and `lacks_past`, if that moment can't be read yet."""
+        if isinstance(scan, PastScan) and not (scan.past.by == "commit" and scan.past.sql.isdecimal()):
+            raise self._refused(relation, "They were decided when they came: the past has to be named by a commit")
+        last = int(scan.past.sql) if isinstance(scan, PastScan) else self.epoch.number
+        first = last if isinstance(scan, PastScan) and scan.name.startswith(CAME) else 0
+        changes = self._history.changes(relation, scan.outputs)
+        rows = self._asker.rows(filtered(changes, conditions), MOST_ROWS)
+        commits = Counter(int(row[changes.outputs[-1].id].text or 0) for row in rows)
+        commits = Counter({c: n for c, n in commits.items() if first <= c <= last})
+        if commits.total() != there:
+            raise self._history.gone(relation)
+        found = []
+        for commit, number in sorted(commits.items()):
+            then = self._view_as_of(relation, view, commit)
+            if any(s.name not in self._readable for s in self.past):
+                self.lacks_past = True
+            else:
+                found.append(Came(then, commit, number))
+        return found
+
+    def _view_as_of(self, relation: Relation, view: Explained, commit: int) -> Explained:
+        """What came out of a view in a commit."""
+        key = relation.id, commit
+        moment = PastScan(relation.id, f"commit {commit}", Past("commit", str(commit)), (), None)
+
+        def then(node: Node) -> Node:
+            return self._then(node, moment)
+
+        def came(scan: Scan) -> Node:
+            if not self._history.shows(relation, commit):
+                return then(scan)  # all that was there when it was filled
+            return self._history.came(self.catalog.relations[scan.relation_id], scan, moment)
+
+        # what came is lent to each connection again
+        made = view.as_of(came, then)
+        if key not in self._as_of:
+            self._as_of[key] = made
+            self.follow(made.tree)
+        return self._as_of[key]
 
     def names(self, explained: Explained) -> Names:
         """The names of the columns of a query."""

@@ -1,0 +1,135 @@
+"""What came in earlier commits: the changes of relations that history keeps, as rows that a query can read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import Final
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.algebra.bounded import Past, PastScan
+from watersmeet.algebra.nodes import Column, Scan
+from watersmeet.catalog import Relation
+from watersmeet.database.opened import OpenDatabase
+from watersmeet.errors import Error, error
+from watersmeet.session.access.reading import lent
+from watersmeet.store.changes import RelationChange, fitted
+from watersmeet.store.commits import Commit
+from watersmeet.store.floors import floor_number
+from watersmeet.store.readers import Reader
+from watersmeet.types import BIGINT, Field, arrow_schema
+
+#: The names of rows that came in one commit begin so.
+CAME: Final = "came in "
+#: The column with the number of a commit.
+_COMMIT: Final = "#commit"
+
+
+class History:
+    """The changes of relations that only grow, up to an epoch, as views of a connection."""
+
+    def __init__(
+        self, database: OpenDatabase, epoch: Commit, connection: duckdb.DuckDBPyConnection, entered: ExitStack
+    ) -> None:
+        """entered: gives back what the connection is lent, and the commits that are kept meanwhile."""
+        self._database, self._log, self._epoch = database, database.log, epoch
+        self._connection, self._entered = connection, entered
+        self._lent: set[str] = set()
+        reader = Reader(database.layout)
+        entered.callback(reader.close)
+        reader.keep(floor_number(database.layout))
+        self._floor = floor_number(database.layout)
+
+    def shows(self, view: Relation, commit: int) -> bool:
+        """Whether a view had its first content when that commit was made."""
+        return self._read(view, commit).catalog_version >= view.since
+
+    def changes(self, view: Relation, columns: Sequence[Column]) -> PastScan:
+        """All rows that came to a view, with these columns, and the commit as another one: of what it was filled with
+        the first one.
+        """
+        name = f"changes of {view.id}"
+        if name not in self._lent:
+            filled, parts = 0, []
+            for commit in self._epochs():
+                if view.id in commit.relations:
+                    rows = self._rows(view, [commit.relations[view.id]])
+                    if commit.catalog_version < view.since:
+                        filled = filled or commit.number
+                    number = filled if commit.catalog_version < view.since else commit.number
+                    numbers = pa.array(np.full(rows.num_rows, number, np.int64))
+                    parts.append(rows.append_column(_COMMIT, numbers))
+            self._lend(name, (*view.columns, Field(_COMMIT, BIGINT, nullable=False)), parts)
+        outputs = (*columns, Column(_COMMIT, _COMMIT, BIGINT, False))
+        return PastScan(view.id, name, Past("commit", str(self._epoch.number)), outputs, None)
+
+    def came(self, relation: Relation, scan: Scan, moment: PastScan) -> PastScan:
+        """What came to a relation in the epoch of a commit."""
+        name = f"{CAME}{moment.name} {relation.id}"
+        if name not in self._lent:
+            epoch = self._read(relation, int(moment.past.sql))
+            self._lend(name, relation.columns, [self._rows(relation, self._of_epoch(relation, epoch))])
+        outputs = tuple(
+            Column(c.id, n, c.type, c.nullable) for c, n in zip(scan.outputs, scan.source_names, strict=True)
+        )
+        return PastScan(relation.id, name, moment.past, outputs, None)
+
+    def gone(self, relation: Relation) -> Error:
+        """The error for rows of a relation that came before the history that is kept."""
+        return error(
+            "HISTORY_GONE",
+            f"a row of {relation.title} can't be explained",
+            detail=f"It came before commit {self._floor + 1}, the oldest that is kept, and what it found then is not "
+            "known any more.",
+            hint="ALTER SYSTEM SET retention = '1 day' keeps history for longer.",
+        )
+
+    def _epochs(self) -> Iterator[Commit]:
+        """Those that are kept, the oldest first."""
+        found = []
+        number = self._epoch.number
+        while number > self._floor and (commit := self._log.find(number)) is not None:
+            found.append(commit)
+            number = commit.epoch_before
+        return reversed(found)
+
+    def _of_epoch(self, relation: Relation, epoch: Commit) -> Iterator[RelationChange]:
+        """What an epoch read of a table, or made of what the circuit feeds."""
+        if relation.is_fed_by_circuit:
+            commits: Sequence[Commit] = [epoch]
+        else:
+            before = self._read(relation, epoch.epoch_before)
+            assert before.frontier is not None
+            assert epoch.frontier is not None
+            after, upto = before.frontier.transaction, epoch.frontier.transaction
+            commits = [self._read(relation, n) for n in range(after + 1, upto + 1)]
+        return (c.relations[relation.id] for c in commits if relation.id in c.relations)
+
+    def _read(self, relation: Relation, number: int) -> Commit:
+        commit = self._log.find(number)
+        if commit is None:
+            raise self.gone(relation)
+        return commit
+
+    def _rows(self, relation: Relation, changes: Iterator[RelationChange] | Sequence[RelationChange]) -> pa.Table:
+        """The rows of changes, each as often as it came."""
+        stored = relation.as_stored
+        schema = arrow_schema(stored.columns, positional=False)
+        parts = [schema.empty_table()]
+        for change in changes:
+            for blob in change.blobs:
+                rows, diff = self._database.packs.read_change(blob)
+                if (diff < 0).any():
+                    raise error("INTERNAL_ERROR", f"{relation.title} lost rows, though it only grows")
+                whole = fitted(rows, schema, stored.fills)
+                parts.append(whole.take(pa.array(np.repeat(np.arange(rows.num_rows), diff))))
+        return pa.concat_tables(parts).rename_columns([c.name for c in relation.columns])
+
+    def _lend(self, name: str, columns: Sequence[Field], parts: Sequence[pa.Table]) -> None:
+        schema = arrow_schema(tuple(columns), positional=False)
+        rows = pa.concat_tables([schema.empty_table(), *parts], promote_options="permissive")
+        self._entered.enter_context(lent(self._connection, rows, columns, name))
+        self._lent.add(name)
