@@ -35,6 +35,10 @@ JOINED = "SELECT l.k, l.v, l.t, r.w, r.u FROM l JOIN r ON l.k = r.k"
 CHECK = "SELECT count(*), sum(k), sum(v), sum(w), sum(length(t)), sum(length(u)) FROM ({joined}) AS j"
 
 
+#: So many names come in one request.
+_LISTED = 1000
+
+
 class SlowStore:
     """Objects in memory. Each request takes a while, and the bytes that it reads some more: `objectstores.Store`."""
 
@@ -43,17 +47,17 @@ class SlowStore:
         self.bytes_per_s = float("inf")
         self.requests: Counter[str] = Counter()
         self.read_bytes = 0
-        self._objects: dict[str, bytes] = {}
+        self.objects: dict[str, bytes] = {}
         self._lock = threading.Lock()
 
     def create(self, name: str, data: bytes) -> bool:
         self._asked("create")
         with self._lock:
-            return self._objects.setdefault(name, data) is data
+            return self.objects.setdefault(name, data) is data
 
     def put(self, name: str, data: bytes) -> None:
         self._asked("put")
-        self._objects[name] = data
+        self.objects[name] = data
 
     def get(self, name: str) -> bytes:
         return self._read("get", name, 0, None)
@@ -63,29 +67,30 @@ class SlowStore:
 
     def stat(self, name: str) -> ObjectStat:
         self._asked("stat")
-        if name not in self._objects:
+        if name not in self.objects:
             raise FileNotFoundError(name)
-        return ObjectStat(len(self._objects[name]), 0, "")
+        return ObjectStat(len(self.objects[name]), 0, "")
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, ObjectStat]]:
-        self._asked("list")
         with self._lock:
-            names = sorted(n for n in self._objects if n.startswith(f"{prefix}/") and n > after)
+            names = sorted(n for n in self.objects if n.startswith(f"{prefix}/") and n > after)
+        for _ in range(0, max(1, len(names)), _LISTED):
+            self._asked("list")
         return iter([(n, ObjectStat(0, 0, "")) for n in names])
 
     def delete(self, names: Iterable[str]) -> None:
         self._asked("delete")
         with self._lock:
             for name in names:
-                self._objects.pop(name, None)
+                self.objects.pop(name, None)
 
     def discard_unfinished(self, prefix: str) -> int:
         return 0
 
     def _read(self, kind: str, name: str, begin: int, end: int | None) -> bytes:
-        if name not in self._objects:
+        if name not in self.objects:
             raise FileNotFoundError(name)
-        data = self._objects[name][begin:end]
+        data = self.objects[name][begin:end]
         self._asked(kind, len(data))
         return data
 

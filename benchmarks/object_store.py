@@ -1,9 +1,8 @@
 """A database in an object store that takes 20 ms for each request, beside one in a directory in the same run.
 
 `latency`: from a file with 100 rows until they are joined in SELECT. Target: at most four requests later than in a
-directory. `throughput`: the regular join; target: 80 % of the rate in a directory. `history`: FLUSH and opening with
-1,000 and 100,000 commits behind; target: the same time, opening below 3 s. The store is moto in a process of its own
-(`slowstore`), whose processor time is shown apart.
+directory. `throughput`: the regular join; target: 80 % of the rate in a directory. The store is moto in a process of
+its own (`slowstore`), whose processor time is shown apart. With many commits behind: `many_commits`.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from pathlib import Path
 import duckdb
 
 import watersmeet
-from benchmarks import history
 from benchmarks.frame import SOURCES, batch, ours, streams
 from benchmarks.latency import SETUP, put
 from benchmarks.processes import cpu_seconds, own_seconds, wait_until
@@ -29,8 +27,6 @@ from benchmarks.slowstore import Request, SlowStore, counts, in_series
 from watersmeet.machine import cores
 
 URL = "s3://benchmark"
-#: Of the files of a database, those that one in an object store does not have.
-_LOCAL = ("intents", "checkpoint", "readers")
 
 
 def latency(store: SlowStore, options: argparse.Namespace) -> None:
@@ -116,66 +112,6 @@ def throughput(store: SlowStore, options: argparse.Namespace) -> None:
     print(f"  the best rates: {ratio:.0%} of a directory's")
 
 
-def commits(store: SlowStore, options: argparse.Namespace) -> None:
-    """Prints the time of FLUSH and of opening with few and many commits behind.
-
-    The history is made in a directory, which is faster, and copied: the same files.
-    """
-    for number in options.commits:
-        with tempfile.TemporaryDirectory() as scratch:
-            path = Path(scratch) / "db"
-            with watersmeet.connect(path, parallelism=1, runtime="inprocess") as connection:
-                cursor = connection.cursor()
-                cursor.execute(history.SETUP)
-                for first in range(0, number, 1000):
-                    for row in range(first, min(first + 1000, number)):
-                        cursor.execute(f"INSERT INTO t VALUES ({row}, {row % 100})")
-                    cursor.execute("FLUSH")
-            store.delay(0)
-            objects = _copied(path, f"commits{number}")
-            store.delay(options.delay_ms / 1000)
-        _behind(store, number, objects, options)
-
-
-def _copied(path: Path, name: str) -> int:
-    """Copies a database to the store; how many objects it has."""
-    from watersmeet.objectaccess import open_store
-    from watersmeet.objectstores import location_at
-
-    made, number = open_store(location_at(URL)), 0
-    for file in sorted(p for p in path.rglob("*") if p.is_file()):
-        place = file.relative_to(path)
-        if place.parts[0] not in _LOCAL and file.name != "LOCK":
-            made.put(f"{name}/{place}", file.read_bytes())
-            number += 1
-    return number
-
-
-def _behind(store: SlowStore, number: int, objects: int, options: argparse.Namespace) -> None:
-    store.taken()
-    begun, cpu_s = time.perf_counter(), _own_cpu(store)
-    with watersmeet.connect(f"{URL}/commits{number}", parallelism=1, runtime="inprocess") as connection:
-        opened, cpu_s = time.perf_counter() - begun, _own_cpu(store) - cpu_s
-        asked = store.taken()
-        cursor = connection.cursor()
-        times = []
-        for row in range(number, number + options.samples):
-            began = time.perf_counter()
-            cursor.execute(f"INSERT INTO t VALUES ({row}, {row % 100})")
-            cursor.execute("FLUSH")
-            times.append(time.perf_counter() - began)
-        sent = store.taken()
-        cursor.execute("SELECT count(*), sum(id)::bigint FROM v")
-        rows = number + options.samples
-        assert cursor.fetchone() == (rows, rows * (rows - 1) // 2)
-    print(
-        f"{number:>9,} commits behind ({objects:,} objects): opened in {opened:.2f} s ({cpu_s:.2f} s of processor, "
-        f"{len(asked)} requests, {in_series(asked)} in series); "
-        f"INSERT to FLUSH {statistics.median(times) * 1000:.0f} ms, {len(sent) / len(times):.1f} requests",
-        flush=True,
-    )
-
-
 def _own_cpu(store: SlowStore) -> float:
     """Processor seconds of this process and its children so far, but for the store."""
     return cpu_seconds(os.getpid()) - own_seconds(store.pid)
@@ -188,17 +124,14 @@ def _shown(requests: dict[str, float] | dict[str, int]) -> str:
 PARTS: dict[str, Callable[[SlowStore, argparse.Namespace], None]] = {
     "latency": latency,
     "throughput": throughput,
-    "history": commits,
 }
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="object_store", description=__doc__)
-    parser.add_argument("parts", nargs="*", help="latency, throughput, history; default: all")
+    parser.add_argument("parts", nargs="*", help="latency, throughput; default: both")
     parser.add_argument("--delay-ms", type=float, default=20.0, help="of each request")
     parser.add_argument("--files", type=int, default=30)
-    parser.add_argument("--samples", type=int, default=30)
-    parser.add_argument("--commits", type=int, nargs="*", default=[1_000, 100_000])
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--rows", type=int, default=4_000_000, help="rows on each side")
     parser.add_argument("--keys", type=int, default=900_000)

@@ -28,7 +28,7 @@ class MemoryStore:
     """`objectstores.Store`. before: called with the kind and name of each request before it is done.
 
     fault, at: what happens to request number `at`, which counts those that write. later: after how many requests what
-    is delayed is done; None: at `deliver`. read_bytes: how many it has sent.
+    is delayed is done; None: at `deliver`. read_bytes: how many it has sent. listed: how many names.
     """
 
     def __init__(self, fault: str | None = None, at: int = 0, later: int | None = None) -> None:
@@ -38,6 +38,7 @@ class MemoryStore:
         self.fault, self.at, self.later = fault, at, later
         self.writes = 0
         self.read_bytes = 0
+        self.listed = 0
         self._lock = threading.RLock()
         self._delayed: list[tuple[int | None, Callable[[], object]]] = []
 
@@ -74,6 +75,7 @@ class MemoryStore:
         self._request("list", prefix)
         with self._lock:
             names = sorted(n for n in self.objects if (n.startswith(f"{prefix}/") or not prefix) and n > after)
+            self.listed += len(names)
         return iter([(n, ObjectStat(0, 0, "")) for n in names])
 
     def delete(self, names: Iterable[str]) -> None:

@@ -292,6 +292,11 @@ def exists(place: ObjectPath) -> bool:
     return True
 
 
+def missing(places: Sequence[ObjectPath]) -> list[ObjectPath]:
+    """Those of some objects that are not there; several are looked for at a time."""
+    return [place for place, there in zip(places, _at_once(exists, places), strict=True) if not there]
+
+
 def names(directory: ObjectPath, *, after: str = "") -> list[str]:
     """The names of the objects in a directory that are greater than `after`, sorted."""
     prefix = f"{directory.path}/" if directory.path else ""

@@ -27,7 +27,7 @@ from watersmeet import storage
 from watersmeet.errors import Error, ProgrammingError, again, error
 from watersmeet.serialization import to_json
 from watersmeet.store.floors import Floor, floor_number, read_floor
-from watersmeet.store.layout import Layout
+from watersmeet.store.layout import Layout, file_numbers
 from watersmeet.store.manifests import Commit as Commit
 from watersmeet.store.manifests import Frontier as Frontier
 from watersmeet.store.manifests import Process, Progress, commit_from_json
@@ -430,6 +430,8 @@ class CommitLog:
     def _search(self, known: int) -> int:
         """The last of the contiguous commits above `known`, which was one; in a number of looks that is logarithmic."""
         if self._layout.directory is None:
+            if not known:  # Checkpoints are few, and have the number of a commit.
+                return self._listed(max(file_numbers(self._layout.snapshots), default=0))
             return self._listed(known) if self._exists(known + 1) else known
         low, step = known, 1
         while self._exists(low + step):

@@ -40,15 +40,20 @@ class Floor:
         turn = max((r for r in self.reigns if r[0] <= commit.number), default=None)
         return turn is not None and turn[1:] == (commit.writer, commit.token)
 
+    @property
+    def fences(self) -> set[int]:
+        """The numbers of the fences up to it that are known. Fences are never deleted."""
+        return {number for number, _, _ in self.reigns}
 
-def commits_there(layout: Layout, floor: Floor) -> list[int]:
-    """The numbers of the commits that are there, rising, without the fences up to the floor, which are never deleted.
+
+def commits_there(layout: Layout, floor: Floor, *, after: int = 0) -> list[int]:
+    """The numbers above `after` of the commits that are there, rising, without the fences up to the floor.
 
     Of writers that are no longer known nobody would see what is a fence: what is there of their time stays.
     """
-    fences = {number for number, _, _ in floor.reigns}
+    fences = floor.fences
     oldest = min(fences) if len(fences) == _KNOWN_REIGNS else 0
-    return [n for n in file_numbers(layout.commits, after=oldest) if n not in fences]
+    return [n for n in file_numbers(layout.commits, after=max(after, oldest)) if n not in fences]
 
 
 def floor_number(layout: Layout) -> int:

@@ -44,6 +44,12 @@ KEPT_BYTES: Final = 1 << 30
 #: In an object store readers of other processes are not known: commits, and checkpoints that are no longer the newest,
 #: are kept for so many seconds. Who takes longer begins again.
 _READING_S: Final = 600.0
+#: A start looks at all commits that are there if they are no more than this …
+_AT_START: Final = 4096
+#: … and a clean-up at all packs if they are no more than these, which take one request; else, it does so after so many
+#: commits that they are a part of the packs: looking costs the same for a commit, however many packs are kept.
+_PACKS: Final = 1000
+_PACKS_PART: Final = 16
 #: So many commits are got ahead where each takes a request: the log remembers as many.
 _AT_ONCE: Final = 64
 #: What a sink still has to deliver is kept as long as it is at most this many commits behind …
@@ -116,6 +122,11 @@ class Cleaner:
         """The commits that are no longer counted in `_named`, and may still be there."""
         self._going: set[str] = set()
         """Files that were named by what went, and may still be there: a clean-up that fails is tried again."""
+        self._left: set[int] | None = None
+        """The commits up to `_announced` that may still be there, without fences; None before the first clean-up."""
+        self._announced = 0
+        self._looked = (0, 0)
+        """The newest commit when all packs were looked at last, and how many there were."""
 
     def run(self, newest: Checkpoint, history: Iterable[Keep] = ()) -> None:
         """newest: the newest checkpoint. history: what is kept although nobody reads it."""
@@ -127,15 +138,18 @@ class Cleaner:
         self._count(head)
         announced = self._agree_on_floor(newest, history)
         floor = _granted(layout, announced.number)
-        lasting = _lasting(last)
-        gone = [n for n in commits_there(layout, announced) if n <= floor and n not in lasting]
+        left = self._left_below(announced)
+        gone = sorted(n for n in left if n <= floor and n not in _lasting(last))
         self._free(gone)
         self._going |= self._forget_checkpoints(floor, newest)
         needed = state | {name for c in self._checkpoints.values() for name in c.files}
         newest_epoch = log.read(last.last_epoch).epoch if last and last.last_epoch else None
+        looked, number = self._looked
+        in_whole = number <= _PACKS or head - looked >= number // _PACKS_PART
+        packs = storage.list_names(layout.packs) if in_whole else sorted(self._going)
         unused = [
             name
-            for name in storage.list_names(layout.packs)
+            for name in packs
             if not (name in needed or hash(name) in self._named)
             and (
                 name in self._going
@@ -151,10 +165,23 @@ class Cleaner:
         storage.remove_files(layout.commit(n) for n in gone)
         _remove_checkpoints(layout, self._checkpoints, newest.moment.head)
         storage.remove_files(layout.packs / name for name in unused)
+        left.difference_update(gone)
         self._freed.clear()
         self._going.clear()
+        if in_whole:
+            self._looked = (head, len(packs) - len(unused))
         if directories := layout.dead_directories():
             _clean_dead_letters(directories, self._oldest_epoch(head, announced))
+
+    def _left_below(self, announced: Floor) -> set[int]:
+        """`_left`, for a floor that is announced. All commits are looked at once: what crashed attempts left goes."""
+        if self._left is None:
+            there = commits_there(self._layout, announced)
+            self._left = {n for n in there if n <= announced.number}
+        else:
+            self._left.update({*range(self._announced + 1, announced.number + 1)} - announced.fences)
+        self._announced = max(self._announced, announced.number)
+        return self._left
 
     def _oldest_epoch(self, head: int, floor: Floor) -> int:
         """The number of the first epoch that a commit still has; 0 for none."""
@@ -266,23 +293,30 @@ def clean_at_start(layout: Layout, log: CommitLog, packs: PackFiles) -> None:
     """Deletes what crashed attempts left, and finishes what a clean-up began. Only for the writer, after it took over
     and before it starts.
 
-    In an object store each commit takes a request, so those before the newest checkpoint are left to the first
-    clean-up, which runs beside epochs: opening costs the same for any number of them.
-    STATE_DAMAGED or DATABASE_DAMAGED, with nothing deleted, if a file that a commit or the state names is missing.
+    Opening costs the same for any number of commits: in an object store, where each takes a request, and where there
+    are many, those before the newest checkpoint are left to the first clean-up, which runs beside epochs.
+    STATE_DAMAGED or DATABASE_DAMAGED, with nothing deleted, if a file that the state names is missing; in a directory,
+    also for one that the content is in, or a commit that is looked at.
     """
     newest = newest_checkpoint(layout, log)
     last = log.read(log.head())
     state = _state_files(log, last, packs)
     announced = read_floor(layout)
-    numbers = [n for n in commits_there(layout, announced) if n <= last.number]
+    in_store = layout.directory is None
+    recent = newest.moment.transaction
+    there = commits_there(layout, announced, after=recent if in_store else 0)
+    numbers = [n for n in there if n <= last.number]
     floor = _granted(layout, announced.number)
     # A loss of power, or a request that was done late, may have brought commits back whose files are gone.
     left = [n for n in numbers if n > floor or n in _lasting(last)]
-    in_whole = layout.directory is not None
-    commits = list(_commits(log, left if in_whole else (n for n in left if n > newest.moment.transaction)))
+    in_whole = not in_store and len(left) <= _AT_START
+    commits = list(_commits(log, left if in_whole else (n for n in left if n > recent)))
     needed = state | _changed_files(commits) | newest.files
-    names = set(storage.list_names(layout.packs))
-    _check_present(needed - names, "packs")
+    names = set() if in_store else set(storage.list_names(layout.packs))
+    absent = (
+        {p.name for p in storage.missing([layout.packs / n for n in sorted(state)])} if in_store else needed - names
+    )
+    _check_present(absent, "packs")
     checkpoints = list(checkpoints_from(layout, newest)) if in_whole else []
     needed = needed.union(*(c.files for c in checkpoints))
     log.check()  # As in `Cleaner.run`.

@@ -12,7 +12,7 @@ from tests.memorystore import URL, MemoryStore, forget_copies, use
 import watersmeet
 from watersmeet.errors import Error, error
 from watersmeet.runtime.tasks import _packs_of
-from watersmeet.store import content, readers
+from watersmeet.store import content, readers, retention
 from watersmeet.store.content import Content
 
 SETUP = """
@@ -157,8 +157,11 @@ def opened(store):
 
 
 def test_opening_costs_the_same_for_any_number_of_commits(store):
-    """Those before the newest checkpoint are left to the first clean-up, which takes away what a crash left."""
-    asked = []
+    """Those before the newest checkpoint are left to the first clean-up, which takes away what a crash left.
+
+    A store lists 1,000 names in a request, so names are counted, too: of commits that are kept, and packs, none.
+    """
+    asked, listed = [], []
     for _ in range(2):
         with connect(parallelism=1) as connection:
             if not asked:
@@ -169,9 +172,12 @@ def test_opening_costs_the_same_for_any_number_of_commits(store):
                 change(connection, number)
             connection.flush()
             connection._session.database._compactor.run()
+        store.listed = 0
         asked.append(opened(store))
+        listed.append(store.listed)
     assert sum("/commits/" in name for name in store.objects) > 80
     assert asked[0] == asked[1]
+    assert listed[1] <= listed[0] + 3, "a checkpoint, two fences"
     left = "db/packs/t9999-1-00000000000000000000000000000000.pack"
     store.objects[left] = b"left by a writer that died"
     with connect() as connection:
@@ -179,6 +185,23 @@ def test_opening_costs_the_same_for_any_number_of_commits(store):
         change_and_clean_up(connection, [40])
         assert left not in store.objects
         assert connection.execute("SELECT count(*) FROM v").fetchall() == [(41,)]
+
+
+def test_a_clean_up_does_not_list_what_is_kept(store, monkeypatch):
+    """It looks at all packs now and then: what nothing but a look at all of them shows goes, too."""
+    monkeypatch.setattr(retention, "_PACKS", 10)
+    with connect(parallelism=1) as connection:
+        set_up(connection)
+        connection.execute("ALTER SYSTEM SET retention = '1 day'")
+        change_and_clean_up(connection, range(40))
+        begin = len(store.requests)
+        change_and_clean_up(connection, [40])
+        assert not {("list", "db/commits"), ("list", "db/packs")} & {*store.requests[begin:]}
+        left = "db/packs/0000000001-1-00000000000000000000000000000000.pack"
+        store.objects[left] = b"left by a task that ran twice"
+        change_and_clean_up(connection, range(41, 50))
+        assert left not in store.objects
+        assert connection.execute("SELECT count(*) FROM v").fetchall() == [(50,)]
 
 
 def test_a_slice_without_dead_letters_is_no_request(store, tmp_path):
