@@ -7,13 +7,13 @@ is what came out. It takes the history since that commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 from watersmeet.algebra.nodes import (
     Arrivals,
     AsofJoin,
+    Column,
     Cut,
     Expand,
     Filter,
@@ -30,7 +30,7 @@ from watersmeet.algebra.nodes import (
     Versions,
 )
 from watersmeet.algebra.revisions import revision
-from watersmeet.algebra.trees import Rule, transform_up, walk, with_inputs
+from watersmeet.algebra.trees import with_inputs
 from watersmeet.lineage.candidates import decision
 
 _ROW_BY_ROW: Final = (Expand, Filter, Project, Repartition, Union, Unnest)
@@ -64,28 +64,66 @@ def _looks_up(node: Node) -> bool:
 
 def _unknown(looked_up: Node) -> str | None:
     """Why the rows in which a join looks are not known as of earlier moments."""
-    for node in walk(looked_up):
-        if isinstance(node, TimeFilter):
-            return "What it looks up depends on time, and how far that had come then is not kept"
-        if isinstance(node, (Arrivals, Records, Versions)) or decision(node) is not None:
-            return "What it looks up was itself decided once"
-    return None
+    if isinstance(looked_up, TimeFilter):
+        return "What it looks up depends on time, and how far that had come then is not kept"
+    if _since(looked_up) is not None:
+        return None
+    if isinstance(looked_up, (Arrivals, Records, Versions)) or decision(looked_up) is not None:
+        return "What it looks up was itself decided once, or are rows that were replaced since"
+    return next((why for why in map(_unknown, looked_up.inputs) if why is not None), None)
 
 
-def decided_again(tree: Node, came: Callable[[Scan], Node], then: Rule) -> Node:
-    """The tree as of a commit, with what was decided in it: as a query over content alone.
+def _since(node: Node) -> Since | None:
+    """What a node reads if it is what came to a relation that only grows since the query began."""
+    if not isinstance(node, Cut) or node.keeps != "after":
+        return None
+    scan, age = (node.input.scan, node.input.age) if isinstance(node.input, Arrivals) else (node.input, ())
+    return Since(scan, node.moment, age) if isinstance(scan, Scan) and scan.append_only else None
 
-    came: what of a relation came in the commit. then: makes scans those of the commit.
-    """
+
+class Since(NamedTuple):
+    """The rows that came to a relation after a commit. age: the columns with their order, if they have them."""
+
+    scan: Scan
+    commit: int
+    age: tuple[Column, ...] = ()
+
+
+class Moment(Protocol):
+    """A commit, as scans see it."""
+
+    def came(self, scan: Scan, began: int | None) -> Node:
+        """What came to a relation in it. began: the commit after which the query began, if only what came later
+        counts.
+        """
+        ...
+
+    def then(self, node: Node) -> Node:
+        """The scan of what was there then; other nodes as they are."""
+        ...
+
+    def since(self, rows: Since) -> Node:
+        """What had come then."""
+        ...
+
+
+def decided_again(tree: Node, moment: Moment, began: int | None = None) -> Node:
+    """The tree as of a commit, with what was decided in it: as a query over content alone. began: as in `Moment`."""
     if isinstance(tree, Scan):
-        return came(tree)
+        return moment.came(tree, began)
     if isinstance(tree, Cut):
-        return decided_again(tree.input, came, then)
-    if _looks_up(tree):
-        left, right = tree.inputs
-        left, right = decided_again(left, came, then), transform_up(right, then)
-        if isinstance(tree, TemporalJoin):
-            return Join(left, right, tree.kind, tree.keys, tree.residual, span=tree.span)
-        assert isinstance(tree, (AsofJoin, Join))
-        return replace(tree, left=left, right=right, arrival=False)
-    return with_inputs(tree, [decided_again(i, came, then) for i in tree.inputs])
+        return decided_again(tree.input, moment, tree.moment)
+    if not _looks_up(tree):
+        return with_inputs(tree, [decided_again(i, moment, began) for i in tree.inputs])
+    left, right = decided_again(tree.inputs[0], moment, began), _as_of(tree.inputs[1], moment)
+    if isinstance(tree, TemporalJoin):
+        return Join(left, right, tree.kind, tree.keys, tree.residual, span=tree.span)
+    assert isinstance(tree, (AsofJoin, Join))
+    return replace(tree, left=left, right=right, arrival=False)
+
+
+def _as_of(node: Node, moment: Moment) -> Node:
+    rows = _since(node)
+    if rows is not None:
+        return moment.since(rows)
+    return moment.then(with_inputs(node, [_as_of(i, moment) for i in node.inputs]))

@@ -15,6 +15,8 @@ from watersmeet.algebra.trees import walk
 
 Names = Mapping[str, str]
 
+#: Columns of what came to a relation, beside its own.
+_ADDED: Final = {"#epoch": "newest commit", "#sequence": "newest row"}
 _UNNAMED: Final = "?column?"
 
 
@@ -30,7 +32,8 @@ def _own(node: Node, names: Names, past: Mapping[str, str]) -> dict[str, str]:
     if isinstance(node, Scan):
         return {c.id: f"{node.relation_name}.{c.name}" for c in node.outputs}
     if isinstance(node, PastScan):
-        return {c.id: f"{past.get(node.relation_id, node.relation_id)}.{c.name}" for c in node.outputs}
+        name = past.get(node.relation_id, node.relation_id)
+        return {c.id: _ADDED.get(c.name, f"{name}.{c.name}") for c in node.outputs}
     if isinstance(node, Project):
         pairs = zip(node.outputs, node.exprs, strict=True)
         return {c.id: expression_text(e, names) for c, e in pairs if c.id not in names}

@@ -46,6 +46,8 @@ from watersmeet.types import BIGINT
 
 #: So many rows one statement explains.
 MOST_ROWS: Final = 1000
+#: So begin the names of columns that a scan of the past has beside those of its relation.
+ADDED: Final = "#"
 JOINS: Final = {
     "inner": "Join", "left": "Left Join", "right": "Right Join", "full": "Full Join", "semi": "Semi Join",
     "anti": "Anti Join",
@@ -220,7 +222,7 @@ class Row:
     @step.register
     def _(self, node: Scan | PastScan) -> Step:
         read = self.origins.read(node)
-        row = row_json(node.outputs, self.cells)
+        row = row_json([c for c in node.outputs if not c.name.startswith(ADDED)], self.cells)
         if read.view is None:
             return Step(read.what, read.name, row)
         view, values = read.view, picked(node.outputs, self.cells)

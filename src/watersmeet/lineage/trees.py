@@ -10,7 +10,7 @@ it comes from, up to the nodes that make one row of many.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, singledispatchmethod
 from typing import Final
@@ -34,7 +34,6 @@ from watersmeet.algebra.nodes import (
     Project,
     Records,
     Repartition,
-    Scan,
     SortKey,
     TimeFilter,
     TopN,
@@ -63,7 +62,7 @@ from watersmeet.lineage.candidates import (
     undecidable,
 )
 from watersmeet.lineage.cells import Cell
-from watersmeet.lineage.lookups import decided_again, undecidable_then
+from watersmeet.lineage.lookups import Moment, decided_again, undecidable_then
 from watersmeet.lineage.subqueries import inlined, with_joined_values
 from watersmeet.types import BOOLEAN, INTEGER, TIMESTAMP, TIMESTAMPTZ
 from watersmeet.watermarks import Watermark, value
@@ -119,9 +118,9 @@ class Explained:
         made = on_arrival(made)
         return cls(name, made if then is None else transform_up(made, then), _ties(joined), times)
 
-    def as_of(self, came: Callable[[Scan], Node], then: Rule) -> Explained:
-        """Of a query that looks back, what came out in one commit. The parameters are those of `decided_again`."""
-        return Explained(self.name, decided_again(self.tree, came, then), self.ties, self.times)
+    def as_of(self, moment: Moment) -> Explained:
+        """Of a query that looks back, what came out in one commit."""
+        return Explained(self.name, decided_again(self.tree, moment), self.ties, self.times)
 
     @cached_property
     def decisions(self) -> str:

@@ -15,6 +15,8 @@ from watersmeet.algebra.nodes import Column, Scan
 from watersmeet.catalog import Relation
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.errors import Error, error
+from watersmeet.lineage.lookups import Since
+from watersmeet.lineage.origins import ADDED
 from watersmeet.session.access.reading import lent
 from watersmeet.store.changes import RelationChange, fitted
 from watersmeet.store.commits import Commit
@@ -22,10 +24,9 @@ from watersmeet.store.floors import floor_number
 from watersmeet.store.readers import Reader
 from watersmeet.types import BIGINT, Field, arrow_schema
 
-#: The names of rows that came in one commit begin so.
-CAME: Final = "came in "
-#: The column with the number of a commit.
-_COMMIT: Final = "#commit"
+#: Columns beside those of a relation: the number of a commit, and what orders rows, the newest first.
+_COMMIT: Final = f"{ADDED}commit"
+_AGE: Final = (f"{ADDED}epoch", f"{ADDED}sequence")
 
 
 class History:
@@ -37,7 +38,8 @@ class History:
         """entered: gives back what the connection is lent, and the commits that are kept meanwhile."""
         self._database, self._log, self._epoch = database, database.log, epoch
         self._connection, self._entered = connection, entered
-        self._lent: set[str] = set()
+        self._lent: dict[str, int] = {}
+        """By name, the first commit whose rows it has."""
         reader = Reader(database.layout)
         entered.callback(reader.close)
         reader.keep(floor_number(database.layout))
@@ -62,20 +64,45 @@ class History:
                     number = filled if commit.catalog_version < view.since else commit.number
                     numbers = pa.array(np.full(rows.num_rows, number, np.int64))
                     parts.append(rows.append_column(_COMMIT, numbers))
-            self._lend(name, (*view.columns, Field(_COMMIT, BIGINT, nullable=False)), parts)
+            self._lend(name, (*view.columns, Field(_COMMIT, BIGINT, nullable=False)), parts, 0)
         outputs = (*columns, Column(_COMMIT, _COMMIT, BIGINT, False))
         return PastScan(view.id, name, Past("commit", str(self._epoch.number)), outputs, None)
 
     def came(self, relation: Relation, scan: Scan, moment: PastScan) -> PastScan:
         """What came to a relation in the epoch of a commit."""
-        name = f"{CAME}{moment.name} {relation.id}"
+        name = f"came in {moment.name} {relation.id}"
         if name not in self._lent:
             epoch = self._read(relation, int(moment.past.sql))
-            self._lend(name, relation.columns, [self._rows(relation, self._of_epoch(relation, epoch))])
-        outputs = tuple(
-            Column(c.id, n, c.type, c.nullable) for c, n in zip(scan.outputs, scan.source_names, strict=True)
-        )
-        return PastScan(relation.id, name, moment.past, outputs, None)
+            parts = [self._rows(relation, [c.relations[relation.id]]) for c in self._of_epoch(relation, epoch)]
+            self._lend(name, relation.columns, parts, epoch.number)
+        return PastScan(relation.id, name, moment.past, _outputs(scan), None)
+
+    def since(self, relation: Relation, rows: Since, moment: PastScan) -> PastScan:
+        """What came to a relation after a commit, up to the epoch of another one."""
+        name = f"came after {rows.commit} up to {moment.name} {relation.id}{' in order' if rows.age else ''}"
+        columns = (*relation.columns, *(Field(n, BIGINT, nullable=False) for n in _AGE[: len(rows.age)]))
+        if name not in self._lent:
+            epoch = self._read(relation, int(moment.past.sql))
+            assert epoch.frontier is not None
+            upto = epoch.number if relation.is_fed_by_circuit else epoch.frontier.transaction
+            if rows.commit < min(self._floor, upto):
+                raise self.gone(relation)
+            parts = []
+            for number in range(rows.commit + 1, upto + 1):
+                change = self._read(relation, number).relations.get(relation.id)
+                if change is not None:
+                    part = self._rows(relation, [change])
+                    ages = (np.full(part.num_rows, -number, np.int64), -np.arange(part.num_rows, dtype=np.int64))
+                    for column, age in zip(columns[len(relation.columns) :], ages, strict=False):
+                        part = part.append_column(column.name, pa.array(age))
+                    parts.append(part)
+            self._lend(name, columns, parts, rows.commit + 1)
+        order = (Column(c.id, n, c.type, c.nullable) for c, n in zip(rows.age, _AGE, strict=False))
+        return PastScan(relation.id, name, moment.past, (*_outputs(rows.scan), *order), None)
+
+    def first(self, name: str) -> int:
+        """The first commit whose rows a view of the connection has; 0 for those with all rows."""
+        return self._lent.get(name, 0)
 
     def gone(self, relation: Relation) -> Error:
         """The error for rows of a relation that came before the history that is kept."""
@@ -96,8 +123,8 @@ class History:
             number = commit.epoch_before
         return reversed(found)
 
-    def _of_epoch(self, relation: Relation, epoch: Commit) -> Iterator[RelationChange]:
-        """What an epoch read of a table, or made of what the circuit feeds."""
+    def _of_epoch(self, relation: Relation, epoch: Commit) -> Iterator[Commit]:
+        """The commits of a table that an epoch read, or itself for what the circuit feeds: those with changes."""
         if relation.is_fed_by_circuit:
             commits: Sequence[Commit] = [epoch]
         else:
@@ -106,7 +133,7 @@ class History:
             assert epoch.frontier is not None
             after, upto = before.frontier.transaction, epoch.frontier.transaction
             commits = [self._read(relation, n) for n in range(after + 1, upto + 1)]
-        return (c.relations[relation.id] for c in commits if relation.id in c.relations)
+        return (c for c in commits if relation.id in c.relations)
 
     def _read(self, relation: Relation, number: int) -> Commit:
         commit = self._log.find(number)
@@ -114,7 +141,7 @@ class History:
             raise self.gone(relation)
         return commit
 
-    def _rows(self, relation: Relation, changes: Iterator[RelationChange] | Sequence[RelationChange]) -> pa.Table:
+    def _rows(self, relation: Relation, changes: Sequence[RelationChange]) -> pa.Table:
         """The rows of changes, each as often as it came."""
         stored = relation.as_stored
         schema = arrow_schema(stored.columns, positional=False)
@@ -128,8 +155,13 @@ class History:
                 parts.append(whole.take(pa.array(np.repeat(np.arange(rows.num_rows), diff))))
         return pa.concat_tables(parts).rename_columns([c.name for c in relation.columns])
 
-    def _lend(self, name: str, columns: Sequence[Field], parts: Sequence[pa.Table]) -> None:
+    def _lend(self, name: str, columns: Sequence[Field], parts: Sequence[pa.Table], first: int) -> None:
         schema = arrow_schema(tuple(columns), positional=False)
         rows = pa.concat_tables([schema.empty_table(), *parts], promote_options="permissive")
         self._entered.enter_context(lent(self._connection, rows, columns, name))
-        self._lent.add(name)
+        self._lent[name] = first
+
+
+def _outputs(scan: Scan) -> tuple[Column, ...]:
+    """The columns of a scan, called as those of the relation."""
+    return tuple(Column(c.id, n, c.type, c.nullable) for c, n in zip(scan.outputs, scan.source_names, strict=True))

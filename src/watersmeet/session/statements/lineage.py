@@ -18,16 +18,19 @@ from watersmeet.algebra.trees import Rule, filtered, walk
 from watersmeet.binder.bounded import bind_bounded
 from watersmeet.binder.emission import bind_view
 from watersmeet.catalog import Catalog, MaterializedView, Processor, Relation
+from watersmeet.circuit.operators import Cut
 from watersmeet.dialects import parse
 from watersmeet.dialects.lineage import ExplainRow
 from watersmeet.dialects.statements import CreateMaterializedView
 from watersmeet.errors import DataError, Error, error
 from watersmeet.lineage import Asker, Came, Explained, Read, Search, Step, drawn, origins_of
+from watersmeet.lineage.lookups import Since
 from watersmeet.lineage.names import Names, names_of
 from watersmeet.lineage.origins import MOST_ROWS
 from watersmeet.lineage.subqueries import has_single_values, inlined
+from watersmeet.runtime.plans import kept_circuit
 from watersmeet.session.access.context import Session, denied, error_at
-from watersmeet.session.access.earlier import CAME, History
+from watersmeet.session.access.earlier import History
 from watersmeet.session.access.reading import Bounded, check_running, failed_query, readable, reading
 from watersmeet.session.access.result import Result, typed_result
 from watersmeet.session.access.rights import check_named
@@ -143,7 +146,7 @@ class _Views:
         """The block answers by a connection in which the scans of the past with these names can be read."""
         self.lacks_past = False
         with ExitStack() as entered:
-            self._history = History(self.session.database, self.epoch, connection, entered)
+            self.history = History(self.session.database, self.epoch, connection, entered)
             self._asker, self._readable = asker, past
             yield
 
@@ -191,13 +194,13 @@ class _Views:
         if isinstance(scan, PastScan) and not (scan.past.by == "commit" and scan.past.sql.isdecimal()):
             raise self._refused(relation, "They were decided when they came: the past has to be named by a commit")
         last = int(scan.past.sql) if isinstance(scan, PastScan) else self.epoch.number
-        first = last if isinstance(scan, PastScan) and scan.name.startswith(CAME) else 0
-        changes = self._history.changes(relation, scan.outputs)
+        first = self.history.first(scan.name) if isinstance(scan, PastScan) else 0
+        changes = self.history.changes(relation, scan.outputs)
         rows = self._asker.rows(filtered(changes, conditions), MOST_ROWS)
         commits = Counter(int(row[changes.outputs[-1].id].text or 0) for row in rows)
         commits = Counter({c: n for c, n in commits.items() if first <= c <= last})
         if commits.total() != there:
-            raise self._history.gone(relation)
+            raise self.history.gone(relation)
         found = []
         for commit, number in sorted(commits.items()):
             then = self._view_as_of(relation, view, commit)
@@ -209,23 +212,12 @@ class _Views:
 
     def _view_as_of(self, relation: Relation, view: Explained, commit: int) -> Explained:
         """What came out of a view in a commit."""
-        key = relation.id, commit
-        moment = PastScan(relation.id, f"commit {commit}", Past("commit", str(commit)), (), None)
-
-        def then(node: Node) -> Node:
-            return self._then(node, moment)
-
-        def came(scan: Scan) -> Node:
-            if not self._history.shows(relation, commit):
-                return then(scan)  # all that was there when it was filled
-            return self._history.came(self.catalog.relations[scan.relation_id], scan, moment)
-
-        # what came is lent to each connection again
-        made = view.as_of(came, then)
-        if key not in self._as_of:
-            self._as_of[key] = made
+        moment = _AsOf(self, relation, PastScan(relation.id, f"commit {commit}", Past("commit", str(commit)), (), None))
+        made = view.as_of(moment)  # what came is lent to each connection again
+        if (relation.id, commit) not in self._as_of:
+            self._as_of[relation.id, commit] = made
             self.follow(made.tree)
-        return self._as_of[key]
+        return self._as_of[relation.id, commit]
 
     def names(self, explained: Explained) -> Names:
         """The names of the columns of a query."""
@@ -238,14 +230,26 @@ class _Views:
         statement = parse(view.sql, view.dialect)[-1] if view.sql else None
         if isinstance(view, Processor) or not isinstance(statement, CreateMaterializedView):
             raise self._refused(view, "It is not the content of a query, but what a query has written")
-        tree = bind_view(statement, self.catalog.seen_by(view), view.dialect).tree
+        tree = bind_view(statement, self.catalog.seen_by(view), view.dialect, self._began(view)).tree
         if not isinstance(scan, PastScan):
             return self.explained(view.title, tree)
         if any(isinstance(n, TimeFilter) for n in walk(tree)):
             raise self._refused(view, "It depends on time, and how far time had come then is not kept")
-        return self.explained(view.title, tree, lambda n: self._then(n, scan))
+        return self.explained(view.title, tree, lambda n: self.then(n, scan))
 
-    def _then(self, node: Node, past: PastScan) -> Node:
+    def _began(self, view: MaterializedView) -> int:
+        """The commit after which a view began, if it counts only what came later; else any number.
+
+        Its plan has it. Views that it reads are older.
+        """
+        if self.epoch.circuit is None:
+            return 0
+        circuit = kept_circuit(self.session.database.layout, self.epoch.circuit)
+        sink = circuit.sink_of.get(view.id)
+        below = circuit.upstream({sink.id}) if sink is not None else frozenset[str]()
+        return max((o.moment for o in map(circuit.by_id.__getitem__, below) if isinstance(o, Cut)), default=0)
+
+    def then(self, node: Node, past: PastScan) -> Node:
         """A scan as of an earlier moment."""
         if not isinstance(node, Scan):
             return node
@@ -279,6 +283,27 @@ class _Views:
             sql=self.statement.text,
             detail=f"{why}.",
         )
+
+
+@dataclass(frozen=True)
+class _AsOf:
+    """A commit, as the scans of a view see it (`lineage.lookups.Moment`)."""
+
+    views: _Views
+    view: Relation
+    moment: PastScan
+
+    def came(self, scan: Scan, began: int | None) -> Node:
+        history, relation = self.views.history, self.views.catalog.relations[scan.relation_id]
+        if history.shows(self.view, int(self.moment.past.sql)):
+            return history.came(relation, scan, self.moment)
+        return self.then(scan) if began is None else self.since(Since(scan, began))  # all that it was filled with
+
+    def then(self, node: Node) -> Node:
+        return self.views.then(node, self.moment)
+
+    def since(self, rows: Since) -> Node:
+        return self.views.history.since(self.views.catalog.relations[rows.scan.relation_id], rows, self.moment)
 
 
 def _key(scan: Scan | PastScan) -> tuple[str, str]:
