@@ -26,5 +26,7 @@ version=$("$java" -version 2>&1 | sed -n 's/.*version "\([0-9][0-9]*\).*/\1/p' |
 echo "setup: installing the pinned requirements into .venv (some 500 MB the first time)"
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/lock.txt
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+# Every process that is started loads it; where Python may not keep what it has compiled, each would compile it again.
+.venv/bin/python -m compileall -q -j 0 src
 touch .venv/.ready
 echo "setup: done, the command is .venv/bin/watersmeet"

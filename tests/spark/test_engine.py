@@ -12,6 +12,7 @@ import sys
 import time
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 from tests.unit.runtime.kit import GROUPED, JOINED, TOTAL, Kit, two_tables
@@ -466,6 +467,16 @@ def test_the_active_session_does_not_stand_in_the_way_of_another():
         assert SparkSession.getActiveSession()._jsparkSession.equals(first._jsparkSession)
     finally:
         session.release(first)
+
+
+def test_python_processes_load_pyspark_from_files():
+    """A module in a zip is compiled by each process that loads it."""
+    spark = session.acquire(None, 1)
+    try:
+        found = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("pyspark").__file__).collect()
+    finally:
+        session.release(spark)
+    assert found == [pyspark.__file__]
 
 
 @pytest.mark.parametrize("home", ["missing", "old"])

@@ -23,6 +23,7 @@ from watersmeet.errors import error
 from watersmeet.machine import cores
 from watersmeet.runtime.spark.shipping import DAEMON, make_zip, python_path
 from watersmeet.runtime.spark.source import EpochSource
+from watersmeet.runtime.spark.sparkhome import link_home
 from watersmeet.scratch import make_folder, remove_folder
 
 MIN_JAVA: Final = 17
@@ -276,7 +277,7 @@ def _start(parallelism: int, *, own_daemon: bool) -> Shared:
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
         with _output_to(log):
-            spark = _get_or_create(builder)
+            spark = _get_or_create(builder, link_home(directory) if zipped is None else None)
     except BaseException as cause:
         tail = log.read_text(errors="replace", encoding="utf-8")[-2000:].strip() if log.exists() else ""
         remove_folder(directory)
@@ -327,18 +328,22 @@ def _context_settings(master: str | None, directory: Path, zipped: Path | None, 
     return settings
 
 
-def _get_or_create(builder: Any) -> SparkSession:
+def _get_or_create(builder: Any, home: Path | None) -> SparkSession:
     """The session. If this fails or is interrupted, the JVM that it launched is killed: PySpark forgets one that has
     not answered yet, which would live on.
 
     Spark starts in a thread of its own. So an interrupt reaches this one at once, and never a call to the JVM halfway,
     and PySpark leaves the handler of SIGINT alone.
+
+    home: Spark's SPARK_HOME, None for the one that PySpark finds.
     """
     launched: list[subprocess.Popen[bytes]] = []
 
     class Recorded(subprocess.Popen[bytes]):
         def __init__(self, *args: Any, **options: Any) -> None:
             launched.append(self)
+            if home is not None:
+                options["env"] = {**(options.get("env") or os.environ), "SPARK_HOME": str(home)}
             super().__init__(*args, **options)
 
     before = java_gateway.Popen

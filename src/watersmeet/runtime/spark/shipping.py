@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import zipfile
 from pathlib import Path
@@ -15,11 +16,19 @@ DAEMON: Final = "watersmeet.runtime.spark.daemon"
 
 
 def make_zip() -> Path:
-    """A zip of the package's source in a folder of `scratch.make_folder`, which the caller removes."""
+    """A zip of the package in a folder of `scratch.make_folder`, which the caller removes.
+
+    It has the source, and what this Python has compiled of it: a process that compiles all that it loads takes 0.5 s
+    of processor time more. Other versions of Python compile the source.
+    """
     path = make_folder("ship") / ZIP_NAME
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as out:
         for file in sorted(PACKAGE.rglob("*.py")):
-            out.write(file, Path("watersmeet") / file.relative_to(PACKAGE))
+            name = Path("watersmeet") / file.relative_to(PACKAGE)
+            out.write(file, name)
+            compiled = Path(importlib.util.cache_from_source(str(file)))
+            if compiled.exists():
+                out.write(compiled, name.with_suffix(".pyc"))
     return path
 
 
