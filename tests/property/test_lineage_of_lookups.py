@@ -36,12 +36,13 @@ KINDS = {
 @dataclass
 class View:
     """A view. out: what came out, as values with the rows of tables that they come from. whole: it shows the number of
-    its left row in the place of its key.
+    its left row in the place of its key. there: by number of each left row, what b had when it came.
     """
 
     kind: str
     whole: bool
     out: list = field(default_factory=list)
+    there: dict = field(default_factory=dict)
 
     @property
     def sql(self):
@@ -50,6 +51,7 @@ class View:
     def decide(self, left, b, c):
         """What comes out of a left row while b and c have these rows."""
         rid, k, x = left
+        self.there[rid] = b
         first = rid if self.whole else k
         own = ("a", left)
         found = [r for r in b if k is not None and r[1] == k]
@@ -97,8 +99,34 @@ def check(connection, name, view):
         lines = connection.execute(f"EXPLAIN ROW SELECT * FROM {name} WHERE {where}").fetchall()
         assert rows_of(lines) == view.lineage(values), (view.sql, values, lines)
         assert any("as of commit" in (detail or "") for *_, detail in lines)
+    if view.whole:
+        check_missing(connection, name, view)
     lines = connection.execute(f"EXPLAIN ROW SELECT count(*) FROM {name}").fetchall()
     assert rows_of(lines) == frozenset().union(*(lineage for _, lineage in view.out)), (view.sql, lines)
+
+
+def check_missing(connection, name, view):
+    """Rows that did not come: each is searched among what was there when its left row came."""
+    came = {values[0] for values, _ in view.out}
+    for rid, b in view.there.items():
+        if rid not in came:
+            lines = connection.execute(f"EXPLAIN MISSING ROW {name} WHERE c0 = {rid}").fetchall()
+            shown = {row["rid"] for _, relation, row, _ in lines if relation == "a"}
+            said = "; ".join(detail or "" for *_, detail in lines)
+            if "not a.x < 3" in said:  # it looked nothing up
+                assert shown == {rid}, (view.sql, lines)
+                continue
+            assert "as of commit" in said, (view.sql, lines)
+            assert rid in shown or (not b and "it has no rows" in said), (view.sql, lines)
+        if view.kind == "INNER":
+            lines = connection.execute(f"EXPLAIN MISSING ROW {name} WHERE c0 = {rid} AND c2 = 999").fetchall()
+            (*_, said) = next(line for line in lines if line[1] == "b")
+            wanted = f"no row with b.x = 999; the nearest b.x: below {max(r[2] for r in b)}" if b else "it has no rows"
+            assert said.startswith(wanted + "; as of commit"), (said, wanted)
+    lines = connection.execute(f"EXPLAIN MISSING ROW {name} WHERE c0 = -7").fetchall()
+    ended = [relation for _, relation, *_ in lines if relation not in (name, None)]
+    assert ended[:1] == ["a"], lines
+    assert ended[1:] in ([], ["b"]), lines  # which may be empty itself
 
 
 def change(rng, connection, name, rows, values):

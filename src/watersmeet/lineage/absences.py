@@ -108,15 +108,27 @@ class Search:
         return [Step(found.what, found.name, detail=self._lacks(node, conditions))]
 
     def _of_view(self, node: Scan | PastScan, found: Read, view: Explained, conditions: Conditions) -> Step:
-        if view.looks_back:
-            raise self.origins.unsearched(found)
         inner = _moved(conditions, node.outputs, found.columns)
         text = f"no row with {self._text(conditions)}" if conditions else "no rows"
+        if found.missing is not None:
+            return Step(found.what, found.name, detail=text, below=self._back_then(node, found, inner))
         if self.origins.asker.some(filtered(plain(view.tree, view), inner)):
             below = [(self._otherwise if view.decisions else self._left_out)(found, view, inner)]
         else:
             below = Search(self.origins, view).steps(view.tree, inner)
         return Step(found.what, found.name, detail=text, below=below)
+
+    def _back_then(self, node: Scan | PastScan, found: Read, inner: Conditions) -> list[Step]:
+        """Of a view that looks back: what ended the rows when they came."""
+        assert found.missing is not None
+        moments, more = found.missing(node, inner)
+        steps = []
+        for then in moments:
+            if self.origins.asker.some(filtered(plain(then.view.tree, then.view), inner)):
+                raise self.origins.forgotten(found, f"commit {then.commit} gives a row that it lacks")
+            ended = Search(self.origins, then.view).steps(then.view.tree, inner)
+            steps += [step.noted(f"as of commit {then.commit}" if then.commit else "") for step in ended]
+        return [*steps, *([Step("…", detail=f"earlier rows: {counted(more)}")] if more else [])]
 
     def _lacks(self, node: Scan | PastScan, conditions: Conditions) -> str:
         """Which condition no stored row meets, beside those before it."""

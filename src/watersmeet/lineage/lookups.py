@@ -30,7 +30,7 @@ from watersmeet.algebra.nodes import (
     Versions,
 )
 from watersmeet.algebra.revisions import revision
-from watersmeet.algebra.trees import with_inputs
+from watersmeet.algebra.trees import walk, with_inputs
 from watersmeet.lineage.candidates import decision
 
 _ROW_BY_ROW: Final = (Expand, Filter, Project, Repartition, Union, Unnest)
@@ -127,3 +127,14 @@ def _as_of(node: Node, moment: Moment) -> Node:
     if rows is not None:
         return moment.since(rows)
     return moment.then(with_inputs(node, [_as_of(i, moment) for i in node.inputs]))
+
+
+def what_comes(tree: Node) -> Node | None:
+    """The part of a tree of `decided_again` that each row comes from before it is looked up; None if there are
+    several.
+    """
+    if isinstance(tree, Union):
+        return None
+    if not any(isinstance(n, (AsofJoin, Join, Union)) for n in walk(tree)):
+        return tree
+    return what_comes(tree.inputs[0])

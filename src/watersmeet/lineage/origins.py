@@ -60,7 +60,9 @@ class Read:
 
     what: for people: `table`, `materialized view`. name: its own. view: its query, if it is a view; columns: those of
     that query's tree which the scan reads, in the scan's order. late: so many of its rows came late since it was made.
-    came: of a view that looks back, when the rows of a scan that meet conditions came, if so many are there.
+    came: of a view that looks back, when the rows of a scan that meet conditions came, if so many are there. missing:
+    as of when the rows of its query that meet conditions are missing, none of them there: of the newest moments, and
+    how many more there are.
     """
 
     what: str
@@ -69,11 +71,14 @@ class Read:
     columns: tuple[Column, ...] = ()
     late: int = 0
     came: Callable[[Scan | PastScan, Sequence[Scalar], int], list[Came]] | None = None
+    missing: Callable[[Scan | PastScan, Sequence[Scalar]], tuple[list[Came], int]] | None = None
 
 
 @dataclass(frozen=True)
 class Came:
-    """Equal rows of a view that came in one commit. view: its query as of then. rows: how many they are."""
+    """Rows of a view that came in one commit, or could have come: all equal. view: its query as of then, or as of now
+    for commit 0. rows: how many they are.
+    """
 
     view: Explained
     commit: int
@@ -128,16 +133,6 @@ class Origins:
             f"a row of {explained.name} can't be explained",
             detail=f"{what}, and which of them counted when it came is not kept: {explained.decisions}.",
             hint=hint,
-        )
-
-    def unsearched(self, read: Read) -> Error:
-        """The error for a view that looks back, of which a row is missing."""
-        return error(
-            "FEATURE_NOT_SUPPORTED",
-            f"why {read.what} {read.name} lacks a row can't be explained",
-            detail="Its rows are decided when they come, by rows of tables that change since. What rows that did not "
-            "come would have found is not searched.",
-            hint="EXPLAIN ROW explains the rows that it has.",
         )
 
     def _widened(self, explained: Explained, tree: Node) -> Wide:

@@ -17,15 +17,16 @@ from watersmeet.database.opened import OpenDatabase
 from watersmeet.errors import Error, error
 from watersmeet.lineage.lookups import Since
 from watersmeet.lineage.origins import ADDED
-from watersmeet.session.access.reading import lent
+from watersmeet.session.access.reading import conformed, lent
 from watersmeet.store.changes import RelationChange, fitted
 from watersmeet.store.commits import Commit
 from watersmeet.store.floors import floor_number
+from watersmeet.store.merging import quoted
 from watersmeet.store.readers import Reader
 from watersmeet.types import BIGINT, Field, arrow_schema
 
 #: Columns beside those of a relation: the number of a commit, and what orders rows, the newest first.
-_COMMIT: Final = f"{ADDED}commit"
+COMMIT: Final = f"{ADDED}commit"
 _AGE: Final = (f"{ADDED}epoch", f"{ADDED}sequence")
 
 
@@ -62,10 +63,9 @@ class History:
                     if commit.catalog_version < view.since:
                         filled = filled or commit.number
                     number = filled if commit.catalog_version < view.since else commit.number
-                    numbers = pa.array(np.full(rows.num_rows, number, np.int64))
-                    parts.append(rows.append_column(_COMMIT, numbers))
-            self._lend(name, (*view.columns, Field(_COMMIT, BIGINT, nullable=False)), parts, 0)
-        outputs = (*columns, Column(_COMMIT, _COMMIT, BIGINT, False))
+                    parts.append(_with_commit(rows, number))
+            self._lend(name, (*view.columns, Field(COMMIT, BIGINT, nullable=False)), parts, 0)
+        outputs = (*columns, Column(COMMIT, COMMIT, BIGINT, False))
         return PastScan(view.id, name, Past("commit", str(self._epoch.number)), outputs, None)
 
     def came(self, relation: Relation, scan: Scan, moment: PastScan) -> PastScan:
@@ -76,6 +76,31 @@ class History:
             parts = [self._rows(relation, [c.relations[relation.id]]) for c in self._of_epoch(relation, epoch)]
             self._lend(name, relation.columns, parts, epoch.number)
         return PastScan(relation.id, name, moment.past, _outputs(scan), None)
+
+    def arrived(self, view: Relation, relation: Relation, scan: Scan, began: int | None, moment: PastScan) -> PastScan:
+        """All that came to a relation, and the epoch that read it for a view: that with which the view was filled, or 0
+        for what came before the history that is kept. began: the commit after which the view began, if only what came
+        later counts.
+        """
+        name = f"arrived {relation.id} for {view.id}"
+        columns = (*relation.columns, Field(COMMIT, BIGINT, nullable=False))
+        if name not in self._lent:
+            parts, filled = list[pa.Table](), 0
+            for epoch in self._epochs():
+                is_first = epoch.epoch_before <= self._floor and epoch.epoch_before > 0
+                if is_first or (began is None and epoch.catalog_version < view.since):
+                    filled = 0 if is_first else epoch.number
+                    continue
+                for commit in self._of_epoch(relation, epoch):
+                    if began is None or commit.number > began:
+                        parts.append(_with_commit(self._rows(relation, [commit.relations[relation.id]]), epoch.number))
+            if began is None:
+                parts.append(_with_commit(self._older(relation, parts), filled))
+            elif began < self._floor:
+                raise self.gone(relation)
+            self._lend(name, columns, parts, 0)
+        outputs = (*_outputs(scan), Column(COMMIT, COMMIT, BIGINT, False))
+        return PastScan(relation.id, name, moment.past, outputs, None)
 
     def since(self, relation: Relation, rows: Since, moment: PastScan) -> PastScan:
         """What came to a relation after a commit, up to the epoch of another one."""
@@ -99,6 +124,16 @@ class History:
             self._lend(name, columns, parts, rows.commit + 1)
         order = (Column(c.id, n, c.type, c.nullable) for c, n in zip(rows.age, _AGE, strict=False))
         return PastScan(relation.id, name, moment.past, (*_outputs(rows.scan), *order), None)
+
+    def _older(self, relation: Relation, later: Sequence[pa.Table]) -> pa.Table:
+        """What a relation has now beside the rows that came later."""
+        names = ", ".join(quoted(c.name) for c in relation.columns)
+        schema = arrow_schema(relation.columns, positional=False)
+        rows = pa.concat_tables([schema.empty_table(), *(t.drop_columns([COMMIT]) for t in later)])
+        with lent(self._connection, rows, relation.columns, "later"):
+            text = f"SELECT {names} FROM {quoted(relation.shown)} EXCEPT ALL SELECT {names} FROM later"
+            found = self._connection.execute(text).to_arrow_table()
+        return conformed(found, schema)
 
     def first(self, name: str) -> int:
         """The first commit whose rows a view of the connection has; 0 for those with all rows."""
@@ -160,6 +195,10 @@ class History:
         rows = pa.concat_tables([schema.empty_table(), *parts], promote_options="permissive")
         self._entered.enter_context(lent(self._connection, rows, columns, name))
         self._lent[name] = first
+
+
+def _with_commit(rows: pa.Table, number: int) -> pa.Table:
+    return rows.append_column(COMMIT, pa.array(np.full(rows.num_rows, number, np.int64)))
 
 
 def _outputs(scan: Scan) -> tuple[Column, ...]:

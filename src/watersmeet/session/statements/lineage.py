@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -13,6 +13,7 @@ import duckdb
 
 from watersmeet.algebra.bounded import Past, PastScan, TopicScan
 from watersmeet.algebra.nodes import Filter, Node, Project, Scan, TimeFilter
+from watersmeet.algebra.rewrites.pushdown import push_filters
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.algebra.trees import Rule, filtered, walk
 from watersmeet.binder.bounded import bind_bounded
@@ -24,13 +25,14 @@ from watersmeet.dialects.lineage import ExplainRow
 from watersmeet.dialects.statements import CreateMaterializedView
 from watersmeet.errors import DataError, Error, error
 from watersmeet.lineage import Asker, Came, Explained, Read, Search, Step, drawn, origins_of
-from watersmeet.lineage.lookups import Since
+from watersmeet.lineage.lookups import Since, what_comes
 from watersmeet.lineage.names import Names, names_of
 from watersmeet.lineage.origins import MOST_ROWS
 from watersmeet.lineage.subqueries import has_single_values, inlined
+from watersmeet.lineage.trees import Wide
 from watersmeet.runtime.plans import kept_circuit
 from watersmeet.session.access.context import Session, denied, error_at
-from watersmeet.session.access.earlier import History
+from watersmeet.session.access.earlier import COMMIT, History
 from watersmeet.session.access.reading import Bounded, check_running, failed_query, readable, reading
 from watersmeet.session.access.result import Result, typed_result
 from watersmeet.session.access.rights import check_named
@@ -40,6 +42,8 @@ from watersmeet.watermarks import NOW
 
 #: So often it begins again because a new epoch has come meanwhile.
 _TRIES: Final = 20
+#: So many moments one answer shows at which a row is missing.
+MOST_MOMENTS: Final = 10
 #: What EXPLAIN ROW and EXPLAIN MISSING ROW return.
 COLUMNS: Final[Schema] = (
     Field("step", VARCHAR, nullable=False),
@@ -185,15 +189,14 @@ class _Views:
         columns = tuple(view.tree.columns[places[n]] for n in names)
         if not view.looks_back:
             return Read(relation.role, relation.shown, view, columns)
-        return Read(relation.role, relation.shown, view, columns, came=partial(self._came, relation, view))
+        came, missing = partial(self._came, relation, view), partial(self._missing, relation, view)
+        return Read(relation.role, relation.shown, view, columns, came=came, missing=missing)
 
     def _came(
         self, relation: Relation, view: Explained, scan: Scan | PastScan, conditions: Sequence[Scalar], there: int
     ) -> list[Came]:
         """When rows of a view came, as in `Read`. Nothing, and `lacks_past`, if that moment can't be read yet."""
-        if isinstance(scan, PastScan) and not (scan.past.by == "commit" and scan.past.sql.isdecimal()):
-            raise self._refused(relation, "They were decided when they came: the past has to be named by a commit")
-        last = int(scan.past.sql) if isinstance(scan, PastScan) else self.epoch.number
+        last = self._last(relation, scan)
         first = self.history.first(scan.name) if isinstance(scan, PastScan) else 0
         changes = self.history.changes(relation, scan.outputs)
         rows = self._asker.rows(filtered(changes, conditions), MOST_ROWS)
@@ -209,6 +212,39 @@ class _Views:
             else:
                 found.append(Came(then, commit, number))
         return found
+
+    def _last(self, relation: Relation, scan: Scan | PastScan) -> int:
+        """The last commit that counts for a scan of a view that looks back."""
+        if not isinstance(scan, PastScan):
+            return self.epoch.number
+        if scan.past.by != "commit" or not scan.past.sql.isdecimal():
+            raise self._refused(relation, "They were decided when they came: the past has to be named by a commit")
+        return int(scan.past.sql)
+
+    def _missing(
+        self, relation: Relation, view: Explained, scan: Scan | PastScan, conditions: Sequence[Scalar]
+    ) -> tuple[list[Came], int]:
+        """As of when rows of a view are missing, as in `Read`. Nothing, and `lacks_past`, as from `_came`."""
+        now = PastScan(relation.id, "now", Past("commit", str(self.epoch.number)), (), None)
+        every = view.as_of(_Arrived(self, relation, now))
+        comes = what_comes(push_filters(filtered(every.tree, conditions)))
+        number = next((c for n in walk(comes) for c in n.columns if c.name == COMMIT), None) if comes else None
+        if comes is None or number is None:
+            raise self._refused(relation, "Rows of several relations come to it, and which was first is not searched")
+        rows = self._asker.rows(Wide(every, comes).node, MOST_ROWS)
+        last = self._last(relation, scan)
+        commits = Counter(int(row[number.id].text or 0) for row in rows)
+        commits = Counter({c: n for c, n in commits.items() if c <= last})
+        if not commits:
+            return [Came(every, 0, 0)], 0
+        if not min(commits):  # of what came before the history that is kept
+            raise self.history.gone(relation)
+        newest = sorted(commits, reverse=True)[:MOST_MOMENTS]
+        found = [Came(self._view_as_of(relation, view, commit), commit, commits[commit]) for commit in newest]
+        if any(s.name not in self._readable for s in self.past):
+            self.lacks_past = True
+            return [], 0
+        return found, commits.total() - sum(commits[c] for c in newest)
 
     def _view_as_of(self, relation: Relation, view: Explained, commit: int) -> Explained:
         """What came out of a view in a commit."""
@@ -304,6 +340,21 @@ class _AsOf:
 
     def since(self, rows: Since) -> Node:
         return self.views.history.since(self.views.catalog.relations[rows.scan.relation_id], rows, self.moment)
+
+
+class _Arrived(_AsOf):
+    """All that came up to now, with the commit in which it came. What is looked up is as it is now."""
+
+    def came(self, scan: Scan, began: int | None) -> Node:
+        relation = self.views.catalog.relations[scan.relation_id]
+        return self.views.history.arrived(self.view, relation, scan, began, self.moment)
+
+    def then(self, node: Node) -> Node:
+        return node
+
+    def since(self, rows: Since) -> Node:
+        newest = replace(self.moment, past=Past("commit", str(self.views.epoch.number)))
+        return self.views.history.since(self.views.catalog.relations[rows.scan.relation_id], rows, newest)
 
 
 def _key(scan: Scan | PastScan) -> tuple[str, str]:
