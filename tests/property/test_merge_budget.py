@@ -11,12 +11,16 @@ import pytest
 
 from tests.property.test_rescale import rescale
 from tests.thorough import mostly_slow
-from watersmeet.kernel.runs import merge, trace
-from watersmeet.runtime.budget import MERGING
+from watersmeet.kernel.runs import mapped, merge, trace
+from watersmeet.runtime.budget import MERGING, WORKER
+from watersmeet.runtime.output import EarlyBlobs
+from watersmeet.store import packs
 
 
-def slowly(seed: int) -> tuple[int, int]:
-    """(how many changes of traces left a merge under way, how many statements were killed)."""
+def slowly(seed: int, worker_bytes: int | None = None) -> tuple[int, int]:
+    """(how many changes of traces left a merge under way, how many statements were killed). worker_bytes: what workers
+    may use.
+    """
     settled, waiting = merge.settled, 0
 
     def counted(*arguments, **options):
@@ -26,7 +30,7 @@ def slowly(seed: int) -> tuple[int, int]:
         return runs
 
     with (
-        mock.patch.dict(os.environ, {MERGING: "200"}),
+        mock.patch.dict(os.environ, {MERGING: "200"} | ({WORKER: str(worker_bytes)} if worker_bytes else {})),
         mock.patch.multiple(merge, FAN_IN=2, LEVEL_0_ROWS=1, LEAST_BYTES=1, _LEVELS=0),
         mock.patch.object(trace, "settled", counted),
     ):
@@ -40,6 +44,21 @@ def test_merges_stand_in_the_midst() -> None:
     assert all(sum(counts) > 3 for counts in zip(*found, strict=True))
 
 
+def test_workers_have_little_memory() -> None:
+    """Runs do not stay in it, and merges store each piece."""
+    with (
+        mock.patch.object(mapped, "_MOST_COPIED", 0),
+        mock.patch.object(packs, "OWN_FILE_BYTES", 1),
+        mock.patch.object(mapped.PassingRun, "nearby", autospec=True, side_effect=mapped.PassingRun.nearby) as nearby,
+        mock.patch.object(EarlyBlobs, "add", autospec=True, side_effect=EarlyBlobs.add) as added,
+    ):
+        for seed in (9400, 9401):
+            slowly(seed, 2000)
+    print(nearby.call_count, added.call_count)
+    assert nearby.call_count > 5
+    assert added.call_count > 5
+
+
 @pytest.mark.parametrize("seed", mostly_slow(range(9310, 9360), 0, 2))
 def test_more_histories(seed: int) -> None:
-    slowly(seed)
+    slowly(seed, 2000 if seed % 2 else None)

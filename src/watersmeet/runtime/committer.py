@@ -12,7 +12,7 @@ from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Rebuild, Rescale, SplitKeys
 from watersmeet.errors import error
-from watersmeet.runtime.budget import merge_bytes
+from watersmeet.runtime.budget import merge_bytes, worker_bytes
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.eventtimes import Numbers, clocks, late_rows, risen
 from watersmeet.runtime.homes import Returns
@@ -46,6 +46,7 @@ def job_of(db: Database, circuit: Circuit, intent: Intent) -> Job:
         stopped_operators(circuit, progress.failed) if progress.failed else (),
         progress.split,
         merge_bytes(),
+        worker_bytes(),
     )
 
 

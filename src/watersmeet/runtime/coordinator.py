@@ -232,6 +232,7 @@ class Coordinator:
             return self._plan_backfill(self.circuit, self.backfill)
         batch = None
         if self.circuit.sinks:
+            self.budget.buckets = self.circuit.buckets
             batch = self.inputs.take(self.budget.rows, self.budget.bytes, now_us, fresh=fresh, sources=sources)
         tick = bool(self._overrides) or (
             not (batch and batch.slices) and self._tick_is_due(self.circuit, at_once=fresh)

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final, Self
 
@@ -24,7 +25,8 @@ _INTERVAL_S: Final = 1.0
 
 
 #: Of glibc (malloc.h): M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, M_TOP_PAD.
-_MALLOC: Final = ((-3, 1 << 30), (-1, (1 << 31) - 1), (-2, 64 << 20))
+_KEEPING: Final = ((-3, 1 << 30), (-1, (1 << 31) - 1), (-2, 64 << 20))
+_RETURNING: Final = ((-3, 1 << 20), (-1, 4 << 20), (-2, 1 << 20))
 
 
 @dataclass(frozen=True)
@@ -105,8 +107,21 @@ def keep_freed() -> None:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):
         return
-    if all(mallopt(option, value) for option, value in _MALLOC):
+    if all(mallopt(option, value) for option, value in _KEEPING):
         pa.set_memory_pool(pa.system_memory_pool())
+
+
+@cache
+def return_freed() -> None:
+    """Ends `keep_freed`, for a worker with little memory: what it keeps is not there for the files of state.
+
+    Does nothing where C's allocator is not glibc's.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        for option, value in _RETURNING:
+            mallopt(option, value)
+    give_back()
 
 
 def give_back() -> None:

@@ -6,6 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+import pyarrow as pa
+
+from watersmeet.blobs import BlobRef
 from watersmeet.circuit.epochs import COPY
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.frames import Frame
@@ -65,6 +68,10 @@ class TaskOutput:
         """Adds the receipt of a stage in a bucket. bucket: where its frame goes."""
         self._told.append((bucket, receipt))
 
+    def early(self, packs: PackFiles) -> EarlyBlobs:
+        """What stores large runs before the task has made all. packs: of the same directory."""
+        return EarlyBlobs(self._writer, packs)
+
     def finish(self, requests: Requests) -> list[Frame]:
         """Writes the pack, if there is anything to write: the receipts as frames. requests: the first one has them."""
         pack = self._writer.finish(self._sections)
@@ -86,6 +93,30 @@ class TaskOutput:
                 )
             frames.append(Frame(bucket, RECEIPT, receipt.bucket, made.to_bytes()))
         return frames
+
+
+class EarlyBlobs:
+    """See `kernel.runs.state.Early`."""
+
+    def __init__(self, writer: PackWriter, packs: PackFiles) -> None:
+        self.least_bytes = writer.own_file_bytes
+        self._writer = writer
+        self._packs = packs
+
+    def add(self, buffer: pa.Buffer, rows: int) -> BlobRef:
+        """Stores `buffer` and tells where it is."""
+        ref = self._writer.add(buffer, rows)
+        self._writer.wait()
+        return ref
+
+    def read(self, ref: BlobRef) -> pa.Buffer:
+        """The bytes of what was stored, mapped."""
+        return self._packs.read_blob(ref)
+
+    def drop(self, refs: Iterable[BlobRef]) -> None:
+        """Nothing of the epoch refers to these, though they were stored."""
+        for ref in refs:
+            self._writer.drop(ref)
 
 
 def held_bytes(manifest: StateManifest) -> dict[str, int]:

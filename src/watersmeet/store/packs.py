@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import re
 import struct
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -87,8 +88,8 @@ class PackWriter:
     """Collects blobs; `finish` writes them, and must be called: large ones may be under way until then. Not for several
     threads.
 
-    directory: packs/ of the database. prefix: start of the file names (`epoch_prefix`). own_file_bytes: blobs that are
-    not smaller are files of their own; None: `OWN_FILE_BYTES`.
+    directory: packs/ of the database. prefix: start of the file names (`epoch_prefix`). own_file_bytes: None is
+    `OWN_FILE_BYTES`.
     After an error nothing that was written is referenced by anything; the clean-up at start takes it away.
     """
 
@@ -98,21 +99,36 @@ class PackWriter:
         self._directory = directory
         self._prefix = prefix
         self._files = storage.Publisher(durable=durable)
-        self._own_file_bytes = OWN_FILE_BYTES if own_file_bytes is None else own_file_bytes
+        self.own_file_bytes = OWN_FILE_BYTES if own_file_bytes is None else own_file_bytes
+        """Blobs that are not smaller are files of their own."""
         self._pieces: list[bytes | memoryview] = [MAGIC.ljust(HEADER_BYTES, b"\0")]
         self._end_bytes = HEADER_BYTES
         self._blobs: list[tuple[int, int, int]] = []
+        self._own: Counter[str] = Counter()
 
     def add(self, buffer: pa.Buffer | bytes, rows: int) -> BlobRef:
         """Adds a blob. The reference's `file` is "" (this pack, see `BlobRef.within`) or a file of its own."""
         view = memoryview(buffer).cast("B")
-        if len(view) >= self._own_file_bytes:
-            return BlobRef(self._publish([view], len(view), b"", "run"), 0, len(view), rows)
+        if len(view) >= self.own_file_bytes:
+            name = self._publish([view], len(view), b"", "run")
+            self._own[name] += 1
+            return BlobRef(name, 0, len(view), rows)
         offset = self._pad()
         self._pieces.append(view)
         self._end_bytes += len(view)
         self._blobs.append((offset, len(view), rows))
         return BlobRef("", offset, len(view), rows)
+
+    def wait(self) -> None:
+        """Waits until all files of their own that were added are there."""
+        self._files.finish()
+
+    def drop(self, ref: BlobRef) -> None:
+        """A blob with a file of its own is not needed after all: the file goes, unless another blob is the same."""
+        self._own[ref.file] -= 1
+        if not self._own[ref.file]:
+            self.wait()
+            storage.discard(self._directory / ref.file)
 
     def finish(self, sections: Mapping[str, Any] | None = None) -> str:
         """Writes the pack with `sections` (JSON by "stage/bucket") and gives its name. Same content, same name.

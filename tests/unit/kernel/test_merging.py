@@ -55,10 +55,27 @@ def small(patch, rng):
     return rng.choice([1, 300, 3_000])
 
 
+class Early:
+    """Stores all that merges make as soon as it is made."""
+
+    least_bytes = 0
+
+    def __init__(self, blobs, add):
+        self.read = blobs.read
+        self.add = add
+        self._blobs = blobs
+
+    def drop(self, refs):
+        for ref in refs:
+            self._blobs.remove(ref)
+
+
 class Buckets:
     """One trace in the stored state of one bucket or two, which become one and two again."""
 
-    def __init__(self, most_bytes):
+    def __init__(self, most_bytes, piece_bytes=None):
+        """piece_bytes: workers have so little memory that merges store each piece, and no run stays in it."""
+        self.piece_bytes = piece_bytes
         self.blobs = BlobDict()
         self.manifests = [StateManifest({"op": {}})]
         self.most_bytes = most_bytes
@@ -67,15 +84,17 @@ class Buckets:
         """change: of the trace. It is done twice from what is stored, as after a kill, and gives the same bytes."""
         made = []
         for _ in range(2):
-            state = StageState(self.manifests[bucket], self.blobs, budget=MergeBudget(self.most_bytes))
-            change(state.trace("op", "rows"))
+            before = self.blobs._added
             written = []
 
             def add(buffer, rows, written=written):
                 written.append(buffer.to_pybytes())
                 return self.blobs.add(buffer, rows)
 
-            before = self.blobs._added
+            limited = {} if self.piece_bytes is None else {"early": Early(self.blobs, add), "stay_bytes": 0}
+            budget = MergeBudget(self.most_bytes, self.piece_bytes)
+            state = StageState(self.manifests[bucket], self.blobs, budget=budget, **limited)
+            change(state.trace("op", "rows"))
             manifest = state.persist(add)
             made.append((written, [r._replace(blob=r.blob.rows) for r in manifest.refs_of("op")]))
             if len(made) == 1:
@@ -116,7 +135,7 @@ def history(seed, patch, draw, take, check, *, rescaled=True):
     all buckets.
     """
     rng = random.Random(seed)
-    buckets = Buckets(small(patch, rng))
+    buckets = Buckets(small(patch, rng), rng.choice([None, 100, 1000]))
     waited = 0
     for number in range(rng.randrange(10, 40)):
         rows = draw(rng, number)

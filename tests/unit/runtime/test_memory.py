@@ -99,6 +99,16 @@ def test_a_worker_keeps_what_it_has_freed_until_it_gives_it_back():
     assert left_bytes < 20_000_000
 
 
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc keeps what is freed")
+def test_a_worker_with_little_memory_gives_back_at_once_what_it_frees():
+    text = KEEPING.replace("keep_freed()\n", "keep_freed()\nreturn_freed()\n").replace(
+        "import give_back,", "import return_freed, give_back,"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, check=True)
+    assert int(done.stdout.split()[0]) < 20_000_000
+
+
 def test_a_rest_that_is_long_enough_and_one_that_ends_before():
     rested, ended = threading.Event(), threading.Event()
     long, short = Rest(0.0, rested.set), Rest(600.0, ended.set)

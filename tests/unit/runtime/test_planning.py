@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from watersmeet.circuit.epochs import Fill, Live, Rebuild, Rescale, SplitKeys, StoredContent
 from watersmeet.circuit.placing import Placing
 from watersmeet.errors import Error, error
+from watersmeet.kernel.runs.merge import SEGMENT_BYTES
 from watersmeet.runtime.budget import (
     FIRST_BYTES,
     FIRST_ROWS,
@@ -18,6 +19,8 @@ from watersmeet.runtime.budget import (
     WORKER,
     Budget,
     merge_bytes,
+    merge_piece_bytes,
+    stay_bytes,
     worker_bytes,
 )
 from watersmeet.runtime.failures import view_failed
@@ -73,28 +76,36 @@ def test_epochs_are_cut_by_what_their_joins_make():
 
 
 def test_budget_is_bounded_by_the_memory_of_a_worker():
-    budget = Budget(memory_bytes=256 << 20)
-    for _ in range(9):
-        budget.planned(limited=True)
-    assert budget.bytes <= 64 << 20
+    budget = Budget(memory_bytes=512 << 20)
+    for buckets, most_bytes in ((1, 64 << 20), (3, 192 << 20), (4, 256 << 20), (400, MAX_BYTES)):
+        budget.buckets = buckets
+        for _ in range(9):
+            budget.planned(limited=True)
+        assert budget.bytes == most_bytes
+        budget.planned(limited=False)
+        for _ in range(9):
+            budget.planned(limited=False)
+        assert budget.bytes == FIRST_BYTES
 
 
 def test_what_epochs_merge_suits_the_memory_of_a_worker(monkeypatch):
     monkeypatch.delenv(MERGING, raising=False)
     monkeypatch.delenv(WORKER, raising=False)
     assert worker_bytes() is None
+    assert merge_piece_bytes(worker_bytes()) is stay_bytes(worker_bytes()) is None
     usual = merge_bytes()
     monkeypatch.setenv(WORKER, str(1 << 30))
     assert worker_bytes() == 1 << 30
-    assert merge_bytes() == 64 << 20
-    monkeypatch.setenv(WORKER, str(1 << 40))
     assert merge_bytes() == usual
+    assert merge_piece_bytes(1 << 30) == 64 << 20
+    assert merge_piece_bytes(1 << 40) == SEGMENT_BYTES
+    assert 64 << 20 < stay_bytes(1 << 30) < 512 << 20
     monkeypatch.setenv(MERGING, "5")
     assert merge_bytes() == 5
-    for name in (MERGING, WORKER):
+    for name, asked in ((MERGING, merge_bytes), (WORKER, worker_bytes)):
         monkeypatch.setenv(name, "1 GB")
         with pytest.raises(Error, match=f"{name} is a number of bytes above 0") as problem:
-            merge_bytes()
+            asked()
         assert problem.value.condition == "INVALID_PARAMETER"
         monkeypatch.delenv(name)
 

@@ -52,6 +52,16 @@ def test_same_content_same_name(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def test_what_was_added_and_dropped_leaves_no_file_unless_something_else_is_the_same(tmp_path):
+    writer = PackWriter(tmp_path, epoch_prefix(3, 2), durable=False)
+    first, second, other = (writer.add(pa.py_buffer(b), 1) for b in (BIG, BIG, BIG[:-1] + b"!"))
+    assert first == second != other
+    writer.drop(first)
+    assert {p.name for p in tmp_path.iterdir()} == {second.file, other.file}
+    writer.drop(second)
+    assert {p.name for p in tmp_path.iterdir()} == {other.file}
+
+
 def test_a_file_may_be_deleted_while_it_is_read(tmp_path):
     name, refs = write(tmp_path)
     files = PackFiles(tmp_path)

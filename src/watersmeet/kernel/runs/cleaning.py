@@ -62,7 +62,12 @@ class Retention:
     def merge(self, runs: Sequence[Run], /, *, whole: bool, above: Sequence[Run] = ()) -> Run:  # noqa: ARG002 - it is dead
         """`merge_runs` of what is of use."""
         live = [r for r in (self.live(run) for run in runs) if r.num_rows]
-        return merge_runs(live, whole=whole) if live else runs[0].slice(0, 0)
+        if not live:
+            return runs[0].slice(0, 0)
+        merged = merge_runs(live, whole=whole)
+        if merged.num_rows:
+            self._span(merged)  # it may be stored before `_note`
+        return merged
 
     def _cleaned(self, run: Run) -> Run:
         least, greatest = self._span(run)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 import numpy as np
-import pyarrow as pa
 
 from watersmeet.blobs import BlobParts, Ranges
 from watersmeet.errors import error
@@ -21,6 +20,8 @@ from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.expand import pieces
 from watersmeet.kernel.arrays.hashing import Hashes
 from watersmeet.kernel.runs import blocks
+from watersmeet.kernel.runs.bytesof import bytes_of
+from watersmeet.kernel.runs.mapped import PassingRun
 from watersmeet.kernel.runs.run import Run
 
 Result = TypeVar("Result")
@@ -68,10 +69,13 @@ def near(runs: Iterable[Run], hashes: Callable[[], Hashes], spread: int = 0) -> 
 
 
 def _is_here(run: Run) -> bool:
-    return not isinstance(run, ColdRun) or run.is_here
+    return not isinstance(run, PassingRun) and (not isinstance(run, ColdRun) or run.is_here)
 
 
 def _nearby(run: Run, hashes: Hashes, spread: int) -> Waiting[Run]:
+    if isinstance(run, PassingRun):
+        some = run.nearby(hashes, spread)
+        return run if some is None else _Nearby(run, some, None if spread else hashes)
     if isinstance(run, ColdRun) and not run.is_here:
         return (yield from run.nearby(hashes, spread))
     return run
@@ -154,7 +158,7 @@ class ColdRun(Run):
             return (yield from self._all())
         rows = yield from self._rows(found, hashes, last_hashes)
         yield from self._columns(rows)
-        return _Nearby(self._sparse, rows, None if spread else hashes)
+        return _Nearby(self._sparse, self._sparse.take(rows), None if spread else hashes)
 
     def _all(self) -> Waiting[Run]:
         yield self._parts, _range(0, self._parts.buffer.size)
@@ -202,7 +206,7 @@ class ColdRun(Run):
         starts = np.flatnonzero(np.diff(rows, prepend=rows[0] - 2) != 1)
         begins, ends = rows[starts], rows[np.append(starts[1:], len(rows)) - 1] + 1
         base = self._parts.buffer.address
-        works = [_bytes_of(array, begins, ends, base) for array in self._sparse.arrays]
+        works = [bytes_of(array, begins, ends, base) for array in self._sparse.arrays]
         if self._sparse.weights is not None:
             at = self._sparse.weights.ctypes.data - base
             works.append(_once(at + _HASH_BYTES * np.stack([begins, ends], axis=1)))
@@ -216,15 +220,22 @@ class ColdRun(Run):
 class _Nearby(Run):
     """Some rows of a run. asked: it has all that have one of these hashes; None: who made it sees to that."""
 
-    def __init__(self, whole: Run, rows: col.Positions, asked: Hashes | None) -> None:
-        some = whole.take(rows)
+    def __init__(self, whole: Run, some: Run, asked: Hashes | None) -> None:
         super().__init__(some.hash, some.columns, some.weights, whole.keys, pure=whole.pure)
         self.has_negative = whole.has_negative  # so that all goes as with the whole run
         self._asked = asked
 
     def expect(self, hashes: Hashes) -> None:
-        if self._asked is None or not np.isin(hashes, self._asked).all():
+        if self._asked is None or not _are_among(hashes, self._asked):
             raise error("INTERNAL_ERROR", "keys are looked up in a run of which only rows of others were fetched")
+
+
+def _are_among(hashes: Hashes, others: Hashes) -> bool:
+    """Whether all of some are among others; both are sorted."""
+    if not len(hashes) or not len(others):
+        return not len(hashes)
+    places = np.minimum(np.searchsorted(others, hashes), len(others) - 1)
+    return bool((others[places] == hashes).all())
 
 
 def _once(ranges: Ranges) -> Generator[Ranges, None, None]:
@@ -233,46 +244,3 @@ def _once(ranges: Ranges) -> Generator[Ranges, None, None]:
 
 def _range(begin: int, end: int) -> Ranges:
     return np.array([[begin, end]], np.int64)
-
-
-def _bytes_of(array: pa.Array, begins: col.Positions, ends: col.Positions, base: int) -> Generator[Ranges, None, None]:
-    """Where the bytes of rows [begin, end) of an array are, from the address `base`: what can be told without reading
-    any, then what can be told once these are here, and so on.
-    """
-    kind = array.type
-    buffers = array.buffers()
-    begins, ends = begins + array.offset, ends + array.offset
-    wanted = []
-    if buffers[0] is not None:
-        wanted.append(_bits_of(buffers[0], begins, ends, 1, base))
-    if col.is_bytes(kind) or col.is_list(kind):
-        wide = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind) or pa.types.is_large_list(kind)
-        dtype = np.dtype("<i8" if wide else "<i4")
-        yield np.concatenate([*wanted, _bits_of(buffers[1], begins, ends + 1, 8 * dtype.itemsize, base)])
-        offsets = np.frombuffer(buffers[1], dtype, int(ends.max()) + 1)
-        first, last = offsets[begins].astype(np.int64), offsets[ends].astype(np.int64)
-        some = np.flatnonzero(first < last)
-        if not len(some):
-            return
-        if col.is_list(kind):
-            yield from _bytes_of(array.values, first[some], last[some], base)
-        else:
-            yield _bits_of(buffers[2], first[some], last[some], 8, base)
-        return
-    if (
-        pa.types.is_primitive(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_fixed_size_binary(kind)
-        or col.is_interval(kind)
-    ):
-        wanted.append(_bits_of(buffers[1], begins, ends, kind.bit_width, base))
-    else:  # structs and the like, of which there are few: all of it
-        wanted = [np.array([[b.address, b.address + b.size]]) - base for b in buffers if b is not None]
-    if wanted:
-        yield np.concatenate(wanted)
-
-
-def _bits_of(buffer: pa.Buffer, begins: col.Positions, ends: col.Positions, width: int, base: int) -> Ranges:
-    """Where values of so many bits are."""
-    found: Ranges = buffer.address - base + np.stack([begins * width // 8, -(-ends * width // 8)], axis=1)
-    return found

@@ -12,7 +12,7 @@ of this one is used up. Newer runs come above it, and are merged among themselve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 import numpy as np
@@ -53,12 +53,23 @@ class MergeRuns(Protocol):
     def __call__(self, runs: Sequence[Run], /, *, whole: bool, above: Sequence[Run] = ()) -> Run: ...
 
 
-class MergeBudget:
-    """How many bytes of runs the traces of one task may merge in an epoch."""
+#: Stores a run that a merge has made: gives the same rows as they are stored.
+Keep = Callable[[Run], Run]
 
-    def __init__(self, most_bytes: int = MERGE_BYTES) -> None:
+
+class MergeBudget:
+    """How many bytes of runs the traces of one task may merge in an epoch.
+
+    piece_bytes: how many at a time, of which there are three copies then; None: as many as suit large segments.
+    """
+
+    def __init__(self, most_bytes: int = MERGE_BYTES, piece_bytes: int | None = None) -> None:
         self._least_bytes = min(LEAST_BYTES, most_bytes)
         self._left_bytes = most_bytes
+        self.whole_bytes = MERGED_BYTES if piece_bytes is None else piece_bytes
+        """What is not larger is merged in one piece, if it may be merged in this epoch."""
+        self.piece_bytes = SEGMENT_BYTES if piece_bytes is None else piece_bytes
+        """The size of a piece of what is larger."""
 
     @property
     def least_bytes(self) -> int:
@@ -74,11 +85,14 @@ class MergeBudget:
         self._left_bytes = max(0, self._left_bytes - merged_bytes)
 
 
-def settled(runs: Iterable[Run], merge: MergeRuns, budget: MergeBudget, *, replacing: bool = False) -> list[Run]:
+def settled(
+    runs: Iterable[Run], merge: MergeRuns, budget: MergeBudget, keep: Keep | None = None, *, replacing: bool = False
+) -> list[Run]:
     """The runs, oldest first, of which the newest was just added, after merging as far as the budget goes.
 
-    The smallest merges come first. replacing: newer rows replace older ones without a negative diff, so that merging
-    always removes rows.
+    The smallest merges come first. keep: stores what a merge has made of a piece before it takes the next one; None:
+    all of it stays in memory. replacing: newer rows replace older ones without a negative diff, so that merging always
+    removes rows.
     """
     runs = list(runs)
     left_bytes = budget.allowed_bytes(runs[-1].size_bytes)
@@ -98,7 +112,7 @@ def settled(runs: Iterable[Run], merge: MergeRuns, budget: MergeBudget, *, repla
             return runs
         else:
             most_bytes = left_bytes
-        merged_bytes = _advance(runs, start, end, merge, min(size, most_bytes))
+        merged_bytes = _advance(runs, start, end, merge, min(size, most_bytes), budget, keep)
         left_bytes -= merged_bytes
         budget.spend(merged_bytes)
 
@@ -181,10 +195,18 @@ def _fits(runs: Sequence[Run]) -> bool:
     )
 
 
-def _advance(runs: list[Run], start: int, end: int, merge: MergeRuns, most_bytes: int) -> int:
+def _advance(
+    runs: list[Run],
+    start: int,
+    end: int,
+    merge: MergeRuns,
+    most_bytes: int,
+    budget: MergeBudget,
+    keep: Keep | None,
+) -> int:
     """Merges a piece of runs [start, end), which are being merged, in place: how many bytes it had."""
     members = runs[start:end]
-    places = _piece(members, most_bytes)
+    places = _piece(members, most_bytes, budget)
     taken = [r.slice(0, place) for r, place in zip(members, places, strict=True) if place]
     states = [r.merging for r in members if r.merging]
     # Merges of several buckets may have become neighbours.
@@ -193,7 +215,7 @@ def _advance(runs: list[Run], start: int, end: int, merge: MergeRuns, most_bytes
     found = []
     if merged.num_rows:
         merged.continues, merged.merging = made, None
-        found.append(merged)
+        found.append(merged if keep is None else keep(merged))
         made = True
     for run, place in zip(members, places, strict=True):
         if place < run.num_rows:
@@ -204,12 +226,12 @@ def _advance(runs: list[Run], start: int, end: int, merge: MergeRuns, most_bytes
     return sum(r.size_bytes for r in taken)
 
 
-def _piece(runs: Sequence[Run], most_bytes: int) -> list[int]:
+def _piece(runs: Sequence[Run], most_bytes: int, budget: MergeBudget) -> list[int]:
     """How many of the first rows of each run are the next piece: about `most_bytes`, at least those of one hash."""
     size = sum(r.size_bytes for r in runs)
-    if size <= min(most_bytes, MERGED_BYTES):
+    if size <= min(most_bytes, budget.whole_bytes):
         return [r.num_rows for r in runs]
-    most_bytes = min(most_bytes, SEGMENT_BYTES)
+    most_bytes = min(most_bytes, budget.piece_bytes)
     sample = _sample(runs)
     place = min(len(sample) - 1, len(sample) * most_bytes // size)
     while place:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from watersmeet.circuit.circuit import STATE_FORMAT_VERSION
 from watersmeet.errors import error
 from watersmeet.kernel.runs.cold import opened, together
 from watersmeet.kernel.runs.hotkeys import hot_keys
+from watersmeet.kernel.runs.mapped import PassingRun
 from watersmeet.kernel.runs.merge import MergeBudget
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.shares import RunRef, load, shared
@@ -90,6 +92,24 @@ class BlobStore(Protocol):
         ...
 
 
+class Early(Protocol):
+    """Stores blobs in files of their own while an epoch runs. least_bytes: smaller ones are not worth a file."""
+
+    least_bytes: int
+
+    def add(self, buffer: pa.Buffer, rows: int) -> BlobRef:
+        """Stores `buffer` and tells where it is."""
+        ...
+
+    def read(self, ref: BlobRef) -> pa.Buffer:
+        """The bytes of what was stored, mapped."""
+        ...
+
+    def drop(self, refs: Iterable[BlobRef]) -> None:
+        """Nothing of the epoch refers to these, though they were stored."""
+        ...
+
+
 #: Of each blob its parts, or None if all of it is here.
 PartsOf = Callable[[Sequence[BlobRef]], Sequence[BlobParts | None]]
 
@@ -126,6 +146,9 @@ class StageState:
     when their trace is first asked for. Nothing is written before `persist`. cache: may be shared by
     the states of one process that read from the same blob store. budget: for the merges of all its traces. parts: of
     blobs that may be elsewhere; None: all of them are here, and runs are written without filters.
+    stay_bytes: of so many bytes of runs the pages stay in memory, the smallest runs first; None: of all.
+    early: stores large runs as soon as merges have made them, so that they take no memory; None: they wait for
+    `persist`.
     """
 
     def __init__(
@@ -136,6 +159,8 @@ class StageState:
         budget: MergeBudget | None = None,
         *,
         parts: PartsOf | None = None,
+        early: Early | None = None,
+        stay_bytes: int | None = None,
     ) -> None:
         manifest = StateManifest({}) if manifest is None else manifest
         self._stored: dict[str, dict[str, tuple[RunRef, ...]]] = {o: dict(t) for o, t in manifest.operators.items()}
@@ -145,6 +170,9 @@ class StageState:
         self._cache = RunCache() if cache is None else cache
         self._budget = MergeBudget() if budget is None else budget
         self._parts = parts
+        self._early = early
+        self._stored_early: set[BlobRef] = set()
+        self._passing = set() if stay_bytes is None else _passing(manifest.refs, stay_bytes)
 
     @property
     def operators(self) -> frozenset[str]:
@@ -167,7 +195,8 @@ class StageState:
         if key not in self._loaded:
             self.declare(operator_id)
             refs = self._stored[operator_id].get(name, ())
-            self._loaded[key] = Trace([run for run in self._load(refs) if run.num_rows], self._budget)
+            keep = None if self._early is None else self._kept
+            self._loaded[key] = Trace([run for run in self._load(refs) if run.num_rows], self._budget, keep)
         return self._loaded[key]
 
     def names(self, operator_id: str) -> list[str]:
@@ -200,7 +229,10 @@ class StageState:
                     traces[name] = tuple(self._store(run, add) for run in trace.runs)
             self._stored[operator_id] = traces
             operators[operator_id] = {n: traces[n] for n in sorted(traces) if traces[n]}
-        return StateManifest(operators)
+        manifest = StateManifest(operators)
+        if self._early is not None:
+            self._early.drop(self._stored_early - {r.blob for r in manifest.refs})
+        return manifest
 
     def retired(self) -> tuple[BlobRef, ...]:
         """What the manifest given at the start listed and the state no longer needs; call after `persist`."""
@@ -218,8 +250,19 @@ class StageState:
         for ref in missing:
             assert self._blobs is not None
             found[ref] = shared(ref, runs[ref]) if ref in runs else load(ref, self._blobs.read(ref.blob))
+            if ref in self._passing and ref not in runs:
+                found[ref] = PassingRun(found[ref])
             self._cache.put(ref, found[ref])
         return [found[ref] for ref in refs]
+
+    def _kept(self, run: Run) -> Run:
+        """The run as it is stored, if it is large."""
+        assert self._early is not None
+        if run.size_bytes < self._early.least_bytes:
+            return run
+        ref = self._store(run, self._early.add)
+        self._stored_early.add(ref.blob)
+        return load(ref, self._early.read(ref.blob))
 
     def _store(self, run: Run, add: Callable[[pa.Buffer, int], BlobRef]) -> RunRef:
         if run.ref is None:
@@ -227,6 +270,13 @@ class StageState:
             run.ref = RunRef(add(buffer, run.num_rows), hot=hot_keys(run))
         ref: RunRef = run.ref
         return ref if ref.merging == run.merging else ref._replace(merging=run.merging)
+
+
+def _passing(refs: Iterable[RunRef], stay_bytes: int) -> set[RunRef]:
+    """The largest runs, without which all others have no more than so many bytes."""
+    ordered = sorted(refs, key=lambda r: (r.size_bytes, r.blob))
+    ends = accumulate(r.size_bytes for r in ordered)
+    return {ref for ref, end in zip(ordered, ends, strict=True) if end > stay_bytes}
 
 
 class ScopedState:

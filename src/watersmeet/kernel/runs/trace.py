@@ -13,7 +13,7 @@ from watersmeet.kernel.arrays.expand import pieces
 from watersmeet.kernel.arrays.hashing import Hashes
 from watersmeet.kernel.runs.cold import near
 from watersmeet.kernel.runs.delta import Delta
-from watersmeet.kernel.runs.merge import MergeBudget, MergeRuns, begun, merge_runs, settled
+from watersmeet.kernel.runs.merge import Keep, MergeBudget, MergeRuns, begun, merge_runs, settled
 from watersmeet.kernel.runs.run import Run
 
 #: Pairs that are expanded at a time.
@@ -37,11 +37,12 @@ class Trace:
     log4(rows of the trace / rows of a run) times. Large merges take several epochs, and the content is the same in
     between.
 
-    budget: how much may be merged in this epoch; may be shared by traces.
+    budget: how much may be merged in this epoch; may be shared by traces. keep: see `settled`.
     """
 
-    def __init__(self, runs: Iterable[Run] = (), budget: MergeBudget | None = None) -> None:
+    def __init__(self, runs: Iterable[Run] = (), budget: MergeBudget | None = None, keep: Keep | None = None) -> None:
         self._runs = tuple(runs)
+        self._keep = keep
         self._budget = MergeBudget() if budget is None else budget
 
     @property
@@ -63,12 +64,12 @@ class Trace:
         """Adds changes, and merges by `merge` what is due, as far as the budget goes. replacing: as in `settled`."""
         if run.num_rows:
             runs = [*self._runs, run]
-            self._runs = tuple(settled(runs, merge, self._budget, replacing=replacing))
+            self._runs = tuple(settled(runs, merge, self._budget, self._keep, replacing=replacing))
 
     def merge_all(self, merge: MergeRuns) -> None:
         """Merges all runs, in this epoch or from it on, unless they are being merged."""
         if self._runs and not any(r.merging for r in self._runs):
-            self._runs = tuple(settled(begun(self._runs, len(self._runs)), merge, self._budget))
+            self._runs = tuple(settled(begun(self._runs, len(self._runs)), merge, self._budget, self._keep))
 
     def replace(self, runs: Iterable[Run]) -> None:
         """Puts other runs in the place of all; nothing is merged."""

@@ -23,7 +23,7 @@ from pyspark import TaskContext
 
 from watersmeet.errors import Error
 from watersmeet.kernel.runs.frames import Frame
-from watersmeet.runtime.memory import Rest
+from watersmeet.runtime.memory import Rest, return_freed
 from watersmeet.runtime.spark.framefiles import Sent, picked_up, put_down
 from watersmeet.runtime.tasks import Job, run_bucket, run_sources, run_whole
 from watersmeet.serialization import from_json, to_json
@@ -147,6 +147,8 @@ class BucketStage:
 def _guarded(job: Job | None, work: Callable[[Job], list[Frame]]) -> Iterator[Frame]:
     """The frames that `work` gives, or one that says why it failed."""
     assert job is not None, "a task of Watersmeet runs without its job"
+    if job.worker_bytes is not None:
+        return_freed()
     _rest.end()
     try:
         frames = work(job)

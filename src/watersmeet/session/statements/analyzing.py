@@ -131,6 +131,9 @@ def _lines(title: str, found: Analysis, *, verbose: bool) -> list[str]:
         f"{title} in its last {epochs}: within {recent.seconds:,.1f} s, the newest {ago:,.1f} s ago",
         f"An epoch took {_ms(found, recent.duration_us)} ms, its tasks {_ms(found, recent.tasks_us)} ms",
     ]
+    debt_bytes = sum(n.figures.merge_debt_bytes for n in found.root.walk() if n.figures is not None)
+    if debt_bytes:
+        first.append(f"Of the state {debt_bytes:,} bytes wait for merges under way")
     cells: list[tuple[str, ...]] = [_HEAD, *[_cells(found, node) for node in found.root.walk()]]
     texts = ["operator", *_tree(found.root, verbose=verbose)]
     rest = (
