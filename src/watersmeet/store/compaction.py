@@ -81,7 +81,7 @@ class Compactor:
         self._layout = layout
         self._log = log
         self._packs = packs
-        self._cleaner = Cleaner(layout, log, packs, idle_bytes=idle_bytes)
+        self._cleaner = Cleaner(layout, log, packs, idle_bytes=idle_bytes, check_stop=self._check_stop)
         self._history = history
         self._catalog = catalog
         self._commits = commits

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -107,10 +107,21 @@ class Cleaner:
     packs of transactions go only with their commit. A call costs what came since the last one, not what is kept.
     """
 
-    def __init__(self, layout: Layout, log: CommitLog, packs: PackFiles, *, idle_bytes: int | None = None) -> None:
-        """idle_bytes: what is kept for readers that are between two reads."""
+    def __init__(
+        self,
+        layout: Layout,
+        log: CommitLog,
+        packs: PackFiles,
+        *,
+        idle_bytes: int | None = None,
+        check_stop: Callable[[], None] = lambda: None,
+    ) -> None:
+        """idle_bytes: what is kept for readers that are between two reads. check_stop: raises if `run` is to end early,
+        while it looks at all commits for the first time; the next one goes on there.
+        """
         self._layout, self._log, self._packs = layout, log, packs
         self._idle_bytes = IDLE_BYTES if idle_bytes is None else idle_bytes
+        self._check_stop = check_stop
         self._counted = 0
         """The newest commit whose files are in `_named`."""
         self._named: Counter[int] = Counter()
@@ -194,8 +205,10 @@ class Cleaner:
         there = () if self._counted else commits_there(layout, read_floor(layout))
         numbers = range(self._counted + 1, head + 1) if self._counted else there
         for commit in _commits(self._log, (n for n in numbers if n <= head)):
+            self._check_stop()
             self._named.update(map(hash, _changed_files([commit])))
             self._sizes.append((commit.number, _change_bytes(commit)))
+            self._counted = commit.number
         while self._sizes and self._sizes[0][0] < head - IDLE_COMMITS:
             self._sizes.popleft()
         self._counted = head

@@ -25,6 +25,7 @@ from watersmeet.store.layout import Layout
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.packs import PackWriter, epoch_prefix, file_snapshot
 from watersmeet.store.readers import Reader
+from watersmeet.store.retention import Cleaner
 from watersmeet.store.sizes import RelationSizes
 
 
@@ -451,6 +452,23 @@ def test_a_missing_file_is_told_at_the_start_and_nothing_is_deleted(database, tm
         Database(root)
     assert raised.value.condition == "DATABASE_DAMAGED"
     assert before <= set(root.rglob("*"))
+
+
+def test_a_stop_ends_the_first_look_at_all_commits(database):
+    """In an object store it takes minutes where history is long. The next one goes on, and nothing counts twice."""
+    fill(database, 12)
+    compactor = database.compactor
+    checks = iter([None, None, None])
+    compactor._cleaner._check_stop = lambda: next(checks)
+    with pytest.raises(StopIteration):
+        compactor._cleaner.run(compactor.last)
+    assert 0 < compactor._cleaner._counted < database.log.head()
+    compactor._cleaner._check_stop = compactor._check_stop
+    compactor.run()
+    assert commits(database)[0] > 1
+    anew = Cleaner(database.layout, database.log, database.packs)
+    anew._count(database.log.head())
+    assert compactor._cleaner._named == anew._named
 
 
 def test_what_a_running_epoch_has_written_stays(database):
