@@ -2,7 +2,7 @@
 
 | tier | random tests |
 |---|---|
-| `fast` | one seed of each law, few examples |
+| `fast` | one seed of each law whose seeds are quick, few examples |
 | `test` | some seeds, a sixth of the examples; `make test-more` an eighth of the slow seeds |
 | `thorough` | all seeds and examples, and as many fresh seeds again |
 

@@ -64,6 +64,7 @@ def check_one_moment(path: Path | str) -> int:
     return done
 
 
+@pytest.mark.slow
 def test_kill_anywhere(tmp_path: Path) -> None:
     kill_anywhere(tmp_path / "db", 2, 2)
 

@@ -142,6 +142,7 @@ def sinks(connection):
     return [dict(zip([c[0] for c in cursor.description], row, strict=True)) for row in cursor.fetchall()]
 
 
+@pytest.mark.slow
 def test_what_make_databases_prints_connects_all_of_them(postgres, mysql, bucket, tmp_path):
     """Its servers are its own; the fixtures say whether there can be any."""
     command = [sys.executable, "-u", "-m", "scripts.servers", "databases"]

@@ -318,6 +318,7 @@ def test_a_process_that_only_reads(tmp_path):
             assert found == [[(1,)], [(2,)], [(3,)]]
 
 
+@pytest.mark.slow
 def test_beside_writers(connection):
     """Content that a query reads as of a commit is the same, whatever is committed meanwhile."""
     numbers = [do(connection, f"INSERT INTO t VALUES ({k}, {k % 3})") for k in range(5)]
