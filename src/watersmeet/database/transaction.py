@@ -79,6 +79,8 @@ class Definitions:
     stopped: set[str] = field(default_factory=set)
     functions: dict[str, SqlFunction] = field(default_factory=dict)
     roles: list[RoleChange] = field(default_factory=list)
+    _shown_before: dict[str, tuple[Relation, Relation]] = field(default_factory=dict)
+    """By id, what was made, and as it was shown last: a statement asks for all of them many times."""
 
     def __bool__(self) -> bool:
         changed_names = self.schemas is not None or self.functions or self.roles
@@ -98,10 +100,14 @@ class Definitions:
         roles = changed(catalog.roles, self.roles) if self.roles else catalog.roles
         return replace(catalog, relations=relations, schemas=schemas, functions=functions, roles=roles)
 
-    @staticmethod
-    def _shown(relation: Relation, catalog: Catalog) -> Relation:
+    def _shown(self, relation: Relation, catalog: Catalog) -> Relation:
         """What the transaction made, as all see it once it commits."""
-        return replace(relation, hidden=False, staged=False, since=catalog.version + 1)
+        known = self._shown_before.get(relation.id)
+        if known is not None and known[0] is relation and known[1].since == catalog.version + 1:
+            return known[1]
+        shown = replace(relation, hidden=False, staged=False, since=catalog.version + 1)
+        self._shown_before[relation.id] = relation, shown
+        return shown
 
     def put(self, relation: Relation, catalog: Catalog) -> Relation | None:
         """Take a relation in, new or in the place of the one with its id.
