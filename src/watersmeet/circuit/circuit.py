@@ -24,7 +24,8 @@ STATE_FORMAT_VERSION: Final = 7
 
 @dataclass(frozen=True)
 class Circuit:
-    """buckets: number of state buckets. operators: in topological order. stages: the stage of each id."""
+    """buckets: number of state buckets. operators: in topological order. stages: the stage of each id, in
+    the same order."""
 
     buckets: int
     operators: tuple[Operator, ...]
@@ -131,7 +132,8 @@ class Circuit:
     @staticmethod
     def from_json(value: Any) -> Circuit:
         """The inverse of `to_json`. KeyError, TypeError, ValueError if `value` is not the form of a circuit."""
-        operators = map(operator_of, value["stages"], value["operators"])  # both are in topological order
+        # Both are in the same order: every circuit is made so.
+        operators = (operator_of(i, o) for i, o in zip(value["stages"], value["operators"], strict=True))
         return Circuit(value["buckets"], tuple(operators), value["stages"])
 
     def check(self) -> None:

@@ -37,7 +37,7 @@ with mock.patch("builtins.compile", side_effect=AssertionError("something is gen
 
 def test_nothing_is_generated_for_the_first_job():
     job = Job("/x", "id", True, an_intent(), {"0/1": "a.pack"}, {"t1": 3}, 1)
-    circuit = Circuit(1, tuple(OPERATORS), {"a": 0})
+    circuit = Circuit(1, tuple(OPERATORS), {o.id: 0 for o in OPERATORS})
     values = json.dumps([to_json(job), to_json(circuit)])
     done = subprocess.run([sys.executable, "-c", CODE], input=values, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -48,6 +48,9 @@ def given(monkeypatch):
     """What the task gives for each job, in turn: frames, or an error."""
     results = {}
 
+    def unpacked(text):
+        return SimpleNamespace(name=text, intent=SimpleNamespace(bytes=0), worker_bytes=None)
+
     def run_whole(job):
         found = results[job.name].pop(0) if len(results[job.name]) > 1 else results[job.name][0]
         if isinstance(found, Exception):
@@ -57,7 +60,7 @@ def given(monkeypatch):
     for limit in ("_STAY_S", "_WAIT_S"):
         monkeypatch.setattr(worker, limit, 600.0)
     monkeypatch.setattr(worker, "run_whole", run_whole)
-    monkeypatch.setattr(worker, "_unpacked", lambda text: SimpleNamespace(name=text, intent=SimpleNamespace(bytes=0)))
+    monkeypatch.setattr(worker, "_unpacked", unpacked)
     return results
 
 
