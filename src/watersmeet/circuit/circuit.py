@@ -25,7 +25,8 @@ STATE_FORMAT_VERSION: Final = 7
 @dataclass(frozen=True)
 class Circuit:
     """buckets: number of state buckets. operators: in topological order. stages: the stage of each id, in
-    the same order."""
+    the same order.
+    """
 
     buckets: int
     operators: tuple[Operator, ...]

@@ -180,7 +180,7 @@ class _MessageDecoder:
         diff = np.where(np.isin(read.places, gone), np.int64(-1), np.int64(1))
         columns = _by_name(self.fields, read)
         if self.key is not None:
-            keys = self._keys(self.key, messages, np.unique(read.places), reasons)
+            keys = self._keys(self.key, messages, np.flatnonzero(counts), reasons)
             for column, found in keys.items():
                 columns[column] = first_of(_taken(found, read.places), columns[column])
         for i in np.flatnonzero(messages.keys.is_null().to_numpy(zero_copy_only=False)).tolist():

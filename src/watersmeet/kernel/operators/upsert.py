@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from watersmeet.circuit.operators import Upsert
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.columns import Positions
+from watersmeet.kernel.arrays.distinct import distinct
 from watersmeet.kernel.arrays.hashing import Hashes, hash_columns
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.metrics import Orphan
@@ -112,7 +113,7 @@ def _completed(op: Upsert, probe: Probe, moments: Positions, old_runs: Sequence[
     # What an update builds on: the last whole row or deletion before it in its chain, or else what is stored.
     base = np.maximum.accumulate(np.where(update, -1, rows))
     from_state = update & (base < begins) & (eras == 0)
-    old, stored = _stored(probe, np.unique(groups[from_state]), old_runs)
+    old, stored = _stored(probe, distinct(groups[from_state]), old_runs)
     there = np.where(base >= begins, run.diff[base] > 0, from_state & (stored[groups] >= 0))
     lost = update & ~there
     for row in np.flatnonzero(lost).tolist():

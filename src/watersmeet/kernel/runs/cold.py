@@ -17,6 +17,7 @@ import numpy as np
 from watersmeet.blobs import BlobParts, Ranges
 from watersmeet.errors import error
 from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.arrays.distinct import distinct
 from watersmeet.kernel.arrays.expand import pieces
 from watersmeet.kernel.arrays.hashing import Hashes
 from watersmeet.kernel.runs import blocks
@@ -63,7 +64,7 @@ def near(runs: Iterable[Run], hashes: Callable[[], Hashes], spread: int = 0) -> 
     runs = list(runs)
     if all(_is_here(run) for run in runs):
         return runs
-    wanted = np.unique(hashes())
+    wanted = distinct(hashes())
     found = together([_nearby(run, wanted, spread) for run in runs])
     return [run for run in found if run.num_rows]
 
@@ -153,7 +154,7 @@ class ColdRun(Run):
         owner, block = pairs[0] if pairs else (first[:0], first[:0])
         if not spread:
             block = yield from self._filtered(hashes[owner], block)
-        found = np.unique(block)
+        found = distinct(block)
         if len(found) * _WHOLE > self._index.blocks:
             return (yield from self._all())
         rows = yield from self._rows(found, hashes, last_hashes)
@@ -169,10 +170,10 @@ class ColdRun(Run):
     def _filtered(self, hashes: Hashes, block: col.Positions) -> Waiting[col.Positions]:
         """Of pairs of a hash and a block, the blocks of those that may be in the run, if that is cheap to find out."""
         width = self._index.filter_bytes
-        begins = self._index.filters_at + np.unique(block) * width
+        begins = self._index.filters_at + distinct(block) * width
         filters = np.stack([begins, begins + width], axis=1)
         cost = self._parts.missing_bytes(filters) if width else 0
-        if not width or cost * _FILTER_GAIN > self._parts.missing_bytes(self._hashes(np.unique(block))):
+        if not width or cost * _FILTER_GAIN > self._parts.missing_bytes(self._hashes(distinct(block))):
             return block
         yield self._parts, filters
         every = np.frombuffer(self._parts.buffer, np.uint8, self._index.blocks * width, self._index.filters_at)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.arrays.distinct import distinct
 from watersmeet.kernel.arrays.expand import pieces
 from watersmeet.kernel.arrays.hashing import Hashes, is_bijective
 from watersmeet.kernel.runs.order import stretches
@@ -106,7 +107,7 @@ def group(keys: Sequence[pa.Array], hashes: Hashes) -> Groups:
     )
     if same.all():
         return result
-    return _settle(keys, ordered, order, result, np.unique(result.of_ordered[places[~same]]))
+    return _settle(keys, ordered, order, result, distinct(result.of_ordered[places[~same]]))
 
 
 def _groups(keys: Sequence[pa.Array], ordered: Hashes, order: Ints, starts: Ints) -> Groups:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.arrays.distinct import distinct
 from watersmeet.kernel.arrays.hashing import Hashes, is_bijective
 from watersmeet.kernel.runs.cold import near
 from watersmeet.kernel.runs.groups import Groups, Ints
@@ -87,7 +88,7 @@ def _last_of_key(ordered: Hashes, order: Ints, keys: Sequence[pa.Array]) -> Ints
     if same.all():
         return last
     # Different keys with one hash: about one in 2^64 pairs of keys comes here.
-    mixed = np.unique(np.searchsorted(starts, places[~same], side="right") - 1)
+    mixed = distinct(np.searchsorted(starts, places[~same], side="right") - 1)
     kept = [last[i : i + 1] for i in range(len(last))]
     for g in mixed.tolist():
         rows = order[starts[g] : starts[g] + lengths[g]].tolist()

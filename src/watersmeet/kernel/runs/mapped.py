@@ -14,6 +14,7 @@ import numpy as np
 
 from watersmeet import pages
 from watersmeet.kernel.arrays import columns as col
+from watersmeet.kernel.arrays.distinct import distinct
 from watersmeet.kernel.arrays.expand import pieces
 from watersmeet.kernel.arrays.hashing import Hashes
 from watersmeet.kernel.runs.bytesof import bytes_of
@@ -72,7 +73,7 @@ class PassingRun(Run):
         high[hit] = np.searchsorted(self.hash, hashes[hit] | np.uint64(spread), "right")
         found = [rows for _, rows in pieces(low, high - low, np.iinfo(np.int64).max)]
         rows = found[0] if found else np.zeros(0, np.int64)
-        return np.unique(rows) if spread else rows
+        return distinct(rows) if spread else rows
 
     def _is_dense(self, asked: int, size_bytes: int) -> bool:
         return asked * _PAGE_BYTES * _DENSE >= size_bytes
