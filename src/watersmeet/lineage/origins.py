@@ -224,9 +224,7 @@ class Row:
         there = self.origins.asker.count(filtered(node, equals(node.outputs, values)))
         if read.came is not None:
             return Step(read.what, read.name, row, below=self._as_of(read, node, there))
-        found = self.origins.found(view, view.tree, equals(read.columns, values))
-        if found.total != there and any(c.type.is_float for c in read.columns):
-            found = self.origins.found(view, view.tree, equals(read.columns, values, nearly=True))
+        found = self._found(view, read.columns, values, there)
         if found.total > there and view.decisions:
             what = f"{counted(found.total)} could be the row {row}, which is there {_times(there)}"
             hint = "A view that also selects a key of each relation has one candidate for each row."
@@ -236,14 +234,21 @@ class Row:
             raise self.origins.forgotten(read, why)
         return Step(read.what, read.name, row, below=found.steps)
 
+    def _found(self, view: Explained, columns: Sequence[Column], values: Sequence[Cell], rows: int) -> Found:
+        """The rows of a view's query with these values. rows: how many there should be; if they are not, and have
+        floats, those with nearly these.
+        """
+        found = self.origins.found(view, view.tree, equals(columns, values))
+        if found.total != rows and any(c.type.is_float for c in columns):
+            found = self.origins.found(view, view.tree, equals(columns, values, nearly=True))
+        return found
+
     def _as_of(self, read: Read, node: Scan | PastScan, there: int) -> list[Step]:
         """What a row of a view that looks back is made of, as of the commit in which it came."""
         assert read.came is not None
         values, steps = picked(node.outputs, self.cells), list[Step]()
         for came in read.came(node, equals(node.outputs, values), there):
-            found = self.origins.found(came.view, came.view.tree, equals(read.columns, values))
-            if found.total != came.rows and any(c.type.is_float for c in read.columns):
-                found = self.origins.found(came.view, came.view.tree, equals(read.columns, values, nearly=True))
+            found = self._found(came.view, read.columns, values, came.rows)
             if found.total != came.rows:
                 why = f"commit {came.commit} gives {counted(found.total)}, and {counted(came.rows)} came in it"
                 raise self.origins.forgotten(read, why)

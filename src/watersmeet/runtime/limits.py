@@ -143,7 +143,7 @@ def _own_joins(db: Database, circuit: Circuit, catalog: Catalog) -> dict[str, Ow
     key = (circuit.fingerprint, catalog.version)
     if key not in db.joins:
         views = [(catalog.relations[s.relation_id], s.id) for s in circuit.sinks if s.relation_id in catalog.relations]
-        known = {} if not db.joins else db.joins.popitem()[1]
+        known: dict[str, OwnJoins] = next(iter(db.joins.values()), {})
         found = {}
         for view, sink_id in views:
             ends = _ends(circuit, view, catalog)
@@ -160,11 +160,6 @@ def _own_joins(db: Database, circuit: Circuit, catalog: Catalog) -> dict[str, Ow
     return db.joins[key]
 
 
-def own_joins(circuit: Circuit, view: Relation, sink_id: str, catalog: Catalog) -> Iterator[Operator]:
-    """The joins of a view's own query, not those of the views that it reads."""
-    return _between(circuit, sink_id, _ends(circuit, view, catalog))
-
-
 def _ends(circuit: Circuit, view: Relation, catalog: Catalog) -> frozenset[str]:
     """The operators whose output is the content of what a view reads."""
     reads = catalog.upstream(view.depends_on)
@@ -172,6 +167,7 @@ def _ends(circuit: Circuit, view: Relation, catalog: Catalog) -> frozenset[str]:
 
 
 def _between(circuit: Circuit, sink_id: str, ends: frozenset[str]) -> Iterator[Operator]:
+    """The joins of a view's own query, not those of the views that it reads."""
     reached = sorted(circuit.upstream({sink_id}, ends) - ends, key=circuit.order.__getitem__)
     return (o for o in map(circuit.by_id.__getitem__, reached) if isinstance(o, _JOINS))
 

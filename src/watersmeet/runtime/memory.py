@@ -103,11 +103,7 @@ def keep_freed() -> None:
     Otherwise the allocators return large pieces at once, and the machine has to clear their pages for the next ones: a
     fifth of the processor time of a large epoch. Does nothing where C's allocator is not glibc's.
     """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):
-        return
-    if all(mallopt(option, value) for option, value in _KEEPING):
+    if _set_malloc(_KEEPING):
         pa.set_memory_pool(pa.system_memory_pool())
 
 
@@ -117,11 +113,17 @@ def return_freed() -> None:
 
     Does nothing where C's allocator is not glibc's.
     """
-    with contextlib.suppress(OSError, AttributeError):
-        mallopt = ctypes.CDLL(None).mallopt
-        for option, value in _RETURNING:
-            mallopt(option, value)
+    _set_malloc(_RETURNING)
     give_back()
+
+
+def _set_malloc(options: Iterable[tuple[int, int]]) -> bool:
+    """Sets options of C's allocator, up to one that can't be set: False if there is one, or it is not glibc's."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return False
+    return all(mallopt(option, value) for option, value in options)
 
 
 def give_back() -> None:

@@ -30,6 +30,12 @@ def pieces(low: Positions, counts: Positions, limit: int) -> Iterator[tuple[Posi
         )
 
 
+def expanded(low: Positions, counts: Positions) -> tuple[Positions, Positions]:
+    """The same pairs, all at once."""
+    total = int(counts.sum())
+    return next(pieces(low, counts, total)) if total else (low[:0], low[:0])
+
+
 def cut(positions: Positions, limit: int) -> Iterator[Positions]:
     """The positions in order, at most `limit` at a time."""
     for start in range(0, len(positions), limit):

@@ -18,7 +18,7 @@ from watersmeet.blobs import BlobParts, Ranges
 from watersmeet.errors import error
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.distinct import distinct
-from watersmeet.kernel.arrays.expand import pieces
+from watersmeet.kernel.arrays.expand import expanded
 from watersmeet.kernel.arrays.hashing import Hashes
 from watersmeet.kernel.runs import blocks
 from watersmeet.kernel.runs.bytesof import bytes_of
@@ -150,8 +150,7 @@ class ColdRun(Run):
         last_hashes = hashes | np.uint64(spread)
         first = np.maximum(np.searchsorted(self._firsts, hashes) - 1, 0)
         last = np.searchsorted(self._firsts, last_hashes, side="right") - 1
-        pairs = list(pieces(first, np.maximum(last - first + 1, 0), np.iinfo(np.int64).max))
-        owner, block = pairs[0] if pairs else (first[:0], first[:0])
+        owner, block = expanded(first, np.maximum(last - first + 1, 0))
         if not spread:
             block = yield from self._filtered(hashes[owner], block)
         found = distinct(block)

@@ -15,10 +15,10 @@ import numpy as np
 from watersmeet import pages
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.distinct import distinct
-from watersmeet.kernel.arrays.expand import pieces
+from watersmeet.kernel.arrays.expand import expanded
 from watersmeet.kernel.arrays.hashing import Hashes
 from watersmeet.kernel.runs.bytesof import bytes_of
-from watersmeet.kernel.runs.run import Run
+from watersmeet.kernel.runs.run import Diffs, Run
 
 _PAGE_BYTES: Final = 4096
 #: All pages are read ahead if about one in so many is asked for: many small reads would take longer.
@@ -57,7 +57,7 @@ class PassingRun(Run):
             for ranges in self._columns():
                 pages.will_need(ranges)
         found = self.take(rows)
-        pages.let_go(self._hashes())
+        pages.let_go(_place(self.hash))
         for ranges in self._columns():
             pages.let_go(ranges)
         return found
@@ -66,25 +66,25 @@ class PassingRun(Run):
         first, last = self.hash[0], self.hash[-1]
         hashes = hashes[np.searchsorted(hashes | np.uint64(spread), first) : np.searchsorted(hashes, last, "right")]
         if self._is_dense(len(hashes), self.hash.nbytes):
-            pages.will_need(self._hashes())
+            pages.will_need(_place(self.hash))
         low = np.searchsorted(self.hash, hashes)
         high = low.copy()
         hit = np.flatnonzero(self.hash[low] <= hashes | np.uint64(spread))
         high[hit] = np.searchsorted(self.hash, hashes[hit] | np.uint64(spread), "right")
-        found = [rows for _, rows in pieces(low, high - low, np.iinfo(np.int64).max)]
-        rows = found[0] if found else np.zeros(0, np.int64)
+        _, rows = expanded(low, high - low)
         return distinct(rows) if spread else rows
 
     def _is_dense(self, asked: int, size_bytes: int) -> bool:
         return asked * _PAGE_BYTES * _DENSE >= size_bytes
 
-    def _hashes(self) -> pages.Addresses:
-        begin = self.hash.ctypes.data
-        return np.array([[begin, begin + self.hash.nbytes]])
-
     def _columns(self) -> Iterator[pages.Addresses]:
         for array in self.arrays:
             yield from bytes_of(array, np.zeros(1, np.int64), np.full(1, self.num_rows), 0)
         if self.weights is not None:
-            begin = self.weights.ctypes.data
-            yield np.array([[begin, begin + self.weights.nbytes]])
+            yield _place(self.weights)
+
+
+def _place(values: Hashes | Diffs) -> pages.Addresses:
+    """Where all of the values are."""
+    begin = values.ctypes.data
+    return np.array([[begin, begin + values.nbytes]])

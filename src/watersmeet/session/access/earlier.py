@@ -59,7 +59,7 @@ class History:
             filled, parts = 0, []
             for commit in self._epochs():
                 if view.id in commit.relations:
-                    rows = self._rows(view, [commit.relations[view.id]])
+                    rows = self._rows(view, commit.relations[view.id])
                     if commit.catalog_version < view.since:
                         filled = filled or commit.number
                     number = filled if commit.catalog_version < view.since else commit.number
@@ -73,7 +73,7 @@ class History:
         name = f"came in {moment.name} {relation.id}"
         if name not in self._lent:
             epoch = self._read(relation, int(moment.past.sql))
-            parts = [self._rows(relation, [c.relations[relation.id]]) for c in self._of_epoch(relation, epoch)]
+            parts = [self._rows(relation, c.relations[relation.id]) for c in self._of_epoch(relation, epoch)]
             self._lend(name, relation.columns, parts, epoch.number)
         return PastScan(relation.id, name, moment.past, _outputs(scan), None)
 
@@ -93,7 +93,7 @@ class History:
                     continue
                 for commit in self._of_epoch(relation, epoch):
                     if began is None or commit.number > began:
-                        parts.append(_with_commit(self._rows(relation, [commit.relations[relation.id]]), epoch.number))
+                        parts.append(_with_commit(self._rows(relation, commit.relations[relation.id]), epoch.number))
             if began is None:
                 parts.append(_with_commit(self._older(relation, parts), filled))
             elif began < self._floor:
@@ -116,7 +116,7 @@ class History:
             for number in range(rows.commit + 1, upto + 1):
                 change = self._read(relation, number).relations.get(relation.id)
                 if change is not None:
-                    part = self._rows(relation, [change])
+                    part = self._rows(relation, change)
                     ages = (np.full(part.num_rows, -number, np.int64), -np.arange(part.num_rows, dtype=np.int64))
                     for column, age in zip(columns[len(relation.columns) :], ages, strict=False):
                         part = part.append_column(column.name, pa.array(age))
@@ -176,18 +176,17 @@ class History:
             raise self.gone(relation)
         return commit
 
-    def _rows(self, relation: Relation, changes: Sequence[RelationChange]) -> pa.Table:
-        """The rows of changes, each as often as it came."""
+    def _rows(self, relation: Relation, change: RelationChange) -> pa.Table:
+        """The rows of a change, each as often as it came."""
         stored = relation.as_stored
         schema = arrow_schema(stored.columns, positional=False)
         parts = [schema.empty_table()]
-        for change in changes:
-            for blob in change.blobs:
-                rows, diff = self._database.packs.read_change(blob)
-                if (diff < 0).any():
-                    raise error("INTERNAL_ERROR", f"{relation.title} lost rows, though it only grows")
-                whole = fitted(rows, schema, stored.fills)
-                parts.append(whole.take(pa.array(np.repeat(np.arange(rows.num_rows), diff))))
+        for blob in change.blobs:
+            rows, diff = self._database.packs.read_change(blob)
+            if (diff < 0).any():
+                raise error("INTERNAL_ERROR", f"{relation.title} lost rows, though it only grows")
+            whole = fitted(rows, schema, stored.fills)
+            parts.append(whole.take(pa.array(np.repeat(np.arange(rows.num_rows), diff))))
         return pa.concat_tables(parts).rename_columns([c.name for c in relation.columns])
 
     def _lend(self, name: str, columns: Sequence[Field], parts: Sequence[pa.Table], first: int) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -199,18 +199,24 @@ class _Views:
         last = self._last(relation, scan)
         first = self.history.first(scan.name) if isinstance(scan, PastScan) else 0
         changes = self.history.changes(relation, scan.outputs)
-        rows = self._asker.rows(filtered(changes, conditions), MOST_ROWS)
-        commits = Counter(int(row[changes.outputs[-1].id].text or 0) for row in rows)
-        commits = Counter({c: n for c, n in commits.items() if first <= c <= last})
+        commits = self._commits(filtered(changes, conditions), changes.outputs[-1].id, first, last)
         if commits.total() != there:
             raise self.history.gone(relation)
-        found = []
-        for commit, number in sorted(commits.items()):
-            then = self._view_as_of(relation, view, commit)
-            if any(s.name not in self._readable for s in self.past):
-                self.lacks_past = True
-            else:
-                found.append(Came(then, commit, number))
+        return self._as_they_came(relation, view, sorted(commits.items()))
+
+    def _commits(self, rows: Node, number: str, first: int, last: int) -> Counter[int]:
+        """How many rows came in each commit from `first` to `last`. number: the column with their commits."""
+        found = Counter(int(row[number].text or 0) for row in self._asker.rows(rows, MOST_ROWS))
+        return Counter({c: n for c, n in found.items() if first <= c <= last})
+
+    def _as_they_came(self, relation: Relation, view: Explained, commits: Iterable[tuple[int, int]]) -> list[Came]:
+        """The query of a view as of commits in which so many rows came. Nothing, and `lacks_past`, if some moment
+        can't be read yet.
+        """
+        found = [Came(self._view_as_of(relation, view, commit), commit, rows) for commit, rows in commits]
+        if any(s.name not in self._readable for s in self.past):
+            self.lacks_past = True
+            return []
         return found
 
     def _last(self, relation: Relation, scan: Scan | PastScan) -> int:
@@ -231,20 +237,14 @@ class _Views:
         number = next((c for n in walk(comes) for c in n.columns if c.name == COMMIT), None) if comes else None
         if comes is None or number is None:
             raise self._refused(relation, "Rows of several relations come to it, and which was first is not searched")
-        rows = self._asker.rows(Wide(every, comes).node, MOST_ROWS)
-        last = self._last(relation, scan)
-        commits = Counter(int(row[number.id].text or 0) for row in rows)
-        commits = Counter({c: n for c, n in commits.items() if c <= last})
+        commits = self._commits(Wide(every, comes).node, number.id, 0, self._last(relation, scan))
         if not commits:
             return [Came(every, 0, 0)], 0
         if not min(commits):  # of what came before the history that is kept
             raise self.history.gone(relation)
         newest = sorted(commits, reverse=True)[:MOST_MOMENTS]
-        found = [Came(self._view_as_of(relation, view, commit), commit, commits[commit]) for commit in newest]
-        if any(s.name not in self._readable for s in self.past):
-            self.lacks_past = True
-            return [], 0
-        return found, commits.total() - sum(commits[c] for c in newest)
+        found = self._as_they_came(relation, view, [(commit, commits[commit]) for commit in newest])
+        return found, commits.total() - sum(commits[c] for c in newest) if found else 0
 
     def _view_as_of(self, relation: Relation, view: Explained, commit: int) -> Explained:
         """What came out of a view in a commit."""
@@ -351,10 +351,6 @@ class _Arrived(_AsOf):
 
     def then(self, node: Node) -> Node:
         return node
-
-    def since(self, rows: Since) -> Node:
-        newest = replace(self.moment, past=Past("commit", str(self.views.epoch.number)))
-        return self.views.history.since(self.views.catalog.relations[rows.scan.relation_id], rows, newest)
 
 
 def _key(scan: Scan | PastScan) -> tuple[str, str]:
