@@ -400,17 +400,23 @@ def parts(text: str) -> tuple[int, str]:
     return (len(text) - len(own)) // 3, own
 
 
-def rows_shown(lines: Sequence[Sequence[Any]]) -> frozenset[tuple[str, int]]:
-    """The rows of tables among the steps, but for those that are only there to explain what is lacking."""
-    found, skipped = set(), None
+def rows_read(lines: Sequence[Sequence[Any]], what: str) -> Iterator[tuple[str, Any]]:
+    """The rows of relations of a kind among the steps, each with the name of its relation, but for those that are only
+    there to explain what is lacking.
+    """
+    skipped = None
     for step, relation, row, _ in lines:
         depth, own = parts(step)
         if skipped is not None and depth > skipped:
             continue
         skipped = depth if own == "no partner" else None
-        if own == "table" and row is not None:
-            found.add((relation, row["rid"]))
-    return frozenset(found)
+        if own == what:
+            yield relation, row
+
+
+def rows_shown(lines: Sequence[Sequence[Any]]) -> frozenset[tuple[str, int]]:
+    """The rows of tables among the steps, by their numbers."""
+    return frozenset((relation, row["rid"]) for relation, row in rows_read(lines, "table") if row is not None)
 
 
 def ends_shown(lines: Sequence[Sequence[Any]]) -> Iterator[End]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import pytest
 
 import watersmeet
-from tests.property.lineage_plans import parts, rows_shown
+from tests.property.lineage_plans import parts, rows_read, rows_shown
 from tests.property.test_lineage import condition
 from tests.thorough import mostly_slow
 from watersmeet import Error
@@ -198,14 +198,9 @@ def test_what_was_decided_by_clocks(seed):
         for na, nb in rows:
             where = " AND ".join(f"{c} IS NULL" if v is None else f"{c} = {v}" for c, v in (("na", na), ("nb", nb)))
             lines = connection.execute(f"EXPLAIN ROW SELECT * FROM v WHERE {where}").fetchall()
-            found, skipped = {}, None
-            for step, relation, row, _ in lines:
-                depth, own = parts(step)
-                if skipped is not None and depth > skipped:
-                    continue
-                skipped = depth if own == "no partner" else None
-                if own == "stream":
-                    read_row(relation, row, found)
+            found = {}
+            for relation, row in rows_read(lines, "stream"):
+                read_row(relation, row, found)
             assert found == {s: {n} for s, n in (("a", na), ("b", nb)) if n is not None}, lines
         alone = {na for na, nb in rows if nb is None}
         for na in {na for na, nb in rows if nb is not None} - alone - {None} if kind in ("LEFT", "FULL") else ():

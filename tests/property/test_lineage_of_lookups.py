@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import pytest
 
 import watersmeet
-from tests.property.lineage_plans import parts
+from tests.property.lineage_plans import rows_read
 from tests.property.test_lineage import condition
 from tests.thorough import mostly_slow
 
@@ -79,16 +79,8 @@ class View:
 
 
 def rows_of(lines):
-    """The rows of tables among the steps, as they were, but for those that explain what is lacking."""
-    found, skipped = set(), None
-    for step, relation, row, _ in lines:
-        depth, own = parts(step)
-        if skipped is not None and depth > skipped:
-            continue
-        skipped = depth if own == "no partner" else None
-        if own == "table":
-            found.add((relation, (row["rid"], row["k"], row["x"])))
-    return frozenset(found)
+    """The rows of tables among the steps, as they were."""
+    return frozenset((name, (row["rid"], row["k"], row["x"])) for name, row in rows_read(lines, "table"))
 
 
 def check(connection, name, view):
@@ -201,18 +193,6 @@ STREAMS = {
 VERSIONS = 3
 
 
-def read_rows(lines):
-    found, skipped = set(), None
-    for step, relation, row, _ in lines:
-        depth, own = parts(step)
-        if skipped is not None and depth > skipped:
-            continue
-        skipped = depth if own == "no partner" else None
-        if own == "stream":
-            found.add((relation, row["k"], row["x"]))
-    return frozenset(found)
-
-
 @pytest.mark.parametrize("seed", mostly_slow(range(30), 2, 4))
 def test_what_was_looked_up_in_streams(seed):
     """Timeplus: the newest row, or the nearest of the newest ones; a stream with a key that changes. What came before
@@ -268,4 +248,5 @@ def test_what_was_looked_up_in_streams(seed):
                 wanted = [
                     lineage for v, (_, lineage) in zip(shown, rows, strict=True) if v == tuple(w or 0 for w in values)
                 ]
-                assert read_rows(lines) == frozenset().union(*wanted), (kinds[number], values, lines)
+                read = frozenset((name, row["k"], row["x"]) for name, row in rows_read(lines, "stream"))
+                assert read == frozenset().union(*wanted), (kinds[number], values, lines)

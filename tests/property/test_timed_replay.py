@@ -9,7 +9,7 @@ from unittest import mock
 
 import pytest
 
-from tests.property.test_final import QUERIES, Database, Rule, closing, history
+from tests.property.test_final import QUERIES, Database, Rule, closing, history, show
 from tests.property.test_replay import Again
 from tests.property.test_timed_arrival import QUERIES as ARRIVAL
 from tests.thorough import mostly_slow
@@ -74,10 +74,7 @@ def test_kills_lose_and_double_nothing(tmp_path, seed):
     for rows in [*history(rng), closing()]:
         database.epoch(rows)
         rule.epoch(rows)
-        for name in QUERIES:
-            content = database.content(name)
-            assert not shown[name] - content, f"{name} took rows back"
-            shown[name] = content
+        show(database, shown)
     for name, (_, batch) in QUERIES.items():
         assert shown[name] == rule.batch(batch), name
     assert database.state() == []

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import strategies as st
 
 from watersmeet.blobs import BlobRef
 from watersmeet.circuit.operators import Arrange, Join
 from watersmeet.kernel.arrays import hashing
+from watersmeet.kernel.arrays.columns import Mask
+from watersmeet.kernel.arrays.hashing import Hashes
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.operators import arrange as arrange_module
 from watersmeet.kernel.operators import join
 from watersmeet.kernel.runs import blocks, run
 from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.state import BlobDict, StageState, State
+from watersmeet.kernel.runs.trace import Trace
 from watersmeet.types import Field, Schema, SqlType
 
 
@@ -36,6 +41,29 @@ def rows_of(delta: Delta) -> list[tuple[object, ...]]:
     """The rows of a delta as Python values."""
     columns = [c.to_pylist() for c in delta.columns.columns]
     return list(zip(*columns, strict=True)) if columns else [()] * delta.num_rows
+
+
+def entries(runs: Iterable[Run], hashes: Hashes) -> list[str]:
+    """The entries of runs that have one of the hashes, as text."""
+    delta = Trace(runs).entries(hashes)
+    return [] if delta is None else [str(r) for r in zip(rows_of(delta), delta.diff.tolist(), strict=True)]
+
+
+def drawn_hashes(data: st.DataObject, run: Run) -> Hashes:
+    """Some hashes, sorted and distinct: those of a few rows of a run, and others."""
+    chosen = data.draw(st.lists(st.sampled_from(np.unique(run.hash).tolist()), max_size=3))
+    others = data.draw(st.lists(st.integers(0, 2**64 - 1), max_size=3))
+    return np.unique(np.array([*chosen, *others], np.uint64))
+
+
+def drawn_ranges(data: st.DataObject, run: Run, hashes: Hashes) -> tuple[int, Hashes, Mask]:
+    """A spread, the bases of the ranges with the hashes, and which rows of a run are in one."""
+    spread = data.draw(st.sampled_from([1, 0xFFFF, 0xFFFFFFFF]))
+    bases = np.unique(hashes & ~np.uint64(spread))
+    every = np.zeros(run.num_rows, np.bool_)
+    for base in bases:
+        every |= (run.hash >= base) & (run.hash <= base | np.uint64(spread))
+    return spread, bases, every
 
 
 def step_join(op: Join, inputs: Sequence[Delta], state: State, context: StepContext) -> Delta:

@@ -12,6 +12,9 @@ from tests.unit.kernel.kernel_tools import (
     FarBlob,
     Stored,
     delta_of,
+    drawn_hashes,
+    drawn_ranges,
+    entries,
     index_all_runs,
     rows_of,
     schema_of,
@@ -27,7 +30,7 @@ from watersmeet.kernel.evaluation.expressions import EVALUATOR
 from watersmeet.kernel.runs import blocks
 from watersmeet.kernel.runs.cold import ColdRun, near, opened, together
 from watersmeet.kernel.runs.run import Run, arrange
-from watersmeet.kernel.runs.trace import Trace, find
+from watersmeet.kernel.runs.trace import find
 from watersmeet.types import BIGINT, VARCHAR
 
 
@@ -36,11 +39,6 @@ def far_run(run, *, filters=True):
     blob = FarBlob(run.to_ipc(filters=filters))
     (found,) = together([opened(blob, None)])
     return found, blob
-
-
-def entries(runs, hashes):
-    delta = Trace(runs).entries(hashes)
-    return [] if delta is None else [str(r) for r in zip(rows_of(delta), delta.diff.tolist(), strict=True)]
 
 
 @examples(90)
@@ -56,18 +54,11 @@ def test_rows_of_some_keys_are_those_of_the_whole_run(delta, data):
         run = arrange(delta, keys)
         if not run.num_rows:
             return
-        there = np.unique(run.hash)
-        chosen = data.draw(st.lists(st.sampled_from(there.tolist()), max_size=3))
-        others = data.draw(st.lists(st.integers(0, 2**64 - 1), max_size=3))
-        hashes = np.unique(np.array([*chosen, *others], np.uint64))
+        hashes = drawn_hashes(data, run)
         cold, _ = far_run(run, filters=data.draw(st.booleans()))
         assert isinstance(cold, ColdRun)
         assert entries([cold], hashes) == entries([run], hashes)
-        spread = data.draw(st.sampled_from([1, 0xFFFF, 0xFFFFFFFF]))
-        bases = np.unique(hashes & ~np.uint64(spread))
-        every = np.zeros(run.num_rows, np.bool_)
-        for base in bases:
-            every |= (run.hash >= base) & (run.hash <= base | np.uint64(spread))
+        spread, bases, every = drawn_ranges(data, run, hashes)
         cold, _ = far_run(run)
         found = near([cold], lambda: bases, spread)
         kept = [str(row) for part in found for row in rows_of(part.delta())]

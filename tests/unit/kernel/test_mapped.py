@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.thorough import examples
-from tests.unit.kernel.kernel_tools import delta_of, rows_of, schema_of, weaken_hashes
+from tests.unit.kernel.kernel_tools import (
+    delta_of,
+    drawn_hashes,
+    drawn_ranges,
+    entries,
+    rows_of,
+    schema_of,
+    weaken_hashes,
+)
 from tests.unit.kernel.test_delta import deltas
 
 from watersmeet.errors import Error
@@ -17,7 +25,7 @@ from watersmeet.kernel.runs.cold import near
 from watersmeet.kernel.runs.mapped import PassingRun
 from watersmeet.kernel.runs.run import Run, arrange
 from watersmeet.kernel.runs.state import BlobDict, StageState
-from watersmeet.kernel.runs.trace import Trace, find
+from watersmeet.kernel.runs.trace import find
 from watersmeet.types import BIGINT
 
 
@@ -26,11 +34,6 @@ def stored_run(run, path):
     path.write_bytes(run.to_ipc())
     with pa.memory_map(str(path)) as file:
         return PassingRun(Run.from_ipc(file.read_buffer()))
-
-
-def entries(runs, hashes):
-    delta = Trace(runs).entries(hashes)
-    return [] if delta is None else [str(r) for r in zip(rows_of(delta), delta.diff.tolist(), strict=True)]
 
 
 @examples(60)
@@ -47,15 +50,9 @@ def test_rows_of_some_keys_are_those_of_the_whole_run(tmp_path_factory, delta, d
         if not run.num_rows:
             return
         passing = stored_run(run, tmp_path_factory.getbasetemp() / "run")
-        chosen = data.draw(st.lists(st.sampled_from(np.unique(run.hash).tolist()), max_size=3))
-        others = data.draw(st.lists(st.integers(0, 2**64 - 1), max_size=3))
-        hashes = np.unique(np.array([*chosen, *others], np.uint64))
+        hashes = drawn_hashes(data, run)
         assert entries([passing], hashes) == entries([run], hashes)
-        spread = data.draw(st.sampled_from([1, 0xFFFF, 0xFFFFFFFF]))
-        bases = np.unique(hashes & ~np.uint64(spread))
-        every = np.zeros(run.num_rows, np.bool_)
-        for base in bases:
-            every |= (run.hash >= base) & (run.hash <= base | np.uint64(spread))
+        spread, bases, every = drawn_ranges(data, run, hashes)
         found = near([passing], lambda: bases, spread)
         kept = [str(row) for part in found for row in rows_of(part.delta())]
         assert found == [passing] or kept == [str(r) for r in rows_of(run.take(np.flatnonzero(every)).delta())]

@@ -189,12 +189,17 @@ def test_an_epoch_that_comes_between_makes_it_begin_again(shop, monkeypatch, fai
     assert fails("EXPLAIN ROW SELECT * FROM totals").condition == "SNAPSHOT_TOO_OLD"
 
 
-def test_what_was_looked_up_before_the_history_that_is_kept(connection, fails):
+def look_up(connection, items):
+    """A view whose rows look up a row that is there before they come."""
     connection.execute("CREATE TABLE a (id INT, k INT) APPEND ONLY")
     connection.execute("CREATE TABLE b (k INT PRIMARY KEY, x INT)")
-    sql = "SELECT a.id, b.x FROM a JOIN b FOR SYSTEM_TIME AS OF PROCTIME() ON a.k = b.k"
+    sql = f"SELECT {items} FROM a JOIN b FOR SYSTEM_TIME AS OF PROCTIME() ON a.k = b.k"
     connection.execute(f"CREATE MATERIALIZED VIEW v AS {sql}")
     connection.execute("INSERT INTO b VALUES (1, 10)")
+
+
+def test_what_was_looked_up_before_the_history_that_is_kept(connection, fails):
+    look_up(connection, "a.id, b.x")
     for number in (1, 2):
         connection.execute("INSERT INTO a VALUES (?, 1)", (number,))
         connection.flush()
@@ -213,11 +218,7 @@ def test_what_was_looked_up_before_the_history_that_is_kept(connection, fails):
 
 
 def test_a_row_of_the_past_that_was_looked_up(connection, fails):
-    connection.execute("CREATE TABLE a (id INT, k INT) APPEND ONLY")
-    connection.execute("CREATE TABLE b (k INT PRIMARY KEY, x INT)")
-    sql = "SELECT a.k, b.x FROM a JOIN b FOR SYSTEM_TIME AS OF PROCTIME() ON a.k = b.k"
-    connection.execute(f"CREATE MATERIALIZED VIEW v AS {sql}")
-    connection.execute("INSERT INTO b VALUES (1, 10)")
+    look_up(connection, "a.k, b.x")
     commits = []
     for number in (1, 2):
         connection.execute("INSERT INTO a VALUES (?, 1)", (number,))
