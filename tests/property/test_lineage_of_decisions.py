@@ -3,8 +3,8 @@ rule applied delivery by delivery in plain Python; SQLstream's joins by clocks, 
 
 The rule (docs/SEMANTICS.md): rows of one epoch find each other. Pairs come with their second row; a row that an outer
 join preserves comes alone if it has no partner when it comes; semi, anti, ASOF and temporal joins decide each left row
-when it comes. What is explained is exactly what a row was made of, or it is refused: when other rows could have given
-an equal one, or other partners its match.
+when it comes. What is explained is exactly what a row was made of.
+Only of joins whose pairs come with either row it is refused when other rows could have given an equal one.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class View:
             if "ASOF" in self.kind:
                 found = [max(found)] if found else []
             if self.kind == "SEMI":
-                self.out += [self.shown(left)] if found else []
+                values, own = self.shown(left)
+                self.out += [(values, own | {("b", r[0]) for r in found})] if found else []
             elif self.kind == "ANTI":
                 self.out += [] if found else [self.shown(left)]
             else:
@@ -98,16 +99,9 @@ class View:
     def lineage(self, values):
         """What rows with these values are made of; None if it is not kept."""
         rows = [lineage for v, lineage in self.out if v == values]
-        if sum(v == values for v, _ in self.candidates()) != len(rows):
+        if self.kind in ("INNER", *OUTER) and sum(v == values for v, _ in self.candidates()) != len(rows):
             return None
-        found = set().union(*rows)
-        if self.kind == "SEMI":
-            for left in [p for p in self.a if self.shown(p)[0] == values]:
-                partners = self.partners(left)
-                if len(partners) != 1:
-                    return None
-                found.add(("b", partners[0][0]))
-        return frozenset(found)
+        return frozenset().union(*rows)
 
 
 def check(connection, name, view):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from sqlglot import exp
 
@@ -82,9 +82,13 @@ class SystemScan(Leaf):
 
 @dataclass(frozen=True)
 class Past:
-    """A moment of the past. sql: of DuckDB, without columns: the number of a commit, or a time with time zone."""
+    """A moment of the past. sql: of DuckDB, without columns: the number of a commit, or a time with time zone.
 
-    by: Literal["commit", "time"]
+    by: `commit`: what all relations showed after it; `own commit`: what the relation itself had after it, even if views
+    did not reflect that yet.
+    """
+
+    by: Literal["commit", "own commit", "time"]
     sql: str
 
 
@@ -95,6 +99,7 @@ class PastScan(Leaf):
     name: of these rows in DuckDB, the same for all scans of the relation at that moment. span: where it is named.
     """
 
+    grows: ClassVar[bool] = True
     relation_id: str
     name: str
     past: Past

@@ -3,6 +3,8 @@
 A row of such a view comes out in the epoch in which its left row comes, with the right rows as they are at the end of
 that epoch. So as of that commit nothing is open: what came in it on the left, joined with what was there on the right,
 is what came out. It takes the history since that commit.
+
+Where the right side stands still since the view began, nothing is decided at all: it is a join with what was there.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
 
+from watersmeet.algebra.bounded import PastScan
 from watersmeet.algebra.nodes import (
     Arrivals,
     AsofJoin,
@@ -25,15 +28,41 @@ from watersmeet.algebra.nodes import (
     Scan,
     TemporalJoin,
     TimeFilter,
+    TopN,
     Union,
     Unnest,
+    Values,
     Versions,
 )
 from watersmeet.algebra.revisions import revision
-from watersmeet.algebra.trees import walk, with_inputs
+from watersmeet.algebra.trees import Rule, transform_up, walk, with_inputs
 from watersmeet.lineage.candidates import decision
 
 _ROW_BY_ROW: Final = (Expand, Filter, Project, Repartition, Union, Unnest)
+
+
+def standing_still(tree: Node, began: Rule) -> Node:
+    """The tree with what stood still since its query began as the content of that moment.
+
+    began: makes a `Cut` that keeps what was there before the scan of that, as far as it is known.
+    """
+
+    def joined(node: Node) -> Node:
+        node = began(node)
+        if not _looks_up(node) or not _stands_still(node.inputs[1]):
+            return node
+        if isinstance(node, TemporalJoin):
+            return Join(node.left, node.right, node.kind, node.keys, node.residual, span=node.span)
+        assert isinstance(node, (AsofJoin, Join))
+        return replace(node, arrival=False)
+
+    return transform_up(tree, joined)
+
+
+def _stands_still(node: Node) -> bool:
+    if not node.inputs:
+        return isinstance(node, (PastScan, Values))
+    return not isinstance(node, TimeFilter) and all(map(_stands_still, node.inputs))
 
 
 def undecidable_then(tree: Node) -> str | None:
@@ -56,10 +85,13 @@ def undecidable_then(tree: Node) -> str | None:
 
 
 def _looks_up(node: Node) -> bool:
-    """Whether each left row is decided when it comes, by the right rows that are there."""
-    if isinstance(node, (AsofJoin, Join)):
-        return node.arrival and (isinstance(node, AsofJoin) or node.kind in ("semi", "anti"))
-    return isinstance(node, TemporalJoin)
+    """Whether each left row is decided when it comes, by the right rows that are there, or that are always there."""
+    if not isinstance(node, (AsofJoin, Join)):
+        return isinstance(node, TemporalJoin)
+    if isinstance(node, Join) and (node.keeps_right or node.partners is not None):
+        return False
+    decides = node.arrival and (isinstance(node, AsofJoin) or node.kind in ("semi", "anti"))
+    return decides or _stands_still(node.right)
 
 
 def _unknown(looked_up: Node) -> str | None:
@@ -68,13 +100,24 @@ def _unknown(looked_up: Node) -> str | None:
         return "What it looks up depends on time, and how far that had come then is not kept"
     if _since(looked_up) is not None:
         return None
+    if isinstance(looked_up, TopN) and not _orders_what_was_there(looked_up):
+        return "Which of the rows that were there when it began had come first is not kept"
     if isinstance(looked_up, (Arrivals, Records, Versions)) or decision(looked_up) is not None:
-        return "What it looks up was itself decided once, or are rows that were replaced since"
+        return "What it looks up was itself decided once, or are versions of rows, which only its own state keeps"
     return next((why for why in map(_unknown, looked_up.inputs) if why is not None), None)
 
 
+def _orders_what_was_there(node: TopN) -> bool:
+    """Whether the rows with which a query began can be ordered by age: there is one for each key of its relation."""
+    replaced = [n for n in walk(node.input) if isinstance(n, Arrivals) and not n.scan.append_only]
+    partition = {p.column for p in node.partition}
+    return all(n.scan.key and partition.issuperset(n.scan.key) for n in replaced)
+
+
 def _since(node: Node) -> Since | None:
-    """What a node reads if it is what came to a relation that only grows since the query began."""
+    """What a node reads if it is what came to a relation since the query began."""
+    if isinstance(node, Arrivals) and not node.scan.append_only:
+        return Since(node.scan, node.moment, node.age, replaced=True)
     if not isinstance(node, Cut) or node.keeps != "after":
         return None
     scan, age = (node.input.scan, node.input.age) if isinstance(node.input, Arrivals) else (node.input, ())
@@ -82,11 +125,15 @@ def _since(node: Node) -> Since | None:
 
 
 class Since(NamedTuple):
-    """The rows that came to a relation after a commit. age: the columns with their order, if they have them."""
+    """The rows that came to a relation after a commit. age: the columns with their order, if they have them.
+
+    replaced: also those that were there then, and those that others replaced since.
+    """
 
     scan: Scan
     commit: int
     age: tuple[Column, ...] = ()
+    replaced: bool = False
 
 
 class Moment(Protocol):
@@ -129,12 +176,10 @@ def _as_of(node: Node, moment: Moment) -> Node:
     return moment.then(with_inputs(node, [_as_of(i, moment) for i in node.inputs]))
 
 
-def what_comes(tree: Node) -> Node | None:
-    """The part of a tree of `decided_again` that each row comes from before it is looked up; None if there are
-    several.
-    """
+def what_comes(tree: Node) -> list[Node]:
+    """The parts of a tree of `decided_again` that its rows come from before they are looked up."""
     if isinstance(tree, Union):
-        return None
+        return [part for i in tree.inputs for part in what_comes(i)]
     if not any(isinstance(n, (AsofJoin, Join, Union)) for n in walk(tree)):
-        return tree
+        return [tree]
     return what_comes(tree.inputs[0])

@@ -60,9 +60,9 @@ class Read:
 
     what: for people: `table`, `materialized view`. name: its own. view: its query, if it is a view; columns: those of
     that query's tree which the scan reads, in the scan's order. late: so many of its rows came late since it was made.
-    came: of a view that looks back, when the rows of a scan that meet conditions came, if so many are there. missing:
-    as of when the rows of its query that meet conditions are missing, none of them there: of the newest moments, and
-    how many more there are.
+    came: of a view whose rows can be decided again, when the rows of a scan that meet conditions came, if so many are
+    there. missing: of one that looks back, as of when the rows of its query that meet conditions are missing, none of
+    them there: of the newest moments, and how many more there are.
     """
 
     what: str
@@ -222,8 +222,22 @@ class Row:
             return Step(read.what, read.name, row)
         view, values = read.view, picked(node.outputs, self.cells)
         there = self.origins.asker.count(filtered(node, equals(node.outputs, values)))
-        if read.came is not None:
+        if view.looks_back:
             return Step(read.what, read.name, row, below=self._as_of(read, node, there))
+        room = self.origins.room
+        try:
+            return Step(read.what, read.name, row, below=self._now(read, view, row, values, there))
+        except Error as undecided:
+            if read.came is None or not view.decisions or undecided.condition != "HISTORY_GONE":
+                raise
+            self.origins.room = room
+            try:
+                return Step(read.what, read.name, row, below=self._as_of(read, node, there))
+            except Error:
+                raise undecided from None
+
+    def _now(self, read: Read, view: Explained, row: str, values: Sequence[Cell], there: int) -> list[Step]:
+        """What a row of a view is made of, by what is there now. there: how often it is there."""
         found = self._found(view, read.columns, values, there)
         if found.total > there and view.decisions:
             what = f"{counted(found.total)} could be the row {row}, which is there {_times(there)}"
@@ -232,7 +246,7 @@ class Row:
         if found.total != there:
             why = f"they give the row {row} {_times(found.total)}, and it is there {_times(there)}"
             raise self.origins.forgotten(read, why)
-        return Step(read.what, read.name, row, below=found.steps)
+        return found.steps
 
     def _found(self, view: Explained, columns: Sequence[Column], values: Sequence[Cell], rows: int) -> Found:
         """The rows of a view's query with these values. rows: how many there should be; if they are not, and have

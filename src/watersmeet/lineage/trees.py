@@ -62,7 +62,7 @@ from watersmeet.lineage.candidates import (
     undecidable,
 )
 from watersmeet.lineage.cells import Cell
-from watersmeet.lineage.lookups import Moment, decided_again, undecidable_then
+from watersmeet.lineage.lookups import Moment, decided_again, standing_still, undecidable_then
 from watersmeet.lineage.subqueries import inlined, with_joined_values
 from watersmeet.types import BOOLEAN, INTEGER, TIMESTAMP, TIMESTAMPTZ
 from watersmeet.watermarks import Watermark, value
@@ -91,36 +91,40 @@ class Explained:
     """The query of a view, or one that is explained itself, and what is known of the moment at which it is.
 
     name: for messages. tree: prepared. ties: for each order of a node, the columns that break its ties.
-    times: the numbers of the sources at the moment, for `watermarks.value`. looks_back: each of its rows has to be
-    decided as of the moment at which it came (`lookups`).
+    times: the numbers of the sources at the moment, for `watermarks.value`. then: the tree from which each of its rows
+    can be decided again as of the moment at which it came (`lookups`); None if that can't be. looks_back: each has to
+    be, as candidates don't tell what rows are made of.
     """
 
     name: str
     tree: Node
     ties: Mapping[_Order, tuple[str, ...]]
     times: Mapping[str, int]
+    then: Node | None = None
     looks_back: bool = False
 
     @classmethod
-    def of(cls, name: str, tree: Node, times: Mapping[str, int], then: Rule | None = None) -> Explained:
-        """then: makes scans those of an earlier moment, unless the query looks back. FEATURE_NOT_SUPPORTED for what
-        can't be computed again.
+    def of(cls, name: str, tree: Node, times: Mapping[str, int], began: Rule, then: Rule | None = None) -> Explained:
+        """began: as in `lookups.standing_still`. then: makes scans those of an earlier moment, unless the query looks
+        back. FEATURE_NOT_SUPPORTED for what can't be computed again.
         """
         _check(name, map(_forgotten, walk(tree)))
         joined = with_joined_values(inlined(tree))
-        made = prepared(joined)
-        why = undecidable(made)
+        made = standing_still(prepared(joined), began)
+        why = undecidable(made) or next(filter(None, map(_replaced, walk(made))), None)
+        why_then = undecidable_then(made)
+        decided = made if why_then is None else None
         if why is not None:
-            why_then = undecidable_then(made)
-            if why_then is None:
-                return cls(name, made, _ties(joined), times, looks_back=True)
+            if decided is not None:
+                return cls(name, decided, _ties(joined), times, decided, looks_back=True)
             _check(name, [why_then or why])
-        made = on_arrival(made)
-        return cls(name, made if then is None else transform_up(made, then), _ties(joined), times)
+        now = on_arrival(made)
+        return cls(name, now if then is None else transform_up(now, then), _ties(joined), times, decided)
 
     def as_of(self, moment: Moment) -> Explained:
-        """Of a query that looks back, what came out in one commit."""
-        return Explained(self.name, decided_again(self.tree, moment), self.ties, self.times)
+        """What came out of it in one commit, of a query whose rows can be decided again."""
+        assert self.then is not None
+        return Explained(self.name, decided_again(self.then, moment), self.ties, self.times)
 
     @cached_property
     def decisions(self) -> str:
@@ -175,12 +179,16 @@ def _forgotten(node: Node) -> str | None:
         return "It reads the changes of a relation one by one, and only its content is kept"
     if isinstance(node, Versions):
         return "It reads earlier versions of rows, which only its own state keeps"
-    if isinstance(node, Arrivals) and not node.scan.append_only:
-        return "It counts rows that were replaced or deleted since, which are not kept"
     if isinstance(node, Recursion):
         return "It is recursive"
     if isinstance(node, (FileScan, SystemScan, TopicScan)):
         return "It reads what is outside of the database's relations"
+    return None
+
+
+def _replaced(node: Node) -> str | None:
+    if isinstance(node, Arrivals) and not node.scan.append_only:
+        return "It counts rows that were replaced or deleted since"
     return None
 
 

@@ -217,6 +217,29 @@ def test_what_was_looked_up_before_the_history_that_is_kept(connection, fails):
     assert "retention" in error.hint
 
 
+def test_what_stood_still_before_the_history_that_is_kept(connection, fails):
+    for sql in (
+        "CREATE TABLE d (k INT PRIMARY KEY, x INT)",
+        "INSERT INTO d VALUES (1, 10)",
+        "SET dialect = 'sqlstream'",
+        "CREATE STREAM s (k INTEGER)",
+        'CREATE MATERIALIZED VIEW v AS SELECT STREAM s.k, "d"."x" FROM s JOIN "d" ON s.k = "d"."k"',
+        "INSERT INTO s (ROWTIME, k) VALUES (TIMESTAMP '2019-01-01 00:00:00', 1)",
+        "SET dialect = 'risingwave'",
+        "UPDATE d SET x = 11 WHERE k = 1",
+    ):
+        connection.execute(sql)
+    connection.flush()
+    found = connection.execute('EXPLAIN ROW SELECT * FROM "V"').fetchall()
+    assert [row for _, name, row, _ in found if name == "d"] == [{"k": 1, "x": 10}]
+    connection.execute("ALTER SYSTEM SET retention = 0")
+    connection._session.database._compactor.run()
+    error = fails('EXPLAIN ROW SELECT * FROM "V"')
+    assert error.condition == "HISTORY_GONE"
+    assert "when the view began" in error.detail
+    assert "retention" in error.hint
+
+
 def test_a_row_of_the_past_that_was_looked_up(connection, fails):
     look_up(connection, "a.k, b.x")
     commits = []

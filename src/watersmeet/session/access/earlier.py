@@ -17,6 +17,7 @@ from watersmeet.database.opened import OpenDatabase
 from watersmeet.errors import Error, error
 from watersmeet.lineage.lookups import Since
 from watersmeet.lineage.origins import ADDED
+from watersmeet.session.access.pasts import own_commit
 from watersmeet.session.access.reading import conformed, lent
 from watersmeet.store.changes import RelationChange, fitted
 from watersmeet.store.commits import Commit
@@ -27,6 +28,7 @@ from watersmeet.types import BIGINT, Field, arrow_schema
 
 #: Columns beside those of a relation: the number of a commit, and what orders rows, the newest first.
 COMMIT: Final = f"{ADDED}commit"
+_DIFF: Final = f"{ADDED}diff"
 _AGE: Final = (f"{ADDED}epoch", f"{ADDED}sequence")
 
 
@@ -86,18 +88,19 @@ class History:
         columns = (*relation.columns, Field(COMMIT, BIGINT, nullable=False))
         if name not in self._lent:
             parts, filled = list[pa.Table](), 0
+            first = 0 if began is None else self._own_commit(relation, began)
+            if began is not None and first < self._floor:
+                raise self.gone(relation)
             for epoch in self._epochs():
                 is_first = epoch.epoch_before <= self._floor and epoch.epoch_before > 0
-                if is_first or (began is None and epoch.catalog_version < view.since):
+                if began is None and (is_first or epoch.catalog_version < view.since):
                     filled = 0 if is_first else epoch.number
                     continue
-                for commit in self._of_epoch(relation, epoch):
-                    if began is None or commit.number > began:
+                for commit in self._of_epoch(relation, epoch, first if is_first else None):
+                    if began is None or commit.number > first:
                         parts.append(_with_commit(self._rows(relation, commit.relations[relation.id]), epoch.number))
             if began is None:
                 parts.append(_with_commit(self._older(relation, parts), filled))
-            elif began < self._floor:
-                raise self.gone(relation)
             self._lend(name, columns, parts, 0)
         outputs = (*_outputs(scan), Column(COMMIT, COMMIT, BIGINT, False))
         return PastScan(relation.id, name, moment.past, outputs, None)
@@ -109,21 +112,51 @@ class History:
         if name not in self._lent:
             epoch = self._read(relation, int(moment.past.sql))
             assert epoch.frontier is not None
-            upto = epoch.number if relation.is_fed_by_circuit else epoch.frontier.transaction
-            if rows.commit < min(self._floor, upto):
+            upto, began = self._last_of(relation, epoch), self._own_commit(relation, rows.commit)
+            if began < min(self._floor, upto):
                 raise self.gone(relation)
             parts = []
-            for number in range(rows.commit + 1, upto + 1):
+            if rows.replaced:
+                there = self._content(relation, began)
+                for column in columns[len(relation.columns) :]:
+                    there = there.append_column(column.name, pa.array(np.zeros(there.num_rows, np.int64)))
+                parts.append(there)
+            for number in range(began + 1, upto + 1):
                 change = self._read(relation, number).relations.get(relation.id)
                 if change is not None:
-                    part = self._rows(relation, change)
+                    part = self._rows(relation, change, replaced=rows.replaced)
                     ages = (np.full(part.num_rows, -number, np.int64), -np.arange(part.num_rows, dtype=np.int64))
                     for column, age in zip(columns[len(relation.columns) :], ages, strict=False):
                         part = part.append_column(column.name, pa.array(age))
                     parts.append(part)
-            self._lend(name, columns, parts, rows.commit + 1)
+            self._lend(name, columns, parts, began + 1)
         order = (Column(c.id, n, c.type, c.nullable) for c, n in zip(rows.age, _AGE, strict=False))
         return PastScan(relation.id, name, moment.past, (*_outputs(rows.scan), *order), None)
+
+    def _own_commit(self, relation: Relation, began: int) -> int:
+        """As `pasts.own_commit`."""
+        return own_commit(self._database, relation, began, self._epoch, self._floor)
+
+    def _last_of(self, relation: Relation, epoch: Commit) -> int:
+        """The last commit that counts for a relation as of an epoch."""
+        assert epoch.frontier is not None
+        return epoch.number if relation.is_fed_by_circuit else epoch.frontier.transaction
+
+    def _content(self, relation: Relation, upto: int) -> pa.Table:
+        """What a relation had after a commit: what it has now, without the changes since."""
+        schema = arrow_schema(relation.columns, positional=False)
+        parts = [schema.empty_table().append_column(_DIFF, pa.array([], pa.int64()))]
+        for number in range(upto + 1, self._last_of(relation, self._epoch) + 1):
+            change = self._read(relation, number).relations.get(relation.id)
+            parts += [] if change is None else self._changed(relation, change)
+        names = ", ".join(quoted(c.name) for c in relation.columns)
+        rows = pa.concat_tables(parts, promote_options="permissive")
+        with lent(self._connection, rows, (*relation.columns, Field(_DIFF, BIGINT)), "later"):
+            now = f"SELECT {names}, 1 AS n FROM {quoted(relation.shown)}"
+            both = f"{now} UNION ALL SELECT {names}, -{quoted(_DIFF)} FROM later"
+            text = f"SELECT {names}, unnest(range(sum(n)::BIGINT)) FROM ({both}) GROUP BY {names} HAVING sum(n) > 0"
+            found = self._connection.execute(text).to_arrow_table()
+        return conformed(found.select(range(len(relation.columns))), schema)
 
     def _older(self, relation: Relation, later: Sequence[pa.Table]) -> pa.Table:
         """What a relation has now beside the rows that came later."""
@@ -158,15 +191,17 @@ class History:
             number = commit.epoch_before
         return reversed(found)
 
-    def _of_epoch(self, relation: Relation, epoch: Commit) -> Iterator[Commit]:
-        """The commits of a table that an epoch read, or itself for what the circuit feeds: those with changes."""
+    def _of_epoch(self, relation: Relation, epoch: Commit, after: int | None = None) -> Iterator[Commit]:
+        """The commits of a table that an epoch read, or itself for what the circuit feeds: those with changes.
+
+        after: only those after that commit; None: all.
+        """
         if relation.is_fed_by_circuit:
             commits: Sequence[Commit] = [epoch]
         else:
-            before = self._read(relation, epoch.epoch_before)
-            assert before.frontier is not None
-            assert epoch.frontier is not None
-            after, upto = before.frontier.transaction, epoch.frontier.transaction
+            if after is None:
+                after = self._last_of(relation, self._read(relation, epoch.epoch_before)) if epoch.epoch_before else 0
+            upto = self._last_of(relation, epoch)
             commits = [self._read(relation, n) for n in range(after + 1, upto + 1)]
         return (c for c in commits if relation.id in c.relations)
 
@@ -176,18 +211,27 @@ class History:
             raise self.gone(relation)
         return commit
 
-    def _rows(self, relation: Relation, change: RelationChange) -> pa.Table:
-        """The rows of a change, each as often as it came."""
+    def _rows(self, relation: Relation, change: RelationChange, *, replaced: bool = False) -> pa.Table:
+        """The rows of a change, each as often as it came. replaced: of a relation that may lose rows."""
+        parts = [arrow_schema(relation.columns, positional=False).empty_table()]
+        for rows in self._changed(relation, change):
+            diff = rows.column(_DIFF).to_numpy()
+            if not replaced and (diff < 0).any():
+                raise error("INTERNAL_ERROR", f"{relation.title} lost rows, though it only grows")
+            came = np.repeat(np.arange(rows.num_rows), np.maximum(diff, 0))
+            parts.append(rows.drop_columns([_DIFF]).take(pa.array(came)))
+        return pa.concat_tables(parts)
+
+    def _changed(self, relation: Relation, change: RelationChange) -> list[pa.Table]:
+        """The rows of a change, with how often each came or went."""
         stored = relation.as_stored
-        schema = arrow_schema(stored.columns, positional=False)
-        parts = [schema.empty_table()]
+        schema, names = arrow_schema(stored.columns, positional=False), [c.name for c in relation.columns]
+        found = []
         for blob in change.blobs:
             rows, diff = self._database.packs.read_change(blob)
-            if (diff < 0).any():
-                raise error("INTERNAL_ERROR", f"{relation.title} lost rows, though it only grows")
-            whole = fitted(rows, schema, stored.fills)
-            parts.append(whole.take(pa.array(np.repeat(np.arange(rows.num_rows), diff))))
-        return pa.concat_tables(parts).rename_columns([c.name for c in relation.columns])
+            whole = fitted(rows, schema, stored.fills).rename_columns(names)
+            found.append(whole.append_column(_DIFF, pa.array(diff, pa.int64())))
+        return found
 
     def _lend(self, name: str, columns: Sequence[Field], parts: Sequence[pa.Table], first: int) -> None:
         schema = arrow_schema(tuple(columns), positional=False)

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 
 from watersmeet.algebra.bounded import Past, PastScan
-from watersmeet.catalog import Catalog
+from watersmeet.catalog import Catalog, Relation
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.errors import Error, error
+from watersmeet.store.commits import Commit
 from watersmeet.store.floors import floor_number
 from watersmeet.store.history import check_there, commit_at, gone, hold_past, shown_time
 from watersmeet.store.past import PastContent
@@ -35,10 +36,34 @@ def held_past(
         for scan in falling:
             relation, number = catalog.relations[scan.relation_id], numbers[scan.name]
             with _placed(scan, text):
-                moment = hold_past(database.layout, database.log, hold, number)
-                check_there(database.log, [relation], number)
-            found.append(PastContent(scan.name, scan.relation_id, moment.upto(relation)))
+                if scan.past.by == "own commit":
+                    if not hold.hold(number):
+                        raise gone(database.layout, database.log, f"commit {number}")
+                    upto = number
+                else:
+                    upto = hold_past(database.layout, database.log, hold, number).upto(relation)
+                    check_there(database.log, [relation], number)
+            found.append(PastContent(scan.name, scan.relation_id, upto))
         yield found
+
+
+def own_commit(database: OpenDatabase, relation: Relation, number: int, newest: Commit, floor: int) -> int:
+    """The last commit that counts for what a relation itself had when a query began after commit `number`.
+
+    What the circuit feeds counts as the epoch left it that read all that was committed before. newest: the newest
+    epoch. floor: the commit up to which history may be gone; the result is less if that epoch is.
+    """
+    if not relation.is_fed_by_circuit or number < floor:
+        return number
+    began = database.log.find(number)
+    transaction, found = number if began is None else began.last_transaction, 0
+    epoch: Commit | None = newest
+    while epoch is not None and epoch.number > floor and epoch.frontier is not None:
+        if epoch.frontier.transaction < transaction or (found and found <= number):
+            break
+        found = epoch.number
+        epoch = database.log.find(epoch.epoch_before)
+    return found
 
 
 @contextmanager
@@ -58,7 +83,7 @@ def _commit(database: OpenDatabase, past: Past) -> int:
         row = connection.execute(f"SELECT {wanted}").fetchone()
     if row is None or row[0] is None:
         raise error("INVALID_PARAMETER", "a moment of the past can't be NULL")
-    if past.by == "commit":
+    if past.by != "time":
         return int(row[0])
     floor, time = floor_number(database.layout), shown_time(int(row[0]))
     number = commit_at(database.log, int(row[0]), floor)

@@ -12,14 +12,14 @@ from typing import Final
 import duckdb
 
 from watersmeet.algebra.bounded import Past, PastScan, TopicScan
-from watersmeet.algebra.nodes import Filter, Node, Project, Scan, TimeFilter
+from watersmeet.algebra.nodes import Cut, Filter, Node, Project, Scan, TimeFilter
 from watersmeet.algebra.rewrites.pushdown import push_filters
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.algebra.trees import Rule, filtered, walk
 from watersmeet.binder.bounded import bind_bounded
 from watersmeet.binder.emission import bind_view
 from watersmeet.catalog import Catalog, MaterializedView, Processor, Relation
-from watersmeet.circuit.operators import Cut
+from watersmeet.circuit import operators
 from watersmeet.dialects import parse
 from watersmeet.dialects.lineage import ExplainRow
 from watersmeet.dialects.statements import CreateMaterializedView
@@ -33,9 +33,11 @@ from watersmeet.lineage.trees import Wide
 from watersmeet.runtime.plans import kept_circuit
 from watersmeet.session.access.context import Session, denied, error_at
 from watersmeet.session.access.earlier import COMMIT, History
+from watersmeet.session.access.pasts import own_commit
 from watersmeet.session.access.reading import Bounded, check_running, failed_query, readable, reading
 from watersmeet.session.access.result import Result, typed_result
 from watersmeet.session.access.rights import check_named
+from watersmeet.store.floors import floor_number
 from watersmeet.store.manifests import Commit, Progress
 from watersmeet.types import JSONB, VARCHAR, Field, Schema
 from watersmeet.watermarks import NOW
@@ -172,8 +174,9 @@ class _Views:
         FEATURE_NOT_SUPPORTED, with the statement's text; PERMISSION_DENIED.
         """
         self._check_read(tree)
+        times = {**self.progress.watermarks, NOW: self.progress.time_us}
         try:
-            return Explained.of(name, tree, {**self.progress.watermarks, NOW: self.progress.time_us}, then)
+            return Explained.of(name, tree, times, self._when_it_began, then)
         except Error as err:
             err.sql, err.span = self.statement.text, None
             raise
@@ -187,9 +190,8 @@ class _Views:
         places = {c.name: i for i, c in enumerate(relation.columns)}
         names = scan.source_names if isinstance(scan, Scan) else [c.name for c in scan.outputs]
         columns = tuple(view.tree.columns[places[n]] for n in names)
-        if not view.looks_back:
-            return Read(relation.role, relation.shown, view, columns)
-        came, missing = partial(self._came, relation, view), partial(self._missing, relation, view)
+        came = None if view.then is None else partial(self._came, relation, view)
+        missing = partial(self._missing, relation, view) if view.looks_back else None
         return Read(relation.role, relation.shown, view, columns, came=came, missing=missing)
 
     def _came(
@@ -232,12 +234,11 @@ class _Views:
     ) -> tuple[list[Came], int]:
         """As of when rows of a view are missing, as in `Read`. Nothing, and `lacks_past`, as from `_came`."""
         now = PastScan(relation.id, "now", Past("commit", str(self.epoch.number)), (), None)
-        every = view.as_of(_Arrived(self, relation, now))
-        comes = what_comes(push_filters(filtered(every.tree, conditions)))
-        number = next((c for n in walk(comes) for c in n.columns if c.name == COMMIT), None) if comes else None
-        if comes is None or number is None:
-            raise self._refused(relation, "Rows of several relations come to it, and which was first is not searched")
-        commits = self._commits(Wide(every, comes).node, number.id, 0, self._last(relation, scan))
+        every, last = view.as_of(_Arrived(self, relation, now)), self._last(relation, scan)
+        commits = Counter[int]()
+        for part in what_comes(push_filters(filtered(every.tree, conditions))):
+            number = next(c for n in walk(part) for c in n.columns if c.name == COMMIT)
+            commits += self._commits(Wide(every, part).node, number.id, 0, last)
         if not commits:
             return [Came(every, 0, 0)], 0
         if not min(commits):  # of what came before the history that is kept
@@ -283,7 +284,30 @@ class _Views:
         circuit = kept_circuit(self.session.database.layout, self.epoch.circuit)
         sink = circuit.sink_of.get(view.id)
         below = circuit.upstream({sink.id}) if sink is not None else frozenset[str]()
-        return max((o.moment for o in map(circuit.by_id.__getitem__, below) if isinstance(o, Cut)), default=0)
+        return max((o.moment for o in map(circuit.by_id.__getitem__, below) if isinstance(o, operators.Cut)), default=0)
+
+    def _when_it_began(self, node: Node) -> Node:
+        """What was there when a query began, in place of the Cut that keeps it (`lookups.standing_still`). Rows of a
+        relation that only grows can be told as candidates, too, where the history is gone.
+        """
+        if not isinstance(node, Cut) or node.keeps != "before" or not isinstance(node.input, Scan):
+            return node
+        relation, database = self.catalog.relations[node.input.relation_id], self.session.database
+        floor = floor_number(database.layout)
+        number = own_commit(database, relation, node.moment, self.epoch, floor)
+        if number >= floor:
+            return self.then(
+                node.input, PastScan(relation.id, f"own {number}", Past("own commit", str(number)), (), None)
+            )
+        if node.input.append_only:
+            return node
+        raise error(
+            "HISTORY_GONE",
+            f"rows that come from {relation.title} can't be explained",
+            detail=f"What it had when the view began, at commit {node.moment}, is not known any more: the oldest "
+            f"commit that is kept is {floor + 1}.",
+            hint="ALTER SYSTEM SET retention = '1 day' keeps history for longer.",
+        )
 
     def then(self, node: Node, past: PastScan) -> Node:
         """A scan as of an earlier moment."""
