@@ -33,13 +33,13 @@ class Asker:
             items.append(cast(name, VARCHAR))
             items.append(cast(f"to_json({name})", VARCHAR) if column.type.name in _NESTED else "NULL")
         order = ", ".join(quoted(c.id) for c in columns)
-        found = self._run(f"SELECT {', '.join(items)} FROM ({self._text(tree)}) ORDER BY {order} LIMIT {most}")
+        found = self._run(f"SELECT {', '.join(items)} FROM ({self.text(tree)}) ORDER BY {order} LIMIT {most}")
         return [{c.id: Cell(r[2 * i], c.type, r[2 * i + 1]) for i, c in enumerate(columns)} for r in found]
 
     def count(self, tree: Node, most: int | None = None) -> int:
         """How many rows a plain tree has. most: count no further."""
         limit = "" if most is None else f" LIMIT {most}"
-        return int(self._run(f"SELECT count(*) FROM (SELECT 1 FROM ({self._text(tree)}){limit})")[0][0])
+        return int(self._run(f"SELECT count(*) FROM (SELECT 1 FROM ({self.text(tree)}){limit})")[0][0])
 
     def some(self, tree: Node) -> bool:
         """Whether a plain tree has rows."""
@@ -58,10 +58,11 @@ class Asker:
         own, wanted = sql(value), sql(around.literal)
         parts = ((f"max({own})", "<"), (f"min({own})", ">"))
         items = [cast(f"{call} FILTER (WHERE {own} {sign} {wanted})", VARCHAR) for call, sign in parts]
-        low, high = self._run(f"SELECT {', '.join(items)} FROM ({self._text(tree)})")[0]
+        low, high = self._run(f"SELECT {', '.join(items)} FROM ({self.text(tree)})")[0]
         return Cell(low, value.type), Cell(high, value.type)
 
-    def _text(self, tree: Node) -> str:
+    def text(self, tree: Node) -> str:
+        """A plain tree as a query of the connection."""
         writer = Writer(self._relation_name)
         return writer.text(push_filters(tree))
 

@@ -4,11 +4,15 @@ A row of such a view comes out in the epoch in which its left row comes, with th
 that epoch. So as of that commit nothing is open: what came in it on the left, joined with what was there on the right,
 is what came out. It takes the history since that commit.
 
+Left rows that may go take what they met with them. An update is a new look-up only if it changes something that is read
+of the row (`identity`), so a row has met what was there in the commit in which that last changed.
+
 Where the right side stands still since the view began, nothing is decided at all: it is a join with what was there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
 
@@ -35,8 +39,11 @@ from watersmeet.algebra.nodes import (
     Versions,
 )
 from watersmeet.algebra.revisions import revision
-from watersmeet.algebra.trees import Rule, transform_up, walk, with_inputs
+from watersmeet.algebra.scalars import Scalar
+from watersmeet.algebra.trees import Rule, read, transform_up, walk, with_inputs
 from watersmeet.lineage.candidates import decision
+
+_Ids = frozenset[str]
 
 _ROW_BY_ROW: Final = (Expand, Filter, Project, Repartition, Union, Unnest)
 
@@ -65,10 +72,12 @@ def _stands_still(node: Node) -> bool:
     return not isinstance(node, TimeFilter) and all(map(_stands_still, node.inputs))
 
 
-def undecidable_then(tree: Node) -> str | None:
+def undecidable_then(tree: Node, needed: _Ids | None = None) -> str | None:
     """Why the rows of a tree can't be decided again as of the moments at which they came, as a sentence without its
-    point; None if they can, "" if it is not because of what is looked up.
+    point; None if they can, "" if it is not because of what is looked up. needed: the columns that are read above; by
+    default all.
     """
+    needed = tree.ids if needed is None else needed
     if isinstance(tree, Scan):
         taken = revision(tree)
         return None if taken is None else f"{taken}, and what it looked up when its rows came is not kept"
@@ -78,10 +87,49 @@ def undecidable_then(tree: Node) -> str | None:
         return "What it finds serves later rows of the same key, and when it was found is not kept"
     if _looks_up(tree):
         left, right = tree.inputs
-        return undecidable_then(left) or _unknown(right)
+        if isinstance(tree, TemporalJoin) and revision(left) is not None:
+            return _untold(tree, needed) or _unknown(right)
+        return undecidable_then(left, _needed_of(tree, needed)[0]) or _unknown(right)
     if isinstance(tree, _ROW_BY_ROW) or (isinstance(tree, Cut) and tree.keeps == "after"):
-        return next((why for why in map(undecidable_then, tree.inputs) if why is not None), None)
+        below = zip(tree.inputs, _needed_of(tree, needed), strict=True)
+        return next((why for why in (undecidable_then(i, n) for i, n in below) if why is not None), None)
     return ""
+
+
+def _needed_of(node: Node, needed: _Ids) -> list[_Ids]:
+    """What is read of each input of a node."""
+    if isinstance(node, Project):
+        exprs = [e for c, e in zip(node.outputs, node.exprs, strict=True) if c.id in needed]
+        return [_Ids().union(*(e.columns for e in exprs))]
+    if isinstance(node, Union):
+        places = [i for i, c in enumerate(node.outputs) if c.id in needed]
+        return [_Ids(part.columns[i].id for i in places) for part in node.parts]
+    return [(needed | node.reads) & i.ids for i in node.inputs]
+
+
+def identity(join: TemporalJoin, needed: _Ids) -> list[Scalar]:
+    """What is read of a left row: it looks up again if that changes. needed: the columns that are read above."""
+    reads = needed | (_Ids() if join.residual is None else join.residual.columns)
+    return [*(read(c) for c in join.left.columns if c.id in reads), *(k.left for k in join.keys)]
+
+
+def _untold(join: TemporalJoin, needed: _Ids) -> str | None:
+    """Why it can't be told when a left row that may go came; None if it can."""
+    read_of_it = _Ids(s.column for s in identity(join, needed) if s.column is not None)
+    node, below = join.left, _needed_of(join, needed)[0]
+    while isinstance(node, (Filter, Project, Repartition)):
+        node, below = node.input, _needed_of(node, below)[0]
+    if isinstance(node, TemporalJoin):
+        own = _Ids().union(*(s.columns for s in identity(node, below))) & node.left.ids
+        if not own <= read_of_it:
+            names = ", ".join(sorted(c.name for c in node.left.columns if c.id in own - read_of_it))
+            return f"It looks up twice, and the second time not by all that the first one reads ({names})"
+        return _untold(node, below) or _unknown(node.right)
+    if not isinstance(node, Scan):
+        return f"{revision(join.left)}, and when its rows came is not known"
+    if not node.key or not read_of_it.issuperset(node.key):
+        return f"{revision(node)}, and without its primary key among what is read of it, equal rows can't be told apart"
+    return None
 
 
 def _looks_up(node: Node) -> bool:
@@ -145,6 +193,12 @@ class Moment(Protocol):
         """
         ...
 
+    def stayed(self, left: Node, identity: Sequence[Scalar]) -> Node:
+        """The left side of a look-up, over those rows of its scan that looked up in it and are there: in which that
+        last changed by which they look up again.
+        """
+        ...
+
     def then(self, node: Node) -> Node:
         """The scan of what was there then; other nodes as they are."""
         ...
@@ -154,15 +208,23 @@ class Moment(Protocol):
         ...
 
 
-def decided_again(tree: Node, moment: Moment, began: int | None = None) -> Node:
-    """The tree as of a commit, with what was decided in it: as a query over content alone. began: as in `Moment`."""
+def decided_again(tree: Node, moment: Moment, needed: _Ids, began: int | None = None) -> Node:
+    """The tree as of a commit, with what was decided in it: as a query over content alone. needed: the columns that are
+    read above. began: as in `Moment`.
+    """
     if isinstance(tree, Scan):
         return moment.came(tree, began)
     if isinstance(tree, Cut):
-        return decided_again(tree.input, moment, tree.moment)
+        return decided_again(tree.input, moment, needed, tree.moment)
+    below = _needed_of(tree, needed)
     if not _looks_up(tree):
-        return with_inputs(tree, [decided_again(i, moment, began) for i in tree.inputs])
-    left, right = decided_again(tree.inputs[0], moment, began), _as_of(tree.inputs[1], moment)
+        inputs = zip(tree.inputs, below, strict=True)
+        return with_inputs(tree, [decided_again(i, moment, n, began) for i, n in inputs])
+    left, right = tree.inputs[0], _as_of(tree.inputs[1], moment)
+    if isinstance(tree, TemporalJoin) and revision(left) is not None and not any(map(_looks_up, walk(left))):
+        left = moment.stayed(left, identity(tree, needed))
+    else:
+        left = decided_again(left, moment, below[0], began)
     if isinstance(tree, TemporalJoin):
         return Join(left, right, tree.kind, tree.keys, tree.residual, span=tree.span)
     assert isinstance(tree, (AsofJoin, Join))

@@ -43,6 +43,7 @@ from watersmeet.algebra.nodes import (
     Window,
     WindowCall,
 )
+from watersmeet.algebra.revisions import revision
 from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.rewrites.antijoins import make_anti_joins
 from watersmeet.algebra.rewrites.folding import fold_constants, fold_filters, fold_projects
@@ -124,7 +125,12 @@ class Explained:
     def as_of(self, moment: Moment) -> Explained:
         """What came out of it in one commit, of a query whose rows can be decided again."""
         assert self.then is not None
-        return Explained(self.name, decided_again(self.then, moment), self.ties, self.times)
+        return Explained(self.name, decided_again(self.then, moment, self.then.ids), self.ties, self.times)
+
+    @cached_property
+    def revises(self) -> bool:
+        """Whether rows of it may go, of those that can be decided again."""
+        return self.then is not None and revision(self.then) is not None
 
     @cached_property
     def decisions(self) -> str:

@@ -9,6 +9,7 @@ from typing import Final
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.algebra.bounded import Past, PastScan
 from watersmeet.algebra.nodes import Column, Scan
@@ -28,7 +29,7 @@ from watersmeet.types import BIGINT, Field, arrow_schema
 
 #: Columns beside those of a relation: the number of a commit, and what orders rows, the newest first.
 COMMIT: Final = f"{ADDED}commit"
-_DIFF: Final = f"{ADDED}diff"
+DIFF: Final = f"{ADDED}diff"
 _AGE: Final = (f"{ADDED}epoch", f"{ADDED}sequence")
 
 
@@ -43,6 +44,7 @@ class History:
         self._connection, self._entered = connection, entered
         self._lent: dict[str, int] = {}
         """By name, the first commit whose rows it has."""
+        self._stayed: dict[str, pa.Table] = {}
         reader = Reader(database.layout)
         entered.callback(reader.close)
         reader.keep(floor_number(database.layout))
@@ -105,6 +107,72 @@ class History:
         outputs = (*_outputs(scan), Column(COMMIT, COMMIT, BIGINT, False))
         return PastScan(relation.id, name, moment.past, outputs, None)
 
+    def events(self, view: Relation, relation: Relation, scan: Scan, last: int) -> PastScan:
+        """All that came to a relation and went up to an epoch, with the columns `COMMIT` and `DIFF`: of what was there
+        when a view was filled that epoch, or 0 where history does not go back so far.
+        """
+        name = f"events of {relation.id} for {view.id} up to {last}"
+        columns = (*relation.columns, Field(COMMIT, BIGINT, nullable=False), Field(DIFF, BIGINT, nullable=False))
+        if name not in self._lent:
+            filled, before, parts = 0, 0, list[pa.Table]()
+            for epoch in self._epochs():
+                is_first = epoch.epoch_before <= self._floor and epoch.epoch_before > 0
+                if is_first or epoch.catalog_version < view.since:
+                    filled, before = 0 if is_first else epoch.number, self._last_of(relation, epoch)
+                elif epoch.number <= last:
+                    for commit in self._of_epoch(relation, epoch):
+                        rows = self._changed(relation, commit.relations[relation.id])
+                        parts += [_with_commit(r, epoch.number) for r in rows]
+            there = _with_commit(self._content(relation, before), filled)
+            parts.append(there.append_column(DIFF, pa.array(np.ones(there.num_rows, np.int64))))
+            names = [c.name for c in columns]
+            self._lend(name, columns, [p.select(names) for p in parts], 0)
+        made = (Column(n, n, BIGINT, False) for n in (COMMIT, DIFF))
+        return PastScan(relation.id, name, Past("commit", str(last)), (*_outputs(scan), *made), None)
+
+    def stayed(
+        self, events: PastScan, text: str, identity: Sequence[Column], scan: Scan, moment: PastScan, commit: int | None
+    ) -> PastScan:
+        """The rows that are there of a relation, each as it was in the commit in which its identity last changed: those
+        of one commit, or all with the column `COMMIT`, and then also those that the query leaves out.
+
+        text: a query that gives the identity of each of the events, then their columns.
+        """
+        name = f"stayed {scan.outputs[0].id} of {events.name}"
+        columns = tuple(Field(n, c.type) for c, n in zip(scan.outputs, scan.source_names, strict=True))
+        if name not in self._stayed:
+            ids = ", ".join(quoted(c.id) for c in identity)
+            same = " AND ".join(f"e.{quoted(c.id)} IS NOT DISTINCT FROM l.{quoted(c.id)}" for c in identity)
+            number, diff = quoted(COMMIT), quoted(DIFF)
+            shown = ", ".join(
+                f"e.{quoted(c.id)} AS {quoted(f.name)}" for c, f in zip(scan.outputs, columns, strict=True)
+            )
+            self._stayed[name] = self._connection.execute(
+                f"WITH events AS ({text}), changes AS (SELECT {ids}, {number}, sum({diff}) AS n FROM events "
+                f"GROUP BY {ids}, {number} HAVING sum({diff}) <> 0), "
+                f"l AS (SELECT {ids}, max({number}) AS {number}, arg_max(n, {number}) AS n FROM changes "
+                f"GROUP BY {ids}), "
+                f"e AS (SELECT * EXCLUDE ({diff}) FROM events GROUP BY ALL HAVING sum({diff}) > 0) "
+                f"SELECT {shown}, e.{number} FROM e JOIN l ON {same} AND e.{number} = l.{number} WHERE l.n > 0"
+            ).to_arrow_table()
+        rows, outputs = self._stayed[name], _outputs(scan)
+        if commit is None:
+            names, keys = ", ".join(quoted(f.name) for f in columns), dict(zip(scan.outputs, columns, strict=True))
+            same = " AND ".join(f"s.{k} = r.{k}" for k in (quoted(f.name) for c, f in keys.items() if c.id in scan.key))
+            columns, outputs = (*columns, Field(COMMIT, BIGINT)), (*outputs, Column(COMMIT, COMMIT, BIGINT, False))
+            there = f"SELECT {names} FROM {quoted(events.name)} GROUP BY {names} HAVING sum({quoted(DIFF)}) > 0"
+            with lent(self._connection, rows, columns, "told"):
+                rows = self._connection.execute(
+                    f"SELECT * FROM told UNION ALL SELECT *, {int(moment.past.sql)} FROM ({there}) r "
+                    f"WHERE NOT EXISTS (SELECT 1 FROM told s WHERE {same})"
+                ).to_arrow_table()
+        else:
+            name = f"{name} in {commit}"
+            rows = rows.filter(pc.equal(rows.column(COMMIT), commit))
+        if name not in self._lent:
+            self._lend(name, columns, [conformed(rows.select(range(len(columns))), _schema(columns))], commit or 0)
+        return PastScan(events.relation_id, name, moment.past, outputs, None)
+
     def since(self, relation: Relation, rows: Since, moment: PastScan) -> PastScan:
         """What came to a relation after a commit, up to the epoch of another one."""
         name = f"came after {rows.commit} up to {moment.name} {relation.id}{' in order' if rows.age else ''}"
@@ -145,15 +213,15 @@ class History:
     def _content(self, relation: Relation, upto: int) -> pa.Table:
         """What a relation had after a commit: what it has now, without the changes since."""
         schema = arrow_schema(relation.columns, positional=False)
-        parts = [schema.empty_table().append_column(_DIFF, pa.array([], pa.int64()))]
+        parts = [schema.empty_table().append_column(DIFF, pa.array([], pa.int64()))]
         for number in range(upto + 1, self._last_of(relation, self._epoch) + 1):
             change = self._read(relation, number).relations.get(relation.id)
             parts += [] if change is None else self._changed(relation, change)
         names = ", ".join(quoted(c.name) for c in relation.columns)
         rows = pa.concat_tables(parts, promote_options="permissive")
-        with lent(self._connection, rows, (*relation.columns, Field(_DIFF, BIGINT)), "later"):
+        with lent(self._connection, rows, (*relation.columns, Field(DIFF, BIGINT)), "later"):
             now = f"SELECT {names}, 1 AS n FROM {quoted(relation.shown)}"
-            both = f"{now} UNION ALL SELECT {names}, -{quoted(_DIFF)} FROM later"
+            both = f"{now} UNION ALL SELECT {names}, -{quoted(DIFF)} FROM later"
             text = f"SELECT {names}, unnest(range(sum(n)::BIGINT)) FROM ({both}) GROUP BY {names} HAVING sum(n) > 0"
             found = self._connection.execute(text).to_arrow_table()
         return conformed(found.select(range(len(relation.columns))), schema)
@@ -215,11 +283,11 @@ class History:
         """The rows of a change, each as often as it came. replaced: of a relation that may lose rows."""
         parts = [arrow_schema(relation.columns, positional=False).empty_table()]
         for rows in self._changed(relation, change):
-            diff = rows.column(_DIFF).to_numpy()
+            diff = rows.column(DIFF).to_numpy()
             if not replaced and (diff < 0).any():
                 raise error("INTERNAL_ERROR", f"{relation.title} lost rows, though it only grows")
             came = np.repeat(np.arange(rows.num_rows), np.maximum(diff, 0))
-            parts.append(rows.drop_columns([_DIFF]).take(pa.array(came)))
+            parts.append(rows.drop_columns([DIFF]).take(pa.array(came)))
         return pa.concat_tables(parts)
 
     def _changed(self, relation: Relation, change: RelationChange) -> list[pa.Table]:
@@ -230,7 +298,7 @@ class History:
         for blob in change.blobs:
             rows, diff = self._database.packs.read_change(blob)
             whole = fitted(rows, schema, stored.fills).rename_columns(names)
-            found.append(whole.append_column(_DIFF, pa.array(diff, pa.int64())))
+            found.append(whole.append_column(DIFF, pa.array(diff, pa.int64())))
         return found
 
     def _lend(self, name: str, columns: Sequence[Field], parts: Sequence[pa.Table], first: int) -> None:
@@ -238,6 +306,10 @@ class History:
         rows = pa.concat_tables([schema.empty_table(), *parts], promote_options="permissive")
         self._entered.enter_context(lent(self._connection, rows, columns, name))
         self._lent[name] = first
+
+
+def _schema(columns: Sequence[Field]) -> pa.Schema:
+    return arrow_schema(tuple(columns), positional=False)
 
 
 def _with_commit(rows: pa.Table, number: int) -> pa.Table:

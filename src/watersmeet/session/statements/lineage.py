@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
 import duckdb
 
 from watersmeet.algebra.bounded import Past, PastScan, TopicScan
-from watersmeet.algebra.nodes import Cut, Filter, Node, Project, Scan, TimeFilter
+from watersmeet.algebra.nodes import Column, Cut, Filter, Node, Project, Scan, TimeFilter
 from watersmeet.algebra.rewrites.pushdown import push_filters
-from watersmeet.algebra.scalars import Scalar, conjuncts
-from watersmeet.algebra.trees import Rule, filtered, walk
+from watersmeet.algebra.scalars import Scalar, column_ref, conjuncts
+from watersmeet.algebra.trees import Rule, filtered, read, transform_up, walk
 from watersmeet.binder.bounded import bind_bounded
 from watersmeet.binder.emission import bind_view
 from watersmeet.catalog import Catalog, MaterializedView, Processor, Relation
@@ -29,7 +29,7 @@ from watersmeet.lineage.lookups import Since, what_comes
 from watersmeet.lineage.names import Names, names_of
 from watersmeet.lineage.origins import MOST_ROWS
 from watersmeet.lineage.subqueries import has_single_values, inlined
-from watersmeet.lineage.trees import Wide
+from watersmeet.lineage.trees import Wide, plain
 from watersmeet.runtime.plans import kept_circuit
 from watersmeet.session.access.context import Session, denied, error_at
 from watersmeet.session.access.earlier import COMMIT, History
@@ -141,7 +141,7 @@ class _Views:
     _names: dict[int, Names] = field(default_factory=dict)
     lacks_past: bool = False
     """Whether the last answer lacks rows that have to be read as of moments that it has found."""
-    _as_of: dict[tuple[str, int], Explained] = field(default_factory=dict)
+    _as_of: dict[tuple[str, int, int], Explained] = field(default_factory=dict)
 
     @property
     def progress(self) -> Progress:
@@ -153,7 +153,7 @@ class _Views:
         self.lacks_past = False
         with ExitStack() as entered:
             self.history = History(self.session.database, self.epoch, connection, entered)
-            self._asker, self._readable = asker, past
+            self.asker, self._readable = asker, past
             yield
 
     def follow(self, tree: Node) -> None:
@@ -190,32 +190,57 @@ class _Views:
         places = {c.name: i for i, c in enumerate(relation.columns)}
         names = scan.source_names if isinstance(scan, Scan) else [c.name for c in scan.outputs]
         columns = tuple(view.tree.columns[places[n]] for n in names)
-        came = None if view.then is None else partial(self._came, relation, view)
+        came = None if view.then is None else partial(self._came, relation, view, columns)
         missing = partial(self._missing, relation, view) if view.looks_back else None
         return Read(relation.role, relation.shown, view, columns, came=came, missing=missing)
 
     def _came(
-        self, relation: Relation, view: Explained, scan: Scan | PastScan, conditions: Sequence[Scalar], there: int
+        self,
+        relation: Relation,
+        view: Explained,
+        columns: Sequence[Column],
+        scan: Scan | PastScan,
+        conditions: Sequence[Scalar],
+        there: int,
     ) -> list[Came]:
         """When rows of a view came, as in `Read`. Nothing, and `lacks_past`, if that moment can't be read yet."""
         last = self._last(relation, scan)
+        if view.revises:
+            own = {a.id: column_ref(b.id) for a, b in zip(scan.outputs, columns, strict=True)}
+            return self._stayed(relation, view, [c.substitute(own) for c in conditions], last, there)
         first = self.history.first(scan.name) if isinstance(scan, PastScan) else 0
         changes = self.history.changes(relation, scan.outputs)
         commits = self._commits(filtered(changes, conditions), changes.outputs[-1].id, first, last)
         if commits.total() != there:
             raise self.history.gone(relation)
-        return self._as_they_came(relation, view, sorted(commits.items()))
+        return self._as_they_came(relation, view, sorted(commits.items()), last)
+
+    def _stayed(
+        self, relation: Relation, view: Explained, conditions: Sequence[Scalar], last: int, there: int
+    ) -> list[Came]:
+        """As `_came`, of a view whose rows may go: what its own changes say of equal rows is not which of them went."""
+        _, commits = self._candidates(relation, view, conditions, last)
+        possible = sorted((commit, rows) for commit, rows in commits.items() if commit)
+        found = self._as_they_came(relation, view, possible, last)
+        if self.lacks_past:
+            return []
+        counts = [self.asker.count(filtered(plain(c.view.tree, c.view), conditions)) for c in found]
+        if sum(counts) != there:
+            raise self.history.gone(relation)
+        return [replace(c, rows=n) for c, n in zip(found, counts, strict=True) if n]
 
     def _commits(self, rows: Node, number: str, first: int, last: int) -> Counter[int]:
         """How many rows came in each commit from `first` to `last`. number: the column with their commits."""
-        found = Counter(int(row[number].text or 0) for row in self._asker.rows(rows, MOST_ROWS))
+        found = Counter(int(row[number].text or 0) for row in self.asker.rows(rows, MOST_ROWS))
         return Counter({c: n for c, n in found.items() if first <= c <= last})
 
-    def _as_they_came(self, relation: Relation, view: Explained, commits: Iterable[tuple[int, int]]) -> list[Came]:
+    def _as_they_came(
+        self, relation: Relation, view: Explained, commits: Iterable[tuple[int, int]], last: int
+    ) -> list[Came]:
         """The query of a view as of commits in which so many rows came. Nothing, and `lacks_past`, if some moment
         can't be read yet.
         """
-        found = [Came(self._view_as_of(relation, view, commit), commit, rows) for commit, rows in commits]
+        found = [Came(self._view_as_of(relation, view, commit, last), commit, rows) for commit, rows in commits]
         if any(s.name not in self._readable for s in self.past):
             self.lacks_past = True
             return []
@@ -233,28 +258,37 @@ class _Views:
         self, relation: Relation, view: Explained, scan: Scan | PastScan, conditions: Sequence[Scalar]
     ) -> tuple[list[Came], int]:
         """As of when rows of a view are missing, as in `Read`. Nothing, and `lacks_past`, as from `_came`."""
-        now = PastScan(relation.id, "now", Past("commit", str(self.epoch.number)), (), None)
-        every, last = view.as_of(_Arrived(self, relation, now)), self._last(relation, scan)
-        commits = Counter[int]()
-        for part in what_comes(push_filters(filtered(every.tree, conditions))):
-            number = next(c for n in walk(part) for c in n.columns if c.name == COMMIT)
-            commits += self._commits(Wide(every, part).node, number.id, 0, last)
+        last = self._last(relation, scan)
+        every, commits = self._candidates(relation, view, conditions, last)
         if not commits:
             return [Came(every, 0, 0)], 0
         if not min(commits):  # of what came before the history that is kept
             raise self.history.gone(relation)
         newest = sorted(commits, reverse=True)[:MOST_MOMENTS]
-        found = self._as_they_came(relation, view, [(commit, commits[commit]) for commit in newest])
+        found = self._as_they_came(relation, view, [(commit, commits[commit]) for commit in newest], last)
         return found, commits.total() - sum(commits[c] for c in newest) if found else 0
 
-    def _view_as_of(self, relation: Relation, view: Explained, commit: int) -> Explained:
-        """What came out of a view in a commit."""
-        moment = _AsOf(self, relation, PastScan(relation.id, f"commit {commit}", Past("commit", str(commit)), (), None))
-        made = view.as_of(moment)  # what came is lent to each connection again
-        if (relation.id, commit) not in self._as_of:
-            self._as_of[relation.id, commit] = made
+    def _candidates(
+        self, relation: Relation, view: Explained, conditions: Sequence[Scalar], last: int
+    ) -> tuple[Explained, Counter[int]]:
+        """A view that looks back as if it looked up all now, and how many rows came to it in each commit, 0 for those
+        before the history that is kept, that may meet conditions.
+        """
+        now = PastScan(relation.id, "now", Past("commit", str(self.epoch.number)), (), None)
+        every, commits = view.as_of(_Arrived(self, relation, now, last)), Counter[int]()
+        for part in what_comes(push_filters(filtered(every.tree, conditions))):
+            number = next(c for n in walk(part) for c in n.columns if c.name == COMMIT)
+            commits += self._commits(Wide(every, part).node, number.id, 0, last)
+        return every, commits
+
+    def _view_as_of(self, relation: Relation, view: Explained, commit: int, last: int) -> Explained:
+        """What came out of a view in a commit, and was still there in another one."""
+        then = PastScan(relation.id, f"commit {commit}", Past("commit", str(commit)), (), None)
+        made = view.as_of(_AsOf(self, relation, then, last))  # what came is lent to each connection again
+        if (relation.id, commit, last) not in self._as_of:
+            self._as_of[relation.id, commit, last] = made
             self.follow(made.tree)
-        return self._as_of[relation.id, commit]
+        return self._as_of[relation.id, commit, last]
 
     def names(self, explained: Explained) -> Names:
         """The names of the columns of a query."""
@@ -347,17 +381,32 @@ class _Views:
 
 @dataclass(frozen=True)
 class _AsOf:
-    """A commit, as the scans of a view see it (`lineage.lookups.Moment`)."""
+    """A commit, as the scans of a view see it (`lineage.lookups.Moment`). last: the last one that counts."""
 
     views: _Views
     view: Relation
     moment: PastScan
+    last: int
 
     def came(self, scan: Scan, began: int | None) -> Node:
         history, relation = self.views.history, self.views.catalog.relations[scan.relation_id]
         if history.shows(self.view, int(self.moment.past.sql)):
             return history.came(relation, scan, self.moment)
         return self.then(scan) if began is None else self.since(Since(scan, began))  # all that it was filled with
+
+    @property
+    def commit(self) -> int | None:
+        """The commit in which rows came; None for those of all commits."""
+        return int(self.moment.past.sql)
+
+    def stayed(self, left: Node, identity: Sequence[Scalar]) -> Node:
+        history, (scan,) = self.views.history, [n for n in walk(left) if isinstance(n, Scan)]
+        events = history.events(self.view, self.views.catalog.relations[scan.relation_id], scan, self.last)
+        wide = Wide(Explained(self.view.title, left, {}, {}), _with_scan(left, events)).node
+        columns = tuple(Column(f"#identity{i}", "", s.type) for i, s in enumerate(identity))
+        told = Project(wide, (*columns, *events.outputs), (*identity, *map(read, events.outputs)))
+        rows = history.stayed(events, self.views.asker.text(told), columns, scan, self.moment, self.commit)
+        return _with_scan(left, rows)
 
     def then(self, node: Node) -> Node:
         return self.views.then(node, self.moment)
@@ -369,12 +418,21 @@ class _AsOf:
 class _Arrived(_AsOf):
     """All that came up to now, with the commit in which it came. What is looked up is as it is now."""
 
+    @property
+    def commit(self) -> int | None:
+        return None
+
     def came(self, scan: Scan, began: int | None) -> Node:
         relation = self.views.catalog.relations[scan.relation_id]
         return self.views.history.arrived(self.view, relation, scan, began, self.moment)
 
     def then(self, node: Node) -> Node:
         return node
+
+
+def _with_scan(tree: Node, rows: PastScan) -> Node:
+    """The tree over other rows of the one relation that it reads."""
+    return transform_up(tree, lambda n: rows if isinstance(n, Scan) else n)
 
 
 def _key(scan: Scan | PastScan) -> tuple[str, str]:
