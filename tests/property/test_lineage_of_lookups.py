@@ -490,3 +490,81 @@ def test_what_streams_looked_up_in_tables(seed):
                 read = {("S", row["N"]) for _, row in rows_read(lines, "stream")}
                 read |= {(name, (row["rid"], row["k"], row["x"])) for name, row in rows_read(lines, "table")}
                 assert read == frozenset().union(*(lineage for v, lineage in rows if v == wanted)), (wanted, lines)
+
+
+#: Processors of a stream `a`: their FROM clause and the rest, and which rows of `b` a record meets.
+PROCESSORS = {
+    "FILTERED": "SELECT STREAM c AS ac, 0 AS bc FROM a WHERE c > 1",
+    "BY KEY": "SELECT STREAM a.c AS ac, b.c AS bc FROM a INNER JOIN b",
+    "BY VALUE": "SELECT STREAM a.c AS ac, b.c AS bc FROM a INNER JOIN b ON a.c = b.c",
+    "CONDITION": "SELECT STREAM a.c AS ac, b.c AS bc FROM a INNER JOIN b ON a._key = b._key AND b.c > 1 WHERE a.c < 3",
+}
+
+
+def met_records(kind, left, table):
+    """The records of a table that a record of the stream meets when it comes; None alone if it comes out by itself."""
+    key, c = left[:2]
+    if kind == "FILTERED":
+        return [None] if c > 1 else []
+    if kind == "CONDITION" and c >= 3:
+        return []
+    return [
+        r
+        for r in table.values()
+        if (r[1] == c if kind == "BY VALUE" else r[0] == key) and (kind != "CONDITION" or r[1] > 1)
+    ]
+
+
+@pytest.mark.parametrize("seed", mostly_slow(range(30), 2, 4))
+def test_what_processors_looked_up(seed):
+    """Lenses: each record of a stream meets the last records of a table's keys as they are at the end of its epoch."""
+    rng = random.Random(seed)
+    with watersmeet.connect(dialect="lenses", runtime="inprocess", parallelism=1) as connection:
+        connection.execute("SET defaults.topic.autocreate=true")
+        for name in "ab":
+            connection.execute(f"CREATE TABLE {name} (_key int, c int, n int) FORMAT (INT, AVRO)")
+        kinds, out, lefts, table = rng.sample(list(PROCESSORS), 3), {}, [], {}
+        numbers = iter(range(1, 100))
+        for step in range(5):
+            if step < len(kinds):
+                names = "WITH a AS (SELECT STREAM * FROM a); WITH b AS (SELECT TABLE * FROM b); "
+                used = names if "JOIN" in PROCESSORS[kinds[step]] else ""
+                connection.execute(f"{used}INSERT INTO p{step} {PROCESSORS[kinds[step]]}")
+                connection.flush()
+                out[step] = [(r, met) for r in lefts for met in met_records(kinds[step], r, table)]
+            came = []
+            for _ in range(rng.choice([1, 2, 3])):
+                name, row = rng.choice("aab"), (rng.randint(1, 2), rng.randint(1, 3), next(numbers))
+                if name == "b" and table and rng.random() < 0.25:
+                    key = rng.choice(list(table))
+                    connection.execute(f"INSERT INTO b (_key, _value) VALUES ({key}, NULL)")
+                    del table[key]
+                    continue
+                # equal times, so that equal records differ in nothing but their place
+                time = "TIMESTAMP '2021-01-01 00:00:00'"
+                values = f"({row[0]}, {row[1]}, {row[2]}, {time})"
+                connection.execute(f"INSERT INTO {name} (_key, c, n, `@time`) VALUES {values}")
+                if name == "a":
+                    came.append(row)
+                else:
+                    table[row[0]] = row
+            connection.flush()
+            lefts += came
+            for number, rows in out.items():
+                rows += [(r, met) for r in came for met in met_records(kinds[number], r, table)]
+        for number, rows in out.items():
+            found = [tuple(r) for r in connection.execute(f"SELECT ac, bc FROM p{number}").fetchall()]
+            shown = [(r[1], met[1] if met else 0) for r, met in rows]
+            assert Counter(found) == Counter(shown), kinds[number]
+            for ac, bc in dict.fromkeys(found):
+                lines = connection.execute(
+                    f"EXPLAIN ROW SELECT * FROM p{number} WHERE ac = {ac} AND bc = {bc}"
+                ).fetchall()
+                read = {(name, row["_key"], row["c"], row["n"]) for name, row in rows_read(lines, "topic")}
+                wanted = [pair for pair, v in zip(rows, shown, strict=True) if v == (ac, bc)]
+                assert read == {(n, *r) for pair in wanted for n, r in zip("ab", pair, strict=True) if r}, lines
+            for c in {1, 2, 3} - {ac for ac, _ in found}:
+                lines = connection.execute(f"EXPLAIN MISSING ROW p{number} WHERE ac = {c}").fetchall()
+                ends = {relation for _, relation, *_ in lines} - {f"p{number}", None}
+                assert ends, lines
+                assert ends <= {"a", "b"}, lines

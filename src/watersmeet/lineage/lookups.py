@@ -150,7 +150,7 @@ def _unknown(looked_up: Node) -> str | None:
         return None
     if isinstance(looked_up, TopN) and not _orders_what_was_there(looked_up):
         return "Which of the rows that were there when it began had come first is not kept"
-    if isinstance(looked_up, (Arrivals, Records, Versions)) or decision(looked_up) is not None:
+    if isinstance(looked_up, (Records, Versions)) or decision(looked_up) is not None:
         return "What it looks up was itself decided once, or are versions of rows, which only its own state keeps"
     return next((why for why in map(_unknown, looked_up.inputs) if why is not None), None)
 
@@ -164,7 +164,7 @@ def _orders_what_was_there(node: TopN) -> bool:
 
 def _since(node: Node) -> Since | None:
     """What a node reads if it is what came to a relation since the query began."""
-    if isinstance(node, Arrivals) and not node.scan.append_only:
+    if isinstance(node, Arrivals):
         return Since(node.scan, node.moment, node.age, replaced=True)
     if not isinstance(node, Cut) or node.keeps != "after":
         return None
@@ -175,7 +175,8 @@ def _since(node: Node) -> Since | None:
 class Since(NamedTuple):
     """The rows that came to a relation after a commit. age: the columns with their order, if they have them.
 
-    replaced: also those that were there then, and those that others replaced since.
+    replaced: also those that were there then, and those that others replaced since. Of a relation that only grows these
+    are all.
     """
 
     scan: Scan

@@ -59,7 +59,8 @@ class Read:
     """A relation as the explained query reads it.
 
     what: for people: `table`, `materialized view`. name: its own. view: its query, if it is a view; columns: those of
-    that query's tree which the scan reads, in the scan's order. late: so many of its rows came late since it was made.
+    that query's tree which the scan reads, in the scan's order. untold: those of the scan that the query does not give,
+    but only when the row came. late: so many of its rows came late since it was made.
     came: of a view whose rows can be decided again, when the rows of a scan that meet conditions came, if so many are
     there. missing: of one that looks back, as of when the rows of its query that meet conditions are missing, none of
     them there: of the newest moments, and how many more there are.
@@ -69,6 +70,7 @@ class Read:
     name: str
     view: Explained | None = None
     columns: tuple[Column, ...] = ()
+    untold: frozenset[str] = frozenset()
     late: int = 0
     came: Callable[[Scan | PastScan, Sequence[Scalar], int], list[Came]] | None = None
     missing: Callable[[Scan | PastScan, Sequence[Scalar]], tuple[list[Came], int]] | None = None
@@ -131,7 +133,8 @@ class Origins:
         return error(
             "HISTORY_GONE",
             f"a row of {explained.name} can't be explained",
-            detail=f"{what}, and which of them counted when it came is not kept: {explained.decisions}.",
+            detail=f"{what}, and which of them counted when it came is not kept"
+            f"{explained.decisions and ': '}{explained.decisions}.",
             hint=hint,
         )
 
@@ -226,9 +229,9 @@ class Row:
             return Step(read.what, read.name, row, below=self._as_of(read, node, there))
         room = self.origins.room
         try:
-            return Step(read.what, read.name, row, below=self._now(read, view, row, values, there))
+            return Step(read.what, read.name, row, below=self._now(read, view, row, node, there))
         except Error as undecided:
-            if read.came is None or not view.decisions or undecided.condition != "HISTORY_GONE":
+            if read.came is None or not (view.decisions or read.untold) or undecided.condition != "HISTORY_GONE":
                 raise
             self.origins.room = room
             try:
@@ -236,10 +239,10 @@ class Row:
             except Error:
                 raise undecided from None
 
-    def _now(self, read: Read, view: Explained, row: str, values: Sequence[Cell], there: int) -> list[Step]:
+    def _now(self, read: Read, view: Explained, row: str, node: Scan | PastScan, there: int) -> list[Step]:
         """What a row of a view is made of, by what is there now. there: how often it is there."""
-        found = self._found(view, read.columns, values, there)
-        if found.total > there and view.decisions:
+        found = self._found(read, view, node, there)
+        if found.total > there and (view.decisions or read.untold):
             what = f"{counted(found.total)} could be the row {row}, which is there {_times(there)}"
             hint = "A view that also selects a key of each relation has one candidate for each row."
             raise self.origins.undecided(view, what, hint)
@@ -248,10 +251,12 @@ class Row:
             raise self.origins.forgotten(read, why)
         return found.steps
 
-    def _found(self, view: Explained, columns: Sequence[Column], values: Sequence[Cell], rows: int) -> Found:
-        """The rows of a view's query with these values. rows: how many there should be; if they are not, and have
-        floats, those with nearly these.
+    def _found(self, read: Read, view: Explained, node: Scan | PastScan, rows: int) -> Found:
+        """The rows of a view's query with the values of this row, which a scan reads. rows: how many there should be;
+        if they are not, and have floats, those with nearly these.
         """
+        told = [(c, o) for c, o in zip(read.columns, node.outputs, strict=True) if o.id not in read.untold]
+        columns, values = [c for c, _ in told], picked([o for _, o in told], self.cells)
         found = self.origins.found(view, view.tree, equals(columns, values))
         if found.total != rows and any(c.type.is_float for c in columns):
             found = self.origins.found(view, view.tree, equals(columns, values, nearly=True))
@@ -262,7 +267,7 @@ class Row:
         assert read.came is not None
         values, steps = picked(node.outputs, self.cells), list[Step]()
         for came in read.came(node, equals(node.outputs, values), there):
-            found = self._found(came.view, read.columns, values, came.rows)
+            found = self._found(read, came.view, node, came.rows)
             if found.total != came.rows:
                 why = f"commit {came.commit} gives {counted(found.total)}, and {counted(came.rows)} came in it"
                 raise self.origins.forgotten(read, why)

@@ -25,6 +25,7 @@ from watersmeet.store.commits import Commit
 from watersmeet.store.floors import floor_number
 from watersmeet.store.merging import quoted
 from watersmeet.store.readers import Reader
+from watersmeet.store.tables import ARRIVAL, arrival_view
 from watersmeet.types import BIGINT, Field, arrow_schema
 
 #: Columns beside those of a relation: the number of a commit, and what orders rows, the newest first.
@@ -175,6 +176,8 @@ class History:
 
     def since(self, relation: Relation, rows: Since, moment: PastScan) -> PastScan:
         """What came to a relation after a commit, up to the epoch of another one."""
+        if rows.replaced and rows.scan.append_only:
+            return self._ever(relation, rows, moment)
         name = f"came after {rows.commit} up to {moment.name} {relation.id}{' in order' if rows.age else ''}"
         columns = (*relation.columns, *(Field(n, BIGINT, nullable=False) for n in _AGE[: len(rows.age)]))
         if name not in self._lent:
@@ -199,6 +202,25 @@ class History:
                     parts.append(part)
             self._lend(name, columns, parts, began + 1)
         order = (Column(c.id, n, c.type, c.nullable) for c, n in zip(rows.age, _AGE, strict=False))
+        return PastScan(relation.id, name, moment.past, (*_outputs(rows.scan), *order), None)
+
+    def _ever(self, relation: Relation, rows: Since, moment: PastScan) -> PastScan:
+        """All that had come to a relation that only grows: the first rows of those that there are now."""
+        name = f"came up to {moment.name} {relation.id} in order"
+        columns = (*relation.columns, *(Field(n, BIGINT, nullable=False) for n in _AGE))
+        if name not in self._lent:
+            upto = self._last_of(relation, self._read(relation, int(moment.past.sql)))
+            later = 0
+            for number in range(upto + 1, self._last_of(relation, self._epoch) + 1):
+                change = self._read(relation, number).relations.get(relation.id)
+                later += 0 if change is None else self._rows(relation, change).num_rows
+            names, view = ", ".join(quoted(c.name) for c in relation.columns), quoted(arrival_view(relation.shown))
+            found = self._connection.execute(
+                f"SELECT {names}, 0, -{quoted(ARRIVAL)} FROM {view} ORDER BY {quoted(ARRIVAL)} "
+                f"LIMIT (SELECT count(*) - {later} FROM {view})"
+            ).to_arrow_table()
+            self._lend(name, columns, [conformed(found, _schema(columns))], 0)
+        order = (Column(c.id, n, c.type, c.nullable) for c, n in zip(rows.age, _AGE, strict=True))
         return PastScan(relation.id, name, moment.past, (*_outputs(rows.scan), *order), None)
 
     def _own_commit(self, relation: Relation, began: int) -> int:

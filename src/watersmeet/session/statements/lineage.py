@@ -10,19 +10,22 @@ from functools import partial
 from typing import Final
 
 import duckdb
+from sqlglot import exp
 
 from watersmeet.algebra.bounded import Past, PastScan, TopicScan
 from watersmeet.algebra.nodes import Column, Cut, Filter, Node, Project, Scan, TimeFilter
 from watersmeet.algebra.rewrites.pushdown import push_filters
-from watersmeet.algebra.scalars import Scalar, column_ref, conjuncts
+from watersmeet.algebra.scalars import Scalar, column_ref, conjuncts, null_of
 from watersmeet.algebra.trees import Rule, filtered, read, transform_up, walk
+from watersmeet.binder import bind_query
 from watersmeet.binder.bounded import bind_bounded
+from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.binder.emission import bind_view
-from watersmeet.catalog import Catalog, MaterializedView, Processor, Relation
+from watersmeet.catalog import RECORD_NUMBER, TOMBSTONE, Catalog, MaterializedView, Processor, Relation
 from watersmeet.circuit import operators
 from watersmeet.dialects import parse
 from watersmeet.dialects.lineage import ExplainRow
-from watersmeet.dialects.statements import CreateMaterializedView
+from watersmeet.dialects.statements import CreateMaterializedView, CreateProcessor
 from watersmeet.errors import DataError, Error, error
 from watersmeet.lineage import Asker, Came, Explained, Read, Search, Step, drawn, origins_of
 from watersmeet.lineage.lookups import Since, what_comes
@@ -39,7 +42,7 @@ from watersmeet.session.access.result import Result, typed_result
 from watersmeet.session.access.rights import check_named
 from watersmeet.store.floors import floor_number
 from watersmeet.store.manifests import Commit, Progress
-from watersmeet.types import JSONB, VARCHAR, Field, Schema
+from watersmeet.types import BIGINT, BOOLEAN, JSONB, VARCHAR, Field, Schema
 from watersmeet.watermarks import NOW
 
 #: So often it begins again because a new epoch has come meanwhile.
@@ -190,9 +193,11 @@ class _Views:
         places = {c.name: i for i, c in enumerate(relation.columns)}
         names = scan.source_names if isinstance(scan, Scan) else [c.name for c in scan.outputs]
         columns = tuple(view.tree.columns[places[n]] for n in names)
+        numbers = frozenset(c.id for c, n in zip(scan.outputs, names, strict=True) if n == RECORD_NUMBER)
+        untold = numbers if isinstance(relation, Processor) else frozenset[str]()
         came = None if view.then is None else partial(self._came, relation, view, columns)
         missing = partial(self._missing, relation, view) if view.looks_back else None
-        return Read(relation.role, relation.shown, view, columns, came=came, missing=missing)
+        return Read(relation.role, relation.shown, view, columns, untold, came=came, missing=missing)
 
     def _came(
         self,
@@ -299,14 +304,31 @@ class _Views:
 
     def _of_view(self, view: MaterializedView, scan: Scan | PastScan) -> Explained:
         statement = parse(view.sql, view.dialect)[-1] if view.sql else None
-        if isinstance(view, Processor) or not isinstance(statement, CreateMaterializedView):
+        if isinstance(view, Processor) and isinstance(statement, CreateProcessor):
+            tree = self._of_processor(view, statement)
+        elif isinstance(statement, CreateMaterializedView):
+            tree = bind_view(statement, self.catalog.seen_by(view), view.dialect, self._began(view)).tree
+        else:
             raise self._refused(view, "It is not the content of a query, but what a query has written")
-        tree = bind_view(statement, self.catalog.seen_by(view), view.dialect, self._began(view)).tree
         if not isinstance(scan, PastScan):
             return self.explained(view.title, tree)
         if any(isinstance(n, TimeFilter) for n in walk(tree)):
             raise self._refused(view, "It depends on time, and how far time had come then is not kept")
         return self.explained(view.title, tree, lambda n: self.then(n, scan))
+
+    def _of_processor(self, view: Processor, statement: CreateProcessor) -> Node:
+        """The query of a processor of streams, with the columns of its records. Their numbers are NULL: they say when a
+        record came, not what it is made of.
+        """
+        query = bind_query(statement.query, self.catalog.seen_by(view), statement.text, view.dialect)
+        kept = rules_of(view.dialect).records_kept(query)
+        if kept is None or kept.compacted:
+            raise self._refused(view, "Its records are the changes of a table, not the content of a query")
+        own = {c.name: read(c) for c in query.tree.columns}
+        own[TOMBSTONE] = Scalar(exp.false(), BOOLEAN, nullable=False)
+        own[RECORD_NUMBER] = null_of(BIGINT)
+        outputs = tuple(Column(f"#record{i}", c.name, c.type, c.nullable) for i, c in enumerate(view.columns))
+        return Project(query.tree, outputs, tuple(own[c.name] for c in outputs))
 
     def _began(self, view: MaterializedView) -> int:
         """The commit after which a view began, if it counts only what came later; else any number.
