@@ -7,6 +7,9 @@ is what came out. It takes the history since that commit.
 Left rows that may go take what they met with them. An update is a new look-up only if it changes something that is read
 of the row (`identity`), so a row has met what was there in the commit in which that last changed.
 
+Where rows wait, those that had come before are candidates as of each commit: as many as there are rows that came in it
+are the rows themselves.
+
 Where the right side stands still since the view began, nothing is decided at all: it is a join with what was there.
 """
 
@@ -81,8 +84,8 @@ def undecidable_then(tree: Node, needed: _Ids | None = None) -> str | None:
     if isinstance(tree, Scan):
         taken = revision(tree)
         return None if taken is None else f"{taken}, and what it looked up when its rows came is not kept"
-    if isinstance(tree, TemporalJoin) and tree.waits:
-        return "Rows that find nothing wait in it, and when they came is not kept"
+    if isinstance(tree, TemporalJoin) and tree.waits and any(map(_looks_up, walk(tree.left))):
+        return "Rows that find nothing wait in it, and what was looked up for them before is not kept"
     if isinstance(tree, TemporalJoin) and tree.ttl_us is not None:
         return "What it finds serves later rows of the same key, and when it was found is not kept"
     if _looks_up(tree):
@@ -200,6 +203,10 @@ class Moment(Protocol):
         """
         ...
 
+    def before(self, node: Node) -> Node:
+        """The scan of what had come before, if that may still wait; other nodes as they are."""
+        ...
+
     def then(self, node: Node) -> Node:
         """The scan of what was there then; other nodes as they are."""
         ...
@@ -222,6 +229,8 @@ def decided_again(tree: Node, moment: Moment, needed: _Ids, began: int | None = 
         inputs = zip(tree.inputs, below, strict=True)
         return with_inputs(tree, [decided_again(i, moment, n, began) for i, n in inputs])
     left, right = tree.inputs[0], _as_of(tree.inputs[1], moment)
+    if isinstance(tree, TemporalJoin) and tree.waits:
+        return _with_those_that_waited(tree, right, moment, below[0], began)
     if isinstance(tree, TemporalJoin) and revision(left) is not None and not any(map(_looks_up, walk(left))):
         left = moment.stayed(left, identity(tree, needed))
     else:
@@ -230,6 +239,18 @@ def decided_again(tree: Node, moment: Moment, needed: _Ids, began: int | None = 
         return Join(left, right, tree.kind, tree.keys, tree.residual, span=tree.span)
     assert isinstance(tree, (AsofJoin, Join))
     return replace(tree, left=left, right=right, arrival=False)
+
+
+def _with_those_that_waited(join: TemporalJoin, right: Node, moment: Moment, needed: _Ids, began: int | None) -> Node:
+    """What comes out of a look-up in which rows wait. Of those that had come before, all that find something now are
+    candidates: some may have found it before.
+    """
+    left = decided_again(join.left, moment, needed, began)
+    now = Join(left, right, join.kind, join.keys, join.residual, span=join.span)
+    before = transform_up(join.left, moment.before)
+    if before == join.left:
+        return now
+    return Union((now, Join(before, right, "inner", join.keys, join.residual, span=join.span)), join.columns)
 
 
 def _as_of(node: Node, moment: Moment) -> Node:

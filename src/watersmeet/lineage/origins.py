@@ -268,6 +268,10 @@ class Row:
         values, steps = picked(node.outputs, self.cells), list[Step]()
         for came in read.came(node, equals(node.outputs, values), there):
             found = self._found(read, came.view, node, came.rows)
+            if found.total > came.rows and read.view is not None and read.view.waits:
+                what = f"{counted(found.total)} could be {counted(came.rows)} that came in commit {came.commit}"
+                hint = "A processor or view that also selects a key of each relation has one candidate for each row."
+                raise self.origins.undecided(read.view, what, hint)
             if found.total != came.rows:
                 why = f"commit {came.commit} gives {counted(found.total)}, and {counted(came.rows)} came in it"
                 raise self.origins.forgotten(read, why)

@@ -35,6 +35,7 @@ from watersmeet.algebra.nodes import (
     Records,
     Repartition,
     SortKey,
+    TemporalJoin,
     TimeFilter,
     TopN,
     Unary,
@@ -126,6 +127,11 @@ class Explained:
         """What came out of it in one commit, of a query whose rows can be decided again."""
         assert self.then is not None
         return Explained(self.name, decided_again(self.then, moment, self.then.ids), self.ties, self.times)
+
+    @cached_property
+    def waits(self) -> bool:
+        """Whether rows wait in it, so that those that came earlier are candidates as of each commit."""
+        return self.then is not None and any(isinstance(n, TemporalJoin) and n.waits for n in walk(self.then))
 
     @cached_property
     def revises(self) -> bool:

@@ -55,6 +55,10 @@ class History:
         """Whether a view had its first content when that commit was made."""
         return self._read(view, commit).catalog_version >= view.since
 
+    def epoch_before(self, view: Relation, commit: int) -> int:
+        """The number of the epoch before that of a commit."""
+        return self._read(view, commit).epoch_before
+
     def changes(self, view: Relation, columns: Sequence[Column]) -> PastScan:
         """All rows that came to a view, with these columns, and the commit as another one: of what it was filled with
         the first one.

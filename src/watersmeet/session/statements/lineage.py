@@ -144,7 +144,7 @@ class _Views:
     _names: dict[int, Names] = field(default_factory=dict)
     lacks_past: bool = False
     """Whether the last answer lacks rows that have to be read as of moments that it has found."""
-    _as_of: dict[tuple[str, int, int], Explained] = field(default_factory=dict)
+    _as_of: dict[tuple[str, int, int, bool], Explained] = field(default_factory=dict)
 
     @property
     def progress(self) -> Progress:
@@ -218,7 +218,7 @@ class _Views:
         commits = self._commits(filtered(changes, conditions), changes.outputs[-1].id, first, last)
         if commits.total() != there:
             raise self.history.gone(relation)
-        return self._as_they_came(relation, view, sorted(commits.items()), last)
+        return self._as_they_came(relation, view, sorted(commits.items()), last, waited=view.waits)
 
     def _stayed(
         self, relation: Relation, view: Explained, conditions: Sequence[Scalar], last: int, there: int
@@ -240,12 +240,18 @@ class _Views:
         return Counter({c: n for c, n in found.items() if first <= c <= last})
 
     def _as_they_came(
-        self, relation: Relation, view: Explained, commits: Iterable[tuple[int, int]], last: int
+        self,
+        relation: Relation,
+        view: Explained,
+        commits: Iterable[tuple[int, int]],
+        last: int,
+        *,
+        waited: bool = False,
     ) -> list[Came]:
         """The query of a view as of commits in which so many rows came. Nothing, and `lacks_past`, if some moment
-        can't be read yet.
+        can't be read yet. waited: as in `_AsOf`.
         """
-        found = [Came(self._view_as_of(relation, view, commit, last), commit, rows) for commit, rows in commits]
+        found = [Came(self._view_as_of(relation, view, commit, last, waited), commit, n) for commit, n in commits]
         if any(s.name not in self._readable for s in self.past):
             self.lacks_past = True
             return []
@@ -286,14 +292,15 @@ class _Views:
             commits += self._commits(Wide(every, part).node, number.id, 0, last)
         return every, commits
 
-    def _view_as_of(self, relation: Relation, view: Explained, commit: int, last: int) -> Explained:
+    def _view_as_of(self, relation: Relation, view: Explained, commit: int, last: int, waited: bool) -> Explained:
         """What came out of a view in a commit, and was still there in another one."""
         then = PastScan(relation.id, f"commit {commit}", Past("commit", str(commit)), (), None)
-        made = view.as_of(_AsOf(self, relation, then, last))  # what came is lent to each connection again
-        if (relation.id, commit, last) not in self._as_of:
-            self._as_of[relation.id, commit, last] = made
+        made = view.as_of(_AsOf(self, relation, then, last, waited))  # what came is lent to each connection again
+        key = (relation.id, commit, last, waited)
+        if key not in self._as_of:
+            self._as_of[key] = made
             self.follow(made.tree)
-        return self._as_of[relation.id, commit, last]
+        return self._as_of[key]
 
     def names(self, explained: Explained) -> Names:
         """The names of the columns of a query."""
@@ -403,12 +410,15 @@ class _Views:
 
 @dataclass(frozen=True)
 class _AsOf:
-    """A commit, as the scans of a view see it (`lineage.lookups.Moment`). last: the last one that counts."""
+    """A commit, as the scans of a view see it (`lineage.lookups.Moment`). last: the last one that counts. waited: what
+    had come before may have waited.
+    """
 
     views: _Views
     view: Relation
     moment: PastScan
     last: int
+    waited: bool = False
 
     def came(self, scan: Scan, began: int | None) -> Node:
         history, relation = self.views.history, self.views.catalog.relations[scan.relation_id]
@@ -429,6 +439,14 @@ class _AsOf:
         told = Project(wide, (*columns, *events.outputs), (*identity, *map(read, events.outputs)))
         rows = history.stayed(events, self.views.asker.text(told), columns, scan, self.moment, self.commit)
         return _with_scan(left, rows)
+
+    def before(self, node: Node) -> Node:
+        commit, history = int(self.moment.past.sql), self.views.history
+        if not self.waited or not isinstance(node, Scan) or not history.shows(self.view, commit):
+            return node
+        number = history.epoch_before(self.view, commit)
+        past = Past("commit", str(number))
+        return self.views.then(node, PastScan(self.view.id, f"commit {number}", past, (), None))
 
     def then(self, node: Node) -> Node:
         return self.views.then(node, self.moment)
