@@ -29,19 +29,20 @@ from benchmarks.frame import SOURCES, Streams, batch
 from benchmarks.memorylimits import limits
 from benchmarks.processes import cpu_seconds
 from benchmarks.regular_join import CHECK, QUERY
-from watersmeet.machine import cores
-from watersmeet.runtime.budget import WORKER, worker_bytes
 from watersmeet.runtime.memory import Resident, processes, resident
+from watersmeet.runtime.workers import WORKER, bytes_of
 
 _MOST_BYTES = 1 << 30
 
 
 class Workers:
-    """The Python workers: the most memory that all of them had, and the one with most."""
+    """The Python workers: the most memory that all of them had, and the one with most; what they read from the disk."""
 
     def __init__(self) -> None:
         self.most = Resident()
         self.most_of_one_bytes = 0
+        self._read: dict[int, int] = {}
+        self._used: dict[int, float] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -53,14 +54,43 @@ class Workers:
         self._stop.set()
         self._thread.join()
 
+    @property
+    def read_bytes(self) -> int:
+        """What all of them read from the disk."""
+        return sum(self._read.values())
+
+    @property
+    def cpu_s(self) -> float:
+        """What all of them used of processors."""
+        return sum(self._used.values())
+
     def _watch(self) -> None:
         while not self._stop.wait(0.5):
-            each = [found for pid in processes().workers if (found := resident([pid])) is not None]
+            workers = processes().workers
+            self._read |= {pid: read for pid in workers if (read := _read_bytes(pid))}
+            self._used |= {pid: used for pid in workers if (used := _cpu_seconds(pid))}
+            each = [found for pid in workers if (found := resident([pid])) is not None]
             self.most = Resident(
                 max(self.most.own_bytes, sum(r.own_bytes for r in each)),
                 max(self.most.mapped_bytes, sum(r.mapped_bytes for r in each)),
             )
             self.most_of_one_bytes = max(self.most_of_one_bytes, *(r.own_bytes for r in each), 0)
+
+
+def _read_bytes(pid: int) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    except OSError:  # it has ended
+        return 0
+    return next(int(line.split()[1]) for line in lines if line.startswith("read_bytes:"))
+
+
+def _cpu_seconds(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -82,20 +112,23 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rows", type=int, default=10_000_000, help="rows on each side")
     parser.add_argument("--letters", type=int, default=40, help="of the text in each row")
     parser.add_argument("--keys", type=int, default=40_000_000)
-    parser.add_argument("--parallelism", type=int, default=cores())
+    parser.add_argument("--parallelism", type=int, help="buckets; without it, as many as such workers have by default")
     parser.add_argument("--rows-per-file", type=int, default=250_000)
     parser.add_argument("--data", type=Path, default=Path(tempfile.gettempdir()) / "watersmeet-benchmarks")
     parser.add_argument("--limit-bytes", type=int, help="of each worker, in a second run")
+    parser.add_argument("--limited-only", action="store_true", help="leaves out the run with ample memory")
     options = parser.parse_args(arguments)
-    ample = measured(options)
-    print(
-        f"own memory of one worker: {ample.workers.most_of_one_bytes / _MOST_BYTES:.2f} of what it is to have at most"
-    )
+    ample = None
+    if not options.limited_only:
+        ample = measured(options)
+        part = ample.workers.most_of_one_bytes / _MOST_BYTES
+        print(f"own memory of one worker: {part:.2f} of what it is to have at most")
     if options.limit_bytes:
         os.environ[WORKER] = str(options.limit_bytes)
         print(f"\nworkers limited to {options.limit_bytes / (1 << 30):.2f} GiB each:")
         limited = measured(options)
-        print(f"{limited.seconds / ample.seconds:.2f} times as long as with ample memory")
+        if ample is not None:
+            print(f"{limited.seconds / ample.seconds:.2f} times as long as with ample memory")
     return 0
 
 
@@ -111,7 +144,7 @@ def measured(options: argparse.Namespace) -> Run:
     print(f"duckdb, batch  {peer.seconds:7.1f} s  cpu {peer.cpu_s:6.1f} s")
     with watersmeet.connect(parallelism=options.parallelism) as warm:
         warm.cursor().execute("CREATE TABLE t (a int); CREATE MATERIALIZED VIEW v AS SELECT a FROM t; FLUSH")
-        with limits(worker_bytes()) as told:
+        with limits(bytes_of(WORKER)) as told:
             run = _run(given, options.parallelism)
     assert run.check == peer.check, (run, peer)
     most = run.workers.most
@@ -120,6 +153,7 @@ def measured(options: argparse.Namespace) -> Run:
         f"state {run.state_rows:,} rows, {run.state_bytes / 1e9:.2f} GB; "
         f"workers together: own {most.own_bytes / 1e9:.2f} GB, mapped {most.mapped_bytes / 1e9:.2f} GB; "
         f"own of one {run.workers.most_of_one_bytes / 1e9:.2f} GB\n"
+        f"workers: cpu {run.workers.cpu_s:.1f} s, read from the disk {run.workers.read_bytes / 1e9:.2f} GB, "
         f"longest epoch {run.slowest_s:.1f} s, most debt of merges {run.most_debt_bytes / 1e9:.2f} GB"
     )
     for line in told:
@@ -127,7 +161,7 @@ def measured(options: argparse.Namespace) -> Run:
     return run
 
 
-def _run(given: Streams, parallelism: int) -> Run:
+def _run(given: Streams, parallelism: int | None) -> Run:
     with (
         tempfile.TemporaryDirectory() as folder,
         watersmeet.connect(Path(folder) / "db", parallelism=parallelism) as connection,

@@ -11,9 +11,10 @@ import pytest
 
 from tests.property.test_rescale import rescale
 from tests.thorough import mostly_slow
-from watersmeet.kernel.runs import mapped, merge, trace
-from watersmeet.runtime.budget import MERGING, WORKER
+from watersmeet.kernel.runs import mapped, merge, run, trace
+from watersmeet.runtime.budget import MERGING
 from watersmeet.runtime.output import EarlyBlobs
+from watersmeet.runtime.workers import WORKER
 from watersmeet.store import packs
 
 
@@ -47,6 +48,7 @@ def test_merges_stand_in_the_midst() -> None:
 def test_workers_have_little_memory() -> None:
     """Runs do not stay in it, and merges store each piece."""
     with (
+        mock.patch.object(run, "INDEXED_BYTES", 1),
         mock.patch.object(mapped, "_MOST_COPIED", 0),
         mock.patch.object(packs, "OWN_FILE_BYTES", 1),
         mock.patch.object(mapped.PassingRun, "nearby", autospec=True, side_effect=mapped.PassingRun.nearby) as nearby,

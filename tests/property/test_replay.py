@@ -21,6 +21,7 @@ from watersmeet.kernel.runs.frames import Frame, decode, encode
 from watersmeet.runtime import inprocess, tasks
 from watersmeet.runtime.output import stored_state
 from watersmeet.runtime.receipts import CONTROL, RECEIPT, Receipt
+from watersmeet.runtime.workers import Workers
 from watersmeet.store.packfiles import PackFiles
 
 _read_slices = tasks.read_slices
@@ -41,7 +42,7 @@ class Again:
             return receipts
         self.epochs += 1
         self.rows += sum(sum(b.rows for b in c.blobs) for r in receipts for c in r.relations.values())
-        job = inprocess.job_of(db, circuit, intent)
+        job = inprocess.job_of(db, circuit, intent, Workers())
         free = {s.relation_id for s in circuit.sinks if s.append_only}
         packs = PackFiles(db.layout.packs)
         shuffled = self.shuffled(job, circuit)

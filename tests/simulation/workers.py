@@ -14,6 +14,7 @@ from watersmeet.runtime.database import Database
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.receipts import RECEIPT, Receipt
 from watersmeet.runtime.tasks import run_bucket, run_sources, run_whole
+from watersmeet.runtime.workers import workers_elsewhere
 
 Work = Callable[[], list[Frame]]
 
@@ -42,7 +43,7 @@ class Workers:
         """The receipts of an epoch."""
         if not intent.has_work:
             return []
-        job = job_of(db, circuit, intent)
+        job = job_of(db, circuit, intent, workers_elsewhere(1))
         if self._random.random() < 0.5:
             return _receipts(self._stage([lambda: run_whole(job)]))  # as small epochs are run
         tasks = range(max(1, len(intent.tasks)))

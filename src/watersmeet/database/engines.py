@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import Any, Final
 
 from watersmeet.errors import error
 from watersmeet.machine import cores
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.engine import Engine
 from watersmeet.runtime.inprocess import InProcessEngine
+from watersmeet.runtime.workers import workers_here
+
+#: So many buckets for each core if workers have little memory: then a task has little of an epoch at a time, and epochs
+#: may be large, of which each may read most of the state.
+_BUCKETS_OF_SMALL: Final = 4
 
 
 def default_parallelism(runtime: str) -> int:
-    """The number of state buckets of a new database: the cores for Spark, one without."""
-    return 1 if runtime == "inprocess" else cores()
+    """The number of state buckets of a new database: the cores for Spark, some for each if workers are small; one
+    without.
+    """
+    if runtime == "inprocess":
+        return 1
+    return cores() * (_BUCKETS_OF_SMALL if workers_here(cores()).are_small else 1)
 
 
 def make_engine(runtime: str, database: Database, buckets: int, spark: Any) -> Engine:

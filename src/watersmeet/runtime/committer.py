@@ -12,7 +12,7 @@ from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Rebuild, Rescale, SplitKeys
 from watersmeet.errors import error
-from watersmeet.runtime.budget import merge_bytes, worker_bytes
+from watersmeet.runtime.budget import merge_bytes
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.eventtimes import Numbers, clocks, late_rows, risen
 from watersmeet.runtime.homes import Returns
@@ -24,6 +24,7 @@ from watersmeet.runtime.rescaling import rescaled_packs
 from watersmeet.runtime.splitkeys import split_packs
 from watersmeet.runtime.tasks import Job
 from watersmeet.runtime.ticks import waiting
+from watersmeet.runtime.workers import Workers
 from watersmeet.slices import SourceSlice
 from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import REBUILT, Metrics, OperatorCounts, Progress, RelationChange, RelationTotals
@@ -32,8 +33,8 @@ from watersmeet.store.manifests import REBUILT, Metrics, OperatorCounts, Progres
 _MUCH_US: Final = 100
 
 
-def job_of(db: Database, circuit: Circuit, intent: Intent) -> Job:
-    """The epoch as its tasks see it: planned before, run on what was committed last."""
+def job_of(db: Database, circuit: Circuit, intent: Intent, workers: Workers) -> Job:
+    """The epoch as its tasks see it: planned before, run on what was committed last. workers: who runs them."""
     progress = db.log.progress()
     return Job(
         str(db.layout.root),
@@ -46,7 +47,7 @@ def job_of(db: Database, circuit: Circuit, intent: Intent) -> Job:
         stopped_operators(circuit, progress.failed) if progress.failed else (),
         progress.split,
         merge_bytes(),
-        worker_bytes(),
+        workers,
     )
 
 

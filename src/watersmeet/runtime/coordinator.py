@@ -17,7 +17,7 @@ from watersmeet.circuit.placing import Placing
 from watersmeet.errors import error, error_from_json
 from watersmeet.kernel.operators import STATEFUL
 from watersmeet.runtime.backfill import begin, hold_at, looked_up_first, next_piece, reach
-from watersmeet.runtime.budget import Budget, worker_bytes
+from watersmeet.runtime.budget import Budget
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.eventtimes import clocks, event_times
 from watersmeet.runtime.idleness import Idleness, raised
@@ -47,7 +47,7 @@ class Coordinator:
 
     def __init__(self, db: Database, *, budget: Budget | None = None) -> None:
         self._db = db
-        self.budget = budget or Budget(worker_bytes())
+        self.budget = budget or Budget()
         last = db.log.last_epoch()
         frontier = (last.frontier if last else None) or Frontier()
         self.circuit: Circuit | None = None

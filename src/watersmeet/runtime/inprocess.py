@@ -22,6 +22,7 @@ from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.receipts import Receipt
 from watersmeet.runtime.status import database_status
 from watersmeet.runtime.tasks import run_whole
+from watersmeet.runtime.workers import workers_here
 from watersmeet.store.commits import Commit
 
 
@@ -132,6 +133,7 @@ class InProcessEngine:
         with self._lock:
             if self._coordinator is None:
                 self._coordinator = self._make(self._db)
+                self._coordinator.budget.workers = workers_here()
                 self._coordinator.inputs.holds = self._holds
             return self._coordinator
 
@@ -179,4 +181,4 @@ def run_epoch(db: Database, circuit: Circuit, intent: Intent) -> list[Receipt]:
     """Runs all tasks of an epoch here, stage by stage; their receipts."""
     if not intent.has_work:
         return []
-    return [Receipt.from_bytes(bytes(f.body)) for f in run_whole(job_of(db, circuit, intent))]
+    return [Receipt.from_bytes(bytes(f.body)) for f in run_whole(job_of(db, circuit, intent, workers_here()))]

@@ -29,7 +29,6 @@ from watersmeet.kernel.runs.merge import MERGE_BYTES, MergeBudget
 from watersmeet.kernel.runs.sliced import Slicing
 from watersmeet.kernel.runs.state import StageState
 from watersmeet.objectstores import ObjectPath
-from watersmeet.runtime.budget import merge_piece_bytes, stay_bytes
 from watersmeet.runtime.eventtimes import Numbers, promised, risen
 from watersmeet.runtime.idleness import raised
 from watersmeet.runtime.intents import Intent
@@ -38,6 +37,7 @@ from watersmeet.runtime.output import TaskOutput, stored_state
 from watersmeet.runtime.plans import load_circuit
 from watersmeet.runtime.receipts import CONTROL, RECEIPT, Receipt, SourceCounts
 from watersmeet.runtime.slices import read_slices
+from watersmeet.runtime.workers import Workers
 from watersmeet.slices import Slice
 from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import OperatorCounts, RelationChange
@@ -62,7 +62,7 @@ class Job:
     database: its id. packs: of each "stage/bucket", the pack with the state before the epoch. watermarks: the sources'
     numbers before it. writer: whose epoch it is, as in commits. stopped: operators of views that have failed since the
     epoch was planned. split: the keys that are split, by driver. merge_bytes: how much each bucket of a stage merges.
-    worker_bytes: how much memory a worker may use; None: as much as it needs.
+    workers: who runs the tasks.
     """
 
     root: str
@@ -75,7 +75,7 @@ class Job:
     stopped: tuple[str, ...] = ()
     split: dict[str, tuple[int, ...]] = field(default_factory=dict)
     merge_bytes: int = MERGE_BYTES
-    worker_bytes: int | None = None
+    workers: Workers = field(default_factory=Workers)
 
 
 def _layout(job: Job) -> Layout:
@@ -247,14 +247,15 @@ def _run(
     has_state = stage > 0 or circuit.buckets == 1
     manifest = stored_state(packs, job.packs[place], place) if place in job.packs and has_state else None
     parts = packs.parts if isinstance(_layout(job).packs, ObjectPath) else None
-    limited = job.worker_bytes is not None
+    limited = job.workers.memory_bytes is not None
     state = StageState(
         manifest,
         _Blobs(packs),
-        budget=MergeBudget(job.merge_bytes, merge_piece_bytes(job.worker_bytes)),
+        budget=MergeBudget(job.merge_bytes, job.workers.piece_bytes),
         parts=parts,
         early=output.early(packs) if limited else None,
-        stay_bytes=stay_bytes(job.worker_bytes),
+        direct=packs.direct if limited else None,
+        stay_bytes=job.workers.stay_bytes(circuit.buckets) or 0,
     )
     for operator_id in state.operators - intent.mode.kept_state(frozenset(circuit.by_id)):
         state.drop(operator_id)

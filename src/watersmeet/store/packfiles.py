@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from watersmeet import files, storage
 from watersmeet.blobs import BlobRef
+from watersmeet.directfiles import DirectBlob
 from watersmeet.errors import Error, error
 from watersmeet.objectstores import ObjectPath
 from watersmeet.storage import Place
@@ -149,6 +150,20 @@ class PackFiles:
             wanted = [self._directory / check_name(n) for n in sorted(names) if self._maps.get(n) is None]
         storage.fetch(wanted)
 
+    def direct(self, ref: BlobRef) -> DirectBlob | None:
+        """What reads a blob past the machine's cache, if it is a run file in a directory. STATE_DAMAGED if it is
+        missing.
+        """
+        if isinstance(self._directory, ObjectPath) or not ref.file.endswith(".run"):
+            return None
+        path = self._directory / check_name(ref.file)
+        try:
+            return DirectBlob(path, ref.offset_bytes, ref.length_bytes)
+        except FileNotFoundError as cause:
+            raise self._missing(ref.file, "STATE_DAMAGED") from cause
+        except OSError as cause:
+            raise files.failure(cause, path) from cause
+
     def parts(self, refs: Sequence[BlobRef]) -> list[PackParts | None]:
         """Of each blob its parts, if it is a run file in an object store without a copy here; else None.
 
@@ -213,9 +228,7 @@ class PackFiles:
         try:
             buffer = storage.map_file(path)
         except FileNotFoundError as cause:
-            raise error(
-                condition, f"{name} is missing from {self._directory}", detail="A commit names this file."
-            ) from cause
+            raise self._missing(name, condition) from cause
         except OSError as cause:
             if isinstance(path, ObjectPath) or not path.stat().st_size:
                 raise self._damaged(name, condition, "it is empty") from cause
@@ -242,6 +255,9 @@ class PackFiles:
             raise self._damaged(name, condition, "its end does not fit its name")
         blobs = [(0, length)] if is_run else [(b[0], b[1]) for b in json.loads(footer.to_pybytes())["blobs"]]
         return _Mapped(buffer, buffer.slice(0, length), checksums, footer, frozenset(blobs))
+
+    def _missing(self, name: str, condition: str) -> Error:
+        return error(condition, f"{name} is missing from {self._directory}", detail="A commit names this file.")
 
     def _damaged(self, name: str, condition: str, reason: str) -> Error:
         return error(condition, f"{name} is damaged: {reason}", detail=f"The file is in {self._directory}.")

@@ -27,7 +27,7 @@ from watersmeet.circuit.operators import InputColumn, Join
 from watersmeet.errors import Error
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import EVALUATOR
-from watersmeet.kernel.runs import blocks
+from watersmeet.kernel.runs import arranged, blocks
 from watersmeet.kernel.runs.cold import ColdRun, near, opened, together
 from watersmeet.kernel.runs.run import Run, arrange
 from watersmeet.kernel.runs.trace import find
@@ -210,3 +210,30 @@ def test_joins_of_cold_state_are_those_of_warm_state(kind, residual, weak, seed)
     assert [Run.from_ipc(pa.py_buffer(b)).columns for b in warm.bytes()] == [
         Run.from_ipc(pa.py_buffer(b)).columns for b in cold.bytes()
     ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "of_left", "of_right"),
+    [("inner", "r", "l"), ("left", "r", "lr"), ("right", "lr", "l"), ("full", "lr", "lr")],
+)
+def test_a_side_is_asked_for_its_own_keys_only_if_partners_are_counted(monkeypatch, kind, of_left, of_right):
+    schema = schema_of(BIGINT)
+    stored = Stored(far=True)
+    output = tuple(InputColumn(side, 0) for side in range(2))
+    op = Join(("l", "r"), schema[:1] * len(output), False, kind, (0,), (0,), (False,), None, output)
+    context = StepContext(0, False, EVALUATOR, (schema, schema))
+    state = stored.load()
+    step_join(op, [delta_of(schema, [(i,) for i in range(50)])] * 2, state, context)
+    stored.save(state)
+    asked = []
+
+    def noted(runs, hashes):
+        asked.append(set(hashes().tolist()))
+        return near(runs, hashes)
+
+    monkeypatch.setattr(arranged, "near", noted)
+    changes = {"l": delta_of(schema, [(1,), (2,)]), "r": delta_of(schema, [(3,), (4,)])}
+    step_join(op, [changes["l"], changes["r"]], stored.load(), context)
+    keys = {side: set(arrange(delta, (0,)).hash.tolist()) for side, delta in changes.items()}
+    wanted = [set().union(*(keys[side] for side in sides)) for sides in (of_left, of_right)]
+    assert sorted(map(sorted, {frozenset(a) for a in asked})) == sorted(map(sorted, {frozenset(w) for w in wanted}))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import tempfile
 from collections import Counter
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.thorough import examples
-from tests.unit.kernel.kernel_tools import delta_of, rows_of, schema_of, weaken_hashes
+from tests.unit.kernel.kernel_tools import delta_of, index_all_runs, rows_of, schema_of, weaken_hashes
 
 from watersmeet.circuit.operators import SortKey
+from watersmeet.directfiles import DirectBlob
 from watersmeet.kernel.arrays.hashing import bucket_start, hash_columns
 from watersmeet.kernel.runs import latest
 from watersmeet.kernel.runs import merge as merge_module
@@ -46,6 +49,7 @@ def merged(runs):
 
 def small(patch, rng):
     """Merges of any size take several epochs."""
+    index_all_runs(patch)
     patch.setattr(merge_module, "LEVEL_0_ROWS", 2)
     patch.setattr(merge_module, "MERGED_BYTES", rng.choice([200, 2_000, 1 << 28]))
     patch.setattr(merge_module, "SEGMENT_BYTES", rng.choice([100, 1_000, 1 << 27]))
@@ -77,6 +81,7 @@ class Buckets:
         """piece_bytes: workers have so little memory that merges store each piece, and no run stays in it."""
         self.piece_bytes = piece_bytes
         self.blobs = BlobDict()
+        self.folder = tempfile.TemporaryDirectory()
         self.manifests = [StateManifest({"op": {}})]
         self.most_bytes = most_bytes
 
@@ -91,7 +96,7 @@ class Buckets:
                 written.append(buffer.to_pybytes())
                 return self.blobs.add(buffer, rows)
 
-            limited = {} if self.piece_bytes is None else {"early": Early(self.blobs, add), "stay_bytes": 0}
+            limited = {} if self.piece_bytes is None else {"early": Early(self.blobs, add), "direct": self.direct}
             budget = MergeBudget(self.most_bytes, self.piece_bytes)
             state = StageState(self.manifests[bucket], self.blobs, budget=budget, **limited)
             change(state.trace("op", "rows"))
@@ -105,6 +110,11 @@ class Buckets:
             assert (run.hash[1:] >= run.hash[:-1]).all()
             if ref.share is None:
                 assert (ref.rows, ref.merging) == (run.num_rows, run.merging)
+
+    def direct(self, ref):
+        path = Path(self.folder.name, ref.file)
+        path.write_bytes(self.blobs.read(ref).to_pybytes())
+        return DirectBlob(path, 0, ref.length_bytes)
 
     def runs(self, bucket):
         return StageState(self.manifests[bucket], self.blobs).trace("op", "rows").runs

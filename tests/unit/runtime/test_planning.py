@@ -8,23 +8,25 @@ from hypothesis import strategies as st
 
 from watersmeet.circuit.epochs import Fill, Live, Rebuild, Rescale, SplitKeys, StoredContent
 from watersmeet.circuit.placing import Placing
+from watersmeet.database.engines import default_parallelism
 from watersmeet.errors import Error, error
 from watersmeet.kernel.runs.merge import SEGMENT_BYTES
+from watersmeet.machine import cores
+from watersmeet.runtime import workers
 from watersmeet.runtime.budget import (
     FIRST_BYTES,
     FIRST_ROWS,
+    LIMITED_BYTES,
+    LIMITED_ROWS,
     MAX_BYTES,
     MAX_ROWS,
     MERGING,
-    WORKER,
     Budget,
     merge_bytes,
-    merge_piece_bytes,
-    stay_bytes,
-    worker_bytes,
 )
 from watersmeet.runtime.failures import view_failed
 from watersmeet.runtime.intents import InputSpec, Intent, TimedInput, divide
+from watersmeet.runtime.workers import WORKER, Workers, workers_elsewhere, workers_here
 from watersmeet.slices import ChangeSlice
 from watersmeet.sources.fileoptions import FileOptions
 from watersmeet.sources.nexmarkevents import Settings
@@ -75,34 +77,71 @@ def test_epochs_are_cut_by_what_their_joins_make():
     assert budget.rows == 1_600_000
 
 
-def test_budget_is_bounded_by_the_memory_of_a_worker():
-    budget = Budget(memory_bytes=512 << 20)
-    for buckets, most_bytes in ((1, 64 << 20), (3, 192 << 20), (4, 256 << 20), (400, MAX_BYTES)):
+def test_epochs_are_as_large_as_workers_with_limited_memory_can_take():
+    budget = Budget(workers=Workers(2, 512 << 20))
+    for buckets, most_bytes in ((1, 64 << 20), (3, 192 << 20), (8, 512 << 20), (400, LIMITED_BYTES)):
         budget.buckets = buckets
         for _ in range(9):
             budget.planned(limited=True)
         assert budget.bytes == most_bytes
-        budget.planned(limited=False)
+        assert budget.rows == FIRST_ROWS * most_bytes // FIRST_BYTES <= LIMITED_ROWS
         for _ in range(9):
             budget.planned(limited=False)
         assert budget.bytes == FIRST_BYTES
+    for _ in range(3):
+        budget.planned(limited=True)
+    budget.ran(7.0)
+    assert budget.rows == 8 * FIRST_ROWS
+    budget.ran(25.0)
+    assert budget.rows == 4 * FIRST_ROWS
+    budget.ran(70.0)
+    assert budget.rows == FIRST_ROWS
 
 
-def test_what_epochs_merge_suits_the_memory_of_a_worker(monkeypatch):
-    monkeypatch.delenv(MERGING, raising=False)
+def test_workers_have_what_is_said_or_share_half_of_their_container(monkeypatch):
     monkeypatch.delenv(WORKER, raising=False)
-    assert worker_bytes() is None
-    assert merge_piece_bytes(worker_bytes()) is stay_bytes(worker_bytes()) is None
+    monkeypatch.setattr(workers, "container_bytes", lambda: None)
+    ample = workers_here(2)
+    assert ample == workers_elsewhere(2) == Workers(2, None)
+    assert ample.input_bytes is ample.piece_bytes is ample.stay_bytes(4) is None
+    assert not ample.are_small
+    monkeypatch.setattr(workers, "container_bytes", lambda: 6 << 30)
+    assert workers_here(2) == Workers(2, 3 << 29)
+    assert workers_here(2).are_small
+    assert not workers_here(1).are_small
+    assert workers_elsewhere(2) == Workers(2, None)
+    monkeypatch.setenv(WORKER, str(1 << 30))
+    assert workers_here(2) == workers_elsewhere(2) == Workers(2, 1 << 30)
+
+
+def test_what_a_worker_has_at_a_time_suits_its_memory():
+    small = Workers(2, 1 << 30)
+    assert small.piece_bytes == 64 << 20
+    assert Workers(2, 1 << 40).piece_bytes == SEGMENT_BYTES
+    assert 64 << 20 < small.stay_bytes(2) < 512 << 20
+    assert small.stay_bytes(1) == small.stay_bytes(2)
+    for buckets in (3, 8, 64):  # all of those that a worker has, together no more
+        of_a_worker = -(-buckets // 2) * small.stay_bytes(buckets)
+        assert small.stay_bytes(2) * 0.9 < of_a_worker <= small.stay_bytes(2)
+
+
+def test_small_workers_have_several_buckets(monkeypatch):
+    monkeypatch.delenv(WORKER, raising=False)
+    monkeypatch.setattr(workers, "container_bytes", lambda: None)
+    assert default_parallelism("spark") == cores()
+    monkeypatch.setenv(WORKER, str(1 << 30))
+    assert default_parallelism("spark") == 4 * cores()
+    assert default_parallelism("inprocess") == 1
+
+
+def test_bytes_are_given_as_a_number(monkeypatch):
+    monkeypatch.delenv(MERGING, raising=False)
     usual = merge_bytes()
     monkeypatch.setenv(WORKER, str(1 << 30))
-    assert worker_bytes() == 1 << 30
     assert merge_bytes() == usual
-    assert merge_piece_bytes(1 << 30) == 64 << 20
-    assert merge_piece_bytes(1 << 40) == SEGMENT_BYTES
-    assert 64 << 20 < stay_bytes(1 << 30) < 512 << 20
     monkeypatch.setenv(MERGING, "5")
     assert merge_bytes() == 5
-    for name, asked in ((MERGING, merge_bytes), (WORKER, worker_bytes)):
+    for name, asked in ((MERGING, merge_bytes), (WORKER, workers_here), (WORKER, lambda: workers_elsewhere(1))):
         monkeypatch.setenv(name, "1 GB")
         with pytest.raises(Error, match=f"{name} is a number of bytes above 0") as problem:
             asked()

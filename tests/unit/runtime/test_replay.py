@@ -13,6 +13,7 @@ from watersmeet.runtime.committer import commit_epoch, job_of
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.receipts import Receipt
 from watersmeet.runtime.tasks import run_whole
+from watersmeet.runtime.workers import Workers
 from watersmeet.types import BIGINT, DOUBLE, VARCHAR
 
 SUMS = (
@@ -41,7 +42,7 @@ def test_same_bytes(tmp_path, buckets):
             )
         coordinator = Coordinator(kit.db)
         intent = coordinator.plan(0)
-        job = job_of(kit.db, kit.circuit(), intent)
+        job = job_of(kit.db, kit.circuit(), intent, Workers())
         first = receipts(job, buckets)
         for _ in range(4):
             again = receipts(replace(job, intent=replace(intent, tasks=recut(intent.slices, rng, buckets))), buckets)

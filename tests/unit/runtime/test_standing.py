@@ -9,6 +9,7 @@ import pytest
 
 from watersmeet.kernel.runs.frames import Frame
 from watersmeet.runtime.spark import standing, worker
+from watersmeet.runtime.workers import Workers
 
 
 class Spark:
@@ -49,7 +50,7 @@ def given(monkeypatch):
     results = {}
 
     def unpacked(text):
-        return SimpleNamespace(name=text, intent=SimpleNamespace(bytes=0), worker_bytes=None)
+        return SimpleNamespace(name=text, intent=SimpleNamespace(bytes=0), workers=Workers())
 
     def run_whole(job):
         found = results[job.name].pop(0) if len(results[job.name]) > 1 else results[job.name][0]

@@ -39,7 +39,7 @@ def step(op: AsofJoin, inputs: Sequence[Arranged], state: State, ctx: StepContex
     """
     if not any(a.num_rows for a in inputs):
         return Delta.empty(arrow_schema(op.schema, positional=True))
-    left, right = near_changes(inputs)
+    left, right = near_changes(inputs, (False, True))
     rows = left.num_rows + 2 * sum(int(probe.matches(left.old).sum()) for probe in right.probes)
     null_keys = left.net_null_keys if op.join_kind == "left" and left.null_keys.num_rows else None
     types = [f.type.arrow for f in op.schema]

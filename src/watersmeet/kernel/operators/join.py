@@ -48,9 +48,10 @@ def step(op: Join, inputs: Sequence[Arranged], state: State, ctx: StepContext) -
     """
     if not any(a.num_rows for a in inputs):
         return Delta.empty(arrow_schema(op.schema, positional=True))
-    inputs = near_changes(inputs)
     left_sign = {"semi": 1, "left": -1, "full": -1, "anti": -1}.get(op.join_kind, 0)
     right_sign = -1 if op.join_kind in ("right", "full") else 0
+    # A side's own keys matter where the partners of a row of the other side are counted, before and after.
+    inputs = near_changes(inputs, (right_sign != 0, left_sign != 0))
     left, right = (JoinSide(a, sign) for a, sign in zip(inputs, (left_sign, right_sign), strict=True))
     return production(op, left, right, ctx).made(ctx.slicing, *inputs)
 

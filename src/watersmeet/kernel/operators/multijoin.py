@@ -44,7 +44,7 @@ def step(op: MultiJoin, inputs: Sequence[Arranged], state: State, ctx: StepConte
 
     TooManyRowsError before any is made.
     """
-    inputs = near_changes(inputs)
+    inputs = near_changes(inputs, [False] * len(inputs))
     terms = [t for t in _terms(inputs) if len(t.keys)]
     made = Amplification()
     for term in terms:

@@ -64,7 +64,7 @@ def _wait(op: TemporalJoin, delta: Delta, right: Arranged, out: JoinOutput, stat
     every = replace(op, join_kind="left")  # rows that meet nothing wait, also in an inner join
 
     def look_up(rows: Delta, met: PairOutput) -> Delta:
-        left, still = near_changes(unkept(rows, op.left_keys, op.null_safe, right))
+        left, still = near_changes(unkept(rows, op.left_keys, op.null_safe, right), (False, False))
         add_pairs(every, JoinSide(left, -1), JoinSide(still, 0), met, ctx)
         return left.net_null_keys
 
@@ -90,7 +90,7 @@ def _sides(
     op: TemporalJoin, delta: Delta, right: Arranged, state: State, ctx: StepContext
 ) -> tuple[Arranged, Arranged]:
     """Left rows and what they meet."""
-    left, still = near_changes(unkept(delta, op.left_keys, op.null_safe, right))
+    left, still = near_changes(unkept(delta, op.left_keys, op.null_safe, right), (False, False))
     if (
         op.ttl_us is not None and (now_us := ctx.watermarks.get(NOW)) is not None
     ):  # history has no time of its own: each of its rows asks

@@ -7,7 +7,7 @@ nobody ever modifies, so that the arrangement may take in the change at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -94,10 +94,14 @@ class _Near(Arranged):
         return self._whole.net_null_keys
 
 
-def near_changes(inputs: Sequence[Arranged]) -> list[Arranged]:
-    """The inputs, all by the same key, as an operator sees them that asks for no keys but those that change in one."""
+def near_changes(inputs: Sequence[Arranged], own: Sequence[bool]) -> list[Arranged]:
+    """The inputs, all by the same key, as an operator sees them that asks each for no keys but those that change in
+    another. own: by input, whether it is also asked for those that change in itself.
+    """
 
-    def changed() -> Hashes:
-        return np.concatenate([a.change.hash for a in inputs])
+    def changed(number: int) -> Hashes:
+        return np.concatenate(
+            [a.change.hash[: 0 if i == number and not own[i] else None] for i, a in enumerate(inputs)]
+        )
 
-    return [_Near(a, changed) for a in inputs]
+    return [_Near(a, partial(changed, i)) for i, a in enumerate(inputs)]

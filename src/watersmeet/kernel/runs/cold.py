@@ -22,7 +22,6 @@ from watersmeet.kernel.arrays.expand import expanded
 from watersmeet.kernel.arrays.hashing import Hashes
 from watersmeet.kernel.runs import blocks
 from watersmeet.kernel.runs.bytesof import bytes_of
-from watersmeet.kernel.runs.mapped import PassingRun
 from watersmeet.kernel.runs.run import Run
 
 Result = TypeVar("Result")
@@ -65,18 +64,17 @@ def near(runs: Iterable[Run], hashes: Callable[[], Hashes], spread: int = 0) -> 
     if all(_is_here(run) for run in runs):
         return runs
     wanted = distinct(hashes())
+    if not len(wanted):
+        return []
     found = together([_nearby(run, wanted, spread) for run in runs])
     return [run for run in found if run.num_rows]
 
 
 def _is_here(run: Run) -> bool:
-    return not isinstance(run, PassingRun) and (not isinstance(run, ColdRun) or run.is_here)
+    return not isinstance(run, ColdRun) or run.is_here
 
 
 def _nearby(run: Run, hashes: Hashes, spread: int) -> Waiting[Run]:
-    if isinstance(run, PassingRun):
-        some = run.nearby(hashes, spread)
-        return run if some is None else _Nearby(run, some, None if spread else hashes)
     if isinstance(run, ColdRun) and not run.is_here:
         return (yield from run.nearby(hashes, spread))
     return run
@@ -119,10 +117,10 @@ class ColdRun(Run):
         self.size_bytes = sparse.size_bytes
         self.is_here = False
         """Whether all rows have been fetched."""
-        self._sparse = sparse
-        self._parts = parts
-        self._index = index
-        self._firsts = np.frombuffer(parts.buffer, np.uint64, index.blocks, index.hashes_at)
+        self.sparse = sparse
+        self.blob = parts
+        self.index = index
+        self._firsts = np.frombuffer(parts.buffer, np.uint64, index.blocks, index.hashes_at).copy()
 
     def __getattr__(self, name: str) -> Any:
         """hash, columns, weights: they are not set before they are first asked for."""
@@ -134,65 +132,69 @@ class ColdRun(Run):
     @property
     def num_rows(self) -> int:
         """The number of entries."""
-        return len(self._sparse.hash)
+        return len(self.sparse.hash)
 
     @property
     def all_ones(self) -> bool:
         """True if every diff is 1."""
-        return self._sparse.weights is None
+        return self.sparse.weights is None
 
     def slice(self, start: int, stop: int) -> Run:
         """The run of rows [start, stop), without a copy."""
-        return super().slice(start, stop) if start < stop else self._sparse.slice(start, start)
+        return super().slice(start, stop) if start < stop else self.sparse.slice(start, start)
 
     def nearby(self, hashes: Hashes, spread: int) -> Waiting[Run]:
         """See `near`. hashes: sorted and distinct."""
         last_hashes = hashes | np.uint64(spread)
-        first = np.maximum(np.searchsorted(self._firsts, hashes) - 1, 0)
-        last = np.searchsorted(self._firsts, last_hashes, side="right") - 1
+        first, last = self._blocks(hashes, last_hashes)
         owner, block = expanded(first, np.maximum(last - first + 1, 0))
         if not spread:
             block = yield from self._filtered(hashes[owner], block)
         found = distinct(block)
-        if len(found) * _WHOLE > self._index.blocks:
+        if len(found) * _WHOLE > self.index.blocks:
             return (yield from self._all())
         rows = yield from self._rows(found, hashes, last_hashes)
         yield from self._columns(rows)
-        return _Nearby(self._sparse, self._sparse.take(rows), None if spread else hashes)
+        return Nearby(self.sparse, self.sparse.take(rows), None if spread else hashes)
+
+    def _blocks(self, hashes: Hashes, last_hashes: Hashes) -> tuple[col.Positions, col.Positions]:
+        """Of each range of hashes the blocks [first, last] in which it may be; in none if last is below first."""
+        first = np.maximum(np.searchsorted(self._firsts, hashes) - 1, 0)
+        return first, np.searchsorted(self._firsts, last_hashes, side="right") - 1
 
     def _all(self) -> Waiting[Run]:
-        yield self._parts, _range(0, self._parts.buffer.size)
-        self.hash, self.columns, self.weights = self._sparse.hash, self._sparse.columns, self._sparse.weights
+        yield self.blob, _range(0, self.blob.buffer.size)
+        self.hash, self.columns, self.weights = self.sparse.hash, self.sparse.columns, self.sparse.weights
         self.is_here = True
         return self
 
     def _filtered(self, hashes: Hashes, block: col.Positions) -> Waiting[col.Positions]:
         """Of pairs of a hash and a block, the blocks of those that may be in the run, if that is cheap to find out."""
-        width = self._index.filter_bytes
-        begins = self._index.filters_at + distinct(block) * width
+        width = self.index.filter_bytes
+        begins = self.index.filters_at + distinct(block) * width
         filters = np.stack([begins, begins + width], axis=1)
-        cost = self._parts.missing_bytes(filters) if width else 0
-        if not width or cost * _FILTER_GAIN > self._parts.missing_bytes(self._hashes(distinct(block))):
+        cost = self.blob.missing_bytes(filters) if width else 0
+        if not width or cost * _FILTER_GAIN > self.blob.missing_bytes(self._hashes(distinct(block))):
             return block
-        yield self._parts, filters
-        every = np.frombuffer(self._parts.buffer, np.uint8, self._index.blocks * width, self._index.filters_at)
+        yield self.blob, filters
+        every = np.frombuffer(self.blob.buffer, np.uint8, self.index.blocks * width, self.index.filters_at)
         return block[blocks.may_have(every.reshape(-1, width), block, hashes)]
 
     def _hashes(self, block: col.Positions) -> Ranges:
         """Where the hashes of blocks are."""
-        begins = block * self._index.rows
-        ends = np.minimum(begins + self._index.rows, self.num_rows)
-        at = self._sparse.hash.ctypes.data - self._parts.buffer.address
+        begins = block * self.index.rows
+        ends = np.minimum(begins + self.index.rows, len(self.sparse.hash))
+        at = self.sparse.hash.ctypes.data - self.blob.buffer.address
         found: Ranges = at + _HASH_BYTES * np.stack([begins, ends], axis=1)
         return found
 
     def _rows(self, block: col.Positions, hashes: Hashes, last_hashes: Hashes) -> Waiting[col.Positions]:
         """The rows of blocks that have the hashes."""
-        yield self._parts, self._hashes(block)
-        begins = block * self._index.rows
-        counts = np.minimum(self._index.rows, self.num_rows - begins)
+        yield self.blob, self._hashes(block)
+        begins = block * self.index.rows
+        counts = np.minimum(self.index.rows, len(self.sparse.hash) - begins)
         rows = np.repeat(begins - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
-        there = self._sparse.hash[rows]
+        there = self.sparse.hash[rows]
         low, high = np.searchsorted(there, hashes), np.searchsorted(there, last_hashes, side="right")
         wanted = np.zeros(len(rows) + 1, np.int64)
         np.add.at(wanted, low, 1)
@@ -205,19 +207,19 @@ class ColdRun(Run):
             return
         starts = np.flatnonzero(np.diff(rows, prepend=rows[0] - 2) != 1)
         begins, ends = rows[starts], rows[np.append(starts[1:], len(rows)) - 1] + 1
-        base = self._parts.buffer.address
-        works = [bytes_of(array, begins, ends, base) for array in self._sparse.arrays]
-        if self._sparse.weights is not None:
-            at = self._sparse.weights.ctypes.data - base
+        base = self.blob.buffer.address
+        works = [bytes_of(array, begins, ends, base) for array in self.sparse.arrays]
+        if self.sparse.weights is not None:
+            at = self.sparse.weights.ctypes.data - base
             works.append(_once(at + _HASH_BYTES * np.stack([begins, ends], axis=1)))
         while works:
             asked = [(work, ranges) for work in works if (ranges := next(work, None)) is not None]
             works = [work for work, _ in asked]
             if asked:
-                yield self._parts, np.concatenate([ranges for _, ranges in asked])
+                yield self.blob, np.concatenate([ranges for _, ranges in asked])
 
 
-class _Nearby(Run):
+class Nearby(Run):
     """Some rows of a run. asked: it has all that have one of these hashes; None: who made it sees to that."""
 
     def __init__(self, whole: Run, some: Run, asked: Hashes | None) -> None:

@@ -2,89 +2,120 @@
 
 Epoch by epoch keys are looked up in all runs, in the order of hashes. If the machine keeps what was used last, and all
 together is larger than memory, then nothing of a run is there any more when it is its turn again. So some runs stay,
-and of the others, the passing runs, the rows that are asked for are copied, and their pages make room at once.
+and of the others, the passing runs, the rows that are asked for are read piece by piece into memory of the worker's
+own, past the machine's cache of files (`directfiles`), and copied.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
-from watersmeet import pages
+from watersmeet.directfiles import DirectBlob
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.distinct import distinct
 from watersmeet.kernel.arrays.expand import expanded
 from watersmeet.kernel.arrays.hashing import Hashes
-from watersmeet.kernel.runs.bytesof import bytes_of
-from watersmeet.kernel.runs.run import Diffs, Run
+from watersmeet.kernel.runs.cold import ColdRun, Nearby, Waiting
+from watersmeet.kernel.runs.run import Run
 
-_PAGE_BYTES: Final = 4096
-#: All pages are read ahead if about one in so many is asked for: many small reads would take longer.
-_DENSE: Final = 8
+#: About so much of a run is read at a time.
+_PIECE_BYTES: Final = 16 << 20
 #: If more of the rows than one in so many are asked for, they are not copied: that would take memory.
 _MOST_COPIED: Final = 8
 
 
-class PassingRun(Run):
-    """A mapped run of which no pages stay in memory. Use it as any other; `nearby` is for those who know the keys."""
+class PassingRun(ColdRun):
+    """A mapped run that does not stay in memory. Who asks for all of its rows reads it as it is mapped.
 
-    def __init__(self, run: Run) -> None:
-        super().__init__(
-            run.hash,
-            run.columns,
-            run.weights,
-            run.keys,
-            pure=run.pure,
-            ref=run.ref,
-            continues=run.continues,
-            note=run.note,
-            merging=run.merging,
-        )
-        self.has_negative = run.has_negative
-        self.size_bytes = run.size_bytes
+    whole: what is in its blob, mapped. run: that, or consecutive rows of it. cold, blob: the same as `whole`, to be
+    read past the cache.
+    """
 
-    def nearby(self, hashes: Hashes, spread: int) -> Run | None:
-        """A copy of the rows that have one of the sorted distinct hashes h, or one from h to h | spread.
+    def __init__(self, run: Run, whole: Run, cold: ColdRun, blob: DirectBlob) -> None:
+        super().__init__(cold.sparse, cold.blob, cold.index)
+        self.hash, self.columns, self.weights = run.hash, run.columns, run.weights
+        self.pure, self.ref, self.continues, self.note = run.pure, run.ref, run.continues, run.note
+        self.merging, self.has_negative, self.size_bytes = run.merging, run.has_negative, run.size_bytes
+        self._direct = blob
+        self._begin = (run.hash.ctypes.data - whole.hash.ctypes.data) // run.hash.itemsize
+        self._piece_blocks = max(1, self.index.blocks * _PIECE_BYTES // max(1, blob.buffer.size))
 
-        None if these are many.
+    @property
+    def num_rows(self) -> int:
+        """The number of entries."""
+        return len(self.hash)
+
+    @property
+    def all_ones(self) -> bool:
+        """True if every diff is 1."""
+        return self.weights is None
+
+    def nearby(self, hashes: Hashes, spread: int) -> Waiting[Run]:
+        """See `near`. The run itself, if a large part of it is asked for."""
+        last_hashes = hashes | np.uint64(spread)
+        first, last = self._blocks(hashes, last_hashes)
+        found = [self.sparse.slice(0, 0)]
+        count = 0
+        block = self._begin // self.index.rows
+        end_block = -(-(self._begin + self.num_rows) // self.index.rows)
+        while (begin := int(np.searchsorted(last, block))) < len(hashes):  # the first that may be there or behind
+            block = max(block, int(first[begin]))
+            if block >= end_block:
+                break
+            stop = min(block + self._piece_blocks, end_block)
+            end = int(np.searchsorted(first, stop))
+            asked = hashes[begin:end], last_hashes[begin:end], first[begin:end], last[begin:end]
+            rows = yield from self._rows_between(block, stop, *asked)
+            yield from self._columns(rows)
+            found.append(self.sparse.take(rows))
+            self._direct.drop()
+            count += len(rows)
+            if count * _MOST_COPIED > self.num_rows:
+                return self
+            block = stop
+        return Nearby(self, _one(found), None if spread else hashes)
+
+    def _rows_between(
+        self,
+        block: int,
+        stop: int,
+        hashes: Hashes,
+        last_hashes: Hashes,
+        first: col.Positions,
+        last: col.Positions,
+    ) -> Waiting[col.Positions]:
+        """The rows of this run in blocks [block, stop) that have one of the hashes, which may be in blocks from `first`
+        to `last`.
         """
-        rows = self._rows(hashes, spread)
-        if len(rows) * _MOST_COPIED > self.num_rows:
-            return None
-        if self._is_dense(len(rows), self.size_bytes):
-            for ranges in self._columns():
-                pages.will_need(ranges)
-        found = self.take(rows)
-        pages.let_go(_place(self.hash))
-        for ranges in self._columns():
-            pages.let_go(ranges)
-        return found
-
-    def _rows(self, hashes: Hashes, spread: int) -> col.Positions:
-        first, last = self.hash[0], self.hash[-1]
-        hashes = hashes[np.searchsorted(hashes | np.uint64(spread), first) : np.searchsorted(hashes, last, "right")]
-        if self._is_dense(len(hashes), self.hash.nbytes):
-            pages.will_need(_place(self.hash))
-        low = np.searchsorted(self.hash, hashes)
-        high = low.copy()
-        hit = np.flatnonzero(self.hash[low] <= hashes | np.uint64(spread))
-        high[hit] = np.searchsorted(self.hash, hashes[hit] | np.uint64(spread), "right")
-        _, rows = expanded(low, high - low)
-        return distinct(rows) if spread else rows
-
-    def _is_dense(self, asked: int, size_bytes: int) -> bool:
-        return asked * _PAGE_BYTES * _DENSE >= size_bytes
-
-    def _columns(self) -> Iterator[pages.Addresses]:
-        for array in self.arrays:
-            yield from bytes_of(array, np.zeros(1, np.int64), np.full(1, self.num_rows), 0)
-        if self.weights is not None:
-            yield _place(self.weights)
+        begins, ends = np.maximum(first, block) - block, np.minimum(last, stop - 1) + 1 - block
+        some = begins < ends
+        size = stop - block + 1
+        asked = np.bincount(begins[some], minlength=size) - np.bincount(ends[some], minlength=size)
+        blocks = block + np.flatnonzero(np.cumsum(asked[:-1]) > 0)
+        if not len(blocks):
+            return blocks
+        if len(blocks) < blocks[-1] + 1 - blocks[0]:
+            rows = yield from self._rows(blocks, hashes, last_hashes)
+        else:
+            yield self.blob, self._hashes(blocks)
+            place = int(blocks[0]) * self.index.rows
+            there = self.sparse.hash[place : (int(blocks[-1]) + 1) * self.index.rows]
+            low = np.searchsorted(there, hashes)
+            high = low.copy()
+            hit = np.flatnonzero(there[np.minimum(low, len(there) - 1)] <= last_hashes)
+            high[hit] = np.searchsorted(there, last_hashes[hit], "right")
+            rows = place + expanded(low, high - low)[1]
+            if len(rows) and not (np.diff(rows) > 0).all():
+                rows = distinct(rows)  # ranges of hashes may have rows in common
+        return rows[(rows >= self._begin) & (rows < self._begin + self.num_rows)]
 
 
-def _place(values: Hashes | Diffs) -> pages.Addresses:
-    """Where all of the values are."""
-    begin = values.ctypes.data
-    return np.array([[begin, begin + values.nbytes]])
+def _one(runs: list[Run]) -> Run:
+    """One run of the rows of neighbouring runs."""
+    hashes = np.concatenate([r.hash for r in runs])
+    columns = pa.concat_tables([r.columns for r in runs]).combine_chunks()
+    weights = None if runs[0].all_ones else np.concatenate([r.diff for r in runs])
+    return Run(hashes, columns, weights, runs[0].keys, pure=runs[0].pure)

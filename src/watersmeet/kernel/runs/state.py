@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from watersmeet.blobs import BlobParts, BlobRef
 from watersmeet.circuit.circuit import STATE_FORMAT_VERSION
+from watersmeet.directfiles import DirectBlob
 from watersmeet.errors import error
-from watersmeet.kernel.runs.cold import opened, together
+from watersmeet.kernel.runs.cold import ColdRun, opened, together
 from watersmeet.kernel.runs.hotkeys import hot_keys
 from watersmeet.kernel.runs.mapped import PassingRun
 from watersmeet.kernel.runs.merge import MergeBudget
@@ -110,6 +111,9 @@ class Early(Protocol):
         ...
 
 
+#: Of a blob what reads it past the machine's cache; None if nothing does.
+DirectOf = Callable[[BlobRef], DirectBlob | None]
+
 #: Of each blob its parts, or None if all of it is here.
 PartsOf = Callable[[Sequence[BlobRef]], Sequence[BlobParts | None]]
 
@@ -146,7 +150,8 @@ class StageState:
     when their trace is first asked for. Nothing is written before `persist`. cache: may be shared by
     the states of one process that read from the same blob store. budget: for the merges of all its traces. parts: of
     blobs that may be elsewhere; None: all of them are here, and runs are written without filters.
-    stay_bytes: of so many bytes of runs the pages stay in memory, the smallest runs first; None: of all.
+    direct: what reads a blob past the machine's cache, or None; None: all runs stay in memory if they can. stay_bytes:
+    of so many bytes of runs they can stay, the smallest runs first.
     early: stores large runs as soon as merges have made them, so that they take no memory; None: they wait for
     `persist`.
     """
@@ -160,7 +165,8 @@ class StageState:
         *,
         parts: PartsOf | None = None,
         early: Early | None = None,
-        stay_bytes: int | None = None,
+        direct: DirectOf | None = None,
+        stay_bytes: int = 0,
     ) -> None:
         manifest = StateManifest({}) if manifest is None else manifest
         self._stored: dict[str, dict[str, tuple[RunRef, ...]]] = {o: dict(t) for o, t in manifest.operators.items()}
@@ -172,7 +178,8 @@ class StageState:
         self._parts = parts
         self._early = early
         self._stored_early: set[BlobRef] = set()
-        self._passing = set() if stay_bytes is None else _passing(manifest.refs, stay_bytes)
+        self._direct = direct
+        self._passing = set() if direct is None else _passing(manifest.refs, stay_bytes)
 
     @property
     def operators(self) -> frozenset[str]:
@@ -249,11 +256,25 @@ class StageState:
         runs = dict(zip(cold, together([opened(some, ref) for ref, some in cold.items()]), strict=True))
         for ref in missing:
             assert self._blobs is not None
-            found[ref] = shared(ref, runs[ref]) if ref in runs else load(ref, self._blobs.read(ref.blob))
-            if ref in self._passing and ref not in runs:
-                found[ref] = PassingRun(found[ref])
+            if ref in runs:
+                found[ref] = shared(ref, runs[ref])
+            else:
+                buffer = self._blobs.read(ref.blob)
+                found[ref] = self._letting_pass(ref, buffer) if ref in self._passing else load(ref, buffer)
             self._cache.put(ref, found[ref])
         return [found[ref] for ref in refs]
+
+    def _letting_pass(self, ref: RunRef, buffer: pa.Buffer) -> Run:
+        """The mapped run; if it is large enough to have an index, one that does not stay in memory."""
+        whole = Run.from_ipc(buffer, ref)
+        run = shared(ref, whole)
+        assert self._direct is not None
+        # Rows that had to be picked out are in memory already.
+        blob = self._direct(ref.blob) if run.ref is not None and run.num_rows else None
+        if blob is None:
+            return run
+        (cold,) = together([opened(blob, ref)])
+        return PassingRun(run, whole, cold, blob) if isinstance(cold, ColdRun) else run
 
     def _kept(self, run: Run) -> Run:
         """The run as it is stored, if it is large."""

@@ -245,6 +245,7 @@ class SparkEngine:
         # Beside the start of the query; if it fails, the first epoch says why.
         threading.Thread(target=_try, args=(self._runner.warm_up,), name="watersmeet-warm-up", daemon=True).start()
         self._coordinator = self._made()
+        self._coordinator.budget.workers = self._runner.workers
         self._query = self._start_query(session, self._coordinator.epoch)
         self._attempts = ATTEMPTS
         self._thread = threading.Thread(target=self._plan, name="watersmeet-coordinator", daemon=True)

@@ -25,6 +25,7 @@ from watersmeet.runtime.spark.placing import in_buckets
 from watersmeet.runtime.spark.session import is_local
 from watersmeet.runtime.spark.standing import StandingTask
 from watersmeet.runtime.spark.worker import ERROR, FOLDER, FRAMES, JOB, BucketStage, pack_job, read, run_all
+from watersmeet.runtime.workers import Workers, workers_elsewhere, workers_here
 from watersmeet.scratch import make_folder, remove_folder
 
 #: Epochs up to this size, for each shuffle that is saved, run as one task, all buckets in turn: a shuffle and the tasks
@@ -54,15 +55,23 @@ class EpochRunner:
         self._pause = 1
         """For how many epochs, if one task was slow again: the first time it may have been the start of Python."""
 
+    @property
+    def workers(self) -> Workers:
+        """Who runs the tasks, as far as that is known now."""
+        cores = int(self._spark.sparkContext.defaultParallelism)
+        if self._executors is None:
+            return workers_here(cores)
+        return workers_elsewhere(sum(e.cores for e in self._executors.known()) or cores)
+
     def run(self, circuit: Circuit, intent: Intent) -> tuple[list[Receipt], Returns]:
         """The receipts of all tasks, and how many of these came back. Raises the error of the first that failed for
         good.
         """
         if not intent.has_work:
             return [], Returns()
-        job = pack_job(job_of(self._db, circuit, intent))
         single = self._is_single(circuit, intent)
         executors = () if self._executors is None else self._executors.known()
+        job = pack_job(job_of(self._db, circuit, intent, self.workers))
         began = time.monotonic()
         try:
             if single and self._standing.can_run:

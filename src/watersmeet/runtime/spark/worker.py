@@ -147,7 +147,7 @@ class BucketStage:
 def _guarded(job: Job | None, work: Callable[[Job], list[Frame]]) -> Iterator[Frame]:
     """The frames that `work` gives, or one that says why it failed."""
     assert job is not None, "a task of Watersmeet runs without its job"
-    if job.worker_bytes is not None:
+    if job.workers.are_small:
         return_freed()
     _rest.end()
     try:
