@@ -22,6 +22,7 @@ from watersmeet.scratch import make_folder, remove_folder
 from watersmeet.store.changes import Diff, fitted
 from watersmeet.store.checkpoints import Checkpoint, checkpoint_upto, newest_checkpoint
 from watersmeet.store.commits import CommitLog, RelationChange
+from watersmeet.store.contentduckdb import MOMENT, NEWEST, Settings, connect, give_back
 from watersmeet.store.floors import floor_number
 from watersmeet.store.layout import Layout
 from watersmeet.store.merging import quoted
@@ -30,11 +31,8 @@ from watersmeet.store.overlay import Overlay
 from watersmeet.store.packfiles import KEPT_COMMITS, PackFiles
 from watersmeet.store.past import PastContent, Undoing
 from watersmeet.store.readers import READING, Reader
-from watersmeet.store.tables import SPACE, ContentTable, arrival_view
+from watersmeet.store.tables import ContentTable, arrival_view
 from watersmeet.types import arrow_schema
-
-#: The DuckDB schema whose views show tables as of the newest transaction and the open one.
-NEWEST: Final = "newest"
 
 #: A loaded relation that no query touches is brought up to date when it is this many commits behind.
 _LAG_COMMITS: Final = 512
@@ -42,13 +40,6 @@ _LAG_COMMITS: Final = 512
 _PIECE_ROWS: Final = 1 << 16
 #: So often a refresh begins anew that comes too late.
 _ATTEMPTS: Final = 3
-
-#: So much DuckDB writes before it looks which rows are gone, and gives the others new row ids, at a commit of anybody.
-#: It never does that here: overlays know rows by their ids, and `ContentTable` gives space back.
-_NEVER: Final = "8000000TB"
-
-#: A table that readers touch to begin a transaction of DuckDB.
-_MOMENT: Final = f"{SPACE}.moment"
 
 #: DuckDB keeps something of each block that it has freed, until tens of thousands of them take some 35 MB: 3 KB for
 #: each join. It lets them go while it looks for what to spill, which it is made to do after so many refreshes …
@@ -81,8 +72,8 @@ class Content:
         self._lock = threading.RLock()
         self._reader = Reader(layout)
         self._directory = make_folder("content")
-        self._connection = _connect(str(self._directory), threads, memory_limit, external_access=external_access)
-        self._memory_limit = memory_limit
+        self._settings = Settings(threads, memory_limit, external_access)
+        self._connection = connect(str(self._directory), self._settings)
         self._refreshes = 0
         self._idle: list[duckdb.DuckDBPyConnection] = []
         self._reading = 0
@@ -172,7 +163,7 @@ class Content:
             self._reading += 1
             path = f"{NEWEST},main" if newest else "main"
             # From the SELECT on it shows this moment.
-            connection.execute(f"SET search_path = '{path}'; BEGIN; SELECT 1 FROM {_MOMENT}")
+            connection.execute(f"SET search_path = '{path}'; BEGIN; SELECT 1 FROM {MOMENT}")
             for name, overlay in made.items():
                 connection.execute(f"CREATE OR REPLACE TEMP VIEW {quoted(name)} AS {overlay.select}")
         broken = True
@@ -223,9 +214,15 @@ class Content:
     def close(self) -> None:
         """Gives everything back. May be called again."""
         with self._lock:
+            if self._closed:
+                return
             self._closed = True
-            for connection in (*self._idle, self._connection):
+            for connection in self._idle:
                 connection.close()
+            if self._reading:
+                self._connection.close()
+            else:
+                give_back(self._connection, self._settings)
             self._reader.close()
             self._tables.clear()
             remove_folder(self._directory)
@@ -500,7 +497,7 @@ class Content:
             with contextlib.suppress(duckdb.OutOfMemoryException):
                 self._connection.execute("SET memory_limit = '1B'")
         finally:
-            self._connection.execute(f"SET memory_limit = '{self._memory_limit}'")
+            self._connection.execute(f"SET memory_limit = '{self._settings.memory_limit}'")
 
 
 def _arrivals(relation: Relation) -> str:
@@ -539,18 +536,3 @@ def _stored(catalog: Catalog, relation_id: str) -> Relation:
     if relation is None or not relation.is_stored:
         raise error("INTERNAL_ERROR", f"relation {relation_id} has no stored content")
     return relation
-
-
-def _connect(directory: str, threads: int, memory_limit: str, *, external_access: bool) -> duckdb.DuckDBPyConnection:
-    connection = duckdbs.connect(
-        memory_limit=memory_limit,
-        threads=threads,
-        spill_directory=directory,
-        external_access=external_access,
-        locked=False,  # each query sets its search path
-    )
-    connection.execute(f"SET checkpoint_threshold = '{_NEVER}'")
-    connection.execute(f"CREATE SCHEMA {SPACE}")
-    connection.execute(f"CREATE SCHEMA {NEWEST}")
-    connection.execute(f"CREATE TABLE {_MOMENT} (n INTEGER)")
-    return connection

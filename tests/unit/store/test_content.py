@@ -6,6 +6,7 @@ import ctypes
 import math
 from collections import Counter
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -18,7 +19,8 @@ from tests.thorough import examples
 from watersmeet.catalog import MaterializedView, Table
 from watersmeet.errors import Error
 from watersmeet.store.commits import CommitLog
-from watersmeet.store.content import Content, _connect
+from watersmeet.store.content import Content
+from watersmeet.store.contentduckdb import Settings, connect, give_back
 from watersmeet.store.layout import Layout
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.tables import ContentTable
@@ -203,7 +205,7 @@ def test_row_ids_stay_whatever_is_written():
     """By itself DuckDB clears deleted rows away after 16 MB of changes, of whatever table, and the others have other
     row ids then. An overlay, which knows rows by their ids, hid others than those that it replaces.
     """
-    connection, count, step = _connect("", 2, "1GB", external_access=False), 200_000, 50_000
+    connection, count, step = connect("", Settings(2, "1GB", external_access=False)), 200_000, 50_000
     connection.execute(f"CREATE TABLE t AS SELECT i AS k, hash(i) AS h FROM range({count}) s(i)")
     for turn in range(12):
         gone = f"(k * 7 + {turn}) % {count} < {step}"
@@ -298,7 +300,7 @@ def test_queries_cannot_see_python_variables_and_may_be_kept_from_files(database
 @pytest.mark.parametrize(("width", "least_rows", "most_rows"), [(10, 60, 200), (1000, 5, 20)])
 def test_space_of_deleted_rows_is_bounded_by_bytes(width, least_rows, most_rows):
     """Wide rows are cleared away sooner: a thousand of them are megabytes."""
-    connection = _connect("", 1, "1GB", external_access=False)
+    connection = connect("", Settings(1, "1GB", external_access=False))
     table = ContentTable(connection, ORDERS, waste_bytes=5000)
     kept, rows = 0, []
     for turn in range(30):
@@ -336,3 +338,61 @@ def test_what_is_kept_does_not_grow_with_the_number_of_refreshes(database, monke
             kept.append(malloc_bytes())
     assert content.query("SELECT count(*) AS n, min(k) AS k FROM orders").to_pylist() == [{"n": 200, "k": 5820}]
     assert kept[-1] - kept[1] < 1 << 20
+
+
+def duckdbs_made(monkeypatch):
+    """A list that grows with each DuckDB that is made from now on."""
+    made, really = [], duckdb.connect
+    monkeypatch.setattr(duckdb, "connect", lambda *a, **options: made.append(1) or really(*a, **options))
+    return made
+
+
+def test_the_next_content_has_the_duckdb_of_the_last_one_and_nothing_of_its_rows(tmp_path, monkeypatch):
+    settings = Settings(1, "123MB", external_access=True)  # of nobody else
+    made = duckdbs_made(monkeypatch)
+    for n in range(3):
+        connection = connect(str(tmp_path / str(n)), settings)
+        views = "SELECT schema_name, view_name FROM duckdb_views() WHERE NOT internal"
+        held = f"SELECT schema_name, table_name FROM duckdb_tables() UNION ALL {views}"
+        assert connection.execute(held).fetchall() == [("_watersmeet", "moment")]
+        place = connection.execute("SELECT current_setting('temp_directory')").fetchone()
+        assert place == (str(tmp_path / str(n)),)
+        connection.execute("CREATE TABLE _watersmeet.t1 AS SELECT range AS a FROM range(100000)")
+        connection.execute('CREATE VIEW "a ""view" AS FROM _watersmeet.t1; CREATE VIEW newest.v AS FROM _watersmeet.t1')
+        connection.execute("SET search_path = 'newest,main'")
+        give_back(connection, settings)
+    assert len(made) == 1
+
+
+def spilled(connection):
+    connection.execute("SET memory_limit = '4MB'")
+    connection.execute("CREATE TABLE _watersmeet.t1 AS SELECT hash(range) AS a FROM range(1000000)")
+
+
+def with_a_table_of_a_session(connection):
+    connection.execute("CREATE TEMP TABLE t (a int)")
+
+
+def with_a_table_elsewhere(connection):
+    connection.execute("CREATE TABLE main.t (a int)")
+
+
+@pytest.mark.parametrize("use", [spilled, with_a_table_of_a_session, with_a_table_elsewhere])
+def test_a_duckdb_that_is_not_as_new_serves_no_other_content(tmp_path, monkeypatch, use):
+    settings = Settings(1, "124MB", external_access=True)
+    made = duckdbs_made(monkeypatch)
+    for _ in range(2):
+        connection = connect(str(tmp_path), settings)
+        use(connection)
+        give_back(connection, settings)
+    assert len(made) == 2
+
+
+def test_the_duckdb_of_a_content_that_is_closed_while_it_is_read_serves_no_other(tmp_path, monkeypatch):
+    made = duckdbs_made(monkeypatch)
+    database = Database(tmp_path / "a")
+    for _ in range(2):
+        content = Content(database.layout, database.log, database.packs, memory_limit="125MB")
+        with content.reader(CATALOG, []):
+            content.close()
+    assert len(made) == 2
