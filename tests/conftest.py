@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import secrets
 import signal
@@ -60,6 +61,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             items[:] = [item for item in items if not item.get_closest_marker("thorough")]
     worker = getattr(config, "workerinput", {})
     items[:] = longest_first(items, int(worker.get("workercount", 1)))
+
+
+def pytest_collection_finish() -> None:
+    """What stands for thousands of tests stays to the end: looking at it for garbage takes 0.3 s each time."""
+    gc.freeze()
 
 
 def longest_first(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from types import ModuleType
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from watersmeet.databaseservers import (
     not_allowed,
     not_let_in,
     tls_context,
+    unchecked_tls,
     unreachable,
 )
 from watersmeet.errors import Error, error
@@ -43,11 +45,24 @@ def library() -> ModuleType:
     return extras.library("pymysql", "connections to MySQL")
 
 
+@cache
+def _connections() -> Any:
+    """The library's class of connections, but those that take TLS only where it is offered read no certificates."""
+    base: Any = library().connections.Connection
+
+    class Connection(base):  # type: ignore[misc]
+        def _create_ssl_ctx(self, wanted: Any) -> ssl.SSLContext:
+            context: ssl.SSLContext = wanted or unchecked_tls()
+            return context
+
+    return Connection
+
+
 def connect(server: Server) -> Any:
     """A new connection, which commits each statement. Times are in UTC. RUNTIME_UNAVAILABLE, CONNECTOR_OPTION."""
     pymysql = library()
     try:
-        return pymysql.connect(
+        return _connections()(
             host=server.host,
             port=server.port,
             user=server.user,

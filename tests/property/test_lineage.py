@@ -82,7 +82,7 @@ def check_missing(connection: Connection, case: Case, chosen: random.Random) -> 
             assert list(ends_shown(lines)) == view.ends(case.tables, wanted), (view.plan.sql(), wanted, lines)
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(40), 4, 6))
+@pytest.mark.parametrize("seed", mostly_slow(range(40), 2, 8))
 def test_rows_and_missing_rows(seed: int) -> None:
     case = Maker(seed).case()
     chosen = random.Random(seed)

@@ -86,7 +86,7 @@ def run(seed, tmp_path):
     connection.close()
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(12), 3))
+@pytest.mark.parametrize("seed", mostly_slow(range(12), 2))
 def test_answers_are_as_old_as_was_said(seed, tmp_path):
     run(seed, tmp_path)
 

@@ -184,11 +184,11 @@ def history(seed: int) -> tuple[int, int]:
 
 
 def test_histories() -> None:
-    found = [history(seed) for seed in range(4)]
+    found = [history(seed) for seed in (2, 3)]
     assert all(sum(counts) > 3 for counts in zip(*found, strict=True)), found
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(100, 400), 0, 3))
+@pytest.mark.parametrize("seed", mostly_slow([0, 1, *range(100, 400)], 0, 5))
 def test_more_histories(seed: int) -> None:
     history(seed)
 

@@ -197,6 +197,6 @@ def check(cursor, case, names, sources):
         assert found == case.expected(name, *[s.rows for s in sources]), (name, case.how)
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(24), 3))
+@pytest.mark.parametrize("seed", mostly_slow(range(24), 2))
 def test_random_histories(seed, tmp_path):
     run(seed, tmp_path / "db", parallelism=1 + seed // 6 % 3)

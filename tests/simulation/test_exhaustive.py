@@ -88,7 +88,7 @@ def test_a_crash_at_each_request(stride: int) -> None:
         opens(found[number], "objects", f"crash {number}")
 
 
-@pytest.mark.parametrize("stride", every(40, 17))
+@pytest.mark.parametrize("stride", every(80, 17))
 def test_a_crash_at_each_call_of_the_disk(stride: int) -> None:
     found = moments("disk")
     assert len(found) > 60
@@ -96,7 +96,7 @@ def test_a_crash_at_each_call_of_the_disk(stride: int) -> None:
         opens(found[number], "disk", f"crash {number}")
 
 
-@pytest.mark.parametrize("stride", every(40, 17))
+@pytest.mark.parametrize("stride", every(80, 17))
 def test_a_loss_of_power_at_each_call_of_the_disk(stride: int) -> None:
     """What was written and not flushed is there in part; `moments` knows only of what was flushed before."""
     number = stride % 13
@@ -161,7 +161,7 @@ def pauses(kind: Kind, at: int) -> bool:
     return bool(reached)
 
 
-@pytest.mark.parametrize("stride", every(31, 13))
+@pytest.mark.parametrize("stride", every(62, 13))
 def test_a_pause_at_each_request_while_another_writer_works(stride: int) -> None:
     at = 1 + stride % 11
     while pauses("objects", at):
@@ -169,7 +169,7 @@ def test_a_pause_at_each_request_while_another_writer_works(stride: int) -> None
     assert at > 100
 
 
-@pytest.mark.parametrize("stride", every(121, 37))
+@pytest.mark.parametrize("stride", every(242, 37))
 def test_a_pause_at_each_call_of_the_disk_while_another_writer_works(stride: int) -> None:
     at = 1 + stride % 23
     while pauses("disk", at):

@@ -25,7 +25,7 @@ FROM = {
 }
 
 
-@pytest.mark.parametrize("name", mostly_slow(list(DEFECTS), 4, 4))
+@pytest.mark.parametrize("name", mostly_slow(list(DEFECTS), 2, 6))
 def test_a_defect_is_found(name: str) -> None:
     first = FROM.get(name, 0)
     for seed in range(first, first + SEEDS):

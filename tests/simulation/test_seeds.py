@@ -17,7 +17,7 @@ SEEDS = 200
 THOROUGH_SEEDS = 2000
 
 
-@pytest.mark.parametrize("block", mostly_slow(range(SEEDS // BLOCK), 4, SEEDS, fresh=False))
+@pytest.mark.parametrize("block", mostly_slow(range(SEEDS // BLOCK), 2, SEEDS, fresh=False))
 def test_seeds(block: int) -> None:
     for seed in range(block * BLOCK, (block + 1) * BLOCK):
         print("seed", seed)

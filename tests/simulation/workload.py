@@ -6,6 +6,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
@@ -16,6 +17,7 @@ from watersmeet.errors import Error
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.variables import Variables
 from watersmeet.session.connections.connection import Connection
+from watersmeet.store.content import Content
 
 SETUP = [
     *(f"CREATE TABLE {name} ({columns})" for name, columns in TABLES.items()),
@@ -46,7 +48,7 @@ class Case:
 
     def open(self, *, read_only: bool = False) -> Connection:
         connection = watersmeet.connect(self.path, runtime="inprocess", read_only=read_only)
-        self.world.at_end.append(connection.opened.content._connection.close)
+        self.world.at_end.append(partial(_abandon, connection.opened.content))
         return connection
 
     def look(self, connection: Connection, where: str) -> set[int]:
@@ -77,6 +79,12 @@ class Case:
 
 def _tuples(table: pa.Table) -> list[tuple]:
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def _abandon(content: Content) -> None:
+    """Gives back what the DuckDB of a process holds that ended without closing it."""
+    if not content._closed:
+        content._connection.close()
 
 
 class Writer:

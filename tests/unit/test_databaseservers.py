@@ -1,9 +1,13 @@
 """What URLs of JDBC say, and servers that refuse."""
 
-import pytest
+import ssl
 
+import pytest
+from tests.servers import MYSQL_PASSWORD, MYSQL_USER
+
+from watersmeet import mysqlclient
 from watersmeet.clickhouseclient import failure
-from watersmeet.databaseservers import Server, jdbc_url
+from watersmeet.databaseservers import Server, jdbc_url, tls_context
 from watersmeet.errors import Error
 
 
@@ -54,3 +58,24 @@ def test_urls_of_mysql_and_mariadb_name_one_system(url, port, mode):
 def test_what_clickhouse_says(status, text, condition, said):
     found = failure(Server("h", 1, "u", "p", "d"), status, {}, text)
     assert (found.condition, said in found.message) == (condition, True), found.message
+
+
+def test_certificates_are_read_only_to_check_that_of_the_server(monkeypatch):
+    read, really = [], ssl.SSLContext.load_default_certs
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", lambda *a: read.append(1) or really(*a))
+    assert tls_context("prefer") is None
+    unchecked = tls_context("require")
+    assert (unchecked.verify_mode, unchecked.check_hostname, len(read)) == (ssl.CERT_NONE, False, 0)
+    assert tls_context("verify-ca").verify_mode == ssl.CERT_REQUIRED
+    assert not tls_context("verify-ca").check_hostname
+    assert tls_context("verify-full").check_hostname
+    assert len(read) == 3
+
+
+@pytest.mark.parametrize("mode", ["prefer", "require"])
+def test_a_connection_to_mysql_takes_tls_and_reads_no_certificates(mysql, monkeypatch, mode):
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", lambda *a: pytest.fail("certificates are read"))
+    server = Server("127.0.0.1", mysql.server.port, MYSQL_USER, MYSQL_PASSWORD, mysql.name, mode)
+    with mysqlclient.connect(server) as connection, connection.cursor() as cursor:
+        cursor.execute("SHOW STATUS LIKE 'Ssl_cipher'")
+        assert cursor.fetchone()[1]

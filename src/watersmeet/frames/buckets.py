@@ -24,7 +24,6 @@ from watersmeet.kernel.runs.delta import Delta, consolidate
 from watersmeet.kernel.runs.frames import decode
 from watersmeet.kernel.runs.state import BlobStore, StageState, StateManifest
 from watersmeet.serialization import from_json, to_json
-from watersmeet.types import arrow_schema
 
 #: Changes when the manifest or the plan of a bucket has another form.
 FORMAT: Final = 2
@@ -102,7 +101,7 @@ def run_bucket(shape: JoinShape, bucket: int, pieces: Sequence[Piece], store: St
         json.dumps({"epoch": epoch, "watermarks": marks, "state": kept.to_json()}, separators=(",", ":"))
     )
     sizes = [(m.state_rows, m.state_bytes) for m in result.metrics.values()]
-    delta = result.published.get(JOINED) or Delta.empty(arrow_schema(circuit.sinks[0].schema, positional=True))
+    delta = result.published.get(JOINED) or Delta.none(circuit.sinks[0].schema)
     return Step(
         delta, (rows[0], rows[1]), (late[0], late[1]), (sum(s[0] for s in sizes), sum(s[1] for s in sizes)), marks
     )
@@ -155,7 +154,7 @@ def _scans(circuit: Circuit) -> tuple[str, str]:
 
 def _received(shape: JoinShape, index: int, pieces: Sequence[Piece]) -> Delta:
     found = [decode(p.body) for p in pieces if p.channel == ROWS[index]]
-    return Delta.concat(found) if found else Delta.empty(arrow_schema(shape.sides[index].schema, positional=True))
+    return Delta.concat(found) if found else Delta.none(shape.sides[index].schema)
 
 
 def _without_late_rows(shape: JoinShape, index: int, delta: Delta, mark_us: int | None) -> Delta:

@@ -30,7 +30,6 @@ from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.frames import decode, encode
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.state import StageState
-from watersmeet.types import arrow_schema
 
 _MOST: Final = 8
 
@@ -74,7 +73,7 @@ class LookUp:
         found = run_stage(circuit, 0, 0, {scans[SIDES[1 - static]].id: [delta]}, (), state, context).published.get(
             JOINED
         )
-        return Delta.empty(arrow_schema(circuit.sinks[0].schema, positional=True)) if found is None else repeated(found)
+        return Delta.none(circuit.sinks[0].schema) if found is None else repeated(found)
 
     def _static(self, kept: Arrange) -> Run:
         """The static rows as the arrangement has them; those with NULL in the key meet nothing."""

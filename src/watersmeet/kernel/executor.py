@@ -114,7 +114,7 @@ class _Inputs:
         self.readers[operator.id] -= 1
         last = not self.readers[operator.id]
         found = self.held.pop(operator.id, None) if last else self.held.get(operator.id)
-        return Delta.empty(arrow_schema(operator.schema, positional=True)) if found is None else found
+        return Delta.none(operator.schema) if found is None else found
 
 
 def run_stage(
@@ -159,7 +159,7 @@ def run_stage(
                 out = given[0]
             elif isinstance(op, Exchange):
                 result.frames.extend(_sent(op, tally.going(given[0]), circuit.buckets, bucket, ctx))
-                out = Delta.empty(arrow_schema(op.schema, positional=True))
+                out = Delta.none(op.schema)
             elif isinstance(op, Sink):
                 out = _shown(op, given[0], ctx.slicing)
             elif isinstance(mode, Fill) and isinstance(op, (Arrange, Versions)) and op.id in replayed:
@@ -183,9 +183,9 @@ def run_stage(
                 )
                 out = _stepped(op, given, scoped, step)
             else:
-                out = Delta.empty(arrow_schema(op.schema, positional=True))
+                out = Delta.none(op.schema)
         except TooManyRowsError:
-            out = Delta.empty(arrow_schema(op.schema, positional=True))
+            out = Delta.none(op.schema)
         except Exception as e:
             e.add_note(tally.note)
             raise
@@ -306,7 +306,7 @@ def _kept(changes: Sliced, slicing: Slicing) -> Sliced:
 
 def _read(op: Operator, sources: Mapping[str, Sequence[Delta]]) -> Delta:
     found = [d for d in sources.get(op.id, ()) if d.num_rows]
-    return Delta.concat(found) if found else Delta.empty(arrow_schema(op.schema, positional=True))
+    return Delta.concat(found) if found else Delta.none(op.schema)
 
 
 def _hand_out(

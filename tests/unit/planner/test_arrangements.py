@@ -171,7 +171,7 @@ class Mixes(Trees):
         return where(node, self.condition(node)) if self.rng.random() < 0.4 else node
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(70), 5))
+@pytest.mark.parametrize("seed", mostly_slow(range(70), 3))
 def test_views_that_share_give_the_answer(seed):
     """Random views one after the other; each is checked in the circuit of all, in which rows are in their buckets."""
     rng = random.Random(seed)

@@ -362,7 +362,7 @@ def started_as(served, user: str) -> Raw:
 def test_who_guesses_the_key_cancels_nothing(serving):
     served = serving(SHOP)
     with as_user(served, "ann") as client:
-        client.execute("SET statement_timeout = '4s'")
+        client.execute("SET statement_timeout = '2s'")
         process = client.info.backend_pid
         failures = []
 

@@ -45,7 +45,7 @@ def test_transfers_of_several_clients_lose_nothing(serving):
         rng = random.Random(seed)
         try:
             with served.connect(autocommit=True) as client:
-                done.extend(transfer(client, rng) for _ in range(15))
+                done.extend(transfer(client, rng) for _ in range(8))
         except BaseException as cause:
             failures.append(cause)
 

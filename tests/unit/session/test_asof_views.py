@@ -42,7 +42,7 @@ def changes(connection, rng, name, width, content):
         content[key] = row
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(12), 3))
+@pytest.mark.parametrize("seed", mostly_slow(range(12), 2))
 def test_random_histories(seed):
     rng = random.Random(seed)
     kind, comparison = rng.choice(["", "LEFT"]), rng.choice(["<", "<=", ">", ">="])

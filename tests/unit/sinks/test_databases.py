@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
+from tests.thorough import mostly_slow
 from tests.unit.sinks.databasetargets import (
     KEYED,
     POINTS,
@@ -77,7 +78,7 @@ def test_an_append_only_sink_only_adds(database):
     assert content(database) == sorted([("\\.",), (None,), ("",), ("x",), ("x",), ("y",)], key=repr)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", mostly_slow(range(2), 1, 1, fresh=False))
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_at_each_step_and_resumed(database, point, seed):
     database.execute(KEYED)

@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from scripts.servers.s3 import REGION
 from tests.lakes import duckdb_with
+from tests.thorough import mostly_slow
 from tests.unit.sinks.portions import TWO, history, portion
 
 import watersmeet
@@ -142,7 +143,7 @@ def test_all_types_arrive_as_they_are(tmp_path, rows):
     assert list(second) == list(VALUES[1])
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", mostly_slow(range(3), 1, 2, fresh=False))
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_at_each_step_and_resumed(tmp_path, point, seed):
     wanted, r = history(seed), random.Random(seed)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 from tests.lakes import duckdb_with
+from tests.thorough import mostly_slow
 from tests.unit.sinks.databasetargets import is_done, wait
 from tests.unit.sinks.portions import TWO, portion
 from tests.unit.sinks.test_delta import EVERYTHING, VALUES, history
@@ -127,7 +128,7 @@ def test_every_type(tmp_path):
     assert [second[n] for n in names] == list(VALUES[1])
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", mostly_slow(range(2), 1, 1, fresh=False))
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_at_each_step_and_resumed(tmp_path, point, seed):
     wanted, r = history(seed), random.Random(seed)

@@ -12,6 +12,7 @@ import time
 
 import pyarrow.parquet as pq
 import pytest
+from tests.thorough import mostly_slow
 from tests.unit.sinks.test_files import TWO, Killed, commits, delivery, portion
 
 import watersmeet
@@ -95,7 +96,7 @@ def test_an_upsert_sink_says_what_became_of_keys_and_partitions_are_directories(
     ]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", mostly_slow(range(3), 1, 2, fresh=False))
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_at_each_step_and_resumed(bucket, point, seed):
     wanted, r = commits(seed), random.Random(seed)

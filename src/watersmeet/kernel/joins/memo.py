@@ -73,7 +73,7 @@ class Memo:
     def changes(self) -> Delta:
         """The output's changes. The memo has them all when this returns."""
         if not self._changes:
-            return Delta.empty(pa.schema([(f.name, f.type.arrow) for f in self._op.schema]))
+            return Delta.none(self._op.schema)
         change = Delta.concat(self._changes)
         self._trace.append(arrange(change, tuple(range(self._width))))
         if self._op.join_kind == "inner":

@@ -33,7 +33,7 @@ from watersmeet.kernel.runs.run import make_run
 from watersmeet.kernel.runs.sliced import Sliced, slices_of
 from watersmeet.kernel.runs.state import State
 from watersmeet.kernel.runs.trace import Trace
-from watersmeet.types import Schema, arrow_schema
+from watersmeet.types import Schema
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,7 @@ def _changed(op: Aggregate, delta: Delta, state: State, ctx: StepContext) -> Del
 
 
 def _nothing(op: Aggregate) -> Delta:
-    return Delta.empty(arrow_schema(op.schema, positional=True))
+    return Delta.none(op.schema)
 
 
 def _before(plan: Accumulators, found: list[pa.Array] | None, num_keys: int, count: int) -> list[pa.Array]:

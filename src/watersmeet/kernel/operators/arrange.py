@@ -23,7 +23,6 @@ from watersmeet.kernel.runs.run import Run, arrange, make_run
 from watersmeet.kernel.runs.sliced import Sliced, Slicing
 from watersmeet.kernel.runs.spool import consolidated, contiguous
 from watersmeet.kernel.runs.state import State
-from watersmeet.types import arrow_schema
 
 #: The trace of an arrangement.
 ROWS: Final = "rows"
@@ -76,7 +75,7 @@ def _taken(op: Arrange, changes: Delta | Sliced, slicing: Slicing) -> tuple[Run,
     """As `split`. Of slices, the rows that can match are sorted in a file, which the run then is."""
     if isinstance(changes, Delta):
         return split(changes, op.keys, op.null_safe)
-    none = Delta.empty(arrow_schema(op.schema, positional=True))
+    none = Delta.none(op.schema)
     all_null_keys = [none]
 
     def matching() -> Iterator[Delta]:
@@ -112,7 +111,7 @@ def replay(op: Arrange | Versions, state: State, part: int, parts: int, buckets:
     content from before.
     Rows with a NULL in the key are not kept, and not replayed.
     """
-    none = Delta.empty(arrow_schema(op.schema, positional=True))
+    none = Delta.none(op.schema)
     runs = state.trace(op.id, ROWS).runs
     if part >= parts:
         return Arranged(arrange(none, op.keys), none, lambda: runs, exact=is_exact(op))

@@ -28,7 +28,6 @@ from watersmeet.kernel.runs.delta import Delta, Diffs
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.sliced import Sliced
 from watersmeet.kernel.runs.state import State
-from watersmeet.types import arrow_schema
 
 
 def step(op: AsofJoin, inputs: Sequence[Arranged], state: State, ctx: StepContext) -> Delta | Sliced:  # noqa: ARG001
@@ -38,7 +37,7 @@ def step(op: AsofJoin, inputs: Sequence[Arranged], state: State, ctx: StepContex
     many of them really change is known only then: that is no limit for a view.
     """
     if not any(a.num_rows for a in inputs):
-        return Delta.empty(arrow_schema(op.schema, positional=True))
+        return Delta.none(op.schema)
     left, right = near_changes(inputs, (False, True))
     rows = left.num_rows + 2 * sum(int(probe.matches(left.old).sum()) for probe in right.probes)
     null_keys = left.net_null_keys if op.join_kind == "left" and left.null_keys.num_rows else None

@@ -26,7 +26,6 @@ from watersmeet.kernel.runs.cancel import without_cancelling
 from watersmeet.kernel.runs.delta import Delta, consolidate
 from watersmeet.kernel.runs.run import Run, arrange
 from watersmeet.kernel.runs.state import State
-from watersmeet.types import arrow_schema
 
 _LAST: Final = ~np.uint64(0)
 
@@ -37,7 +36,7 @@ def step(op: DynamicFilter, inputs: Sequence[Delta], state: State, ctx: StepCont
     INTERNAL_ERROR if there is more than one bound.
     """
     left, right = inputs
-    nothing = Delta.empty(arrow_schema(op.schema, positional=True))
+    nothing = Delta.none(op.schema)
     if not (left.num_rows or right.num_rows):
         return nothing
     rows, bounds = state.trace(op.id, "rows"), state.trace(op.id, "bound")

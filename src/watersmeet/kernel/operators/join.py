@@ -38,7 +38,6 @@ from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.sliced import Sliced
 from watersmeet.kernel.runs.state import State
 from watersmeet.kernel.runs.trace import PIECE_ROWS
-from watersmeet.types import arrow_schema
 
 
 def step(op: Join, inputs: Sequence[Arranged], state: State, ctx: StepContext) -> Delta | Sliced:  # noqa: ARG001
@@ -47,7 +46,7 @@ def step(op: Join, inputs: Sequence[Arranged], state: State, ctx: StepContext) -
     TooManyRowsError before any is made.
     """
     if not any(a.num_rows for a in inputs):
-        return Delta.empty(arrow_schema(op.schema, positional=True))
+        return Delta.none(op.schema)
     left_sign = {"semi": 1, "left": -1, "full": -1, "anti": -1}.get(op.join_kind, 0)
     right_sign = -1 if op.join_kind in ("right", "full") else 0
     # A side's own keys matter where the partners of a row of the other side are counted, before and after.

@@ -34,7 +34,6 @@ from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.sliced import Sliced
 from watersmeet.kernel.runs.state import State
 from watersmeet.kernel.runs.trace import PIECE_ROWS
-from watersmeet.types import arrow_schema
 
 _TOKEN: Final = re.compile(r"\bt(\d+)_(\d+)\b")
 
@@ -72,7 +71,7 @@ def _slices(op: MultiJoin, terms: Sequence[_Term], ctx: StepContext, limit: int)
 
 def _one(op: MultiJoin, found: list[Delta]) -> Delta:
     if not found:
-        return Delta.empty(arrow_schema(op.schema, positional=True))
+        return Delta.none(op.schema)
     return without_cancelling(Delta.concat(found))
 
 

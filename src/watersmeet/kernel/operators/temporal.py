@@ -30,7 +30,6 @@ from watersmeet.kernel.runs.run import arrange
 from watersmeet.kernel.runs.sliced import Sliced
 from watersmeet.kernel.runs.state import State
 from watersmeet.kernel.runs.trace import PIECE_ROWS
-from watersmeet.types import arrow_schema
 from watersmeet.watermarks import NOW
 
 
@@ -41,7 +40,7 @@ def step(op: TemporalJoin, inputs: Sequence[Any], state: State, ctx: StepContext
     delta: Delta = inputs[0]
     right: Arranged = inputs[1]
     if not delta.num_rows and not (op.waits and right.change.num_rows):
-        return Delta.empty(arrow_schema(op.schema, positional=True))
+        return Delta.none(op.schema)
     if not op.memo and not op.waits:
         left, still = _sides(op, delta, right, state, ctx)
         return _production(op, left, still, ctx).made(ctx.slicing, left, still)

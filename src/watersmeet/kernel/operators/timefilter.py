@@ -33,7 +33,6 @@ from watersmeet.kernel.runs.merge import merge_runs
 from watersmeet.kernel.runs.run import Run, make_run
 from watersmeet.kernel.runs.state import State
 from watersmeet.kernel.runs.trace import Trace
-from watersmeet.types import arrow_schema
 from watersmeet.units import DAY_US
 
 #: A run of at most so many rows is rewritten as soon as a row of it is of no more use.
@@ -46,7 +45,7 @@ def step(op: TimeFilter, inputs: Sequence[Delta], state: State, ctx: StepContext
     INTERNAL_ERROR if an append-only output would take rows back: then something below broke its watermark's promise.
     """
     rows = state.trace(op.id, "rows")
-    nothing = Delta.empty(arrow_schema(op.schema, positional=True))
+    nothing = Delta.none(op.schema)
     if not (inputs[0].num_rows or rows.runs):
         return nothing
     passed = state.trace(op.id, "passed")

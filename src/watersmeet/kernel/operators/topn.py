@@ -30,7 +30,6 @@ from watersmeet.kernel.runs.run import Run, make_run
 from watersmeet.kernel.runs.state import State
 from watersmeet.kernel.runs.touched import Touched, touched
 from watersmeet.kernel.runs.trace import Trace
-from watersmeet.types import arrow_schema
 
 #: How many entries of a run are looked at beyond the rows wanted, and how many times more if that is not enough.
 FIRST_LOOK: Final = 16
@@ -51,7 +50,7 @@ def step(op: TopN, inputs: Sequence[Delta], state: State, ctx: StepContext) -> D
 
 def _changed(op: TopN, delta: Delta, state: State, ctx: StepContext) -> Delta:
     if not delta.num_rows:
-        return Delta.empty(arrow_schema(op.schema, positional=True))
+        return Delta.none(op.schema)
     trace = state.trace(op.id, "rows")
     arrays = [col.one_form(c) for c in delta.columns.columns]
     keys = [key_form(arrays[i]) for i in op.keys]
@@ -59,7 +58,7 @@ def _changed(op: TopN, delta: Delta, state: State, ctx: StepContext) -> Delta:
     words = _words(op, arrays, groups.hashes[groups.of_row])
     places, diff = canonical_rows(arrays, delta.diff, words, whole_row=False)
     if not len(places):
-        return Delta.empty(arrow_schema(op.schema, positional=True))
+        return Delta.none(op.schema)
     arrays, words, owner = col.gather_all(arrays, places), words[places], groups.of_row[places]
     removed = np.zeros(groups.count, np.int64)
     np.subtract.at(removed, owner, np.minimum(diff, 0))

@@ -33,7 +33,7 @@ def step(op: Upsert, inputs: Sequence[Delta], state: State, ctx: StepContext) ->
     """
     delta = inputs[0]
     if not delta.num_rows:
-        return Delta.empty(pa.schema([(f.name, f.type.arrow) for f in op.schema]))
+        return Delta.none(op.schema)
     trace = state.trace(op.id, "rows")
     old_runs = parts(near(trace.runs, lambda: _hashes(delta, op.keys)))
     width = len(op.schema)

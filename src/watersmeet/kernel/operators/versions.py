@@ -32,7 +32,6 @@ from watersmeet.kernel.runs.matching import Probe, parts
 from watersmeet.kernel.runs.newest import Newest
 from watersmeet.kernel.runs.run import Run, arrange
 from watersmeet.kernel.runs.state import State
-from watersmeet.types import arrow_schema
 from watersmeet.watermarks import value
 
 Ints = npt.NDArray[np.int64]
@@ -41,7 +40,7 @@ Content = tuple[Ints, list[pa.Array], Diffs]
 
 def step(op: Versions, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Arranged:
     """The changes of the versions, and what they were before; the state has the changes when this returns."""
-    none = Delta.empty(arrow_schema(op.schema, positional=True))
+    none = Delta.none(op.schema)
     exact = is_exact(op)
     delta = inputs[0]
     bound_us = value(op.retain, ctx.watermarks)

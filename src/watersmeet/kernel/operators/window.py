@@ -28,7 +28,7 @@ from watersmeet.kernel.runs.touched import Touched, touched
 from watersmeet.kernel.windows.windowframes import Places, frame_of
 from watersmeet.kernel.windows.windowsums import aggregate_of, framed
 from watersmeet.kernel.windows.windowvalues import UNFRAMED, Rows, positional_value
-from watersmeet.types import Schema, arrow_schema
+from watersmeet.types import Schema
 
 _POSITIONAL = ("first_value", "last_value", "nth_value")
 
@@ -38,7 +38,7 @@ def step(op: Window, inputs: Sequence[Arranged], state: State, ctx: StepContext)
     (arranged,) = inputs
     change = arranged.change
     if not change.num_rows:
-        return Delta.empty(arrow_schema(op.schema, positional=True))
+        return Delta.none(op.schema)
     keys = [key_form(change.arrays[i]) for i in op.keys]
     groups = group(keys, hash_columns(keys, change.num_rows))
     rows = touched(

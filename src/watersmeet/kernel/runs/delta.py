@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ import pyarrow as pa
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import hash_columns
 from watersmeet.kernel.runs.order import canonical_rows
+from watersmeet.types import Schema, arrow_schema
 
 Diffs = npt.NDArray[np.int64]
 
@@ -40,6 +42,12 @@ class Delta:
     def empty(schema: pa.Schema) -> Delta:
         """No changes of a relation with the Arrow `schema`; its names become c0, c1, …"""
         return Delta(col.positional([pa.array([], f.type) for f in schema]), np.zeros(0, np.int64))
+
+    @staticmethod
+    @lru_cache(maxsize=4096)  # most inputs of most epochs have no changes
+    def none(schema: Schema) -> Delta:
+        """No changes of a relation with the columns `schema`. The same each time."""
+        return Delta.empty(arrow_schema(schema, positional=True))
 
     @staticmethod
     def concat(deltas: Sequence[Delta]) -> Delta:
