@@ -125,6 +125,7 @@ class MariaDB(FolderServer):
         return [
             *(str(programs / "bin" / "mariadbd"), f"--defaults-file={self.folder / 'settings'}", "--user=root"),
             *(f"--basedir={programs}", f"--datadir={self.folder / 'data'}", f"--lc-messages-dir={programs / 'share'}"),
+            f"--tmpdir={self.folder}",  # one that starts deletes what others have in the folder of the machine
         ]
 
     def _initialise(self) -> None:

@@ -72,10 +72,24 @@ def test_certificates_are_read_only_to_check_that_of_the_server(monkeypatch):
     assert len(read) == 3
 
 
-@pytest.mark.parametrize("mode", ["prefer", "require"])
-def test_a_connection_to_mysql_takes_tls_and_reads_no_certificates(mysql, monkeypatch, mode):
-    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", lambda *a: pytest.fail("certificates are read"))
-    server = Server("127.0.0.1", mysql.server.port, MYSQL_USER, MYSQL_PASSWORD, mysql.name, mode)
-    with mysqlclient.connect(server) as connection, connection.cursor() as cursor:
+@pytest.mark.slow  # the server makes a key first
+def test_a_connection_to_mysql_takes_tls_and_reads_no_certificates(own_mysql, monkeypatch):
+    server = own_mysql.server
+    server.kill()
+    settings = server.folder / "settings"
+    settings.write_text(settings.read_text().replace("ssl = OFF", "ssl = ON"))
+    server.start()
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", lambda *_: pytest.fail("certificates are read"))
+    for mode in ("prefer", "require"):
+        where = Server("127.0.0.1", server.port, MYSQL_USER, MYSQL_PASSWORD, own_mysql.name, mode)
+        with mysqlclient.connect(where) as connection, connection.cursor() as cursor:
+            cursor.execute("SHOW STATUS LIKE 'Ssl_cipher'")
+            assert cursor.fetchone()[1]
+
+
+def test_a_connection_to_mysql_without_tls_reads_no_certificates(mysql, monkeypatch):
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", lambda *_: pytest.fail("certificates are read"))
+    where = Server("127.0.0.1", mysql.server.port, MYSQL_USER, MYSQL_PASSWORD, mysql.name)
+    with mysqlclient.connect(where) as connection, connection.cursor() as cursor:
         cursor.execute("SHOW STATUS LIKE 'Ssl_cipher'")
-        assert cursor.fetchone()[1]
+        assert not cursor.fetchone()[1]
