@@ -41,6 +41,10 @@ class Asker:
         limit = "" if most is None else f" LIMIT {most}"
         return int(self._run(f"SELECT count(*) FROM (SELECT 1 FROM ({self.text(tree)}){limit})")[0][0])
 
+    def tally(self, tree: Node, column: Column) -> dict[int, int]:
+        """How many rows a plain tree has with each value of a column, which are whole numbers."""
+        return dict(self._run(f"SELECT {quoted(column.id)}, count(*) FROM ({self.text(tree)}) GROUP BY ALL"))
+
     def some(self, tree: Node) -> bool:
         """Whether a plain tree has rows."""
         return self.count(tree, 1) > 0

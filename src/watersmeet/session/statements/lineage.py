@@ -30,7 +30,6 @@ from watersmeet.errors import DataError, Error, error
 from watersmeet.lineage import Asker, Came, Explained, Read, Search, Step, drawn, origins_of
 from watersmeet.lineage.lookups import Since, what_comes
 from watersmeet.lineage.names import Names, names_of
-from watersmeet.lineage.origins import MOST_ROWS
 from watersmeet.lineage.subqueries import has_single_values, inlined
 from watersmeet.lineage.trees import Wide, plain
 from watersmeet.runtime.plans import kept_circuit
@@ -215,7 +214,7 @@ class _Views:
             return self._stayed(relation, view, [c.substitute(own) for c in conditions], last, there)
         first = self.history.first(scan.name) if isinstance(scan, PastScan) else 0
         changes = self.history.changes(relation, scan.outputs)
-        commits = self._commits(filtered(changes, conditions), changes.outputs[-1].id, first, last)
+        commits = self._commits(filtered(changes, conditions), changes.outputs[-1], first, last)
         if commits.total() != there:
             raise self.history.gone(relation)
         return self._as_they_came(relation, view, sorted(commits.items()), last, waited=view.waits)
@@ -234,10 +233,9 @@ class _Views:
             raise self.history.gone(relation)
         return [replace(c, rows=n) for c, n in zip(found, counts, strict=True) if n]
 
-    def _commits(self, rows: Node, number: str, first: int, last: int) -> Counter[int]:
+    def _commits(self, rows: Node, number: Column, first: int, last: int) -> Counter[int]:
         """How many rows came in each commit from `first` to `last`. number: the column with their commits."""
-        found = Counter(int(row[number].text or 0) for row in self.asker.rows(rows, MOST_ROWS))
-        return Counter({c: n for c, n in found.items() if first <= c <= last})
+        return Counter({c: n for c, n in self.asker.tally(rows, number).items() if first <= c <= last})
 
     def _as_they_came(
         self,
@@ -289,7 +287,7 @@ class _Views:
         every, commits = view.as_of(_Arrived(self, relation, now, last)), Counter[int]()
         for part in what_comes(push_filters(filtered(every.tree, conditions))):
             number = next(c for n in walk(part) for c in n.columns if c.name == COMMIT)
-            commits += self._commits(Wide(every, part).node, number.id, 0, last)
+            commits += self._commits(Wide(every, part).node, number, 0, last)
         return every, commits
 
     def _view_as_of(self, relation: Relation, view: Explained, commit: int, last: int, waited: bool) -> Explained:
