@@ -104,6 +104,7 @@ def test_views_follow_for_long(start: int) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("parallelism", [2, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("parallelism", [2, 1])
 def test_views_follow_on_spark(parallelism: int) -> None:
     check(77 + parallelism, parallelism=parallelism)

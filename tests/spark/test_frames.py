@@ -82,7 +82,7 @@ def test_left_join_follows_both_sides_through_a_restart(sides, tmp_path):
     run.query.stop()
 
 
-@pytest.mark.parametrize("buckets", [1, 3])
+@pytest.mark.parametrize("buckets", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_asof_join(sides, tmp_path, buckets):
     left, right = sides
     result = watersmeet.join(

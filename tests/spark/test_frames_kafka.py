@@ -58,6 +58,7 @@ def consumed(broker, topic):
     return found
 
 
+@pytest.mark.slow
 def test_a_left_join_of_two_topics_follows_both_through_a_restart(spark, broker, topic, tmp_path):
     orders, payments, out = topic(partitions=2), topic(), topic()
 

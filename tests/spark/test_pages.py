@@ -17,7 +17,8 @@ def spark():
     session.release(kept)
 
 
-@pytest.mark.parametrize("page", ["for/pyspark.md", pytest.param("FIRST-HOUR.md", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["for/pyspark.md", "FIRST-HOUR.md"])
 def test_examples(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Page("spark").run((ROOT / "docs" / page).read_text(encoding="utf-8"))

@@ -12,7 +12,7 @@ from tests import circuit_in_kernel, reference
 from tests.algebra_to_sql import to_sql
 from tests.circuit_to_sql import run
 from tests.moments import CLOCK, START
-from tests.thorough import FAST, THOROUGH
+from tests.thorough import mostly_slow
 from tests.trees import (
     arrivals,
     as_of,
@@ -52,7 +52,6 @@ from watersmeet.planner.placing import Placings
 from watersmeet.serialization import from_json, to_json
 from watersmeet.types import INTEGER, TIMESTAMP
 
-SEEDS = 40 if THOROUGH else 2 if FAST else 5
 KINDS = ("inner", "inner", "left", "right", "full", "semi", "anti")
 
 
@@ -565,7 +564,7 @@ def content(connection, tree):
     return sorted(connection.execute(to_sql(tree)).fetchall(), key=repr)
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", mostly_slow(range(40), 3, 2))
 def test_rewrites_keep_the_result(seed):
     rng = random.Random(seed)
     for _ in range(3):
@@ -580,7 +579,7 @@ def test_rewrites_keep_the_result(seed):
         assert rewrite(rewrite(tree)).columns == rewrite(tree).columns
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", mostly_slow(range(40), 3, 2))
 def test_circuits_of_any_number_of_buckets_give_the_result(seed):
     rng = random.Random(1000 + seed)
     compiled = 0

@@ -123,7 +123,7 @@ FLUSH
 """
 
 
-@pytest.mark.parametrize("kind", ["INNER", "LEFT"])
+@pytest.mark.parametrize("kind", ["INNER", pytest.param("LEFT", marks=pytest.mark.slow)])
 def test_no_bucket_has_much_more_work_than_the_others(kind):
     made = Counter()
     run_stage = tasks.run_stage

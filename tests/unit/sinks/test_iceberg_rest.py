@@ -6,6 +6,7 @@ import random
 
 import pytest
 from tests.lakes import rest_catalog
+from tests.thorough import mostly_slow
 from tests.unit.sinks import test_iceberg as tables
 from tests.unit.sinks.databasetargets import is_done, wait
 from tests.unit.sinks.portions import portion
@@ -45,7 +46,7 @@ def test_a_table_is_made_partitioned_and_written(rest, tmp_path):
     assert target(rest, tmp_path).open(1) == Place(1, 4)
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", mostly_slow(POINTS, 2))
 def test_killed_at_each_step_and_resumed(rest, tmp_path, point):
     wanted, r = history(3), random.Random(3)
     deaths = 0

@@ -129,7 +129,7 @@ def forgotten(connection):
     connection._session.database.outside.versions.clear()
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_random_queries_give_what_they_give_over_all_rows(seed, opened, server, read, monkeypatch):
     filled(server)
     opened.execute(f"CREATE EXTERNAL TABLE t SETTINGS {server.settings}")
