@@ -13,6 +13,7 @@ import contextlib
 import errno
 import fcntl
 import itertools
+import mmap
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -30,6 +31,8 @@ _TOKEN: Final = os.urandom(6).hex()
 
 #: The most buffers that one writev takes on every system.
 _WRITEV_BUFFERS: Final = 512
+#: So much is written at a time past the system's memory.
+_DIRECT_BYTES: Final = 1 << 20
 
 Bytes = bytes | memoryview
 
@@ -99,18 +102,19 @@ def rights(directory: Path) -> int:
     return os.stat(directory).st_mode & 0o666
 
 
-def publish_content(path: Path, pieces: Sequence[Bytes], *, durable: bool) -> None:
+def publish_content(path: Path, pieces: Sequence[Bytes], *, durable: bool, direct: bool = False) -> None:
     """Puts the joined `pieces` under `path`, whose name is made from the content.
 
     If a file of that name and size is there, it is that content (an attempt that was repeated) and is kept.
-    Does not flush the directory.
+    Does not flush the directory. direct: past the system's memory, where it can do that, for what nobody is expected
+    to read soon: it is not copied there, and takes no place of what is read.
     """
     with contextlib.suppress(OSError):
         if os.stat(path).st_size == sum(len(p) for p in pieces):
             return
     temporary = temporary_path(path.parent)
     with _cleaning(temporary, path):
-        _write(temporary, pieces, durable=durable)
+        _write(temporary, pieces, durable=durable, direct=direct)
         os.replace(temporary, path)
 
 
@@ -203,14 +207,56 @@ def discard(path: Path) -> None:
         os.unlink(path)
 
 
-def _write(path: Path, pieces: Sequence[Bytes], *, durable: bool, mode: int | None = None) -> None:
+def _write(
+    path: Path, pieces: Sequence[Bytes], *, durable: bool, mode: int | None = None, direct: bool = False
+) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, rights(path.parent) if mode is None else mode)
     try:
+        if direct:
+            pieces = [_written_direct(handle, pieces)]
         _write_all(handle, pieces)
         if durable:
             os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _written_direct(handle: int, pieces: Sequence[Bytes]) -> memoryview:
+    """Writes what can be written past the system's memory, in whole blocks; what is left of `pieces`."""
+    block, used = memoryview(mmap.mmap(-1, _DIRECT_BYTES)), 0  # begins at a page, as it has to
+    _set_direct(handle, wanted=True)
+    for piece in pieces:
+        left = memoryview(piece).cast("B")
+        while len(left):
+            part = left[: _DIRECT_BYTES - used]
+            block[used : used + len(part)] = part
+            left, used = left[len(part) :], used + len(part)
+            if used == _DIRECT_BYTES:
+                _write_block(handle, block)
+                used = 0
+    _set_direct(handle, wanted=False)
+    return block[:used]
+
+
+def _write_block(handle: int, block: memoryview) -> None:
+    """Writes a block of whole pages, past the system's memory if that is possible."""
+    try:
+        written = os.write(handle, block)
+    except OSError as cause:
+        if cause.errno != errno.EINVAL:
+            raise
+        written = 0  # the file system wants other blocks
+    if written < len(block):
+        _set_direct(handle, wanted=False)
+        _write_all(handle, [block[written:]])
+
+
+def _set_direct(handle: int, *, wanted: bool) -> None:
+    """Asks for writing past the system's memory, or not; not every system and file system can do it."""
+    flag = getattr(os, "O_DIRECT", 0)
+    before = fcntl.fcntl(handle, fcntl.F_GETFL)
+    with contextlib.suppress(OSError):
+        fcntl.fcntl(handle, fcntl.F_SETFL, before | flag if wanted else before & ~flag)
 
 
 def _write_all(handle: int, pieces: Sequence[Bytes]) -> None:

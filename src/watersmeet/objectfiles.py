@@ -11,12 +11,11 @@ import os
 import random
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 import pyarrow as pa
 
@@ -28,6 +27,7 @@ from watersmeet.objectstores import ObjectPath, Store, StoreProblem
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Given = ParamSpec("Given")
 
 PATIENCE: Final = "WATERSMEET_STORE_PATIENCE_SECONDS"
 """Environment: for how long a request that a store did not answer is sent again."""
@@ -36,10 +36,6 @@ _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 5.0
 #: So many objects are read at a time.
 _AT_ONCE: Final = 16
-#: So many are written beside what their writer does …
-_WRITTEN_AT_ONCE: Final = 4
-#: … and at most so many bytes wait for that in memory, or one object.
-_WAITING_BYTES: Final = 64 << 20
 
 
 class _Patience:
@@ -233,54 +229,18 @@ def _at_once(request: Callable[[Item], Result], places: Sequence[Item]) -> list[
     if len(places) < 2:
         return [request(place) for place in places]
     with ThreadPoolExecutor(min(_AT_ONCE, len(places)), "watersmeet-objects") as pool:
-        return list(pool.map(_counted(request), places))
+        return list(pool.map(counted(request), places))
 
 
-def _counted(request: Callable[[Item], Result]) -> Callable[[Item], Result]:
+def counted(request: Callable[Given, Result]) -> Callable[Given, Result]:
     """The same for another thread: its requests are counted with those of this one."""
-    counted = _HERE.requests
+    here = _HERE.requests
 
-    def requested(place: Item) -> Result:
-        _HERE.requests = counted
-        return request(place)
+    def requested(*args: Given.args, **kwargs: Given.kwargs) -> Result:
+        _HERE.requests = here
+        return request(*args, **kwargs)
 
     return requested
-
-
-class UnderWay:
-    """Requests that are done beside what their caller does, several at a time. For one thread.
-
-    `finish` must be called before anybody is told what they did.
-    """
-
-    def __init__(self) -> None:
-        self._pool: ThreadPoolExecutor | None = None
-        self._waiting: deque[tuple[Future[None], int]] = deque()
-        self._bytes = 0
-
-    def begin(self, request: Callable[[ObjectPath], None], place: ObjectPath, size_bytes: int) -> None:
-        """Sends a request soon. size_bytes: what it holds in memory until it is done. Raises as an earlier one did."""
-        while self._waiting and self._bytes + size_bytes > _WAITING_BYTES:
-            self._await()
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(_WRITTEN_AT_ONCE, "watersmeet-objects")
-        self._waiting.append((self._pool.submit(_counted(request), place), size_bytes))
-        self._bytes += size_bytes
-
-    def finish(self) -> None:
-        """Waits until all are done. Raises as the first one did that failed; others may be done all the same."""
-        try:
-            while self._waiting:
-                self._await()
-        finally:
-            if self._pool is not None:
-                self._pool.shutdown(wait=False, cancel_futures=True)
-                self._pool = None
-
-    def _await(self) -> None:
-        done, size_bytes = self._waiting.popleft()
-        self._bytes -= size_bytes
-        done.result()
 
 
 def exists(place: ObjectPath) -> bool:

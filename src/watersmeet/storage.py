@@ -23,10 +23,13 @@ from watersmeet.errors import Error, error
 from watersmeet.files import Bytes
 from watersmeet.objectstores import Location, ObjectPath, is_url, location_at
 from watersmeet.requesttimes import timed
+from watersmeet.underway import UnderWay
 
 Place = Path | ObjectPath
 
 _FILE: Final = "file"
+#: A file of a file system that is not smaller is written beside what its writer does: it waits for the disk.
+_SOON_BYTES: Final = 1 << 20
 
 
 def place_at(path: str | Path) -> Place:
@@ -79,12 +82,12 @@ def replace_file(place: Place, data: Bytes, *, durable: bool) -> None:
 
 
 @timed("put")
-def publish_content(place: Place, pieces: Sequence[Bytes], *, durable: bool) -> None:
-    """Puts the joined `pieces` under a name that is made from the content."""
+def publish_content(place: Place, pieces: Sequence[Bytes], *, durable: bool, direct: bool = False) -> None:
+    """Puts the joined `pieces` under a name that is made from the content. direct: as in `files.publish_content`."""
     if isinstance(place, ObjectPath):
         objectfiles.publish(place, pieces)
     else:
-        files.publish_content(place, pieces, durable=durable)
+        files.publish_content(place, pieces, durable=durable, direct=direct)
 
 
 class Publisher:
@@ -95,21 +98,23 @@ class Publisher:
 
     def __init__(self, *, durable: bool) -> None:
         self._durable = durable
-        self._under_way = objectfiles.UnderWay()
+        self._under_way = UnderWay()
 
-    def publish(self, place: Place, pieces: Sequence[Bytes]) -> None:
-        """Publishes content now or soon; `pieces` must not change. Raises what an earlier one raised."""
-        if isinstance(place, ObjectPath):
-            self._under_way.begin(partial(self._now, pieces), place, sum(map(len, pieces)))
+    def publish(self, place: Place, pieces: Sequence[Bytes], *, direct: bool = False) -> None:
+        """Publishes content now or soon; `pieces` must not change. Raises what an earlier one raised.
+
+        direct: as in `publish_content`.
+        """
+        size_bytes = sum(map(len, pieces))
+        write = partial(publish_content, place, pieces, durable=self._durable, direct=direct)
+        if isinstance(place, ObjectPath) or size_bytes >= _SOON_BYTES:
+            self._under_way.begin(objectfiles.counted(write), size_bytes)
         else:
-            self._now(pieces, place)
+            write()
 
     def finish(self) -> None:
         """Waits for all files."""
         self._under_way.finish()
-
-    def _now(self, pieces: Sequence[Bytes], place: Place) -> None:
-        publish_content(place, pieces, durable=self._durable)
 
 
 def temporary_path(directory: Place) -> Path:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.memorystore import URL, MemoryStore, use
 
-from watersmeet import objectfiles, storage
+from watersmeet import objectfiles, storage, underway
 from watersmeet.errors import Error
 from watersmeet.objectcache import cache
 from watersmeet.objectstores import ObjectPath, StoreProblem
@@ -242,7 +242,7 @@ def test_files_are_published_beside_what_their_writer_does(tmp_path, monkeypatch
 
 def test_what_waits_for_a_store_is_bounded_by_bytes(tmp_path, monkeypatch):
     store = use(monkeypatch, MemoryStore(), tmp_path)
-    monkeypatch.setattr(objectfiles, "_WAITING_BYTES", 2)
+    monkeypatch.setattr(underway, "_WAITING_BYTES", 2)
     publisher = storage.Publisher(durable=False)
     packs = storage.place_at(URL) / "packs"
     for number in range(10):

@@ -14,12 +14,14 @@ MERGING: Final = "WATERSMEET_MERGE_BYTES"
 """Environment of the process that writes: how many bytes of runs each bucket of a stage merges in an epoch, or a few
 times what the epoch brings if that is more.
 """
-FIRST_ROWS: Final = 200_000
+FIRST_ROWS: Final = 250_000
 MAX_ROWS: Final = 2_000_000
 FIRST_BYTES: Final = 32 << 20
 MAX_BYTES: Final = 256 << 20
 #: An epoch that takes longer is not followed by a larger one.
 LONG_EPOCH_S: Final = 5.0
+#: While epochs take less than this, a backlog makes the next ones grow twice as fast.
+SHORT_EPOCH_S: Final = 1.0
 _TOO_LONG: Final = 3
 #: How much of what joins may make the next epoch is to use at most.
 _JOINABLE: Final = 0.5
@@ -34,10 +36,10 @@ _ANY_WORKERS: Final = Workers()
 class Budget:
     """Rows and bytes of the next epoch.
 
-    Starts small and doubles each time an epoch was cut short by it, up to the cap; halves when the
-    backlog is gone, or when an epoch took far too long. No more rows than joins may make half of what they may of, if
-    they go on to make as many of a row as in the newest epoch: so a backlog, or the history of a new view, is read in
-    smaller epochs before a view is stopped for what a smaller one would not make.
+    Starts small and doubles each time an epoch was cut short by it, up to the cap, or quadruples while epochs take less
+    than a second; halves when the backlog is gone, or when an epoch took far too long. No more rows than joins may make
+    half of what they may of, if they go on to make as many of a row as in the newest epoch: so a backlog, or the
+    history of a new view, is read in smaller epochs before a view is stopped for what a smaller one would not make.
     Where memory is limited (`workers`), epochs grow further: up to what workers may have of each bucket at a time.
     """
 
@@ -51,6 +53,7 @@ class Budget:
         self._first_rows = first_rows
         self._given_rows = max_rows
         self._factor = 1
+        self._growth = 2
         self._joinable_rows: int | None = None
 
     @property
@@ -80,10 +83,11 @@ class Budget:
     def planned(self, *, limited: bool) -> None:
         """Takes note that an epoch was planned. limited: there was more to read than it could take."""
         most = max(1, min(self._max_bytes // FIRST_BYTES, self._max_rows // self._first_rows))
-        self._factor = min(self._factor * 2, most) if limited else max(1, self._factor // 2)
+        self._factor = min(self._factor * self._growth, most) if limited else max(1, self._factor // 2)
 
     def ran(self, duration_s: float) -> None:
         """Takes note of how long an epoch took."""
+        self._growth = 4 if duration_s < SHORT_EPOCH_S else 2
         long_s = LONG_EPOCH_S if self.workers.memory_bytes is None else _LONGER * LONG_EPOCH_S
         if duration_s > _TOO_LONG * long_s:
             self._factor = max(1, self._factor // 4)

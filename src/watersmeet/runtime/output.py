@@ -47,7 +47,7 @@ class TaskOutput:
 
         None, with nothing written, if there are no rows.
         """
-        blobs = ChangeWriter(self._writer)
+        blobs = ChangeWriter(self._writer, unread=True)
         for piece in pieces:
             blobs.add(piece.columns.rename_columns(names), piece.diff)
         change = blobs.finish()

@@ -56,11 +56,12 @@ class RelationChange(NamedTuple):
 class ChangeWriter:
     """Writes rows of a relation into a pack: `add` pieces, then `finish`. The blobs depend on all rows alone.
 
-    codec: how they are compressed.
+    codec: how they are compressed. unread: as in `PackWriter.add`.
     """
 
-    def __init__(self, writer: PackWriter, codec: pa.Codec = FAST) -> None:
+    def __init__(self, writer: PackWriter, codec: pa.Codec = FAST, *, unread: bool) -> None:
         self._writer = writer
+        self._unread = unread
         self._codec = codec
         self._pending: list[tuple[pa.Table, Diff | None]] = []
         self._pending_rows = 0
@@ -95,7 +96,8 @@ class ChangeWriter:
         inserted, deleted = count_change(diff, table.num_rows)
         self._inserted_rows += inserted
         self._deleted_rows += deleted
-        self._blobs.append(self._writer.add(encode_change(table, diff, self._codec), table.num_rows))
+        blob = encode_change(table, diff, self._codec)
+        self._blobs.append(self._writer.add(blob, table.num_rows, unread=self._unread))
 
 
 def encode_change(table: pa.Table, diff: Diff | None, codec: pa.Codec = FAST) -> pa.Buffer:

@@ -253,14 +253,14 @@ class Compactor:
             if large or (len(some) == 1 and file_snapshot(some[0].file) is not None):
                 found += some
                 continue
-            written = ChangeWriter(writer, SMALL)
+            written = ChangeWriter(writer, SMALL, unread=True)
             for table, diff in self._parts(relation, some):
                 written.add(table, diff)
             found += written.finish().blobs
         return RelationChange(tuple(found), sum(b.rows for b in found), 0)
 
     def _merged(self, writer: PackWriter, relation: Relation, blobs: list[BlobRef]) -> RelationChange:
-        written = ChangeWriter(writer, SMALL)
+        written = ChangeWriter(writer, SMALL, unread=True)
         schema = arrow_schema(relation.columns, positional=False)
         for table, diff in merged(self._parts(relation, blobs), schema):
             self._check_stop()

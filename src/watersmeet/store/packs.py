@@ -35,6 +35,8 @@ PACK_FORMAT_VERSION: Final = 4
 HEADER_BYTES: Final = 64
 ALIGNMENT_BYTES: Final = 64
 OWN_FILE_BYTES: Final = 1 << 20
+#: Blobs of this size that no task is going to read are written past the system's memory.
+DIRECT_BYTES: Final = 4 << 20
 #: So much has a checksum of its own.
 BLOCK_BYTES: Final = 64 << 10
 CHECKSUM_BYTES: Final = 8
@@ -106,11 +108,15 @@ class PackWriter:
         self._blobs: list[tuple[int, int, int]] = []
         self._own: Counter[str] = Counter()
 
-    def add(self, buffer: pa.Buffer | bytes, rows: int) -> BlobRef:
-        """Adds a blob. The reference's `file` is "" (this pack, see `BlobRef.within`) or a file of its own."""
+    def add(self, buffer: pa.Buffer | bytes, rows: int, *, unread: bool = False) -> BlobRef:
+        """Adds a blob. The reference's `file` is "" (this pack, see `BlobRef.within`) or a file of its own.
+
+        unread: no task is going to read it. If it is large it comes with a backlog or with history, and others rarely
+        read it soon.
+        """
         view = memoryview(buffer).cast("B")
         if len(view) >= self.own_file_bytes:
-            name = self._publish([view], len(view), b"", "run")
+            name = self._publish([view], len(view), b"", "run", direct=unread and len(view) >= DIRECT_BYTES)
             self._own[name] += 1
             return BlobRef(name, 0, len(view), rows)
         offset = self._pad()
@@ -145,13 +151,21 @@ class PackWriter:
         text = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
         return self._publish(self._pieces, self._pad(), text, "pack")
 
-    def _publish(self, content: Sequence[bytes | memoryview], size_bytes: int, footer: bytes, ending: str) -> str:
+    def _publish(
+        self,
+        content: Sequence[bytes | memoryview],
+        size_bytes: int,
+        footer: bytes,
+        ending: str,
+        *,
+        direct: bool = False,
+    ) -> str:
         checksums = block_checksums(content)
         found = tail_hash(checksums, footer)
         trailer = TRAILER.pack(size_bytes, len(footer), PACK_FORMAT_VERSION, found, MAGIC)
         name = f"{self._prefix}-{found.hex()}.{ending}"
         pieces = [*content, checksums, footer, trailer]
-        self._files.publish(self._directory / name, pieces)
+        self._files.publish(self._directory / name, pieces, direct=direct)
         return name
 
     def _pad(self) -> int:

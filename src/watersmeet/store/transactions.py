@@ -34,7 +34,7 @@ def write_transaction(
     writer = PackWriter(layout.packs, transaction_prefix(log.head() + 1, log.writer), durable=layout.durable)
     pending = {}
     for relation_id, (table, diff) in changes.items():
-        blobs = ChangeWriter(writer)
+        blobs = ChangeWriter(writer, unread=False)
         blobs.add(table, diff)
         pending[relation_id] = blobs.finish()
     pack = writer.finish()

@@ -43,12 +43,25 @@ def test_budget_grows_with_the_backlog_up_to_the_cap():
     for _ in range(6):
         seen.append(budget.rows)
         budget.planned(limited=True)
-    assert seen == [FIRST_ROWS, 400_000, 800_000, 1_600_000, 1_600_000, 1_600_000]
-    assert budget.rows <= MAX_ROWS
-    assert budget.bytes <= MAX_BYTES
+    assert seen == [FIRST_ROWS, 500_000, 1_000_000, MAX_ROWS, MAX_ROWS, MAX_ROWS]
+    assert budget.bytes == MAX_BYTES
     for _ in range(6):
         budget.planned(limited=False)
     assert (budget.rows, budget.bytes) == (FIRST_ROWS, FIRST_BYTES)
+
+
+def test_budget_grows_twice_as_fast_while_epochs_are_short():
+    budget = Budget()
+    budget.planned(limited=True)
+    assert budget.rows == 2 * FIRST_ROWS  # nobody knows yet
+    budget.ran(0.4)
+    budget.planned(limited=True)
+    assert budget.rows == 8 * FIRST_ROWS
+    for _ in range(3):
+        budget.planned(limited=False)
+    budget.ran(1.5)
+    budget.planned(limited=True)
+    assert budget.rows == 2 * FIRST_ROWS
 
 
 def test_long_epochs_are_followed_by_smaller_ones():
@@ -74,7 +87,7 @@ def test_epochs_are_cut_by_what_their_joins_make():
     budget.joined(50_000, 1e9)
     assert budget.rows == 1
     budget.joined(1, 0.0)
-    assert budget.rows == 1_600_000
+    assert budget.rows == MAX_ROWS
 
 
 def test_epochs_are_as_large_as_workers_with_limited_memory_can_take():

@@ -6,11 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from watersmeet import files
 from watersmeet.errors import Error
 from watersmeet.store.changes import decode_change, encode_change
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.packs import (
     BLOCK_BYTES,
+    DIRECT_BYTES,
     OWN_FILE_BYTES,
     PackWriter,
     block_checksum,
@@ -45,6 +47,25 @@ def test_blobs_come_back_aligned(tmp_path):
         files.check(ref)
 
 
+def test_what_no_task_reads_is_written_past_the_memory_if_it_is_large(tmp_path, monkeypatch):
+    asked = {}
+    publish = files.publish_content
+
+    def noting(path, pieces, *, durable, direct):
+        asked[path.name] = direct
+        publish(path, pieces, durable=durable, direct=direct)
+
+    monkeypatch.setattr(files, "publish_content", noting)
+    large = np.arange(DIRECT_BYTES, dtype=np.uint8).tobytes()
+    writer = PackWriter(tmp_path, epoch_prefix(3, 2), durable=False)
+    unread, smaller, read = (
+        writer.add(blob, 1, unread=unread).file
+        for blob, unread in ((large, True), (large[1:], True), (large + b"!", False))
+    )
+    writer.finish()
+    assert asked == {unread: True, smaller: False, read: False}
+
+
 def test_same_content_same_name(tmp_path):
     assert write(tmp_path)[0] == write(tmp_path)[0]
     assert write(tmp_path)[0] != write(tmp_path, (b"other",))[0]
@@ -57,6 +78,7 @@ def test_what_was_added_and_dropped_leaves_no_file_unless_something_else_is_the_
     first, second, other = (writer.add(pa.py_buffer(b), 1) for b in (BIG, BIG, BIG[:-1] + b"!"))
     assert first == second != other
     writer.drop(first)
+    writer.wait()
     assert {p.name for p in tmp_path.iterdir()} == {second.file, other.file}
     writer.drop(second)
     assert {p.name for p in tmp_path.iterdir()} == {other.file}
