@@ -21,7 +21,7 @@ from typing import Any, Self
 from unittest import mock
 
 from tests.simulation.world import World
-from watersmeet import files, objectfiles
+from watersmeet import files, objectfiles, underway
 from watersmeet.runtime import tasks
 from watersmeet.store import commits, readers
 
@@ -276,6 +276,7 @@ def installed(simulated: World) -> Iterator[None]:
                             patches.enter_context(mock.patch.object(module, attribute, instead))
             for module, name, instead in (
                 (objectfiles, "ThreadPoolExecutor", InTurn),
+                (underway, "ThreadPoolExecutor", InTurn),
                 (objectfiles, "_OF_PROCESS", OfProcess("requests")),
                 (readers, "_HERE", OfProcess("holds")),
                 (commits, "os", _Os(commits.os)),

@@ -2,7 +2,8 @@
 stream of one batch with the relation's column names.
 
 The last column `_diff` (int64: how often the row is added) is left out if every diff is 1; a mark in the
-schema's metadata tells it from a column that a user called `_diff`. Columns are compressed where that saves something.
+schema's metadata tells it from a column that a user called `_diff`. Where there are many rows, columns are narrowed
+(`narrowing`), which may take a second stream behind the first, and compressed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.blobs import BlobRef
+from watersmeet.store.narrowing import has_texts, is_narrowed, narrowed, widened
 from watersmeet.store.packs import PackWriter
 
 DIFF: Final = "_diff"
@@ -22,7 +24,7 @@ _MARK: Final = b"watersmeet.diff"
 
 #: A blob has at most so many rows, so that readers can take bounded pieces.
 BLOB_ROWS: Final = 1 << 18
-#: What has fewer bytes is not compressed.
+#: What has fewer bytes is neither narrowed nor compressed.
 _COMPRESSED_BYTES: Final = 16 << 10
 
 #: For what is written in epochs: it costs no more than writing the bytes that it saves.
@@ -109,17 +111,24 @@ def encode_change(table: pa.Table, diff: Diff | None, codec: pa.Codec = FAST) ->
     if diff is not None:
         arrays.append(pa.array(diff, pa.int64()))
         schema = schema.append(pa.field(DIFF, pa.int64()))
-    batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
-    options = pa.ipc.IpcWriteOptions(compression=codec if batch.nbytes >= _COMPRESSED_BYTES else None)
+    batches = [pa.RecordBatch.from_arrays(arrays, schema=schema)]
+    options = pa.ipc.IpcWriteOptions()
+    if batches[0].nbytes >= _COMPRESSED_BYTES:
+        batches = narrowed(batches[0])
+        options = pa.ipc.IpcWriteOptions(compression=codec)
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema, options=options) as writer:
-        writer.write_batch(batch)
+    for batch in batches:
+        with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+            writer.write_batch(batch)
     return sink.getvalue()
 
 
 def decode_change(buffer: pa.Buffer) -> tuple[pa.Table, Diff]:
     """The inverse of `encode_change`, without copying columns that are not compressed. The diff is read-only."""
-    table = pa.ipc.open_stream(buffer).read_all()
+    stream = pa.BufferReader(buffer)
+    table = pa.ipc.open_stream(stream).read_all()
+    if is_narrowed(table.schema):
+        table = widened(table, pa.ipc.open_stream(stream).read_all() if has_texts(table.schema) else None)
     marked = (table.schema.metadata or {}).get(_MARK) == b"1"
     table = table.replace_schema_metadata(None)
     if not marked:

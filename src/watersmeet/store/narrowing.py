@@ -1,0 +1,161 @@
+"""Columns in fewer bytes, for what is compressed and then written: numbers and times as what they are above the least
+of them, in as few bytes as all of these need; strings as their lengths and one piece with the bytes of all.
+
+Compressing takes most of the time of writing rows, by the byte, and finds little of that by itself. Here it is a pass
+over each column.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_NARROWED: Final = b"watersmeet.narrowed"
+_SCHEMA: Final = b"watersmeet.schema"
+
+#: By the number of their bits.
+_SIGNED: Final[dict[int, np.dtype[Any]]] = {16: np.dtype(np.int16), 32: np.dtype(np.int32), 64: np.dtype(np.int64)}
+_UNSIGNED: Final = (np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.uint32))
+
+
+def narrowed(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+    """The rows in a batch whose schema says how to get them back, and a batch of one row with the bytes of strings, if
+    there are any. Both depend on the rows alone. Other metadata of the schema stays.
+    """
+    lows: dict[int, int] = {}
+    texts: dict[int, pa.Buffer] = {}
+    arrays = []
+    for number, array in enumerate(batch.columns):
+        found = array
+        if _is_text(array.type):
+            found, texts[number] = _lengths(array)
+        elif (low := _low(array)) is not None and (above := _above(array, *low)) is not None:
+            found, lows[number] = above, low[0]
+        arrays.append(found)
+    told = json.dumps({"lows": lows, "texts": list(texts)}).encode()
+    metadata = {**(batch.schema.metadata or {}), _NARROWED: told, _SCHEMA: batch.schema.serialize().to_pybytes()}
+    names = batch.schema.names
+    head = pa.RecordBatch.from_arrays(arrays, names=names).replace_schema_metadata(metadata)
+    if not texts:
+        return [head]
+    pieces = [pa.Array.from_buffers(pa.large_binary(), 1, [None, _ends(0, b.size), b]) for b in texts.values()]
+    return [head, pa.RecordBatch.from_arrays(pieces, names=[names[i] for i in texts])]
+
+
+def is_narrowed(schema: pa.Schema) -> bool:
+    """Whether `narrowed` made a batch of this schema."""
+    return _NARROWED in (schema.metadata or {})
+
+
+def has_texts(schema: pa.Schema) -> bool:
+    """Whether a second batch comes behind one of this schema."""
+    return bool(json.loads(schema.metadata[_NARROWED])["texts"])
+
+
+def widened(head: pa.Table, texts: pa.Table | None) -> pa.Table:
+    """The inverse of `narrowed`, of tables of one piece for each column."""
+    told: dict[str, Any] = json.loads(head.schema.metadata[_NARROWED])
+    schema = pa.ipc.read_schema(pa.py_buffer(head.schema.metadata[_SCHEMA]))
+    lows = {int(i): low for i, low in told["lows"].items()}
+    places = {column: place for place, column in enumerate(told["texts"])}
+    arrays = []
+    for number, (field, column) in enumerate(zip(schema, head.columns, strict=True)):
+        array = column.chunk(0)
+        if number in places:
+            assert texts is not None
+            array = _strings(array, field.type, texts.column(places[number]).chunk(0).buffers()[2])
+        elif number in lows:
+            array = _wide(array, field.type, lows[number])
+        arrays.append(array)
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def _words(kind: pa.DataType) -> np.dtype[Any] | None:
+    """The numbers that values are made of; None of types that are not narrowed."""
+    is_narrowed = pa.types.is_signed_integer(kind) or pa.types.is_temporal(kind)
+    return _SIGNED.get(kind.bit_width) if is_narrowed else None
+
+
+def _low(array: pa.Array) -> tuple[int, int] | None:
+    """The least and the greatest value as numbers, 0 if all are NULL; None if they are not narrowed."""
+    words = _words(array.type)
+    if words is None:
+        return None
+    found = pc.min_max(array.view(pa.from_numpy_dtype(words)))
+    return found["min"].as_py() or 0, found["max"].as_py() or 0
+
+
+def _above(array: pa.Array, low: int, high: int) -> pa.Array | None:
+    """What the values are above `low`; None if that takes as many bytes as they do."""
+    words = _words(array.type)
+    assert words is not None
+    narrow = _fitting(high - low)
+    if narrow is None or narrow.itemsize >= words.itemsize:
+        return None
+    values = np.frombuffer(array.buffers()[1], words)[array.offset : array.offset + len(array)]
+    above = np.empty(len(array), narrow)
+    np.subtract(values, words.type(low), out=above, casting="unsafe")
+    if array.null_count:
+        above[~_valid(array)] = 0  # anything may be there
+    return _array(above, array)
+
+
+def _fitting(most: int) -> np.dtype[Any] | None:
+    return next((kind for kind in _UNSIGNED if most <= np.iinfo(kind).max), None)
+
+
+def _valid(array: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    found: np.ndarray[Any, np.dtype[np.bool_]] = array.is_valid().to_numpy(zero_copy_only=False)
+    return found
+
+
+def _array(values: np.ndarray[Any, Any], like: pa.Array) -> pa.Array:
+    """Values that are NULL where those of `like` are."""
+    valid = pc.is_valid(like).buffers()[1] if like.null_count else None
+    kind = pa.from_numpy_dtype(values.dtype)
+    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(values)], like.null_count)
+
+
+def _wide(array: pa.Array, kind: pa.DataType, low: int) -> pa.Array:
+    words = _words(kind)
+    assert words is not None
+    values = np.frombuffer(array.buffers()[1], array.type.to_pandas_dtype())[array.offset : array.offset + len(array)]
+    wide = values.astype(words)
+    wide += words.type(low)
+    return pa.Array.from_buffers(kind, len(array), [array.buffers()[0], pa.py_buffer(wide)], array.null_count)
+
+
+def _lengths(array: pa.Array) -> tuple[pa.Array, pa.Buffer]:
+    """How many bytes each string has, and the bytes of all."""
+    _, ends, data = array.buffers()
+    if not len(array):
+        return pa.array([], pa.uint8()), pa.py_buffer(b"")
+    offsets = np.frombuffer(ends, np.int32)[array.offset : array.offset + len(array) + 1]
+    lengths = np.diff(offsets)
+    if array.null_count and lengths[~_valid(array)].any():
+        return _lengths(array.take(pa.array(np.arange(len(array)))))  # without what is behind NULLs
+    narrow = _fitting(int(lengths.max()))
+    assert narrow is not None
+    first, last = int(offsets[0]), int(offsets[-1])
+    return _array(lengths.astype(narrow), array), pa.py_buffer(b"") if data is None else data.slice(first, last - first)
+
+
+def _strings(lengths: pa.Array, kind: pa.DataType, data: pa.Buffer) -> pa.Array:
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    values = np.frombuffer(lengths.buffers()[1], lengths.type.to_pandas_dtype())[: len(lengths)]
+    np.cumsum(values, out=offsets[1:])
+    return pa.Array.from_buffers(
+        kind, len(lengths), [lengths.buffers()[0], pa.py_buffer(offsets), data], lengths.null_count
+    )
+
+
+def _ends(*numbers: int) -> pa.Buffer:
+    return pa.py_buffer(np.array(numbers, np.int64))
