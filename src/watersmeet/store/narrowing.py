@@ -24,7 +24,8 @@ _UNSIGNED: Final = (np.dtype(np.uint8), np.dtype(np.uint16), np.dtype(np.uint32)
 
 def narrowed(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
     """The rows in a batch whose schema says how to get them back, and a batch of one row with the bytes of strings, if
-    there are any. Both depend on the rows alone. Other metadata of the schema stays.
+    there are any. Other metadata of the schema stays. The bytes of columns that are narrowed depend on the rows alone;
+    others are as they were.
     """
     lows: dict[int, int] = {}
     texts: dict[int, pa.Buffer] = {}
