@@ -31,7 +31,7 @@ _TOKEN: Final = os.urandom(6).hex()
 
 #: The most buffers that one writev takes on every system.
 _WRITEV_BUFFERS: Final = 512
-#: So much is written at a time past the system's memory.
+#: So much is written at a time past the machine's cache.
 _DIRECT_BYTES: Final = 1 << 20
 
 Bytes = bytes | memoryview
@@ -106,7 +106,7 @@ def publish_content(path: Path, pieces: Sequence[Bytes], *, durable: bool, direc
     """Puts the joined `pieces` under `path`, whose name is made from the content.
 
     If a file of that name and size is there, it is that content (an attempt that was repeated) and is kept.
-    Does not flush the directory. direct: past the system's memory, where it can do that, for what nobody is expected
+    Does not flush the directory. direct: past the machine's cache, where it can do that, for what nobody is expected
     to read soon: it is not copied there, and takes no place of what is read.
     """
     with contextlib.suppress(OSError):
@@ -222,7 +222,7 @@ def _write(
 
 
 def _written_direct(handle: int, pieces: Sequence[Bytes]) -> memoryview:
-    """Writes what can be written past the system's memory, in whole blocks; what is left of `pieces`."""
+    """Writes what can be written past the machine's cache, in whole blocks; what is left of `pieces`."""
     block, used = memoryview(mmap.mmap(-1, _DIRECT_BYTES)), 0  # begins at a page, as it has to
     _set_direct(handle, wanted=True)
     for piece in pieces:
@@ -239,7 +239,7 @@ def _written_direct(handle: int, pieces: Sequence[Bytes]) -> memoryview:
 
 
 def _write_block(handle: int, block: memoryview) -> None:
-    """Writes a block of whole pages, past the system's memory if that is possible."""
+    """Writes a block of whole pages, past the machine's cache if that is possible."""
     try:
         written = os.write(handle, block)
     except OSError as cause:
@@ -252,7 +252,7 @@ def _write_block(handle: int, block: memoryview) -> None:
 
 
 def _set_direct(handle: int, *, wanted: bool) -> None:
-    """Asks for writing past the system's memory, or not; not every system and file system can do it."""
+    """Asks for writing past the machine's cache, or not; not every system and file system can do it."""
     flag = getattr(os, "O_DIRECT", 0)
     before = fcntl.fcntl(handle, fcntl.F_GETFL)
     with contextlib.suppress(OSError):

@@ -9,14 +9,14 @@ from typing import Any
 from unittest import mock
 
 from watersmeet import files, objectfiles, storage
-from watersmeet.database.plans import Plans
+from watersmeet.database import plans
 from watersmeet.objectstores import StoreProblem
 from watersmeet.runtime import tasks
 from watersmeet.serialization import to_json
 from watersmeet.store import packfiles, readers, retention
 from watersmeet.store.checkpoints import Checkpoint
 from watersmeet.store.commits import Commit, CommitLog
-from watersmeet.store.layout import file_numbers, writer_files
+from watersmeet.store.layout import file_numbers
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.retention import Cleaner, Keep
 
@@ -115,9 +115,9 @@ def _below_the_floor(self: Cleaner, newest: Checkpoint, floor: int) -> int:
     return _old_enough(self, newest, 0)
 
 
-def _discard_all(self: Plans, relation_ids: Any, writer: int) -> None:
+def _discard_all(saved: Any, relation_ids: Any, writer: int) -> None:
     del writer
-    storage.remove_files(f.path for f in writer_files(self._layout.plans) if f.id in relation_ids)
+    storage.remove_files(f.path for f in saved if f.id in relation_ids)
 
 
 DEFECTS: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
@@ -130,7 +130,7 @@ DEFECTS: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
     "directories are not flushed": _replaced(files, "sync_directory", lambda directory: None),
     "checksums are not looked at": _replaced(packfiles._Mapped, "is_sound", lambda self, offset, length: True),
     "a clean-up looks below the floor": _replaced(Cleaner, "_old_enough", _below_the_floor),
-    "plans of later writers are deleted": _replaced(Plans, "_discard", _discard_all),
+    "plans of later writers are deleted": _replaced(plans, "_discard", _discard_all),
     "what fails is not explained": _replaced(CommitLog, "explaining", lambda self: contextlib.nullcontext()),
     "tasks name their files as they like": _other_names_each_time,
 }

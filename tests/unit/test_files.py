@@ -1,4 +1,4 @@
-"""Files that are written past the system's memory, and what is written beside what its writer does."""
+"""Files that are written past the machine's cache, and what is written beside what its writer does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BLOCK = files._DIRECT_BYTES
 
 
 class Writes:
-    """Notes each write to a file: how many bytes, and whether past the system's memory. refused: what that raises."""
+    """Notes each write to a file: how many bytes, and whether past the machine's cache. refused: what that raises."""
 
     def __init__(self, monkeypatch, refused=None):
         self.seen = []
@@ -52,7 +52,7 @@ def can_write_directly(directory):
 
 
 @pytest.mark.parametrize("size", [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 12_345])
-def test_what_is_written_past_the_memory_is_what_was_given(tmp_path, size):
+def test_what_is_written_past_the_cache_is_what_was_given(tmp_path, size):
     data = os.urandom(size)
     cuts = [0, size // 7, size // 7, size // 2, size]
     pieces = [memoryview(data)[a:b] for a, b in itertools.pairwise(cuts)]
@@ -61,16 +61,16 @@ def test_what_is_written_past_the_memory_is_what_was_given(tmp_path, size):
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_whole_blocks_alone_are_written_past_the_memory(tmp_path, monkeypatch):
+def test_whole_blocks_alone_are_written_past_the_cache(tmp_path, monkeypatch):
     if not can_write_directly(tmp_path):
-        pytest.skip("this file system can't write past the system's memory")
+        pytest.skip("this file system can't write past the machine's cache")
     writes = Writes(monkeypatch)
     files.publish_content(tmp_path / "file", [b"x" * (2 * BLOCK + 5)], durable=True, direct=True)
     assert writes.seen == [(BLOCK, True), (BLOCK, True), (5, False)]
 
 
 @pytest.mark.parametrize("size", [BLOCK, 2 * BLOCK + 5])
-def test_a_file_system_that_wants_other_blocks_gets_them_through_the_memory(tmp_path, monkeypatch, size):
+def test_a_file_system_that_wants_other_blocks_gets_them_through_the_cache(tmp_path, monkeypatch, size):
     data = os.urandom(size)
     writes = Writes(monkeypatch, refused=errno.EINVAL)
     files.publish_content(tmp_path / "file", [data], durable=True, direct=True)

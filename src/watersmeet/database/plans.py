@@ -19,7 +19,7 @@ from watersmeet.lazyimport import lazy_import
 from watersmeet.serialization import from_json
 from watersmeet.storage import Place
 from watersmeet.store.commits import CommitLog
-from watersmeet.store.layout import Layout, writer_files
+from watersmeet.store.layout import Layout, WriterFile, writer_files
 
 if TYPE_CHECKING:
     from watersmeet import planner
@@ -81,19 +81,19 @@ class Plans:
         for relation_id in gone:
             del self.producers[relation_id]
         if stored:
-            self._discard(gone, self._log.writer)
+            _discard(writer_files(self._layout.plans), gone, self._log.writer)
 
     def discard_unused(self) -> None:
         """Delete what writers before this one saved of relations that the catalog does not have."""
-        saved = {f.id for f in writer_files(self._layout.plans)}
-        self._discard(saved - self.producers.keys(), self._log.writer - 1)
+        saved = writer_files(self._layout.plans)
+        _discard(saved, {f.id for f in saved} - self.producers.keys(), self._log.writer - 1)
 
-    def _discard(self, relation_ids: Collection[str], writer: int) -> None:
-        """Delete the plans of relations, as far as writers up to that one saved them: later ones may have given the
-        same id to others.
-        """
-        found = writer_files(self._layout.plans)
-        storage.remove_files(f.path for f in found if f.id in relation_ids and f.writer <= writer)
+
+def _discard(saved: Iterable[WriterFile], relation_ids: Collection[str], writer: int) -> None:
+    """Deletes those of the plans `saved` that are of relations, as far as writers up to that one saved them: later ones
+    may have given the same id to others.
+    """
+    storage.remove_files(f.path for f in saved if f.id in relation_ids and f.writer <= writer)
 
 
 def _load(path: Place | None, layout: Layout, relation_id: str) -> tuple[Operator, ...]:

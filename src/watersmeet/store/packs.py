@@ -35,7 +35,7 @@ PACK_FORMAT_VERSION: Final = 4
 HEADER_BYTES: Final = 64
 ALIGNMENT_BYTES: Final = 64
 OWN_FILE_BYTES: Final = 1 << 20
-#: Blobs of this size that no task is going to read are written past the system's memory.
+#: Blobs of this size that no task is going to read are written past the machine's cache.
 DIRECT_BYTES: Final = 4 << 20
 #: So much has a checksum of its own.
 BLOCK_BYTES: Final = 64 << 10

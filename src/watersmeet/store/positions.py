@@ -17,7 +17,7 @@ from watersmeet.serialization import from_json, to_json
 from watersmeet.storage import Place
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.floors import floor_number
-from watersmeet.store.layout import Layout, check_id, writer_file, writer_files
+from watersmeet.store.layout import Layout, WriterFile, check_id, writer_file, writer_files
 from watersmeet.store.readers import ACTIVE, DELIVERED, KEPT, Reader
 
 
@@ -117,7 +117,8 @@ class Positions(Generic[P]):
         self._lock = threading.Lock()
         self._known: dict[str, _Kept[P]] = {}
         storage.remove_temporaries(directory)
-        newest = self._newest()
+        files = writer_files(directory)
+        newest = {f.id: f.writer for f in files if f.writer <= log.writer}
         for relation_id in relation_ids:
             kept_here = self._known[relation_id] = _Kept[P](None, Reader(layout))
             try:
@@ -127,7 +128,7 @@ class Positions(Generic[P]):
                 continue
             kept_here.reader.keep(kept_here.saved.since, kept)
             self._write(relation_id, kept_here.saved)  # under our number: nothing that a writer before saves counts now
-        self._remove_others()
+        self._remove_others(files)
 
     def begin(self, relation_id: str, position: P) -> None:
         """A new position, which is in use."""
@@ -211,13 +212,9 @@ class Positions(Generic[P]):
         except ValueError as cause:
             raise error("DATABASE_DAMAGED", f"{directory}/{path.name} is not a position") from cause
 
-    def _newest(self) -> dict[str, int]:
-        """The number of the newest writer that saved each position."""
-        return {f.id: f.writer for f in writer_files(self._directory) if f.writer <= self._log.writer}
-
-    def _remove_others(self) -> None:
+    def _remove_others(self, files: Iterable[WriterFile]) -> None:
         """Deletes what writers before this one saved, but for what could not be read."""
-        for file in writer_files(self._directory):
+        for file in files:
             kept = self._known.get(file.id)
             if (file.writer < self._log.writer and (kept is None or kept.saved is not None)) or (
                 file.writer == self._log.writer and kept is None

@@ -47,7 +47,7 @@ def test_blobs_come_back_aligned(tmp_path):
         files.check(ref)
 
 
-def test_what_no_task_reads_is_written_past_the_memory_if_it_is_large(tmp_path, monkeypatch):
+def test_what_no_task_reads_is_written_past_the_cache_if_it_is_large(tmp_path, monkeypatch):
     asked = {}
     publish = files.publish_content
 
