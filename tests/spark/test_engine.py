@@ -15,6 +15,7 @@ from pathlib import Path
 import pyspark
 import pytest
 from pyspark.sql import SparkSession
+from tests import waiting
 from tests.unit.runtime.kit import GROUPED, JOINED, TOTAL, Kit, two_tables
 
 import watersmeet
@@ -99,6 +100,10 @@ def test_a_query_whose_process_came_too_late_is_started_again(tmp_path):
     kit.close()
 
 
+def _source_runners():
+    return [p for p in processes().workers if "python_streaming_source_runner" in command_of(p)]
+
+
 def test_a_query_whose_process_died_is_started_again(tmp_path):
     """The process that tells Spark of new epochs is killed, as a machine without memory does: again and again."""
     kit = open_kit(tmp_path / "db", 1)
@@ -107,8 +112,8 @@ def test_a_query_whose_process_died_is_started_again(tmp_path):
     kit.view("joined", *JOINED)
     for number in range(2):
         ended = kit.engine._query
-        (source,) = [p for p in processes().workers if "python_streaming_source_runner" in command_of(p)]
-        os.kill(source, signal.SIGKILL)
+        waiting.until(lambda: len(_source_runners()) == 1)  # another one may just be on its way
+        os.kill(*_source_runners(), signal.SIGKILL)
         kit.change(a=[(number, "x", 1)], b=[(number, 2, 1)])
         kit.engine.flush()
         kit.check()

@@ -35,6 +35,8 @@ def test_a_table_is_joined_and_merged_into(tmp_path, postgres):
         session = connection._session
         for relation in session.catalog.relations.values():
             assert session.database.deliveries.wait(relation.id, 120)
+            status = session.database.deliveries.status(relation.id)
+            assert status is None or status.state == "running", status
         names = {i: f"n{i}" if i > 9 else f"N{i}" for i in range(50)}
         wanted = {i: (i, i + step, names.get(i)) for step in range(3) for i in range(step, 60, step + 1)}
         assert connection.execute('SELECT * FROM "counts" ORDER BY "id"').fetchall() == [*map(wanted.get, range(60))]
