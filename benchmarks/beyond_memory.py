@@ -27,7 +27,7 @@ import watersmeet
 from benchmarks.data import stream_table
 from benchmarks.frame import SOURCES, Streams, batch
 from benchmarks.memorylimits import limits
-from benchmarks.processes import cpu_seconds
+from benchmarks.processes import cpu_seconds, own_seconds
 from benchmarks.regular_join import CHECK, QUERY
 from watersmeet.runtime.memory import Resident, processes, resident
 from watersmeet.runtime.workers import WORKER, bytes_of
@@ -68,7 +68,7 @@ class Workers:
         while not self._stop.wait(0.5):
             workers = processes().workers
             self._read |= {pid: read for pid in workers if (read := _read_bytes(pid))}
-            self._used |= {pid: used for pid in workers if (used := _cpu_seconds(pid))}
+            self._used |= {pid: used for pid in workers if (used := own_seconds(pid))}
             each = [found for pid in workers if (found := resident([pid])) is not None]
             self.most = Resident(
                 max(self.most.own_bytes, sum(r.own_bytes for r in each)),
@@ -83,14 +83,6 @@ def _read_bytes(pid: int) -> int:
     except OSError:  # it has ended
         return 0
     return next(int(line.split()[1]) for line in lines if line.startswith("read_bytes:"))
-
-
-def _cpu_seconds(pid: int) -> float:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)

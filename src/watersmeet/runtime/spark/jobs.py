@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -68,10 +69,14 @@ class EpochRunner:
     @property
     def workers(self) -> Workers:
         """Who runs the tasks, as far as that is known now."""
-        cores = int(self._spark.sparkContext.defaultParallelism)
         if self._executors is None:
-            return workers_here(cores)
-        return workers_elsewhere(sum(e.cores for e in self._executors.known()) or cores)
+            return workers_here(self._cores)
+        return workers_elsewhere(sum(e.cores for e in self._executors.known()) or self._cores)
+
+    @cached_property
+    def _cores(self) -> int:
+        """What Spark says when it is asked: once, and not for each epoch."""
+        return int(self._spark.sparkContext.defaultParallelism)
 
     def run(self, circuit: Circuit, intent: Intent) -> tuple[list[Receipt], Returns]:
         """The receipts of all tasks, and how many of these came back. Raises the error of the first that failed for

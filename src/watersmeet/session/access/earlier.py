@@ -328,7 +328,7 @@ class History:
         return found
 
     def _lend(self, name: str, columns: Sequence[Field], parts: Sequence[pa.Table], first: int) -> None:
-        schema = arrow_schema(tuple(columns), positional=False)
+        schema = _schema(columns)
         rows = pa.concat_tables([schema.empty_table(), *parts], promote_options="permissive")
         self._entered.enter_context(lent(self._connection, rows, columns, name))
         self._lent[name] = first
