@@ -33,6 +33,7 @@ from watersmeet.circuit.operators import (
     Repeat,
     Scan,
     Sink,
+    Sort,
     TemporalJoin,
     TimeFilter,
     TopN,
@@ -373,6 +374,11 @@ def _repeat(op: Repeat, circuit):
     return f'SELECT {columns}{", " if columns else ""}_b FROM "{op.inputs[0]}", LATERAL range(c{len(op.schema)})'
 
 
+def _sort(op: Sort, circuit):
+    """A relation has no order."""
+    return f'SELECT {", ".join(f"c{i}" for i in range(len(op.schema)))}, _b FROM "{op.inputs[0]}"'
+
+
 def _unnest(op: Unnest, circuit):
     """By a recursive definition of its own: each element by its number, and a row without any."""
     made = [f"c{a}[n] AS r{j}" for j, a in enumerate(op.arrays)] + (
@@ -537,6 +543,7 @@ _BODIES = {
     MultiJoin: _multijoin,
     Aggregate: _aggregate,
     Repeat: _repeat,
+    Sort: _sort,
     DynamicFilter: _dynamic_filter,
     TopN: _topn,
     Window: _window,

@@ -30,8 +30,8 @@ def test_a_table_is_joined_and_merged_into(tmp_path, postgres):
         """)
         for step in range(3):
             rows = ", ".join(f"({i}, {i + step})" for i in range(step, 60, step + 1))
-            # Of a join, rows of one key that come in one epoch are not merged in the order in which they came.
-            connection.execute(f'INSERT INTO "s" ("id", "n") VALUES {rows}; FLUSH')
+            connection.execute(f'INSERT INTO "s" ("id", "n") VALUES {rows}')
+        connection.execute("FLUSH")
         session = connection._session
         for relation in session.catalog.relations.values():
             assert session.database.deliveries.wait(relation.id, 120)

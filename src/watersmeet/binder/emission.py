@@ -37,6 +37,7 @@ from watersmeet.binder.context.emission_request import Emission, Request
 from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.binder.query import bind_query
 from watersmeet.catalog import DELTA_COLUMN, Catalog
+from watersmeet.dialects.merging import CreateMergingPump
 from watersmeet.dialects.statements import CreateMaterializedView
 from watersmeet.errors import Error, error
 from watersmeet.watermarks import NOW, Watermark, delayed
@@ -56,6 +57,7 @@ def bind_view(statement: CreateMaterializedView, catalog: Catalog, dialect: str,
         column_names=statement.column_names,
         moment=moment,
         closing_us=None if said is None else closing_us(said),
+        arriving=isinstance(statement, CreateMergingPump),
     )
     if said is not None:
         return _as_said(query, said, statement.text, into=statement.into is not None)

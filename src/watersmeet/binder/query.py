@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.nodes import Node, Project
 from watersmeet.binder.clauses.ctes import check_unnamed, with_ctes
+from watersmeet.binder.clauses.newest import arrivals
 from watersmeet.binder.clauses.order_limit import ended
 from watersmeet.binder.clauses.sources import (
     QUERY_PARTS,
@@ -40,12 +41,14 @@ def bind_query(
     needs_names: bool = True,
     moment: int = 0,
     closing_us: int | None = None,
+    arriving: bool = False,
 ) -> BoundQuery:
     """The meaning of a view's query.
 
     text: the text that places in `query` refer to.
     column_names: those of CREATE VIEW v (…).
     moment, closing_us: see `Binding`.
+    arriving: with the columns that order its rows by arrival, if the order is known.
     needs_names: False if unnamed output columns may stay `?column?` and names may repeat.
 
     Raises UNDEFINED_*, AMBIGUOUS_COLUMN, DATATYPE_MISMATCH, COLUMN_NOT_GROUPED, EXPRESSION_WITHOUT_NAME,
@@ -65,9 +68,10 @@ def bind_query(
     )
     tree = _named(bound.relation, names)
     columns = tuple(Field(c.name, c.type, c.nullable) for c in tree.columns)
+    aged = arrivals(tree, binding, joined=True) if arriving else None
     limit = min(found.limits, default=rules.semantics.join_max_buffered_bytes)
     return BoundQuery(
-        tree,
+        tree if aged is None else aged[0],
         columns,
         tuple(found.notices),
         tuple(binding.depends_on),
@@ -79,6 +83,7 @@ def bind_query(
         fills=tuple(binding.fills),
         delayed=found.delayed,
         functions=functions,
+        age=() if aged is None else aged[1],
     )
 
 

@@ -583,6 +583,16 @@ class Upsert(PassThrough):
 
 
 @dataclass(frozen=True)
+class Sort(PassThrough):
+    """The changes of each epoch in `order`; equal ones stay as they came. order: over the input's columns, of which the
+    output has the first ones.
+    """
+
+    kind: ClassVar[str] = "sort"
+    order: tuple[SortKey, ...]
+
+
+@dataclass(frozen=True)
 class TopN(PassThrough):
     """Of the rows of each key, in `order`, those after the first `offset`: at most `limit` (None: all).
 

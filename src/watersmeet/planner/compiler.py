@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from watersmeet.algebra.nodes import Node
 from watersmeet.algebra.rewrites import JoinOrder, rewrite
-from watersmeet.catalog import Catalog, Relation
+from watersmeet.catalog import ROWTIME, Catalog, Pump, Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import KEPT, Operator, Scan, Sink, Upsert
+from watersmeet.circuit.operators import KEPT, Operator, Scan, Sink, Sort, SortKey, Upsert
 from watersmeet.planner.builder import Builder
 from watersmeet.planner.distribution import Placement, key_columns
 from watersmeet.planner.lowering import Lowering, Producer
@@ -33,7 +33,8 @@ def compile_view(
 ) -> tuple[Operator, ...]:
     """The operators that keep `sink` equal to `tree`: inputs first, the Sink last.
 
-    `tree` is as the binder returns it, and is rewritten here. Its columns are those of `sink`, in order. A relation in
+    `tree` is as the binder returns it, and is rewritten here. Its columns are those of `sink`, in order; behind them
+    may come those that order its rows by arrival (`BoundQuery.age`). A relation in
     `producers` is read from its own operators, which become part of the result (without their Sink). The Sink's
     `append_only` says whether the view never deletes a row.
     catalog: for keys, indexes and columns of relations, which decide what joins of several views share.
@@ -44,11 +45,30 @@ def compile_view(
     """
     builder, readable = builder_over(producers)
     builder.late, builder.left_out = late or {}, left_out
-    columns = list(zip(tree.columns, sink.columns, strict=True))
+    age = tree.columns[len(sink.columns) :]
+    wanted = (*sink.columns, *(Field(c.name, c.type, c.nullable) for c in age))
+    columns = list(zip(tree.columns, wanted, strict=True))
     produced = {p.operator.id: (i, p.names) for i, p in reversed(readable.items())}
     sharing = Sharing(builder, produced, catalog or Catalog(), enabled=share)
     top = Lowering(builder, readable, sharing, sink.id, multiway=multiway).top(rewrite(tree, join_order), columns)
+    if isinstance(sink, Pump) and sink.merging is not None:
+        top = _in_order(builder, top, sink, len(age))
     return builder.closure(_sink(builder, top, sink))
+
+
+def _in_order(builder: Builder, top: Operator, pump: Pump, age: int) -> Operator:
+    """What a pump gives whose rows are merged by a key: those of one key in the order in which they came, or by ROWTIME
+    where that is not known. age: how many columns behind those of the pump order the rows, the newest first.
+    """
+    assert pump.merging is not None
+    names = [c.name for c in pump.columns]
+    order = tuple(SortKey(len(names) + i, descending=True) for i in range(age))
+    if not order and ROWTIME in names:
+        order = (SortKey(names.index(ROWTIME)),)
+    if not order:
+        return top
+    sent = builder.exchange(top, [names.index(k) for k in pump.merging.key])
+    return builder.add(Sort((sent.id,), sent.schema[: len(names)], top.append_only, order))
 
 
 def compile_connector_table(relation: Relation) -> tuple[Operator, ...]:

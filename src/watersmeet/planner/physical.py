@@ -29,6 +29,7 @@ from watersmeet.circuit.operators import (
     Repeat,
     Scan,
     Sink,
+    Sort,
     TemporalJoin,
     TimeFilter,
     TopN,
@@ -190,6 +191,11 @@ class PhysicalPrinter:
         if isinstance(op, Changes):
             below = self._names.columns(op.inputs[0])
             return "StreamChanges", (("causes", listed([listed([below[k] for k in c.match]) for c in op.causes])),)
+        if isinstance(op, Sort):
+            below = self._names.columns(op.inputs[0])
+            return "StreamSort", (
+                ("order", listed([f"{below[k.column]}{' DESC' if k.descending else ''}" for k in op.order])),
+            )
         if isinstance(op, Repeat):
             return "StreamRepeat", (("times", self._names.columns(op.inputs[0])[-1]),)
         if isinstance(op, DynamicFilter):

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from tests import reference
 
-from watersmeet.circuit.operators import Arrivals, Cut, Operator
+from watersmeet.circuit.operators import Arrivals, Cut, Operator, Sort, SortKey
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator
 from watersmeet.kernel.operators import STEPS
@@ -72,6 +72,15 @@ def test_arrivals_are_what_was_written_the_newest_first():
     ages = [row[2:4] for row in shown(first) + shown(later)]
     assert sorted(ages) == ages[::-1]
     assert shown(STEPS["arrivals"](op, [changes([(1, "b", 0)], [-1])], None, context(ORDERED))) == []
+
+
+def test_changes_are_sorted_and_what_is_equal_stays_in_its_order():
+    op = Sort(("i",), ROWS, append_only=True, order=(SortKey(2, descending=True), SortKey(0)))
+    assert from_json(Operator, to_json(op)) == op
+    rows = [(2, "a", 5), (1, "b", 5), (3, "c", 9), (1, None, 5), (2, "d", 5)]
+    out = STEPS["sort"](op, [changes(rows, [1, 2, 1, 1, 1])], None, context(ORDERED))
+    assert shown(out) == [(3, "c", 1), (1, "b", 2), (1, None, 1), (2, "a", 1), (2, "d", 1)]
+    assert shown(STEPS["sort"](op, [changes(rows, [1] * 5).take(np.zeros(0, np.int64))], None, context(ORDERED))) == []
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -238,6 +239,70 @@ def test_a_pump_merges_each_row_once_in_its_order(tmp_path, there):
         connection.execute('INSERT INTO "s" ("key", "n") VALUES (5, 6)')
         delivered(connection)
         assert sorted(selected(there, "SELECT id, n FROM counts")) == [(1, 7), (2, 9), (4, 1), (5, 6)]
+
+
+#: Sources of a MERGE: by what `n` a row comes out last is told by its number alone, also if it met two rows.
+JOINED = {
+    "table": 'SELECT STREAM x."key", x."n" FROM "s" x LEFT JOIN "names" t ON x."n" = t."id"',
+    "filtered": 'SELECT STREAM v."key", v."n" FROM (SELECT STREAM x."key", x."n" FROM "s" x JOIN "names" t '
+    'ON x."n" = t."id" WHERE t."id" > 3) AS v WHERE v."n" < 95',
+    "two tables": 'SELECT STREAM x."key", x."n" FROM "s" x JOIN "names" t ON x."n" = t."id" '
+    'LEFT JOIN "kinds" k ON k."kind" = t."kind"',
+}
+
+
+@pytest.mark.parametrize("seed", mostly_slow(range(9), 3))
+def test_a_pump_of_a_join_merges_rows_in_the_order_in_which_they_came(tmp_path, postgres, seed):
+    """Also those of one statement and one ROWTIME, and if the key of the target is not the key of the join."""
+    rng = random.Random(seed)
+    kind = list(JOINED)[seed % 3]
+    postgres.execute(MERGED)
+    with opened(tmp_path / "db", postgres) as connection:
+        connection.execute('CREATE STREAM "s" ("key" INTEGER, "n" INTEGER)')
+        for name, rows in (
+            ("names", "generate_series(0, 99)"),
+            ("kinds", "generate_series(0, 1), generate_series(1, 2)"),
+        ):
+            postgres.execute(
+                f"CREATE TABLE {name} (id serial PRIMARY KEY, i int, kind int); INSERT INTO {name} SELECT row_number() "
+                f"OVER () - 1, g, g % 2 FROM {rows.replace(')', ') AS g(g)', 1)}"
+            )
+            connection.execute(f'CREATE FOREIGN TABLE "{name}" SERVER "db" OPTIONS (TABLE_NAME \'{name}\')')
+        connection.execute(f'CREATE PUMP "p" STARTED AS {MERGE.format(source=JOINED[kind])}')
+        first, last = {}, {}
+        numbers = iter(rng.sample(range(100), 100))
+        for _ in range(6):
+            rows = [(rng.randint(1, 4), next(numbers)) for _ in range(rng.randint(1, 8))]
+            connection.execute(f'INSERT INTO "s" ("key", "n") VALUES {", ".join(map(str, rows))}')
+            for key, n in rows:
+                if kind != "filtered" or 3 < n < 95:
+                    first.setdefault(key, n)
+                    last[key] = n
+            if rng.random() < 0.4:
+                connection.execute("FLUSH")
+        delivered(connection)
+        wanted = [(key, last[key], first[key], "new") for key in sorted(last)]
+        assert sorted(selected(postgres, "SELECT * FROM counts")) == wanted
+
+
+def test_a_pump_of_a_join_of_streams_merges_rows_by_rowtime(tmp_path, postgres):
+    postgres.execute(MERGED)
+    with opened(tmp_path / "db", postgres) as connection:
+        connection.execute('CREATE STREAM "s" ("key" INTEGER, "n" INTEGER); CREATE STREAM "o" ("n" INTEGER)')
+        source = (
+            'SELECT STREAM x."key", x."n" FROM "s" OVER (RANGE INTERVAL \'1\' HOUR PRECEDING) AS x '
+            'JOIN "o" OVER (RANGE INTERVAL \'1\' HOUR PRECEDING) AS y ON x."n" = y."n"'
+        )
+        connection.execute(f'CREATE PUMP "p" STARTED AS {MERGE.format(source=source)}')
+        given = "TIMESTAMP '2026-01-01 00:00:{at:02}'"
+        for at, (key, n) in enumerate([(1, 9), (1, 3), (2, 5), (1, 7), (2, 6)]):
+            connection.execute(f'INSERT INTO "s" (ROWTIME, "key", "n") VALUES ({given.format(at=at)}, {key}, {n})')
+        for at, n in enumerate([3, 7, 9, 6, 5]):
+            connection.execute(f'INSERT INTO "o" (ROWTIME, "n") VALUES ({given.format(at=10 * at)}, {n})')
+        connection.execute("INSERT INTO \"s\" (ROWTIME) VALUES (TIMESTAMP '2026-01-01 00:01:00')")
+        connection.execute("INSERT INTO \"o\" (ROWTIME) VALUES (TIMESTAMP '2026-01-01 00:01:00')")
+        delivered(connection)
+        assert sorted(selected(postgres, "SELECT id, n, first FROM counts")) == [(1, 9, 3), (2, 5, 6)]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from watersmeet.algebra.nodes import Arrivals, Column, Cut, Filter, Node, Project, Scan, SortKey, TopN, Unnest
+from watersmeet.algebra.nodes import (
+    Apply,
+    Arrivals,
+    Column,
+    Cut,
+    Filter,
+    Node,
+    Project,
+    Scan,
+    SortKey,
+    TemporalJoin,
+    TopN,
+    Unnest,
+)
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.context.binding import read
 from watersmeet.binder.context.rules import Binding
@@ -41,11 +54,14 @@ def new_age(binding: Binding) -> tuple[Column, Column]:
     return (binding.new_column("_epoch", BIGINT, nullable=False), binding.new_column("_seq", BIGINT, nullable=False))
 
 
-def arrivals(node: Node, binding: Binding, *, unnested: bool = False) -> tuple[Node, tuple[Column, Column]] | None:
+def arrivals(
+    node: Node, binding: Binding, *, unnested: bool = False, joined: bool = False
+) -> tuple[Node, tuple[Column, Column]] | None:
     """The rows of `node` as they were written, with the two columns that order them, the newest first; None if the
     order is unknown.
 
-    unnested: also if several rows come from one (HOP); these arrive together.
+    unnested: also if several rows come from one (HOP); these arrive together. joined: also of joins that are decided
+    when a left row arrives; what comes of one row arrives together.
     """
     if isinstance(node, Scan):
         relation = binding.catalog.relations[node.relation_id]
@@ -55,11 +71,17 @@ def arrivals(node: Node, binding: Binding, *, unnested: bool = False) -> tuple[N
             return None
         age = new_age(binding)
         return Arrivals(node, age, 0 if node.append_only else binding.moment), age
+    if joined and (
+        (isinstance(node, TemporalJoin) and not node.waits)
+        or (isinstance(node, Apply) and node.arrival and node.kind in ("inner", "left"))
+    ):
+        found = arrivals(node.left, binding, unnested=unnested, joined=True)
+        return None if found is None else (replace(node, left=found[0]), found[1])
     if not isinstance(node, (Cut, Filter, Project, Unnest)) or (isinstance(node, Cut) and node.keeps == "before"):
         return None
     if isinstance(node, Unnest) and not unnested:
         return None
-    found = arrivals(node.input, binding, unnested=unnested)
+    found = arrivals(node.input, binding, unnested=unnested, joined=joined)
     if found is None:
         return None
     below, age = found

@@ -111,7 +111,8 @@ class Bound:
 class BoundQuery:
     """A query with its meaning.
 
-    tree: its columns are `columns` in order.
+    tree: its columns are `columns` in order, and behind them `age`.
+    age: columns that order the rows by arrival, the newest first, if that was asked for and is known.
     hidden: the first column is not in the select list: it is the rowtime.
     rowtime: for a query over streams, the name of the column by which its rows rise.
     notices: for the user; no errors.
@@ -134,6 +135,7 @@ class BoundQuery:
     fills: tuple[Fill, ...] = ()
     delayed: bool = False
     functions: tuple[str, ...] = ()
+    age: tuple[Column, ...] = ()
 
     @property
     def width(self) -> int:
