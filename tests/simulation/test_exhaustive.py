@@ -128,16 +128,16 @@ def loses_power(at: int) -> bool:
     return bool(reached)
 
 
-def pauses(kind: Kind, at: int) -> bool:
+def pauses(kind: Kind, at: int, plan: tuple[str, ...] = PLAN) -> bool:
     """The writer stands still before its step `at`, while another one works and cleans up, and goes on then.
 
-    False if it has fewer steps.
+    plan: of both. False if it has fewer steps.
     """
     reached = []
 
     def script(supervisor: Supervisor) -> None:
         world = supervisor.world
-        first = writes(supervisor)
+        first = writes(supervisor, plan)
 
         def watch(actor: Actor, what: str) -> bool:
             if first.process.steps == at:
@@ -148,10 +148,10 @@ def pauses(kind: Kind, at: int) -> bool:
         world.watchers.append(watch)
         world.wait(lambda: first.process.is_over or bool(reached))
         if reached:
-            second = writes(supervisor)
+            second = writes(supervisor, plan)
             world.wait(lambda: second.process.is_over)
             assert not second.failed, "the writer that opened last was refused"
-            was_open = 0 < first.done < len(PLAN) - 1
+            was_open = 0 < first.done < len(plan) - 1
             first.process.resume()
             world.wait(lambda: first.process.is_over)
             assert first.failed or not was_open, "the writer that was overtaken was not told"
@@ -167,6 +167,18 @@ def test_a_pause_at_each_request_while_another_writer_works(stride: int) -> None
     while pauses("objects", at):
         at += stride
     assert at > 100
+
+
+#: Views that both writers make, under the same ids.
+DEFINING = ("define", "define", "flush")
+
+
+@pytest.mark.parametrize("stride", every(39, 5))
+def test_a_pause_at_each_request_while_another_writer_makes_views(stride: int) -> None:
+    at = 1
+    while pauses("objects", at, DEFINING):
+        at += stride
+    assert at > 70
 
 
 @pytest.mark.parametrize("stride", every(242, 37))
