@@ -40,10 +40,10 @@ test-fast: setup ## text tests, the front end, one seed of each law (a minute an
 	@WATERSMEET_TIER=fast $(PYTEST) $(PARALLEL) -m "not spark and not slow and not kafka and not postgres and not mysql and not clickhouse and not objectstores and not browser" tests $(addprefix --ignore=tests/,$(BACK))
 
 test: setup ## what shows that everything works, Spark included (about twelve minutes)
-	@$(PYTEST) $(PARALLEL) -m "not slow" tests
+	@WATERSMEET_TIER=test $(PYTEST) $(PARALLEL) -m "not slow" tests
 
 test-more: setup ## the slow and random rest
-	@$(PYTEST) $(PARALLEL) -m slow tests
+	@WATERSMEET_TIER=test $(PYTEST) $(PARALLEL) -m slow tests
 
 thorough: setup ## all tests with all their tries, and fresh seeds each time (hours)
 	@WATERSMEET_TIER=thorough $(PYTEST) $(PARALLEL) tests

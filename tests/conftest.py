@@ -42,7 +42,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 
 def pytest_report_header() -> str:
-    tier = os.environ.get("WATERSMEET_TIER", "test")
+    tier = os.environ.get("WATERSMEET_TIER", "check")
     return f"tier: {tier}" + (f", WATERSMEET_FRESH={os.environ['WATERSMEET_FRESH']}" if tier == "thorough" else "")
 
 

@@ -3,7 +3,8 @@
 | tier | random tests |
 |---|---|
 | `fast` | one seed of each law whose seeds are quick, few examples |
-| `test` | some seeds, a sixth of the examples; `make test-more` an eighth of the slow seeds |
+| `test` | half of what `check` tries without `-m slow`; `make test-more` the slow rest |
+| `check` | some seeds, a sixth of the examples; an eighth of the slow seeds |
 | `thorough` | all seeds and examples, and as many fresh seeds again |
 
 Fresh seeds begin at WATERSMEET_FRESH, which the header of the run shows. WATERSMEET_SEEDS=from-to, with one module,
@@ -18,9 +19,11 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import HealthCheck, settings
 
-TIER = os.environ.get("WATERSMEET_TIER", "test")
+TIER = os.environ.get("WATERSMEET_TIER", "check")
 THOROUGH = TIER == "thorough"
 FAST = TIER == "fast"
+#: `check` tries as much more than the tiers that people wait for.
+_LESS = {"fast": 5, "test": 2}.get(TIER, 1)
 #: The first of the fresh seeds: the same in all processes of a run (tests/conftest.py).
 FRESH = int(os.environ.get("WATERSMEET_FRESH", "0"))
 
@@ -28,7 +31,7 @@ FRESH = int(os.environ.get("WATERSMEET_FRESH", "0"))
 def examples(many: int, *suppressed: HealthCheck) -> settings:
     """For @given: `many` examples in the thorough tier, a sixth of them usually."""
     return settings(
-        max_examples=many if THOROUGH else max(4, many // 30) if FAST else max(8, many // 6),
+        max_examples=many if THOROUGH else max(4, many // (6 * _LESS)),
         deadline=None,
         suppress_health_check=(HealthCheck.too_slow, *suppressed),
     )
@@ -36,12 +39,12 @@ def examples(many: int, *suppressed: HealthCheck) -> settings:
 
 def some(all_of_them: Sequence[int]) -> Sequence[int]:
     """All in the thorough tier, every sixth usually, else the first."""
-    return all_of_them if THOROUGH else all_of_them[:1] if FAST else all_of_them[::6]
+    return all_of_them if THOROUGH else all_of_them[:1] if FAST else all_of_them[:: 6 * _LESS]
 
 
 def mostly_slow(cases: Sequence[object], quick: int, slow: int | None = None, *, fresh: bool = True) -> list[object]:
     """For parametrize: the first `quick` cases as they are, the next `slow` as slow tests, the rest in the
-    thorough tier alone.
+    thorough tier alone. In tiers that try less, of `quick` the first ones as they are, and the others as slow tests.
 
     slow: without it, all others, or of whole numbers, which are taken for seeds, an eighth of them. The thorough tier
     has fresh seeds as well, as many again, unless the numbers are none (`fresh`).
@@ -50,12 +53,12 @@ def mostly_slow(cases: Sequence[object], quick: int, slow: int | None = None, *,
     if given:
         first, last = given.split("-")
         return list(range(int(first), int(last)))
-    if FAST:
-        quick = min(quick, 1)
+    at_once = min(quick, 1) if FAST else -(-quick // _LESS)
     others = list(cases[quick:])
     seeds = all(isinstance(case, int) for case in cases)
     if THOROUGH:
         others += range(FRESH, FRESH + len(cases)) if seeds and fresh else []
     else:
         others = others[: slow if slow is not None else (len(others) + 7) // 8 if seeds else len(others)]
-    return [*cases[:quick], *[pytest.param(case, marks=pytest.mark.slow) for case in others]]
+    later = [*cases[at_once:quick], *others]
+    return [*cases[:at_once], *[pytest.param(case, marks=pytest.mark.slow) for case in later]]

@@ -391,5 +391,6 @@ def test_joins(seed, tmp_path):
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_joins_on_spark(tmp_path):
     check(901, tmp_path / "db", steps=5, runtime="spark", most=6)

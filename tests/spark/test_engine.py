@@ -275,6 +275,7 @@ def test_rebuild_for_other_buckets(tmp_path):
     kit.close()
 
 
+@pytest.mark.slow
 def test_python_workers_are_killed(tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "SMALL_ROWS", -1)
     kit = open_kit(tmp_path / "db", 2)

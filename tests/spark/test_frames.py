@@ -100,6 +100,7 @@ def test_asof_join(sides, tmp_path, buckets):
     run.query.stop()
 
 
+@pytest.mark.slow
 def test_an_append_join_composes(sides, tmp_path):
     """Filters and projections on both sides and behind, and a windowed count in append mode."""
     left, right = sides

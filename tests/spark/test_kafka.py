@@ -103,6 +103,7 @@ def test_a_schema_that_the_columns_do_not_fit_stops_its_source_alone(broker, top
         assert connection.status()["state"] == "running"
 
 
+@pytest.mark.slow
 def test_a_bad_record_stops_its_source_alone(broker, topic, tmp_path):
     """Two sources stop, a third one sets its own aside and goes on; nothing is set aside twice."""
     names = {source: topic() for source in ("strict", "too", "lenient")}

@@ -5,7 +5,7 @@ import tests.shop as shop
 
 import watersmeet
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def test_a_script_from_topics_to_a_topic_and_files(broker, topic, tmp_path):

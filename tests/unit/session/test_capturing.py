@@ -557,8 +557,8 @@ def test_a_server_that_is_followed_can_be_shut_down(opened, own_postgres, is_pen
     ("has_slot", "more", "said"),
     [
         (False, 0, "is gone. RESET SOURCE"),
-        (True, 0, "or an older state of"),
-        (True, 300000, "lacks changes that are here. RESET SOURCE"),
+        pytest.param(True, 0, "or an older state of", marks=pytest.mark.slow),
+        pytest.param(True, 300000, "lacks changes that are here. RESET SOURCE", marks=pytest.mark.slow),
     ],
 )
 def test_a_failover_to_a_server_that_is_behind_stalls_its_source(opened, own_postgres, has_slot, more, said):

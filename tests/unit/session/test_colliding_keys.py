@@ -23,6 +23,7 @@ def keys() -> list[int]:
     return found
 
 
+@pytest.mark.slow
 def test_top_n_and_extremes_of_keys_that_are_nearly_alike(keys):
     """Nothing of one key is taken for another's."""
     with watersmeet.connect(runtime="inprocess", parallelism=1) as connection:
