@@ -4,9 +4,11 @@ expression reads the same wherever it stands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import singledispatchmethod
+from typing import Final
 
 from sqlglot import exp
 
@@ -38,17 +40,33 @@ from watersmeet.unparsing.selects import Select
 from watersmeet.unparsing.texts import alias, as_column, cast, key_text, order_by, quoted, sql
 from watersmeet.unparsing.windows import window
 
+#: Behind a SELECT: all of its rows, but as those of a window, below which DuckDB filters nothing.
+_WINDOW: Final = "QUALIFY row_number() OVER () >= 1"
+
 
 @dataclass
 class Writer:
     """Writes one query. relation_name: the DuckDB relation that holds the content of a relation (id).
 
     named: the queries that are read by a name, which stand in front of all others.
+
+    DuckDB filters what a join reads of one side by the values that the other has, if these are known in time, and does
+    so below LIMIT and DISTINCT ON, too, where other rows then come out (its issues 21757 and 22924). So below joins
+    these are written as windows, or behind one.
     """
 
     relation_name: Callable[[str], str]
     named: dict[str, str] = field(default_factory=dict)
     _read: dict[str, frozenset[str]] = field(default_factory=dict)
+    _joins: int = 0
+    """How many joins may be around what is written now."""
+
+    @contextmanager
+    def _joined(self) -> Iterator[None]:
+        """What is written in the block may stand below a join."""
+        self._joins += 1
+        yield
+        self._joins -= 1
 
     def query(self, tree: Node, names: Sequence[str]) -> str:
         """The rows of `tree`, its columns under these names."""
@@ -109,10 +127,12 @@ class Writer:
     def _(self, node: Named) -> Select:
         if node.definition is None:
             return Select(_table(node.name, node.columns))
-        if node.name not in self.named and (node.definition.free or self._rounds(node.definition)):
-            return Select(f"({self.text(node.definition)}) AS {alias(node.columns)}")  # it has to stay where it is
         if node.name not in self.named:
-            self.named[node.name] = self.text(node.definition)
+            with self._joined():
+                text = self.text(node.definition)
+            if node.definition.free or self._rounds(node.definition):
+                return Select(f"({text}) AS {alias(node.columns)}")  # it has to stay where it is
+            self.named[node.name] = text
         return Select(_table(node.name, node.columns))
 
     def _rounds(self, tree: Node) -> frozenset[str]:
@@ -151,7 +171,7 @@ class Writer:
             below = Select("")  # the row of a query without FROM
         texts = [sql(x) for x in node.exprs]
         found = below.listed([as_column(t, c) for t, c in zip(texts, node.outputs, strict=True)])
-        if isinstance(node.input, TopN) and _is_ending(node.input):
+        if isinstance(node.input, TopN) and _is_ending(node.input) and not self._is_held(node.input):
             found = replace(found, tail=_ending(node.input, texts))
         return found
 
@@ -192,7 +212,8 @@ class Writer:
     def _(self, node: Join) -> Select:
         assert not node.arrival
         assert node.partners is None
-        left, right = self.select(node.left), self.select(node.right)
+        with self._joined():
+            left, right = self.select(node.left), self.select(node.right)
         parts = [*(sql(as_predicate(k)) for k in node.keys), *(_part(p) for p in conjuncts(node.residual))]
         other = f"({right.item})" if " JOIN " in right.item and not right.item.startswith("(") else right.item
         if node.kind == "inner" and not parts:
@@ -201,12 +222,13 @@ class Writer:
 
     @select.register
     def _(self, node: Apply) -> Select:
-        left = self.select(node.left)
-        if node.kind in ("inner", "left"):
-            return Select(f"{left.item} {node.kind.upper()} JOIN LATERAL ({self.text(node.right)}) ON TRUE")
-        if node.mark is not None:
-            return left.beside([as_column(self._value(node), node.mark)])
-        truth = self._truth(node)
+        with self._joined():
+            left = self.select(node.left)
+            if node.kind in ("inner", "left"):
+                return Select(f"{left.item} {node.kind.upper()} JOIN LATERAL ({self.text(node.right)}) ON TRUE")
+            if node.mark is not None:
+                return left.beside([as_column(self._value(node), node.mark)])
+            truth = self._truth(node)
         return left.filtered(f"NOT {truth}" if node.kind == "anti" else truth)
 
     def _value(self, node: Apply) -> str:
@@ -255,16 +277,21 @@ class Writer:
     def _(self, node: TopN) -> Select:
         below = self.select(node.input).bare
         if _is_ending(node):
-            return replace(below, tail=_ending(node))
+            found = replace(below, tail=_ending(node))
+            return replace(found.around(), qualify=_WINDOW) if self._is_held(node) else found
         order = order_by(node.order)
         partition = ", ".join(map(key_text, node.partition))
-        if node.limit == 1 and not node.offset and not node.with_ties:
+        if node.limit == 1 and not node.offset and not node.with_ties and not self._joins:
             return replace(below, distinct=f"DISTINCT ON ({partition}) ", tail=order)
         over = " ".join(p for p in (f"PARTITION BY {partition}" if partition else "", order) if p)
         number = f"{'rank' if node.with_ties else 'row_number'}() OVER ({over})"
         parts = [f"row_number() OVER ({over}) > {node.offset}"] if node.offset else []
         parts += [] if node.limit is None else [f"{number} <= {node.offset + node.limit}"]
         return replace(below, qualify=f"QUALIFY {' AND '.join(parts)}" if parts else "", tail=order)
+
+    def _is_held(self, node: TopN) -> bool:
+        """Whether it takes some of its rows where a join could take others away before."""
+        return bool(self._joins) and (node.limit is not None or bool(node.offset))
 
 
 def _is_ending(node: TopN) -> bool:

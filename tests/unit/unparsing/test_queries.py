@@ -190,6 +190,32 @@ def test_rows(content, sql, rows):
     assert content.rows(translated(sql).sql) == rows
 
 
+#: Of the rows that are joined, what stands below a join takes some before. `big` is large, so that DuckDB leaves it as
+#: it is; `s` has to be read first, so that DuckDB knows the keys of `r` before it reads `b`.
+_TAKEN = "SELECT b.k, b.big, b.id FROM b JOIN s ON b.y = s.y"
+_BEFORE_JOINS = {
+    f"SELECT d.id FROM r JOIN (SELECT DISTINCT ON (q.k) q.* FROM ({_TAKEN}) q ORDER BY k, id DESC) d USING (big)": [7],
+    f"SELECT d.id FROM r JOIN (SELECT * FROM ({_TAKEN}) q ORDER BY big DESC LIMIT 4000) d USING (big)": [],
+    f"SELECT d.id FROM (SELECT * FROM ({_TAKEN}) q ORDER BY id OFFSET 5001) d JOIN r USING (big)": [10],
+    f"WITH d AS (SELECT * FROM ({_TAKEN}) q ORDER BY big DESC LIMIT 4000) SELECT d.id FROM r JOIN d USING (big)": [],
+}
+
+
+@pytest.mark.parametrize("sql", _BEFORE_JOINS)
+def test_a_join_does_not_change_what_is_taken_below_it(sql):
+    """DuckDB filters rows below LIMIT and DISTINCT ON by the keys of the other side of a join, once it knows them."""
+    catalog = catalog_of(
+        "CREATE TABLE b (k bigint, big bigint, id bigint, y bigint); CREATE TABLE s (y bigint); "
+        "CREATE TABLE r (big bigint)"
+    )
+    made = Content(catalog)
+    made.execute("INSERT INTO b VALUES (1, 1, 10, 5), (1, 222222222222, 11, 5), (2, 1, 7, 5)")
+    made.execute("INSERT INTO b SELECT 10 + i, 333333333333, -i, 5 FROM range(5000) t(i)")
+    made.execute("INSERT INTO s VALUES (5); INSERT INTO r VALUES (1)")
+    found = made.rows(to_duckdb(parse(sql)[0].query, catalog, sql).sql)
+    assert sorted(i for (i,) in found) == _BEFORE_JOINS[sql]
+
+
 def test_a_volatile_key_is_evaluated_once(content):
     rows = content.rows(translated("SELECT random() AS r FROM generate_series(1, 50) ORDER BY r").sql)
     assert rows == sorted(rows)
