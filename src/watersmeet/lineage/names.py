@@ -33,7 +33,7 @@ def _own(node: Node, names: Names, past: Mapping[str, str]) -> dict[str, str]:
         return {c.id: f"{node.relation_name}.{c.name}" for c in node.outputs}
     if isinstance(node, PastScan):
         name = past.get(node.relation_id, node.relation_id)
-        return {c.id: _ADDED.get(c.name, f"{name}.{c.name}") for c in node.outputs}
+        return {c.id: _ADDED.get(c.name, f"{name}.{c.name.replace('#', '_')}") for c in node.outputs}
     if isinstance(node, Project):
         pairs = zip(node.outputs, node.exprs, strict=True)
         return {c.id: expression_text(e, names) for c, e in pairs if c.id not in names}

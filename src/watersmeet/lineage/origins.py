@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import singledispatchmethod
 from typing import Final
 
+from sqlglot import exp
+
 from watersmeet.algebra.bounded import PastScan
 from watersmeet.algebra.nodes import (
     Aggregate,
@@ -33,7 +35,7 @@ from watersmeet.algebra.nodes import (
 )
 from watersmeet.algebra.rewrites.keys import as_predicate
 from watersmeet.algebra.scalars import Scalar, conjuncts
-from watersmeet.algebra.trees import filtered
+from watersmeet.algebra.trees import filtered, read
 from watersmeet.errors import Error, error
 from watersmeet.lineage.asking import Asker, picked
 from watersmeet.lineage.candidates import gives_candidates
@@ -42,12 +44,14 @@ from watersmeet.lineage.names import Names, conditions_text, expression_text, or
 from watersmeet.lineage.nearest import key_text, nearest_text
 from watersmeet.lineage.steps import Step
 from watersmeet.lineage.trees import Explained, Wide, bound_cell, on_the_right_side, ordered_whole, plain
-from watersmeet.types import BIGINT
+from watersmeet.types import BIGINT, BOOLEAN
 
 #: So many rows one statement explains.
 MOST_ROWS: Final = 1000
 #: So begin the names of columns that a scan of the past has beside those of its relation.
 ADDED: Final = "#"
+#: The column of versions that is true where older ones of the same key may be forgotten.
+OLDEST: Final = f"{ADDED}oldest"
 JOINS: Final = {
     "inner": "Join", "left": "Left Join", "right": "Right Join", "full": "Full Join", "semi": "Semi Join",
     "anti": "Anti Join",
@@ -442,6 +446,7 @@ class Row:
         own = {i: c for i, c in self.cells.items() if i not in node.right.ids}
         met = [filled(p, own) for p in on_the_right_side(node)]
         nothing = self._null_key(node.keys, keys, values)
+        self._check_older(node, [*same, *self._later(node, own)], value)
         if nothing is not None:
             why = nothing
         elif gives_candidates(node) and asker.some(filtered(tree, met)):
@@ -456,6 +461,25 @@ class Row:
             near = nearest_text(asker, tree, keys, values, self.names)
             why = f"no row with {key_text(keys, values, self.names)}; {near}"
         return Step("no partner", detail=why)
+
+    def _later(self, node: AsofJoin, own: Cells) -> list[Scalar]:
+        """What right rows after the value of a left row meet."""
+        later = exp.GT(
+            this=exp.paren(node.right_value.expression), expression=exp.paren(node.left_value.expression.copy())
+        )
+        return [filled(Scalar(later, BOOLEAN), own)]
+
+    def _check_older(self, node: AsofJoin, later: Sequence[Scalar], value: Cell) -> None:
+        """HISTORY_GONE for a row without version, if it may have had one. later: what versions after its time meet."""
+        tree = node.right
+        oldest = next((c for c in tree.columns if c.name == OLDEST), None) if isinstance(tree, PastScan) else None
+        if oldest is not None and self.origins.asker.some(filtered(tree, [*later, read(oldest)])):
+            raise error(
+                "HISTORY_GONE",
+                f"a row of {self.explained.name} can't be explained",
+                detail=f"It looked for the version of {value.shown}. Of the versions behind the watermarks only the "
+                "newest of each key is kept, and that is a later one.",
+            )
 
     # -- many rows to one -------------------------------------------------------------------------------------------
 

@@ -106,9 +106,9 @@ class Explained:
     looks_back: bool = False
 
     @classmethod
-    def of(cls, name: str, tree: Node, times: Mapping[str, int], began: Rule, then: Rule | None = None) -> Explained:
-        """began: as in `lookups.standing_still`. then: makes scans those of an earlier moment, unless the query looks
-        back. FEATURE_NOT_SUPPORTED for what can't be computed again.
+    def of(cls, name: str, tree: Node, times: Mapping[str, int], began: Rule, then: Rule) -> Explained:
+        """began: as in `lookups.standing_still`. then: unless the query looks back, makes scans those of an earlier
+        moment, and versions of rows what is kept of them. FEATURE_NOT_SUPPORTED for what can't be computed again.
         """
         _check(name, map(_forgotten, walk(tree)))
         joined = with_joined_values(inlined(tree))
@@ -120,8 +120,7 @@ class Explained:
             if decided is not None:
                 return cls(name, decided, _ties(joined), times, decided, looks_back=True)
             _check(name, [why_then or why])
-        now = on_arrival(made)
-        return cls(name, now if then is None else transform_up(now, then), _ties(joined), times, decided)
+        return cls(name, transform_up(on_arrival(made), then), _ties(joined), times, decided)
 
     def as_of(self, moment: Moment) -> Explained:
         """What came out of it in one commit, of a query whose rows can be decided again."""
@@ -189,8 +188,8 @@ def _check(name: str, reasons: Iterable[str | None]) -> None:
 def _forgotten(node: Node) -> str | None:
     if isinstance(node, (Records, Changes)):
         return "It reads the changes of a relation one by one, and only its content is kept"
-    if isinstance(node, Versions):
-        return "It reads earlier versions of rows, which only its own state keeps"
+    if isinstance(node, AsofJoin) and node.arrival and isinstance(node.right, Versions):
+        return "It looks up versions of rows once, when others arrive, and which versions there were then is not kept"
     if isinstance(node, Recursion):
         return "It is recursive"
     if isinstance(node, (FileScan, SystemScan, TopicScan)):

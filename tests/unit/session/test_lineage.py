@@ -315,3 +315,51 @@ def test_a_row_of_the_past_that_was_looked_up(connection, fails):
     assert [row["id"] for _, name, row, _ in found if name == "a"] == [1, 2]
     error = fails("EXPLAIN ROW SELECT * FROM v FOR SYSTEM_TIME AS OF TIMESTAMP '2020-01-01 00:00:00+00'")
     assert error.condition in ("HISTORY_GONE", "FEATURE_NOT_SUPPORTED")
+
+
+VERSIONS = """
+CREATE TABLE orders (id int, k int, ts timestamp, WATERMARK FOR ts AS ts - INTERVAL '1 hour') APPEND ONLY;
+CREATE TABLE rates (k int PRIMARY KEY, ts timestamp, rate int, WATERMARK FOR ts AS ts - INTERVAL '1 hour');
+"""
+VERSIONED = "SELECT o.id, r.rate FROM orders o LEFT JOIN rates FOR SYSTEM_TIME AS OF o.ts AS r ON o.k = r.k"
+
+
+def at(hour):
+    return f"'2024-01-01 {hour:02}:00:00'"
+
+
+def test_the_version_that_a_row_was_joined_with(connection, fails):
+    for _ in connection.execute_script(VERSIONS):
+        pass
+    connection.execute(f"CREATE MATERIALIZED VIEW v AS {VERSIONED}")
+    connection.execute(f"CREATE MATERIALIZED VIEW once AS {VERSIONED} EMIT ON ARRIVAL")
+    connection.execute(f"INSERT INTO rates VALUES (1, {at(1)}, 10)")
+    connection.execute(f"INSERT INTO orders VALUES (1, 1, {at(0)}), (2, 1, {at(1)}), (3, 1, {at(2)})")
+    connection.execute(f"INSERT INTO rates VALUES (1, {at(2)}, 20); DELETE FROM rates")
+    connection.flush()
+    found = connection.execute("EXPLAIN ROW SELECT * FROM v WHERE id = 2").fetchall()
+    times = f"orders.ts >= rates._since: the nearest to {at(1)} is {at(1)}"
+    assert found[1:] == [
+        ("└─ materialized view", "v", {"id": 2, "rate": 10}, None),
+        ("   └─ Asof Join", None, None, f"orders.k = rates.k (1), {times}"),
+        ("      ├─ table", "orders", {"id": 2, "k": 1, "ts": "2024-01-01 01:00:00"}, None),
+        ("      └─ table", "rates", {"k": 1, "ts": "2024-01-01 01:00:00", "rate": 10}, None),
+    ]
+    (*_, gone) = connection.execute("EXPLAIN ROW SELECT * FROM v WHERE id = 3").fetchall()
+    assert gone[-1] == "the nearest row does not meet rates._live"
+    (*_, none) = connection.execute("EXPLAIN ROW SELECT * FROM v WHERE id = 1").fetchall()
+    assert none[-1] == f"no rates._since with {at(0)} >= rates._since; the nearest: {at(1)}"
+    connection.execute(f"INSERT INTO rates VALUES (2, {at(9)}, 1); INSERT INTO orders VALUES (9, 3, {at(9)})")
+    connection.flush()
+    for number in (1, 2):
+        error = fails(f"EXPLAIN ROW SELECT * FROM v WHERE id = {number}")
+        assert error.condition == "HISTORY_GONE"
+    ((commit, *_), *_) = connection.execute("SHOW COMMITS").fetchall()
+    for sql, why in (
+        ("SELECT * FROM once", "which versions there were then is not kept"),
+        (f"SELECT * FROM v FOR SYSTEM_TIME AS OF COMMIT {commit}", "which there were then is not kept"),
+    ):
+        error = fails(f"EXPLAIN ROW {sql}")
+        assert error.condition == "FEATURE_NOT_SUPPORTED"
+        assert why in error.detail
+    assert fails(f"EXPLAIN ROW {VERSIONED}").condition != "INTERNAL_ERROR"

@@ -13,7 +13,7 @@ import duckdb
 from sqlglot import exp
 
 from watersmeet.algebra.bounded import Past, PastScan, TopicScan
-from watersmeet.algebra.nodes import Column, Cut, Filter, Node, Project, Scan, TimeFilter
+from watersmeet.algebra.nodes import Column, Cut, Filter, Node, Project, Scan, TimeFilter, Versions
 from watersmeet.algebra.rewrites.pushdown import push_filters
 from watersmeet.algebra.scalars import Scalar, column_ref, conjuncts, null_of
 from watersmeet.algebra.trees import Rule, filtered, read, transform_up, walk
@@ -36,9 +36,10 @@ from watersmeet.runtime.plans import kept_circuit
 from watersmeet.session.access.context import Session, denied, error_at
 from watersmeet.session.access.earlier import COMMIT, History
 from watersmeet.session.access.pasts import own_commit
-from watersmeet.session.access.reading import Bounded, check_running, failed_query, readable, reading
+from watersmeet.session.access.reading import Bounded, check_running, failed_query, lent, readable, reading
 from watersmeet.session.access.result import Result, typed_result
 from watersmeet.session.access.rights import check_named
+from watersmeet.session.access.versions import kept_by, kept_versions, versions_scan
 from watersmeet.store.floors import floor_number
 from watersmeet.store.manifests import Commit, Progress
 from watersmeet.types import BIGINT, BOOLEAN, JSONB, VARCHAR, Field, Schema
@@ -110,11 +111,16 @@ def _steps(session: Session, statement: ExplainRow) -> list[Step] | None:
             asker = Asker(connection, lambda i: catalog.relations[i].shown)
             if has_single_values(found.bound.relation):
                 asker.rows(inlined(found.bound.relation), 1)  # which fails where the query does
-            with views.answering(connection, asker, {s.name for s in past}):
-                origins = origins_of(asker, views.what, views.names, statement.limit)
-                rows = origins.found(root, root.tree, conditions)
-                missing = statement.missing and not rows.total
-                steps = Search(origins, root).steps(root.tree, conditions) if missing else rows.steps
+            try:
+                with views.answering(connection, asker, {s.name for s in past}):
+                    origins = origins_of(asker, views.what, views.names, statement.limit)
+                    rows = origins.found(root, root.tree, conditions)
+                    missing = statement.missing and not rows.total
+                    steps = Search(origins, root).steps(root.tree, conditions) if missing else rows.steps
+            except Error as err:
+                if err.condition == "STATE_DAMAGED" and session.database.log.last_epoch() != epoch:
+                    return None  # only the state of the newest epoch is kept
+                raise
             if views.lacks_past:  # rows came at moments that are known only now
                 continue
         if statement.missing and not missing:
@@ -140,10 +146,12 @@ class _Views:
     past: list[PastScan] = field(default_factory=list)
     read: list[str] = field(default_factory=list)
     _found: dict[tuple[str, str], Explained] = field(default_factory=dict)
-    _names: dict[int, Names] = field(default_factory=dict)
+    _names: dict[int, tuple[Explained, Names]] = field(default_factory=dict)
     lacks_past: bool = False
     """Whether the last answer lacks rows that have to be read as of moments that it has found."""
     _as_of: dict[tuple[str, int, int, bool], Explained] = field(default_factory=dict)
+    _versions: dict[str, tuple[PastScan, operators.Versions]] = field(default_factory=dict)
+    """By name, what is read of the state."""
 
     @property
     def progress(self) -> Progress:
@@ -155,6 +163,9 @@ class _Views:
         self.lacks_past = False
         with ExitStack() as entered:
             self.history = History(self.session.database, self.epoch, connection, entered)
+            for scan, operator in self._versions.values():
+                rows, columns = kept_versions(self.session.database, self.epoch, connection, scan, operator)
+                entered.enter_context(lent(connection, rows, columns, scan.name))
             self.asker, self._readable = asker, past
             yield
 
@@ -170,7 +181,7 @@ class _Views:
             self._found[_key(node)] = explained
             self.follow(explained.tree)
 
-    def explained(self, name: str, tree: Node, then: Rule | None = None) -> Explained:
+    def explained(self, name: str, tree: Node, then: Rule = lambda node: node) -> Explained:
         """A query that is explained. then: as in `Explained.of`.
 
         FEATURE_NOT_SUPPORTED, with the statement's text; PERMISSION_DENIED.
@@ -304,8 +315,9 @@ class _Views:
         """The names of the columns of a query."""
         if id(explained) not in self._names:
             shown = {i: r.shown for i, r in self.catalog.relations.items()}
-            self._names[id(explained)] = names_of(explained.tree, shown)
-        return self._names[id(explained)]
+            # It is kept as long as its identity is its name here.
+            self._names[id(explained)] = explained, names_of(explained.tree, shown)
+        return self._names[id(explained)][1]
 
     def _of_view(self, view: MaterializedView, scan: Scan | PastScan) -> Explained:
         statement = parse(view.sql, view.dialect)[-1] if view.sql else None
@@ -316,7 +328,9 @@ class _Views:
         else:
             raise self._refused(view, "It is not the content of a query, but what a query has written")
         if not isinstance(scan, PastScan):
-            return self.explained(view.title, tree)
+            return self.explained(view.title, tree, partial(self._kept, view))
+        if any(isinstance(n, Versions) for n in walk(tree)):
+            raise self._refused(view, "It reads versions of rows, and which there were then is not kept")
         if any(isinstance(n, TimeFilter) for n in walk(tree)):
             raise self._refused(view, "It depends on time, and how far time had come then is not kept")
         return self.explained(view.title, tree, lambda n: self.then(n, scan))
@@ -369,6 +383,17 @@ class _Views:
             f"commit that is kept is {floor + 1}.",
             hint="ALTER SYSTEM SET retention = '1 day' keeps history for longer.",
         )
+
+    def _kept(self, view: Relation, node: Node) -> Node:
+        """The versions of a table's rows as the state of a view has them."""
+        if not isinstance(node, Versions):
+            return node
+        operator = kept_by(self.session.database, self.epoch, view, node)
+        if operator is None:
+            raise self._refused(view, f"It keeps versions of rows of {node.scan.relation_name} in several ways")
+        scan = versions_scan(node, operator, self.epoch)
+        self._versions[scan.name] = scan, operator
+        return scan
 
     def then(self, node: Node, past: PastScan) -> Node:
         """A scan as of an earlier moment."""
