@@ -75,6 +75,16 @@ def _stands_still(node: Node) -> bool:
     return not isinstance(node, TimeFilter) and all(map(_stands_still, node.inputs))
 
 
+def unknown_then(tree: Node) -> bool:
+    """Whether the content of a tree can't be told as of an earlier moment."""
+    return _unknown(tree) is not None
+
+
+def as_of(tree: Node, moment: Moment) -> Node:
+    """The content of a tree as of a commit."""
+    return _as_of(tree, moment)
+
+
 def undecidable_then(tree: Node, needed: _Ids | None = None) -> str | None:
     """Why the rows of a tree can't be decided again as of the moments at which they came, as a sentence without its
     point; None if they can, "" if it is not because of what is looked up. needed: the columns that are read above; by

@@ -67,7 +67,8 @@ class Read:
     but only when the row came. late: so many of its rows came late since it was made.
     came: of a view whose rows can be decided again, when the rows of a scan that meet conditions came, if so many are
     there. missing: of one that looks back, as of when the rows of its query that meet conditions are missing, none of
-    them there: of the newest moments, and how many more there are.
+    them there: of the newest moments, and how many more there are. went: of one whose rows are changes, the column of
+    the scan that is true for a row that went, and the one with what identifies it.
     """
 
     what: str
@@ -78,17 +79,19 @@ class Read:
     late: int = 0
     came: Callable[[Scan | PastScan, Sequence[Scalar], int], list[Came]] | None = None
     missing: Callable[[Scan | PastScan, Sequence[Scalar]], tuple[list[Came], int]] | None = None
+    went: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
 class Came:
     """Rows of a view that came in one commit, or could have come: all equal. view: its query as of then, or as of now
-    for commit 0. rows: how many they are.
+    for commit 0. rows: how many they are. before: of changes, the query as of the epoch before.
     """
 
     view: Explained
     commit: int
     rows: int
+    before: Explained | None = None
 
 
 @dataclass
@@ -271,6 +274,9 @@ class Row:
         assert read.came is not None
         values, steps = picked(node.outputs, self.cells), list[Step]()
         for came in read.came(node, equals(node.outputs, values), there):
+            if read.went is not None and self.cells[read.went[0]].text == "true":
+                steps += self._went(read, node, came)
+                continue
             found = self._found(read, came.view, node, came.rows)
             if found.total > came.rows and read.view is not None and read.view.waits:
                 what = f"{counted(found.total)} could be {counted(came.rows)} that came in commit {came.commit}"
@@ -282,6 +288,21 @@ class Row:
             said = f"as of commit {came.commit}"
             steps += [step.noted(said) for step in found.steps]
         return steps
+
+    def _went(self, read: Read, node: Scan | PastScan, came: Came) -> list[Step]:
+        """What a row was made of that went in a commit, and where it ended then."""
+        assert read.went is not None
+        assert came.before is not None
+        pairs = [(c, o) for c, o in zip(read.columns, node.outputs, strict=True) if o.id == read.went[1]]
+        key = equals([c for c, _ in pairs], picked([o for _, o in pairs], self.cells))
+        before = self.origins.found(came.before, came.before.tree, key)
+        if not before.total or self.origins.asker.some(filtered(plain(came.view.tree, came.view), key)):
+            raise self.origins.forgotten(read, f"commit {came.commit} and the epoch before don't give a row that went")
+        ended = self.origins.absent(came.view, came.view.tree, key)
+        return [
+            Step("before", detail=f"before commit {came.commit}", below=before.steps),
+            Step("gone", detail=f"as of commit {came.commit}", below=ended),
+        ]
 
     @step.register
     def _(self, node: Arrivals) -> Step:

@@ -64,7 +64,14 @@ from watersmeet.lineage.candidates import (
     undecidable,
 )
 from watersmeet.lineage.cells import Cell
-from watersmeet.lineage.lookups import Moment, decided_again, standing_still, undecidable_then
+from watersmeet.lineage.lookups import (
+    Moment,
+    as_of,
+    decided_again,
+    standing_still,
+    undecidable_then,
+    unknown_then,
+)
 from watersmeet.lineage.subqueries import inlined, with_joined_values
 from watersmeet.types import BOOLEAN, INTEGER, TIMESTAMP, TIMESTAMPTZ
 from watersmeet.watermarks import Watermark, value
@@ -95,7 +102,8 @@ class Explained:
     name: for messages. tree: prepared. ties: for each order of a node, the columns that break its ties.
     times: the numbers of the sources at the moment, for `watermarks.value`. then: the tree from which each of its rows
     can be decided again as of the moment at which it came (`lookups`); None if that can't be. looks_back: each has to
-    be, as candidates don't tell what rows are made of.
+    be, as candidates don't tell what rows are made of. changes: each is the change of a row of the query's content, and
+    told as of the epoch in which it came.
     """
 
     name: str
@@ -104,6 +112,7 @@ class Explained:
     times: Mapping[str, int]
     then: Node | None = None
     looks_back: bool = False
+    changes: bool = False
 
     @classmethod
     def of(cls, name: str, tree: Node, times: Mapping[str, int], began: Rule, then: Rule) -> Explained:
@@ -122,9 +131,21 @@ class Explained:
             _check(name, [why_then or why])
         return cls(name, transform_up(on_arrival(made), then), _ties(joined), times, decided)
 
+    @classmethod
+    def of_changes(cls, name: str, tree: Node, times: Mapping[str, int]) -> Explained:
+        """Of a relation whose rows are the changes of a query's content. FEATURE_NOT_SUPPORTED as `of`."""
+        _check(name, map(_forgotten, walk(tree)))
+        joined = with_joined_values(inlined(tree))
+        made = prepared(joined)
+        if unknown_then(made):
+            _check(name, ["Its records are the changes of what can't be told as of an earlier moment"])
+        return cls(name, made, _ties(joined), times, made, looks_back=True, changes=True)
+
     def as_of(self, moment: Moment) -> Explained:
-        """What came out of it in one commit, of a query whose rows can be decided again."""
+        """What came out of it in one commit, of a query whose rows can be decided again; of changes, its rows then."""
         assert self.then is not None
+        if self.changes:
+            return Explained(self.name, as_of(self.then, moment), self.ties, self.times)
         return Explained(self.name, decided_again(self.then, moment, self.then.ids), self.ties, self.times)
 
     @cached_property

@@ -21,7 +21,16 @@ from watersmeet.binder import bind_query
 from watersmeet.binder.bounded import bind_bounded
 from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.binder.emission import bind_view
-from watersmeet.catalog import RECORD_NUMBER, TOMBSTONE, Catalog, MaterializedView, Processor, Relation
+from watersmeet.catalog import (
+    KEY_COLUMN,
+    RECORD_NUMBER,
+    RECORD_TIME,
+    TOMBSTONE,
+    Catalog,
+    MaterializedView,
+    Processor,
+    Relation,
+)
 from watersmeet.circuit import operators
 from watersmeet.dialects import parse
 from watersmeet.dialects.lineage import ExplainRow
@@ -203,11 +212,13 @@ class _Views:
         places = {c.name: i for i, c in enumerate(relation.columns)}
         names = scan.source_names if isinstance(scan, Scan) else [c.name for c in scan.outputs]
         columns = tuple(view.tree.columns[places[n]] for n in names)
-        numbers = frozenset(c.id for c, n in zip(scan.outputs, names, strict=True) if n == RECORD_NUMBER)
-        untold = numbers if isinstance(relation, Processor) else frozenset[str]()
+        ids = {n: c.id for c, n in zip(scan.outputs, names, strict=True)}
+        own = (RECORD_NUMBER, RECORD_TIME) if view.changes else (RECORD_NUMBER,)
+        untold = frozenset(ids[n] for n in own if n in ids and isinstance(relation, Processor))
+        went = (ids[TOMBSTONE], ids[KEY_COLUMN]) if view.changes else None
         came = None if view.then is None else partial(self._came, relation, view, columns)
         missing = partial(self._missing, relation, view) if view.looks_back else None
-        return Read(relation.role, relation.shown, view, columns, untold, came=came, missing=missing)
+        return Read(relation.role, relation.shown, view, columns, untold, came=came, missing=missing, went=went)
 
     def _came(
         self,
@@ -220,7 +231,7 @@ class _Views:
     ) -> list[Came]:
         """When rows of a view came, as in `Read`. Nothing, and `lacks_past`, if that moment can't be read yet."""
         last = self._last(relation, scan)
-        if view.revises:
+        if view.revises and not view.changes:
             own = {a.id: column_ref(b.id) for a, b in zip(scan.outputs, columns, strict=True)}
             return self._stayed(relation, view, [c.substitute(own) for c in conditions], last, there)
         first = self.history.first(scan.name) if isinstance(scan, PastScan) else 0
@@ -260,11 +271,23 @@ class _Views:
         """The query of a view as of commits in which so many rows came. Nothing, and `lacks_past`, if some moment
         can't be read yet. waited: as in `_AsOf`.
         """
-        found = [Came(self._view_as_of(relation, view, commit, last, waited), commit, n) for commit, n in commits]
+        found = [
+            Came(
+                self._view_as_of(relation, view, commit, last, waited), commit, n, self._before(relation, view, commit)
+            )
+            for commit, n in commits
+        ]
         if any(s.name not in self._readable for s in self.past):
             self.lacks_past = True
             return []
         return found
+
+    def _before(self, relation: Relation, view: Explained, commit: int) -> Explained | None:
+        """Of changes, the query as of the epoch before a commit; None if its first content came in it."""
+        if not view.changes or not self.history.shows(relation, commit):
+            return None
+        before = self.history.epoch_before(relation, commit)
+        return self._view_as_of(relation, view, before, before, waited=False)
 
     def _last(self, relation: Relation, scan: Scan | PastScan) -> int:
         """The last commit that counts for a scan of a view that looks back."""
@@ -279,6 +302,8 @@ class _Views:
     ) -> tuple[list[Came], int]:
         """As of when rows of a view are missing, as in `Read`. Nothing, and `lacks_past`, as from `_came`."""
         last = self._last(relation, scan)
+        if view.changes:
+            return self._missing_change(relation, view, conditions, last), 0
         every, commits = self._candidates(relation, view, conditions, last)
         if not commits:
             return [Came(every, 0, 0)], 0
@@ -287,6 +312,17 @@ class _Views:
         newest = sorted(commits, reverse=True)[:MOST_MOMENTS]
         found = self._as_they_came(relation, view, [(commit, commits[commit]) for commit in newest], last)
         return found, commits.total() - sum(commits[c] for c in newest) if found else 0
+
+    def _missing_change(
+        self, relation: Relation, view: Explained, conditions: Sequence[Scalar], last: int
+    ) -> list[Came]:
+        """As `_missing`, of changes: no row has ever met the conditions, so none does as of the last commit."""
+        untold = {c.id for c in view.tree.columns if c.name in (RECORD_NUMBER, RECORD_TIME, TOMBSTONE)}
+        if untold & frozenset[str]().union(*(c.columns for c in conditions)):
+            raise self._refused(
+                relation, "The time and the number of a record say when it came, not what it is made of"
+            )
+        return self._as_they_came(relation, view, [(last, 0)], last)
 
     def _candidates(
         self, relation: Relation, view: Explained, conditions: Sequence[Scalar], last: int
@@ -322,7 +358,9 @@ class _Views:
     def _of_view(self, view: MaterializedView, scan: Scan | PastScan) -> Explained:
         statement = parse(view.sql, view.dialect)[-1] if view.sql else None
         if isinstance(view, Processor) and isinstance(statement, CreateProcessor):
-            tree = self._of_processor(view, statement)
+            tree, is_table = self._of_processor(view, statement)
+            if is_table:
+                return self._of_changes(view, tree)
         elif isinstance(statement, CreateMaterializedView):
             tree = bind_view(statement, self.catalog.seen_by(view), view.dialect, self._began(view)).tree
         else:
@@ -335,19 +373,25 @@ class _Views:
             raise self._refused(view, "It depends on time, and how far time had come then is not kept")
         return self.explained(view.title, tree, lambda n: self.then(n, scan))
 
-    def _of_processor(self, view: Processor, statement: CreateProcessor) -> Node:
-        """The query of a processor of streams, with the columns of its records. Their numbers are NULL: they say when a
-        record came, not what it is made of.
+    def _of_processor(self, view: Processor, statement: CreateProcessor) -> tuple[Node, bool]:
+        """The query of a processor, with the columns of its records, and whether these are the changes of a table.
+
+        Their numbers are NULL: they say when a record came, not what it is made of.
         """
         query = bind_query(statement.query, self.catalog.seen_by(view), statement.text, view.dialect)
         kept = rules_of(view.dialect).records_kept(query)
-        if kept is None or kept.compacted:
-            raise self._refused(view, "Its records are the changes of a table, not the content of a query")
+        if kept is None:
+            raise self._refused(view, "It is not the content of a query, but what a query has written")
         own = {c.name: read(c) for c in query.tree.columns}
         own[TOMBSTONE] = Scalar(exp.false(), BOOLEAN, nullable=False)
         own[RECORD_NUMBER] = null_of(BIGINT)
         outputs = tuple(Column(f"#record{i}", c.name, c.type, c.nullable) for i, c in enumerate(view.columns))
-        return Project(query.tree, outputs, tuple(own[c.name] for c in outputs))
+        return Project(query.tree, outputs, tuple(own[c.name] for c in outputs)), kept.compacted
+
+    def _of_changes(self, view: Relation, tree: Node) -> Explained:
+        """The query of a processor of tables."""
+        self._check_read(tree)
+        return Explained.of_changes(view.title, tree, {**self.progress.watermarks, NOW: self.progress.time_us})
 
     def _began(self, view: MaterializedView) -> int:
         """The commit after which a view began, if it counts only what came later; else any number.
