@@ -11,6 +11,7 @@ import pyarrow as pa
 from watersmeet.blobs import BlobRef
 from watersmeet.circuit.epochs import COPY
 from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.diffs import are_ones
 from watersmeet.kernel.runs.frames import Frame
 from watersmeet.kernel.runs.state import StageState, StateManifest
 from watersmeet.objectfiles import Requests
@@ -49,7 +50,7 @@ class TaskOutput:
         """
         blobs = ChangeWriter(self._writer, unread=True)
         for piece in pieces:
-            blobs.add(piece.columns.rename_columns(names), piece.diff)
+            blobs.add(piece.columns.rename_columns(names), None if are_ones(piece.diff) else piece.diff)
         change = blobs.finish()
         return change if change.blobs else None
 

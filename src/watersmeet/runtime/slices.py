@@ -17,6 +17,7 @@ from watersmeet.circuit.operators import KEPT, SEQ_ROW_BITS, Scan
 from watersmeet.errors import Error, error
 from watersmeet.kernel.metrics import Counters
 from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.diffs import ones
 from watersmeet.runtime.eventtimes import Numbers, Observed, observe
 from watersmeet.runtime.generated import computed
 from watersmeet.runtime.intents import InputSpec, Intent
@@ -183,7 +184,7 @@ def _read_source(
     for column, made in generated.items():
         table = table.append_column(column.name, computed(table, column, made, counters))
     counts.expression_errors += counters.expression_errors
-    diff = np.ones(len(rows.ordinals), np.int64) if rows.diff is None else rows.diff
+    diff = ones(len(rows.ordinals)) if rows.diff is None else rows.diff
     return _Part(table, diff, rows.ordinals, rows.kept)
 
 

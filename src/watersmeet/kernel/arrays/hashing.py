@@ -40,7 +40,8 @@ _MASKS: Final = np.array([(1 << (8 * r)) - 1 for r in range(9)], np.uint64)
 #: Strings are hashed in rounds of 8 bytes over all rows; what is longer than this many rounds goes word by word.
 _ROUNDS: Final = 4
 _ROUND_SALTS: Final = np.arange(1, _ROUNDS + 1, dtype=np.uint64) * _POSITION
-_PIECE_ROWS: Final = 1 << 18
+#: So many rows are hashed at a time: what is made of them meanwhile stays in a core's own cache.
+_PIECE_ROWS: Final = 1 << 14
 _PIECE_WORDS: Final = 1 << 20
 
 
@@ -76,8 +77,11 @@ def bucket_of(hashes: Hashes, buckets: int) -> npt.NDArray[np.int64]:
     """
     assert 0 < buckets <= 1 << 31
     count = np.uint64(buckets)
-    # The high word of a product of 128 bits: that of the low halves can't carry beyond 64 bits.
-    found: npt.NDArray[np.uint64] = ((hashes >> _S32) * count + ((hashes & _LOW) * count >> _S32)) >> _S32
+    found = np.empty(len(hashes), np.uint64)
+    for start in range(0, len(hashes), _PIECE_ROWS):
+        some = hashes[start : start + _PIECE_ROWS]
+        # The high word of a product of 128 bits: that of the low halves can't carry beyond 64 bits.
+        found[start : start + _PIECE_ROWS] = ((some >> _S32) * count + ((some & _LOW) * count >> _S32)) >> _S32
     return found.view(np.int64)
 
 
@@ -106,12 +110,16 @@ def is_bijective(kind: pa.DataType) -> bool:
 
 def mix(values: Hashes) -> Hashes:
     """Splitmix64's finaliser, in place: a bijection of 64 bits. Returns `values`."""
-    values += _GOLDEN
-    values ^= values >> _S30
-    values *= _MIX_1
-    values ^= values >> _S27
-    values *= _MIX_2
-    values ^= values >> _S31
+    shifted = np.empty(min(len(values), _PIECE_ROWS), np.uint64)
+    for start in range(0, len(values), _PIECE_ROWS):
+        some = values[start : start + _PIECE_ROWS]
+        other = shifted[: len(some)]
+        some += _GOLDEN
+        some ^= np.right_shift(some, _S30, out=other)
+        some *= _MIX_1
+        some ^= np.right_shift(some, _S27, out=other)
+        some *= _MIX_2
+        some ^= np.right_shift(some, _S31, out=other)
     return values
 
 
@@ -208,19 +216,15 @@ def _hash_piece(data: npt.NDArray[np.uint8], starts: col.Positions, lengths: col
     # Every place of the data as a little-endian word: overlapping, unaligned, without a copy.
     overlapping: Hashes = np.ndarray((len(data) - 7,), "<u8", data, 0, (1,))
     counts = (lengths + 7) >> 3
-    most = int(counts.max())
+    least, most = int(counts.min()), int(counts.max())
     sums = lengths.view(np.uint64) * _LENGTH
-    if most:
-        rows = None if counts.all() else np.flatnonzero(counts)
-        for place in range(min(most, _ROUNDS)):
-            if place:
-                rows = np.flatnonzero(counts > place)
-            s, n = (starts, lengths) if rows is None else (starts[rows], lengths[rows])
-            mixed = _mixed_words(overlapping, s + 8 * place, n - 8 * place, _ROUND_SALTS[place])
-            if rows is None:
-                sums += mixed
-            else:
-                sums[rows] += mixed
+    for place in range(min(most, _ROUNDS)):
+        if place < least:
+            sums += _mixed_words(overlapping, starts + 8 * place, lengths - 8 * place, _ROUND_SALTS[place])
+        else:
+            rows = np.flatnonzero(counts > place)
+            at, left = starts[rows] + 8 * place, lengths[rows] - 8 * place
+            sums[rows] += _mixed_words(overlapping, at, left, _ROUND_SALTS[place])
     if most > _ROUNDS:
         rows = np.flatnonzero(counts > _ROUNDS)
         for index, places in pieces(np.full(len(rows), _ROUNDS), counts[rows] - _ROUNDS, _PIECE_WORDS):
@@ -234,8 +238,9 @@ def _mixed_words(overlapping: Hashes, at: col.Positions, left: col.Positions, sa
     """The words at `at`, of which `left` bytes count, mixed with their salt."""
     last = len(overlapping) - 1
     if int(at.max()) > last:  # a word at the end of the data reaches beyond it: read an earlier one and shift
-        back = np.maximum(at - last, 0)
-        found = overlapping[at - back] >> (back << 3).view(np.uint64)
+        late = np.flatnonzero(at > last)
+        found = overlapping[np.minimum(at, last)]
+        found[late] >>= ((at[late] - last) << 3).view(np.uint64)
     else:
         found = overlapping[at]
     found &= _MASKS[np.minimum(left, 8)]

@@ -14,6 +14,7 @@ from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.runs.arranged import Arranged
 from watersmeet.kernel.runs.cancel import without_cancelling
 from watersmeet.kernel.runs.delta import Delta, Diffs
+from watersmeet.kernel.runs.diffs import joined, ones
 from watersmeet.kernel.runs.matching import Probe
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.sliced import Sliced, Slicing
@@ -121,7 +122,7 @@ class JoinOutput:
         if not len(rows):
             return
         if diff is None:
-            diff = np.ones(len(rows), np.int64)
+            diff = ones(len(rows))
             for run, at in ((left, left_rows), (right, right_rows)):
                 if run is not None and not run.all_ones:
                     diff = diff * run.diff[at]
@@ -150,7 +151,7 @@ class JoinOutput:
         """What was added, without rows that cancel each other."""
         if not self._tables:
             return Delta(col.positional([pa.array([], t) for t in self._types]), np.zeros(0, np.int64))
-        return without_cancelling(Delta(pa.concat_tables(self._tables), np.concatenate(self._diffs)))
+        return without_cancelling(Delta(pa.concat_tables(self._tables), joined(self._diffs)))
 
     def _add(self, columns: Callable[[bool, list[int], slice], list[pa.Array | None]], diff: Diffs) -> None:
         """columns(is left side, positions, rows) gives a side's columns, None for those that are all NULL."""

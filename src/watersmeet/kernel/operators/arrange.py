@@ -9,7 +9,6 @@ import numpy as np
 
 from watersmeet import watermarks
 from watersmeet.circuit.operators import Arrange, Versions
-from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import bucket_of, bucket_start, hash_columns, is_bijective
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.runs.arranged import Arranged
@@ -64,9 +63,9 @@ def _parted(delta: Delta, keys: Sequence[int], null_safe: Sequence[bool]) -> tup
     """(changes of the rows that can match, changes of those with a NULL in the key)."""
     null_keys = np.zeros(delta.num_rows, np.bool_)
     for position, safe in zip(keys, null_safe, strict=True):
-        valid = None if safe else col.validity(col.flat(delta.columns.column(position)))
-        if valid is not None:
-            null_keys |= ~valid
+        column = delta.columns.column(position)
+        if not safe and column.null_count:
+            null_keys |= ~column.is_valid().to_numpy()
     matching = delta.take(np.flatnonzero(~null_keys)) if null_keys.any() else delta
     return matching, delta.take(np.flatnonzero(null_keys))
 

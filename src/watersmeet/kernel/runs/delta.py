@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import hash_columns
+from watersmeet.kernel.runs.diffs import are_ones, joined, ones
 from watersmeet.kernel.runs.order import canonical_rows
 from watersmeet.types import Schema, arrow_schema
 
@@ -54,7 +55,7 @@ class Delta:
         """All changes of one or more deltas with equal column types, in order. ValueError if there are none."""
         if len(deltas) == 1:
             return deltas[0]
-        return Delta(pa.concat_tables([d.columns for d in deltas]), np.concatenate([d.diff for d in deltas]))
+        return Delta(pa.concat_tables([d.columns for d in deltas]), joined([d.diff for d in deltas]))
 
     def select(self, positions: Sequence[int]) -> Delta:
         """Only the columns at `positions`, in that order, renamed to c0, c1, …"""
@@ -62,7 +63,8 @@ class Delta:
 
     def take(self, rows: col.Positions) -> Delta:
         """The changes at `rows`."""
-        return Delta(col.gather_table(self.columns, rows), self.diff[rows])
+        diff = ones(len(rows)) if self.diff.strides == (0,) and are_ones(self.diff) else self.diff[rows]
+        return Delta(col.gather_table(self.columns, rows), diff)
 
     def negated(self) -> Delta:
         """The opposite changes."""

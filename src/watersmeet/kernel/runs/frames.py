@@ -15,10 +15,14 @@ from watersmeet.errors import error
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import bucket_of, hash_columns
 from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.diffs import are_ones, ones
 from watersmeet.kernel.runs.partial import empties
+from watersmeet.kernel.runs.run import write_stream
 
 #: Bodies are cut to about this size: Spark copies a body several times, in the JVM too.
 FRAME_BYTES: Final = 16 << 20
+#: Of larger bodies the size is found out before they are written, so that memory for them need not grow.
+_MEASURED_BYTES: Final = 64 << 10
 #: A sender numbers its frames of a channel from its own number times this on.
 _SENDER: Final = 1 << 32
 _DIFF: Final = "_diff"
@@ -41,14 +45,19 @@ class Frame:
 def encode(delta: Delta) -> pa.Buffer:
     """An Arrow IPC stream of one batch: c0, c1, … and `_diff` unless all are 1."""
     arrays, names = delta.arrays, list(delta.columns.column_names)
-    if not arrays or not (delta.diff == 1).all():
+    if not arrays or not are_ones(delta.diff):
         arrays.append(pa.array(delta.diff))
         names.append(_DIFF)
     batch = pa.RecordBatch.from_arrays(arrays, names=names)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue()
+    if batch.nbytes < _MEASURED_BYTES:
+        sink = pa.BufferOutputStream()
+        write_stream(sink, batch)
+        return sink.getvalue()
+    measure = pa.MockOutputStream()
+    write_stream(measure, batch)
+    buffer = pa.allocate_buffer(measure.size())
+    write_stream(pa.FixedSizeBufferWriter(buffer), batch)
+    return buffer
 
 
 def decode(body: pa.Buffer | bytes) -> Delta:
@@ -61,7 +70,7 @@ def decode(body: pa.Buffer | bytes) -> Delta:
         raise error("INTERNAL_ERROR", "a frame can't be read", detail=f"{e}.") from e
     names = table.column_names
     if not names or names[-1] != _DIFF:
-        return Delta(table, np.broadcast_to(np.int64(1), table.num_rows))
+        return Delta(table, ones(table.num_rows))
     diff = table.column(len(names) - 1).to_numpy()
     return Delta(table.select(names[:-1]), diff)
 
@@ -124,12 +133,13 @@ def _parts(
         rows = np.flatnonzero(np.isin(hashes, np.array(roles.split, np.uint64)))
         whole = hash_columns([col.gather(col.flat(c), rows) for c in delta.columns.columns], len(rows))
         targets[rows] = bucket_of(whole, buckets)
-    ordered = delta.take(np.argsort(targets, kind="stable"))  # 16 bits: a radix sort
+    order = np.argsort(targets, kind="stable")  # 16 bits: a radix sort
+    delta = Delta(col.positional(delta.arrays), delta.diff)  # which are not to be joined for each bucket
     stop = 0
     for bucket, count in enumerate(np.bincount(targets, minlength=buckets).tolist()):
         start, stop = stop, stop + count
         if count:
-            yield bucket, Delta(ordered.columns.slice(start, count), ordered.diff[start:stop])
+            yield bucket, delta.take(order[start:stop])
 
 
 def _pieces(delta: Delta) -> Iterator[Delta]:

@@ -8,7 +8,6 @@ import numpy as np
 
 from watersmeet.kernel.metrics import RowsByKey, busiest
 from watersmeet.kernel.runs.amplification import shown
-from watersmeet.kernel.runs.order import stretches
 from watersmeet.kernel.runs.run import Run
 
 #: A run of fewer rows tells nothing.
@@ -57,7 +56,7 @@ def busiest_of(change: Run) -> RowsByKey:
     """Of an epoch's change, as in `Counters`."""
     if not change.keys:
         return ()
-    starts, lengths = stretches(change.hash)
+    starts, lengths = change.stretches
     return busiest(change.hash[starts], lengths)
 
 
@@ -65,7 +64,7 @@ def hot_keys(run: Run) -> HotKeys | None:
     """The keys of which the run has most rows; None if it has no such keys, or too few rows to tell."""
     if run.num_rows < LEAST_ROWS or not run.keys:
         return None
-    starts, lengths = stretches(run.hash)
+    starts, lengths = run.stretches
     places = np.flatnonzero(lengths >= max(2, run.num_rows // PART))
     places = places[np.argsort(-lengths[places], kind="stable")][:MOST_KEYS]
     found = tuple(

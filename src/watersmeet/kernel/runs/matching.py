@@ -14,7 +14,7 @@ import pyarrow as pa
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.expand import pieces
 from watersmeet.kernel.runs.delta import Diffs
-from watersmeet.kernel.runs.order import canonical_rows, stretches
+from watersmeet.kernel.runs.order import canonical_rows
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.trace import PIECE_ROWS, find
 
@@ -28,7 +28,7 @@ class Probe:
     def __init__(self, run: Run, *, exact: bool) -> None:
         assert run.pure
         self.run = run
-        self.starts, self.lengths = stretches(run.hash)
+        self.starts, self.lengths = run.stretches
         self.hashes = run.hash[self.starts]
         self._exact = exact
         self._found: dict[int, tuple[Run, col.Positions, col.Positions]] = {}

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import Hashes, hash_columns
-
-Diffs = npt.NDArray[np.int64]
+from watersmeet.kernel.runs.diffs import Diffs, are_ones
 
 
 def canonical_rows(
@@ -24,8 +22,11 @@ def canonical_rows(
     """
     n = len(diff)
     order = np.argsort(key_hash)
+    all_ones = are_ones(diff)
     ties = _same_as_next(key_hash[order])
     if not ties.any():
+        if all_ones:
+            return order, diff
         diff = diff[order]
         return (order, diff) if diff.all() else (order[diff != 0], diff[diff != 0])
     tied = np.zeros(n, np.bool_)
@@ -37,9 +38,10 @@ def canonical_rows(
     starts_row = np.ones(n, np.bool_)
     starts_row[places] = first
     starts = np.flatnonzero(starts_row)
-    sums = np.add.reduceat(diff[order], starts)
-    kept = sums != 0
-    return order[starts[kept]], sums[kept]
+    if all_ones:  # equal rows only add up
+        return (order, diff) if len(starts) == n else (order[starts], np.diff(starts, append=n))
+    order, sums = order[starts], np.add.reduceat(diff[order], starts)
+    return (order, sums) if sums.all() else (order[sums != 0], sums[sums != 0])
 
 
 def stretches(hashes: Hashes) -> tuple[col.Positions, col.Positions]:

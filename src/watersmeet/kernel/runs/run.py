@@ -16,11 +16,11 @@ from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import Hashes, hash_columns, is_bijective
 from watersmeet.kernel.runs.blocks import INDEXED_BYTES, index_bytes, write_index
 from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.diffs import are_ones, ones
 from watersmeet.kernel.runs.order import canonical_rows, stretches
 
 Diffs = npt.NDArray[np.int64]
 
-_ONE: Final = np.int64(1)
 _META: Final = b"watersmeet.run"
 
 
@@ -86,12 +86,17 @@ class Run:
     @property
     def diff(self) -> Diffs:
         """The diffs, int64, not to be written to; if all are 1 they take no memory."""
-        return np.broadcast_to(_ONE, len(self.hash)) if self.weights is None else self.weights
+        return ones(len(self.hash)) if self.weights is None else self.weights
 
     @cached_property
     def has_negative(self) -> bool:
         """True if some diff is below 0."""
         return self.weights is not None and bool((self.weights < 0).any())
+
+    @cached_property
+    def stretches(self) -> tuple[col.Positions, col.Positions]:
+        """The starts and lengths of the stretches of rows with equal hashes."""
+        return stretches(self.hash)
 
     @cached_property
     def arrays(self) -> tuple[pa.Array, ...]:
@@ -164,11 +169,11 @@ class Run:
         meta = json.dumps(facts if self.note is None else {**facts, "note": self.note}, separators=(",", ":"))
         batch = pa.RecordBatch.from_arrays(arrays, names=names).replace_schema_metadata({_META: meta.encode()})
         measure = pa.MockOutputStream()
-        _write(measure, batch)
+        write_stream(measure, batch)
         size = measure.size()
         index = index_bytes(self.hash, filters=filters) if size >= INDEXED_BYTES else 0
         buffer = pa.allocate_buffer(size + index)
-        _write(pa.FixedSizeBufferWriter(buffer), batch)
+        write_stream(pa.FixedSizeBufferWriter(buffer), batch)
         if index:
             write_index(memoryview(buffer).cast("B")[size:], self.hash, filters=filters)
         return buffer
@@ -215,7 +220,7 @@ def arrange(delta: Delta, keys: tuple[int, ...]) -> Run:
 
 def make_run(hashes: Hashes, arrays: Sequence[pa.Array], diff: Diffs, keys: tuple[int, ...]) -> Run:
     """A run of rows that are sorted by hash already."""
-    weights = None if bool((diff == 1).all()) else diff
+    weights = None if are_ones(diff) else diff
     return Run(hashes, col.positional(arrays), weights, keys, pure=is_pure(hashes, [arrays[i] for i in keys]))
 
 
@@ -235,6 +240,12 @@ def is_pure(hashes: Hashes, keys: Sequence[pa.Array]) -> bool:
     )
 
 
+def write_stream(sink: Any, batch: pa.RecordBatch) -> None:
+    """Writes an Arrow IPC stream of one batch."""
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+
+
 def _split(run: Run) -> list[Run]:
     """Cuts a run by the distinct keys of each hash: the first key's rows, the second key's, …"""
     parts = []
@@ -250,11 +261,6 @@ def _split(run: Run) -> list[Run]:
         parts.append(part)
         rest = rest[~same]
     return parts
-
-
-def _write(sink: Any, batch: pa.RecordBatch) -> None:
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
 
 
 def _defined(array: pa.Array) -> pa.Array:

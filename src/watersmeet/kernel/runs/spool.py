@@ -13,6 +13,7 @@ import pyarrow as pa
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import Hashes, hash_columns
 from watersmeet.kernel.runs.delta import Delta, consolidate
+from watersmeet.kernel.runs.diffs import are_ones, joined, ones
 from watersmeet.kernel.runs.frames import decode, encode
 from watersmeet.kernel.runs.order import stretches
 from watersmeet.kernel.runs.sliced import Slicing
@@ -69,8 +70,7 @@ def whole(slices: Iterable[Delta], schema: pa.Schema, slicing: Slicing) -> Delta
     if not found:
         return Delta.empty(schema)
     rows = sum(d.num_rows for d in found)
-    ones = all(bool((d.diff == 1).all()) for d in found)
-    diff = np.broadcast_to(np.int64(1), rows) if ones else np.concatenate([d.diff for d in found])
+    diff = ones(rows) if all(are_ones(d.diff) for d in found) else joined([d.diff for d in found])
     return Delta(pa.concat_tables([d.columns for d in found]), diff)
 
 
@@ -81,7 +81,7 @@ def contiguous(slices: Iterable[Delta], schema: pa.Schema, slicing: Slicing) -> 
     """
     chunked = whole(slices, schema, slicing)
     spool = Spool(slicing.directory)
-    none = np.broadcast_to(np.int64(1), chunked.num_rows)
+    none = ones(chunked.num_rows)
     for column in chunked.columns.columns:
         spool.add(encode(Delta(col.positional([col.flat(column)]), none)))
     arrays = [decode(b).arrays[0] for b in spool.buffers()]
