@@ -22,7 +22,7 @@ from watersmeet.kernel.operators.arrange import replay
 from watersmeet.kernel.runs.amplification import TooManyRowsError
 from watersmeet.kernel.runs.arranged import Arranged
 from watersmeet.kernel.runs.delta import Delta, consolidate
-from watersmeet.kernel.runs.frames import Frame, receive, send
+from watersmeet.kernel.runs.frames import Frame, count_rows, receive, send
 from watersmeet.kernel.runs.sliced import Sliced, Slicing, slices_of
 from watersmeet.kernel.runs.spool import Spool, consolidated, spooled, whole
 from watersmeet.kernel.runs.state import ScopedState, StageState, State
@@ -52,8 +52,8 @@ class EpochContext:
     """What a stage knows of its epoch.
 
     epoch: its number. watermarks, before: see `StepContext`. most_rows: by join; others may make any number. stopped:
-    operators of views that have failed: they do not run, and keep what they have. slicing: see `StepContext`. roles: by
-    exchange, what becomes of the rows of split keys.
+    operators of views that have failed: they do not run, and keep what they have. slicing: see `StepContext`. narrow:
+    whether large frames are to take fewer bytes. roles: by exchange, what becomes of the rows of split keys.
     """
 
     epoch: int
@@ -63,6 +63,7 @@ class EpochContext:
     most_rows: Mapping[str, MostRows] = field(default_factory=dict)
     stopped: frozenset[str] = frozenset()
     slicing: Slicing = field(default_factory=Slicing)
+    narrow: bool = False
     roles: Mapping[str, Roles] = field(default_factory=dict)
 
     def runs(self, operator_id: str) -> bool:
@@ -330,7 +331,7 @@ def _hand_out(
                 delta.columns.column(k[0]) if len(k) == 1 else pc.coalesce(*[delta.columns.column(i) for i in k])
                 for k in keys
             ]
-            frames.extend(send(exchange, delta, circuit.buckets, task, operator_id, columns))
+            frames.extend(send(exchange, delta, circuit.buckets, task, operator_id, columns, narrow=ctx.narrow))
 
 
 def _claim(operators: Sequence[Operator], state: StageState, mode: Mode) -> None:
@@ -380,13 +381,13 @@ def _sent(op: Exchange, changes: Delta | Sliced, buckets: int, sender: int, ctx:
     """The frames of the changes. Those of slices wait in a file."""
     roles = ctx.roles.get(op.id)
     if isinstance(changes, Delta):
-        return send(op, changes, buckets, sender, roles=roles)
+        return send(op, changes, buckets, sender, roles=roles, narrow=ctx.narrow)
     spool = Spool(ctx.slicing.directory)
     sent = [0] * buckets
     frames: list[tuple[Frame, int]] = []
     for piece in changes:
         body, number = None, 0
-        for frame in send(op, piece, buckets, sender, sent=sent, roles=roles):
+        for frame in send(op, piece, buckets, sender, sent=sent, roles=roles, narrow=ctx.narrow):
             if frame.body is not body:  # what goes to all buckets is one body
                 body, number = frame.body, spool.add(frame.body)
             frames.append((replace(frame, body=b""), number))
@@ -398,10 +399,9 @@ def _received(frames: Sequence[Frame], slicing: Slicing) -> Delta | Sliced:
     """The changes that came for this bucket. More than any epoch reads is the output of a join: it stays in frames."""
     if len(frames) == 1:
         return receive(frames)
-    pieces = [receive([f]) for f in frames]
-    if sum(p.num_rows for p in pieces) <= _MANY_SLICES * slicing.rows:
-        return Delta.concat(pieces)
-    return Sliced(lambda: pieces)
+    if sum(count_rows(f.body) for f in frames) <= _MANY_SLICES * slicing.rows:
+        return receive(frames)
+    return Sliced(lambda: (receive([f]) for f in frames))
 
 
 def _shown(op: Sink, changes: Delta | Sliced, slicing: Slicing) -> Delta | Sliced:

@@ -62,7 +62,7 @@ class Job:
     database: its id. packs: of each "stage/bucket", the pack with the state before the epoch. watermarks: the sources'
     numbers before it. writer: whose epoch it is, as in commits. stopped: operators of views that have failed since the
     epoch was planned. split: the keys that are split, by driver. merge_bytes: how much each bucket of a stage merges.
-    workers: who runs the tasks.
+    workers: who runs the tasks. is_sent: whether Spark brings the rows from stage to stage.
     """
 
     root: str
@@ -76,6 +76,7 @@ class Job:
     split: dict[str, tuple[int, ...]] = field(default_factory=dict)
     merge_bytes: int = MERGE_BYTES
     workers: Workers = field(default_factory=Workers)
+    is_sent: bool = False
 
 
 def _layout(job: Job) -> Layout:
@@ -267,6 +268,7 @@ def _run(
         most_rows=_most_rows(circuit, intent),
         stopped=frozenset(job.stopped),
         slicing=_slicing(_layout(job)),
+        narrow=job.is_sent,
         roles=roles(circuit, job.split) if job.split else {},
     )
     names = {s.relation_id: [f.name for f in s.schema] for s in circuit.sinks}

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.blobs import BlobRef
-from watersmeet.store.narrowing import has_texts, is_narrowed, narrowed, widened
+from watersmeet.narrowing import has_texts, is_narrowed, narrowed, widened
 from watersmeet.store.packs import PackWriter
 
 DIFF: Final = "_diff"

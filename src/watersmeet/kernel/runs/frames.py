@@ -18,9 +18,12 @@ from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.diffs import are_ones, ones
 from watersmeet.kernel.runs.partial import empties
 from watersmeet.kernel.runs.run import write_stream
+from watersmeet.narrowing import has_texts, is_narrowed, narrowed, widened
 
 #: Bodies are cut to about this size: Spark copies a body several times, in the JVM too.
 FRAME_BYTES: Final = 16 << 20
+#: Smaller bodies are not narrowed: what says how they are to be widened takes some hundred bytes.
+_NARROWED_BYTES: Final = 16 << 10
 #: Of larger bodies the size is found out before they are written, so that memory for them need not grow.
 _MEASURED_BYTES: Final = 64 << 10
 #: A sender numbers its frames of a channel from its own number times this on.
@@ -42,21 +45,25 @@ class Frame:
     body: pa.Buffer | bytes
 
 
-def encode(delta: Delta) -> pa.Buffer:
-    """An Arrow IPC stream of one batch: c0, c1, … and `_diff` unless all are 1."""
+def encode(delta: Delta, *, narrow: bool = False) -> pa.Buffer:
+    """An Arrow IPC stream of one batch: c0, c1, … and `_diff` unless all are 1.
+
+    narrow: if it is large, in fewer bytes (`narrowing`), which may take a second stream behind the first.
+    """
     arrays, names = delta.arrays, list(delta.columns.column_names)
     if not arrays or not are_ones(delta.diff):
         arrays.append(pa.array(delta.diff))
         names.append(_DIFF)
     batch = pa.RecordBatch.from_arrays(arrays, names=names)
+    batches = narrowed(batch) if narrow and batch.nbytes >= _NARROWED_BYTES else [batch]
     if batch.nbytes < _MEASURED_BYTES:
         sink = pa.BufferOutputStream()
-        write_stream(sink, batch)
+        _write(sink, batches)
         return sink.getvalue()
     measure = pa.MockOutputStream()
-    write_stream(measure, batch)
+    _write(measure, batches)
     buffer = pa.allocate_buffer(measure.size())
-    write_stream(pa.FixedSizeBufferWriter(buffer), batch)
+    _write(pa.FixedSizeBufferWriter(buffer), batches)
     return buffer
 
 
@@ -64,8 +71,11 @@ def decode(body: pa.Buffer | bytes) -> Delta:
     """The inverse of `encode`. The columns may point into `body`. Raises Error INTERNAL_ERROR."""
     try:
         options = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.DataTypeSpecific)
-        with pa.ipc.open_stream(pa.BufferReader(body), options=options) as reader:
-            table = reader.read_all()
+        stream = pa.BufferReader(body)
+        table = pa.ipc.open_stream(stream, options=options).read_all()
+        if is_narrowed(table.schema):
+            texts = pa.ipc.open_stream(stream, options=options).read_all() if has_texts(table.schema) else None
+            table = widened(table, texts)
     except (pa.ArrowException, OSError) as e:
         raise error("INTERNAL_ERROR", "a frame can't be read", detail=f"{e}.") from e
     names = table.column_names
@@ -84,12 +94,14 @@ def send(
     keys: Sequence[col.Column] | None = None,
     sent: list[int] | None = None,
     roles: Roles | None = None,
+    *,
+    narrow: bool = False,
 ) -> Iterator[Frame]:
     """The frames of a sender's changes: each row to the bucket of its keys, or to all. Without keys: bucket 0.
 
     sender: number of the task or bucket. channel: if not that of the exchange. keys: the values of the keys, if they
     are not those of columns. sent: by bucket, the frames that the sender has sent on this channel before; raised.
-    roles: what becomes of the rows of split keys.
+    roles: what becomes of the rows of split keys. narrow: as in `encode`.
     """
     if delta.num_rows == 0:
         return
@@ -97,10 +109,15 @@ def send(
     sent = [0] * buckets if sent is None else sent
     for bucket, part in _parts(exchange, delta, buckets, keys, roles):
         for piece in _pieces(part):
-            body = encode(piece)
+            body = encode(piece, narrow=narrow)
             for target in range(buckets) if bucket is None else (bucket,):
                 yield Frame(target, channel or exchange.id, sender * _SENDER + sent[target], body)
                 sent[target] += 1
+
+
+def count_rows(body: pa.Buffer | bytes) -> int:
+    """How many changes a body has."""
+    return sum(batch.num_rows for batch in pa.ipc.open_stream(pa.BufferReader(body)))
 
 
 def receive(frames: Iterable[Frame]) -> Delta:
@@ -140,6 +157,11 @@ def _parts(
         start, stop = stop, stop + count
         if count:
             yield bucket, delta.take(order[start:stop])
+
+
+def _write(sink: pa.NativeFile, batches: Sequence[pa.RecordBatch]) -> None:
+    for batch in batches:
+        write_stream(sink, batch)
 
 
 def _pieces(delta: Delta) -> Iterator[Delta]:

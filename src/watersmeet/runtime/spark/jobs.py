@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
@@ -86,7 +87,8 @@ class EpochRunner:
             return [], Returns()
         single = self._is_single(circuit, intent)
         executors = () if self._executors is None else self._executors.known()
-        job = pack_job(job_of(self._db, circuit, intent, self.workers))
+        made = job_of(self._db, circuit, intent, self.workers)
+        job = pack_job(replace(made, is_sent=not single and self._folder is None))
         began = time.monotonic()
         try:
             if single and self._standing.can_run:

@@ -1,8 +1,8 @@
-"""Columns in fewer bytes, for what is compressed and then written: numbers and times as what they are above the least
-of them, in as few bytes as all of these need; strings as their lengths and one piece with the bytes of all.
+"""Columns in fewer bytes, for what is compressed and then written, or sent: numbers and times as what they are above
+the least of them, in as few bytes as all of these need; strings as their lengths and one piece with the bytes of all.
 
-Compressing takes most of the time of writing rows, by the byte, and finds little of that by itself. Here it is a pass
-over each column.
+Compressing takes most of the time of writing rows, by the byte, and finds little of that by itself; and Spark's Java
+copies what is sent several times. Here it is a pass over each column.
 """
 
 from __future__ import annotations
