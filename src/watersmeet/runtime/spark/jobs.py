@@ -21,6 +21,7 @@ from watersmeet.runtime.failures import view_failed
 from watersmeet.runtime.homes import Executor, Homes, Returns
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.receipts import RECEIPT, Receipt
+from watersmeet.runtime.spark.ahead import Ahead
 from watersmeet.runtime.spark.executors import Executors, pinned
 from watersmeet.runtime.spark.framefiles import Sent, empty, picked_up
 from watersmeet.runtime.spark.placing import in_buckets
@@ -48,6 +49,13 @@ class _Shape(NamedTuple):
     last_stage: int
 
 
+class _Placed(NamedTuple):
+    """The same, and where each bucket is to run; nowhere special if there are no homes."""
+
+    shape: _Shape
+    homes: tuple[Executor, ...] = ()
+
+
 class EpochRunner:
     """Runs epochs of one database. For one thread at a time."""
 
@@ -59,6 +67,8 @@ class EpochRunner:
         """What the last epoch with a shuffle was made of."""
         self._executors = None if is_local(spark) else Executors(spark)
         self._homes = Homes()
+        self._ahead = Ahead(self._made)
+        """Jobs of epochs whose buckets have homes: each serves once, and takes 0.1 s and more to make."""
         self._standing = StandingTask(spark, self._single_task)
         self._folder = make_folder("frames") if is_local(spark) else None
         """Where frames wait in files."""
@@ -120,6 +130,7 @@ class EpochRunner:
     def close(self) -> None:
         """Ends the task that stays."""
         self._standing.close()
+        self._ahead.close()
         if self._folder is not None:
             remove_folder(self._folder)
 
@@ -160,19 +171,20 @@ class EpochRunner:
     def _stages(self, circuit: Circuit, intent: Intent) -> DataFrame:
         shape = _Shape(max(1, len(intent.tasks)), circuit.buckets, circuit.last_stage)
         if self._homes.of:
-            return self._made(shape)
+            return self._ahead.take(_Placed(shape, self._homes.of))
         # Made once for each shape: that takes longer (50 to 100 ms) than many an epoch.
         if self._last is None or self._last[0] != shape:
-            self._last = shape, self._made(shape)
+            self._last = shape, self._made(_Placed(shape))
         # Never run itself: the second time Spark would take the shuffled frames of the first time.
         return self._last[1].select("*")
 
-    def _made(self, shape: _Shape) -> DataFrame:
+    def _made(self, placed: _Placed) -> DataFrame:
+        shape, homes = placed
         frames = self._spark.range(0, shape.tasks, 1, shape.tasks).mapInArrow(read, FRAMES)
         for stage in range(1, shape.last_stage + 1):
             frames = in_buckets(frames, shape.buckets)
-            if self._homes.of:
-                frames = pinned(frames, self._homes.of)
+            if homes:
+                frames = pinned(frames, homes)
             frames = frames.mapInArrow(BucketStage(stage), FRAMES)
         return frames
 
