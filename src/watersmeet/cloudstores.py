@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,9 @@ from watersmeet.objectstores import Location, ObjectReplacedError, ObjectStat, S
 _WHOLE_BYTES: Final = 64 << 20
 #: … and one for each part of this size.
 _PART_BYTES: Final = 16 << 20
+#: Environment: whether requests to S3 are signed without a hash of what they send. That hash takes most of the time
+#: that a core needs for sending, and an encrypted connection shows already whether anybody changed what was sent.
+_UNSIGNED: Final = "AWS_UNSIGNED_PAYLOAD"
 #: By the scheme of a URL: the class of the library.
 _CLASSES: Final = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
 _CLIENT: Final = {"timeout": "30s", "connect_timeout": "5s"}
@@ -65,8 +69,11 @@ class CloudStore:
         if "service_account_key" in settings:
             settings = {**settings, "service_account_key": _service_account(settings["service_account_key"])}
         client = {**_CLIENT, "allow_http": True} if plain else _CLIENT
+        options: dict[str, Any] = {"client_options": client, "retry_config": _RETRIES, **settings}
+        if location.scheme == "s3" and not plain and _UNSIGNED not in os.environ:
+            options["unsigned_payload"] = True
         try:
-            self._store: Any = make(location.bucket, client_options=client, retry_config=_RETRIES, **settings)
+            self._store: Any = make(location.bucket, **options)
         except Exception as cause:  # the library's own errors have no common public base; none has a value in it
             if any(word in str(cause) for word in _NO_CREDENTIALS):
                 raise _problem(cause, location) from None

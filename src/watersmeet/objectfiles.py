@@ -143,10 +143,13 @@ def put(place: ObjectPath, pieces: Sequence[Bytes]) -> None:
     _again(lambda: _sent(place).put(place.path, data))
 
 
-def publish(place: ObjectPath, pieces: Sequence[Bytes]) -> None:
-    """As `put`, for an object that never changes: it is kept on the local disk, too."""
+def publish(place: ObjectPath, pieces: Sequence[Bytes], *, direct: bool = False) -> None:
+    """As `put`, for an object that never changes: it is kept on the local disk, too.
+
+    direct: past the machine's cache, as in `files.publish_content`.
+    """
     put(place, pieces)
-    cache().put(place, pieces)
+    cache().put(place, pieces, direct=direct)
 
 
 def publish_file(temporary: Path, place: ObjectPath) -> None:

@@ -85,7 +85,7 @@ def replace_file(place: Place, data: Bytes, *, durable: bool) -> None:
 def publish_content(place: Place, pieces: Sequence[Bytes], *, durable: bool, direct: bool = False) -> None:
     """Puts the joined `pieces` under a name that is made from the content. direct: as in `files.publish_content`."""
     if isinstance(place, ObjectPath):
-        objectfiles.publish(place, pieces)
+        objectfiles.publish(place, pieces, direct=direct)
     else:
         files.publish_content(place, pieces, durable=durable, direct=direct)
 

@@ -16,6 +16,7 @@ from watersmeet.serialization import to_json
 from watersmeet.store import packfiles, readers, retention
 from watersmeet.store.checkpoints import Checkpoint
 from watersmeet.store.commits import Commit, CommitLog
+from watersmeet.store.floors import Floor
 from watersmeet.store.layout import file_numbers
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.retention import Cleaner, Keep
@@ -122,7 +123,7 @@ def _discard_all(saved: Any, relation_ids: Any, writer: int) -> None:
 
 DEFECTS: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
     # A commit number that was cleaned away is taken again.
-    "fences are deleted": _replaced(retention, "commits_there", lambda layout, floor: file_numbers(layout.commits)),
+    "fences are deleted": _replaced(Floor, "without_fences", lambda floor, numbers: [*numbers]),
     "answers are believed": _answers_believed,
     "state of what is left, and nobody is asked": _late_and_unasked,
     "files of running epochs are deleted": _replaced(retention, "_is_past", lambda name, epoch, snapshot: True),

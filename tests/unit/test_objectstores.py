@@ -10,6 +10,7 @@ import pytest
 from scripts.servers.s3 import REGION
 
 from watersmeet import cloudstores, objectaccess
+from watersmeet.cloudstores import CloudStore
 from watersmeet.errors import Error
 from watersmeet.lakeclient import delta_storage
 from watersmeet.objectaccess import ObjectFile, open_store
@@ -114,6 +115,25 @@ def test_a_server_that_is_away_passes(own_bucket):
         open_store(location_of(own_bucket)).get("x")
     assert problem.value.passes
     assert problem.value.as_error().condition == "RUNTIME_UNAVAILABLE"
+
+
+def test_what_is_sent_encrypted_is_not_hashed_for_its_signature(monkeypatch):
+    made = []
+    monkeypatch.setattr("obstore.store.S3Store", lambda bucket, **options: made.append(options))
+    monkeypatch.delenv("AWS_UNSIGNED_PAYLOAD", raising=False)
+    for endpoint in ("http://127.0.0.1:1", "https://127.0.0.1:1", ""):
+        CloudStore(Location("s3://b"), {"endpoint": endpoint} if endpoint else {})
+    monkeypatch.setenv("AWS_UNSIGNED_PAYLOAD", "false")
+    CloudStore(Location("s3://b"), {})
+    assert [options.get("unsigned_payload", False) for options in made] == [False, True, True, False]
+
+
+def test_a_store_takes_what_was_not_hashed(bucket, monkeypatch):
+    monkeypatch.setenv("AWS_UNSIGNED_PAYLOAD", "true")
+    location = location_of(bucket)
+    store = CloudStore(location, dict(location.settings))
+    store.put("x", b"content")
+    assert bucket.get("x") == store.get("x") == b"content"
 
 
 def test_options_that_the_library_does_not_know_are_refused():

@@ -81,6 +81,9 @@ def test_content_is_mapped_and_stays_when_it_is_deleted(place):
     mapped = storage.map_file(place / "x-1.pack")
     storage.remove_files([place / "x-1.pack"])
     assert mapped.to_pybytes() == b"onetwo"
+    large = [bytes(range(256)) * 10_000, b"and the end"]
+    storage.publish_content(place / "x-2.run", large, durable=False, direct=True)
+    assert storage.map_file(place / "x-2.run").to_pybytes() == b"".join(large)
     with pytest.raises(FileNotFoundError):
         storage.map_file(place / "none.pack")
     with pytest.raises(FileNotFoundError):

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+import xxhash
 
 from watersmeet import storage
 from watersmeet.blobs import BlobRef
 from watersmeet.errors import Error, error
 from watersmeet.serialization import from_json, to_json
 from watersmeet.store.commits import Commit, CommitLog
-from watersmeet.store.layout import Layout
+from watersmeet.store.layout import Layout, file_numbers
 from watersmeet.store.moments import Moment
+
+#: So many checkpoints are read at a time by who wants all.
+_AT_ONCE: Final = 64
+
+
+class Named(NamedTuple):
+    """Which files a commit names for its changes. files: `file_key` of each. size_bytes: of the changes."""
+
+    number: int
+    size_bytes: int
+    files: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +87,8 @@ class Checkpoint:
 
     next_number: as in the catalog then: a relation with a smaller number that is not here was dropped.
     before: the number of the checkpoint before it, 0 if there was none. time_us: when it was made.
+    named: what the commits name that came since the one before, rising: who starts needs it of all commits that are
+    kept, and would have to read each of them.
     """
 
     moment: Moment = field(default_factory=lambda: Moment(0, 0))
@@ -79,6 +96,7 @@ class Checkpoint:
     next_number: int = 0
     before: int = 0
     time_us: int = 0
+    named: tuple[Named, ...] = ()
 
     @property
     def files(self) -> set[str]:
@@ -89,6 +107,16 @@ class Checkpoint:
     def size_bytes(self) -> int:
         """The bytes of all content."""
         return sum(s.size_bytes for s in self.relations.values())
+
+
+def file_key(name: str) -> int:
+    """What stands for the name of a file in packs/ where only equality counts: a hash."""
+    return xxhash.xxh3_64_intdigest(name.encode())
+
+
+def named_by(commit: Commit) -> Named:
+    """What a commit names."""
+    return Named(commit.number, commit.change_bytes, tuple(map(file_key, sorted(commit.changed_files))))
 
 
 def save_checkpoint(layout: Layout, log: CommitLog, checkpoint: Checkpoint) -> None:
@@ -102,7 +130,12 @@ def save_checkpoint(layout: Layout, log: CommitLog, checkpoint: Checkpoint) -> N
 def load_checkpoint(layout: Layout, number: int) -> Checkpoint:
     """Checkpoint `number`. FileNotFoundError if it is gone, DATABASE_DAMAGED if it can't be read."""
     path = layout.snapshot_manifest(number)
-    value = layout.unseal(path)
+    return _parsed(layout, number, storage.read_file(path))
+
+
+def _parsed(layout: Layout, number: int, data: bytes) -> Checkpoint:
+    path = layout.snapshot_manifest(number)
+    value = layout.unsealed(path, data)
     try:
         return from_json(Checkpoint, value)
     except ValueError as cause:
@@ -137,6 +170,27 @@ def checkpoints_from(layout: Layout, newest: Checkpoint) -> Iterator[Checkpoint]
             checkpoint = load_checkpoint(layout, checkpoint.before) if checkpoint.before else Checkpoint()
         except FileNotFoundError:
             return
+
+
+def all_checkpoints(layout: Layout, newest: Checkpoint) -> Iterator[Checkpoint]:
+    """As `checkpoints_from`, for who wants all: several are read at a time."""
+    if not newest.moment.head:
+        return
+    yield newest
+    number = newest.before
+    there = file_numbers(layout.snapshots) if number else []
+    found: dict[int, bytes] = {}
+    while number:
+        if number not in found:
+            end = bisect_right(there, number)
+            numbers = there[max(0, end - _AT_ONCE) : end]
+            read = storage.read_files([layout.snapshot_manifest(n) for n in numbers])
+            found = {n: data for n, data in zip(numbers, read, strict=True) if data is not None}
+        if number not in found:
+            return
+        checkpoint = _parsed(layout, number, found.pop(number))
+        yield checkpoint
+        number = checkpoint.before
 
 
 def checkpoint_upto(layout: Layout, log: CommitLog, number: int) -> Checkpoint:

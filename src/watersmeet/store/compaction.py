@@ -24,7 +24,15 @@ from watersmeet.blobs import BlobRef
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.errors import error
 from watersmeet.store.changes import SMALL, ChangeWriter, Diff, RelationChange, fitted
-from watersmeet.store.checkpoints import Checkpoint, Level, Snapshot, newest_checkpoint, save_checkpoint
+from watersmeet.store.checkpoints import (
+    Checkpoint,
+    Level,
+    Named,
+    Snapshot,
+    named_by,
+    newest_checkpoint,
+    save_checkpoint,
+)
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout
 from watersmeet.store.merging import merged
@@ -104,7 +112,7 @@ class Compactor:
         """True if a checkpoint is worth its while now. Costs the commits since the last call."""
         moment = moment_at(self._log, self._catalog(), filling=True)
         for number in range(self._counted + 1, moment.head + 1):
-            self._change_bytes += sum(c.size_bytes for c in self._log.read(number).relations.values())
+            self._change_bytes += self._log.read(number).change_bytes
         self._counted = moment.head
         # Commits above the transaction can't go yet: a checkpoint would not help.
         if moment.transaction - self._last.moment.transaction >= self._commits:
@@ -191,7 +199,7 @@ class Compactor:
 
     def _checkpoint(self, catalog: Catalog, moment: Moment, last: Checkpoint, whole: frozenset[str]) -> Checkpoint:
         relations = [r for r in catalog.relations.values() if r.is_stored]
-        changes = self._changes(relations, moment, last)
+        changes, named = self._changes(relations, moment, last)
         prefix = snapshot_prefix(moment.head, self._log.writer)
         writer = PackWriter(self._layout.packs, prefix, durable=self._layout.durable, own_file_bytes=_OWN_FILE_BYTES)
         found = {}
@@ -202,23 +210,29 @@ class Compactor:
             )
         pack = writer.finish()
         found = {i: snapshot.within(pack) for i, snapshot in found.items()}
-        return Checkpoint(moment, found, catalog.next_number, last.moment.head, time.time_ns() // 1000)
+        return Checkpoint(moment, found, catalog.next_number, last.moment.head, time.time_ns() // 1000, tuple(named))
 
-    def _changes(self, relations: list[Relation], moment: Moment, last: Checkpoint) -> dict[str, list[RelationChange]]:
-        """By relation, the changes between its last snapshot and `moment`."""
+    def _changes(
+        self, relations: list[Relation], moment: Moment, last: Checkpoint
+    ) -> tuple[dict[str, list[RelationChange]], list[Named]]:
+        """By relation, the changes between its last snapshot and `moment`; what the commits since `last` name."""
         found: dict[str, list[RelationChange]] = {r.id: [] for r in relations}
         bounds = {}
         for r in relations:
             before = last.relations.get(r.id)
             bounds[r.id] = (before.upto if before else 0, moment.upto(r))
+        named = []
         # Not from commit 1: a relation without a snapshot was made after the last checkpoint.
         for number in range(last.moment.transaction + 1, moment.head + 1):
             self._check_stop()
-            for relation_id, change in self._log.read(number).relations.items():
+            commit = self._log.read(number)
+            for relation_id, change in commit.relations.items():
                 after, upto = bounds.get(relation_id, (0, 0))
                 if after < number <= upto:
                     found[relation_id].append(change)
-        return found
+            if number > last.moment.head:
+                named.append(named_by(commit))
+        return found, named
 
     def _snapshot(
         self,

@@ -45,15 +45,23 @@ class Floor:
         """The numbers of the fences up to it that are known. Fences are never deleted."""
         return {number for number, _, _ in self.reigns}
 
+    @property
+    def oldest(self) -> int:
+        """Up to this number it is not known what is a fence, and all stays that is there."""
+        return self.reigns[0][0] if len(self.reigns) == _KNOWN_REIGNS else 0
+
+    def without_fences(self, numbers: Iterable[int]) -> list[int]:
+        """Those of the numbers of commits that are there which are known to be no fences up to it."""
+        fences, oldest = self.fences, self.oldest
+        return [n for n in numbers if n > oldest and n not in fences]
+
 
 def commits_there(layout: Layout, floor: Floor, *, after: int = 0) -> list[int]:
     """The numbers above `after` of the commits that are there, rising, without the fences up to the floor.
 
     Of writers that are no longer known nobody would see what is a fence: what is there of their time stays.
     """
-    fences = floor.fences
-    oldest = min(fences) if len(fences) == _KNOWN_REIGNS else 0
-    return [n for n in file_numbers(layout.commits, after=max(after, oldest)) if n not in fences]
+    return floor.without_fences(file_numbers(layout.commits, after=max(after, floor.oldest)))
 
 
 def floor_number(layout: Layout) -> int:

@@ -229,6 +229,16 @@ class Commit:
         return [(pack, key.removeprefix(REBUILT)) for key, pack in self.packs.items()]
 
     @property
+    def changed_files(self) -> set[str]:
+        """The files in packs/ that its changes lie in."""
+        return {blob.file for change in self.relations.values() for blob in change.blobs}
+
+    @property
+    def change_bytes(self) -> int:
+        """The bytes of its changes, of all relations."""
+        return sum(change.size_bytes for change in self.relations.values())
+
+    @property
     def taken_over_by(self) -> str:
         """Of a fence: the process that took over, for messages."""
         return f"process {self.process.pid} on host {self.process.host}" if self.process else "another process"

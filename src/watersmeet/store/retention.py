@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from heapq import merge
 from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -21,7 +22,16 @@ from watersmeet.catalog import Catalog, NamedSubscription
 from watersmeet.errors import error
 from watersmeet.store import readers
 from watersmeet.store.catalogs import remove_uncommitted
-from watersmeet.store.checkpoints import Checkpoint, checkpoints_from, load_checkpoint, newest_checkpoint
+from watersmeet.store.checkpoints import (
+    Checkpoint,
+    Named,
+    all_checkpoints,
+    checkpoints_from,
+    file_key,
+    load_checkpoint,
+    named_by,
+    newest_checkpoint,
+)
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.floors import Floor, commits_there, raise_floor, read_floor
 from watersmeet.store.history import commit_at
@@ -125,7 +135,9 @@ class Cleaner:
         self._counted = 0
         """The newest commit whose files are in `_named`."""
         self._named: Counter[int] = Counter()
-        """How many commits name a file for their changes, by the hash of its name."""
+        """How many commits name a file for their changes, by `file_key`."""
+        self._told: dict[int, Named] = {}
+        """What checkpoints say of commits above `_counted`."""
         self._sizes: deque[tuple[int, int]] = deque()
         """Of the newest commits: number, and the bytes of changes."""
         self._checkpoints: dict[int, _Past] = {}
@@ -146,10 +158,11 @@ class Cleaner:
         last = log.read(head) if head else None
         # First: once another writer has taken over, and cleaned up, these commits may be gone, and their state in use.
         state = _state_files(log, last, self._packs)
-        self._count(head)
-        announced = self._agree_on_floor(newest, history)
+        before = read_floor(layout)
+        there = self._count(head, newest, before)
+        announced = self._agree_on_floor(newest, history, before)
         floor = _granted(layout, announced.number)
-        left = self._left_below(announced)
+        left = self._left_below(announced, there)
         gone = sorted(n for n in left if n <= floor and n not in _lasting(last))
         self._free(gone)
         self._going |= self._forget_checkpoints(floor, newest)
@@ -161,7 +174,7 @@ class Cleaner:
         unused = [
             name
             for name in packs
-            if not (name in needed or hash(name) in self._named)
+            if not (name in needed or file_key(name) in self._named)
             and (
                 name in self._going
                 or _is_past(name, newest_epoch, newest.moment.head)
@@ -184,11 +197,12 @@ class Cleaner:
         if directories := layout.dead_directories():
             _clean_dead_letters(directories, self._oldest_epoch(head, announced))
 
-    def _left_below(self, announced: Floor) -> set[int]:
-        """`_left`, for a floor that is announced. All commits are looked at once: what crashed attempts left goes."""
+    def _left_below(self, announced: Floor, there: Sequence[int]) -> set[int]:
+        """`_left`, for a floor that is announced. there: at first, all commits that are: what crashed attempts left
+        goes.
+        """
         if self._left is None:
-            there = commits_there(self._layout, announced)
-            self._left = {n for n in there if n <= announced.number}
+            self._left = {n for n in announced.without_fences(there) if n <= announced.number}
         else:
             self._left.update({*range(self._announced + 1, announced.number + 1)} - announced.fences)
         self._announced = max(self._announced, announced.number)
@@ -199,36 +213,58 @@ class Cleaner:
         commits = (self._log.find(n) for n in commits_there(self._layout, floor) if n <= head)
         return next((c.epoch for c in commits if c is not None and c.epoch is not None), 0)
 
-    def _count(self, head: int) -> None:
-        """Takes in what commits up to `head` name."""
-        layout = self._layout
-        there = () if self._counted else commits_there(layout, read_floor(layout))
-        numbers = range(self._counted + 1, head + 1) if self._counted else there
-        for commit in _commits(self._log, (n for n in numbers if n <= head)):
+    def _count(self, head: int, newest: Checkpoint, before: Floor) -> list[int]:
+        """Takes in what commits up to `head` name. before: the floor as it was read. The first time, it gives the
+        numbers of all commits that are there.
+        """
+        there = commits_there(self._layout, before) if self._left is None else []
+        for checkpoint in () if self._checkpoints else all_checkpoints(self._layout, newest):
             self._check_stop()
-            self._named.update(map(hash, _changed_files([commit])))
-            self._sizes.append((commit.number, _change_bytes(commit)))
-            self._counted = commit.number
+            self._remember(checkpoint)
+        next(self._past(newest), None)
+        numbers = range(self._counted + 1, head + 1) if self._counted else [n for n in there if n <= head]
+        for named in self._named_by(numbers, before.number):
+            self._check_stop()
+            self._named.update(named.files)
+            self._sizes.append((named.number, named.size_bytes))
+            self._counted = named.number
         while self._sizes and self._sizes[0][0] < head - IDLE_COMMITS:
             self._sizes.popleft()
         self._counted = head
+        self._told.clear()
+        return there
+
+    def _named_by(self, numbers: Iterable[int], floor: int) -> Iterable[Named]:
+        """What commits name, rising; those that no checkpoint tells of are read.
+
+        Up to the floor each is looked at: it may be none of the history (`floors`).
+        """
+        told, unknown = [], []
+        for number in numbers:
+            if number > floor and number in self._told:
+                told.append(self._told[number])
+            else:
+                unknown.append(number)
+        return merge(told, map(named_by, _commits(self._log, unknown)))
 
     def _free(self, gone: Iterable[int]) -> None:
         """Counts the commits which are to be deleted no more."""
         for commit in _commits(self._log, [n for n in gone if n not in self._freed]):
-            files = _changed_files([commit])
+            files = commit.changed_files
             self._freed.add(commit.number)
             self._going |= files
-            for key in map(hash, files):
+            for key in map(file_key, files):
                 self._named[key] -= 1
                 if self._named[key] <= 0:
                     del self._named[key]
 
-    def _agree_on_floor(self, newest: Checkpoint, history: Iterable[Keep]) -> Floor:
-        """The floor up to which commits may go now, announced to readers (the protocol is in `readers`)."""
+    def _agree_on_floor(self, newest: Checkpoint, history: Iterable[Keep], before: Floor) -> Floor:
+        """The floor up to which commits may go now, announced to readers (the protocol is in `readers`).
+
+        before: the floor as it was read.
+        """
         layout, log = self._layout, self._log
         wanted = newest.moment.transaction
-        before = read_floor(layout)
         if layout.directory is None:
             wanted = min(wanted, self._old_enough(newest, before.number))
         holds = readers.read_holds(layout)
@@ -289,10 +325,16 @@ class Cleaner:
                     c = newest if number == newest.moment.head else load_checkpoint(self._layout, number)
                 except FileNotFoundError:
                     return
-                found = _Past(number, c.moment.transaction, c.before, c.time_us, frozenset(c.files))
-                self._checkpoints[number] = found
+                found = self._remember(c)
             yield found
             number = found.before
+
+    def _remember(self, checkpoint: Checkpoint) -> _Past:
+        c = checkpoint
+        found = _Past(c.moment.head, c.moment.transaction, c.before, c.time_us, frozenset(c.files))
+        self._checkpoints[found.number] = found
+        self._told.update((named.number, named) for named in c.named if named.number > self._counted)
+        return found
 
     def _forget_checkpoints(self, floor: int, newest: Checkpoint) -> set[str]:
         """Keeps `newest`, and what commits above `floor` need before it, in `_checkpoints`; the files of the others."""
@@ -324,7 +366,7 @@ def clean_at_start(layout: Layout, log: CommitLog, packs: PackFiles) -> None:
     left = [n for n in numbers if n > floor or n in _lasting(last)]
     in_whole = not in_store and len(left) <= _AT_START
     commits = list(_commits(log, left if in_whole else (n for n in left if n > recent)))
-    needed = state | _changed_files(commits) | newest.files
+    needed = state.union(newest.files, *(c.changed_files for c in commits))
     names = set() if in_store else set(storage.list_names(layout.packs))
     absent = (
         {p.name for p in storage.missing([layout.packs / n for n in sorted(state)])} if in_store else needed - names
@@ -406,11 +448,7 @@ def _within(log: CommitLog, head: int, holds: Iterable[int], most_commits: int, 
 
 def changed_bytes(log: CommitLog, after: int, upto: int) -> int:
     """How many bytes the changes have, of all relations, of the commits behind `after` up to `upto`."""
-    return sum(_change_bytes(log.read(n)) for n in range(after + 1, upto + 1))
-
-
-def _change_bytes(commit: Commit) -> int:
-    return sum(change.size_bytes for change in commit.relations.values())
+    return sum(log.read(n).change_bytes for n in range(after + 1, upto + 1))
 
 
 def _commits(log: CommitLog, numbers: Iterable[int]) -> Iterator[Commit]:
@@ -443,11 +481,6 @@ def _clean_dead_letters(directories: Iterable[Path], before_epoch: int) -> None:
             if left_bytes < 0 and number.isdecimal() and int(number) < before_epoch:
                 gone.append(path)
         storage.remove_files(gone)
-
-
-def _changed_files(commits: Iterable[Commit]) -> set[str]:
-    """The files that the changes of `commits` lie in."""
-    return {blob.file for commit in commits for change in commit.relations.values() for blob in change.blobs}
 
 
 def _state_files(log: CommitLog, last: Commit | None, packs: PackFiles) -> set[str]:

@@ -12,7 +12,7 @@ from tests.memorystore import URL, MemoryStore, forget_copies, use
 import watersmeet
 from watersmeet.errors import Error, error
 from watersmeet.runtime.tasks import _packs_of
-from watersmeet.store import content, readers, retention
+from watersmeet.store import checkpoints, content, readers, retention
 from watersmeet.store.content import Content
 
 SETUP = """
@@ -202,6 +202,46 @@ def test_a_clean_up_does_not_list_what_is_kept(store, monkeypatch):
         change_and_clean_up(connection, range(41, 50))
         assert left not in store.objects
         assert connection.execute("SELECT count(*) FROM v").fetchall() == [(50,)]
+
+
+def test_the_first_clean_up_reads_checkpoints_and_not_each_commit(store, monkeypatch):
+    """Which files the commits name that are kept is in the checkpoints after them. Nothing is deleted that is still
+    needed, and nothing is left when the history goes.
+    """
+    monkeypatch.setattr(checkpoints, "_AT_ONCE", 2)
+    with connect(parallelism=1) as connection:
+        set_up(connection)
+        connection.execute("ALTER SYSTEM SET retention = '1 day'")
+        for begin in range(0, 50, 10):
+            for number in range(begin, begin + 10):
+                change(connection, number)
+                connection.flush()
+            connection._session.database._compactor.run()
+        kept = {name for name in store.objects if "/packs/t" in name}
+    assert len(kept) == 100
+    left = "db/packs/t9999-1-00000000000000000000000000000000.pack"
+    store.objects[left] = b"left by a writer that died"
+    with connect(parallelism=1) as connection:
+        database = connection._session.database
+        begin = len(store.requests)
+        database._compactor.run()
+        asked = Counter(f"{kind} {name.split('/')[1]}" for kind, name in store.requests[begin:])
+        assert database.log.head() > 150
+        assert asked["get commits"] < 10
+        assert asked["get snapshots"] <= 6
+        assert asked["list commits"] == asked["list packs"] == 1
+        assert kept < set(store.objects)
+        assert left not in store.objects
+        monkeypatch.setenv("WATERSMEET_READING_SECONDS", "0")
+        connection.execute("ALTER SYSTEM SET retention = 0")
+        change_and_clean_up(connection, [50, 51])
+        log, content_files = database.log, database._compactor.last.files
+        needed = content_files | retention._state_files(log, log.read(log.head()), database.packs)
+        commits = [log.read(int(name[-17:-5])) for name in store.objects if "/commits/" in name]
+        assert len(commits) < 20
+        needed = needed.union(*(commit.changed_files for commit in commits))
+        assert {name.rpartition("/")[2] for name in store.objects if "/packs/" in name} == needed
+        assert connection.execute("SELECT count(*) FROM v").fetchall() == [(52,)]
 
 
 def test_a_slice_without_dead_letters_is_no_request(store, tmp_path):

@@ -373,7 +373,7 @@ def test_an_overtaken_writer_deletes_nothing_that_the_next_one_names(tmp_path, b
     cleaner = retention.Cleaner(database.layout, database.log, database.packs)
     count, named = cleaner._count, set()
 
-    def after_the_rival(head):
+    def after_the_rival(*given):
         database.lock.release()
         rival = Database(database.layout.root)
         for _ in range(2):
@@ -381,7 +381,7 @@ def test_an_overtaken_writer_deletes_nothing_that_the_next_one_names(tmp_path, b
         named.update(b.file for b in rival.compactor.run().relations["m4"].blobs)
         assert commit.number not in commits(rival)
         rival.close()
-        count(head)
+        return count(*given)
 
     monkeypatch.setattr(cleaner, "_count", after_the_rival)
     with pytest.raises(Error) as raised:
@@ -467,7 +467,7 @@ def test_a_stop_ends_the_first_look_at_all_commits(database):
     compactor.run()
     assert commits(database)[0] > 1
     anew = Cleaner(database.layout, database.log, database.packs)
-    anew._count(database.log.head())
+    anew._count(database.log.head(), compactor.last, read_floor(database.layout))
     assert compactor._cleaner._named == anew._named
 
 
