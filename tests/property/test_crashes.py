@@ -110,6 +110,7 @@ def crash(seed: int) -> int:
         return case.stops
 
 
+@pytest.mark.slow
 def test_stops() -> None:
     stops = [crash(seed) for seed in range(7000, 7003)]
     assert sum(stops) > 5 * len(stops)

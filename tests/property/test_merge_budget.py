@@ -39,6 +39,7 @@ def slowly(seed: int, worker_bytes: int | None = None) -> tuple[int, int]:
     return waiting, stops
 
 
+@pytest.mark.slow
 def test_merges_stand_in_the_midst() -> None:
     found = [slowly(seed) for seed in range(9300, 9303)]
     print(found)

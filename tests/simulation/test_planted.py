@@ -30,7 +30,7 @@ FROM = {
 PAUSED = {"plans of later writers are deleted": range(30, 60)}
 
 
-@pytest.mark.parametrize("name", mostly_slow([n for n in DEFECTS if n not in PAUSED], 2, 6))
+@pytest.mark.parametrize("name", mostly_slow([n for n in DEFECTS if n not in PAUSED], 0, 8))
 def test_a_defect_is_found(name: str) -> None:
     first = FROM.get(name, 0)
     for seed in range(first, first + SEEDS):

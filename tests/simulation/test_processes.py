@@ -34,6 +34,7 @@ def acknowledged(output: IO[str], count: int) -> int:
     return numbers[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lives", [2, pytest.param(60, marks=pytest.mark.thorough)])
 def test_drivers_over_s3(database_url: str, lives: int) -> None:
     drivers_over(database_url, lives)

@@ -32,6 +32,7 @@ def until(reached, what: str) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["Java was launched", "Spark has made its directories"])
 def test_nothing_stays(tmp_path: Path, moment: str) -> None:
     script = tmp_path / "script.sql"

@@ -14,7 +14,7 @@ SLOW = pytest.mark.slow
 @pytest.mark.parametrize(
     ("dialect", "name"),
     [
-        ("risingwave", "asof-left"),
+        pytest.param("risingwave", "asof-left", marks=SLOW),
         pytest.param("risingwave", "interval-join", marks=SLOW),
         pytest.param("risingwave", "window-join", marks=SLOW),
         ("timeplus", "latest-append-append"),

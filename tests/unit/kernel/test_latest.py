@@ -28,7 +28,7 @@ def content(trace: Trace, keys: np.ndarray) -> dict[int, int | None]:
     return dict(zip(groups.keys[0].to_pylist(), values, strict=True))
 
 
-@pytest.mark.parametrize("most", [merge.MERGED_BYTES, 1 << 12])
+@pytest.mark.parametrize("most", [merge.MERGED_BYTES, pytest.param(1 << 12, marks=pytest.mark.slow)])
 def test_rows_written_again_do_not_pile_up(monkeypatch, most):
     """State of aggregates: the same keys written anew, epoch by epoch, far above the size of one merge."""
     monkeypatch.setattr(merge, "MERGED_BYTES", most)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.thorough import examples
+from tests.thorough import examples, mostly_slow
 from tests.unit.kernel.kernel_tools import delta_of, index_all_runs, rows_of, schema_of, weaken_hashes
 
 from watersmeet.circuit.operators import SortKey
@@ -185,6 +185,7 @@ def test_sums_stay(seed, retract, weak):
         history(seed, patch, draw, take, check, rescaled=not weak)
 
 
+@pytest.mark.slow
 def test_merges_of_such_histories_wait():
     """Else the laws here would say nothing."""
     waited = []
@@ -220,6 +221,7 @@ def test_the_newest_row_of_a_key_counts(seed):
         history(seed, patch, draw, take, check)
 
 
+@pytest.mark.slow
 @examples(20)
 @given(st.integers(0, 10**6), st.sampled_from([1, 2]))
 def test_what_is_of_use_stays_also_if_newer_runs_take_rows_back(seed, depth):
@@ -281,6 +283,7 @@ def test_the_best_rows_of_a_key_stay(seed):
         history(seed, patch, draw, take, check)
 
 
+@pytest.mark.slow
 @examples(15)
 @given(st.integers(0, 10**6))
 def test_rows_that_a_watermark_has_not_passed_stay(seed):
@@ -308,7 +311,7 @@ def test_rows_that_a_watermark_has_not_passed_stay(seed):
         history(seed, patch, draw, take, check)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", mostly_slow(range(5), 1, 4))
 def test_runs_sorted_by_a_value_are_merged_in_pieces_too(monkeypatch, seed):
     plain = Counter()
 

@@ -266,6 +266,7 @@ def test_a_script_that_is_interrupted_at_any_write_is_done_or_not(tmp_path, how,
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_a_script_on_spark(tmp_path):
     """What a transaction makes is filled before its COMMIT; of one that fails nothing is left, nor in the engine."""
     with watersmeet.connect(tmp_path / "db", parallelism=1) as connection:
