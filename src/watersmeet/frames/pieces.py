@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from watersmeet.circuit.operators import Exchange
 from watersmeet.frames.shapes import JoinShape, Side
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.kernel.runs.delta import Delta, Diffs
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.diffs import Diffs
 from watersmeet.kernel.runs.frames import encode, send
 from watersmeet.types import Schema
 

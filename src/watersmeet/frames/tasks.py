@@ -15,7 +15,8 @@ from watersmeet.frames.pieces import AHEAD_US, Cutter, Piece, time_us
 from watersmeet.frames.schemas import arrow_columns, batch_of
 from watersmeet.frames.shapes import JoinShape, ResultColumn
 from watersmeet.kernel.arrays import columns as col
-from watersmeet.kernel.runs.delta import Delta, Diffs
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.diffs import Diffs
 from watersmeet.kernel.runs.frames import decode
 
 #: A task gathers rows until they have so many bytes, and cuts them into pieces together.

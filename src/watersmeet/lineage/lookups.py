@@ -80,11 +80,6 @@ def unknown_then(tree: Node) -> bool:
     return _unknown(tree) is not None
 
 
-def as_of(tree: Node, moment: Moment) -> Node:
-    """The content of a tree as of a commit."""
-    return _as_of(tree, moment)
-
-
 def undecidable_then(tree: Node, needed: _Ids | None = None) -> str | None:
     """Why the rows of a tree can't be decided again as of the moments at which they came, as a sentence without its
     point; None if they can, "" if it is not because of what is looked up. needed: the columns that are read above; by
@@ -238,7 +233,7 @@ def decided_again(tree: Node, moment: Moment, needed: _Ids, began: int | None = 
     if not _looks_up(tree):
         inputs = zip(tree.inputs, below, strict=True)
         return with_inputs(tree, [decided_again(i, moment, n, began) for i, n in inputs])
-    left, right = tree.inputs[0], _as_of(tree.inputs[1], moment)
+    left, right = tree.inputs[0], as_of(tree.inputs[1], moment)
     if isinstance(tree, TemporalJoin) and tree.waits:
         return _with_those_that_waited(tree, right, moment, below[0], began)
     if isinstance(tree, TemporalJoin) and revision(left) is not None and not any(map(_looks_up, walk(left))):
@@ -263,11 +258,12 @@ def _with_those_that_waited(join: TemporalJoin, right: Node, moment: Moment, nee
     return Union((now, Join(before, right, "inner", join.keys, join.residual, span=join.span)), join.columns)
 
 
-def _as_of(node: Node, moment: Moment) -> Node:
+def as_of(node: Node, moment: Moment) -> Node:
+    """The content of a tree as of a commit."""
     rows = _since(node)
     if rows is not None:
         return moment.since(rows)
-    return moment.then(with_inputs(node, [_as_of(i, moment) for i in node.inputs]))
+    return moment.then(with_inputs(node, [as_of(i, moment) for i in node.inputs]))
 
 
 def what_comes(tree: Node) -> list[Node]:

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import singledispatchmethod
 from typing import Final
 
-from sqlglot import exp
-
 from watersmeet.algebra.bounded import PastScan
 from watersmeet.algebra.nodes import (
     Aggregate,
@@ -44,7 +42,7 @@ from watersmeet.lineage.names import Names, conditions_text, expression_text, or
 from watersmeet.lineage.nearest import key_text, nearest_text
 from watersmeet.lineage.steps import Step
 from watersmeet.lineage.trees import Explained, Wide, bound_cell, on_the_right_side, ordered_whole, plain
-from watersmeet.types import BIGINT, BOOLEAN
+from watersmeet.types import BIGINT
 
 #: So many rows one statement explains.
 MOST_ROWS: Final = 1000
@@ -467,7 +465,8 @@ class Row:
         own = {i: c for i, c in self.cells.items() if i not in node.right.ids}
         met = [filled(p, own) for p in on_the_right_side(node)]
         nothing = self._null_key(node.keys, keys, values)
-        self._check_older(node, [*same, *self._later(node, own)], value)
+        later = [filled(p, own) for p in on_the_right_side(replace(node, comparison="<"))]
+        self._check_older(node, later, value)
         if nothing is not None:
             why = nothing
         elif gives_candidates(node) and asker.some(filtered(tree, met)):
@@ -482,13 +481,6 @@ class Row:
             near = nearest_text(asker, tree, keys, values, self.names)
             why = f"no row with {key_text(keys, values, self.names)}; {near}"
         return Step("no partner", detail=why)
-
-    def _later(self, node: AsofJoin, own: Cells) -> list[Scalar]:
-        """What right rows after the value of a left row meet."""
-        later = exp.GT(
-            this=exp.paren(node.right_value.expression), expression=exp.paren(node.left_value.expression.copy())
-        )
-        return [filled(Scalar(later, BOOLEAN), own)]
 
     def _check_older(self, node: AsofJoin, later: Sequence[Scalar], value: Cell) -> None:
         """HISTORY_GONE for a row without version, if it may have had one. later: what versions after its time meet."""

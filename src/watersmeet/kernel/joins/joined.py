@@ -13,8 +13,8 @@ from watersmeet.circuit.operators import ArrivalJoin, InputColumn, Join, Tempora
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.runs.arranged import Arranged
 from watersmeet.kernel.runs.cancel import without_cancelling
-from watersmeet.kernel.runs.delta import Delta, Diffs
-from watersmeet.kernel.runs.diffs import joined, ones
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.diffs import Diffs, joined, ones
 from watersmeet.kernel.runs.matching import Probe
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.sliced import Sliced, Slicing

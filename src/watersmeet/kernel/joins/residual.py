@@ -14,7 +14,7 @@ from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.expand import cut
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.joins.joined import Found, JoinSide, is_revised, present
-from watersmeet.kernel.runs.delta import Diffs
+from watersmeet.kernel.runs.diffs import Diffs
 from watersmeet.kernel.runs.matching import probes
 from watersmeet.kernel.runs.run import Run
 

@@ -18,7 +18,8 @@ from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.joins.joined import JoinOutput, PairOutput
 from watersmeet.kernel.runs.arranged import Arranged
 from watersmeet.kernel.runs.cold import near
-from watersmeet.kernel.runs.delta import Delta, Diffs
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.diffs import Diffs
 from watersmeet.kernel.runs.matching import parts
 from watersmeet.kernel.runs.run import Run, arrange
 from watersmeet.kernel.runs.state import State

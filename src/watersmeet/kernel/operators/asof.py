@@ -24,7 +24,8 @@ from watersmeet.kernel.joins.joined import Found, Production
 from watersmeet.kernel.joins.nearest import NONE, Candidates
 from watersmeet.kernel.joins.residual import Residual
 from watersmeet.kernel.runs.arranged import Arranged, near_changes
-from watersmeet.kernel.runs.delta import Delta, Diffs
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.diffs import Diffs
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.sliced import Sliced
 from watersmeet.kernel.runs.state import State

@@ -32,7 +32,8 @@ from watersmeet.kernel.joins.joined import Found, JoinSide, PairOutput, Producti
 from watersmeet.kernel.joins.residual import Residual, found_with_residual
 from watersmeet.kernel.runs.amplification import Amplification, pairs
 from watersmeet.kernel.runs.arranged import Arranged, near_changes
-from watersmeet.kernel.runs.delta import Delta, Diffs
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.diffs import Diffs
 from watersmeet.kernel.runs.matching import Probe
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.sliced import Sliced

@@ -28,7 +28,8 @@ from watersmeet.kernel.joins.joined import FEW_ROWS
 from watersmeet.kernel.runs.amplification import Amplification
 from watersmeet.kernel.runs.arranged import Arranged, near_changes
 from watersmeet.kernel.runs.cancel import without_cancelling
-from watersmeet.kernel.runs.delta import Delta, Diffs
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.diffs import Diffs
 from watersmeet.kernel.runs.matching import Probe
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.sliced import Sliced

@@ -27,7 +27,8 @@ from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.operators.arrange import ROWS, is_exact
 from watersmeet.kernel.operators.upsert import in_order
 from watersmeet.kernel.runs.arranged import Arranged
-from watersmeet.kernel.runs.delta import Delta, Diffs
+from watersmeet.kernel.runs.delta import Delta
+from watersmeet.kernel.runs.diffs import Diffs
 from watersmeet.kernel.runs.matching import Probe, parts
 from watersmeet.kernel.runs.newest import Newest
 from watersmeet.kernel.runs.run import Run, arrange

@@ -7,16 +7,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import hash_columns
-from watersmeet.kernel.runs.diffs import are_ones, joined, ones
+from watersmeet.kernel.runs.diffs import Diffs, joined, taken
 from watersmeet.kernel.runs.order import canonical_rows
 from watersmeet.types import Schema, arrow_schema
-
-Diffs = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +60,7 @@ class Delta:
 
     def take(self, rows: col.Positions) -> Delta:
         """The changes at `rows`."""
-        diff = ones(len(rows)) if self.diff.strides == (0,) and are_ones(self.diff) else self.diff[rows]
-        return Delta(col.gather_table(self.columns, rows), diff)
+        return Delta(col.gather_table(self.columns, rows), taken(self.diff, rows))
 
     def negated(self) -> Delta:
         """The opposite changes."""

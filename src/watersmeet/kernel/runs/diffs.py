@@ -20,13 +20,23 @@ def ones(count: int) -> Diffs:
 
 def are_ones(diff: Diffs) -> bool:
     """True if every diff is 1."""
-    if diff.strides == (0,) and len(diff):
+    if _is_one_value(diff) and len(diff):
         return int(diff[0]) == 1
     return bool((diff == 1).all())
 
 
+def taken(diff: Diffs, rows: npt.NDArray[np.int64]) -> Diffs:
+    """The diffs at `rows`. Not to be written to."""
+    return ones(len(rows)) if _is_one_value(diff) and are_ones(diff) else diff[rows]
+
+
 def joined(diffs: Sequence[Diffs]) -> Diffs:
     """All diffs, in order; at least one array of them. Not to be written to."""
-    if all(d.strides == (0,) and are_ones(d) for d in diffs):
+    if all(_is_one_value(d) and are_ones(d) for d in diffs):
         return ones(sum(map(len, diffs)))
     return np.concatenate(diffs)
+
+
+def _is_one_value(diff: Diffs) -> bool:
+    """Whether it takes no memory, so that one value says what all are."""
+    return diff.strides == (0,)

@@ -17,7 +17,7 @@ from watersmeet.kernel.arrays.hashing import bucket_of, hash_columns
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.diffs import are_ones, ones
 from watersmeet.kernel.runs.partial import empties
-from watersmeet.kernel.runs.run import write_stream
+from watersmeet.kernel.runs.run import streams_bytes, write_streams
 from watersmeet.narrowing import has_texts, is_narrowed, narrowed, widened
 
 #: Bodies are cut to about this size: Spark copies a body several times, in the JVM too.
@@ -58,12 +58,10 @@ def encode(delta: Delta, *, narrow: bool = False) -> pa.Buffer:
     batches = narrowed(batch) if narrow and batch.nbytes >= _NARROWED_BYTES else [batch]
     if batch.nbytes < _MEASURED_BYTES:
         sink = pa.BufferOutputStream()
-        _write(sink, batches)
+        write_streams(sink, batches)
         return sink.getvalue()
-    measure = pa.MockOutputStream()
-    _write(measure, batches)
-    buffer = pa.allocate_buffer(measure.size())
-    _write(pa.FixedSizeBufferWriter(buffer), batches)
+    buffer = pa.allocate_buffer(streams_bytes(batches))
+    write_streams(pa.FixedSizeBufferWriter(buffer), batches)
     return buffer
 
 
@@ -157,11 +155,6 @@ def _parts(
         start, stop = stop, stop + count
         if count:
             yield bucket, delta.take(order[start:stop])
-
-
-def _write(sink: pa.NativeFile, batches: Sequence[pa.RecordBatch]) -> None:
-    for batch in batches:
-        write_stream(sink, batch)
 
 
 def _pieces(delta: Delta) -> Iterator[Delta]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.expand import pieces
-from watersmeet.kernel.runs.delta import Diffs
+from watersmeet.kernel.runs.diffs import Diffs
 from watersmeet.kernel.runs.order import canonical_rows
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.trace import PIECE_ROWS, find

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.errors import error
@@ -16,10 +15,8 @@ from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import Hashes, hash_columns, is_bijective
 from watersmeet.kernel.runs.blocks import INDEXED_BYTES, index_bytes, write_index
 from watersmeet.kernel.runs.delta import Delta
-from watersmeet.kernel.runs.diffs import are_ones, ones
+from watersmeet.kernel.runs.diffs import Diffs, are_ones, ones
 from watersmeet.kernel.runs.order import canonical_rows, stretches
-
-Diffs = npt.NDArray[np.int64]
 
 _META: Final = b"watersmeet.run"
 
@@ -168,12 +165,10 @@ class Run:
         facts["bytes"] = self.size_bytes
         meta = json.dumps(facts if self.note is None else {**facts, "note": self.note}, separators=(",", ":"))
         batch = pa.RecordBatch.from_arrays(arrays, names=names).replace_schema_metadata({_META: meta.encode()})
-        measure = pa.MockOutputStream()
-        write_stream(measure, batch)
-        size = measure.size()
+        size = streams_bytes([batch])
         index = index_bytes(self.hash, filters=filters) if size >= INDEXED_BYTES else 0
         buffer = pa.allocate_buffer(size + index)
-        write_stream(pa.FixedSizeBufferWriter(buffer), batch)
+        write_streams(pa.FixedSizeBufferWriter(buffer), [batch])
         if index:
             write_index(memoryview(buffer).cast("B")[size:], self.hash, filters=filters)
         return buffer
@@ -240,10 +235,18 @@ def is_pure(hashes: Hashes, keys: Sequence[pa.Array]) -> bool:
     )
 
 
-def write_stream(sink: Any, batch: pa.RecordBatch) -> None:
-    """Writes an Arrow IPC stream of one batch."""
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
+def write_streams(sink: Any, batches: Sequence[pa.RecordBatch]) -> None:
+    """Writes an Arrow IPC stream of each batch, one behind the other."""
+    for batch in batches:
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+
+
+def streams_bytes(batches: Sequence[pa.RecordBatch]) -> int:
+    """How many bytes `write_streams` writes."""
+    measure = pa.MockOutputStream()
+    write_streams(measure, batches)
+    return int(measure.size())
 
 
 def _split(run: Run) -> list[Run]:
