@@ -43,10 +43,11 @@ class Cluster:
         self._master = self._launch("master.Master", "--host", host, "--port", port)
         time.sleep(3)
 
-    def start_worker(self) -> None:
-        """Starts a worker of one core."""
+    def start_worker(self, core: int | None = None) -> None:
+        """Starts a worker of one core. core: the one that it and all that it starts may use, as in a container."""
         place = ("--host", "127.0.0.1", "--work-dir", f"{self._scratch}/work{self._started}")
-        self.workers.append(self._launch("worker.Worker", "--cores", "1", "--memory", "1g", *place, self.master))
+        offered = ("--cores", "1", "--memory", "1g")
+        self.workers.append(self._launch("worker.Worker", *offered, *place, self.master, core=core))
 
     def kill_worker(self, worker: subprocess.Popen) -> None:
         """Kills a worker and its executors, as if its machine was gone."""
@@ -82,11 +83,13 @@ class Cluster:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
-    def _launch(self, name: str, *arguments: str) -> subprocess.Popen:
+    def _launch(self, name: str, *arguments: str, core: int | None = None) -> subprocess.Popen:
         self._started += 1
+        command = [HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", "--webui-port", "0", *arguments]
+        held = [] if core is None else ["taskset", "--cpu-list", str(core)]
         with open(self._scratch / f"{name}{self._started}.log", "w") as log:
             return subprocess.Popen(
-                [HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", "--webui-port", "0", *arguments],
+                [*held, *command],
                 env=self._environment,
                 cwd=self._scratch,
                 stdout=log,
@@ -96,12 +99,14 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def cluster(workers=2):
+def cluster(workers=2, *, a_core_each=False):
+    """a_core_each: each worker is held to one of the cores of this machine."""
+    cores = sorted(os.sched_getaffinity(0)) if a_core_each else [None]
     with tempfile.TemporaryDirectory(prefix="watersmeet-cluster-") as scratch:
         made = Cluster(Path(scratch))
         try:
-            for _ in range(workers):
-                made.start_worker()
+            for number in range(workers):
+                made.start_worker(cores[number % len(cores)])
             yield made
         finally:
             made.stop()
