@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import singledispatchmethod
+from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.algebra.bounded import PastScan
+from watersmeet.algebra.bounded import Named, PastScan, Recursion
 from watersmeet.algebra.nodes import (
     Aggregate,
     Arrivals,
@@ -39,11 +40,14 @@ from watersmeet.lineage.cells import Cell
 from watersmeet.lineage.names import Names, conditions_text
 from watersmeet.lineage.nearest import nearest_text
 from watersmeet.lineage.origins import JOINS, Found, Origins, Read, Row, counted
+from watersmeet.lineage.rounds import numbered_rounds, of_all_rounds, of_round
 from watersmeet.lineage.steps import Step
 from watersmeet.lineage.trees import Explained, bound_cell, plain
-from watersmeet.types import BOOLEAN, VARCHAR
+from watersmeet.types import BIGINT, BOOLEAN, VARCHAR
 
 Conditions = Sequence[Scalar]
+#: So many rounds of a recursion are searched one by one.
+MOST_ROUNDS: Final = 10
 
 
 def origins_of(
@@ -130,7 +134,7 @@ class Search:
             steps += [step.noted(f"as of commit {then.commit}" if then.commit else "") for step in ended]
         return [*steps, *([Step("…", detail=f"earlier rows: {counted(more)}")] if more else [])]
 
-    def _lacks(self, node: Scan | PastScan, conditions: Conditions) -> str:
+    def _lacks(self, node: Scan | PastScan | Named, conditions: Conditions) -> str:
         """Which condition no stored row meets, beside those before it."""
         met: list[Scalar] = []
         tree = plain(node, self.explained)
@@ -148,7 +152,7 @@ class Search:
             return "; ".join([text, *self._around(node, filtered(tree, met), part)])
         return f"no row with {self._text(conditions)}"
 
-    def _around(self, node: Scan | PastScan, there: Node, part: Scalar) -> list[str]:
+    def _around(self, node: Scan | PastScan | Named, there: Node, part: Scalar) -> list[str]:
         """What there is instead of a value that a condition asks for. there: the rows in question."""
         found = _constant(part)
         kind = None if found is None else ORACLE.exact_type_of(found[1].sql(dialect="duckdb"))
@@ -160,7 +164,7 @@ class Search:
         column = next((c for c in node.columns if c.id == value.column), None)
         return [near, *([] if column is None else self._late(node, column, cell))]
 
-    def _late(self, node: Scan | PastScan, column: Column, cell: Cell) -> list[str]:
+    def _late(self, node: Scan | PastScan | Named, column: Column, cell: Cell) -> list[str]:
         """By how much a row with that time would be late, if it is."""
         watermarks = dict(node.watermarks) if isinstance(node, Scan) else {}
         bound = bound_cell(watermarks.get(column.id, ()), self.explained.times, column)
@@ -400,6 +404,27 @@ class Search:
             )
             for i, p in enumerate(node.parts, 1)
         ]
+
+    # -- rounds -----------------------------------------------------------------------------------------------------
+
+    @_ended.register
+    def _(self, node: Named, conditions: Conditions) -> list[Step]:
+        return [Step("row", detail=self._lacks(node, conditions))]
+
+    @_ended.register
+    def _(self, node: Recursion, conditions: Conditions) -> list[Step]:
+        first = self.steps(node.anchor, _moved(conditions, node.outputs, node.anchor.columns))
+        steps, every = [Step("Recursion", detail="the first round", below=first)], of_all_rounds(node)
+        if every is not None:
+            trees = [("the later rounds", every)]
+        else:
+            number = Column("#round", "", BIGINT, False)
+            last = max(self.origins.asker.tally(numbered_rounds(node, number), number), default=0)
+            trees = [(f"round {n}", of_round(node, n)) for n in range(2, last + 2)]
+        for said, tree in trees[:MOST_ROUNDS]:
+            below = self.steps(tree, _moved(conditions, node.outputs, tree.columns))
+            steps.append(Step("Recursion", detail=said, below=below))
+        return [*steps, *([Step("…", detail="later rounds")] if len(trees) > MOST_ROUNDS else [])]
 
     # -- orders -----------------------------------------------------------------------------------------------------
 

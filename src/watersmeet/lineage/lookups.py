@@ -122,7 +122,7 @@ def identity(join: TemporalJoin, needed: _Ids) -> list[Scalar]:
 
 
 def _untold(join: TemporalJoin, needed: _Ids) -> str | None:
-    """Why it can't be told when a left row that may go came; None if it can."""
+    """Why it can't be told when a left row that may go came; None if it can, where equal rows allow it."""
     read_of_it = _Ids(s.column for s in identity(join, needed) if s.column is not None)
     node, below = join.left, _needed_of(join, needed)[0]
     while isinstance(node, (Filter, Project, Repartition)):
@@ -132,12 +132,12 @@ def _untold(join: TemporalJoin, needed: _Ids) -> str | None:
         if not own <= read_of_it:
             names = ", ".join(sorted(c.name for c in node.left.columns if c.id in own - read_of_it))
             return f"It looks up twice, and the second time not by all that the first one reads ({names})"
+        if not {c for n in walk(node) if isinstance(n, Scan) for c in n.key} & own:
+            return "It looks up twice, and without the primary key of its rows among what both read, equal ones may mix"
         return _untold(node, below) or _unknown(node.right)
     if not isinstance(node, Scan):
         return f"{revision(join.left)}, and when its rows came is not known"
-    if not node.key or not read_of_it.issuperset(node.key):
-        return f"{revision(node)}, and without its primary key among what is read of it, equal rows can't be told apart"
-    return None
+    return None if node.key else f"{revision(node)}, and without a primary key its rows can't be told apart"
 
 
 def _looks_up(node: Node) -> bool:

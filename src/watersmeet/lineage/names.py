@@ -8,7 +8,7 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.algebra.aggregatecalls import AggregateCall
-from watersmeet.algebra.bounded import PastScan
+from watersmeet.algebra.bounded import PastScan, Recursion
 from watersmeet.algebra.nodes import Aggregate, Expand, Node, Project, Scan, SortKey, Union, Unnest, Window
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.algebra.trees import walk
@@ -48,7 +48,7 @@ def _own(node: Node, names: Names, past: Mapping[str, str]) -> dict[str, str]:
     if isinstance(node, Unnest):
         texts = [f"unnest({expression_text(a, names)})" for a in node.arrays]
         return {c.id: t for c, t in zip(node.made, (*texts, "ordinality"), strict=False)}
-    if isinstance(node, Union):
+    if isinstance(node, (Recursion, Union)):
         return {c.id: c.name for c in node.outputs}
     return {c.id: c.name for c in node.columns if c.id not in names} if not node.inputs else {}
 

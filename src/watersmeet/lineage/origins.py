@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import singledispatchmethod
 from typing import Final
 
-from watersmeet.algebra.bounded import PastScan
+from watersmeet.algebra.bounded import Named, PastScan, Recursion
 from watersmeet.algebra.nodes import (
     Aggregate,
     Arrivals,
@@ -40,6 +40,7 @@ from watersmeet.lineage.candidates import gives_candidates
 from watersmeet.lineage.cells import Cell, Cells, equal, equals, filled, row_json
 from watersmeet.lineage.names import Names, conditions_text, expression_text, order_text
 from watersmeet.lineage.nearest import key_text, nearest_text
+from watersmeet.lineage.rounds import of_round
 from watersmeet.lineage.steps import Step
 from watersmeet.lineage.trees import Explained, Wide, bound_cell, on_the_right_side, ordered_whole, plain
 from watersmeet.types import BIGINT
@@ -513,6 +514,30 @@ class Row:
         found = self.within(part, equals(part.columns, picked(node.outputs, self.cells)))
         return Step("Union", detail=f"part {number + 1} of {len(node.parts)}", below=found.steps)
 
+    # -- rounds -----------------------------------------------------------------------------------------------------
+
+    @step.register
+    def _(self, node: Named) -> Step:
+        """A row of the round before the one that is explained."""
+        return _OfRound("row", row=row_json(node.outputs, self.cells), values=tuple(picked(node.outputs, self.cells)))
+
+    @step.register
+    def _(self, node: Recursion) -> Step:
+        """The row by what gave it in its round, then, round by round, the rows that this was made of."""
+        last = int(self.cells[self.wide.rounds[id(node)].id].text or 0)
+        steps, wanted = list[Step](), [tuple(picked(node.outputs, self.cells))]
+        for number in range(last, 0, -1):
+            tree, found = of_round(node, number), list[Step]()
+            for values in wanted:
+                below = self.within(tree, equals(tree.columns, values)).steps
+                cells = {c.id: v for c, v in zip(node.outputs, values, strict=True)}
+                found += below if number == last else [Step("row", row=row_json(node.outputs, cells), below=below)]
+            steps += found if number == last else [Step("round", detail=f"number {number}", below=found)]
+            wanted = list(dict.fromkeys(values for step in found for values in _reached(step)))
+            if not wanted:
+                break
+        return Step("Recursion", row=row_json(node.outputs, self.cells), detail=f"round {last}", below=steps)
+
     # -- orders -----------------------------------------------------------------------------------------------------
 
     def _of_partition(self, partition: Sequence[Scalar]) -> tuple[list[Scalar], str]:
@@ -562,6 +587,21 @@ def ranked(
     numbered = filtered(Window(below, (), (number,), (column,)), equals(below.columns, picked(below.columns, cells)))
     rows = asker.rows(numbered, 1)
     return int(rows[0][column.id].text or 0) if rows else 0, asker.count(below)
+
+
+@dataclass(frozen=True)
+class _OfRound(Step):
+    """A row of a round of a recursion. values: of its columns."""
+
+    values: tuple[Cell, ...] = ()
+
+
+def _reached(step: Step) -> Iterator[tuple[Cell, ...]]:
+    """The rows of the round before that a step is made of; not those that explain what is lacking."""
+    if isinstance(step, _OfRound):
+        yield step.values
+    for below in step.below if step.what != "no partner" else ():
+        yield from _reached(below)
 
 
 def counted(rows: int) -> str:

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 from sqlglot import exp
 
-from watersmeet.algebra.bounded import FileScan, Recursion, SystemScan, TopicScan
+from watersmeet.algebra.bounded import FileScan, Named, Recursion, SystemScan, TopicScan
 from watersmeet.algebra.nodes import (
     Aggregate,
     Apply,
@@ -72,6 +72,7 @@ from watersmeet.lineage.lookups import (
     undecidable_then,
     unknown_then,
 )
+from watersmeet.lineage.rounds import all_rounds, numbered_rounds, reads_rounds_within
 from watersmeet.lineage.subqueries import inlined, with_joined_values
 from watersmeet.types import BOOLEAN, INTEGER, TIMESTAMP, TIMESTAMPTZ
 from watersmeet.watermarks import Watermark, value
@@ -168,7 +169,8 @@ def prepared(tree: Node) -> Node:
     """The tree as it is explained: the same rows."""
     for rule in _RULES:
         tree = rule(tree)
-    used = tree.ids.union(*[n.reads for n in walk(tree)])
+    by_place = [i.ids for n in walk(tree) if isinstance(n, (Recursion, Union)) for i in n.inputs]
+    used = tree.ids.union(*[n.reads for n in walk(tree)], *by_place)
     return transform_up(tree, lambda n: n.input if isinstance(n, Window) and used.isdisjoint(_ids(n.outputs)) else n)
 
 
@@ -211,8 +213,8 @@ def _forgotten(node: Node) -> str | None:
         return "It reads the changes of a relation one by one, and only its content is kept"
     if isinstance(node, AsofJoin) and node.arrival and isinstance(node.right, Versions):
         return "It looks up versions of rows once, when others arrive, and which versions there were then is not kept"
-    if isinstance(node, Recursion):
-        return "It is recursive"
+    if isinstance(node, Recursion) and (node.free or reads_rounds_within(node)):
+        return "It has a recursion within another one or within a subquery, whose rows it reads in each round"
     if isinstance(node, (FileScan, SystemScan, TopicScan)):
         return "It reads what is outside of the database's relations"
     return None
@@ -229,6 +231,8 @@ def _replaced(node: Node) -> str | None:
 
 def plain(tree: Node, explained: Explained) -> Node:
     """The same rows, in nodes that can be written as SQL."""
+    if isinstance(tree, Recursion):
+        return all_rounds(tree)
     node = with_inputs(tree, [plain(i, explained) for i in tree.inputs])
     return _written(node, explained, candidates=gives_candidates(tree))
 
@@ -350,12 +354,14 @@ class Wide:
 
     present: by the identity of a node that is a side of an outer join, the column that is true where it has a row.
     parts: by the identity of a Union, the column with the number of the part that a row is of.
+    rounds: by the identity of a Recursion, the column with the number of the round that gave a row.
     """
 
     explained: Explained
     tree: Node
     present: dict[int, Column] = field(default_factory=dict)
     parts: dict[int, Column] = field(default_factory=dict)
+    rounds: dict[int, Column] = field(default_factory=dict)
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
@@ -377,8 +383,13 @@ class Wide:
         """A node with the columns of what its rows are made of."""
         if isinstance(node, Unary):
             return node.over([self.widened(node.input)])
-        assert isinstance(node, (Leaf, Arrivals)), type(node).__name__
+        assert isinstance(node, (Leaf, Arrivals, Named)), type(node).__name__
         return node
+
+    @widened.register
+    def _(self, node: Recursion) -> Node:
+        column = self.rounds[id(node)] = self._column(int)
+        return numbered_rounds(node, column)
 
     @widened.register
     def _(self, node: Project) -> Node:

@@ -31,6 +31,8 @@ from watersmeet.types import BIGINT, Field, arrow_schema
 #: Columns beside those of a relation: the number of a commit, and what orders rows, the newest first.
 COMMIT: Final = f"{ADDED}commit"
 DIFF: Final = f"{ADDED}diff"
+#: Stands for a commit that can't be told.
+MIXED: Final = -1
 _AGE: Final = (f"{ADDED}epoch", f"{ADDED}sequence")
 
 
@@ -139,26 +141,20 @@ class History:
         self, events: PastScan, text: str, identity: Sequence[Column], scan: Scan, moment: PastScan, commit: int | None
     ) -> PastScan:
         """The rows that are there of a relation, each as it was in the commit in which its identity last changed: those
-        of one commit, or all with the column `COMMIT`, and then also those that the query leaves out.
+        that looked up in one commit, or all with that as the column `COMMIT`, and then also those that the query leaves
+        out. `MIXED` stands for the commit of rows with an equal identity that looked up at several moments, of which it
+        can't be told whose look-ups went.
 
         text: a query that gives the identity of each of the events, then their columns.
         """
         name = f"stayed {scan.outputs[0].id} of {events.name}"
         columns = tuple(Field(n, c.type) for c, n in zip(scan.outputs, scan.source_names, strict=True))
         if name not in self._stayed:
-            ids = ", ".join(quoted(c.id) for c in identity)
-            same = " AND ".join(f"e.{quoted(c.id)} IS NOT DISTINCT FROM l.{quoted(c.id)}" for c in identity)
-            number, diff = quoted(COMMIT), quoted(DIFF)
             shown = ", ".join(
                 f"e.{quoted(c.id)} AS {quoted(f.name)}" for c, f in zip(scan.outputs, columns, strict=True)
             )
             self._stayed[name] = self._connection.execute(
-                f"WITH events AS ({text}), changes AS (SELECT {ids}, {number}, sum({diff}) AS n FROM events "
-                f"GROUP BY {ids}, {number} HAVING sum({diff}) <> 0), "
-                f"l AS (SELECT {ids}, max({number}) AS {number}, arg_max(n, {number}) AS n FROM changes "
-                f"GROUP BY {ids}), "
-                f"e AS (SELECT * EXCLUDE ({diff}) FROM events GROUP BY ALL HAVING sum({diff}) > 0) "
-                f"SELECT {shown}, e.{number} FROM e JOIN l ON {same} AND e.{number} = l.{number} WHERE l.n > 0"
+                _stayed_text(text, [quoted(c.id) for c in identity], [quoted(i) for i in scan.key], shown)
             ).to_arrow_table()
         rows, outputs = self._stayed[name], _outputs(scan)
         if commit is None:
@@ -262,6 +258,16 @@ class History:
             found = self._connection.execute(text).to_arrow_table()
         return conformed(found, schema)
 
+    def mixed(self, relation: Relation) -> Error:
+        """The error for rows that are equal in all that a view reads, and looked up at several moments."""
+        return error(
+            "HISTORY_GONE",
+            f"a row of {relation.title} can't be explained",
+            detail="Rows that are equal in all that it reads of them looked up at several moments. Of such rows the "
+            "look-up that came first goes first, whichever of them goes, and so whose look-ups are left is not kept.",
+            hint="A view that also selects their primary key tells them apart.",
+        )
+
     def first(self, name: str) -> int:
         """The first commit whose rows a view of the connection has; 0 for those with all rows."""
         return self._lent.get(name, 0)
@@ -332,6 +338,39 @@ class History:
         rows = pa.concat_tables([schema.empty_table(), *parts], promote_options="permissive")
         self._entered.enter_context(lent(self._connection, rows, columns, name))
         self._lent[name] = first
+
+
+def _stayed_text(text: str, identity: Sequence[str], key: Sequence[str], shown: str) -> str:
+    """The query of `History.stayed`. Of rows with an equal identity, the look-ups that came first go first: those that
+    are left are of the newest commits, `looks`. Rows have looked up when they came, `own`, if these are the same
+    commits, and else if there is just one.
+    """
+    number, diff, ids = quoted(COMMIT), quoted(DIFF), ", ".join(identity)
+    own = list(dict.fromkeys([*key, *identity]))
+    rows = ", ".join(own)
+
+    def same(a: str, b: str, names: Sequence[str]) -> str:
+        return " AND ".join(f"{a}.{n} IS NOT DISTINCT FROM {b}.{n}" for n in names)
+
+    return f"""
+WITH events AS ({text}),
+changes AS (SELECT {ids}, {number}, sum({diff}) AS n FROM events GROUP BY {ids}, {number} HAVING sum({diff}) <> 0),
+came AS (
+    SELECT *, sum(greatest(n, 0)) OVER (PARTITION BY {ids} ORDER BY {number} DESC) AS later,
+        sum(n) OVER (PARTITION BY {ids}) AS there FROM changes),
+looks AS (SELECT {ids}, {number}, least(n, there - later + n) AS n FROM came WHERE n > 0 AND there - later + n > 0),
+changed AS (SELECT {rows}, {number}, sum({diff}) AS n FROM events GROUP BY {rows}, {number} HAVING sum({diff}) <> 0),
+own AS (SELECT {rows}, max({number}) AS {number} FROM changed GROUP BY {rows} HAVING sum(n) > 0),
+both_ AS (SELECT {ids}, {number}, n, 0 AS o FROM looks
+    UNION ALL SELECT {ids}, {number}, 0, count(*) FROM own GROUP BY {ids}, {number}),
+compared AS (SELECT {ids}, {number}, sum(n) AS n, sum(o) AS o FROM both_ GROUP BY {ids}, {number}),
+judged AS (
+    SELECT {ids}, bool_and(n = o) AS same, count(*) FILTER (WHERE n > 0) AS moments,
+        max({number}) FILTER (WHERE n > 0) AS newest FROM compared GROUP BY {ids}),
+e AS (SELECT * EXCLUDE ({diff}) FROM events GROUP BY ALL HAVING sum({diff}) > 0)
+SELECT {shown}, CASE WHEN same THEN e.{number} WHEN moments = 1 THEN newest ELSE {MIXED} END AS {number}
+FROM e JOIN own ON {same("e", "own", own)} AND e.{number} = own.{number} JOIN judged ON {same("e", "judged", identity)}
+"""
 
 
 def _schema(columns: Sequence[Field]) -> pa.Schema:

@@ -43,11 +43,12 @@ from watersmeet.lineage.subqueries import has_single_values, inlined
 from watersmeet.lineage.trees import Wide, plain
 from watersmeet.runtime.plans import kept_circuit
 from watersmeet.session.access.context import Session, denied, error_at
-from watersmeet.session.access.earlier import COMMIT, History
+from watersmeet.session.access.earlier import COMMIT, MIXED, History
 from watersmeet.session.access.pasts import own_commit
 from watersmeet.session.access.reading import Bounded, check_running, failed_query, lent, readable, reading
 from watersmeet.session.access.result import Result, typed_result
 from watersmeet.session.access.rights import check_named
+from watersmeet.session.access.rounds import lend_rounds
 from watersmeet.session.access.versions import kept_by, kept_versions, versions_scan
 from watersmeet.store.floors import floor_number
 from watersmeet.store.manifests import Commit, Progress
@@ -121,7 +122,7 @@ def _steps(session: Session, statement: ExplainRow) -> list[Step] | None:
             if has_single_values(found.bound.relation):
                 asker.rows(inlined(found.bound.relation), 1)  # which fails where the query does
             try:
-                with views.answering(connection, asker, {s.name for s in past}):
+                with views.answering(connection, asker, {s.name for s in past}, root):
                     origins = origins_of(asker, views.what, views.names, statement.limit)
                     rows = origins.found(root, root.tree, conditions)
                     missing = statement.missing and not rows.total
@@ -167,8 +168,10 @@ class _Views:
         return self.epoch.progress
 
     @contextmanager
-    def answering(self, connection: duckdb.DuckDBPyConnection, asker: Asker, past: Container[str]) -> Iterator[None]:
-        """The block answers by a connection in which the scans of the past with these names can be read."""
+    def answering(
+        self, connection: duckdb.DuckDBPyConnection, asker: Asker, past: Container[str], root: Explained
+    ) -> Iterator[None]:
+        """The block answers for a query by a connection in which the scans of the past with these names can be read."""
         self.lacks_past = False
         with ExitStack() as entered:
             self.history = History(self.session.database, self.epoch, connection, entered)
@@ -176,6 +179,7 @@ class _Views:
                 rows, columns = kept_versions(self.session.database, self.epoch, connection, scan, operator)
                 entered.enter_context(lent(connection, rows, columns, scan.name))
             self.asker, self._readable = asker, past
+            lend_rounds(root, asker, connection, entered)
             yield
 
     def follow(self, tree: Node) -> None:
@@ -246,13 +250,13 @@ class _Views:
     ) -> list[Came]:
         """As `_came`, of a view whose rows may go: what its own changes say of equal rows is not which of them went."""
         _, commits = self._candidates(relation, view, conditions, last)
-        possible = sorted((commit, rows) for commit, rows in commits.items() if commit)
+        possible = sorted((commit, rows) for commit, rows in commits.items() if commit > 0)
         found = self._as_they_came(relation, view, possible, last)
         if self.lacks_past:
             return []
         counts = [self.asker.count(filtered(plain(c.view.tree, c.view), conditions)) for c in found]
         if sum(counts) != there:
-            raise self.history.gone(relation)
+            raise (self.history.mixed if MIXED in commits else self.history.gone)(relation)
         return [replace(c, rows=n) for c, n in zip(found, counts, strict=True) if n]
 
     def _commits(self, rows: Node, number: Column, first: int, last: int) -> Counter[int]:
@@ -307,6 +311,8 @@ class _Views:
         every, commits = self._candidates(relation, view, conditions, last)
         if not commits:
             return [Came(every, 0, 0)], 0
+        if MIXED in commits:
+            raise self.history.mixed(relation)
         if not min(commits):  # of what came before the history that is kept
             raise self.history.gone(relation)
         newest = sorted(commits, reverse=True)[:MOST_MOMENTS]
@@ -328,13 +334,13 @@ class _Views:
         self, relation: Relation, view: Explained, conditions: Sequence[Scalar], last: int
     ) -> tuple[Explained, Counter[int]]:
         """A view that looks back as if it looked up all now, and how many rows came to it in each commit, 0 for those
-        before the history that is kept, that may meet conditions.
+        before the history that is kept and `MIXED` for those that can't be told, that may meet conditions.
         """
         now = PastScan(relation.id, "now", Past("commit", str(self.epoch.number)), (), None)
         every, commits = view.as_of(_Arrived(self, relation, now, last)), Counter[int]()
         for part in what_comes(push_filters(filtered(every.tree, conditions))):
             number = next(c for n in walk(part) for c in n.columns if c.name == COMMIT)
-            commits += self._commits(Wide(every, part).node, number, 0, last)
+            commits += self._commits(Wide(every, part).node, number, MIXED, last)
         return every, commits
 
     def _view_as_of(self, relation: Relation, view: Explained, commit: int, last: int, waited: bool) -> Explained:
