@@ -59,7 +59,7 @@ def standing_still(tree: Node, began: Rule) -> Node:
 
     def joined(node: Node) -> Node:
         node = began(node)
-        if not _looks_up(node) or not _stands_still(node.inputs[1]):
+        if not _looks_up(node) or not stands_still(node.inputs[1]):
             return node
         if isinstance(node, TemporalJoin):
             return Join(node.left, node.right, node.kind, node.keys, node.residual, span=node.span)
@@ -69,10 +69,11 @@ def standing_still(tree: Node, began: Rule) -> Node:
     return transform_up(tree, joined)
 
 
-def _stands_still(node: Node) -> bool:
+def stands_still(node: Node) -> bool:
+    """Whether a tree of `standing_still` has the same rows at any moment."""
     if not node.inputs:
         return isinstance(node, (PastScan, Values))
-    return not isinstance(node, TimeFilter) and all(map(_stands_still, node.inputs))
+    return not isinstance(node, TimeFilter) and all(map(stands_still, node.inputs))
 
 
 def unknown_then(tree: Node) -> bool:
@@ -147,7 +148,7 @@ def _looks_up(node: Node) -> bool:
     if isinstance(node, Join) and (node.keeps_right or node.partners is not None):
         return False
     decides = node.arrival and (isinstance(node, AsofJoin) or node.kind in ("semi", "anti"))
-    return decides or _stands_still(node.right)
+    return decides or stands_still(node.right)
 
 
 def _unknown(looked_up: Node) -> str | None:

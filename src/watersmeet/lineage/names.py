@@ -16,7 +16,13 @@ from watersmeet.algebra.trees import walk
 Names = Mapping[str, str]
 
 #: Columns of what came to a relation, beside its own.
-_ADDED: Final = {"#epoch": "newest commit", "#sequence": "newest row"}
+_ADDED: Final = {
+    "#epoch": "newest commit",
+    "#sequence": "newest row",
+    "#commit": "its commit",
+    "#from": "the first commit with it",
+    "#until": "the first commit without it",
+}
 _UNNAMED: Final = "?column?"
 
 

@@ -42,6 +42,7 @@ from watersmeet.lineage.names import Names, conditions_text, expression_text, or
 from watersmeet.lineage.nearest import key_text, nearest_text
 from watersmeet.lineage.rounds import of_round
 from watersmeet.lineage.steps import Step
+from watersmeet.lineage.told import MOMENT
 from watersmeet.lineage.trees import Explained, Wide, bound_cell, on_the_right_side, ordered_whole, plain
 from watersmeet.types import BIGINT
 
@@ -51,6 +52,8 @@ MOST_ROWS: Final = 1000
 ADDED: Final = "#"
 #: The column of versions that is true where older ones of the same key may be forgotten.
 OLDEST: Final = f"{ADDED}oldest"
+#: The column of what came to a relation with the number of the commit.
+COMMIT: Final = f"{ADDED}commit"
 JOINS: Final = {
     "inner": "Join", "left": "Left Join", "right": "Right Join", "full": "Full Join", "semi": "Semi Join",
     "anti": "Anti Join",
@@ -228,7 +231,8 @@ class Row:
         read = self.origins.read(node)
         row = row_json([c for c in node.outputs if not c.name.startswith(ADDED)], self.cells)
         if read.view is None:
-            return Step(read.what, read.name, row)
+            came = next((self.cells[c.id].text for c in node.outputs if c.name == COMMIT), None)
+            return Step(read.what, read.name, row).noted(f"as of commit {came}" if came else "")
         view, values = read.view, picked(node.outputs, self.cells)
         there = self.origins.asker.count(filtered(node, equals(node.outputs, values)))
         if view.looks_back:
@@ -364,8 +368,11 @@ class Row:
         return ", ".join([*map(self._pair, node.keys), *map(self.with_values, self._residual(node))])
 
     def _residual(self, node: Join) -> list[Scalar]:
-        """What a semi join says of its right rows shows only in these."""
-        return [p for p in conjuncts(node.residual) if node.kind != "semi" or p.columns <= node.left.ids]
+        """What a semi join says of its right rows shows only in these, and as of which commit a row was there, in no
+        row.
+        """
+        shown = [p for p in conjuncts(node.residual) if not all(i.startswith(MOMENT) for i in p.columns)]
+        return [p for p in shown if node.kind != "semi" or p.columns <= node.left.ids]
 
     def _pair(self, pair: KeyPair) -> str:
         (value,) = self.origins.asker.values([pair.left], self.cells)

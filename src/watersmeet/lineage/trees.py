@@ -74,6 +74,7 @@ from watersmeet.lineage.lookups import (
 )
 from watersmeet.lineage.rounds import all_rounds, numbered_rounds, reads_rounds_within
 from watersmeet.lineage.subqueries import inlined, with_joined_values
+from watersmeet.lineage.told import CantTellError, Ever, with_what_was_decided
 from watersmeet.types import BOOLEAN, INTEGER, TIMESTAMP, TIMESTAMPTZ
 from watersmeet.watermarks import Watermark, value
 
@@ -116,9 +117,12 @@ class Explained:
     changes: bool = False
 
     @classmethod
-    def of(cls, name: str, tree: Node, times: Mapping[str, int], began: Rule, then: Rule) -> Explained:
+    def of(
+        cls, name: str, tree: Node, times: Mapping[str, int], began: Rule, then: Rule, ever: Ever | None
+    ) -> Explained:
         """began: as in `lookups.standing_still`. then: unless the query looks back, makes scans those of an earlier
-        moment, and versions of rows what is kept of them. FEATURE_NOT_SUPPORTED for what can't be computed again.
+        moment, and versions of rows what is kept of them. ever: tells what was decided once below what can't be decided
+        again row by row; None: it can't be. FEATURE_NOT_SUPPORTED for what can't be computed again.
         """
         _check(name, map(_forgotten, walk(tree)))
         joined = with_joined_values(inlined(tree))
@@ -129,7 +133,10 @@ class Explained:
         if why is not None:
             if decided is not None:
                 return cls(name, decided, _ties(joined), times, decided, looks_back=True)
-            _check(name, [why_then or why])
+            if ever is None:
+                _check(name, [why_then or why])
+            else:
+                made = _told(name, made, ever, why_then)
         return cls(name, transform_up(on_arrival(made), then), _ties(joined), times, decided)
 
     @classmethod
@@ -163,6 +170,19 @@ class Explained:
     def decisions(self) -> str:
         """What was decided once in it, when rows came; empty if nothing was."""
         return "; ".join(decisions(self.tree))
+
+
+def _told(name: str, tree: Node, ever: Ever, why: str | None) -> Node:
+    """The tree with what was decided once as content. why: why its rows can't be decided again one by one, if that is
+    because of what is looked up.
+    """
+    try:
+        made = with_what_was_decided(tree, ever)
+    except CantTellError as err:
+        _check(name, [why or str(err)])
+    else:
+        _check(name, map(_replaced, walk(made)))
+    return made
 
 
 def prepared(tree: Node) -> Node:

@@ -209,6 +209,7 @@ def look_up(connection, items):
     connection.execute("CREATE TABLE a (id INT, k INT) APPEND ONLY")
     connection.execute("CREATE TABLE b (k INT PRIMARY KEY, x INT)")
     sql = f"SELECT {items} FROM a JOIN b FOR SYSTEM_TIME AS OF PROCTIME() ON a.k = b.k"
+    sql += " GROUP BY b.x" if "count" in items else ""
     connection.execute(f"CREATE MATERIALIZED VIEW v AS {sql}")
     connection.execute("INSERT INTO b VALUES (1, 10)")
 
@@ -229,6 +230,20 @@ def test_what_was_looked_up_before_the_history_that_is_kept(connection, fails):
     assert error.message == 'a row of materialized view "v" can\'t be explained'
     assert "the oldest that is kept" in error.detail
     assert "retention" in error.hint
+
+
+def test_groups_of_what_was_looked_up_before_the_history_that_is_kept(connection, fails):
+    look_up(connection, "b.x, count(*)")
+    connection.execute("INSERT INTO a VALUES (1, 1)")
+    connection.flush()
+    found = connection.execute("EXPLAIN ROW SELECT * FROM v WHERE x = 10").fetchall()
+    assert [row["id"] for _, name, row, _ in found if name == "a"] == [1]
+    forget(connection)
+    connection.execute("INSERT INTO a VALUES (2, 1)")
+    connection.flush()
+    error = fails("EXPLAIN ROW SELECT * FROM v WHERE x = 10")
+    assert error.condition == "HISTORY_GONE"
+    assert "the oldest that is kept" in error.detail
 
 
 def test_only_rows_that_changed_since_the_history_that_is_kept(connection, fails):

@@ -17,7 +17,7 @@ from watersmeet.catalog import Relation
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.errors import Error, error
 from watersmeet.lineage.lookups import Since
-from watersmeet.lineage.origins import ADDED
+from watersmeet.lineage.origins import ADDED, COMMIT
 from watersmeet.session.access.pasts import own_commit
 from watersmeet.session.access.reading import conformed, lent
 from watersmeet.store.changes import RelationChange, fitted
@@ -28,12 +28,14 @@ from watersmeet.store.readers import Reader
 from watersmeet.store.tables import ARRIVAL, arrival_view
 from watersmeet.types import BIGINT, Field, arrow_schema
 
-#: Columns beside those of a relation: the number of a commit, and what orders rows, the newest first.
-COMMIT: Final = f"{ADDED}commit"
+#: Columns beside those of a relation: how often a row came, as of which commits it was there, and what orders rows, the
+#: newest first.
 DIFF: Final = f"{ADDED}diff"
 #: Stands for a commit that can't be told.
 MIXED: Final = -1
-_AGE: Final = (f"{ADDED}epoch", f"{ADDED}sequence")
+SPAN: Final = (f"{ADDED}from", f"{ADDED}until")
+_NEVER: Final = 2**63 - 1
+AGE: Final = (f"{ADDED}epoch", f"{ADDED}sequence")
 
 
 class History:
@@ -93,8 +95,8 @@ class History:
         for what came before the history that is kept. began: the commit after which the view began, if only what came
         later counts.
         """
-        name = f"arrived {relation.id} for {view.id}"
-        columns = (*relation.columns, Field(COMMIT, BIGINT, nullable=False))
+        name = arrived_name(view, relation, began)
+        columns = (*relation.columns, *(Field(n, BIGINT, nullable=False) for n in (COMMIT, *AGE)))
         if name not in self._lent:
             parts, filled = list[pa.Table](), 0
             first = 0 if began is None else self._own_commit(relation, began)
@@ -107,7 +109,8 @@ class History:
                     continue
                 for commit in self._of_epoch(relation, epoch, first if is_first else None):
                     if began is None or commit.number > first:
-                        parts.append(_with_commit(self._rows(relation, commit.relations[relation.id]), epoch.number))
+                        rows = _aged(self._rows(relation, commit.relations[relation.id]), commit.number)
+                        parts.append(_with_commit(rows, epoch.number))
             if began is None:
                 parts.append(_with_commit(self._older(relation, parts), filled))
             self._lend(name, columns, parts, 0)
@@ -136,6 +139,45 @@ class History:
             self._lend(name, columns, [p.select(names) for p in parts], 0)
         made = (Column(n, n, BIGINT, False) for n in (COMMIT, DIFF))
         return PastScan(relation.id, name, Past("commit", str(last)), (*_outputs(scan), *made), None)
+
+    def came_ever(self, view: Relation, relation: Relation, scan: Scan, began: int | None, moment: PastScan) -> None:
+        """Lends what came to a relation, as `arrived`. HISTORY_GONE if some of it came before the history."""
+        arrived = self.arrived(view, relation, scan, began, moment)
+        count = f"SELECT count(*) FROM {quoted(arrived.name)} WHERE {quoted(COMMIT)} = 0"
+        if (self._connection.execute(count).fetchone() or (0,))[0]:
+            raise self.gone(relation)
+
+    def there_ever(self, view: Relation, relation: Relation, scan: Scan, last: int) -> None:
+        """Lends all rows that a relation ever had up to an epoch, each with the first commit as of which it was there,
+        and the first as of which it no longer was: of rows that were there when the view was filled, as in `events`.
+        """
+        name, events = there_name(view, relation, last), self.events(view, relation, scan, last)
+        if name in self._lent:
+            return
+        columns = (*relation.columns, *(Field(n, BIGINT, nullable=False) for n in SPAN))
+        own, number, diff = ", ".join(quoted(c.name) for c in relation.columns), quoted(COMMIT), quoted(DIFF)
+        rows = self._connection.execute(f"""
+WITH changes AS (
+    SELECT {own}, {number}, sum({diff}) AS n FROM {quoted(events.name)} GROUP BY ALL HAVING sum({diff}) <> 0),
+counted AS (
+    SELECT {own}, {number}, sum(n) OVER w AS n, lead({number}, 1, {_NEVER}) OVER w AS until FROM changes
+    WINDOW w AS (PARTITION BY {own} ORDER BY {number}))
+SELECT {own}, {number}, until, unnest(range(n::BIGINT)) FROM counted WHERE n > 0""").to_arrow_table()
+        self._lend(name, columns, [conformed(rows.select(range(len(columns))), _schema(columns))], 0)
+
+    def newest_ever(
+        self, view: Relation, relation: Relation, scan: Scan, began: int, keys: Sequence[str], moment: PastScan
+    ) -> None:
+        """The same of what came to a relation since a view began, each row until a newer one with equal keys came."""
+        name, arrived = newest_name(view, relation, keys), self.arrived(view, relation, scan, began, moment)
+        columns = (*relation.columns, *(Field(n, BIGINT, nullable=False) for n in (*AGE, *SPAN)))
+        if name not in self._lent:
+            own, number = ", ".join(quoted(n) for n in (*(c.name for c in relation.columns), *AGE)), quoted(COMMIT)
+            age, equal = ", ".join(map(quoted, AGE)), ", ".join(map(quoted, keys))
+            until = f"lag({number}, 1, {_NEVER}) OVER (PARTITION BY {equal} ORDER BY {age})"
+            text = f"SELECT {own}, {number}, {until} FROM {quoted(arrived.name)}"
+            rows = self._connection.execute(text).to_arrow_table()
+            self._lend(name, columns, [conformed(rows, _schema(columns))], 0)
 
     def stayed(
         self, events: PastScan, text: str, identity: Sequence[Column], scan: Scan, moment: PastScan, commit: int | None
@@ -179,7 +221,7 @@ class History:
         if rows.replaced and rows.scan.append_only:
             return self._ever(relation, rows, moment)
         name = f"came after {rows.commit} up to {moment.name} {relation.id}{' in order' if rows.age else ''}"
-        columns = (*relation.columns, *(Field(n, BIGINT, nullable=False) for n in _AGE[: len(rows.age)]))
+        columns = (*relation.columns, *(Field(n, BIGINT, nullable=False) for n in AGE[: len(rows.age)]))
         if name not in self._lent:
             epoch = self._read(relation, int(moment.past.sql))
             assert epoch.frontier is not None
@@ -196,18 +238,15 @@ class History:
                 change = self._read(relation, number).relations.get(relation.id)
                 if change is not None:
                     part = self._rows(relation, change, replaced=rows.replaced)
-                    ages = (np.full(part.num_rows, -number, np.int64), -np.arange(part.num_rows, dtype=np.int64))
-                    for column, age in zip(columns[len(relation.columns) :], ages, strict=False):
-                        part = part.append_column(column.name, pa.array(age))
-                    parts.append(part)
+                    parts.append(_aged(part, number) if rows.age else part)
             self._lend(name, columns, parts, began + 1)
-        order = (Column(c.id, n, c.type, c.nullable) for c, n in zip(rows.age, _AGE, strict=False))
+        order = (Column(c.id, n, c.type, c.nullable) for c, n in zip(rows.age, AGE, strict=False))
         return PastScan(relation.id, name, moment.past, (*_outputs(rows.scan), *order), None)
 
     def _ever(self, relation: Relation, rows: Since, moment: PastScan) -> PastScan:
         """All that had come to a relation that only grows: the first rows of those that there are now."""
         name = f"came up to {moment.name} {relation.id} in order"
-        columns = (*relation.columns, *(Field(n, BIGINT, nullable=False) for n in _AGE))
+        columns = (*relation.columns, *(Field(n, BIGINT, nullable=False) for n in AGE))
         if name not in self._lent:
             upto = self._last_of(relation, self._read(relation, int(moment.past.sql)))
             later = 0
@@ -220,7 +259,7 @@ class History:
                 f"LIMIT (SELECT count(*) - {later} FROM {view})"
             ).to_arrow_table()
             self._lend(name, columns, [conformed(found, _schema(columns))], 0)
-        order = (Column(c.id, n, c.type, c.nullable) for c, n in zip(rows.age, _AGE, strict=True))
+        order = (Column(c.id, n, c.type, c.nullable) for c, n in zip(rows.age, AGE, strict=True))
         return PastScan(relation.id, name, moment.past, (*_outputs(rows.scan), *order), None)
 
     def _own_commit(self, relation: Relation, began: int) -> int:
@@ -252,7 +291,7 @@ class History:
         """What a relation has now beside the rows that came later."""
         names = ", ".join(quoted(c.name) for c in relation.columns)
         schema = arrow_schema(relation.columns, positional=False)
-        rows = pa.concat_tables([schema.empty_table(), *(t.drop_columns([COMMIT]) for t in later)])
+        rows = pa.concat_tables([schema.empty_table(), *(t.select(schema.names) for t in later)])
         with lent(self._connection, rows, relation.columns, "later"):
             text = f"SELECT {names} FROM {quoted(relation.shown)} EXCEPT ALL SELECT {names} FROM later"
             found = self._connection.execute(text).to_arrow_table()
@@ -340,6 +379,21 @@ class History:
         self._lent[name] = first
 
 
+def arrived_name(view: Relation, relation: Relation, began: int | None) -> str:
+    """Under which name `History` lends what came to a relation."""
+    return f"arrived {relation.id} for {view.id}{'' if began is None else f' after {began}'}"
+
+
+def newest_name(view: Relation, relation: Relation, keys: Sequence[str]) -> str:
+    """Under which name `History` lends what came to a relation, by which newer rows stand for older ones."""
+    return f"newest of {relation.id} by {', '.join(keys)} for {view.id}"
+
+
+def there_name(view: Relation, relation: Relation, last: int) -> str:
+    """Under which name `History` lends all rows that a relation ever had."""
+    return f"all of {relation.id} for {view.id} up to {last}"
+
+
 def _stayed_text(text: str, identity: Sequence[str], key: Sequence[str], shown: str) -> str:
     """The query of `History.stayed`. Of rows with an equal identity, the look-ups that came first go first: those that
     are left are of the newest commits, `looks`. Rows have looked up when they came, `own`, if these are the same
@@ -375,6 +429,14 @@ FROM e JOIN own ON {same("e", "own", own)} AND e.{number} = own.{number} JOIN ju
 
 def _schema(columns: Sequence[Field]) -> pa.Schema:
     return arrow_schema(tuple(columns), positional=False)
+
+
+def _aged(rows: pa.Table, commit: int) -> pa.Table:
+    """With what orders the rows of all commits, the newest first."""
+    ages = (np.full(rows.num_rows, -commit, np.int64), -np.arange(rows.num_rows, dtype=np.int64))
+    for name, age in zip(AGE, ages, strict=True):
+        rows = rows.append_column(name, pa.array(age))
+    return rows
 
 
 def _with_commit(rows: pa.Table, number: int) -> pa.Table:

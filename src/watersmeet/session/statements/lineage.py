@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,7 +13,7 @@ import duckdb
 from sqlglot import exp
 
 from watersmeet.algebra.bounded import Past, PastScan, TopicScan
-from watersmeet.algebra.nodes import Column, Cut, Filter, Node, Project, Scan, TimeFilter, Versions
+from watersmeet.algebra.nodes import Arrivals, Column, Cut, Filter, Node, Project, Scan, TimeFilter, Versions
 from watersmeet.algebra.rewrites.pushdown import push_filters
 from watersmeet.algebra.scalars import Scalar, column_ref, conjuncts, null_of
 from watersmeet.algebra.trees import Rule, filtered, read, transform_up, walk
@@ -39,11 +39,13 @@ from watersmeet.errors import DataError, Error, error
 from watersmeet.lineage import Asker, Came, Explained, Read, Search, Step, drawn, origins_of
 from watersmeet.lineage.lookups import Since, what_comes
 from watersmeet.lineage.names import Names, names_of
+from watersmeet.lineage.origins import COMMIT
 from watersmeet.lineage.subqueries import has_single_values, inlined
+from watersmeet.lineage.told import CantTellError
 from watersmeet.lineage.trees import Wide, plain
 from watersmeet.runtime.plans import kept_circuit
 from watersmeet.session.access.context import Session, denied, error_at
-from watersmeet.session.access.earlier import COMMIT, MIXED, History
+from watersmeet.session.access.earlier import AGE, MIXED, SPAN, History, arrived_name, newest_name, there_name
 from watersmeet.session.access.pasts import own_commit
 from watersmeet.session.access.reading import Bounded, check_running, failed_query, lent, readable, reading
 from watersmeet.session.access.result import Result, typed_result
@@ -162,6 +164,8 @@ class _Views:
     _as_of: dict[tuple[str, int, int, bool], Explained] = field(default_factory=dict)
     _versions: dict[str, tuple[PastScan, operators.Versions]] = field(default_factory=dict)
     """By name, what is read of the state."""
+    lenders: dict[str, Callable[[History], None]] = field(default_factory=dict)
+    """By name, what lends what was ever there."""
 
     @property
     def progress(self) -> Progress:
@@ -179,6 +183,8 @@ class _Views:
                 rows, columns = kept_versions(self.session.database, self.epoch, connection, scan, operator)
                 entered.enter_context(lent(connection, rows, columns, scan.name))
             self.asker, self._readable = asker, past
+            for lend in self.lenders.values():
+                lend(self.history)
             lend_rounds(root, asker, connection, entered)
             yield
 
@@ -194,15 +200,15 @@ class _Views:
             self._found[_key(node)] = explained
             self.follow(explained.tree)
 
-    def explained(self, name: str, tree: Node, then: Rule = lambda node: node) -> Explained:
-        """A query that is explained. then: as in `Explained.of`.
+    def explained(self, name: str, tree: Node, then: Rule = lambda node: node, ever: _Ever | None = None) -> Explained:
+        """A query that is explained. then, ever: as in `Explained.of`.
 
         FEATURE_NOT_SUPPORTED, with the statement's text; PERMISSION_DENIED.
         """
         self._check_read(tree)
         times = {**self.progress.watermarks, NOW: self.progress.time_us}
         try:
-            return Explained.of(name, tree, times, self._when_it_began, then)
+            return Explained.of(name, tree, times, self._when_it_began, then, ever)
         except Error as err:
             err.sql, err.span = self.statement.text, None
             raise
@@ -297,7 +303,7 @@ class _Views:
         """The last commit that counts for a scan of a view that looks back."""
         if not isinstance(scan, PastScan):
             return self.epoch.number
-        if scan.past.by != "commit" or not scan.past.sql.isdecimal():
+        if not _is_commit(scan):
             raise self._refused(relation, "They were decided when they came: the past has to be named by a commit")
         return int(scan.past.sql)
 
@@ -372,12 +378,13 @@ class _Views:
         else:
             raise self._refused(view, "It is not the content of a query, but what a query has written")
         if not isinstance(scan, PastScan):
-            return self.explained(view.title, tree, partial(self._kept, view))
+            return self.explained(view.title, tree, partial(self._kept, view), _Ever(self, view, self.epoch.number))
         if any(isinstance(n, Versions) for n in walk(tree)):
             raise self._refused(view, "It reads versions of rows, and which there were then is not kept")
         if any(isinstance(n, TimeFilter) for n in walk(tree)):
             raise self._refused(view, "It depends on time, and how far time had come then is not kept")
-        return self.explained(view.title, tree, lambda n: self.then(n, scan))
+        ever = _Ever(self, view, int(scan.past.sql)) if _is_commit(scan) else None
+        return self.explained(view.title, tree, lambda n: self.then(n, scan), ever)
 
     def _of_processor(self, view: Processor, statement: CreateProcessor) -> tuple[Node, bool]:
         """The query of a processor, with the columns of its records, and whether these are the changes of a table.
@@ -541,6 +548,61 @@ class _Arrived(_AsOf):
 
     def then(self, node: Node) -> Node:
         return node
+
+
+@dataclass(frozen=True)
+class _Ever:
+    """All commits up to one, as the scans of a view see them (`lineage.told.Ever`)."""
+
+    views: _Views
+    view: Relation
+    last: int
+
+    def came(self, scan: Scan, began: int | None, number: Column) -> Node:
+        relation = self._stored(scan)
+        moment = PastScan(self.view.id, "ever", Past("commit", str(self.last)), (), None)
+        found = self._scan(scan, arrived_name(self.view, relation, began), {COMMIT: number})
+        self.views.lenders[found.name] = lambda h: h.came_ever(self.view, relation, scan, began, moment)
+        if self.last == self.views.epoch.number:
+            return found
+        upto = exp.LTE(this=column_ref(number.id), expression=exp.Literal.number(self.last))
+        return filtered(found, [Scalar(upto, BOOLEAN)])
+
+    def there(self, scan: Scan, since: Column, until: Column) -> Node:
+        relation = self._stored(scan)
+        found = self._scan(
+            scan, there_name(self.view, relation, self.last), dict(zip(SPAN, (since, until), strict=True))
+        )
+        self.views.lenders[found.name] = lambda h: h.there_ever(self.view, relation, scan, self.last)
+        return found
+
+    def newest(self, rows: Arrivals, began: int, keys: Sequence[Column], since: Column, until: Column) -> Node:
+        relation, scan = self._stored(rows.scan), rows.scan
+        sources = {c.id: n for c, n in zip(scan.outputs, scan.source_names, strict=True)}
+        names = [sources[k.id] for k in keys]
+        moment = PastScan(self.view.id, "ever", Past("commit", str(self.last)), (), None)
+        more = dict(zip((*AGE, *SPAN), (*rows.age, since, until), strict=True))
+        found = self._scan(scan, newest_name(self.view, relation, names), more)
+        self.views.lenders[found.name] = lambda h: h.newest_ever(self.view, relation, scan, began, names, moment)
+        return found
+
+    def _scan(self, scan: Scan, name: str, more: Mapping[str, Column]) -> PastScan:
+        own = (replace(c, name=n) for c, n in zip(scan.outputs, scan.source_names, strict=True))
+        outputs = (*own, *(replace(c, name=n) for n, c in more.items()))
+        return PastScan(scan.relation_id, name, Past("commit", str(self.last)), outputs, None)
+
+    def _stored(self, scan: Scan) -> Relation:
+        relation = self.views.catalog.relations[scan.relation_id]
+        if isinstance(relation, MaterializedView):
+            raise CantTellError(
+                f"Rows of {relation.title} are looked up, or look up, below what computes with many rows"
+            )
+        return relation
+
+
+def _is_commit(scan: PastScan) -> bool:
+    """Whether its moment is a commit that is named by its number."""
+    return scan.past.by == "commit" and scan.past.sql.isdecimal()
 
 
 def _with_scan(tree: Node, rows: PastScan) -> Node:

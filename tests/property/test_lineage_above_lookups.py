@@ -1,0 +1,221 @@
+"""EXPLAIN ROW and EXPLAIN MISSING ROW of groups, windows, LIMIT and joins in the same query above what is decided once,
+against the rule applied delivery by delivery in plain Python (`test_lineage_of_lookups`): the rows of a group are those
+that came, each with what it met in the epoch in which it came.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pytest
+
+import watersmeet
+from tests.property.lineage_plans import rows_read
+from tests.property.test_lineage import condition
+from tests.property.test_lineage_of_lookups import TEMPORAL, StreamView, change
+from tests.thorough import mostly_slow
+
+#: What is decided: rows of rid, k, x of the left row, and x of what it met.
+DECIDED = {
+    "INNER": f"SELECT a.rid, a.k, a.x, b.x AS y FROM a JOIN b {TEMPORAL} ON a.k = b.k",
+    "LEFT": f"SELECT a.rid, a.k, a.x, b.x AS y FROM a LEFT JOIN b {TEMPORAL} ON a.k = b.k",
+    "COMPARED": f"SELECT a.rid, a.k, a.x, b.x AS y FROM a LEFT JOIN b {TEMPORAL} ON a.k = b.k AND b.x > a.x "
+    "WHERE a.x < 3",
+    "CHAIN": f"SELECT a.rid, a.k, a.x, c.x AS y FROM a JOIN b {TEMPORAL} ON a.k = b.k JOIN c {TEMPORAL} ON b.x = c.k",
+    "UNION": f"SELECT a.rid, a.k, a.x, b.x AS y FROM a JOIN b {TEMPORAL} ON a.k = b.k UNION ALL "
+    f"SELECT a.rid, a.x, a.k, c.x FROM a LEFT JOIN c {TEMPORAL} ON a.k = c.k",
+}
+#: What is made of these rows.
+ABOVE = {
+    "GROUP": "SELECT y AS c0, count(*) AS c1, sum(x) AS c2 FROM ({}) d GROUP BY y",
+    "HAVING": "SELECT k AS c0, max(y) AS c1 FROM ({}) d GROUP BY k HAVING count(*) > 1",
+    "DISTINCT": "SELECT DISTINCT k AS c0, y AS c1 FROM ({}) d",
+    "WINDOW": "SELECT rid AS c0, y AS c1, count(*) OVER (PARTITION BY k) AS c2 FROM ({}) d",
+    "LIMIT": "SELECT rid AS c0, y AS c1 FROM ({}) d ORDER BY rid DESC, y, x LIMIT 3",
+    "JOIN": "SELECT d.rid AS c0, c.rid AS c1 FROM ({}) d JOIN c ON d.y = c.k",
+    "OUTER": "SELECT c.rid AS c0, d.rid AS c1 FROM c LEFT JOIN ({}) d ON d.y = c.k",
+}
+
+
+@dataclass
+class View:
+    """out: what was decided, as (rid, k, x, y) with the rows of tables that it comes from."""
+
+    decided: str
+    above: str
+    out: list = field(default_factory=list)
+
+    @property
+    def sql(self):
+        return ABOVE[self.above].format(DECIDED[self.decided])
+
+    def decide(self, left, b, c):
+        own, (rid, k, x) = ("a", left), left
+        found = [r for r in b if k is not None and r[1] == k]
+        if self.decided == "COMPARED":
+            if x >= 3:
+                return
+            found = [r for r in found if r[2] > x]
+        if self.decided == "CHAIN":
+            self.out += [
+                ((rid, k, x, s[2]), frozenset([own, ("b", r), ("c", s)])) for r in found for s in c if s[1] == r[2]
+            ]
+            return
+        self.out += [((rid, k, x, r[2]), frozenset([own, ("b", r)])) for r in found]
+        if self.decided in ("LEFT", "COMPARED") and not found:
+            self.out.append(((rid, k, x, None), frozenset([own])))
+        if self.decided == "UNION":
+            more = [s for s in c if k is not None and s[1] == k]
+            self.out += [((rid, x, k, s[2]), frozenset([own, ("c", s)])) for s in more]
+            self.out += [] if more else [((rid, x, k, None), frozenset([own]))]
+
+    def rows(self, c):
+        """What it has while c has these rows, with the rows that it comes from."""
+        if self.above == "JOIN":
+            return [((v[0], s[0]), rows | {("c", s)}) for v, rows in self.out for s in c if s[1] == v[3]]
+        if self.above == "OUTER":
+            pairs = [((s[0], v[0]), rows | {("c", s)}) for v, rows in self.out for s in c if s[1] == v[3]]
+            alone = [s for s in c if all(v[3] != s[1] for v, _ in self.out)]
+            return pairs + [((s[0], None), frozenset([("c", s)])) for s in alone]
+        if self.above == "LIMIT":
+            # NULLs are the last in an ascending order
+            order = sorted(self.out, key=lambda r: (-r[0][0], r[0][3] is None, r[0][3] or 0, r[0][2]))
+            return [((v[0], v[3]), rows) for v, rows in order[:3]]
+        place = {"GROUP": lambda v: v[3], "DISTINCT": lambda v: (v[1], v[3])}.get(self.above, lambda v: v[1])
+        groups = {}
+        for values, rows in self.out:
+            groups.setdefault(place(values), []).append((values, rows))
+        found = []
+        for key, group in groups.items():
+            lineage = frozenset().union(*(rows for _, rows in group))
+            if self.above == "WINDOW":
+                found += [((v[0], v[3], len(group)), lineage) for v, _ in group]
+            elif self.above == "GROUP":
+                found.append(((key, len(group), sum(v[2] for v, _ in group)), lineage))
+            elif self.above == "DISTINCT":
+                found.append((key, lineage))
+            elif len(group) > 1:
+                found.append(((key, max((v[3] for v, _ in group if v[3] is not None), default=None)), lineage))
+        return found
+
+
+def check(connection, name, view, rows, past=""):
+    found = [tuple(r) for r in connection.execute(f"SELECT * FROM {name} {past}").fetchall()]
+    assert Counter(found) == Counter(v for v, _ in rows), view.sql
+    for values in dict.fromkeys(found):
+        where = condition(dict(enumerate(values)))
+        lines = connection.execute(f"EXPLAIN ROW SELECT * FROM {name} {past} WHERE {where}").fetchall()
+        read = frozenset((name, (row["rid"], row["k"], row["x"])) for name, row in rows_read(lines, "table"))
+        assert read == frozenset().union(*(lineage for v, lineage in rows if v == values)), (view.sql, values, lines)
+
+
+@pytest.mark.parametrize("seed", mostly_slow([1, 4, *range(5, 60)], 2, 4))
+def test_what_is_computed_above_look_ups(seed):
+    rng = random.Random(seed)
+    with watersmeet.connect(runtime="inprocess", parallelism=1) as connection:
+        connection.execute("CREATE TABLE a (rid INT, k INT, x INT) APPEND ONLY")
+        for name in "bc":
+            connection.execute(f"CREATE TABLE {name} (rid INT PRIMARY KEY, k INT, x INT)")
+            connection.execute(f"CREATE INDEX {name}_k ON {name} (k)")
+        left, b, c, views, before = [], [], [], {}, None
+        kinds = [(rng.choice(list(DECIDED)), above) for above in rng.sample(list(ABOVE), 3)]
+        for step in range(5):
+            if step < len(kinds):
+                views[f"v{step}"] = view = View(*kinds[step])
+                connection.execute(f"CREATE MATERIALIZED VIEW v{step} AS {view.sql}")
+                for row in left:
+                    view.decide(row, b, c)
+            came = []
+            for _ in range(rng.choice([1, 2, 3, 4])):
+                what = rng.choice("aabbc")
+                if what == "a":
+                    came.append((len(left) + len(came) + 1, rng.choice([None, 1, 2, 3]), rng.randint(1, 4)))
+                    connection.execute("INSERT INTO a VALUES (?, ?, ?)", came[-1])
+                elif what == "b":
+                    b = change(rng, connection, "b", b, iter([rng.randint(1, 4)]))
+                else:
+                    c = change(rng, connection, "c", c, iter([rng.randint(1, 4)]))
+            connection.flush()
+            left += came
+            for view in views.values():
+                for row in came:
+                    view.decide(row, b, c)
+            if step == 3:
+                ((number, *_), *_) = connection.execute("SHOW COMMITS").fetchall()
+                before = number, {name: view.rows(c) for name, view in views.items()}
+        for name, view in views.items():
+            check(connection, name, view, view.rows(c))
+            check(connection, name, view, before[1][name], f"FOR SYSTEM_TIME AS OF COMMIT {before[0]}")
+            lines = connection.execute(f"EXPLAIN MISSING ROW {name} WHERE c0 = 99").fetchall()
+            assert lines[0][1] == name
+            assert len(lines) > 1
+
+
+#: Joins of a stream that are told for all commits at once.
+JOINS = [
+    "LATEST JOIN b ON a.k = b.k",
+    "LEFT LATEST JOIN b ON a.k = b.k",
+    "JOIN m ON a.k = m.k",
+    "LEFT JOIN m ON a.k = m.k",
+    "JOIN table(b) AS b ON a.k = b.k",
+    "LEFT JOIN table(m) AS m ON a.k = m.k",
+]
+
+
+@dataclass
+class Grouped(StreamView):
+    """Groups of what a view of Timeplus decided; without a join, of what came to the stream since it began."""
+
+    @property
+    def right(self):
+        return super().right if self.join else ""
+
+    @property
+    def sql(self):
+        return f"SELECT a.k AS c0, count() AS c1 FROM a {self.join} GROUP BY a.k"
+
+    def decide(self, left, now):
+        if self.join:
+            super().decide(left, now)
+        else:
+            self.out.append(((*left, None), frozenset([("a", *left)])))
+
+
+@pytest.mark.parametrize("seed", mostly_slow([1, 2, *range(3, 40)], 2, 4))
+def test_groups_of_streams(seed):
+    """Timeplus: a group has the rows that came since its view began, with what they met."""
+    rng = random.Random(seed)
+    with watersmeet.connect(dialect="timeplus", runtime="inprocess", parallelism=1) as connection:
+        for name in "ab":
+            connection.execute(f"CREATE STREAM {name} (k int, x int)")
+        connection.execute("CREATE MUTABLE STREAM m (k int, x int) PRIMARY KEY k")
+        joins, views, numbers = [*rng.sample(JOINS, 3), ""], {}, iter(range(100))
+        now = {"b": [], "m": []}
+        for step in range(5):
+            if step < len(joins):
+                views[f"v{step}"] = view = Grouped(joins[step], [])
+                view.there = list(now.get(view.right, []))
+                connection.execute(f"CREATE MATERIALIZED VIEW v{step} AS {view.sql}")
+            came = []
+            for _ in range(rng.choice([1, 2, 3, 4])):
+                name, row = rng.choice("aabbm"), (rng.randint(1, 2), next(numbers))
+                connection.execute(f"INSERT INTO {name} (k, x) VALUES {row}")
+                if name == "a":
+                    came.append(row)
+                    continue
+                now[name] = [*(r for r in now[name] if name == "b" or r[0] != row[0]), row]
+                for view in views.values():
+                    view.came += [row] * (view.right == name)
+            connection.flush()
+            for view in views.values():
+                for left in came:
+                    view.decide(left, now.get(view.right, []))
+        for name, view in views.items():
+            found = dict(map(tuple, connection.execute(f"SELECT * FROM table({name})").fetchall()))
+            assert found == Counter(v[0] for v, _ in view.out), view.sql
+            for k in found:
+                lines = connection.execute(f"EXPLAIN ROW SELECT * FROM table({name}) WHERE c0 = {k}").fetchall()
+                read = frozenset((name, row["k"], row["x"]) for name, row in rows_read(lines, "stream"))
+                assert read == frozenset().union(*(rows for v, rows in view.out if v[0] == k)), (view.sql, k, lines)
