@@ -14,6 +14,8 @@ from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.algebra.trees import walk
 
 Names = Mapping[str, str]
+#: The function that makes NULL of an error.
+TRY: Final = "TRY"
 
 #: Columns of what came to a relation, beside its own.
 _ADDED: Final = {
@@ -69,6 +71,9 @@ def expression_text(scalar: Scalar, names: Names) -> str:
     """An expression for people: without the casts that the binder has added around columns and constants."""
     node = scalar.expression.copy()
     root = exp.Paren(this=node)
+    for tried in list(root.find_all(exp.Anonymous)):
+        if tried.this == TRY:
+            tried.replace(tried.expressions[0])
     for cast in list(root.find_all(exp.Cast))[::-1]:
         inner = cast.this.unnest()
         if isinstance(inner, exp.Literal) and cast.is_type("interval"):

@@ -87,12 +87,22 @@ def test_rows_of_a_step_are_limited_and_so_are_all_together(shop, monkeypatch):
     assert found[-1][3].endswith(" of 201 rows are shown")
 
 
-def test_an_expression_that_fails_is_told(connection, fails):
+def test_an_expression_that_fails_is_null(connection, fails):
     connection.execute("CREATE TABLE t (id INT PRIMARY KEY, s VARCHAR)")
-    connection.execute("CREATE MATERIALIZED VIEW v AS SELECT id, CAST(s AS INT) AS n FROM t")
-    connection.execute("INSERT INTO t VALUES (1, '5'), (2, 'x')")
+    connection.execute(
+        "CREATE MATERIALIZED VIEW v AS SELECT id, CAST(s AS INT) AS n FROM t WHERE CAST(s AS INT) > 0 OR id < 3"
+    )
+    connection.execute("INSERT INTO t VALUES (1, '5'), (2, 'x'), (3, 'y')")
     connection.flush()
-    error = fails("EXPLAIN MISSING ROW v WHERE n = 7")
+    found = connection.execute("EXPLAIN ROW SELECT * FROM v WHERE id = 2").fetchall()
+    assert found[1:] == [
+        ("└─ materialized view", "v", {"id": 2, "n": None}, None),
+        ("   └─ Filter", None, None, "(t.s > 0 OR t.id < 3) (t.id = 2, t.s = 'x')"),
+        ("      └─ table", "t", {"id": 2, "s": "x"}, None),
+    ]
+    (*_, ended) = connection.execute("EXPLAIN MISSING ROW v WHERE id = 3").fetchall()
+    assert ended[1:3] == ("t", {"id": 3, "s": "y"})
+    error = fails("EXPLAIN ROW SELECT id, CAST(s AS INT) AS n FROM t WHERE id = 2")
     assert error.condition == "FEATURE_NOT_SUPPORTED"
     assert error.message == "the row can't be explained, because an expression fails"
     assert 'invalid input syntax for type integer: "x"' in error.detail.lower()

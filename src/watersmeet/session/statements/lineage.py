@@ -36,7 +36,9 @@ from watersmeet.dialects import parse
 from watersmeet.dialects.lineage import ExplainRow
 from watersmeet.dialects.statements import CreateMaterializedView, CreateProcessor
 from watersmeet.errors import DataError, Error, error
+from watersmeet.kernel.evaluation.statements import VALUE_ERRORS
 from watersmeet.lineage import Asker, Came, Explained, Read, Search, Step, drawn, origins_of
+from watersmeet.lineage.guarded import guarded
 from watersmeet.lineage.lookups import Since, what_comes
 from watersmeet.lineage.names import Names, names_of
 from watersmeet.lineage.origins import COMMIT
@@ -79,10 +81,10 @@ def explain_row(session: Session, statement: ExplainRow) -> Result:
     if session.transaction is not None and not session.transaction.read_only:
         session.notice("EXPLAIN ROW shows what is committed, without the changes of this transaction.")
     try:
-        for _ in range(_TRIES):
-            steps = _steps(session, statement)
-            if steps is not None:
-                return typed_result("EXPLAIN", COLUMNS, [tuple(line) for line in drawn(steps)])
+        try:
+            steps = _found(session, statement, tolerant=False)
+        except VALUE_ERRORS:  # where an expression of a view fails, the view has NULL
+            steps = _found(session, statement, tolerant=True)
     except duckdb.Error as cause:
         failed = failed_query(cause, statement.text)
         if not isinstance(failed, DataError):
@@ -91,16 +93,24 @@ def explain_row(session: Session, statement: ExplainRow) -> Result:
             "FEATURE_NOT_SUPPORTED",
             "the row can't be explained, because an expression fails",
             sql=statement.text,
-            detail=f"{failed.message[:1].upper()}{failed.message[1:]}. A view that runs has NULL where an expression "
-            "of its query fails; a query that ends fails.",
+            detail=f"{failed.message[:1].upper()}{failed.message[1:]}.",
         ) from cause
     except Error as err:
         err.sql = err.sql or statement.text
         raise
+    return typed_result("EXPLAIN", COLUMNS, [tuple(line) for line in drawn(steps)])
+
+
+def _found(session: Session, statement: ExplainRow, *, tolerant: bool) -> list[Step]:
+    """The answer. tolerant: views have NULL where an expression fails; else that is an error of DuckDB."""
+    for _ in range(_TRIES):
+        steps = _steps(session, statement, tolerant)
+        if steps is not None:
+            return steps
     raise error("SNAPSHOT_TOO_OLD", "new epochs came all the time while the row was looked for", sql=statement.text)
 
 
-def _steps(session: Session, statement: ExplainRow) -> list[Step] | None:
+def _steps(session: Session, statement: ExplainRow, tolerant: bool) -> list[Step] | None:
     """The answer; None if the watermarks and the rows that were read are not of one epoch."""
     catalog = readable(session.catalog)
     found = bind_bounded(statement.query, catalog, statement.text, session.dialect, files=False)
@@ -109,7 +119,7 @@ def _steps(session: Session, statement: ExplainRow) -> list[Step] | None:
         raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", "a topic's messages are not stored here")
     tree, conditions = _searched(found.bound.relation) if statement.missing else (found.bound.relation, [])
     epoch = session.database.log.last_epoch()
-    views = _Views(session, catalog, statement, epoch or Commit("epoch"))
+    views = _Views(session, catalog, statement, epoch or Commit("epoch"), tolerant)
     root = views.explained("the query", tree)
     views.follow(root.tree)
     while True:
@@ -155,6 +165,7 @@ class _Views:
     catalog: Catalog
     statement: ExplainRow
     epoch: Commit
+    tolerant: bool
     past: list[PastScan] = field(default_factory=list)
     read: list[str] = field(default_factory=list)
     _found: dict[tuple[str, str], Explained] = field(default_factory=dict)
@@ -197,6 +208,8 @@ class _Views:
             if not isinstance(relation, MaterializedView) or _key(node) in self._found:
                 continue
             explained = self._of_view(relation, node)
+            if self.tolerant:
+                explained = guarded(explained)
             self._found[_key(node)] = explained
             self.follow(explained.tree)
 
