@@ -15,7 +15,7 @@ Where the right side stands still since the view began, nothing is decided at al
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
 
@@ -45,6 +45,7 @@ from watersmeet.algebra.revisions import revision
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.trees import Rule, read, transform_up, walk, with_inputs
 from watersmeet.lineage.candidates import decision
+from watersmeet.watermarks import NOW
 
 _Ids = frozenset[str]
 
@@ -153,8 +154,8 @@ def _looks_up(node: Node) -> bool:
 
 def _unknown(looked_up: Node) -> str | None:
     """Why the rows in which a join looks are not known as of earlier moments."""
-    if isinstance(looked_up, TimeFilter):
-        return "What it looks up depends on time, and how far that had come then is not kept"
+    if isinstance(looked_up, TimeFilter) and any(term.source != NOW for term in looked_up.bound):
+        return "What it looks up depends on watermarks, and how far they had come when it was looked up is not told"
     if _since(looked_up) is not None:
         return None
     if isinstance(looked_up, TopN) and not _orders_what_was_there(looked_up):
@@ -196,6 +197,11 @@ class Since(NamedTuple):
 
 class Moment(Protocol):
     """A commit, as scans see it."""
+
+    @property
+    def times(self) -> Mapping[str, int]:
+        """How far time had come then: the numbers of the sources, for `watermarks.value`."""
+        ...
 
     def came(self, scan: Scan, began: int | None) -> Node:
         """What came to a relation in it. began: the commit after which the query began, if only what came later

@@ -145,7 +145,7 @@ class Explained:
         _check(name, map(_forgotten, walk(tree)))
         joined = with_joined_values(inlined(tree))
         made = prepared(joined)
-        if unknown_then(made):
+        if unknown_then(made) or any(isinstance(n, TimeFilter) for n in walk(made)):
             _check(name, ["Its records are the changes of what can't be told as of an earlier moment"])
         return cls(name, made, _ties(joined), times, made, looks_back=True, changes=True)
 
@@ -153,8 +153,8 @@ class Explained:
         """What came out of it in one commit, of a query whose rows can be decided again; of changes, its rows then."""
         assert self.then is not None
         if self.changes:
-            return Explained(self.name, as_of(self.then, moment), self.ties, self.times)
-        return Explained(self.name, decided_again(self.then, moment, self.then.ids), self.ties, self.times)
+            return Explained(self.name, as_of(self.then, moment), self.ties, moment.times)
+        return Explained(self.name, decided_again(self.then, moment, self.then.ids), self.ties, moment.times)
 
     @cached_property
     def waits(self) -> bool:

@@ -219,12 +219,18 @@ class _Views:
         FEATURE_NOT_SUPPORTED, with the statement's text; PERMISSION_DENIED.
         """
         self._check_read(tree)
-        times = {**self.progress.watermarks, NOW: self.progress.time_us}
         try:
-            return Explained.of(name, tree, times, self._when_it_began, then, ever)
+            return Explained.of(name, tree, self.times(), self._when_it_began, then, ever)
         except Error as err:
             err.sql, err.span = self.statement.text, None
             raise
+
+    def times(self, commit: int | None = None) -> dict[str, int]:
+        """How far time had come as of a commit, by default now."""
+        log = self.session.database.log
+        is_past = commit is not None and commit < self.epoch.number and log.find(commit) is not None
+        epoch = (log.last_epoch(commit) if is_past else None) or self.epoch
+        return {**epoch.progress.watermarks, NOW: epoch.progress.time_us}
 
     def what(self, scan: Scan | PastScan) -> Read:
         """What a scan reads, for people."""
@@ -394,10 +400,13 @@ class _Views:
             return self.explained(view.title, tree, partial(self._kept, view), _Ever(self, view, self.epoch.number))
         if any(isinstance(n, Versions) for n in walk(tree)):
             raise self._refused(view, "It reads versions of rows, and which there were then is not kept")
-        if any(isinstance(n, TimeFilter) for n in walk(tree)):
-            raise self._refused(view, "It depends on time, and how far time had come then is not kept")
         ever = _Ever(self, view, int(scan.past.sql)) if _is_commit(scan) else None
-        return self.explained(view.title, tree, lambda n: self.then(n, scan), ever)
+        explained = self.explained(view.title, tree, lambda n: self.then(n, scan), ever)
+        if ever is not None:
+            return replace(explained, times=self.times(ever.last))
+        if any(isinstance(n, TimeFilter) for n in walk(explained.tree)):
+            raise self._refused(view, "It depends on time: the past has to be named by a commit")
+        return explained
 
     def _of_processor(self, view: Processor, statement: CreateProcessor) -> tuple[Node, bool]:
         """The query of a processor, with the columns of its records, and whether these are the changes of a table.
@@ -417,7 +426,7 @@ class _Views:
     def _of_changes(self, view: Relation, tree: Node) -> Explained:
         """The query of a processor of tables."""
         self._check_read(tree)
-        return Explained.of_changes(view.title, tree, {**self.progress.watermarks, NOW: self.progress.time_us})
+        return Explained.of_changes(view.title, tree, self.times())
 
     def _began(self, view: MaterializedView) -> int:
         """The commit after which a view began, if it counts only what came later; else any number.
@@ -512,6 +521,10 @@ class _AsOf:
     moment: PastScan
     last: int
     waited: bool = False
+
+    @property
+    def times(self) -> dict[str, int]:
+        return self.views.times(int(self.moment.past.sql))
 
     def came(self, scan: Scan, began: int | None) -> Node:
         history, relation = self.views.history, self.views.catalog.relations[scan.relation_id]
