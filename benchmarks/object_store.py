@@ -104,7 +104,8 @@ def throughput(store: SlowStore, options: argparse.Namespace) -> None:
             seconds.append(given.total / made.seconds)
             print(
                 f"regular join, {name:<9} {given.total / made.seconds:>10,.0f} rows/s {made.seconds:6.1f} s, "
-                f"cpu {made.cpu_s - moto_s:5.1f} s (moto {moto_s:4.1f} s), {_shown(counts(requests))}",
+                f"cpu {made.cpu_s - moto_s:5.1f} s (moto {moto_s:4.1f} s), {_shown(counts(requests))}, "
+                f"{sum(r.sent_bytes for r in requests) / 1e6:,.0f} MB sent",
                 flush=True,
             )
     print(f"rows out {peer.check[0]:,}, checksum {peer.check[1:]}: equal")

@@ -23,12 +23,14 @@ from scripts.servers.process import free_ports
 from scripts.servers.s3 import ACCESS_KEY, REGION, SECRET_KEY
 
 _OWN = "/slow-store"
+#: Of moto: objects stay in memory, where it would write those of 5 MiB to its disk and read them again.
+_SETTINGS = {"MOTO_S3_DEFAULT_KEY_BUFFER_SIZE": str(1 << 30)}
 
 
 class Request(NamedTuple):
     """One request that was done. kind: as in `requestprices.PRICES`. begin, end: of `time.monotonic`, in seconds.
 
-    own_s: the part of it that moto took.
+    own_s: the part of it that moto took. sent_bytes: what was sent to it.
     """
 
     kind: str
@@ -36,6 +38,7 @@ class Request(NamedTuple):
     begin: float
     end: float
     own_s: float
+    sent_bytes: int
 
 
 class SlowStore:
@@ -44,7 +47,9 @@ class SlowStore:
     def __enter__(self) -> Self:
         (self._port,) = free_ports(1)
         command = [sys.executable, "-m", "benchmarks.slowstore", str(self._port)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **_SETTINGS}
+        )
         assert self._process.stdout is not None
         self._process.stdout.readline()
         self.environment = {
@@ -116,7 +121,8 @@ class _Slow:
         answer = self._inner(environ, start_response)
         end = time.monotonic()
         with self._lock:
-            self._requests.append(Request(_kind(environ, path, query), path, begin, end, end - asked))
+            sent_bytes = int(environ.get("CONTENT_LENGTH") or 0)
+            self._requests.append(Request(_kind(environ, path, query), path, begin, end, end - asked, sent_bytes))
         return answer
 
     def _own(self, query: dict[str, list[str]]) -> Any:

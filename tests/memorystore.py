@@ -48,7 +48,9 @@ class MemoryStore:
 
         return self._write("create", name, do)
 
-    def put(self, name: str, data: bytes) -> None:
+    def put(self, name: str, *pieces: bytes | memoryview) -> None:
+        data = b"".join(pieces)
+
         def do() -> bool:
             self.objects[name] = data
             return True

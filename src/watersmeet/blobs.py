@@ -9,6 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+Pieces = Sequence[bytes | memoryview]
+"""The bytes of a blob, in pieces that lie anywhere in memory."""
+
 
 class BlobRef(NamedTuple):
     """Bytes [offset_bytes, offset_bytes + length_bytes) of `file`. rows: of the table in it.
@@ -24,6 +27,16 @@ class BlobRef(NamedTuple):
     def within(self, pack: str) -> BlobRef:
         """The reference as seen from outside: `pack` is the name of the pack in whose footer it was found."""
         return self if self.file else self._replace(file=pack)
+
+
+def joined(blob: Pieces) -> pa.Buffer:
+    """The bytes of a blob in one piece, at a multiple of 64 bytes."""
+    buffer = pa.allocate_buffer(sum(map(len, blob)))
+    target, end = memoryview(buffer).cast("B"), 0
+    for piece in blob:
+        target[end : end + len(piece)] = piece
+        end += len(piece)
+    return buffer
 
 
 Ranges = npt.NDArray[np.int64]

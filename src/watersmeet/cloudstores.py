@@ -89,9 +89,11 @@ class CloudStore:
             return False
         return True
 
-    def put(self, name: str, data: bytes) -> None:
+    def put(self, name: str, *pieces: bytes | memoryview) -> None:
         with self._mended():
-            whole = len(data) <= _WHOLE_BYTES
+            whole = sum(map(len, pieces)) <= _WHOLE_BYTES
+            # An iterator is sent as it is, without being copied into one piece.
+            data = pieces[0] if len(pieces) == 1 else iter(pieces)
             self._library.put(self._store, name, data, use_multipart=not whole, chunk_size=_PART_BYTES)
 
     def get(self, name: str) -> bytes:

@@ -52,9 +52,9 @@ class HdfsStore:
                 return False
             return True
 
-    def put(self, name: str, data: bytes) -> None:
+    def put(self, name: str, *pieces: bytes | memoryview) -> None:
         with self._mended():
-            self._client.rename(self._written(name, data), f"/{name}", overwrite=True)
+            self._client.rename(self._written(name, b"".join(pieces)), f"/{name}", overwrite=True)
 
     def get(self, name: str) -> bytes:
         with self._mended():

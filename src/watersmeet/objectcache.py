@@ -80,12 +80,12 @@ class ObjectCache:
             return BlockCopy(size_bytes, block_bytes, path, self._added)
         return BlockCopy(size_bytes, block_bytes)
 
-    def put(self, place: ObjectPath, pieces: Sequence[Bytes], *, direct: bool = False) -> None:
-        """Keeps the joined `pieces` as the copy of an object. direct: as in `files.publish_content`."""
+    def put(self, place: ObjectPath, pieces: Sequence[Bytes]) -> None:
+        """Keeps the joined `pieces` as the copy of an object."""
         path = self._path(place)
         with contextlib.suppress(Error, OSError):
             files.discard(path)
-            files.publish_content(path, pieces, durable=False, direct=direct)
+            files.publish_content(path, pieces, durable=False)
             self._added(sum(len(p) for p in pieces))
 
     def move(self, place: ObjectPath, file: Path) -> None:

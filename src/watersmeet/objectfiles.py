@@ -139,17 +139,16 @@ def create(place: ObjectPath, data: Bytes) -> None:
 
 def put(place: ObjectPath, pieces: Sequence[Bytes]) -> None:
     """Makes an object of the joined `pieces`, instead of what is there."""
-    data = bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces)
-    _again(lambda: _sent(place).put(place.path, data))
+    _again(lambda: _sent(place).put(place.path, *pieces))
 
 
 def publish(place: ObjectPath, pieces: Sequence[Bytes], *, direct: bool = False) -> None:
-    """As `put`, for an object that never changes: it is kept on the local disk, too.
-
-    direct: past the machine's cache, as in `files.publish_content`.
+    """As `put`, for an object that never changes: it is kept on the local disk, too, unless it is `direct`, which
+    nobody is expected to read soon.
     """
     put(place, pieces)
-    cache().put(place, pieces, direct=direct)
+    if not direct:
+        cache().put(place, pieces)
 
 
 def publish_file(temporary: Path, place: ObjectPath) -> None:

@@ -263,8 +263,8 @@ class Store(Protocol):
     def create(self, name: str, data: bytes) -> bool:
         """Makes an object; False if the name is taken, maybe by this very call, whose first answer was lost."""
 
-    def put(self, name: str, data: bytes) -> None:
-        """Makes an object, or replaces it."""
+    def put(self, name: str, *pieces: bytes | memoryview) -> None:
+        """Makes an object of the joined `pieces`, or replaces it. Views of memory are of plain bytes."""
 
     def get(self, name: str) -> bytes:
         """The content. FileNotFoundError."""

@@ -83,7 +83,11 @@ def replace_file(place: Place, data: Bytes, *, durable: bool) -> None:
 
 @timed("put")
 def publish_content(place: Place, pieces: Sequence[Bytes], *, durable: bool, direct: bool = False) -> None:
-    """Puts the joined `pieces` under a name that is made from the content. direct: as in `files.publish_content`."""
+    """Puts the joined `pieces` under a name that is made from the content.
+
+    direct: nobody is expected to read it soon, so it takes no place where what is read is at hand: see
+    `files.publish_content` and `objectfiles.publish`.
+    """
     if isinstance(place, ObjectPath):
         objectfiles.publish(place, pieces, direct=direct)
     else:

@@ -196,6 +196,16 @@ def test_copies_are_read_in_place_of_objects(tmp_path, monkeypatch):
     assert [kind for kind, _ in store.requests] == ["put", "get"]
 
 
+def test_of_what_nobody_is_going_to_read_no_copy_is_kept_until_somebody_does(tmp_path, monkeypatch):
+    store = use(monkeypatch, MemoryStore(), tmp_path)
+    place = storage.place_at(URL)
+    storage.publish_content(place / "a.run", [b"x" * 50, b"y" * 50], durable=True, direct=True)
+    assert not storage.is_here(place / "a.run")
+    for _ in range(2):
+        assert storage.map_file(place / "a.run").to_pybytes() == b"x" * 50 + b"y" * 50
+    assert [kind for kind, _ in store.requests] == ["put", "get"]
+
+
 def test_copies_are_bounded_by_bytes(tmp_path, monkeypatch):
     use(monkeypatch, MemoryStore(), tmp_path)
     monkeypatch.setenv("WATERSMEET_CACHE_BYTES", "10000")

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.blobs import BlobRef
+from watersmeet.blobs import BlobRef, Pieces
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Live, Start
 from watersmeet.errors import error
@@ -48,7 +48,7 @@ class Store(BlobStore, Protocol):
         """Keeps the manifest."""
         ...
 
-    def add(self, buffer: pa.Buffer, rows: int) -> BlobRef:
+    def add(self, blob: Pieces, rows: int) -> BlobRef:
         """Keeps a run."""
         ...
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
-from watersmeet.blobs import BlobRef
+from watersmeet.blobs import BlobRef, Pieces, joined
 from watersmeet.errors import error
 
 #: A value of the state store is copied several times on its way through a socket and the JVM.
@@ -48,8 +48,9 @@ class MemoryStore:
         """See `buckets.Store`."""
         self._manifest = text
 
-    def add(self, buffer: pa.Buffer, rows: int) -> BlobRef:
+    def add(self, blob: Pieces, rows: int) -> BlobRef:
         """See `buckets.Store`."""
+        buffer = joined(blob)
         ref = BlobRef(name_of(buffer), 0, buffer.size, rows)
         self.runs[ref.file] = buffer
         return ref
@@ -107,8 +108,9 @@ class SparkStore:
         """See `buckets.Store`."""
         self._texts.updateValue(("manifest",), (text,))
 
-    def add(self, buffer: pa.Buffer, rows: int) -> BlobRef:
+    def add(self, blob: Pieces, rows: int) -> BlobRef:
         """See `buckets.Store`."""
+        buffer = joined(blob)
         ref = BlobRef(name_of(buffer), 0, buffer.size, rows)
         for number, start in enumerate(range(0, buffer.size, CHUNK_BYTES)):
             body = buffer.slice(start, min(CHUNK_BYTES, buffer.size - start)).to_pybytes()

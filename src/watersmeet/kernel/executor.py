@@ -200,6 +200,8 @@ def run_stage(
         made = tally.going(out)
         if isinstance(made, Sliced) and inputs.readers.get(op.id, 0) + isinstance(op, Sink) > 1:
             made = _kept(made, ctx.slicing)
+        if op.kind in STATEFUL:
+            state.store_large(mode.state_id(op.id))
         if isinstance(op, Sink) and publish is not None:
             publish(op.relation_id, slices_of(made))
         elif isinstance(op, Sink) and (held := _held(op, made, ctx.slicing)).num_rows:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from watersmeet.blobs import BlobRef
+from watersmeet.blobs import BlobRef, Pieces
 from watersmeet.circuit.epochs import COPY
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.diffs import are_ones
@@ -70,7 +70,7 @@ class TaskOutput:
         self._told.append((bucket, receipt))
 
     def early(self, packs: PackFiles) -> EarlyBlobs:
-        """What stores large runs before the task has made all. packs: of the same directory."""
+        """What stores large runs while the task goes on. packs: of the same directory."""
         return EarlyBlobs(self._writer, packs)
 
     def finish(self, requests: Requests) -> list[Frame]:
@@ -104,14 +104,13 @@ class EarlyBlobs:
         self._writer = writer
         self._packs = packs
 
-    def add(self, buffer: pa.Buffer, rows: int) -> BlobRef:
-        """Stores `buffer` and tells where it is."""
-        ref = self._writer.add(buffer, rows)
-        self._writer.wait()
-        return ref
+    def add(self, blob: Pieces, rows: int) -> BlobRef:
+        """Stores `blob`, now or soon, and tells where it is."""
+        return self._writer.add(blob, rows)
 
     def read(self, ref: BlobRef) -> pa.Buffer:
-        """The bytes of what was stored, mapped."""
+        """The bytes of what was stored, mapped, once it is there."""
+        self._writer.wait()
         return self._packs.read_blob(ref)
 
     def drop(self, refs: Iterable[BlobRef]) -> None:

@@ -254,7 +254,7 @@ def _run(
         _Blobs(packs),
         budget=MergeBudget(job.merge_bytes, job.workers.piece_bytes),
         parts=parts,
-        early=output.early(packs) if limited else None,
+        early=output.early(packs),
         direct=packs.direct if limited else None,
         stay_bytes=job.workers.stay_bytes(circuit.buckets) or 0,
     )

@@ -99,7 +99,7 @@ class ChangeWriter:
         self._inserted_rows += inserted
         self._deleted_rows += deleted
         blob = encode_change(table, diff, self._codec)
-        self._blobs.append(self._writer.add(blob, table.num_rows, unread=self._unread))
+        self._blobs.append(self._writer.add([memoryview(blob).cast("B")], table.num_rows, unread=self._unread))
 
 
 def encode_change(table: pa.Table, diff: Diff | None, codec: pa.Codec = FAST) -> pa.Buffer:

@@ -19,14 +19,14 @@ import json
 import re
 import struct
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import pyarrow as pa
 import xxhash
 
 from watersmeet import storage
-from watersmeet.blobs import BlobRef
+from watersmeet.blobs import BlobRef, Pieces
 from watersmeet.errors import error
 from watersmeet.storage import Place
 
@@ -36,7 +36,7 @@ HEADER_BYTES: Final = 64
 ALIGNMENT_BYTES: Final = 64
 OWN_FILE_BYTES: Final = 1 << 20
 #: Blobs of this size that no task is going to read are written past the machine's cache.
-DIRECT_BYTES: Final = 4 << 20
+DIRECT_BYTES: Final = 2 << 20
 #: So much has a checksum of its own.
 BLOCK_BYTES: Final = 64 << 10
 CHECKSUM_BYTES: Final = 8
@@ -108,22 +108,23 @@ class PackWriter:
         self._blobs: list[tuple[int, int, int]] = []
         self._own: Counter[str] = Counter()
 
-    def add(self, buffer: pa.Buffer | bytes, rows: int, *, unread: bool = False) -> BlobRef:
-        """Adds a blob. The reference's `file` is "" (this pack, see `BlobRef.within`) or a file of its own.
+    def add(self, blob: Pieces, rows: int, *, unread: bool = False) -> BlobRef:
+        """Adds a blob, whose pieces must not change. The reference's `file` is "" (this pack, see `BlobRef.within`) or
+        a file of its own.
 
         unread: no task is going to read it. If it is large it comes with a backlog or with history, and others rarely
         read it soon.
         """
-        view = memoryview(buffer).cast("B")
-        if len(view) >= self.own_file_bytes:
-            name = self._publish([view], len(view), b"", "run", direct=unread and len(view) >= DIRECT_BYTES)
+        size = sum(map(len, blob))
+        if size >= self.own_file_bytes:
+            name = self._publish(blob, size, b"", "run", direct=unread and size >= DIRECT_BYTES)
             self._own[name] += 1
-            return BlobRef(name, 0, len(view), rows)
+            return BlobRef(name, 0, size, rows)
         offset = self._pad()
-        self._pieces.append(view)
-        self._end_bytes += len(view)
-        self._blobs.append((offset, len(view), rows))
-        return BlobRef("", offset, len(view), rows)
+        self._pieces.append(b"".join(blob))
+        self._end_bytes += size
+        self._blobs.append((offset, size, rows))
+        return BlobRef("", offset, size, rows)
 
     def wait(self) -> None:
         """Waits until all files of their own that were added are there."""
@@ -153,7 +154,7 @@ class PackWriter:
 
     def _publish(
         self,
-        content: Sequence[bytes | memoryview],
+        content: Pieces,
         size_bytes: int,
         footer: bytes,
         ending: str,
@@ -176,7 +177,7 @@ class PackWriter:
         return self._end_bytes
 
 
-def block_checksums(pieces: Sequence[bytes | memoryview]) -> bytes:
+def block_checksums(pieces: Pieces) -> bytes:
     """The checksums of the blocks of the joined `pieces`."""
     found = []
     digest = xxhash.xxh3_64()

@@ -6,7 +6,6 @@ import os
 import random
 from datetime import timedelta
 
-import pyarrow as pa
 import pytest
 from tests.unit.frames.query import Query
 from tests.unit.frames.test_regular import joined, rows
@@ -58,7 +57,7 @@ def test_a_join_over_chunks(tmp_path, monkeypatch, local):
 
 def test_local_files_come_back_from_spark_and_make_room(tmp_path):
     store = store_in(tmp_path, 1000)
-    refs = [store.add(pa.py_buffer(bytes([n]) * 300), 1) for n in range(5)]
+    refs = [store.add([bytes([n]) * 300], 1) for n in range(5)]
     assert len(os.listdir(tmp_path)) == 3
     assert [store.read(r).to_pybytes()[0] for r in refs] == [0, 1, 2, 3, 4]
     (tmp_path / refs[4].file).write_bytes(b"cut short")
@@ -67,7 +66,7 @@ def test_local_files_come_back_from_spark_and_make_room(tmp_path):
 
 def test_a_run_that_is_not_there_is_an_error():
     store = store_in()
-    ref = store.add(pa.py_buffer(b"x" * 300), 1)
+    ref = store.add([b"x" * 300], 1)
     store._chunks[ref.file, 0] = (b"y" * 300,)
     with pytest.raises(Error, match="not in the state store") as caught:
         store.read(ref)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
-from watersmeet.blobs import BlobRef
+from watersmeet.blobs import BlobRef, joined
 from watersmeet.circuit.operators import Arrange, Join
 from watersmeet.kernel.arrays import hashing
 from watersmeet.kernel.arrays.columns import Mask
@@ -17,7 +17,8 @@ from watersmeet.kernel.arrays.hashing import Hashes
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.operators import arrange as arrange_module
 from watersmeet.kernel.operators import join
-from watersmeet.kernel.runs import blocks, run
+from watersmeet.kernel.runs import blocks
+from watersmeet.kernel.runs import run as run_module
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.run import Run
 from watersmeet.kernel.runs.state import BlobDict, StageState, State
@@ -106,8 +107,13 @@ class FarBlob:
 
 def index_all_runs(patch: pytest.MonkeyPatch, block_rows: int = 4) -> None:
     """Runs of any size have an index, with small blocks."""
-    patch.setattr(run, "INDEXED_BYTES", 1)
+    patch.setattr(run_module, "INDEXED_BYTES", 1)
     patch.setattr(blocks, "BLOCK_ROWS", block_rows)
+
+
+def blob_of(run: Run, *, filters: bool = False) -> pa.Buffer:
+    """What is stored of a run."""
+    return joined(run.stored(filters=filters))
 
 
 class Stored:
@@ -147,5 +153,5 @@ def weaken_hashes(patch: pytest.MonkeyPatch, mask: int = 3) -> None:
         return strong(column, as_key=as_key) & np.uint64(mask)
 
     patch.setattr(hashing, "_hash_column", weak)
-    patch.setattr(run, "is_bijective", lambda kind: False)
+    patch.setattr(run_module, "is_bijective", lambda kind: False)
     patch.setattr(arrange_module, "is_bijective", lambda kind: False)

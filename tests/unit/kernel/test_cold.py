@@ -11,6 +11,7 @@ from tests.thorough import examples
 from tests.unit.kernel.kernel_tools import (
     FarBlob,
     Stored,
+    blob_of,
     delta_of,
     drawn_hashes,
     drawn_ranges,
@@ -36,7 +37,7 @@ from watersmeet.types import BIGINT, VARCHAR
 
 def far_run(run, *, filters=True):
     """The run, stored and elsewhere; and its blob."""
-    blob = FarBlob(run.to_ipc(filters=filters))
+    blob = FarBlob(blob_of(run, filters=filters))
     (found,) = together([opened(blob, None)])
     return found, blob
 
@@ -66,7 +67,7 @@ def test_rows_of_some_keys_are_those_of_the_whole_run(delta, data):
         assert kept == wanted or found == [cold]
         for told in ("num_rows", "size_bytes", "has_negative", "all_ones", "pure", "keys", "continues", "note"):
             assert getattr(far_run(run)[0], told) == getattr(run, told)
-        assert far_run(run)[0].to_ipc(filters=True).equals(run.to_ipc(filters=True))
+        assert blob_of(far_run(run)[0], filters=True).equals(blob_of(run, filters=True))
 
 
 @examples(100)
@@ -74,7 +75,7 @@ def test_rows_of_some_keys_are_those_of_the_whole_run(delta, data):
 def test_filters_have_no_false_negatives(seed, rows, most):
     hashes = np.sort(np.random.default_rng(seed).integers(0, most, rows, np.uint64, endpoint=True))
     index = memoryview(bytearray(blocks.index_bytes(hashes, filters=True)))
-    blocks.write_index(index, hashes, filters=True)
+    blocks.write_index(index, hashes)
     found = blocks.layout(bytes(index[-blocks.END_BYTES :]), len(index))
     assert found.filters_at == 0
     filters = np.frombuffer(index, np.uint8, found.hashes_at).reshape(found.blocks, -1)
@@ -84,7 +85,7 @@ def test_filters_have_no_false_negatives(seed, rows, most):
 def test_filters_seldom_say_that_a_hash_is_there_which_is_not():
     hashes = np.sort(np.random.default_rng(1).integers(0, 2**64 - 1, 1 << 16, np.uint64))
     index = memoryview(bytearray(blocks.index_bytes(hashes, filters=True)))
-    blocks.write_index(index, hashes, filters=True)
+    blocks.write_index(index, hashes)
     found = blocks.layout(bytes(index[-blocks.END_BYTES :]), len(index))
     assert found.filter_bytes < 1.4 * blocks.BLOCK_ROWS
     filters = np.frombuffer(index, np.uint8, found.hashes_at).reshape(found.blocks, -1)
@@ -144,7 +145,7 @@ def test_other_keys_can_not_be_looked_up_in_what_was_fetched(large):
 
 
 def test_an_index_of_something_else_is_damage(large):
-    blob = bytearray(large.to_ipc().to_pybytes())
+    blob = bytearray(blob_of(large).to_pybytes())
     blob[4:8] = b"\xff\xff\xff\x7f"
     with pytest.raises(Error) as found:
         together([opened(FarBlob(pa.py_buffer(bytes(blob))), None)])

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.thorough import examples
 from tests.unit.kernel.kernel_tools import (
+    blob_of,
     delta_of,
     drawn_hashes,
     drawn_ranges,
@@ -34,7 +35,7 @@ from watersmeet.types import BIGINT
 
 def stored_run(run, path, begin=0, offset=0):
     """The rows of the run from `begin` on, as they are read from a file that has other things before it."""
-    blob = run.to_ipc()
+    blob = blob_of(run)
     path.write_bytes(bytes(offset) + blob.to_pybytes() + b"behind")
     direct = DirectBlob(path, offset, blob.size)
     (cold,) = together([opened(direct, None)])
@@ -70,7 +71,7 @@ def test_rows_of_some_keys_are_those_of_the_whole_run(tmp_path_factory, delta, d
         for told in ("num_rows", "size_bytes", "all_ones", "pure", "keys", "continues", "note"):
             assert getattr(passing, told) == getattr(run, told)
         assert passing.has_negative == run.has_negative
-        assert passing.to_ipc().equals(run.to_ipc())
+        assert blob_of(passing).equals(blob_of(run))
 
 
 def test_few_rows_are_copied_and_no_others_are_looked_up_in_them(tmp_path, monkeypatch):

@@ -60,7 +60,7 @@ def small(patch, rng):
 
 
 class Early:
-    """Stores all that merges make as soon as it is made."""
+    """Stores all runs while an epoch goes on."""
 
     least_bytes = 0
 
@@ -92,14 +92,16 @@ class Buckets:
             before = self.blobs._added
             written = []
 
-            def add(buffer, rows, written=written):
-                written.append(buffer.to_pybytes())
-                return self.blobs.add(buffer, rows)
+            def add(blob, rows, written=written):
+                written.append(b"".join(blob))
+                return self.blobs.add(blob, rows)
 
-            limited = {} if self.piece_bytes is None else {"early": Early(self.blobs, add), "direct": self.direct}
+            limited = {} if self.piece_bytes is None else {"direct": self.direct}
             budget = MergeBudget(self.most_bytes, self.piece_bytes)
-            state = StageState(self.manifests[bucket], self.blobs, budget=budget, **limited)
+            early = Early(self.blobs, add)
+            state = StageState(self.manifests[bucket], self.blobs, budget=budget, early=early, **limited)
             change(state.trace("op", "rows"))
+            state.store_large("op")
             manifest = state.persist(add)
             made.append((written, [r._replace(blob=r.blob.rows) for r in manifest.refs_of("op")]))
             if len(made) == 1:
@@ -183,6 +185,22 @@ def test_sums_stay(seed, retract, weak):
             assert merged(runs) == {row: n for row, n in plain.items() if n}
 
         history(seed, patch, draw, take, check, rescaled=not weak)
+
+
+def test_what_was_stored_early_and_then_merged_is_not_kept():
+    blobs = BlobDict()
+    state = StageState(None, blobs, early=Early(blobs, blobs.add))
+    numbers = range(2 * FAN_IN)
+    for number in numbers:
+        state.trace("op", "rows").append(arrange(delta_of(SCHEMA, [(i, number) for i in range(300)]), (0,)))
+        state.store_large("op")
+    added = blobs._added
+    manifest = state.persist(blobs.add)
+    assert blobs._added == added, "something was left to be stored"
+    assert len(manifest.refs) < added, "nothing was merged"
+    assert {r.file for r in manifest.refs} == blobs._blobs.keys()
+    wanted = {(i, number): 1 for i in range(300) for number in numbers}
+    assert merged(StageState(manifest, blobs).trace("op", "rows").runs) == wanted
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import random
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.unit.kernel.kernel_tools import delta_of, schema_of
+from tests.unit.kernel.kernel_tools import blob_of, delta_of, schema_of
 
 from watersmeet.blobs import BlobRef
 from watersmeet.errors import Error
@@ -24,7 +24,7 @@ def a_run():
     rows = [(rng.randrange(40), rng.choice([None, 7, 8]), rng.randrange(9)) for _ in range(200)]
     run = arrange(delta_of(schema_of(BIGINT, BIGINT, BIGINT), rows), (0,))
     run.continues, run.note = True, [0, 8]
-    stored = run.to_ipc()
+    stored = blob_of(run)
     return run, stored, RunRef(BlobRef("a.pack", 0, stored.size, run.num_rows))
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests import reference
 from tests.reference import columns
 from tests.thorough import examples
-from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of, step_join
+from tests.unit.kernel.kernel_tools import Stored, blob_of, delta_of, rows_of, schema_of, step_join
 from tests.unit.kernel.test_join import KINDS, cases, make_join, random_change
 
 from watersmeet.circuit.circuit import Circuit
@@ -98,7 +98,7 @@ def test_an_arrangement_of_slices_is_that_of_all(rows, seed, size):
     context = StepContext(0, False, EVALUATOR, (SCHEMA,), slicing=Slicing(rows=size))
     pieces = cut(delta, rng)
     one, many = (arrange.step(op, [x], StageState(), context) for x in (delta, Sliced(lambda: pieces)))
-    assert one.change.to_ipc().to_pybytes() == many.change.to_ipc().to_pybytes()
+    assert blob_of(one.change).to_pybytes() == blob_of(many.change).to_pybytes()
     assert image(one.net_null_keys) == image(many.net_null_keys)
 
 

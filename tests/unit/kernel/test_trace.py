@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests import reference
 from tests.thorough import examples
-from tests.unit.kernel.kernel_tools import delta_of, rows_of, schema_of, weaken_hashes
+from tests.unit.kernel.kernel_tools import blob_of, delta_of, rows_of, schema_of, weaken_hashes
 from tests.unit.kernel.test_delta import VALUES, deltas
 
 from watersmeet.circuit.epochs import Fill
@@ -42,7 +42,7 @@ def test_a_run_survives_its_stored_form(delta, data):
     width = delta.columns.num_columns
     keys = tuple(data.draw(st.lists(st.integers(0, width - 1), max_size=2))) if width else ()
     run = arrange(delta, keys)
-    buffer = run.to_ipc()
+    buffer = blob_of(run)
     back = Run.from_ipc(buffer)
     assert (back.hash == run.hash).all()
     assert (back.hash[1:] >= back.hash[:-1]).all()
@@ -50,12 +50,12 @@ def test_a_run_survives_its_stored_form(delta, data):
     assert (back.keys, back.pure, back.all_ones) == (run.keys, run.pure, run.all_ones)
     assert str(back.columns.to_pylist()) == str(run.columns.to_pylist())
     assert back.size_bytes == run.size_bytes
-    assert back.to_ipc().equals(buffer)
+    assert blob_of(back).equals(buffer)
 
 
 def test_runs_are_mapped_not_copied():
     run = arrange(delta_of(schema_of(BIGINT), [(i,) for i in range(1000)]), (0,))
-    buffer = run.to_ipc()
+    buffer = blob_of(run)
     back = Run.from_ipc(buffer)
     for address in (back.hash.ctypes.data, back.arrays[0].buffers()[1].address):
         assert buffer.address <= address < buffer.address + buffer.size
@@ -69,7 +69,7 @@ def test_equal_rows_make_equal_bytes_whatever_stands_behind_nulls():
         arrange(delta_of(schema_of(BIGINT), []).__class__(pa.table({"c0": a}), np.ones(4, np.int64)), ())
         for a in (garbage, clean)
     ]
-    assert runs[0].to_ipc().equals(runs[1].to_ipc())
+    assert blob_of(runs[0]).equals(blob_of(runs[1]))
 
 
 @examples(100)
@@ -252,7 +252,7 @@ def test_damage_is_named():
     state.trace("join-1", "left").append(rows_run(0, 3))
     manifest = state.persist(blobs.add)
     good = blobs._blobs["0"]
-    for bad in (pa.py_buffer(b"nonsense"), pa.py_buffer(b""), good.slice(0, 100), rows_run(0, 2).to_ipc()):
+    for bad in (pa.py_buffer(b"nonsense"), pa.py_buffer(b""), good.slice(0, 100), blob_of(rows_run(0, 2))):
         blobs._blobs["0"] = bad
         with pytest.raises(Error, match="STATE_DAMAGED"):
             StageState(manifest, blobs).trace("join-1", "left")

@@ -105,12 +105,12 @@ class Database:
             # In two blobs, as two buckets would write it.
             half = table.num_rows // 2
             blobs = [
-                writer.add(encode_change(table.slice(a, b), diff[a : a + b]), b)
+                writer.add([encode_change(table.slice(a, b), diff[a : a + b]).to_pybytes()], b)
                 for a, b in ((0, half), (half, table.num_rows - half))
                 if b
             ]
             pending[i] = blobs, count_change(diff, table.num_rows)
-        run = writer.add(state or b"state of epoch %d" % number, 1)
+        run = writer.add([state or b"state of epoch %d" % number], 1)
         pack = writer.finish({"0/0": [run]})
         relations = {
             i: RelationChange(tuple(b.within(pack) for b in blobs), *counts) for i, (blobs, counts) in pending.items()

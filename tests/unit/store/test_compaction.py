@@ -552,7 +552,7 @@ def test_a_section_that_nothing_names_keeps_no_files(database):
     """A pack stays for the state of one bucket; what it says of another, which has a newer one, does not count."""
     log, packs = database.log, database.layout.packs
     writer = PackWriter(packs, epoch_prefix(1, log.writer), durable=False)
-    runs = [writer.add(bytes([i]) * (1 << 20), 1) for i in range(2)]
+    runs = [writer.add([bytes([i]) * (1 << 20)], 1) for i in range(2)]
     first = writer.finish({"1/0": [runs[0]], "1/1": [runs[1]]})
     log.append(Commit("epoch", epoch=1, frontier=Frontier(), packs={"1/0": first, "1/1": first}))
     for epoch in range(2, 5):

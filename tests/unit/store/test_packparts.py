@@ -31,7 +31,7 @@ def ref(store):
 
 def write(content=CONTENT, packs=None):
     writer = PackWriter(packs or directory(), epoch_prefix(3, 2, 1, 0), durable=False)
-    found = writer.add(content, 5)
+    found = writer.add([content], 5)
     assert writer.finish() == ""
     return found
 

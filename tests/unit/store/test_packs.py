@@ -25,7 +25,7 @@ BIG = np.arange(OWN_FILE_BYTES, dtype=np.uint8).tobytes()
 
 def write(directory, blobs=(b"first", b"", b"third" * 20), prefix=epoch_prefix(3, 2, 1, 0)):
     writer = PackWriter(directory, prefix, durable=False)
-    refs = [writer.add(b, i) for i, b in enumerate(blobs)]
+    refs = [writer.add([b], i) for i, b in enumerate(blobs)]
     name = writer.finish({"1/0": {"runs": refs}, "1/1": {}})
     return name, [r.within(name) for r in refs]
 
@@ -59,7 +59,7 @@ def test_what_no_task_reads_is_written_past_the_cache_if_it_is_large(tmp_path, m
     large = np.arange(DIRECT_BYTES, dtype=np.uint8).tobytes()
     writer = PackWriter(tmp_path, epoch_prefix(3, 2), durable=False)
     unread, smaller, read = (
-        writer.add(blob, 1, unread=unread).file
+        writer.add([blob], 1, unread=unread).file
         for blob, unread in ((large, True), (large[1:], True), (large + b"!", False))
     )
     writer.finish()
@@ -75,7 +75,7 @@ def test_same_content_same_name(tmp_path):
 
 def test_what_was_added_and_dropped_leaves_no_file_unless_something_else_is_the_same(tmp_path):
     writer = PackWriter(tmp_path, epoch_prefix(3, 2), durable=False)
-    first, second, other = (writer.add(pa.py_buffer(b), 1) for b in (BIG, BIG, BIG[:-1] + b"!"))
+    first, second, other = (writer.add([b[:7], memoryview(b)[7:]], 1) for b in (BIG, BIG, BIG[:-1] + b"!"))
     assert first == second != other
     writer.drop(first)
     writer.wait()

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.blobs import Pieces
 from watersmeet.errors import error
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import Hashes, hash_columns, is_bijective
@@ -151,8 +152,9 @@ class Run:
     def expect(self, hashes: Hashes) -> None:
         """INTERNAL_ERROR if rows with one of the sorted distinct `hashes` may have been left out (`cold.near`)."""
 
-    def to_ipc(self, *, filters: bool = False) -> pa.Buffer:
-        """The stored form: an Arrow IPC stream of one batch: `_h`, c0, …, and `_diff` unless all are 1.
+    def stored(self, *, filters: bool = False) -> Pieces:
+        """The stored form: an Arrow IPC stream of one batch: `_h`, c0, …, and `_diff` unless all are 1. Columns are not
+        copied.
 
         If it is large, an index follows (`blocks`). filters: with filters, for runs that may be read from elsewhere.
         """
@@ -165,17 +167,16 @@ class Run:
         facts["bytes"] = self.size_bytes
         meta = json.dumps(facts if self.note is None else {**facts, "note": self.note}, separators=(",", ":"))
         batch = pa.RecordBatch.from_arrays(arrays, names=names).replace_schema_metadata({_META: meta.encode()})
-        size = streams_bytes([batch])
-        index = index_bytes(self.hash, filters=filters) if size >= INDEXED_BYTES else 0
-        buffer = pa.allocate_buffer(size + index)
-        write_streams(pa.FixedSizeBufferWriter(buffer), [batch])
-        if index:
-            write_index(memoryview(buffer).cast("B")[size:], self.hash, filters=filters)
-        return buffer
+        found = _stream_pieces(batch)
+        if sum(map(len, found)) >= INDEXED_BYTES:
+            index = memoryview(bytearray(index_bytes(self.hash, filters=filters)))
+            write_index(index, self.hash)
+            found.append(index)
+        return found
 
     @staticmethod
     def from_ipc(buffer: pa.Buffer, ref: Any = None) -> Run:
-        """The inverse of `to_ipc`; the columns point into `buffer` (best aligned to 64 bytes).
+        """The inverse of `stored`; the columns point into `buffer` (best aligned to 64 bytes).
 
         Raises Error STATE_DAMAGED if the bytes are not a run.
         """
@@ -240,6 +241,33 @@ def write_streams(sink: Any, batches: Sequence[pa.RecordBatch]) -> None:
     for batch in batches:
         with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
+
+
+class _Sink:
+    """A file for Arrow that keeps what is written to it where it is."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.pieces: list[memoryview] = []
+
+    def write(self, data: pa.Buffer | bytes) -> int:
+        piece = memoryview(data).cast("B")
+        self.pieces.append(piece)
+        return len(piece)
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _stream_pieces(batch: pa.RecordBatch) -> list[memoryview]:
+    """The pieces of an Arrow IPC stream."""
+    sink = _Sink()
+    write_streams(pa.PythonFile(sink, mode="w"), [batch])
+    return sink.pieces
 
 
 def streams_bytes(batches: Sequence[pa.RecordBatch]) -> int:

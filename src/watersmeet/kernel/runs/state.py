@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from watersmeet.blobs import BlobParts, BlobRef
+from watersmeet.blobs import BlobParts, BlobRef, Pieces, joined
 from watersmeet.circuit.circuit import STATE_FORMAT_VERSION
 from watersmeet.directfiles import DirectBlob
 from watersmeet.errors import error
@@ -98,8 +98,8 @@ class Early(Protocol):
 
     least_bytes: int
 
-    def add(self, buffer: pa.Buffer, rows: int) -> BlobRef:
-        """Stores `buffer` and tells where it is."""
+    def add(self, blob: Pieces, rows: int) -> BlobRef:
+        """Stores `blob`, now or soon, and tells where it is."""
         ...
 
     def read(self, ref: BlobRef) -> pa.Buffer:
@@ -152,8 +152,8 @@ class StageState:
     blobs that may be elsewhere; None: all of them are here, and runs are written without filters.
     direct: what reads a blob past the machine's cache, or None; None: all runs stay in memory if they can. stay_bytes:
     of so many bytes of runs they can stay, the smallest runs first.
-    early: stores large runs as soon as merges have made them, so that they take no memory; None: they wait for
-    `persist`.
+    early: stores large runs while the epoch goes on; None: they wait for `persist`. With `direct` as soon as merges
+    have made them, so that they take no memory.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class StageState:
         if key not in self._loaded:
             self.declare(operator_id)
             refs = self._stored[operator_id].get(name, ())
-            keep = None if self._early is None else self._kept
+            keep = None if self._early is None or self._direct is None else self._kept
             self._loaded[key] = Trace([run for run in self._load(refs) if run.num_rows], self._budget, keep)
         return self._loaded[key]
 
@@ -223,7 +223,18 @@ class StageState:
                 size_bytes += sum(r.size_bytes for r in refs)
         return rows, size_bytes
 
-    def persist(self, add: Callable[[pa.Buffer, int], BlobRef]) -> StateManifest:
+    def store_large(self, operator_id: str) -> None:
+        """Begins to store the operator's large new runs, so that `persist` need not wait for all of them: they have
+        mostly their last form for the epoch when the operator has done its step.
+        """
+        if self._early is None:
+            return
+        new = [r for (o, _), t in self._loaded.items() if o == operator_id for r in t.runs if r.ref is None]
+        for run in new:
+            if run.size_bytes >= self._early.least_bytes:
+                self._stored_early.add(self._store(run, self._early.add).blob)
+
+    def persist(self, add: Callable[[Pieces, int], BlobRef]) -> StateManifest:
         """Hands each new run's (bytes, rows) to `add`, in a fixed order, and returns the new manifest.
 
         Runs that were merged away before they were ever stored are not written.
@@ -285,10 +296,10 @@ class StageState:
         self._stored_early.add(ref.blob)
         return load(ref, self._early.read(ref.blob))
 
-    def _store(self, run: Run, add: Callable[[pa.Buffer, int], BlobRef]) -> RunRef:
+    def _store(self, run: Run, add: Callable[[Pieces, int], BlobRef]) -> RunRef:
         if run.ref is None:
-            buffer = run.to_ipc(filters=self._parts is not None)
-            run.ref = RunRef(add(buffer, run.num_rows), hot=hot_keys(run))
+            blob = run.stored(filters=self._parts is not None)
+            run.ref = RunRef(add(blob, run.num_rows), hot=hot_keys(run))
         ref: RunRef = run.ref
         return ref if ref.merging == run.merging else ref._replace(merging=run.merging)
 
@@ -323,8 +334,9 @@ class BlobDict:
         self._blobs: dict[str, pa.Buffer] = {}
         self._added = 0
 
-    def add(self, buffer: pa.Buffer, rows: int) -> BlobRef:
-        """Stores `buffer` and tells where it is."""
+    def add(self, blob: Pieces, rows: int) -> BlobRef:
+        """Stores `blob` and tells where it is."""
+        buffer = joined(blob)
         ref = BlobRef(str(self._added), 0, buffer.size, rows)
         self._blobs[ref.file] = buffer
         self._added += 1
