@@ -27,6 +27,7 @@ def guarded(explained: Explained) -> Explained:
         explained,
         tree=_guarded(explained.tree),
         then=_guarded(explained.then),
+        once=_guarded(explained.once),
         ties={_guarded(order): ids for order, ids in explained.ties.items()},
     )
 

@@ -57,7 +57,7 @@ def _own(node: Node, names: Names, past: Mapping[str, str]) -> dict[str, str]:
         texts = [f"unnest({expression_text(a, names)})" for a in node.arrays]
         return {c.id: t for c, t in zip(node.made, (*texts, "ordinality"), strict=False)}
     if isinstance(node, (Recursion, Union)):
-        return {c.id: c.name for c in node.outputs}
+        return {c.id: c.name for c in node.outputs if c.id not in names}
     return {c.id: c.name for c in node.columns if c.id not in names} if not node.inputs else {}
 
 

@@ -68,7 +68,8 @@ class Read:
     that query's tree which the scan reads, in the scan's order. untold: those of the scan that the query does not give,
     but only when the row came. late: so many of its rows came late since it was made.
     came: of a view whose rows can be decided again, when the rows of a scan that meet conditions came, if so many are
-    there. missing: of one that looks back, as of when the rows of its query that meet conditions are missing, none of
+    there. told: of one that gives candidates, its query with what was decided once as content; None if it can't be
+    told. missing: of one that looks back, as of when the rows of its query that meet conditions are missing, none of
     them there: of the newest moments, and how many more there are. went: of one whose rows are changes, the column of
     the scan that is true for a row that went, and the one with what identifies it.
     """
@@ -80,6 +81,7 @@ class Read:
     untold: frozenset[str] = frozenset()
     late: int = 0
     came: Callable[[Scan | PastScan, Sequence[Scalar], int], list[Came]] | None = None
+    told: Callable[[], Explained | None] | None = None
     missing: Callable[[Scan | PastScan, Sequence[Scalar]], tuple[list[Came], int]] | None = None
     went: tuple[str, str] | None = None
 
@@ -236,18 +238,22 @@ class Row:
         view, values = read.view, picked(node.outputs, self.cells)
         there = self.origins.asker.count(filtered(node, equals(node.outputs, values)))
         if view.looks_back:
-            return Step(read.what, read.name, row, below=self._as_of(read, node, there))
+            return Step(read.what, read.name, row, below=self._as_of(read, node, there) or [])
         room = self.origins.room
         try:
             return Step(read.what, read.name, row, below=self._now(read, view, row, node, there))
         except Error as undecided:
-            if read.came is None or not (view.decisions or read.untold) or undecided.condition != "HISTORY_GONE":
+            if not (view.decisions or read.untold) or undecided.condition != "HISTORY_GONE":
                 raise
-            self.origins.room = room
-            try:
-                return Step(read.what, read.name, row, below=self._as_of(read, node, there))
-            except Error:
-                raise undecided from None
+            for ask in (self._as_of, self._told):
+                self.origins.room = room
+                try:
+                    below = ask(read, node, there)
+                except Error:
+                    continue
+                if below is not None:
+                    return Step(read.what, read.name, row, below=below)
+            raise
 
     def _now(self, read: Read, view: Explained, row: str, node: Scan | PastScan, there: int) -> list[Step]:
         """What a row of a view is made of, by what is there now. there: how often it is there."""
@@ -272,9 +278,18 @@ class Row:
             found = self.origins.found(view, view.tree, equals(columns, values, nearly=True))
         return found
 
-    def _as_of(self, read: Read, node: Scan | PastScan, there: int) -> list[Step]:
-        """What a row of a view that looks back is made of, as of the commit in which it came."""
-        assert read.came is not None
+    def _told(self, read: Read, node: Scan | PastScan, there: int) -> list[Step] | None:
+        """What a row of a view is made of, by what was decided once as content; None if that can't be told."""
+        view = None if read.told is None else read.told()
+        found = None if view is None else self._found(read, view, node, there)
+        return found.steps if found is not None and found.total == there else None
+
+    def _as_of(self, read: Read, node: Scan | PastScan, there: int) -> list[Step] | None:
+        """What a row of a view that looks back is made of, as of the commit in which it came; None if none of its rows
+        can be decided again.
+        """
+        if read.came is None:
+            return None
         values, steps = picked(node.outputs, self.cells), list[Step]()
         for came in read.came(node, equals(node.outputs, values), there):
             if read.went is not None and self.cells[read.went[0]].text == "true":

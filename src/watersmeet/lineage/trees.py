@@ -105,7 +105,7 @@ class Explained:
     times: the numbers of the sources at the moment, for `watermarks.value`. then: the tree from which each of its rows
     can be decided again as of the moment at which it came (`lookups`); None if that can't be. looks_back: each has to
     be, as candidates don't tell what rows are made of. changes: each is the change of a row of the query's content, and
-    told as of the epoch in which it came.
+    told as of the epoch in which it came. once: of a query that gives candidates, the tree with what it decides once.
     """
 
     name: str
@@ -115,6 +115,7 @@ class Explained:
     then: Node | None = None
     looks_back: bool = False
     changes: bool = False
+    once: Node | None = None
 
     @classmethod
     def of(
@@ -137,7 +138,8 @@ class Explained:
                 _check(name, [why_then or why])
             else:
                 made = _told(name, made, ever, why_then)
-        return cls(name, transform_up(on_arrival(made), then), _ties(joined), times, decided)
+        once = made if gives_candidates(made) else None
+        return cls(name, transform_up(on_arrival(made), then), _ties(joined), times, decided, once=once)
 
     @classmethod
     def of_changes(cls, name: str, tree: Node, times: Mapping[str, int]) -> Explained:
@@ -155,6 +157,11 @@ class Explained:
         if self.changes:
             return Explained(self.name, as_of(self.then, moment), self.ties, moment.times)
         return Explained(self.name, decided_again(self.then, moment, self.then.ids), self.ties, moment.times)
+
+    def told(self, ever: Ever) -> Explained:
+        """The same query with what was decided once as content. CantTellError."""
+        assert self.once is not None
+        return Explained(self.name, with_what_was_decided(self.once, ever), self.ties, self.times)
 
     @cached_property
     def waits(self) -> bool:

@@ -175,8 +175,9 @@ class _Views:
     _as_of: dict[tuple[str, int, int, bool], Explained] = field(default_factory=dict)
     _versions: dict[str, tuple[PastScan, operators.Versions]] = field(default_factory=dict)
     """By name, what is read of the state."""
-    lenders: dict[str, Callable[[History], None]] = field(default_factory=dict)
+    _lenders: dict[str, Callable[[History], None]] = field(default_factory=dict)
     """By name, what lends what was ever there."""
+    _tolds: dict[str, Explained] = field(default_factory=dict)
 
     @property
     def progress(self) -> Progress:
@@ -194,7 +195,7 @@ class _Views:
                 rows, columns = kept_versions(self.session.database, self.epoch, connection, scan, operator)
                 entered.enter_context(lent(connection, rows, columns, scan.name))
             self.asker, self._readable = asker, past
-            for lend in self.lenders.values():
+            for lend in self._lenders.values():
                 lend(self.history)
             lend_rounds(root, asker, connection, entered)
             yield
@@ -247,7 +248,19 @@ class _Views:
         went = (ids[TOMBSTONE], ids[KEY_COLUMN]) if view.changes else None
         came = None if view.then is None else partial(self._came, relation, view, columns)
         missing = partial(self._missing, relation, view) if view.looks_back else None
-        return Read(relation.role, relation.shown, view, columns, untold, came=came, missing=missing, went=went)
+        told = None if view.once is None or isinstance(scan, PastScan) else partial(self._told, relation, view)
+        return Read(relation.role, relation.shown, view, columns, untold, 0, came, told, missing, went)
+
+    def _told(self, relation: Relation, view: Explained) -> Explained | None:
+        """As in `Read`. HISTORY_GONE."""
+        ever = _Ever(self, relation, self.epoch.number, {})
+        try:
+            made = view.told(ever)
+        except CantTellError:
+            return None
+        for lend in ever.lenders.values():
+            lend(self.history)
+        return self._tolds.setdefault(relation.id, made)
 
     def _came(
         self,
@@ -397,10 +410,12 @@ class _Views:
         else:
             raise self._refused(view, "It is not the content of a query, but what a query has written")
         if not isinstance(scan, PastScan):
-            return self.explained(view.title, tree, partial(self._kept, view), _Ever(self, view, self.epoch.number))
+            return self.explained(
+                view.title, tree, partial(self._kept, view), _Ever(self, view, self.epoch.number, self._lenders)
+            )
         if any(isinstance(n, Versions) for n in walk(tree)):
             raise self._refused(view, "It reads versions of rows, and which there were then is not kept")
-        ever = _Ever(self, view, int(scan.past.sql)) if _is_commit(scan) else None
+        ever = _Ever(self, view, int(scan.past.sql), self._lenders) if _is_commit(scan) else None
         explained = self.explained(view.title, tree, lambda n: self.then(n, scan), ever)
         if ever is not None:
             return replace(explained, times=self.times(ever.last))
@@ -578,17 +593,20 @@ class _Arrived(_AsOf):
 
 @dataclass(frozen=True)
 class _Ever:
-    """All commits up to one, as the scans of a view see them (`lineage.told.Ever`)."""
+    """All commits up to one, as the scans of a view see them (`lineage.told.Ever`). lenders: by name, what lends what
+    was ever there.
+    """
 
     views: _Views
     view: Relation
     last: int
+    lenders: dict[str, Callable[[History], None]]
 
     def came(self, scan: Scan, began: int | None, number: Column) -> Node:
         relation = self._stored(scan)
         moment = PastScan(self.view.id, "ever", Past("commit", str(self.last)), (), None)
         found = self._scan(scan, arrived_name(self.view, relation, began), {COMMIT: number})
-        self.views.lenders[found.name] = lambda h: h.came_ever(self.view, relation, scan, began, moment)
+        self.lenders[found.name] = lambda h: h.came_ever(self.view, relation, scan, began, moment)
         if self.last == self.views.epoch.number:
             return found
         upto = exp.LTE(this=column_ref(number.id), expression=exp.Literal.number(self.last))
@@ -599,7 +617,7 @@ class _Ever:
         found = self._scan(
             scan, there_name(self.view, relation, self.last), dict(zip(SPAN, (since, until), strict=True))
         )
-        self.views.lenders[found.name] = lambda h: h.there_ever(self.view, relation, scan, self.last)
+        self.lenders[found.name] = lambda h: h.there_ever(self.view, relation, scan, self.last)
         return found
 
     def newest(self, rows: Arrivals, began: int, keys: Sequence[Column], since: Column, until: Column) -> Node:
@@ -609,7 +627,7 @@ class _Ever:
         moment = PastScan(self.view.id, "ever", Past("commit", str(self.last)), (), None)
         more = dict(zip((*AGE, *SPAN), (*rows.age, since, until), strict=True))
         found = self._scan(scan, newest_name(self.view, relation, names), more)
-        self.views.lenders[found.name] = lambda h: h.newest_ever(self.view, relation, scan, began, names, moment)
+        self.lenders[found.name] = lambda h: h.newest_ever(self.view, relation, scan, began, names, moment)
         return found
 
     def _scan(self, scan: Scan, name: str, more: Mapping[str, Column]) -> PastScan:
