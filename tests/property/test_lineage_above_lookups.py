@@ -14,7 +14,7 @@ import pytest
 import watersmeet
 from tests.property.lineage_plans import rows_read
 from tests.property.test_lineage import condition
-from tests.property.test_lineage_of_lookups import TEMPORAL, StreamView, change
+from tests.property.test_lineage_of_lookups import TEMPORAL, GoingView, StreamView, change, change_left, check_going
 from tests.thorough import mostly_slow
 
 #: What is decided: rows of rid, k, x of the left row, and x of what it met.
@@ -151,6 +151,59 @@ def test_what_is_computed_above_look_ups(seed):
             lines = connection.execute(f"EXPLAIN MISSING ROW {name} WHERE c0 = 99").fetchall()
             assert lines[0][1] == name
             assert len(lines) > 1
+
+
+@dataclass
+class GoingGroups(GoingView):
+    """Groups of what left rows met that may go."""
+
+    @property
+    def sql(self):
+        last = 2 if self.kind == "INNER" else 1
+        more = ", sum(c1) AS c3" if self.kind == "INNER" else ""
+        return f"SELECT c{last} AS c0, count(*) AS c1, sum(c0) AS c2{more} FROM ({super().sql}) d GROUP BY c{last}"
+
+    @property
+    def groups(self):
+        found = {}
+        for values, lineage in self.out:
+            found.setdefault(values[-1], []).append((values, lineage))
+        return [
+            (
+                (key, len(rows), *(sum(v[i] for v, _ in rows) for i in range(len(rows[0][0]) - 1))),
+                frozenset().union(*(lineage for _, lineage in rows)),
+            )
+            for key, rows in found.items()
+        ]
+
+
+@pytest.mark.parametrize("seed", mostly_slow(range(40), 1, 4))
+def test_groups_of_what_rows_met_that_may_go(seed):
+    rng = random.Random(seed)
+    with watersmeet.connect(runtime="inprocess", parallelism=1) as connection:
+        connection.execute("CREATE TABLE a (rid INT PRIMARY KEY, k INT, x INT, z INT)")
+        connection.execute("CREATE TABLE b (rid INT PRIMARY KEY, k INT, x INT)")
+        connection.execute("CREATE INDEX b_k ON b (k)")
+        a, b, views, before = [], [], {}, None
+        for step, kind in enumerate([*rng.sample(["INNER", "LEFT", "COMPARED"], 2), None, None, None]):
+            if kind is not None:
+                views[f"v{step}"] = view = GoingGroups(kind)
+                connection.execute(f"CREATE MATERIALIZED VIEW v{step} AS {view.sql}")
+                view.epoch(a, b, [])
+            for _ in range(rng.choice([1, 2, 3])):
+                if rng.random() < 0.6:
+                    a = change_left(rng, connection, a)
+                else:
+                    b = change(rng, connection, "b", b, iter([rng.randint(1, 4)]))
+            connection.flush()
+            for view in views.values():
+                view.epoch(a, b, [])
+            if step == 3:
+                ((number, *_), *_) = connection.execute("SHOW COMMITS").fetchall()
+                before = number, {name: view.groups for name, view in views.items()}
+        for name, view in views.items():
+            check_going(connection, name, view.groups)
+            check_going(connection, name, before[1][name], f"FOR SYSTEM_TIME AS OF COMMIT {before[0]}")
 
 
 #: Joins of a stream that are told for all commits at once.

@@ -98,15 +98,15 @@ def undecidable_then(tree: Node, needed: _Ids | None = None) -> str | None:
     if _looks_up(tree):
         left, right = tree.inputs
         if isinstance(tree, TemporalJoin) and revision(left) is not None:
-            return _untold(tree, needed) or _unknown(right)
-        return undecidable_then(left, _needed_of(tree, needed)[0]) or _unknown(right)
+            return untold(tree, needed) or _unknown(right)
+        return undecidable_then(left, needed_of(tree, needed)[0]) or _unknown(right)
     if isinstance(tree, _ROW_BY_ROW) or (isinstance(tree, Cut) and tree.keeps == "after"):
-        below = zip(tree.inputs, _needed_of(tree, needed), strict=True)
+        below = zip(tree.inputs, needed_of(tree, needed), strict=True)
         return next((why for why in (undecidable_then(i, n) for i, n in below) if why is not None), None)
     return ""
 
 
-def _needed_of(node: Node, needed: _Ids) -> list[_Ids]:
+def needed_of(node: Node, needed: _Ids) -> list[_Ids]:
     """What is read of each input of a node."""
     if isinstance(node, Project):
         exprs = [e for c, e in zip(node.outputs, node.exprs, strict=True) if c.id in needed]
@@ -123,12 +123,12 @@ def identity(join: TemporalJoin, needed: _Ids) -> list[Scalar]:
     return [*(read(c) for c in join.left.columns if c.id in reads), *(k.left for k in join.keys)]
 
 
-def _untold(join: TemporalJoin, needed: _Ids) -> str | None:
+def untold(join: TemporalJoin, needed: _Ids) -> str | None:
     """Why it can't be told when a left row that may go came; None if it can, where equal rows allow it."""
     read_of_it = _Ids(s.column for s in identity(join, needed) if s.column is not None)
-    node, below = join.left, _needed_of(join, needed)[0]
+    node, below = join.left, needed_of(join, needed)[0]
     while isinstance(node, (Filter, Project, Repartition)):
-        node, below = node.input, _needed_of(node, below)[0]
+        node, below = node.input, needed_of(node, below)[0]
     if isinstance(node, TemporalJoin):
         own = _Ids().union(*(s.columns for s in identity(node, below))) & node.left.ids
         if not own <= read_of_it:
@@ -136,7 +136,7 @@ def _untold(join: TemporalJoin, needed: _Ids) -> str | None:
             return f"It looks up twice, and the second time not by all that the first one reads ({names})"
         if not {c for n in walk(node) if isinstance(n, Scan) for c in n.key} & own:
             return "It looks up twice, and without the primary key of its rows among what both read, equal ones may mix"
-        return _untold(node, below) or _unknown(node.right)
+        return untold(node, below) or _unknown(node.right)
     if not isinstance(node, Scan):
         return f"{revision(join.left)}, and when its rows came is not known"
     return None if node.key else f"{revision(node)}, and without a primary key its rows can't be told apart"
@@ -236,7 +236,7 @@ def decided_again(tree: Node, moment: Moment, needed: _Ids, began: int | None = 
         return moment.came(tree, began)
     if isinstance(tree, Cut):
         return decided_again(tree.input, moment, needed, tree.moment)
-    below = _needed_of(tree, needed)
+    below = needed_of(tree, needed)
     if not _looks_up(tree):
         inputs = zip(tree.inputs, below, strict=True)
         return with_inputs(tree, [decided_again(i, moment, n, began) for i, n in inputs])

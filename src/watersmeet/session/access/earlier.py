@@ -33,6 +33,8 @@ from watersmeet.types import BIGINT, Field, arrow_schema
 DIFF: Final = f"{ADDED}diff"
 #: Stands for a commit that can't be told.
 MIXED: Final = -1
+#: Stands for all commits.
+EVER: Final = -2
 SPAN: Final = (f"{ADDED}from", f"{ADDED}until")
 _NEVER: Final = 2**63 - 1
 AGE: Final = (f"{ADDED}epoch", f"{ADDED}sequence")
@@ -121,7 +123,7 @@ class History:
         """All that came to a relation and went up to an epoch, with the columns `COMMIT` and `DIFF`: of what was there
         when a view was filled that epoch, or 0 where history does not go back so far.
         """
-        name = f"events of {relation.id} for {view.id} up to {last}"
+        name = _events_name(view, relation, last)
         columns = (*relation.columns, Field(COMMIT, BIGINT, nullable=False), Field(DIFF, BIGINT, nullable=False))
         if name not in self._lent:
             filled, before, parts = 0, 0, list[pa.Table]()
@@ -143,9 +145,7 @@ class History:
     def came_ever(self, view: Relation, relation: Relation, scan: Scan, began: int | None, moment: PastScan) -> None:
         """Lends what came to a relation, as `arrived`. HISTORY_GONE if some of it came before the history."""
         arrived = self.arrived(view, relation, scan, began, moment)
-        count = f"SELECT count(*) FROM {quoted(arrived.name)} WHERE {quoted(COMMIT)} = 0"
-        if (self._connection.execute(count).fetchone() or (0,))[0]:
-            raise self.gone(relation)
+        self.check_told(relation, arrived.name)
 
     def there_ever(self, view: Relation, relation: Relation, scan: Scan, last: int) -> None:
         """Lends all rows that a relation ever had up to an epoch, each with the first commit as of which it was there,
@@ -184,8 +184,8 @@ SELECT {own}, {number}, until, unnest(range(n::BIGINT)) FROM counted WHERE n > 0
     ) -> PastScan:
         """The rows that are there of a relation, each as it was in the commit in which its identity last changed: those
         that looked up in one commit, or all with that as the column `COMMIT`, and then also those that the query leaves
-        out. `MIXED` stands for the commit of rows with an equal identity that looked up at several moments, of which it
-        can't be told whose look-ups went.
+        out; for `EVER`, without these. `MIXED` stands for the commit of rows with an equal identity that looked up at
+        several moments, of which it can't be told whose look-ups went.
 
         text: a query that gives the identity of each of the events, then their columns.
         """
@@ -199,7 +199,10 @@ SELECT {own}, {number}, until, unnest(range(n::BIGINT)) FROM counted WHERE n > 0
                 _stayed_text(text, [quoted(c.id) for c in identity], [quoted(i) for i in scan.key], shown)
             ).to_arrow_table()
         rows, outputs = self._stayed[name], _outputs(scan)
-        if commit is None:
+        if commit == EVER:
+            name = f"{name} ever"
+            columns, outputs = (*columns, Field(COMMIT, BIGINT)), (*outputs, Column(COMMIT, COMMIT, BIGINT, False))
+        elif commit is None:
             names, keys = ", ".join(quoted(f.name) for f in columns), dict(zip(scan.outputs, columns, strict=True))
             same = " AND ".join(f"s.{k} = r.{k}" for k in (quoted(f.name) for c, f in keys.items() if c.id in scan.key))
             columns, outputs = (*columns, Field(COMMIT, BIGINT)), (*outputs, Column(COMMIT, COMMIT, BIGINT, False))
@@ -215,6 +218,13 @@ SELECT {own}, {number}, until, unnest(range(n::BIGINT)) FROM counted WHERE n > 0
         if name not in self._lent:
             self._lend(name, columns, [conformed(rows.select(range(len(columns))), _schema(columns))], commit or 0)
         return PastScan(events.relation_id, name, moment.past, outputs, None)
+
+    def check_told(self, relation: Relation, name: str) -> None:
+        """HISTORY_GONE for rows that are lent without the commit in which they looked up."""
+        text = f"SELECT min({quoted(COMMIT)}) FROM {quoted(name)}"
+        first = (self._connection.execute(text).fetchone() or (None,))[0]
+        if first is not None and first <= 0:
+            raise (self.mixed if first == MIXED else self.gone)(relation)
 
     def since(self, relation: Relation, rows: Since, moment: PastScan) -> PastScan:
         """What came to a relation after a commit, up to the epoch of another one."""
@@ -387,6 +397,15 @@ def arrived_name(view: Relation, relation: Relation, began: int | None) -> str:
 def newest_name(view: Relation, relation: Relation, keys: Sequence[str]) -> str:
     """Under which name `History` lends what came to a relation, by which newer rows stand for older ones."""
     return f"newest of {relation.id} by {', '.join(keys)} for {view.id}"
+
+
+def stayed_name(view: Relation, relation: Relation, scan: Scan, last: int) -> str:
+    """Under which name `History` lends the rows of a relation that are there, with the commits of all."""
+    return f"stayed {scan.outputs[0].id} of {_events_name(view, relation, last)} ever"
+
+
+def _events_name(view: Relation, relation: Relation, last: int) -> str:
+    return f"events of {relation.id} for {view.id} up to {last}"
 
 
 def there_name(view: Relation, relation: Relation, last: int) -> str:

@@ -47,7 +47,17 @@ from watersmeet.lineage.told import CantTellError
 from watersmeet.lineage.trees import Wide, plain
 from watersmeet.runtime.plans import kept_circuit
 from watersmeet.session.access.context import Session, denied, error_at
-from watersmeet.session.access.earlier import AGE, MIXED, SPAN, History, arrived_name, newest_name, there_name
+from watersmeet.session.access.earlier import (
+    AGE,
+    EVER,
+    MIXED,
+    SPAN,
+    History,
+    arrived_name,
+    newest_name,
+    stayed_name,
+    there_name,
+)
 from watersmeet.session.access.pasts import own_commit
 from watersmeet.session.access.reading import Bounded, check_running, failed_query, lent, readable, reading
 from watersmeet.session.access.result import Result, typed_result
@@ -553,13 +563,7 @@ class _AsOf:
         return int(self.moment.past.sql)
 
     def stayed(self, left: Node, identity: Sequence[Scalar]) -> Node:
-        history, (scan,) = self.views.history, [n for n in walk(left) if isinstance(n, Scan)]
-        events = history.events(self.view, self.views.catalog.relations[scan.relation_id], scan, self.last)
-        wide = Wide(Explained(self.view.title, left, {}, {}), _with_scan(left, events)).node
-        columns = tuple(Column(f"#identity{i}", "", s.type) for i, s in enumerate(identity))
-        told = Project(wide, (*columns, *events.outputs), (*identity, *map(read, events.outputs)))
-        rows = history.stayed(events, self.views.asker.text(told), columns, scan, self.moment, self.commit)
-        return _with_scan(left, rows)
+        return _with_scan(left, _stayed(self.views, self.view, left, identity, self.moment, self.last, self.commit))
 
     def before(self, node: Node) -> Node:
         commit, history = int(self.moment.past.sql), self.views.history
@@ -612,6 +616,18 @@ class _Ever:
         upto = exp.LTE(this=column_ref(number.id), expression=exp.Literal.number(self.last))
         return filtered(found, [Scalar(upto, BOOLEAN)])
 
+    def stayed(self, left: Node, identity: Sequence[Scalar], number: Column) -> Node:
+        (scan,) = [n for n in walk(left) if isinstance(n, Scan)]
+        relation = self._stored(scan)
+        found = self._scan(scan, stayed_name(self.view, relation, scan, self.last), {COMMIT: number})
+
+        def lend(history: History) -> None:
+            _stayed(self.views, self.view, left, identity, found, self.last, EVER)
+            history.check_told(relation, found.name)
+
+        self.lenders[found.name] = lend
+        return found
+
     def there(self, scan: Scan, since: Column, until: Column) -> Node:
         relation = self._stored(scan)
         found = self._scan(
@@ -647,6 +663,24 @@ class _Ever:
 def _is_commit(scan: PastScan) -> bool:
     """Whether its moment is a commit that is named by its number."""
     return scan.past.by == "commit" and scan.past.sql.isdecimal()
+
+
+def _stayed(
+    views: _Views,
+    view: Relation,
+    left: Node,
+    identity: Sequence[Scalar],
+    moment: PastScan,
+    last: int,
+    commit: int | None,
+) -> PastScan:
+    """The rows of the one relation that the left side of a look-up reads, as in `History.stayed`."""
+    history, (scan,) = views.history, [n for n in walk(left) if isinstance(n, Scan)]
+    events = history.events(view, views.catalog.relations[scan.relation_id], scan, last)
+    wide = Wide(Explained(view.title, left, {}, {}), _with_scan(left, events)).node
+    columns = tuple(Column(f"#identity{i}", "", s.type) for i, s in enumerate(identity))
+    told = Project(wide, (*columns, *events.outputs), (*identity, *map(read, events.outputs)))
+    return history.stayed(events, views.asker.text(told), columns, scan, moment, commit)
 
 
 def _with_scan(tree: Node, rows: PastScan) -> Node:
