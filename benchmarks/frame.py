@@ -16,7 +16,7 @@ import duckdb
 
 import watersmeet
 from benchmarks.data import write_stream
-from benchmarks.processes import PeakMemory, cpu_seconds, pss_bytes
+from benchmarks.processes import PeakMemory, cpu_seconds, own_seconds, pss_bytes
 from watersmeet.machine import cores
 
 #: The two inputs as sources; `{watermark}` is an element of the column list, with its comma, or nothing.
@@ -40,7 +40,7 @@ class Streams:
 @dataclass(frozen=True)
 class Measured:
     """One run. check: order-free figures of the result, the number of its rows first. cpu_s: processor seconds of all
-    processes.
+    processes, but for server_s, those of the server that the database is on.
     """
 
     seconds: float
@@ -48,6 +48,7 @@ class Measured:
     peak_bytes: int = 0
     state_bytes: int = 0
     cpu_s: float = 0.0
+    server_s: float = 0.0
 
 
 def parser(
@@ -79,11 +80,15 @@ def streams(options: argparse.Namespace, *, lateness_us: int = 0) -> Streams:
     return Streams(left, right, 2 * options.rows)
 
 
-def ours(script: str, check: str, parallelism: int, path: str | None = None) -> Measured:
+def ours(script: str, check: str, parallelism: int, path: str | None = None, server: int | None = None) -> Measured:
     """Watersmeet, from CREATE until the view `joined` has everything. Spark runs already, with its workers.
 
-    path: of the new database; None: in a directory.
+    path: of the new database; None: in a directory. server: the process of the server that it is on.
     """
+
+    def served() -> float:
+        return 0.0 if server is None else own_seconds(server)
+
     with (
         tempfile.TemporaryDirectory() as folder,
         watersmeet.connect(parallelism=parallelism) as warm,
@@ -92,14 +97,16 @@ def ours(script: str, check: str, parallelism: int, path: str | None = None) -> 
         warm.cursor().execute("CREATE TABLE t (a int); CREATE MATERIALIZED VIEW v AS SELECT a FROM t; FLUSH")
         cursor = connection.cursor()
         with PeakMemory() as memory:
-            started, used = time.perf_counter(), cpu_seconds(os.getpid())
+            started, used, before_s = time.perf_counter(), cpu_seconds(os.getpid()), served()
             cursor.execute(script)
             cursor.execute("FLUSH")
-            seconds, cpu_s = time.perf_counter() - started, cpu_seconds(os.getpid()) - used - memory.cpu_s
+            seconds, server_s = time.perf_counter() - started, served() - before_s
+            cpu_s = cpu_seconds(os.getpid()) - used - memory.cpu_s - server_s
         status = connection.status()
         cursor.execute(f"SELECT {check} FROM joined")
         found = tuple(int(v) for v in cursor.fetchone())
-    return Measured(seconds, found, memory.peak_bytes, sum(v["state_bytes"] for v in status["views"]), cpu_s)
+    state_bytes = sum(v["state_bytes"] for v in status["views"])
+    return Measured(seconds, found, memory.peak_bytes, state_bytes, cpu_s, server_s)
 
 
 def batch(query: str, check: str) -> Measured:

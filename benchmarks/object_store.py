@@ -96,15 +96,14 @@ def throughput(store: SlowStore, options: argparse.Namespace) -> None:
     for number in range(options.rounds):
         for name, seconds in rates.items():
             store.taken()
-            moto_s = own_seconds(store.pid)
-            made = ours(script, CHECK, options.parallelism, f"{URL}/join{number}" if name == "store" else None)
-            moto_s = own_seconds(store.pid) - moto_s
+            path = f"{URL}/join{number}" if name == "store" else None
+            made = ours(script, CHECK, options.parallelism, path, store.pid)
             requests = store.taken()
             assert made.check == peer.check, (made, peer)
             seconds.append(given.total / made.seconds)
             print(
                 f"regular join, {name:<9} {given.total / made.seconds:>10,.0f} rows/s {made.seconds:6.1f} s, "
-                f"cpu {made.cpu_s - moto_s:5.1f} s (moto {moto_s:4.1f} s), {_shown(counts(requests))}, "
+                f"cpu {made.cpu_s:5.1f} s (moto {made.server_s:4.1f} s), {_shown(counts(requests))}, "
                 f"{sum(r.sent_bytes for r in requests) / 1e6:,.0f} MB sent",
                 flush=True,
             )

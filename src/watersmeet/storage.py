@@ -104,15 +104,15 @@ class Publisher:
         self._durable = durable
         self._under_way = UnderWay()
 
-    def publish(self, place: Place, pieces: Sequence[Bytes], *, direct: bool = False) -> None:
+    def publish(self, place: Place, pieces: Sequence[Bytes], *, direct: bool = False, held: bool = False) -> None:
         """Publishes content now or soon; `pieces` must not change. Raises what an earlier one raised.
 
-        direct: as in `publish_content`.
+        direct: as in `publish_content`. held: they stay in memory in any case, so any number of them may wait.
         """
         size_bytes = sum(map(len, pieces))
         write = partial(publish_content, place, pieces, durable=self._durable, direct=direct)
         if isinstance(place, ObjectPath) or size_bytes >= _SOON_BYTES:
-            self._under_way.begin(objectfiles.counted(write), size_bytes)
+            self._under_way.begin(objectfiles.counted(write), 0 if held else size_bytes)
         else:
             write()
 

@@ -265,6 +265,23 @@ def test_what_waits_for_a_store_is_bounded_by_bytes(tmp_path, monkeypatch):
     assert len(store.objects) == 10
 
 
+def test_what_stays_in_memory_in_any_case_may_wait(tmp_path, monkeypatch):
+    """Three large files wait for the fourth, which is given without any being done."""
+    store = use(monkeypatch, MemoryStore(), tmp_path)
+    monkeypatch.setattr(underway, "_WAITING_BYTES", 2)
+    all_given = threading.Event()
+    store.before = lambda kind, name: all_given.wait(60) and None
+    publisher = storage.Publisher(durable=False)
+    packs = storage.place_at(URL) / "packs"
+    for number in range(3):
+        publisher.publish(packs / f"{number}", [b"x" * 100], held=True)
+    publisher.publish(packs / "other", [b"xx"])
+    assert not store.objects
+    all_given.set()
+    publisher.finish()
+    assert len(store.objects) == 4
+
+
 def test_a_file_that_is_not_published_is_told_at_the_end(tmp_path, monkeypatch):
     store = use(monkeypatch, MemoryStore(), tmp_path)
 

@@ -105,8 +105,8 @@ class EarlyBlobs:
         self._packs = packs
 
     def add(self, blob: Pieces, rows: int) -> BlobRef:
-        """Stores `blob`, now or soon, and tells where it is."""
-        return self._writer.add(blob, rows)
+        """Stores `blob`, now or soon, and tells where it is. The state keeps the run that it is of."""
+        return self._writer.add(blob, rows, held=True)
 
     def read(self, ref: BlobRef) -> pa.Buffer:
         """The bytes of what was stored, mapped, once it is there."""

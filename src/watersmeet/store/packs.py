@@ -108,16 +108,16 @@ class PackWriter:
         self._blobs: list[tuple[int, int, int]] = []
         self._own: Counter[str] = Counter()
 
-    def add(self, blob: Pieces, rows: int, *, unread: bool = False) -> BlobRef:
+    def add(self, blob: Pieces, rows: int, *, unread: bool = False, held: bool = False) -> BlobRef:
         """Adds a blob, whose pieces must not change. The reference's `file` is "" (this pack, see `BlobRef.within`) or
         a file of its own.
 
         unread: no task is going to read it. If it is large it comes with a backlog or with history, and others rarely
-        read it soon.
+        read it soon. held: as in `storage.Publisher.publish`.
         """
         size = sum(map(len, blob))
         if size >= self.own_file_bytes:
-            name = self._publish(blob, size, b"", "run", direct=unread and size >= DIRECT_BYTES)
+            name = self._publish(blob, size, b"", "run", direct=unread and size >= DIRECT_BYTES, held=held)
             self._own[name] += 1
             return BlobRef(name, 0, size, rows)
         offset = self._pad()
@@ -160,13 +160,14 @@ class PackWriter:
         ending: str,
         *,
         direct: bool = False,
+        held: bool = False,
     ) -> str:
         checksums = block_checksums(content)
         found = tail_hash(checksums, footer)
         trailer = TRAILER.pack(size_bytes, len(footer), PACK_FORMAT_VERSION, found, MAGIC)
         name = f"{self._prefix}-{found.hex()}.{ending}"
         pieces = [*content, checksums, footer, trailer]
-        self._files.publish(self._directory / name, pieces, direct=direct)
+        self._files.publish(self._directory / name, pieces, direct=direct, held=held)
         return name
 
     def _pad(self) -> int:
