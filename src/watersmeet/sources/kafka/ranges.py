@@ -34,6 +34,8 @@ _MOST_WAITING: Final = 200_000
 _PATIENCE_S: Final = 10.0
 #: A consumer that keeps partitions of a topic has one fetch under way for each.
 _MOST_CONSUMERS: Final = 16
+#: A consumer that nobody asks for so long is closed when another one is asked for.
+_IDLE_S: Final = 60.0
 
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -325,23 +327,41 @@ def _pairs(headers: list[tuple[str, bytes | None]] | None) -> list[dict[str, Any
     return None if headers is None else [{"key": k, "value": v} for k, v in headers]
 
 
-_READERS: Final[dict[tuple[Any, ...], TopicReader]] = {}
+class _Kept(NamedTuple):
+    """A reader, and when it was asked for last."""
+
+    reader: TopicReader
+    at_s: float
+
+
+_READERS: Final[dict[tuple[Any, ...], _Kept]] = {}
 
 
 def reader_of(options: KafkaOptions, topic_id: str, *, headers: bool, times: bool) -> TopicReader:
-    """The reader of a topic in this process."""
+    """The reader of a topic in this process. Those that nobody asked for in a minute leave the brokers: they would go
+    on fetching, and their source may be gone.
+    """
     key = (options.topic, topic_id, tuple(sorted(options.properties.items())), headers, times)
+    now_s = time.monotonic()
     found = _READERS.pop(key, None)
-    if found is None:
-        while len(_READERS) >= _MOST_CONSUMERS:
-            _READERS.pop(next(iter(_READERS))).close()
-        found = TopicReader(options, topic_id, headers=headers, times=times)
-    _READERS[key] = found  # the newest last
-    return found
+    while _READERS:
+        oldest = next(iter(_READERS))
+        if len(_READERS) < _MOST_CONSUMERS and _READERS[oldest].at_s > now_s - _IDLE_S:
+            break
+        _READERS.pop(oldest).reader.close()
+    reader = TopicReader(options, topic_id, headers=headers, times=times) if found is None else found.reader
+    _READERS[key] = _Kept(reader, now_s)  # the newest last
+    return reader
 
 
 def forget_reader(reader: TopicReader) -> None:
     """Closes a reader that failed: the next one begins anew."""
-    for key in [k for k, r in _READERS.items() if r is reader]:
+    for key in [k for k, kept in _READERS.items() if kept.reader is reader]:
         del _READERS[key]
     reader.close()
+
+
+def forget_readers() -> None:
+    """Closes all readers of this process. Nothing may read in another thread."""
+    while _READERS:
+        _READERS.popitem()[1].reader.close()
