@@ -129,6 +129,7 @@ def test_all_on_spark() -> None:
     run(20_000, 3, parallelism=2)
 
 
+@pytest.mark.slow
 def test_the_connector_gives_these_events() -> None:
     judge, settings = Judge(), Settings()
     numbers = np.arange(3000)

@@ -88,6 +88,7 @@ def test_a_crash_at_each_request(stride: int) -> None:
         opens(found[number], "objects", f"crash {number}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stride", every(80, 17))
 def test_a_crash_at_each_call_of_the_disk(stride: int) -> None:
     found = moments("disk")
@@ -173,6 +174,7 @@ def test_a_pause_at_each_request_while_another_writer_works(stride: int) -> None
 DEFINING = ("define", "define", "flush")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stride", every(39, 5))
 def test_a_pause_at_each_request_while_another_writer_makes_views(stride: int) -> None:
     at = 1
@@ -181,6 +183,7 @@ def test_a_pause_at_each_request_while_another_writer_makes_views(stride: int) -
     assert at > 70
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stride", every(242, 37))
 def test_a_pause_at_each_call_of_the_disk_while_another_writer_works(stride: int) -> None:
     at = 1 + stride % 23

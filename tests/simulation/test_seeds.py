@@ -33,6 +33,7 @@ def test_fresh_seeds(block: int) -> None:
         run(seed)
 
 
+@pytest.mark.slow
 def test_the_same_seed_is_the_same_run() -> None:
     for seed in (3, 16):
         first, second = run(seed), run(seed)

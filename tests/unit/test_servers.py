@@ -217,7 +217,7 @@ def test_what_can_not_be_fetched_leaves_nothing_in_the_cache(tmp_path, monkeypat
     assert [path.name for path in (tmp_path / "watersmeet" / "servers").iterdir()] == ["nothing-1.lock"]
 
 
-@pytest.mark.parametrize("processes", [(), ("-n", "2")])
+@pytest.mark.parametrize("processes", [(), pytest.param(("-n", "2"), marks=pytest.mark.slow)])
 def test_tests_without_a_broker_are_skipped_and_counted(pytester, monkeypatch, processes):
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     monkeypatch.setenv("XDG_CACHE_HOME", str(pytester.path))

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 import watersmeet
 from watersmeet.dialectnames import DIALECTS
 from watersmeet.dialects.registry import language_named
@@ -75,6 +77,7 @@ def test_a_late_module_is_imported_when_it_is_used():
     assert lazy_import("colorsys") is sys.modules["colorsys"]
 
 
+@pytest.mark.slow
 def test_a_command_may_be_started_without_standard_streams(tmp_path):
     script = tmp_path / "script.sql"
     script.write_text("CREATE TABLE t (a int); INSERT INTO t VALUES (1), (2); SELECT * FROM t", encoding="utf-8")

@@ -22,7 +22,7 @@ SUMS = (
 )
 
 
-@pytest.mark.parametrize("buckets", [1, 2, 3])
+@pytest.mark.parametrize("buckets", [*(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2)), 3])
 def test_same_bytes(tmp_path, buckets):
     rng = random.Random(buckets)
     kit = Kit(tmp_path / "db", buckets=buckets)

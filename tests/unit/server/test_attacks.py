@@ -309,6 +309,7 @@ def test_lengths_that_are_refused_before_one_has_logged_in(serving):
             assert b"08P01" in said(client)
 
 
+@pytest.mark.slow
 def test_messages_of_any_size_are_answered(serving):
     served = serving(SHOP, limits=Limits(message_bytes=1 << 22))
     for text, wanted in (

@@ -201,6 +201,7 @@ def test_what_fails_or_is_rolled_back_leaves_nothing(opened, postgres):
     assert ask(postgres, "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()") == []
 
 
+@pytest.mark.slow
 def test_a_snapshot_in_pieces_while_rows_change(opened, postgres):
     postgres.execute(
         "CREATE TABLE t (k text PRIMARY KEY, v int); INSERT INTO t SELECT 'k' || i, 0 FROM generate_series(1, 500) i"
@@ -449,6 +450,7 @@ def test_what_can_not_be_reset(opened, postgres):
     assert opened.execute("SELECT * FROM t").fetchall() == [(1, "one")]  # nothing was done
 
 
+@pytest.mark.slow
 def test_a_server_that_was_restored_from_a_copy_stalls_its_source(opened, own_postgres):
     own_postgres.execute("CREATE TABLE t (i int PRIMARY KEY)")
     source(opened, own_postgres)

@@ -245,7 +245,7 @@ def interrupted(path, at, how):
             connection.close()
 
 
-@pytest.mark.parametrize("how", ["kill", "full"])
+@pytest.mark.parametrize("how", ["kill", pytest.param("full", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("stride", [17, pytest.param(1, marks=pytest.mark.thorough)])
 def test_a_script_that_is_interrupted_at_any_write_is_done_or_not(tmp_path, how, stride):
     """After a crash, and after an error of the disk, at each step of its work."""

@@ -129,6 +129,7 @@ def test_generated_columns_of_values_that_were_not_sent(tmp_path, broker, topic)
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", mostly_slow(range(12), 1))
 def test_stops_anywhere_lose_no_change_and_set_none_aside_twice(seed, tmp_path, broker, topic, monkeypatch):
     name, rng, model = topic(retention_ms=-1), random.Random(seed), RowChanges(seed)

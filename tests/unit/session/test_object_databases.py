@@ -58,6 +58,7 @@ def test_nothing_is_needed_but_the_store(database_url, tmp_path, monkeypatch):
         assert rows(connection, "SELECT * FROM v") == [("first", 1), ("second", 1)]
 
 
+@pytest.mark.slow
 def test_the_command_reads_while_another_process_writes(database_url):
     with connect(database_url, parallelism=2) as connection:
         for _ in connection.execute_script(SETUP):

@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 import watersmeet
 
 SETUP = """
@@ -63,6 +65,7 @@ def begin(path, name):
     )
 
 
+@pytest.mark.slow
 def test_a_process_that_is_stopped_and_goes_on(tmp_path):
     """Two processes: somebody deleted the lock's file, and the first writer is stopped while the other works."""
     path = tmp_path / "db"

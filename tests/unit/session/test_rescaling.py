@@ -86,6 +86,7 @@ def test_the_number_changes_where_a_database_is_opened(tmp_path):
             check(connection)
 
 
+@pytest.mark.slow
 def test_no_run_is_read_or_written(tmp_path, monkeypatch):
     with connect(tmp_path / "db", parallelism=2) as connection:
         connection.execute(SETUP)

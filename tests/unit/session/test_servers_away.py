@@ -35,6 +35,7 @@ def states(connection):
     return (state, why), (shown["state"], shown["detail"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["own_postgres", pytest.param("own_mysql", marks=pytest.mark.slow)])
 def test_an_hour_without_its_server(name, request, tmp_path, monkeypatch):
     """It is tried ever less often, the states say since when and why, also after a restart without it; nothing is lost,

@@ -156,6 +156,7 @@ def opened(store):
     return Counter(kind for kind, _ in store.requests[begin:])
 
 
+@pytest.mark.slow
 def test_opening_costs_the_same_for_any_number_of_commits(store):
     """Those before the newest checkpoint are left to the first clean-up, which takes away what a crash left.
 
@@ -204,6 +205,7 @@ def test_a_clean_up_does_not_list_what_is_kept(store, monkeypatch):
         assert connection.execute("SELECT count(*) FROM v").fetchall() == [(50,)]
 
 
+@pytest.mark.slow
 def test_the_first_clean_up_reads_checkpoints_and_not_each_commit(store, monkeypatch):
     """Which files the commits name that are kept is in the checkpoints after them. Nothing is deleted that is still
     needed, and nothing is left when the history goes.

@@ -175,6 +175,7 @@ def test_a_killed_process_goes_on_where_it_was(connect, settle, path, broker, to
     assert len({tuple(v) for v in by_key.values()}) == 1, "all of a commit or nothing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("point", mostly_slow(sorted(POINTS[4:], key=lambda point: point != "kafka.commit"), 1, 2))
 def test_a_process_that_was_paused_and_overtaken_delivers_nothing_more(connect, settle, path, broker, topic, point):
     name = topic(2)
