@@ -16,8 +16,8 @@ import pytest
 
 _MEMORY = Path("/dev/shm")
 _PREFIX = f"watersmeet-tests-{os.getuid()}-"
-#: A run of all tests takes a third of it at most.
-_ROOM_BYTES = 6 << 30
+#: Ten times what the files of a run take at once, since those of tests that passed are deleted.
+_ROOM_BYTES = 4 << 30
 
 _made = pytest.StashKey[Path]()
 

@@ -6,10 +6,10 @@ The limit of a file's size stands in for a full disk: the system refuses the wri
 from __future__ import annotations
 
 import resource
-import time
 
 import duckdb
 import pytest
+from tests.waiting import until
 
 import watersmeet
 from watersmeet.errors import Error
@@ -69,10 +69,8 @@ def test_a_sink_waits_for_room_and_loses_nothing(tmp_path, room, shown, settle, 
             f"CREATE SINK s FROM t WITH (connector = 'file', path = '{folder}', type = 'append-only') "
             f"FORMAT PLAIN ENCODE {kind}"
         )
-        until = time.monotonic() + 60
-        while (row := shown(connection)["s"])["state"] != "retrying":
-            assert time.monotonic() < until, row
-            time.sleep(0.02)
+        until(lambda: shown(connection)["s"]["state"] == "retrying")
+        row = shown(connection)["s"]
         assert f"{folder} can't be written: File too large" in row["detail"]
         connection.execute("INSERT INTO t VALUES (0, 'meanwhile')")
         connection.flush()
@@ -80,6 +78,6 @@ def test_a_sink_waits_for_room_and_loses_nothing(tmp_path, room, shown, settle, 
         assert list(folder.glob(f"*.{kind}")) == []
         room(None)
         settle(connection)
-        assert shown(connection)["s"]["state"] == "running"
+        until(lambda: shown(connection)["s"]["state"] == "running")  # it says so a moment later
         found = [r for rows in content(folder.glob(f"**/*.{kind}")) for r in rows]
         assert sorted(found) == sorted(connection.execute("SELECT k, v FROM t").fetchall())
