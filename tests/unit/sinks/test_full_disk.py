@@ -69,9 +69,9 @@ def test_a_sink_waits_for_room_and_loses_nothing(tmp_path, room, shown, settle, 
             f"CREATE SINK s FROM t WITH (connector = 'file', path = '{folder}', type = 'append-only') "
             f"FORMAT PLAIN ENCODE {kind}"
         )
-        until(lambda: shown(connection)["s"]["state"] == "retrying")
-        row = shown(connection)["s"]
-        assert f"{folder} can't be written: File too large" in row["detail"]
+        said = []
+        until(lambda: said.append(shown(connection)["s"]) or said[-1]["state"] == "retrying")
+        assert f"{folder} can't be written: File too large" in said[-1]["detail"]
         connection.execute("INSERT INTO t VALUES (0, 'meanwhile')")
         connection.flush()
         assert connection.execute("SELECT count(*) FROM t").fetchall() == [(5001,)]
