@@ -1,0 +1,199 @@
+"""Commits, as the scans of a view see them: one, all that came up to now, or all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from sqlglot import exp
+
+from watersmeet.algebra.bounded import Past, PastScan
+from watersmeet.algebra.nodes import Arrivals, Column, Node, Project, Scan
+from watersmeet.algebra.scalars import Scalar, column_ref
+from watersmeet.algebra.trees import filtered, read, transform_up, walk
+from watersmeet.catalog import Catalog, MaterializedView, Relation
+from watersmeet.lineage import Asker, Explained
+from watersmeet.lineage.lookups import Since
+from watersmeet.lineage.origins import COMMIT
+from watersmeet.lineage.told import CantTellError
+from watersmeet.lineage.trees import Wide
+from watersmeet.session.access.lineage.history import (
+    AGE,
+    EVER,
+    SPAN,
+    History,
+    arrived_name,
+    newest_name,
+    stayed_name,
+    there_name,
+)
+from watersmeet.store.manifests import Commit
+from watersmeet.types import BOOLEAN
+
+
+class Explaining(Protocol):
+    """An explanation that is under way, as moments need it."""
+
+    catalog: Catalog
+    epoch: Commit
+    history: History
+    asker: Asker
+
+    def times(self, commit: int | None = None) -> dict[str, int]:
+        """How far time had come as of a commit, by default now."""
+
+    def then(self, node: Node, past: PastScan) -> Node:
+        """A scan as of an earlier moment."""
+
+
+@dataclass(frozen=True)
+class AsOf:
+    """A commit, as the scans of a view see it (`lineage.lookups.Moment`). last: the last one that counts. waited: what
+    had come before may have waited.
+    """
+
+    explaining: Explaining
+    view: Relation
+    moment: PastScan
+    last: int
+    waited: bool = False
+
+    @property
+    def times(self) -> dict[str, int]:
+        return self.explaining.times(int(self.moment.past.sql))
+
+    def came(self, scan: Scan, began: int | None) -> Node:
+        history, relation = self.explaining.history, self.explaining.catalog.relations[scan.relation_id]
+        if history.shows(self.view, int(self.moment.past.sql)):
+            return history.came(relation, scan, self.moment)
+        return self.then(scan) if began is None else self.since(Since(scan, began))  # all that it was filled with
+
+    @property
+    def commit(self) -> int | None:
+        """The commit in which rows came; None for those of all commits."""
+        return int(self.moment.past.sql)
+
+    def stayed(self, left: Node, identity: Sequence[Scalar]) -> Node:
+        return _with_scan(
+            left, _stayed(self.explaining, self.view, left, identity, self.moment, self.last, self.commit)
+        )
+
+    def before(self, node: Node) -> Node:
+        commit, history = int(self.moment.past.sql), self.explaining.history
+        if not self.waited or not isinstance(node, Scan) or not history.shows(self.view, commit):
+            return node
+        number = history.epoch_before(self.view, commit)
+        past = Past("commit", str(number))
+        return self.explaining.then(node, PastScan(self.view.id, f"commit {number}", past, (), None))
+
+    def then(self, node: Node) -> Node:
+        return self.explaining.then(node, self.moment)
+
+    def since(self, rows: Since) -> Node:
+        return self.explaining.history.since(
+            self.explaining.catalog.relations[rows.scan.relation_id], rows, self.moment
+        )
+
+
+class Arrived(AsOf):
+    """All that came up to now, with the commit in which it came. What is looked up is as it is now."""
+
+    @property
+    def commit(self) -> int | None:
+        return None
+
+    def came(self, scan: Scan, began: int | None) -> Node:
+        relation = self.explaining.catalog.relations[scan.relation_id]
+        return self.explaining.history.arrived(self.view, relation, scan, began, self.moment)
+
+    def then(self, node: Node) -> Node:
+        return node
+
+
+@dataclass(frozen=True)
+class Ever:
+    """All commits up to one, as the scans of a view see them (`lineage.told.Ever`). lenders: by name, what lends what
+    was ever there.
+    """
+
+    explaining: Explaining
+    view: Relation
+    last: int
+    lenders: dict[str, Callable[[History], None]]
+
+    def came(self, scan: Scan, began: int | None, number: Column) -> Node:
+        relation = self._stored(scan)
+        moment = PastScan(self.view.id, "ever", Past("commit", str(self.last)), (), None)
+        found = self._scan(scan, arrived_name(self.view, relation, began), {COMMIT: number})
+        self.lenders[found.name] = lambda h: h.came_ever(self.view, relation, scan, began, moment)
+        if self.last == self.explaining.epoch.number:
+            return found
+        upto = exp.LTE(this=column_ref(number.id), expression=exp.Literal.number(self.last))
+        return filtered(found, [Scalar(upto, BOOLEAN)])
+
+    def stayed(self, left: Node, identity: Sequence[Scalar], number: Column) -> Node:
+        (scan,) = [n for n in walk(left) if isinstance(n, Scan)]
+        relation = self._stored(scan)
+        found = self._scan(scan, stayed_name(self.view, relation, scan, self.last), {COMMIT: number})
+
+        def lend(history: History) -> None:
+            _stayed(self.explaining, self.view, left, identity, found, self.last, EVER)
+            history.check_told(relation, found.name)
+
+        self.lenders[found.name] = lend
+        return found
+
+    def there(self, scan: Scan, since: Column, until: Column) -> Node:
+        relation = self._stored(scan)
+        found = self._scan(
+            scan, there_name(self.view, relation, self.last), dict(zip(SPAN, (since, until), strict=True))
+        )
+        self.lenders[found.name] = lambda h: h.there_ever(self.view, relation, scan, self.last)
+        return found
+
+    def newest(self, rows: Arrivals, began: int, keys: Sequence[Column], since: Column, until: Column) -> Node:
+        relation, scan = self._stored(rows.scan), rows.scan
+        sources = {c.id: n for c, n in zip(scan.outputs, scan.source_names, strict=True)}
+        names = [sources[k.id] for k in keys]
+        moment = PastScan(self.view.id, "ever", Past("commit", str(self.last)), (), None)
+        more = dict(zip((*AGE, *SPAN), (*rows.age, since, until), strict=True))
+        found = self._scan(scan, newest_name(self.view, relation, names), more)
+        self.lenders[found.name] = lambda h: h.newest_ever(self.view, relation, scan, began, names, moment)
+        return found
+
+    def _scan(self, scan: Scan, name: str, more: Mapping[str, Column]) -> PastScan:
+        own = (replace(c, name=n) for c, n in zip(scan.outputs, scan.source_names, strict=True))
+        outputs = (*own, *(replace(c, name=n) for n, c in more.items()))
+        return PastScan(scan.relation_id, name, Past("commit", str(self.last)), outputs, None)
+
+    def _stored(self, scan: Scan) -> Relation:
+        relation = self.explaining.catalog.relations[scan.relation_id]
+        if isinstance(relation, MaterializedView):
+            raise CantTellError(
+                f"Rows of {relation.title} are looked up, or look up, below what computes with many rows"
+            )
+        return relation
+
+
+def _stayed(
+    explaining: Explaining,
+    view: Relation,
+    left: Node,
+    identity: Sequence[Scalar],
+    moment: PastScan,
+    last: int,
+    commit: int | None,
+) -> PastScan:
+    """The rows of the one relation that the left side of a look-up reads, as in `History.stayed`."""
+    history, (scan,) = explaining.history, [n for n in walk(left) if isinstance(n, Scan)]
+    events = history.events(view, explaining.catalog.relations[scan.relation_id], scan, last)
+    wide = Wide(Explained(view.title, left, {}, {}), _with_scan(left, events)).node
+    columns = tuple(Column(f"#identity{i}", "", s.type) for i, s in enumerate(identity))
+    told = Project(wide, (*columns, *events.outputs), (*identity, *map(read, events.outputs)))
+    return history.stayed(events, explaining.asker.text(told), columns, scan, moment, commit)
+
+
+def _with_scan(tree: Node, rows: PastScan) -> Node:
+    """The tree over other rows of the one relation that it reads."""
+    return transform_up(tree, lambda n: rows if isinstance(n, Scan) else n)

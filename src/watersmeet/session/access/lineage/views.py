@@ -1,0 +1,437 @@
+"""The views whose rows are explained: their queries, now and at the moments at which their rows came."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+
+import duckdb
+from sqlglot import exp
+
+from watersmeet.algebra.bounded import Past, PastScan, TopicScan
+from watersmeet.algebra.nodes import Column, Cut, Node, Project, Scan, TimeFilter, Versions
+from watersmeet.algebra.rewrites.pushdown import push_filters
+from watersmeet.algebra.scalars import Scalar, column_ref, null_of
+from watersmeet.algebra.trees import Rule, filtered, read, walk
+from watersmeet.binder import bind_query
+from watersmeet.binder.dialects.registry import rules_of
+from watersmeet.binder.emission import bind_view
+from watersmeet.catalog import (
+    KEY_COLUMN,
+    RECORD_NUMBER,
+    RECORD_TIME,
+    TOMBSTONE,
+    Catalog,
+    MaterializedView,
+    Processor,
+    Relation,
+)
+from watersmeet.circuit import operators
+from watersmeet.dialects import parse
+from watersmeet.dialects.lineage import ExplainRow
+from watersmeet.dialects.statements import CreateMaterializedView, CreateProcessor
+from watersmeet.errors import Error, error
+from watersmeet.lineage import Asker, Came, Explained, Read
+from watersmeet.lineage.guarded import guarded
+from watersmeet.lineage.lookups import what_comes
+from watersmeet.lineage.names import Names, names_of
+from watersmeet.lineage.origins import COMMIT
+from watersmeet.lineage.told import CantTellError
+from watersmeet.lineage.trees import Wide, plain
+from watersmeet.runtime.plans import kept_circuit
+from watersmeet.session.access.context import Session, denied
+from watersmeet.session.access.lineage.history import MIXED, History
+from watersmeet.session.access.lineage.moments import Arrived, AsOf, Ever
+from watersmeet.session.access.lineage.rounds import lend_rounds
+from watersmeet.session.access.lineage.versions import kept_by, kept_versions, versions_scan
+from watersmeet.session.access.pasts import own_commit
+from watersmeet.session.access.reading import lent
+from watersmeet.store.floors import floor_number
+from watersmeet.store.manifests import Commit, Progress
+from watersmeet.types import BIGINT, BOOLEAN
+from watersmeet.watermarks import NOW
+
+#: So many moments one answer shows at which a row is missing.
+MOST_MOMENTS: Final = 10
+
+
+@dataclass
+class Views:
+    """The views whose rows are explained: by relation and moment, their queries."""
+
+    session: Session
+    catalog: Catalog
+    statement: ExplainRow
+    epoch: Commit
+    tolerant: bool
+    past: list[PastScan] = field(default_factory=list)
+    read: list[str] = field(default_factory=list)
+    _found: dict[tuple[str, str], Explained] = field(default_factory=dict)
+    _names: dict[int, tuple[Explained, Names]] = field(default_factory=dict)
+    lacks_past: bool = False
+    """Whether the last answer lacks rows that have to be read as of moments that it has found."""
+    _as_of: dict[tuple[str, int, int, bool], Explained] = field(default_factory=dict)
+    _versions: dict[str, tuple[PastScan, operators.Versions]] = field(default_factory=dict)
+    """By name, what is read of the state."""
+    _lenders: dict[str, Callable[[History], None]] = field(default_factory=dict)
+    """By name, what lends what was ever there."""
+    _tolds: dict[str, Explained] = field(default_factory=dict)
+
+    @property
+    def progress(self) -> Progress:
+        return self.epoch.progress
+
+    @contextmanager
+    def answering(
+        self, connection: duckdb.DuckDBPyConnection, asker: Asker, past: Container[str], root: Explained
+    ) -> Iterator[None]:
+        """The block answers for a query by a connection in which the scans of the past with these names can be read."""
+        self.lacks_past = False
+        with ExitStack() as entered:
+            self.history = History(self.session.database, self.epoch, connection, entered)
+            for scan, operator in self._versions.values():
+                rows, columns = kept_versions(self.session.database, self.epoch, connection, scan, operator)
+                entered.enter_context(lent(connection, rows, columns, scan.name))
+            self.asker, self._readable = asker, past
+            for lend in self._lenders.values():
+                lend(self.history)
+            lend_rounds(root, asker, connection, entered)
+            yield
+
+    def follow(self, tree: Node) -> None:
+        """Binds the queries of the views that a tree reads, and of those that these read, and so on."""
+        for node in walk(tree):
+            if not isinstance(node, (Scan, PastScan)):
+                continue
+            relation = self.catalog.relations[node.relation_id]
+            if not isinstance(relation, MaterializedView) or _key(node) in self._found:
+                continue
+            explained = self._of_view(relation, node)
+            if self.tolerant:
+                explained = guarded(explained)
+            self._found[_key(node)] = explained
+            self.follow(explained.tree)
+
+    def explained(self, name: str, tree: Node, then: Rule = lambda node: node, ever: Ever | None = None) -> Explained:
+        """A query that is explained. then, ever: as in `Explained.of`.
+
+        FEATURE_NOT_SUPPORTED, with the statement's text; PERMISSION_DENIED.
+        """
+        self._check_read(tree)
+        try:
+            return Explained.of(name, tree, self.times(), self._when_it_began, then, ever)
+        except Error as err:
+            err.sql, err.span = self.statement.text, None
+            raise
+
+    def times(self, commit: int | None = None) -> dict[str, int]:
+        """How far time had come as of a commit, by default now."""
+        log = self.session.database.log
+        is_past = commit is not None and commit < self.epoch.number and log.find(commit) is not None
+        epoch = (log.last_epoch(commit) if is_past else None) or self.epoch
+        return {**epoch.progress.watermarks, NOW: epoch.progress.time_us}
+
+    def what(self, scan: Scan | PastScan) -> Read:
+        """What a scan reads, for people."""
+        relation = self.catalog.relations[scan.relation_id]
+        view = self._found.get(_key(scan))
+        if view is None:
+            return Read(relation.role, relation.shown, late=self.progress.late.get(relation.id, 0))
+        places = {c.name: i for i, c in enumerate(relation.columns)}
+        names = scan.source_names if isinstance(scan, Scan) else [c.name for c in scan.outputs]
+        columns = tuple(view.tree.columns[places[n]] for n in names)
+        ids = {n: c.id for c, n in zip(scan.outputs, names, strict=True)}
+        own = (RECORD_NUMBER, RECORD_TIME) if view.changes else (RECORD_NUMBER,)
+        untold = frozenset(ids[n] for n in own if n in ids and isinstance(relation, Processor))
+        went = (ids[TOMBSTONE], ids[KEY_COLUMN]) if view.changes else None
+        came = None if view.then is None else partial(self._came, relation, view, columns)
+        missing = partial(self._missing, relation, view) if view.looks_back else None
+        told = None if view.once is None or isinstance(scan, PastScan) else partial(self._told, relation, view)
+        return Read(relation.role, relation.shown, view, columns, untold, 0, came, told, missing, went)
+
+    def _told(self, relation: Relation, view: Explained) -> Explained | None:
+        """As in `Read`. HISTORY_GONE."""
+        ever = Ever(self, relation, self.epoch.number, {})
+        try:
+            made = view.told(ever)
+        except CantTellError:
+            return None
+        for lend in ever.lenders.values():
+            lend(self.history)
+        return self._tolds.setdefault(relation.id, made)
+
+    def _came(
+        self,
+        relation: Relation,
+        view: Explained,
+        columns: Sequence[Column],
+        scan: Scan | PastScan,
+        conditions: Sequence[Scalar],
+        there: int,
+    ) -> list[Came]:
+        """When rows of a view came, as in `Read`. Nothing, and `lacks_past`, if that moment can't be read yet."""
+        last = self._last(relation, scan)
+        if view.revises and not view.changes:
+            own = {a.id: column_ref(b.id) for a, b in zip(scan.outputs, columns, strict=True)}
+            return self._stayed(relation, view, [c.substitute(own) for c in conditions], last, there)
+        first = self.history.first(scan.name) if isinstance(scan, PastScan) else 0
+        changes = self.history.changes(relation, scan.outputs)
+        commits = self._commits(filtered(changes, conditions), changes.outputs[-1], first, last)
+        if commits.total() != there:
+            raise self.history.gone(relation)
+        return self._as_they_came(relation, view, sorted(commits.items()), last, waited=view.waits)
+
+    def _stayed(
+        self, relation: Relation, view: Explained, conditions: Sequence[Scalar], last: int, there: int
+    ) -> list[Came]:
+        """As `_came`, of a view whose rows may go: what its own changes say of equal rows is not which of them went."""
+        _, commits = self._candidates(relation, view, conditions, last)
+        possible = sorted((commit, rows) for commit, rows in commits.items() if commit > 0)
+        found = self._as_they_came(relation, view, possible, last)
+        if self.lacks_past:
+            return []
+        counts = [self.asker.count(filtered(plain(c.view.tree, c.view), conditions)) for c in found]
+        if sum(counts) != there:
+            raise (self.history.mixed if MIXED in commits else self.history.gone)(relation)
+        return [replace(c, rows=n) for c, n in zip(found, counts, strict=True) if n]
+
+    def _commits(self, rows: Node, number: Column, first: int, last: int) -> Counter[int]:
+        """How many rows came in each commit from `first` to `last`. number: the column with their commits."""
+        return Counter({c: n for c, n in self.asker.tally(rows, number).items() if first <= c <= last})
+
+    def _as_they_came(
+        self,
+        relation: Relation,
+        view: Explained,
+        commits: Iterable[tuple[int, int]],
+        last: int,
+        *,
+        waited: bool = False,
+    ) -> list[Came]:
+        """The query of a view as of commits in which so many rows came. Nothing, and `lacks_past`, if some moment
+        can't be read yet. waited: as in `AsOf`.
+        """
+        found = [
+            Came(
+                self._view_as_of(relation, view, commit, last, waited), commit, n, self._before(relation, view, commit)
+            )
+            for commit, n in commits
+        ]
+        if any(s.name not in self._readable for s in self.past):
+            self.lacks_past = True
+            return []
+        return found
+
+    def _before(self, relation: Relation, view: Explained, commit: int) -> Explained | None:
+        """Of changes, the query as of the epoch before a commit; None if its first content came in it."""
+        if not view.changes or not self.history.shows(relation, commit):
+            return None
+        before = self.history.epoch_before(relation, commit)
+        return self._view_as_of(relation, view, before, before, waited=False)
+
+    def _last(self, relation: Relation, scan: Scan | PastScan) -> int:
+        """The last commit that counts for a scan of a view that looks back."""
+        if not isinstance(scan, PastScan):
+            return self.epoch.number
+        if not _is_commit(scan):
+            raise self._refused(relation, "They were decided when they came: the past has to be named by a commit")
+        return int(scan.past.sql)
+
+    def _missing(
+        self, relation: Relation, view: Explained, scan: Scan | PastScan, conditions: Sequence[Scalar]
+    ) -> tuple[list[Came], int]:
+        """As of when rows of a view are missing, as in `Read`. Nothing, and `lacks_past`, as from `_came`."""
+        last = self._last(relation, scan)
+        if view.changes:
+            return self._missing_change(relation, view, conditions, last), 0
+        every, commits = self._candidates(relation, view, conditions, last)
+        if not commits:
+            return [Came(every, 0, 0)], 0
+        if MIXED in commits:
+            raise self.history.mixed(relation)
+        if not min(commits):  # of what came before the history that is kept
+            raise self.history.gone(relation)
+        newest = sorted(commits, reverse=True)[:MOST_MOMENTS]
+        found = self._as_they_came(relation, view, [(commit, commits[commit]) for commit in newest], last)
+        return found, commits.total() - sum(commits[c] for c in newest) if found else 0
+
+    def _missing_change(
+        self, relation: Relation, view: Explained, conditions: Sequence[Scalar], last: int
+    ) -> list[Came]:
+        """As `_missing`, of changes: no row has ever met the conditions, so none does as of the last commit."""
+        untold = {c.id for c in view.tree.columns if c.name in (RECORD_NUMBER, RECORD_TIME, TOMBSTONE)}
+        if untold & frozenset[str]().union(*(c.columns for c in conditions)):
+            raise self._refused(
+                relation, "The time and the number of a record say when it came, not what it is made of"
+            )
+        return self._as_they_came(relation, view, [(last, 0)], last)
+
+    def _candidates(
+        self, relation: Relation, view: Explained, conditions: Sequence[Scalar], last: int
+    ) -> tuple[Explained, Counter[int]]:
+        """A view that looks back as if it looked up all now, and how many rows came to it in each commit, 0 for those
+        before the history that is kept and `MIXED` for those that can't be told, that may meet conditions.
+        """
+        now = PastScan(relation.id, "now", Past("commit", str(self.epoch.number)), (), None)
+        every, commits = view.as_of(Arrived(self, relation, now, last)), Counter[int]()
+        for part in what_comes(push_filters(filtered(every.tree, conditions))):
+            number = next(c for n in walk(part) for c in n.columns if c.name == COMMIT)
+            commits += self._commits(Wide(every, part).node, number, MIXED, last)
+        return every, commits
+
+    def _view_as_of(self, relation: Relation, view: Explained, commit: int, last: int, waited: bool) -> Explained:
+        """What came out of a view in a commit, and was still there in another one."""
+        then = PastScan(relation.id, f"commit {commit}", Past("commit", str(commit)), (), None)
+        made = view.as_of(AsOf(self, relation, then, last, waited))  # what came is lent to each connection again
+        key = (relation.id, commit, last, waited)
+        if key not in self._as_of:
+            self._as_of[key] = made
+            self.follow(made.tree)
+        return self._as_of[key]
+
+    def names(self, explained: Explained) -> Names:
+        """The names of the columns of a query."""
+        if id(explained) not in self._names:
+            shown = {i: r.shown for i, r in self.catalog.relations.items()}
+            # It is kept as long as its identity is its name here.
+            self._names[id(explained)] = explained, names_of(explained.tree, shown)
+        return self._names[id(explained)][1]
+
+    def _of_view(self, view: MaterializedView, scan: Scan | PastScan) -> Explained:
+        statement = parse(view.sql, view.dialect)[-1] if view.sql else None
+        if isinstance(view, Processor) and isinstance(statement, CreateProcessor):
+            tree, is_table = self._of_processor(view, statement)
+            if is_table:
+                return self._of_changes(view, tree)
+        elif isinstance(statement, CreateMaterializedView):
+            tree = bind_view(statement, self.catalog.seen_by(view), view.dialect, self._began(view)).tree
+        else:
+            raise self._refused(view, "It is not the content of a query, but what a query has written")
+        if not isinstance(scan, PastScan):
+            return self.explained(
+                view.title, tree, partial(self._kept, view), Ever(self, view, self.epoch.number, self._lenders)
+            )
+        if any(isinstance(n, Versions) for n in walk(tree)):
+            raise self._refused(view, "It reads versions of rows, and which there were then is not kept")
+        ever = Ever(self, view, int(scan.past.sql), self._lenders) if _is_commit(scan) else None
+        explained = self.explained(view.title, tree, lambda n: self.then(n, scan), ever)
+        if ever is not None:
+            return replace(explained, times=self.times(ever.last))
+        if any(isinstance(n, TimeFilter) for n in walk(explained.tree)):
+            raise self._refused(view, "It depends on time: the past has to be named by a commit")
+        return explained
+
+    def _of_processor(self, view: Processor, statement: CreateProcessor) -> tuple[Node, bool]:
+        """The query of a processor, with the columns of its records, and whether these are the changes of a table.
+
+        Their numbers are NULL: they say when a record came, not what it is made of.
+        """
+        query = bind_query(statement.query, self.catalog.seen_by(view), statement.text, view.dialect)
+        kept = rules_of(view.dialect).records_kept(query)
+        if kept is None:
+            raise self._refused(view, "It is not the content of a query, but what a query has written")
+        own = {c.name: read(c) for c in query.tree.columns}
+        own[TOMBSTONE] = Scalar(exp.false(), BOOLEAN, nullable=False)
+        own[RECORD_NUMBER] = null_of(BIGINT)
+        outputs = tuple(Column(f"#record{i}", c.name, c.type, c.nullable) for i, c in enumerate(view.columns))
+        return Project(query.tree, outputs, tuple(own[c.name] for c in outputs)), kept.compacted
+
+    def _of_changes(self, view: Relation, tree: Node) -> Explained:
+        """The query of a processor of tables."""
+        self._check_read(tree)
+        return Explained.of_changes(view.title, tree, self.times())
+
+    def _began(self, view: MaterializedView) -> int:
+        """The commit after which a view began, if it counts only what came later; else any number.
+
+        Its plan has it. Views that it reads are older.
+        """
+        if self.epoch.circuit is None:
+            return 0
+        circuit = kept_circuit(self.session.database.layout, self.epoch.circuit)
+        sink = circuit.sink_of.get(view.id)
+        below = circuit.upstream({sink.id}) if sink is not None else frozenset[str]()
+        return max((o.moment for o in map(circuit.by_id.__getitem__, below) if isinstance(o, operators.Cut)), default=0)
+
+    def _when_it_began(self, node: Node) -> Node:
+        """What was there when a query began, in place of the Cut that keeps it (`lookups.standing_still`). Rows of a
+        relation that only grows can be told as candidates, too, where the history is gone.
+        """
+        if not isinstance(node, Cut) or node.keeps != "before" or not isinstance(node.input, Scan):
+            return node
+        relation, database = self.catalog.relations[node.input.relation_id], self.session.database
+        floor = floor_number(database.layout)
+        number = own_commit(database, relation, node.moment, self.epoch, floor)
+        if number >= floor:
+            return self.then(
+                node.input, PastScan(relation.id, f"own {number}", Past("own commit", str(number)), (), None)
+            )
+        if node.input.append_only:
+            return node
+        raise error(
+            "HISTORY_GONE",
+            f"rows that come from {relation.title} can't be explained",
+            detail=f"What it had when the view began, at commit {node.moment}, is not known any more: the oldest "
+            f"commit that is kept is {floor + 1}.",
+            hint="ALTER SYSTEM SET retention = '1 day' keeps history for longer.",
+        )
+
+    def _kept(self, view: Relation, node: Node) -> Node:
+        """The versions of a table's rows as the state of a view has them."""
+        if not isinstance(node, Versions):
+            return node
+        operator = kept_by(self.session.database, self.epoch, view, node)
+        if operator is None:
+            raise self._refused(view, f"It keeps versions of rows of {node.scan.relation_name} in several ways")
+        scan = versions_scan(node, operator, self.epoch)
+        self._versions[scan.name] = scan, operator
+        return scan
+
+    def then(self, node: Node, past: PastScan) -> Node:
+        """A scan as of an earlier moment."""
+        if not isinstance(node, Scan):
+            return node
+        relation = self.catalog.relations[node.relation_id]
+        if not relation.is_stored:
+            raise self._refused(relation, "Its rows are not stored")
+        found = PastScan(node.relation_id, f"{past.name} {node.relation_id}", past.past, node.outputs, past.span)
+        self.past.append(found)
+        return found
+
+    def _check_read(self, tree: Node) -> None:
+        """FEATURE_NOT_SUPPORTED for rows that are not stored; PERMISSION_DENIED without the right to read them."""
+        for node in walk(tree):
+            if isinstance(node, TopicScan) or not isinstance(node, (Scan, PastScan)):
+                continue
+            relation = self.catalog.relations[node.relation_id]
+            if not relation.is_stored:
+                raise self._refused(relation, "Its rows are not stored")
+            if not self.session.rights.may("SELECT", relation.id):
+                raise denied(
+                    "EXPLAIN of this row",
+                    self.statement.text,
+                    detail="It comes from relations that are not granted to you.",
+                )
+            self.read.append(relation.id)
+
+    def _refused(self, relation: Relation, why: str) -> Error:
+        return error(
+            "FEATURE_NOT_SUPPORTED",
+            f"rows that come from {relation.title} can't be explained",
+            sql=self.statement.text,
+            detail=f"{why}.",
+        )
+
+
+def _is_commit(scan: PastScan) -> bool:
+    """Whether its moment is a commit that is named by its number."""
+    return scan.past.by == "commit" and scan.past.sql.isdecimal()
+
+
+def _key(scan: Scan | PastScan) -> tuple[str, str]:
+    """What a scan reads: the relation, and of one in the past the moment."""
+    return scan.relation_id, repr(scan.past) if isinstance(scan, PastScan) else ""
