@@ -31,7 +31,7 @@ FRESH = int(os.environ.get("WATERSMEET_FRESH", "0"))
 def examples(many: int, *suppressed: HealthCheck) -> settings:
     """For @given: `many` examples in the thorough tier, a sixth of them usually."""
     return settings(
-        max_examples=many if THOROUGH else max(8 // min(_LESS, 2), many // (6 * _LESS)),
+        max_examples=many if THOROUGH else max(8 if _LESS == 1 else 2, many // (6 * _LESS)),
         deadline=None,
         suppress_health_check=(HealthCheck.too_slow, *suppressed),
     )

@@ -97,6 +97,7 @@ def test_a_crash_at_each_call_of_the_disk(stride: int) -> None:
         opens(found[number], "disk", f"crash {number}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stride", every(80, 17))
 def test_a_loss_of_power_at_each_call_of_the_disk(stride: int) -> None:
     """What was written and not flushed is there in part; `moments` knows only of what was flushed before."""

@@ -86,6 +86,7 @@ def end_query(kit):
     return ended
 
 
+@pytest.mark.slow
 def test_a_query_whose_process_came_too_late_is_started_again(tmp_path):
     kit = open_kit(tmp_path / "db", 2)
     two_tables(kit)
@@ -134,6 +135,7 @@ def command_of(pid):
         return ""
 
 
+@pytest.mark.slow
 def test_a_query_that_fails_again_and_again_fails_the_engine(tmp_path, monkeypatch):
     kit = open_kit(tmp_path / "db", 1)
     two_tables(kit)
@@ -209,6 +211,7 @@ def test_a_failing_task_stops_the_engine_with_its_error(tmp_path, monkeypatch):
     kit.close()
 
 
+@pytest.mark.slow
 def test_epochs_go_on_while_nobody_asks(tmp_path):
     kit = open_kit(tmp_path / "db", 1)
     two_tables(kit)
@@ -244,6 +247,7 @@ def test_a_micro_batch_runs_epochs_that_are_planned_meanwhile(tmp_path, monkeypa
     kit.close()
 
 
+@pytest.mark.slow
 def test_two_databases_at_once(tmp_path):
     kits = [open_kit(tmp_path / f"db{i}", 2) for i in range(2)]
     for kit in kits:

@@ -8,6 +8,7 @@ import pytest
 from tests.unit.session.test_failed_views import fail_and_mend
 
 
+@pytest.mark.slow
 def test_a_database_whose_epochs_fail_opens_and_its_views_can_be_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -161,6 +161,7 @@ def test_final_rows_of_an_interval_join(sides, tmp_path):
     run.query.stop()
 
 
+@pytest.mark.slow
 def test_a_join_of_a_join(spark, sides, tmp_path):
     """The changes of a left join are the left side of an ASOF join: what one takes back, the other takes back, too."""
     left, right = sides
@@ -232,6 +233,7 @@ def test_a_batch_that_failed_comes_again_with_the_same_rows(sides, tmp_path):
     assert Counter({r: n for r, n in content.items() if n}) == joined(*old, "full", lambda a, b: True)
 
 
+@pytest.mark.slow
 def test_a_static_side_needs_no_state(spark, sides, tmp_path):
     still = spark.createDataFrame([(1, datetime(2026, 1, 1), "x"), (1, datetime(2026, 1, 1, 0, 0, 5), "y")], DDL)
     result = watersmeet.join(sides[0].frame, still, on="k", how="left", match=watersmeet.asof("ts", "ts"))
@@ -244,6 +246,7 @@ def test_a_static_side_needs_no_state(spark, sides, tmp_path):
     run.query.stop()
 
 
+@pytest.mark.slow
 def test_types_survive(spark, tmp_path):
     kinds = (
         t.Field("k", t.SqlType("numeric", 12, 2)),

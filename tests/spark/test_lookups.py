@@ -22,6 +22,7 @@ def documents():
         server.shutdown()
 
 
+@pytest.mark.slow
 def test_upkeep_brings_what_is_outside_to_the_rows_that_come(tmp_path, postgres):
     file = tmp_path / "f.csv"
     file.write_text("1,file\n")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from scripts.servers.postgres import PASSWORD, USER
 
 import watersmeet
 
 
+@pytest.mark.slow
 def test_a_table_is_joined_and_merged_into(tmp_path, postgres):
     postgres.execute(
         "CREATE TABLE names (id int PRIMARY KEY, name text); INSERT INTO names SELECT i, 'n' || i FROM "

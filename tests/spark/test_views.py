@@ -88,7 +88,7 @@ def shown() -> list[Path]:
     return sorted(found, key=lambda path: name(path) not in KINDS)
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(12 if THOROUGH else 8), 3))
+@pytest.mark.parametrize("seed", mostly_slow(range(12 if THOROUGH else 8), 2))
 def test_random_views(seed: int) -> None:
     run_seed(seed, runtime="spark", parallelism=1 + seed % 3)
 

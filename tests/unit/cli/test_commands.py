@@ -384,6 +384,7 @@ def test_text_tests(call, tmp_path):
     assert call("test", tmp_path / "empty").exit_code == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "arguments"), [(signal.SIGTERM, ("--json",)), pytest.param(signal.SIGINT, (), marks=pytest.mark.slow)]
 )

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 import watersmeet
 from watersmeet.cli.interrupts import Interrupts
 
@@ -56,6 +58,7 @@ main.main()
 """
 
 
+@pytest.mark.slow
 def test_an_epoch_that_takes_too_long_is_dropped(tmp_path):
     """The process ends with 0 all the same, and the next one runs the epoch again."""
     (tmp_path / "in").mkdir()

@@ -22,6 +22,7 @@ def started(*arguments: str) -> tuple[subprocess.Popen, int]:
     raise AssertionError(process.wait())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_it_runs_scripts_serves_and_ends_cleanly(tmp_path, number):
     script = tmp_path / "a.sql"

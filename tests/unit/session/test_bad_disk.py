@@ -140,6 +140,7 @@ except watersmeet.Error as err:
 """
 
 
+@pytest.mark.slow
 def test_a_second_process_that_would_write_is_refused(tmp_path):
     with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
         connection.execute("CREATE TABLE t (a int)")

@@ -235,6 +235,7 @@ def test_a_row_that_the_table_refuses_stops_the_sink(database):
     assert content(database) == []
 
 
+@pytest.mark.slow
 def test_a_server_that_goes_away_holds_nothing_back(own_database, tmp_path):
     own_database.execute(KEYED)
     options = written_options(own_database)

@@ -203,6 +203,7 @@ def test_a_read_in_progress_is_waited_for(database, monkeypatch):
     assert found["t1"].total() == 40
 
 
+@pytest.mark.slow
 def test_readers_beside_a_busy_writer_see_one_moment(database):
     """Features: reads from elsewhere under concurrent updates; every read is one frontier's content."""
     stop, failures, reads = threading.Event(), [], []
