@@ -114,6 +114,7 @@ def run(events: int, batches: int, **options) -> None:
         compare(connection, judge)
 
 
+@pytest.mark.slow
 def test_all_in_process() -> None:
     run(2500, 3, runtime="inprocess", parallelism=2)
 

@@ -141,6 +141,7 @@ def check_missing(connection, kind, tables, there):
             assert (edges, reached) == ((leading, set()) if len(leading) < len(there) else (set(), there)), lines
 
 
+@pytest.mark.slow
 def test_a_long_recursion_is_shown_and_an_endless_one_is_refused():
     with watersmeet.connect(runtime="inprocess", parallelism=1) as connection:
         query = "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r WHERE n < {}) SELECT * FROM r"

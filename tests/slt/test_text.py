@@ -24,6 +24,19 @@ NOT_DUE = [
 ]
 #: A join counts rows that were deleted until a merge meets them.
 MERGES_COUNT = ("risingwave/join-amplification.slt",)
+#: These take seconds, and more than other tests of SQL's functions and types do.
+LONG = """
+lenses/late-records.slt
+lenses/times-of-changes.slt
+risingwave/functions.slt
+risingwave/sinks-into.slt
+risingwave/table-functions.slt
+risingwave/types.slt
+sqlstream/groups.slt
+timeplus/functions.slt
+timeplus/proton.slt
+timeplus/ranges.slt
+""".split()
 
 
 def name(path: Path) -> str:
@@ -40,7 +53,9 @@ def run(path: Path, **options) -> None:
     assert outcome.records > 0
 
 
-@pytest.mark.parametrize("path", files(), ids=name)
+@pytest.mark.parametrize(
+    "path", [pytest.param(f, marks=pytest.mark.slow if name(f) in LONG else ()) for f in files()], ids=name
+)
 @pytest.mark.parametrize("parallelism", [pytest.param(1, marks=pytest.mark.thorough), 3])
 def test_in_process(path: Path, parallelism: int) -> None:
     with placed.checked():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.unit.session.test_capturing_mysql import ask, source
 
 import watersmeet
 
 
+@pytest.mark.slow
 def test_an_update_there_corrects_joined_rows_here(tmp_path, mysql):
     mysql.execute(
         "CREATE TABLE planes (tailnum varchar(9) PRIMARY KEY, model text);"

@@ -107,6 +107,7 @@ def _source_runners():
     return [p for p in processes().workers if "python_streaming_source_runner" in command_of(p)]
 
 
+@pytest.mark.slow
 def test_a_query_whose_process_died_is_started_again(tmp_path):
     """The process that tells Spark of new epochs is killed, as a machine without memory does: again and again."""
     kit = open_kit(tmp_path / "db", 1)

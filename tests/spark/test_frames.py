@@ -189,6 +189,7 @@ def test_a_join_of_a_join(spark, sides, tmp_path):
     run.query.stop()
 
 
+@pytest.mark.slow
 def test_a_batch_that_failed_comes_again_with_the_same_rows(sides, tmp_path):
     """The sink fails when the state of the batch is written already; the next attempt starts from the state before."""
     left, right = sides

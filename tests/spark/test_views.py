@@ -103,7 +103,7 @@ def test_random_timed_joins(seed: int, tmp_path: Path) -> None:
     run_timed(seed, tmp_path / "db", runtime="spark", parallelism=1 + seed % 3, deliveries=4)
 
 
-@pytest.mark.parametrize("path", mostly_slow(shown(), len(KINDS)), ids=name)
+@pytest.mark.parametrize("path", mostly_slow(shown(), len(KINDS) // 2), ids=name)
 def test_text(path: Path) -> None:
     run_text(path, runtime="spark", parallelism=2)
 

@@ -126,7 +126,7 @@ def timed(options: Options, emit: str) -> Query:
     return Query(Options(**{**options.__dict__, "emit": emit}), *sides, buckets=2)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", mostly_slow(list(CASES), len(CASES)))
 def test_changes_follow_rows_that_were_not_late(name):
     options, expected = CASES[name]
     for seed in some(range(6)):
@@ -147,7 +147,7 @@ def test_some_rows_of_these_histories_are_late():
     assert late > 5
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", mostly_slow(list(CASES), len(CASES)))
 def test_final_rows_come_once_and_are_the_batch_result(name):
     options, expected = CASES[name]
     came = all_rows = 0
@@ -181,7 +181,7 @@ def arrived(options: Options, history: list[tuple[list, list]], expected) -> Cou
     return found
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", mostly_slow(list(CASES), len(CASES)))
 def test_rows_decided_on_arrival(name):
     options, expected = CASES[name]
     for seed in some(range(6)):
@@ -262,7 +262,7 @@ def test_a_right_row_is_kept_for_left_rows_that_are_not_decided(direction):
 
 
 @pytest.mark.parametrize("emit", mostly_slow(["final", "changes", "arrival"], 1))
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", mostly_slow(list(CASES), len(CASES)))
 def test_the_state_is_empty_when_all_is_decided(name, emit):
     options, _ = CASES[name]
     history = History(timed(options, emit), random.Random(5))

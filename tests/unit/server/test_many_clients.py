@@ -35,6 +35,7 @@ def transfer(client: psycopg.Connection, rng: random.Random) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_transfers_of_several_clients_lose_nothing(serving):
     served = serving(BANK)
     failures: list[BaseException] = []

@@ -13,6 +13,7 @@ import traceback
 
 import psycopg
 import pytest
+from tests.thorough import mostly_slow
 
 import watersmeet
 
@@ -303,7 +304,7 @@ def impatient(monkeypatch):
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("dialect", PLACES)
+@pytest.mark.parametrize("dialect", mostly_slow(list(PLACES), 2))
 def test_a_password_is_nowhere_but_in_private_files(dialect, tmp_path, serving, caplog):
     caplog.set_level(logging.DEBUG)
     served = serving(

@@ -47,7 +47,7 @@ def database(request):
 @pytest.fixture(
     params=[
         pytest.param("own_postgres", marks=pytest.mark.postgres),
-        pytest.param("own_mysql", marks=pytest.mark.mysql),
+        pytest.param("own_mysql", marks=[pytest.mark.mysql, pytest.mark.slow]),
     ]
 )
 def own_database(request):
