@@ -2,7 +2,8 @@
 
 `latency`: from a file with 100 rows until they are joined in SELECT. Target: at most four requests later than in a
 directory. `throughput`: the regular join; target: 80 % of the rate in a directory. The store is moto in a process of
-its own (`slowstore`), whose processor time is shown apart. With many commits behind: `many_commits`.
+its own (`slowstore`), whose processor time is shown apart; with `--apart` it has a core of its own, and the database
+has the others, in a directory as in the store. With many commits behind: `many_commits`.
 """
 
 from __future__ import annotations
@@ -138,8 +139,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rows-per-file", type=int, default=100_000)
     parser.add_argument("--parallelism", type=int, default=cores())
     parser.add_argument("--data", type=Path, default=Path(tempfile.gettempdir()) / "watersmeet-benchmarks")
+    parser.add_argument(
+        "--apart", action="store_true", help="the store has a core of its own, as on another machine, in both runs"
+    )
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as copies, SlowStore() as store:
+    core = None
+    if options.apart:
+        *ours, core = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, ours)  # what is started from now on inherits it
+    with tempfile.TemporaryDirectory() as copies, SlowStore(core) as store:
         os.environ["WATERSMEET_CACHE_DIR"] = copies
         store.delay(options.delay_ms / 1000)
         for part in options.parts or PARTS:

@@ -44,9 +44,13 @@ class Request(NamedTuple):
 class SlowStore:
     """The server, until the end of the block, with a bucket `benchmark`. The environment says how it is reached."""
 
+    def __init__(self, core: int | None = None) -> None:
+        """core: the one that it is held to."""
+        self._held = [] if core is None else ["taskset", "--cpu-list", str(core)]
+
     def __enter__(self) -> Self:
         (self._port,) = free_ports(1)
-        command = [sys.executable, "-m", "benchmarks.slowstore", str(self._port)]
+        command = [*self._held, sys.executable, "-m", "benchmarks.slowstore", str(self._port)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, **_SETTINGS}
         )
