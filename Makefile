@@ -39,7 +39,7 @@ databases: setup ## PostgreSQL, MariaDB, S3 and an Iceberg catalog on loopback u
 test-fast: setup ## text tests, the front end, one seed of each law (a minute and a half)
 	@WATERSMEET_TIER=fast $(PYTEST) $(PARALLEL) -m "not spark and not slow and not kafka and not postgres and not mysql and not clickhouse and not objectstores and not browser" tests $(addprefix --ignore=tests/,$(BACK))
 
-test: setup ## what shows that everything works, Spark included (about twelve minutes)
+test: setup ## what shows that everything works, Spark included (about ten minutes)
 	@WATERSMEET_TIER=test $(PYTEST) $(PARALLEL) -m "not slow" tests
 
 test-more: setup ## the slow and random rest

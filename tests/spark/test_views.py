@@ -1,4 +1,5 @@
-"""The law and text tests on Spark: every kind of join once in `make test`, every form of operator in `make test-more`.
+"""The law and text tests on Spark: some kinds of joins in `make test`, the rest in `make test-more`, with every form of
+operator.
 
 All text tests run on Spark in the thorough tier: what they say of SQL does not depend on what runs them.
 """

@@ -329,6 +329,7 @@ def test_rows_that_a_watermark_has_not_passed_stay(seed):
         history(seed, patch, draw, take, check)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", mostly_slow(range(5), 1, 4))
 def test_runs_sorted_by_a_value_are_merged_in_pieces_too(monkeypatch, seed):
     plain = Counter()

@@ -361,6 +361,7 @@ def test_a_spool_leaves_nothing_behind(tmp_path):
 POOLS: list[pa.MemoryPool] = []
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_slices():
     """Of Arrow's buffers; a million rows of 20 bytes go through filter, group and sink and into the join above."""
     circuit = exploding(1)

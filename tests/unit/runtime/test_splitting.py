@@ -123,6 +123,7 @@ FLUSH
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["INNER", pytest.param("LEFT", marks=pytest.mark.slow)])
 def test_no_bucket_has_much_more_work_than_the_others(kind):
     made = Counter()

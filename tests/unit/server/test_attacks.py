@@ -360,6 +360,7 @@ def started_as(served, user: str) -> Raw:
     return Raw(as_user(served, user))
 
 
+@pytest.mark.slow
 def test_who_guesses_the_key_cancels_nothing(serving):
     served = serving(SHOP)
     with as_user(served, "ann") as client:

@@ -555,6 +555,7 @@ def test_a_server_that_is_followed_can_be_shut_down(opened, own_postgres, is_pen
         opened.execute("FLUSH")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("has_slot", "more", "said"),
     [

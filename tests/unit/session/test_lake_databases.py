@@ -185,6 +185,7 @@ def condition(rng):
     return f"{column} {rng.choice(['=', '<>', '<', '<=', '>', '>='])} {rng.choice(CONSTANTS[column])}"
 
 
+@pytest.mark.slow
 def test_random_queries_give_what_they_give_over_all_rows(connection, tmp_path, monkeypatch):
     rng = random.Random(5)
     there = table(tmp_path)

@@ -343,6 +343,7 @@ def test_wrong_options(options, condition):
     assert found.value.condition == condition
 
 
+@pytest.mark.slow
 def test_threads_share_a_connection(connection):
     """Eight threads insert and read at once; nothing is lost."""
     connection.execute("CREATE TABLE t (a int PRIMARY KEY, b int)")

@@ -59,6 +59,7 @@ def change(connection, first):
     connection.execute("FLUSH")
 
 
+@pytest.mark.slow
 def test_the_number_changes_while_the_database_is_open(tmp_path):
     with connect(tmp_path / "db", parallelism=2) as connection, connect(tmp_path / "db", read_only=True) as reader:
         connection.execute(SETUP)

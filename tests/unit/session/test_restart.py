@@ -122,6 +122,7 @@ def test_rebuild_of_nothing(tmp_path):
     connect(tmp_path / "db", parallelism=4).close()
 
 
+@pytest.mark.slow
 def test_one_writer(tmp_path):
     with connect(tmp_path / "db"):
         with pytest.raises(watersmeet.OperationalError) as found:

@@ -188,6 +188,7 @@ def test_opening_costs_the_same_for_any_number_of_commits(store):
         assert connection.execute("SELECT count(*) FROM v").fetchall() == [(41,)]
 
 
+@pytest.mark.slow
 def test_a_clean_up_does_not_list_what_is_kept(store, monkeypatch):
     """It looks at all packs now and then: what nothing but a look at all of them shows goes, too."""
     monkeypatch.setattr(retention, "_PACKS", 10)
