@@ -81,10 +81,12 @@ def longest_first(items: Sequence[pytest.Item], workers: int) -> list[pytest.Ite
     for item in items:
         slow = item.get_closest_marker("slow") is not None
         kinds[(1 - slow) if is_on_spark(item) else 3 - slow].append(item)
-    few = len(kinds[0]) + len(kinds[1]) <= FEW_ON_SPARK
-    on_spark = [len(kinds[0]) + len(kinds[1]) if few else 0, *[0] * (workers - 1)]
-    room = [max(0, len(items) // workers - taken) for taken in on_spark]
-    shares = [[1, *[0] * (workers - 1)] if few else room] * 2 + [room] * 2
+    on_spark, alone = len(kinds[0]) + len(kinds[1]), [1, *[0] * (workers - 1)]
+    room = [-(-len(items) // workers)] * workers
+    shares = [room] * 4
+    if on_spark <= FEW_ON_SPARK:
+        room[0] = max(0, room[0] - on_spark)
+        shares = [alone, alone, room, room]
     each: list[list[pytest.Item]] = [[] for _ in range(workers)]
     for kind, share in zip(kinds, shares, strict=True):
         ends = [len(kind) * sum(share[: worker + 1]) // max(1, sum(share)) for worker in range(workers)]

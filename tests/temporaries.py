@@ -26,10 +26,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Processes that xdist starts later inherit the folder."""
     if "TMPDIR" in os.environ or _free_bytes() < _ROOM_BYTES:
         return
-    for left in _MEMORY.glob(f"{_PREFIX}*"):  # by a run that was killed, or failed
-        if not Path("/proc", left.name.removeprefix(_PREFIX)).exists():
-            shutil.rmtree(left, ignore_errors=True)
     made = config.stash[_made] = _MEMORY / f"{_PREFIX}{os.getpid()}"
+    for left in _MEMORY.glob(f"{_PREFIX}*"):  # by a run that was killed, or failed
+        if left == made or not Path("/proc", left.name.removeprefix(_PREFIX)).exists():
+            shutil.rmtree(left, ignore_errors=True)
     made.mkdir()
     os.environ["TMPDIR"] = str(made)
     tempfile.tempdir = None  # what was asked for before
