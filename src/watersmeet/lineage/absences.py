@@ -47,7 +47,7 @@ from watersmeet.types import BIGINT, BOOLEAN, VARCHAR
 
 Conditions = Sequence[Scalar]
 #: So many rounds of a recursion are searched one by one.
-MOST_ROUNDS: Final = 10
+MOST_SEARCHED: Final = 10
 
 
 def origins_of(
@@ -421,10 +421,10 @@ class Search:
             number = Column("#round", "", BIGINT, False)
             last = max(self.origins.asker.tally(numbered_rounds(node, number), number), default=0)
             trees = [(f"round {n}", of_round(node, n)) for n in range(2, last + 2)]
-        for said, tree in trees[:MOST_ROUNDS]:
+        for said, tree in trees[:MOST_SEARCHED]:
             below = self.steps(tree, _moved(conditions, node.outputs, tree.columns))
             steps.append(Step("Recursion", detail=said, below=below))
-        return [*steps, *([Step("…", detail="later rounds")] if len(trees) > MOST_ROUNDS else [])]
+        return [*steps, *([Step("…", detail="later rounds")] if len(trees) > MOST_SEARCHED else [])]
 
     # -- orders -----------------------------------------------------------------------------------------------------
 

@@ -79,8 +79,8 @@ class History:
                         filled = filled or commit.number
                     number = filled if commit.catalog_version < view.since else commit.number
                     parts.append(_with_commit(rows, number))
-            self._lend(name, (*view.columns, Field(COMMIT, BIGINT, nullable=False)), parts, 0)
-        outputs = (*columns, Column(COMMIT, COMMIT, BIGINT, False))
+            self._lend(name, (*view.columns, *_number_fields(COMMIT)), parts, 0)
+        outputs = (*columns, *_numbers(COMMIT))
         return PastScan(view.id, name, Past("commit", str(self._epoch.number)), outputs, None)
 
     def came(self, relation: Relation, scan: Scan, moment: PastScan) -> PastScan:
@@ -98,14 +98,14 @@ class History:
         later counts.
         """
         name = arrived_name(view, relation, began)
-        columns = (*relation.columns, *(Field(n, BIGINT, nullable=False) for n in (COMMIT, *AGE)))
+        columns = (*relation.columns, *_number_fields(COMMIT, *AGE))
         if name not in self._lent:
             parts, filled = list[pa.Table](), 0
             first = 0 if began is None else self._own_commit(relation, began)
             if began is not None and first < self._floor:
                 raise self.gone(relation)
             for epoch in self._epochs():
-                is_first = epoch.epoch_before <= self._floor and epoch.epoch_before > 0
+                is_first = self._is_first(epoch)
                 if began is None and (is_first or epoch.catalog_version < view.since):
                     filled = 0 if is_first else epoch.number
                     continue
@@ -116,7 +116,7 @@ class History:
             if began is None:
                 parts.append(_with_commit(self._older(relation, parts), filled))
             self._lend(name, columns, parts, 0)
-        outputs = (*_outputs(scan), Column(COMMIT, COMMIT, BIGINT, False))
+        outputs = (*_outputs(scan), *_numbers(COMMIT))
         return PastScan(relation.id, name, moment.past, outputs, None)
 
     def events(self, view: Relation, relation: Relation, scan: Scan, last: int) -> PastScan:
@@ -124,11 +124,11 @@ class History:
         when a view was filled that epoch, or 0 where history does not go back so far.
         """
         name = _events_name(view, relation, last)
-        columns = (*relation.columns, Field(COMMIT, BIGINT, nullable=False), Field(DIFF, BIGINT, nullable=False))
+        columns = (*relation.columns, *_number_fields(COMMIT, DIFF))
         if name not in self._lent:
             filled, before, parts = 0, 0, list[pa.Table]()
             for epoch in self._epochs():
-                is_first = epoch.epoch_before <= self._floor and epoch.epoch_before > 0
+                is_first = self._is_first(epoch)
                 if is_first or epoch.catalog_version < view.since:
                     filled, before = 0 if is_first else epoch.number, self._last_of(relation, epoch)
                 elif epoch.number <= last:
@@ -139,8 +139,8 @@ class History:
             parts.append(there.append_column(DIFF, pa.array(np.ones(there.num_rows, np.int64))))
             names = [c.name for c in columns]
             self._lend(name, columns, [p.select(names) for p in parts], 0)
-        made = (Column(n, n, BIGINT, False) for n in (COMMIT, DIFF))
-        return PastScan(relation.id, name, Past("commit", str(last)), (*_outputs(scan), *made), None)
+        outputs = (*_outputs(scan), *_numbers(COMMIT, DIFF))
+        return PastScan(relation.id, name, Past("commit", str(last)), outputs, None)
 
     def came_ever(self, view: Relation, relation: Relation, scan: Scan, began: int | None, moment: PastScan) -> None:
         """Lends what came to a relation, as `arrived`. HISTORY_GONE if some of it came before the history."""
@@ -154,7 +154,7 @@ class History:
         name, events = there_name(view, relation, last), self.events(view, relation, scan, last)
         if name in self._lent:
             return
-        columns = (*relation.columns, *(Field(n, BIGINT, nullable=False) for n in SPAN))
+        columns = (*relation.columns, *_number_fields(*SPAN))
         own, number, diff = ", ".join(quoted(c.name) for c in relation.columns), quoted(COMMIT), quoted(DIFF)
         rows = self._connection.execute(f"""
 WITH changes AS (
@@ -170,7 +170,7 @@ SELECT {own}, {number}, until, unnest(range(n::BIGINT)) FROM counted WHERE n > 0
     ) -> None:
         """The same of what came to a relation since a view began, each row until a newer one with equal keys came."""
         name, arrived = newest_name(view, relation, keys), self.arrived(view, relation, scan, began, moment)
-        columns = (*relation.columns, *(Field(n, BIGINT, nullable=False) for n in (*AGE, *SPAN)))
+        columns = (*relation.columns, *_number_fields(*AGE, *SPAN))
         if name not in self._lent:
             own, number = ", ".join(quoted(n) for n in (*(c.name for c in relation.columns), *AGE)), quoted(COMMIT)
             age, equal = ", ".join(map(quoted, AGE)), ", ".join(map(quoted, keys))
@@ -198,16 +198,14 @@ SELECT {own}, {number}, until, unnest(range(n::BIGINT)) FROM counted WHERE n > 0
             self._stayed[name] = self._connection.execute(
                 _stayed_text(text, [quoted(c.id) for c in identity], [quoted(i) for i in scan.key], shown)
             ).to_arrow_table()
-        rows, outputs = self._stayed[name], _outputs(scan)
+        rows, outputs, numbered = self._stayed[name], _outputs(scan), (*columns, Field(COMMIT, BIGINT))
         if commit == EVER:
             name = f"{name} ever"
-            columns, outputs = (*columns, Field(COMMIT, BIGINT)), (*outputs, Column(COMMIT, COMMIT, BIGINT, False))
         elif commit is None:
             names, keys = ", ".join(quoted(f.name) for f in columns), dict(zip(scan.outputs, columns, strict=True))
             same = " AND ".join(f"s.{k} = r.{k}" for k in (quoted(f.name) for c, f in keys.items() if c.id in scan.key))
-            columns, outputs = (*columns, Field(COMMIT, BIGINT)), (*outputs, Column(COMMIT, COMMIT, BIGINT, False))
             there = f"SELECT {names} FROM {quoted(events.name)} GROUP BY {names} HAVING sum({quoted(DIFF)}) > 0"
-            with lent(self._connection, rows, columns, "told"):
+            with lent(self._connection, rows, numbered, "told"):
                 rows = self._connection.execute(
                     f"SELECT * FROM told UNION ALL SELECT *, {int(moment.past.sql)} FROM ({there}) r "
                     f"WHERE NOT EXISTS (SELECT 1 FROM told s WHERE {same})"
@@ -215,6 +213,8 @@ SELECT {own}, {number}, until, unnest(range(n::BIGINT)) FROM counted WHERE n > 0
         else:
             name = f"{name} in {commit}"
             rows = rows.filter(pc.equal(rows.column(COMMIT), commit))
+        if commit is None or commit == EVER:
+            columns, outputs = numbered, (*outputs, *_numbers(COMMIT))
         if name not in self._lent:
             self._lend(name, columns, [conformed(rows.select(range(len(columns))), _schema(columns))], commit or 0)
         return PastScan(events.relation_id, name, moment.past, outputs, None)
@@ -231,7 +231,7 @@ SELECT {own}, {number}, until, unnest(range(n::BIGINT)) FROM counted WHERE n > 0
         if rows.replaced and rows.scan.append_only:
             return self._ever(relation, rows, moment)
         name = f"came after {rows.commit} up to {moment.name} {relation.id}{' in order' if rows.age else ''}"
-        columns = (*relation.columns, *(Field(n, BIGINT, nullable=False) for n in AGE[: len(rows.age)]))
+        columns = (*relation.columns, *_number_fields(*AGE[: len(rows.age)]))
         if name not in self._lent:
             epoch = self._read(relation, int(moment.past.sql))
             assert epoch.frontier is not None
@@ -256,7 +256,7 @@ SELECT {own}, {number}, until, unnest(range(n::BIGINT)) FROM counted WHERE n > 0
     def _ever(self, relation: Relation, rows: Since, moment: PastScan) -> PastScan:
         """All that had come to a relation that only grows: the first rows of those that there are now."""
         name = f"came up to {moment.name} {relation.id} in order"
-        columns = (*relation.columns, *(Field(n, BIGINT, nullable=False) for n in AGE))
+        columns = (*relation.columns, *_number_fields(*AGE))
         if name not in self._lent:
             upto = self._last_of(relation, self._read(relation, int(moment.past.sql)))
             later = 0
@@ -339,6 +339,10 @@ SELECT {own}, {number}, until, unnest(range(n::BIGINT)) FROM counted WHERE n > 0
             found.append(commit)
             number = commit.epoch_before
         return reversed(found)
+
+    def _is_first(self, epoch: Commit) -> bool:
+        """Whether an epoch is the oldest that is kept, of a history that began before it."""
+        return 0 < epoch.epoch_before <= self._floor
 
     def _of_epoch(self, relation: Relation, epoch: Commit, after: int | None = None) -> Iterator[Commit]:
         """The commits of a table that an epoch read, or itself for what the circuit feeds: those with changes.
@@ -460,6 +464,16 @@ def _aged(rows: pa.Table, commit: int) -> pa.Table:
 
 def _with_commit(rows: pa.Table, number: int) -> pa.Table:
     return rows.append_column(COMMIT, pa.array(np.full(rows.num_rows, number, np.int64)))
+
+
+def _numbers(*names: str) -> tuple[Column, ...]:
+    """Columns of numbers, called as in a view of the connection."""
+    return tuple(Column(n, n, BIGINT, False) for n in names)
+
+
+def _number_fields(*names: str) -> tuple[Field, ...]:
+    """The same as a view of the connection has them."""
+    return tuple(Field(n, BIGINT, nullable=False) for n in names)
 
 
 def _outputs(scan: Scan) -> tuple[Column, ...]:

@@ -47,6 +47,11 @@ class Explaining(Protocol):
         """A scan as of an earlier moment."""
 
 
+def as_of_commit(view: Relation, commit: int, name: str | None = None) -> PastScan:
+    """What stands for a commit, as a moment of a view. name: by default that of the commit."""
+    return PastScan(view.id, name or f"commit {commit}", Past("commit", str(commit)), (), None)
+
+
 @dataclass(frozen=True)
 class AsOf:
     """A commit, as the scans of a view see it (`lineage.lookups.Moment`). last: the last one that counts. waited: what
@@ -83,9 +88,7 @@ class AsOf:
         commit, history = int(self.moment.past.sql), self.explaining.history
         if not self.waited or not isinstance(node, Scan) or not history.shows(self.view, commit):
             return node
-        number = history.epoch_before(self.view, commit)
-        past = Past("commit", str(number))
-        return self.explaining.then(node, PastScan(self.view.id, f"commit {number}", past, (), None))
+        return self.explaining.then(node, as_of_commit(self.view, history.epoch_before(self.view, commit)))
 
     def then(self, node: Node) -> Node:
         return self.explaining.then(node, self.moment)
@@ -124,9 +127,8 @@ class Ever:
 
     def came(self, scan: Scan, began: int | None, number: Column) -> Node:
         relation = self._stored(scan)
-        moment = PastScan(self.view.id, "ever", Past("commit", str(self.last)), (), None)
         found = self._scan(scan, arrived_name(self.view, relation, began), {COMMIT: number})
-        self.lenders[found.name] = lambda h: h.came_ever(self.view, relation, scan, began, moment)
+        self.lenders[found.name] = lambda h: h.came_ever(self.view, relation, scan, began, self._moment)
         if self.last == self.explaining.epoch.number:
             return found
         upto = exp.LTE(this=column_ref(number.id), expression=exp.Literal.number(self.last))
@@ -156,11 +158,14 @@ class Ever:
         relation, scan = self._stored(rows.scan), rows.scan
         sources = {c.id: n for c, n in zip(scan.outputs, scan.source_names, strict=True)}
         names = [sources[k.id] for k in keys]
-        moment = PastScan(self.view.id, "ever", Past("commit", str(self.last)), (), None)
         more = dict(zip((*AGE, *SPAN), (*rows.age, since, until), strict=True))
         found = self._scan(scan, newest_name(self.view, relation, names), more)
-        self.lenders[found.name] = lambda h: h.newest_ever(self.view, relation, scan, began, names, moment)
+        self.lenders[found.name] = lambda h: h.newest_ever(self.view, relation, scan, began, names, self._moment)
         return found
+
+    @property
+    def _moment(self) -> PastScan:
+        return as_of_commit(self.view, self.last, "ever")
 
     def _scan(self, scan: Scan, name: str, more: Mapping[str, Column]) -> PastScan:
         own = (replace(c, name=n) for c, n in zip(scan.outputs, scan.source_names, strict=True))

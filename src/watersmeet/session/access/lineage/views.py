@@ -45,7 +45,7 @@ from watersmeet.lineage.trees import Wide, plain
 from watersmeet.runtime.plans import kept_circuit
 from watersmeet.session.access.context import Session, denied
 from watersmeet.session.access.lineage.history import MIXED, History
-from watersmeet.session.access.lineage.moments import Arrived, AsOf, Ever
+from watersmeet.session.access.lineage.moments import Arrived, AsOf, Ever, as_of_commit
 from watersmeet.session.access.lineage.rounds import lend_rounds
 from watersmeet.session.access.lineage.versions import kept_by, kept_versions, versions_scan
 from watersmeet.session.access.pasts import own_commit
@@ -276,7 +276,7 @@ class Views:
         """A view that looks back as if it looked up all now, and how many rows came to it in each commit, 0 for those
         before the history that is kept and `MIXED` for those that can't be told, that may meet conditions.
         """
-        now = PastScan(relation.id, "now", Past("commit", str(self.epoch.number)), (), None)
+        now = as_of_commit(relation, self.epoch.number, "now")
         every, commits = view.as_of(Arrived(self, relation, now, last)), Counter[int]()
         for part in what_comes(push_filters(filtered(every.tree, conditions))):
             number = next(c for n in walk(part) for c in n.columns if c.name == COMMIT)
@@ -285,7 +285,7 @@ class Views:
 
     def _view_as_of(self, relation: Relation, view: Explained, commit: int, last: int, waited: bool) -> Explained:
         """What came out of a view in a commit, and was still there in another one."""
-        then = PastScan(relation.id, f"commit {commit}", Past("commit", str(commit)), (), None)
+        then = as_of_commit(relation, commit)
         made = view.as_of(AsOf(self, relation, then, last, waited))  # what came is lent to each connection again
         key = (relation.id, commit, last, waited)
         if key not in self._as_of:
