@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import random
 from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 import watersmeet
-from tests.property.lineage_plans import Case, Maker, Unclear, ends_shown, meets, rows_shown, together
+from tests.property.lineage_plans import Case, Maker, Unclear, ends_shown, meets, rows_read, rows_shown, together
 from tests.thorough import mostly_slow
 from watersmeet import Connection
 
@@ -20,6 +21,27 @@ _ROWS, _MISSING = 6, 6
 
 def condition(values: dict[int, Any]) -> str:
     return " AND ".join(f"c{i} IS NULL" if v is None else f"c{i} = {v}" for i, v in values.items())
+
+
+def check_origins(
+    connection: Connection,
+    name: str,
+    wanted: Sequence[tuple[tuple[Any, ...], Any]],
+    past: str = "",
+    *,
+    said: str | None = None,
+    read: Callable[[str, dict[str, Any]], Any] = lambda name, row: (name, tuple(row.values())),
+) -> None:
+    """A view has just these rows, each with the set of the rows of tables that it comes from. past: as of when, if not
+    now. said: what a failure says beside. read: a row of a table, as it is in `wanted`.
+    """
+    rows = [tuple(r) for r in connection.execute(f"SELECT * FROM {name} {past}").fetchall()]
+    assert Counter(rows) == Counter(v for v, _ in wanted), said or name
+    for values in dict.fromkeys(rows):
+        where = condition(dict(enumerate(values)))
+        lines = connection.execute(f"EXPLAIN ROW SELECT * FROM {name} {past} WHERE {where}").fetchall()
+        found = {read(table, row) for table, row in rows_read(lines, "table")}
+        assert found == set().union(*(lineage for v, lineage in wanted if v == values)), (said or name, values, lines)
 
 
 def made(connection: Connection, case: Case) -> None:

@@ -13,8 +13,8 @@ import pytest
 
 import watersmeet
 from tests.property.lineage_plans import rows_read
-from tests.property.test_lineage import condition
-from tests.property.test_lineage_of_lookups import TEMPORAL, GoingView, StreamView, change, change_left, check_going
+from tests.property.test_lineage import check_origins
+from tests.property.test_lineage_of_lookups import TEMPORAL, GoingView, StreamView, change, change_left, make_looked_up
 from tests.thorough import mostly_slow
 
 #: What is decided: rows of rid, k, x of the left row, and x of what it met.
@@ -104,24 +104,12 @@ class View:
         return found
 
 
-def check(connection, name, view, rows, past=""):
-    found = [tuple(r) for r in connection.execute(f"SELECT * FROM {name} {past}").fetchall()]
-    assert Counter(found) == Counter(v for v, _ in rows), view.sql
-    for values in dict.fromkeys(found):
-        where = condition(dict(enumerate(values)))
-        lines = connection.execute(f"EXPLAIN ROW SELECT * FROM {name} {past} WHERE {where}").fetchall()
-        read = frozenset((name, (row["rid"], row["k"], row["x"])) for name, row in rows_read(lines, "table"))
-        assert read == frozenset().union(*(lineage for v, lineage in rows if v == values)), (view.sql, values, lines)
-
-
 @pytest.mark.parametrize("seed", mostly_slow([1, 4, 46, *range(5, 60)], 2, 4))
 def test_what_is_computed_above_look_ups(seed):
     rng = random.Random(seed)
     with watersmeet.connect(runtime="inprocess", parallelism=1) as connection:
         connection.execute("CREATE TABLE a (rid INT, k INT, x INT) APPEND ONLY")
-        for name in "bc":
-            connection.execute(f"CREATE TABLE {name} (rid INT PRIMARY KEY, k INT, x INT)")
-            connection.execute(f"CREATE INDEX {name}_k ON {name} (k)")
+        make_looked_up(connection)
         left, b, c, views, before = [], [], [], {}, None
         kinds = [(rng.choice(list(DECIDED)), above) for above in rng.sample(list(ABOVE), 3)]
         for step in range(5):
@@ -149,8 +137,9 @@ def test_what_is_computed_above_look_ups(seed):
                 ((number, *_), *_) = connection.execute("SHOW COMMITS").fetchall()
                 before = number, {name: view.rows(c) for name, view in views.items()}
         for name, view in views.items():
-            check(connection, name, view, view.rows(c))
-            check(connection, name, view, before[1][name], f"FOR SYSTEM_TIME AS OF COMMIT {before[0]}")
+            check_origins(connection, name, view.rows(c), said=view.sql)
+            past = f"FOR SYSTEM_TIME AS OF COMMIT {before[0]}"
+            check_origins(connection, name, before[1][name], past, said=view.sql)
             lines = connection.execute(f"EXPLAIN MISSING ROW {name} WHERE c0 = 99").fetchall()
             assert lines[0][1] == name
             assert len(lines) > 1
@@ -185,8 +174,7 @@ def test_groups_of_what_rows_met_that_may_go(seed):
     rng = random.Random(seed)
     with watersmeet.connect(runtime="inprocess", parallelism=1) as connection:
         connection.execute("CREATE TABLE a (rid INT PRIMARY KEY, k INT, x INT, z INT)")
-        connection.execute("CREATE TABLE b (rid INT PRIMARY KEY, k INT, x INT)")
-        connection.execute("CREATE INDEX b_k ON b (k)")
+        make_looked_up(connection, "b")
         a, b, views, before = [], [], {}, None
         for step, kind in enumerate([*rng.sample(["INNER", "LEFT", "COMPARED"], 2), None, None, None]):
             if kind is not None:
@@ -205,8 +193,8 @@ def test_groups_of_what_rows_met_that_may_go(seed):
                 ((number, *_), *_) = connection.execute("SHOW COMMITS").fetchall()
                 before = number, {name: view.groups for name, view in views.items()}
         for name, view in views.items():
-            check_going(connection, name, view.groups)
-            check_going(connection, name, before[1][name], f"FOR SYSTEM_TIME AS OF COMMIT {before[0]}")
+            check_origins(connection, name, view.groups)
+            check_origins(connection, name, before[1][name], f"FOR SYSTEM_TIME AS OF COMMIT {before[0]}")
 
 
 #: Joins of a stream that are told for all commits at once.

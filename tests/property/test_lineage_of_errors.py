@@ -5,13 +5,11 @@ data"): there they are NULL, and conditions false; in AND, OR and CASE only the 
 from __future__ import annotations
 
 import random
-from collections import Counter
 
 import pytest
 
 import watersmeet
-from tests.property.lineage_plans import rows_read
-from tests.property.test_lineage import condition
+from tests.property.test_lineage import check_origins
 from tests.thorough import mostly_slow
 
 #: Views of a (rid, k, s) and b (rid, k), with their rows in Python: `n` is the number in s, None where there is none.
@@ -72,13 +70,7 @@ def test_rows_of_expressions_that_fail(seed):
             connection.execute(f"CREATE MATERIALIZED VIEW v{n} AS {sql}")
             connection.flush()
             wanted = of([(r, k, number(s)) for r, k, s in rows], others)
-            found = [tuple(r) for r in connection.execute(f"SELECT * FROM v{n}").fetchall()]
-            assert Counter(found) == Counter(v for v, _ in wanted), sql
-            for values in dict.fromkeys(found):
-                where = condition(dict(enumerate(values)))
-                lines = connection.execute(f"EXPLAIN ROW SELECT * FROM v{n} WHERE {where}").fetchall()
-                read = {(name, row["rid"]) for name, row in rows_read(lines, "table")}
-                assert read == set().union(*(lineage for v, lineage in wanted if v == values)), (sql, values, lines)
+            check_origins(connection, f"v{n}", wanted, said=sql, read=lambda name, row: (name, row["rid"]))
             for value in {1, 2, 3, 4, 5, 6, 9} - {v[0] for v, _ in wanted}:
                 lines = connection.execute(f"EXPLAIN MISSING ROW v{n} WHERE c0 = {value}").fetchall()
                 assert len(lines) > 1

@@ -15,7 +15,7 @@ import pytest
 
 import watersmeet
 from tests.property.lineage_plans import parts, rows_read
-from tests.property.test_lineage import condition
+from tests.property.test_lineage import check_origins, condition
 from tests.thorough import mostly_slow
 from watersmeet import Error
 
@@ -152,9 +152,7 @@ def test_what_was_looked_up_in_what_changes(seed):
     rng = random.Random(seed)
     with watersmeet.connect(runtime="inprocess", parallelism=1) as connection:
         connection.execute("CREATE TABLE a (rid INT, k INT, x INT) APPEND ONLY")
-        for name in "bc":
-            connection.execute(f"CREATE TABLE {name} (rid INT PRIMARY KEY, k INT, x INT)")
-            connection.execute(f"CREATE INDEX {name}_k ON {name} (k)")
+        make_looked_up(connection)
         left, b, c, views = [], [], [], {}
         kinds = rng.sample(list(KINDS), 3)
         born = {rng.randrange(0, 3): [kind] for kind in kinds[:1]}
@@ -269,15 +267,11 @@ def change_left(rng, connection, rows):
     return [*rest, tuple(values.values())]
 
 
-def check_going(connection, name, out, past=""):
-    """out: what the view has, with the rows of tables that it comes from. past: as of when, if not now."""
-    rows = [tuple(r) for r in connection.execute(f"SELECT * FROM {name} {past}").fetchall()]
-    assert Counter(rows) == Counter(v for v, _ in out)
-    for values in dict.fromkeys(rows):
-        where = condition(dict(enumerate(values)))
-        lines = connection.execute(f"EXPLAIN ROW SELECT * FROM {name} {past} WHERE {where}").fetchall()
-        read = frozenset((name, tuple(row.values())) for name, row in rows_read(lines, "table"))
-        assert read == frozenset().union(*(lineage for v, lineage in out if v == values)), (name, values, lines)
+def make_looked_up(connection, names="bc"):
+    """Makes the tables that are looked up."""
+    for name in names:
+        connection.execute(f"CREATE TABLE {name} (rid INT PRIMARY KEY, k INT, x INT)")
+        connection.execute(f"CREATE INDEX {name}_k ON {name} (k)")
 
 
 @pytest.mark.parametrize("seed", mostly_slow([4, 5, *range(6, 40)], 2, 4))
@@ -285,9 +279,7 @@ def test_what_was_looked_up_by_rows_that_may_go(seed):
     rng = random.Random(seed)
     with watersmeet.connect(runtime="inprocess", parallelism=1) as connection:
         connection.execute("CREATE TABLE a (rid INT PRIMARY KEY, k INT, x INT, z INT)")
-        for name in "bc":
-            connection.execute(f"CREATE TABLE {name} (rid INT PRIMARY KEY, k INT, x INT)")
-            connection.execute(f"CREATE INDEX {name}_k ON {name} (k)")
+        make_looked_up(connection)
         a, b, c, views = [], [], [], {}
         kinds, before = rng.sample(list(GOING), 3), None
         for step in range(6):
@@ -310,8 +302,8 @@ def test_what_was_looked_up_by_rows_that_may_go(seed):
                 ((number, *_), *_) = connection.execute("SHOW COMMITS").fetchall()
                 before = number, {name: view.out for name, view in views.items()}
         for name, view in views.items():
-            check_going(connection, name, view.out)
-            check_going(connection, name, before[1][name], f"FOR SYSTEM_TIME AS OF COMMIT {before[0]}")
+            check_origins(connection, name, view.out)
+            check_origins(connection, name, before[1][name], f"FOR SYSTEM_TIME AS OF COMMIT {before[0]}")
             came = {values[0] for values, _ in view.out}
             for row in [r for r in a if r[0] not in came]:
                 lines = connection.execute(f"EXPLAIN MISSING ROW {name} WHERE c0 = {row[0]}").fetchall()

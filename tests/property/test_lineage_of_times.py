@@ -6,13 +6,11 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-from collections import Counter
 
 import pytest
 
 import watersmeet
-from tests.property.lineage_plans import rows_read
-from tests.property.test_lineage import condition
+from tests.property.test_lineage import check_origins
 from tests.thorough import mostly_slow
 from watersmeet.testing.harness import Harness
 
@@ -66,19 +64,9 @@ def looked_up(name, left, b, now):
     return [((left[0], r[2]), frozenset([left, r])) for r in found] or [((left[0], None), frozenset([left]))]
 
 
-def of(row):
+def of(_, row):
     """A row of a table as it is in Python."""
     return tuple(dt.datetime.fromisoformat(v) if c == "ts" else v for c, v in row.items())
-
-
-def check(connection, name, wanted, past=""):
-    rows = [tuple(r) for r in connection.execute(f"SELECT * FROM {name} {past}").fetchall()]
-    assert Counter(rows) == Counter(v for v, _ in wanted), name
-    for values in dict.fromkeys(rows):
-        where = condition(dict(enumerate(values)))
-        lines = connection.execute(f"EXPLAIN ROW SELECT * FROM {name} {past} WHERE {where}").fetchall()
-        read = {of(row) for _, row in rows_read(lines, "table")}
-        assert read == set().union(*(lineage for v, lineage in wanted if v == values)), (name, past, values, lines)
 
 
 @pytest.mark.parametrize("seed", mostly_slow([1, *range(2, 30)], 1, 3))
@@ -131,10 +119,10 @@ def test_what_depends_on_time(seed):
                 )
             )
         for name, rows in past[-1][1].items():
-            check(connection, name, rows)
+            check_origins(connection, name, rows, read=of)
         for number, views in rng.sample(past[:-1], 1):
             for name, rows in views.items():
-                check(connection, name, rows, f"FOR SYSTEM_TIME AS OF COMMIT {number}")
+                check_origins(connection, name, rows, f"FOR SYSTEM_TIME AS OF COMMIT {number}", read=of)
             for rid in range(1, 5):
                 if all(v[0] != rid for v, _ in views["recent"]):
                     sql = f"EXPLAIN MISSING ROW recent FOR SYSTEM_TIME AS OF COMMIT {number} WHERE c0 = {rid}"
