@@ -66,6 +66,7 @@ def rescale(seed: int) -> tuple[int, int]:
         return case.rescaled, case.stops
 
 
+@pytest.mark.slow
 def test_the_number_of_buckets_changes() -> None:
     found = [rescale(seed) for seed in range(9000, 9003)]
     print(found)

@@ -183,6 +183,7 @@ def history(seed: int) -> tuple[int, int]:
         return sum(map(bool, made)), case.kills
 
 
+@pytest.mark.slow
 def test_histories() -> None:
     found = [history(seed) for seed in (2, 3)]
     assert all(sum(counts) > 3 for counts in zip(*found, strict=True)), found

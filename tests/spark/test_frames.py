@@ -126,6 +126,7 @@ def test_an_append_join_composes(sides, tmp_path):
     run.query.stop()
 
 
+@pytest.mark.slow
 def test_final_rows_of_an_interval_join(sides, tmp_path):
     left, right = sides
     result = watersmeet.join(

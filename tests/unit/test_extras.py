@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 EXTRAS = (
     "confluent_kafka",
     "fastavro",
@@ -57,6 +59,7 @@ with watersmeet.connect({path!r}, runtime="inprocess") as connection:
 """
 
 
+@pytest.mark.slow
 def test_databases_work_without_extras_and_name_what_is_missing(tmp_path):
     script = SCRIPT.format(extras=EXTRAS, path=str(tmp_path / "db"))
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

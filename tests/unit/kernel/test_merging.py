@@ -162,6 +162,7 @@ def history(seed, patch, draw, take, check, *, rescaled=True):
     return waited
 
 
+@pytest.mark.slow
 @examples(30)
 @given(st.integers(0, 10**6), st.booleans(), st.booleans())
 def test_sums_stay(seed, retract, weak):

@@ -18,6 +18,7 @@ def rows(connection, query):
     return connection.execute(query).fetchall()
 
 
+@pytest.mark.slow
 def test_a_stream_takes_the_settings_of_a_collection_over_unless_it_gives_them_itself(broker, topic, session):
     first, second = topic(), topic()
     session.execute(
