@@ -26,6 +26,7 @@ def connect(
     keeps_order: bool = True,
     external_access: bool = False,
     optimizers: Sequence[str] | None = None,
+    join_filters: bool = True,
     locked: bool = True,
 ) -> duckdb.DuckDBPyConnection:
     """A connection to a new database in memory.
@@ -33,6 +34,8 @@ def connect(
     memory_limit: as DuckDB writes it, `512MB`. spill_directory: where rows go that exceed it; none: a query
     fails then. keeps_order: whether rows without ORDER BY keep the order of their input.
     external_access: whether SQL may read files and the network. optimizers: all that planning does; None: everything.
+    join_filters: whether what a join reads is filtered by the keys of its other side. DuckDB does so below LIMIT and
+    DISTINCT ON, too, where other rows then come out (its issues 21757 and 22924): so not for SQL that clients wrote.
     locked: no setting can be changed later.
     """
     config: dict[str, Any] = {
@@ -44,10 +47,12 @@ def connect(
     }
     connection = duckdb.connect(":memory:", config=config)
     _quiet(connection)
+    off = [] if join_filters else ["join_filter_pushdown"]
     if optimizers is not None:
         names = [name for (name,) in connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()]
-        off = ",".join(name for name in names if name not in optimizers)
-        connection.execute(f"SET disabled_optimizers = '{off}'")
+        off += [name for name in names if name not in optimizers]
+    if off:
+        connection.execute(f"SET disabled_optimizers = '{','.join(off)}'")
     if not external_access:
         connection.execute("SET enable_external_access = false")  # after the spill directory, which it would refuse
     if locked:

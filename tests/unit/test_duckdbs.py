@@ -49,3 +49,24 @@ def test_only_the_optimizers_that_are_named_are_left():
     with duckdbs.connect(memory_limit="100MB", optimizers=["expression_rewriter"]) as connection:
         names = {n for (n,) in connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()}
         assert set(setting(connection, "disabled_optimizers").split(",")) == names - {"expression_rewriter"}
+
+
+@pytest.mark.parametrize(
+    ("taken", "found"),
+    [
+        ("SELECT DISTINCT ON (q.k) q.* FROM ({0}) q ORDER BY k, id DESC", [7]),
+        ("SELECT * FROM ({0}) q ORDER BY big DESC LIMIT 4000", []),
+        ("SELECT * FROM ({0}) q ORDER BY id OFFSET 5001", [10]),
+    ],
+)
+def test_without_filters_of_joins_a_join_does_not_change_what_is_taken_below_it(taken, found):
+    """The tables are those of `unparsing/test_queries.py`, where such SQL is written so that it is right with them."""
+    made = duckdbs.connect(memory_limit="100MB", join_filters=False, locked=False)
+    with made, duckdbs.another(made) as connection:
+        connection.execute(
+            "CREATE TABLE b AS SELECT 10 + i AS k, 333333333333 AS big, -i AS id, 5 AS y FROM range(5000) t(i);"
+            "INSERT INTO b VALUES (1, 1, 10, 5), (1, 222222222222, 11, 5), (2, 1, 7, 5);"
+            "CREATE TABLE s AS SELECT 5 AS y; CREATE TABLE r AS SELECT CAST(1 AS bigint) AS big"
+        )
+        below = taken.format("SELECT b.k, b.big, b.id FROM b JOIN s ON b.y = s.y")
+        assert connection.sql(f"SELECT d.id FROM r JOIN ({below}) d USING (big)").fetchall() == [(i,) for i in found]

@@ -50,9 +50,8 @@ class Writer:
 
     named: the queries that are read by a name, which stand in front of all others.
 
-    DuckDB filters what a join reads of one side by the values that the other has, if these are known in time, and does
-    so below LIMIT and DISTINCT ON, too, where other rows then come out (its issues 21757 and 22924). So below joins
-    these are written as windows, or behind one.
+    DuckDB filters what a join reads below LIMIT and DISTINCT ON, too, where other rows then come out (`join_filters` of
+    `duckdbs.connect`). So below joins these are written as windows, or behind one.
     """
 
     relation_name: Callable[[str], str]

@@ -104,7 +104,7 @@ class CatalogTables:
             self._made.clear()
 
     def _new(self) -> duckdb.DuckDBPyConnection:
-        connection = duckdbs.connect(memory_limit=_MEMORY, locked=False)
+        connection = duckdbs.connect(memory_limit=_MEMORY, join_filters=False, locked=False)
         connection.execute("CREATE SCHEMA pg_catalog_; CREATE SCHEMA information_schema_")
         kinds = ["INTEGER", "BOOLEAN", "VARCHAR"]
         connection.create_function("signal_", self._signal, kinds, "BOOLEAN", side_effects=True)
