@@ -76,3 +76,15 @@ def test_rows_of_expressions_that_fail(seed):
                 assert len(lines) > 1
                 if "WHERE" in sql and value < 7:  # the filter is where it ended
                     assert [row["rid"] for _, name, row, _ in lines if name == "a"] == [value], (sql, lines)
+
+
+def test_equal_rows_are_taken_as_the_view_takes_them():
+    """Where ORDER BY leaves rows equal, the columns that the view reads break the tie: `rid` is none of them."""
+    with watersmeet.connect(runtime="inprocess", parallelism=1) as connection:
+        connection.execute("CREATE TABLE a (rid INT PRIMARY KEY, k INT, s VARCHAR)")
+        connection.execute("INSERT INTO a VALUES (1, 3, 'x'), (2, 1, 'y'), (3, 2, 'z'), (4, 1, '5')")
+        sql = "SELECT k AS c0 FROM a ORDER BY CAST(s AS INT) NULLS FIRST LIMIT 2"
+        connection.execute(f"CREATE MATERIALIZED VIEW v AS {sql}")
+        connection.flush()
+        wanted = [((1,), {("a", 2)}), ((2,), {("a", 3)})]
+        check_origins(connection, "v", wanted, said=sql, read=lambda name, row: (name, row["rid"]))
