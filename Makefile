@@ -45,9 +45,9 @@ test: setup ## what shows that everything works, Spark included (about ten minut
 test-more: setup ## the slow and random rest
 	@WATERSMEET_TIER=test $(PYTEST) $(PARALLEL) -m slow tests
 
-thorough: setup ## all tests with all their tries, and fresh seeds each time (hours)
-	@WATERSMEET_TIER=thorough $(PYTEST) $(PARALLEL) tests
-	@$(BIN)/python -m tests.soak --minutes 60 --rate 20
+thorough: setup ## all tests with all their tries, and fresh seeds each time, then a soak (hours); ARGS=tests/slt: a part alone
+	@WATERSMEET_TIER=thorough $(PYTEST) $(PARALLEL) $(or $(ARGS),tests)
+	@$(if $(ARGS),,$(BIN)/python -m tests.soak --minutes 60 --rate 20)
 
 soak: setup ## a database under load and faults must stay right and flat: ARGS="--minutes 30 --shared-machine"
 	@$(BIN)/python -m tests.soak $(ARGS)
