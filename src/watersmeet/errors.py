@@ -90,6 +90,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "OUT_OF_MEMORY": Condition("53200", "OperationalError"),
     "PARALLELISM_MISMATCH": Condition("55000", "OperationalError"),
     "PERMISSION_DENIED": Condition("42501"),
+    "PREPARED_RESULT_CHANGED": Condition("0A000", "NotSupportedError"),
     "PROTOCOL_VIOLATION": Condition("08P01", "OperationalError"),
     "QUERY_CANCELED": Condition("57014", "OperationalError"),
     "READ_ONLY_RELATION": Condition("42809"),

@@ -5,7 +5,7 @@ One thread at a time works for a client.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -26,10 +26,10 @@ from watersmeet.server.databasenames import without_database
 from watersmeet.server.flowing import Flow
 from watersmeet.server.oids import TEXT, oid_of, sql_type
 from watersmeet.server.parameters import Parameter, bound
-from watersmeet.server.portals import Portal, Prepared, result_formats
+from watersmeet.server.portals import Portal, Prepared, check_columns, result_formats
 from watersmeet.server.preparing import READERS as PREPARING
 from watersmeet.server.settings import Settings
-from watersmeet.server.steps import EngineStep, Outcome, Source, Step, marked, read_steps
+from watersmeet.server.steps import CatalogStep, EngineStep, Outcome, Source, Step, marked, read_steps
 from watersmeet.server.traffic import kind_of
 from watersmeet.server.utility import READERS as UTILITY
 from watersmeet.session.access import transactions
@@ -139,18 +139,11 @@ class Backend:
 
     def run(self, step: Step) -> Outcome:
         """Runs one step. FAILED_TRANSACTION where only ROLLBACK is left."""
-        transaction = self.session.transaction
-        if transaction is not None and transaction.failed:
-            statement = step.statement if isinstance(step, EngineStep) else None
-            if isinstance(statement, st.Commit):
-                with self._lock:
-                    transactions.rollback(self.session)
-                return Outcome("ROLLBACK")
-            if not isinstance(statement, st.Rollback) and not getattr(step, "recovers", False):
-                raise error(
-                    "FAILED_TRANSACTION",
-                    "current transaction is aborted, commands ignored until end of transaction block",
-                )
+        self._check_may_run(step)
+        if self.state == b"E" and isinstance(step, EngineStep) and isinstance(step.statement, st.Commit):
+            with self._lock:
+                transactions.rollback(self.session)
+            return Outcome("ROLLBACK")
         self.session.result_bytes = self.settings.limit(RESULT_SIZE)
         try:
             outcome = step.run(self)
@@ -160,6 +153,16 @@ class Backend:
             raise
         self.clients.traffic.ended(kind_of(outcome.tag))
         return outcome
+
+    def _check_may_run(self, step: Step) -> None:
+        """FAILED_TRANSACTION where only the end of the transaction is left."""
+        statement = step.statement if isinstance(step, EngineStep) else None
+        ends = isinstance(statement, (st.Commit, st.Rollback)) or getattr(step, "recovers", False)
+        if self.state == b"E" and not ends:
+            raise error(
+                "FAILED_TRANSACTION",
+                "current transaction is aborted, commands ignored until end of transaction block",
+            )
 
     def execute(self, statement: st.Statement) -> Result:
         """Runs a statement of the session."""
@@ -207,9 +210,10 @@ class Backend:
         steps = read_steps(self._source(text, open_ones))
         if len(steps) > 1:
             raise error("SYNTAX_ERROR", "cannot insert multiple commands into a prepared statement", sql=text)
-        columns = None
+        columns, described = None, self._seen()
         _infer_counts(steps)
-        if steps and self.state != b"E":
+        if steps:
+            self._check_may_run(steps[0])
             columns = steps[0].describe(self)
         parameters = []
         for i, kind in enumerate(given):
@@ -217,7 +221,7 @@ class Backend:
                 parameters.append(Parameter(oids[i], kind))
             else:
                 parameters.append(inferred.get(i, Parameter(TEXT, None)))
-        self.prepared[name] = Prepared(text, tuple(parameters), columns, empty=not steps)
+        self.prepared[name] = Prepared(text, tuple(parameters), columns, empty=not steps, described=described)
 
     def bind(
         self, name: str, statement: str, forms: Sequence[int], values: Sequence[bytes | None], results: Sequence[int]
@@ -238,15 +242,34 @@ class Backend:
         self.portals[name] = Portal(step, prepared.columns, formats)
 
     def bound_step(self, prepared: Prepared, values: Sequence[bytes | None], forms: Sequence[int] = ()) -> Step | None:
-        """What a prepared statement does with values, as many as it has parameters; None for an empty one."""
+        """What a prepared statement does with values, as many as it has parameters; None for an empty one.
+
+        PREPARED_RESULT_CHANGED if its rows would have other columns than when it was prepared.
+        """
         literals = bound(values, forms, prepared.parameters)
-        return None if prepared.empty else read_steps(self._source(prepared.text, literals))[0]
+        if prepared.empty:
+            return None
+        step = read_steps(self._source(prepared.text, literals))[0]
+        self._check_may_run(step)
+        seen = self._seen()
+        if not isinstance(step, CatalogStep) and (seen is None or seen != prepared.described):
+            check_columns(step.describe(self), prepared.columns)
+            prepared.described = seen
+        return step
+
+    def _seen(self) -> Hashable:
+        """What the columns of a statement follow from, beside its text; None after changes of definitions."""
+        transaction, variables = self.session.transaction, self.session.variables
+        if transaction is not None and transaction.definitions:
+            return None
+        return self.session.database.catalog.version, self.session.dialect, variables.get("search_path")
 
     def execute_portal(self, portal: Portal) -> Outcome:
         """Runs what a portal stands for, at its first time. RESULT_LIMIT."""
         if portal.outcome is None:
             assert portal.step is not None
             portal.outcome = self.run(portal.step)
+            check_columns(portal.outcome.columns, portal.columns, portal.outcome.table)
             self.check_portals()
             portal.flow = self.flow_of(portal.outcome)
             return portal.outcome

@@ -187,7 +187,7 @@ class Connection:
         return message
 
     async def _answer(self, message: Message) -> None:
-        if self._skipping and message.kind not in (b"S", b"Q"):
+        if self._skipping and message.kind != b"S":
             return
         body = Body(message.body)
         handler = _HANDLERS.get(message.kind)
@@ -218,7 +218,6 @@ class Connection:
     async def _query(self, body: Body) -> None:
         text = body.text()
         body.end()
-        self._skipping = False
         backend = self._client
         outcomes = backend.simple(text)
         try:

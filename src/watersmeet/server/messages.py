@@ -20,6 +20,9 @@ CANCEL_REQUEST: Final = 80877102
 SSL_REQUEST: Final = 80877103
 GSS_REQUEST: Final = 80877104
 
+#: Routines of PostgreSQL that drivers look for: pgjdbc and asyncpg prepare a statement again by themselves.
+_ROUTINES: Final = {"PREPARED_RESULT_CHANGED": "RevalidateCachedQuery"}
+
 #: The greatest body of a first message, and of any before the client has proved who it is.
 MOST_STARTUP_BYTES: Final = 10_000
 #: The greatest body of any other.
@@ -219,7 +222,8 @@ def copy_response(kind: bytes, formats: Sequence[int]) -> bytes:
 
 
 def error_response(err: Error, *, severity: str = "ERROR") -> bytes:
-    """ErrorResponse, without secrets. The name of the condition is in field `R`, PostgreSQL's name of a routine.
+    """ErrorResponse, without secrets. The name of the condition is in field `R`, PostgreSQL's name of a routine, unless
+    drivers look for the routine itself.
 
     The place counts characters of the statement from 1, as PostgreSQL does.
     """
@@ -235,7 +239,7 @@ def error_response(err: Error, *, severity: str = "ERROR") -> bytes:
             "D": detail,
             "H": hint,
             "P": place,
-            "R": err.condition,
+            "R": _ROUTINES.get(err.condition, err.condition),
         },
     )
 

@@ -19,7 +19,7 @@ from watersmeet.server.messages import Body, decoded
 from watersmeet.server.oids import sql_type
 from watersmeet.session.access.assignment import data_type
 from watersmeet.session.access.values import Interval
-from watersmeet.types import BIGINT, TIMESTAMP, VARCHAR, SqlType
+from watersmeet.types import BIGINT, INTEGER, TIMESTAMP, VARCHAR, SqlType
 
 _NUMBERS: Final = {"smallint": ">h", "integer": ">i", "bigint": ">q", "real": ">f", "double precision": ">d"}
 _OID_BYTES: Final = 4
@@ -76,17 +76,23 @@ def literal(value: bytes | None, form: int, parameter: Parameter) -> exp.Express
         ) from None
     if isinstance(found, str):
         return exp.Cast(this=exp.Literal.string(found), to=data_type(kind))
-    return literal_of(found, "")
+    return _integer(found, kind) if kind.is_integer else literal_of(found, "")
 
 
 def _written(text: str, kind: SqlType) -> exp.Expression:
-    """A value in text: integers as literals, which may stand where a cast may not; any other as a text and a cast."""
+    """A value in text."""
     if kind.is_integer:
         try:
-            return literal_of(int(text), "")
+            return _integer(int(text), kind)
         except ValueError:
             pass
     return exp.Cast(this=literal_of(text, ""), to=data_type(kind))
+
+
+def _integer(value: int, kind: SqlType) -> exp.Expression:
+    """An integer of a type: the columns of a statement were described with it."""
+    made = literal_of(value, "")
+    return made if kind == INTEGER else exp.Cast(this=made, to=data_type(kind))
 
 
 def _read(body: Body, length: int, kind: SqlType) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -14,14 +14,18 @@ from watersmeet.server.parameters import Parameter
 from watersmeet.server.steps import Outcome, Step
 
 
-@dataclass(frozen=True)
+@dataclass
 class Prepared:
-    """A prepared statement. columns: those of its rows; None without rows. empty: its text holds no statement."""
+    """A prepared statement. columns: those of its rows; None without rows. empty: its text holds no statement.
+
+    described: as of what its columns were described; None if that can't be told.
+    """
 
     text: str
     parameters: tuple[Parameter, ...]
     columns: tuple[Column, ...] | None
     empty: bool
+    described: Hashable = None
 
 
 @dataclass
@@ -65,6 +69,27 @@ class Portal:
     def is_done(self) -> bool:
         """Whether no rows are left."""
         return bool(self.position >= self.table.num_rows)
+
+
+def check_columns(
+    columns: Sequence[Column] | None, told: Sequence[Column] | None, rows: pa.Table | None = None
+) -> None:
+    """PREPARED_RESULT_CHANGED if rows have other columns, or columns of other types, than their client was told.
+
+    rows: what is NULL in all of them has any type.
+    """
+    if columns is told or [(c.name, c.oid) for c in columns or ()] == [(c.name, c.oid) for c in told or ()]:
+        return
+    if rows is not None and columns is not None and told is not None and len(columns) == len(told):
+        given = zip(columns, told, rows.columns, strict=True)
+        if all(c.oid == t.oid or values.null_count == rows.num_rows for c, t, values in given):
+            return
+    raise error(
+        "PREPARED_RESULT_CHANGED",
+        "cached plan must not change result type",
+        detail="What the statement reads has other columns, or columns of other types, than when it was prepared.",
+        hint="Prepare the statement again.",
+    )
 
 
 def result_formats(wanted: Sequence[int], columns: tuple[Column, ...] | None) -> tuple[int, ...]:

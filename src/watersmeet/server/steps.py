@@ -144,7 +144,7 @@ class EngineStep:
 class CatalogStep:
     """A query that the catalog answers."""
 
-    tree: exp.Expression
+    tree: exp.Query
     text: str
 
     def run(self, client: Any) -> Outcome:
@@ -152,7 +152,7 @@ class CatalogStep:
         return Outcome("SELECT", table.num_rows, columns, schema, table)
 
     def describe(self, client: Any) -> tuple[Column, ...] | None:
-        columns: tuple[Column, ...] = client.catalog.run(self.tree, self.text, limit=0)[0]
+        columns: tuple[Column, ...] = client.catalog.run(self.tree, self.text, describes=True)[0]
         return columns
 
 
@@ -214,7 +214,7 @@ def read_steps(source: Source) -> list[Step]:
         return found
 
 
-def _only_catalog(source: Source) -> exp.Expression | None:
+def _only_catalog(source: Source) -> exp.Query | None:
     """The tree of a text that is one query of the catalog, whatever dialect the connection speaks."""
     text = source.text.strip().rstrip(";")
     if ";" in text or not _QUERY.match(text):

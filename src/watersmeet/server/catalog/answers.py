@@ -65,14 +65,12 @@ class CatalogAnswers:
         self._connection: duckdb.DuckDBPyConnection | None = None
 
     def run(
-        self, tree: exp.Expression, text: str, limit: int | None = None
+        self, tree: exp.Query, text: str, *, describes: bool = False
     ) -> tuple[tuple[Column, ...], Schema, pa.Table]:
-        """The columns and rows of a query; at most `limit` rows. FEATURE_NOT_SUPPORTED for what can't be answered."""
-        sql = duckdb_sql(tree, text)
+        """The columns and rows of a query. describes: no rows. FEATURE_NOT_SUPPORTED for what can't be answered."""
+        sql = duckdb_sql(tree.limit(0) if describes else tree, text)
         connection = self._connected()
         self._tell(connection, sql)
-        if limit is not None:
-            sql = f"SELECT * FROM ({sql}) AS q_ LIMIT {limit}"
         signals = self._tables.signalling(self._client, connection) if "_backend(" in sql.lower() else nullcontext()
         with signals, self._client.session.cancellation.over(connection):
             try:

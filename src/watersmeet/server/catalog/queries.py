@@ -66,7 +66,7 @@ _REGISTERED: Final = ("regclass", "regtype", "regproc", "regprocedure", "regname
 
 def catalog_query(
     text: str, is_relation: Callable[[str], bool], parameters: Sequence[exp.Expression] = ()
-) -> exp.Expression | None:
+) -> exp.Query | None:
     """The tree of a query that reads the catalog alone, with its parameters; None for any other.
 
     is_relation: whether the session knows a relation of that name.
@@ -236,6 +236,9 @@ def _rewritten(node: exp.Expression, text: str) -> exp.Expression:
         return _compared_function(node)
     if isinstance(node, (exp.Like, exp.ILike)) and not isinstance(node.parent, exp.Escape):
         return _escaped(node.copy())
+    if isinstance(node, exp.DPipe) and any(isinstance(s, exp.Literal) for s in (node.this, node.expression)):
+        # Of a NULL, as which parameters are described, DuckDB makes a number.
+        return exp.Cast(this=exp.Paren(this=node.copy()), to=exp.DataType.build("VARCHAR"))
     if isinstance(node, exp.Operator):
         return _operator(node)
     if isinstance(node, exp.Cast):

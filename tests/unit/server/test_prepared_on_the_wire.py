@@ -1,0 +1,139 @@
+"""What was told of a prepared statement stays true: types of its columns, until it is prepared again."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+
+import asyncpg
+import psycopg
+import pytest
+from tests.unit.server.test_any_messages import message, spoken, started
+
+SHOP = "CREATE TABLE t (id bigint PRIMARY KEY, s smallint, name varchar); INSERT INTO t VALUES (1, 30, 'a'); FLUSH"
+
+
+@pytest.mark.parametrize("form", ["%b", "%t"])
+@pytest.mark.parametrize(
+    ("query", "values", "wanted"),
+    [
+        ("SELECT {}", (5,), 5),
+        ("SELECT -{}", (5,), -5),
+        ("SELECT s + {} FROM t", (5,), 35),
+        ("SELECT coalesce({}, s) FROM t", (7,), 7),
+        ("SELECT max({}) FROM t", (5,), 5),
+        ("SELECT mod({}, {})", (7, 3), 1),
+        ("SELECT 100000 * {}", (1 << 33,), 100_000 << 33),
+        ("SELECT {}", (None,), None),
+        ("SELECT substr(name || 'bcd', {}, {}) FROM t LIMIT {}", (2, 2, 1), "bc"),
+    ],
+)
+def test_numbers_have_the_type_that_was_told(serving, form, query, values, wanted):
+    with serving(SHOP).connect(autocommit=True) as client:
+        text = query.format(*[form] * len(values))
+        for binary in (False, True):
+            assert client.cursor(binary=binary).execute(text, values).fetchone() == (wanted,)
+
+
+def test_parameters_whose_type_the_server_infers(serving):
+    served = serving(SHOP)
+
+    async def run():
+        client = await asyncpg.connect(host="127.0.0.1", port=served.server.port, user="u", database="d")
+        assert await client.fetchval("SELECT s + $1 FROM t", 5) == 35
+        assert await client.fetchval("SELECT abs($1)", -5) == 5
+        await client.execute("INSERT INTO t VALUES (2, 1, 'it''s')")
+        await client.execute("FLUSH")
+        out = io.BytesIO()  # asyncpg fills the values in by quote_literal
+        await client.copy_from_query("SELECT * FROM t WHERE id > $1 AND name = $2", 1, "it's", output=out, format="csv")
+        assert out.getvalue() == b"2,1,it's\n"
+        # A statement that asyncpg keeps, over a table that has changed: it prepares it again by itself.
+        assert len((await client.fetch("SELECT * FROM t WHERE id = 1"))[0]) == 3
+        await client.execute("ALTER TABLE t ADD COLUMN more int")
+        assert len((await client.fetch("SELECT * FROM t WHERE id = 1"))[0]) == 4
+        await client.close()
+
+    asyncio.run(run())
+
+
+def prepared(client: psycopg.Connection, text: str) -> psycopg.pq.abc.PGresult:
+    return client.pgconn.prepare(b"p", text.encode())
+
+
+def failure(found: psycopg.pq.abc.PGresult) -> tuple[str, str]:
+    fields = (psycopg.pq.DiagnosticField.SQLSTATE, psycopg.pq.DiagnosticField.SOURCE_FUNCTION)
+    return tuple((found.error_field(f) or b"").decode() for f in fields)
+
+
+#: Drivers look for this routine to prepare a statement again.
+CHANGED = ("0A000", "RevalidateCachedQuery")
+
+
+def test_a_statement_whose_columns_have_changed_is_refused_before_it_runs(serving):
+    with serving(SHOP).connect(autocommit=True) as client:
+        prepared(client, "INSERT INTO t (id) VALUES (7) RETURNING *")
+        client.execute("ALTER TABLE t ADD COLUMN more int")
+        assert failure(client.pgconn.exec_prepared(b"p", [])) == CHANGED
+        client.execute("FLUSH")
+        assert client.execute("SELECT * FROM t WHERE id = 7").fetchall() == []
+        client.execute("DEALLOCATE ALL")
+        prepared(client, "INSERT INTO t (id) VALUES (7) RETURNING *")
+        assert client.pgconn.exec_prepared(b"p", []).ntuples == 1
+
+
+def test_a_table_that_was_made_anew(serving):
+    with serving("CREATE TABLE d (a int)").connect(autocommit=True) as client:
+        prepared(client, "SELECT * FROM d")
+        client.execute("PREPARE q AS SELECT * FROM d")
+        client.execute("DROP TABLE d")
+        assert failure(client.pgconn.exec_prepared(b"p", [])) == ("42P01", "UNDEFINED_RELATION")
+        client.execute("CREATE TABLE d (a varchar)")
+        assert failure(client.pgconn.exec_prepared(b"p", [])) == CHANGED
+        with pytest.raises(psycopg.errors.FeatureNotSupported, match="must not change"):
+            client.execute("EXECUTE q")
+        client.execute("DROP TABLE d; CREATE TABLE d (a int)")
+        assert client.pgconn.exec_prepared(b"p", []).fname(0) == b"a"
+        client.execute("CREATE SCHEMA s; CREATE TABLE s.d (b varchar); SET search_path = s")
+        assert failure(client.pgconn.exec_prepared(b"p", [])) == CHANGED
+
+
+def test_a_table_that_changes_in_the_transaction(serving):
+    with serving("CREATE TABLE d (a int)").connect(autocommit=True) as client:
+        client.execute("BEGIN; CREATE TABLE e (a int)")
+        prepared(client, "SELECT * FROM e")
+        client.execute("DROP TABLE e; CREATE TABLE e (a int, b int)")
+        assert failure(client.pgconn.exec_prepared(b"p", [])) == CHANGED
+        client.execute("ROLLBACK")
+
+
+def test_nothing_is_prepared_in_a_transaction_that_has_failed(serving):
+    with serving(SHOP).connect(autocommit=True) as client:
+        client.execute("PREPARE before AS SELECT id FROM t")
+        client.execute("BEGIN")
+        with pytest.raises(psycopg.errors.UndefinedColumn):
+            client.execute("SELECT nothing FROM t")
+        failed = ("25P02", "FAILED_TRANSACTION")
+        assert failure(prepared(client, "SELECT id FROM t")) == failed
+        assert failure(client.pgconn.exec_prepared(b"before", [])) == failed
+        assert failure(prepared(client, "ROLLBACK")) == ("", "")
+        client.pgconn.exec_prepared(b"p", [])
+        assert client.pgconn.exec_prepared(b"before", []).get_value(0, 0) == b"1"
+
+
+def test_behind_an_error_nothing_is_answered_before_sync(serving):
+    served = serving()
+    with started(served.server.port) as client:
+        said = spoken(
+            client,
+            message(b"P", b"\0SELEC\0\0\0") + message(b"Q", b"SELECT 1\0") + message(b"S", b"") + message(b"X", b""),
+        )
+    after = said[said.index(b"Z") + 1 :]
+    assert after == [b"E", b"Z"]
+
+
+def test_queries_of_the_catalog_are_described_with_the_names_that_they_have(serving):
+    with serving(SHOP).connect() as client:
+        query = "SELECT d.oid, d.* FROM pg_catalog.pg_database d WHERE d.datname = %s OR 'x' || %s = 'xy'"
+        told = client.execute(query, ("shop", "y"), prepare=True).description
+        assert [c.name for c in told][:3] == ["oid", "oid", "datname"]
+        assert client.execute("SELECT quote_literal(%b::bigint)", (5,)).fetchone() == ("'5'",)
