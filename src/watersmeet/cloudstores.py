@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from watersmeet.errors import error
 from watersmeet.extras import library
-from watersmeet.objectstores import Location, ObjectReplacedError, ObjectStat, StoreProblem, check_endpoint
+from watersmeet.objectstores import ENDPOINTS, Location, ObjectReplacedError, ObjectStat, StoreProblem, check_endpoint
 
 #: An object up to this size is one request; a larger one is sent in parts, which takes two more …
 _WHOLE_BYTES: Final = 64 << 20
@@ -27,6 +27,8 @@ _PART_BYTES: Final = 16 << 20
 _UNSIGNED: Final = "AWS_UNSIGNED_PAYLOAD"
 #: By the scheme of a URL: the class of the library.
 _CLASSES: Final = {"s3": "S3Store", "gs": "GCSStore", "az": "AzureStore"}
+#: And how the variables begin that it reads.
+_VARIABLES: Final = {"s3": "AWS_", "gs": "GOOGLE_", "az": "AZURE_"}
 _CLIENT: Final = {"timeout": "30s", "connect_timeout": "5s"}
 _RETRIES: Final = {
     "max_retries": 2,
@@ -47,9 +49,21 @@ _REFUSED: Final = (
     "AccessDenied",
     "AuthenticationFailed",
     "ExpiredToken",
+    "InvalidToken",
+    "TokenRefreshRequired",
+    "RequestTimeTooSkewed",
+    "RequestExpired",
     "401 Unauthorized",
     "403 Forbidden",
 )
+#: And for a bucket that is in another region than the one that was named.
+_ELSEWHERE: Final = (
+    "AuthorizationHeaderMalformed",
+    "PermanentRedirect",
+    "IllegalLocationConstraint",
+    "without LOCATION",
+)
+_BAD_REQUEST: Final = "400 Bad Request"
 #: What the library says where it finds no credentials in the environment.
 _NO_CREDENTIALS: Final = ("instance metadata", "credential", "Account must be specified")
 #: Where it looks for them then: what a machine of a cloud says of itself. Whatever the answer, there are none.
@@ -65,6 +79,7 @@ class CloudStore:
         self._location = location
         endpoint = settings.get("endpoint", "")
         check_endpoint(endpoint)
+        _check_environment(location.scheme, endpoint)
         plain = endpoint.startswith("http://")
         if "service_account_key" in settings:
             settings = {**settings, "service_account_key": _service_account(settings["service_account_key"])}
@@ -78,12 +93,15 @@ class CloudStore:
             if any(word in str(cause) for word in _NO_CREDENTIALS):
                 raise _problem(cause, location) from None
             raise error(
-                "CONNECTOR_OPTION", f"the options of {location.shown} can't be used", detail=type(cause).__name__
+                "CONNECTOR_OPTION",
+                f"the options of {location.shown} can't be used",
+                detail=type(cause).__name__,
+                hint=f"Check them, and the variables {_VARIABLES[location.scheme]}… of the environment.",
             ) from None
 
     def create(self, name: str, data: bytes) -> bool:
         try:
-            with self._mended():
+            with self._mended(FileExistsError):
                 self._library.put(self._store, name, data, mode="create", use_multipart=False)
         except FileExistsError:
             return False
@@ -97,7 +115,7 @@ class CloudStore:
             self._library.put(self._store, name, data, use_multipart=not whole, chunk_size=_PART_BYTES)
 
     def get(self, name: str) -> bytes:
-        with self._mended():
+        with self._mended(FileNotFoundError):
             return bytes(self._library.get(self._store, name).bytes())
 
     def range(self, name: str, begin: int, end: int, etag: str | None = None) -> bytes:
@@ -105,14 +123,14 @@ class CloudStore:
         if etag is not None:
             options["if_match"] = etag
         try:
-            with self._mended():
+            with self._mended(FileNotFoundError, ObjectReplacedError):
                 return bytes(self._library.get(self._store, name, options=options).bytes())
         except ObjectReplacedError:
             self.stat(name)  # some servers say so of what is gone, too
             raise
 
     def stat(self, name: str) -> ObjectStat:
-        with self._mended():
+        with self._mended(FileNotFoundError):
             return _stat(self._library.head(self._store, name))
 
     def list(self, prefix: str = "", after: str = "") -> Iterator[tuple[str, ObjectStat]]:
@@ -126,11 +144,11 @@ class CloudStore:
         for begin in range(0, len(wanted), 1000):
             part = wanted[begin : begin + 1000]
             try:
-                with self._mended():
+                with self._mended(FileNotFoundError):
                     self._library.delete(self._store, part)
             except FileNotFoundError:  # as Azure says, and not which one, and whether it went on
                 for name in part:
-                    with contextlib.suppress(FileNotFoundError), self._mended():
+                    with contextlib.suppress(FileNotFoundError), self._mended(FileNotFoundError):
                         self._library.delete(self._store, name)
 
     def discard_unfinished(self, prefix: str) -> int:
@@ -138,14 +156,29 @@ class CloudStore:
         return 0
 
     @contextmanager
-    def _mended(self) -> Iterator[None]:
-        """Errors of the library as those of `Store`."""
+    def _mended(self, *expected: type[OSError]) -> Iterator[None]:
+        """Errors of the library as those of `Store`. expected: what may be said of the object; a server that says
+        something else of it (409 to whoever replaces it, for example) is asked again.
+        """
         try:
             yield
         except GeneratorExit:
             raise
         except Exception as cause:
-            raise _problem(cause, self._location) from None
+            problem = _problem(cause, self._location)
+            if not isinstance(problem, (StoreProblem, *expected)):
+                problem = _away(self._location, _said(str(cause)))
+            raise problem from None
+
+
+def _check_environment(scheme: str, endpoint: str) -> None:
+    """INVALID_PARAMETER, by its name, for a variable that the library would panic at, or not name."""
+    empty = [name for name in ENDPOINTS.get(scheme, ()) if os.environ.get(name) == ""]
+    if empty and not endpoint:
+        raise error("INVALID_PARAMETER", f"{empty[0]} is empty", hint="Write http://host:port, or unset it.")
+    unsigned = os.environ.get(_UNSIGNED)
+    if scheme == "s3" and unsigned is not None and unsigned.lower() not in ("true", "false"):
+        raise error("INVALID_PARAMETER", f'{_UNSIGNED} is true or false, not "{unsigned}"')
 
 
 def _service_account(given: str) -> str:
@@ -191,6 +224,21 @@ def _problem(cause: Exception, location: Location) -> Exception:
             hint="Give them as options, or in the environment of the process.",
             passes=False,
         )
+    if any(word in text for word in _ELSEWHERE):
+        return StoreProblem(
+            f"{location.shown} is in another region",
+            detail=said,
+            hint="Name the region of the bucket: AWS_REGION, or the option s3.region_name.",
+            passes=False,
+        )
+    return _away(location, said)
+
+
+def _away(location: Location, said: str | None) -> StoreProblem:
+    """The problem of a server that does not do what it is asked for now."""
+    if said is not None and _BAD_REQUEST in said:  # an answer to HEAD has no more than that
+        hint = "Check the credentials, the region, the address and the clock of this machine."
+        return StoreProblem(f"{location.shown} refuses a request", detail=said, hint=hint, passes=True)
     return StoreProblem(
         f"{location.shown} can't be reached",
         detail=said,

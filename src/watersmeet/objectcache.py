@@ -27,6 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet import files
+from watersmeet.environment import bytes_of
 from watersmeet.errors import Error, error
 from watersmeet.files import Bytes
 from watersmeet.objectstores import ObjectPath
@@ -75,7 +76,8 @@ class ObjectCache:
 
     def in_parts(self, place: ObjectPath, size_bytes: int, block_bytes: int) -> BlockCopy:
         """A copy of an object of that size, of which some blocks may be there."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(Error, OSError):
+            self._make()
             path = self._path(place).with_suffix(_IN_PARTS)
             return BlockCopy(size_bytes, block_bytes, path, self._added)
         return BlockCopy(size_bytes, block_bytes)
@@ -84,6 +86,7 @@ class ObjectCache:
         """Keeps the joined `pieces` as the copy of an object."""
         path = self._path(place)
         with contextlib.suppress(Error, OSError):
+            self._make()
             files.discard(path)
             files.publish_content(path, pieces, durable=False)
             self._added(sum(len(p) for p in pieces))
@@ -96,6 +99,11 @@ class ObjectCache:
             self._added(size_bytes)
         except OSError:
             files.discard(file)
+
+    def _make(self) -> None:
+        """Makes the directory again if somebody has deleted it."""
+        if not self.directory.is_dir():
+            _make(self.directory)
 
     def _path(self, place: ObjectPath) -> Path:
         space = hashlib.sha256(f"{place.location.url} {place.space} {place.path}".encode()).hexdigest()[:32]
@@ -151,6 +159,7 @@ class BlockCopy:
         else:
             with open(path, "ab") as file:
                 file.truncate(total)
+                _set_aside(file.fileno(), self._marks_at, total)
             with open(path, "rb") as file:
                 self._inode = os.fstat(file.fileno()).st_ino
                 self._pages = _Pages(file.fileno(), total)
@@ -195,6 +204,18 @@ class BlockCopy:
             return False
 
 
+def _set_aside(fd: int, begin: int, end: int) -> None:
+    """Gives bytes [begin, end) of a file their place on the disk, so that they can be read as they are mapped: a file
+    system in memory gives it to a hole when it is read, and ends the process (SIGBUS) if it is full. OSError for that.
+    """
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(fd, begin, end - begin)
+        except OSError as cause:
+            if cause.errno in files.FULL:  # others can't do that, and read a hole as zeros
+                raise
+
+
 class _Pages:
     """Pages of a file, mapped: they change with the file until `write` makes them this process's own.
 
@@ -231,29 +252,36 @@ _MAP_NORESERVE: Final = 0x4000 if sys.platform == "linux" else 0
 
 def cache() -> ObjectCache:
     """The copies that processes of this user and machine share. DATABASE_ACCESS, INVALID_PARAMETER."""
-    return _cache(os.environ.get(DIRECTORY, ""), os.environ.get(SIZE, ""))
+    max_bytes = bytes_of(SIZE, least=0)
+    return _cache(os.environ.get(DIRECTORY, ""), DEFAULT_BYTES if max_bytes is None else max_bytes)
 
 
 @lru_cache(maxsize=4)
-def _cache(directory: str, size: str) -> ObjectCache:
-    try:
-        max_bytes = int(size or DEFAULT_BYTES)
-    except ValueError:
-        raise error("INVALID_PARAMETER", f"{SIZE} is not a number of bytes: {size!r}") from None
+def _cache(directory: str, max_bytes: int) -> ObjectCache:
     root = Path(directory or os.path.join(tempfile.gettempdir(), f"watersmeet-cache-{os.getuid()}"))
-    start = _start()
-    own = root / start
+    own = root / _start()
+    _make(own)
+    with contextlib.suppress(OSError):
+        for other in root.iterdir():
+            if other.name != own.name and other.name.startswith("boot-"):
+                shutil.rmtree(other, ignore_errors=True)
+    return ObjectCache(own, max_bytes)
+
+
+def _make(own: Path) -> None:
+    """Makes the directory of this start of the machine, and the one that it is in. DATABASE_ACCESS."""
+    root = own.parent
     try:
         root.mkdir(0o700, parents=True, exist_ok=True)
         if root.stat().st_uid != os.getuid():
             raise error("DATABASE_ACCESS", f"the cache {root} belongs to another user", hint=f"Set {DIRECTORY}.")
         own.mkdir(0o700, exist_ok=True)
-        for other in root.iterdir():
-            if other.name != start and other.name.startswith("boot-"):
-                shutil.rmtree(other, ignore_errors=True)
     except OSError as cause:
-        raise files.failure(cause, root) from cause
-    return ObjectCache(own, max_bytes)
+        raise error(
+            "DATABASE_ACCESS",
+            f"copies of objects can't be kept in {root}: {os.strerror(cause.errno or 0)}",
+            hint=f"Let {DIRECTORY} name a directory that can be written to.",
+        ) from cause
 
 
 def _start() -> str:

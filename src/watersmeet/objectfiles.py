@@ -7,7 +7,6 @@ lost is sent again, and is then told that the name is taken, by itself. So what 
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import threading
 import time
@@ -19,6 +18,7 @@ from typing import Final, ParamSpec, TypeVar
 
 import pyarrow as pa
 
+from watersmeet.environment import seconds_of
 from watersmeet.errors import Error, error
 from watersmeet.files import Bytes
 from watersmeet.objectaccess import open_store
@@ -39,13 +39,11 @@ _AT_ONCE: Final = 16
 
 
 class _Patience:
-    """How long one request goes on."""
+    """How long one request goes on. INVALID_PARAMETER."""
 
     def __init__(self) -> None:
-        try:
-            self._end = time.monotonic() + float(os.environ.get(PATIENCE, _PATIENCE_S))
-        except ValueError:
-            raise error("INVALID_PARAMETER", f"{PATIENCE} is not a number of seconds") from None
+        given_s = seconds_of(PATIENCE)
+        self._end = time.monotonic() + (_PATIENCE_S if given_s is None else given_s)
         self._pause_s = _FIRST_PAUSE_S
 
     def wait(self, problem: StoreProblem) -> None:

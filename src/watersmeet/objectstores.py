@@ -18,12 +18,13 @@ from watersmeet.errors import Error, error
 
 HDFS: Final = "hdfs"
 """The scheme of URLs of HDFS: their bucket is the address of a NameNode, or the name of a nameservice."""
-_WHAT: Final = {"s3": "bucket", "gs": "bucket", "az": "container", HDFS: "HDFS"}
-#: The variables of the environment with the address of a server, if it is another than usual.
-_ENDPOINTS: Final = {
+WHAT: Final = {"s3": "bucket", "gs": "bucket", "az": "container", HDFS: "HDFS"}
+"""What a store of a scheme is called."""
+ENDPOINTS: Final = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
     "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
 }
+"""By scheme, the variables of the environment with the address of a server, if it is another than usual."""
 
 
 class ObjectStat(NamedTuple):
@@ -80,7 +81,7 @@ class Location:
     @property
     def kind(self) -> str:
         """What it is one of, for messages."""
-        return _WHAT[self.scheme]
+        return WHAT[self.scheme]
 
     @property
     def shown(self) -> str:
@@ -172,28 +173,40 @@ class ObjectPath:
 
 
 def location_at(url: str) -> Location:
-    """A bucket or container that is reached with what the environment says, by the names of the store's own tools."""
-    names = _ENDPOINTS.get(url.partition("://")[0], ())
-    endpoint = next((value for name in names if (value := os.environ.get(name))), None)
-    return Location(url, (("endpoint", endpoint),) if endpoint else ())
+    """A bucket or container that is reached with what the environment says, by the names of the store's own tools.
+
+    INVALID_PARAMETER for a variable that holds no address.
+    """
+    names = ENDPOINTS.get(url.partition("://")[0], ())
+    name = next((name for name in names if os.environ.get(name)), None)
+    if name is None:
+        return Location(url)
+    if not _is_endpoint(os.environ[name]):
+        raise error(
+            "INVALID_PARAMETER", f"{name} is not the URL of a server", hint="Write http://host:port, or https://."
+        )
+    return Location(url, (("endpoint", os.environ[name]),))
 
 
 def is_url(path: str) -> bool:
     """Whether a path is that of objects."""
-    return path.partition("://")[0] in _WHAT and "://" in path
+    return path.partition("://")[0] in WHAT and "://" in path
 
 
 def check_endpoint(url: str) -> None:
     """CONNECTOR_OPTION if a text, which may be empty, is not the URL of a server: the libraries panic at some."""
-    try:
-        parts = urlsplit(url)
-        is_fine = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 0) >= 0
-    except ValueError:
-        is_fine = False
-    if url and not is_fine:
+    if url and not _is_endpoint(url):
         raise error(
             "CONNECTOR_OPTION", "the endpoint of an object store is no URL", hint="Write http://host:port, or https://."
         )
+
+
+def _is_endpoint(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 0) >= 0
+    except ValueError:
+        return False
 
 
 def is_local(place: str) -> bool:

@@ -10,6 +10,7 @@ afterwards. `durable` says whether a file of a file system also survives a loss 
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -21,13 +22,16 @@ import pyarrow as pa
 from watersmeet import files, objectfiles
 from watersmeet.errors import Error, error
 from watersmeet.files import Bytes
-from watersmeet.objectstores import Location, ObjectPath, is_url, location_at
+from watersmeet.objectstores import WHAT, Location, ObjectPath, is_url, location_at
 from watersmeet.requesttimes import timed
 from watersmeet.underway import UnderWay
 
 Place = Path | ObjectPath
 
 _FILE: Final = "file"
+#: What is taken for a relative path, and was hardly meant as one.
+_HALF_URL: Final = re.compile(r"(?:s3|gs|az|hdfs|file):/", re.IGNORECASE)
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 #: A file of a file system that is not smaller is written beside what its writer does: it waits for the disk.
 _SOON_BYTES: Final = 1 << 20
 
@@ -35,6 +39,12 @@ _SOON_BYTES: Final = 1 << 20
 def place_at(path: str | Path) -> Place:
     """The place that a path or URL names. INVALID_PARAMETER; FEATURE_NOT_SUPPORTED for stores that are not known."""
     if isinstance(path, Path) or "://" not in path:
+        if _HALF_URL.match(str(path)):
+            raise error(
+                "INVALID_PARAMETER",
+                f"{path} is neither a path nor a URL",
+                hint="Write s3://bucket/name or file:///directory, as text: a Path of Python has no //.",
+            )
         return Path(path).absolute()
     scheme, _, rest = path.partition("://")
     if scheme == _FILE:
@@ -49,6 +59,14 @@ def place_at(path: str | Path) -> Place:
             "hdfs://namenode:port/name.",
         )
     bucket, _, name = rest.partition("/")
+    if "@" in bucket:
+        raise error(
+            "INVALID_PARAMETER",
+            f"a URL of a database begins with {scheme}:// and the name of a {WHAT[scheme]}, without a user or password",
+            hint="Give credentials in the environment of the process.",
+        )
+    if _CONTROL.search(name):
+        raise error("INVALID_PARAMETER", f"a URL of a database has no control characters, as {path!r} has")
     parts = [part for part in name.split("/") if part]
     if not bucket or not parts or {".", ".."} & {*parts}:
         raise error(

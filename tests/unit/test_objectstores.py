@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -107,6 +110,86 @@ def test_wrong_credentials_are_said_and_never_shown(own_bucket):
         assert not problem.value.passes
         shown = f"{problem.value} {problem.value.__cause__} {problem.value.as_error()} {location!r}"
         assert not any(secret in shown for secret in (*good, "WRONGWRONG"))
+
+
+@contextlib.contextmanager
+def answering(status, body=b""):
+    """The location of a server that answers all requests in the same way."""
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        do_PUT = do_HEAD = do_POST = do_GET
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        settings = {"access_key_id": "a", "secret_access_key": "b", "region": REGION}
+        settings["endpoint"] = f"http://127.0.0.1:{server.server_address[1]}"
+        try:
+            yield CloudStore(Location("s3://b"), settings)
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+REQUESTS = {
+    "create": lambda store: store.create("x", b"1"),
+    "put": lambda store: store.put("x", b"1"),
+    "get": lambda store: store.get("x"),
+    "range": lambda store: store.range("x", 0, 1, "tag"),
+    "stat": lambda store: store.stat("x"),
+    "list": lambda store: list(store.list()),
+}
+
+
+@pytest.mark.parametrize(("status", "fine"), [(409, {"create"}), (412, {"create"}), (404, {"get", "range", "stat"})])
+@pytest.mark.parametrize("request_of", REQUESTS)
+def test_what_is_said_of_an_object_that_nobody_asked_for_is_a_problem_that_passes(status, fine, request_of):
+    """As 409 is, to one of several that replace an object. A file that "is there" or "is not" would be believed."""
+    with answering(status) as store:
+        try:
+            assert not REQUESTS[request_of](store)
+        except StoreProblem as problem:
+            assert problem.passes
+            assert request_of not in fine
+        except OSError as said:
+            assert request_of in fine
+            assert isinstance(said, FileNotFoundError)
+        else:
+            assert request_of in fine
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "passes", "message"),
+    [
+        (400, "ExpiredToken", False, "access to bucket .* is refused: ExpiredToken"),
+        (400, "InvalidToken", False, "access to bucket .* is refused: InvalidToken"),
+        (403, "RequestTimeTooSkewed", False, "access to bucket .* is refused: RequestTimeTooSkewed"),
+        (400, "AuthorizationHeaderMalformed", False, "bucket .* is in another region: AuthorizationHeaderMalformed"),
+        (301, "PermanentRedirect", False, "bucket .* is in another region"),
+        (400, "RequestTimeout", True, "bucket .* can't be reached: RequestTimeout"),
+        (429, "TooManyRequests", True, "bucket .* can't be reached: TooManyRequests"),
+    ],
+)
+def test_what_does_not_pass_is_told_from_what_does(status, code, passes, message, monkeypatch):
+    monkeypatch.setitem(cloudstores._RETRIES, "max_retries", 0)
+    with answering(status, f"<Error><Code>{code}</Code><Message>m</Message></Error>".encode()) as store:
+        with pytest.raises(StoreProblem, match=message) as problem:
+            store.get("x")
+        assert problem.value.passes == passes
+    with answering(400) as store, pytest.raises(StoreProblem, match="refuses a request: 400 Bad Request") as problem:
+        store.stat("x")
+    assert "credentials" in problem.value.hint
 
 
 def test_a_server_that_is_away_passes(own_bucket):

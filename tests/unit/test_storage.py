@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
+import stat
 import threading
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -121,6 +126,14 @@ def test_urls_of_files_are_paths(tmp_path):
         ("s3://bucket/a/../b", "INVALID_PARAMETER", "s3://bucket/a/../b does not name a database"),
         ("file://db", "INVALID_PARAMETER", "file://db is not a URL of a file"),
         ("ftp://host/db", "FEATURE_NOT_SUPPORTED", "databases at ftp:// are not supported"),
+        ("s3:/bucket/db", "INVALID_PARAMETER", "s3:/bucket/db is neither a path nor a URL"),
+        (Path("s3://bucket/db"), "INVALID_PARAMETER", "s3:/bucket/db is neither a path nor a URL"),
+        ("file:/tmp/db", "INVALID_PARAMETER", "file:/tmp/db is neither a path nor a URL"),
+        (
+            "s3://bucket/a\tb",
+            "INVALID_PARAMETER",
+            r"a URL of a database has no control characters, as 's3://bucket/a\tb' has",
+        ),
     ],
 )
 def test_other_urls_are_refused(url, condition, message):
@@ -220,12 +233,62 @@ def test_copies_are_bounded_by_bytes(tmp_path, monkeypatch):
     assert "0.pack" not in names
 
 
+def test_a_url_that_has_a_password_is_refused_without_it():
+    with pytest.raises(Error, match="without a user or password") as refused:
+        storage.place_at("s3://user:hidden@bucket/db")
+    assert refused.value.condition == "INVALID_PARAMETER"
+    assert "hidden" not in str(refused.value)
+
+
 def test_a_full_disk_is_no_error(tmp_path, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "no space")
+
     use(monkeypatch, MemoryStore(), tmp_path)
     place = storage.place_at(URL)
-    cache().directory.rmdir()
+    for name in ("writev", "posix_fallocate"):
+        monkeypatch.setattr(f"watersmeet.objectcache.os.{name}", full)
     storage.publish_content(place / "a.pack", [b"abc"], durable=True)
     assert storage.map_file(place / "a.pack").to_pybytes() == b"abc"
+    assert not list(cache().directory.iterdir())
+    copy = cache().in_parts(place / "a.run", 1 << 20, 1 << 16)
+    copy.add(3, b"x" * (1 << 16))
+    assert copy.there(np.arange(5)).tolist() == [False, False, False, True, False]
+
+
+def test_a_directory_of_copies_that_was_deleted_is_made_again(tmp_path, monkeypatch):
+    store = use(monkeypatch, MemoryStore(), tmp_path / "copies")
+    place = storage.place_at(URL)
+    cache()
+    for number in range(2):
+        shutil.rmtree(tmp_path / "copies")
+        storage.publish_content(place / f"{number}.pack", [b"abc"], durable=True)
+        assert storage.is_here(place / f"{number}.pack")
+        shutil.rmtree(tmp_path / "copies")
+        cache().in_parts(place / f"{number}.run", 1 << 20, 1 << 16).add(3, b"x" * (1 << 16))
+        again = cache().in_parts(place / f"{number}.run", 1 << 20, 1 << 16)
+        assert again.there(np.arange(5)).tolist() == [False, False, False, True, False]
+    assert stat.S_IMODE((tmp_path / "copies").stat().st_mode) == 0o700
+    assert {kind for kind, _ in store.requests} == {"put"}
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="the system has no such files")
+def test_which_blocks_are_there_has_its_place_on_the_disk(tmp_path, monkeypatch):
+    """It is read as it is mapped. A file system in memory that is full ends who reads a hole so."""
+    use(monkeypatch, MemoryStore(), tmp_path)
+    place = storage.place_at(URL)
+    cache().in_parts(place / "a.run", 1 << 30, 1 << 16)
+    (file,) = cache().directory.iterdir()
+    assert (1 << 30) // (1 << 16) <= file.stat().st_blocks * 512 < 1 << 20
+
+
+def test_a_directory_that_can_not_keep_copies_is_named(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("WATERSMEET_CACHE_DIR", str(tmp_path / "file"))
+    with pytest.raises(Error, match=f"copies of objects can't be kept in {tmp_path}/file") as refused:
+        cache()
+    assert refused.value.condition == "DATABASE_ACCESS"
+    assert "WATERSMEET_CACHE_DIR" in refused.value.hint
 
 
 def test_copies_of_another_database_of_that_name_are_not_read(tmp_path, monkeypatch):

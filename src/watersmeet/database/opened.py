@@ -22,11 +22,13 @@ from watersmeet.database.transaction import Change
 from watersmeet.errors import Error, error
 from watersmeet.kernel.arrays.times import microseconds
 from watersmeet.lazyimport import lazy_import
+from watersmeet.runtime.budget import merge_bytes
 from watersmeet.runtime.clock import Clock
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.engine import Engine
 from watersmeet.runtime.memory import Meter, give_back
 from watersmeet.runtime.parallelism import begin_parallelism, check_parallelism, parallelism, store_parallelism
+from watersmeet.runtime.workers import workers_here
 from watersmeet.scratch import scratch_folder
 from watersmeet.sinks.deliveries import deliveries
 from watersmeet.store.catalogs import catalog_commit, catalog_name, load_catalog, saving
@@ -38,7 +40,7 @@ from watersmeet.store.layout import FilePermissions, Layout
 from watersmeet.store.lock import WriterLock
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.positions import sink_positions, subscription_positions
-from watersmeet.store.retention import clean_at_start, kept_history
+from watersmeet.store.retention import clean_at_start, kept_history, reading_s
 from watersmeet.store.secretfiles import drop_unused, nameless_secrets
 from watersmeet.store.sizes import RelationSizes
 from watersmeet.store.transactions import write_transaction
@@ -140,8 +142,11 @@ class OpenDatabase:
         self._closed = False
         self._stale = False
         with contextlib.ExitStack() as opened:
+            if not read_only:
+                check_environment()
             root = _directory(path, opened)
             self.layout = Layout(root, durable=path is not None, create=not read_only, permissions=permissions)
+            opened.callback(self.layout.close)
             if not read_only:
                 check_storage(self.layout)
                 opened.callback(WriterLock(self.layout).release)
@@ -459,6 +464,13 @@ def _as_stored(rows: pa.Table, relation: Relation | None) -> pa.Table:
     if relation is None or not relation.stored:
         return rows
     return rows.rename_columns([c.name for c in relation.as_stored.columns])
+
+
+def check_environment() -> None:
+    """INVALID_PARAMETER if the environment says what can't be used, before the writer before this one is overtaken."""
+    workers_here()
+    merge_bytes()
+    reading_s()
 
 
 def _directory(path: str | Path | None, opened: contextlib.ExitStack) -> str | Path:

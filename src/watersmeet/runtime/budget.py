@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from watersmeet.environment import bytes_of
 from watersmeet.kernel.runs.merge import MERGE_BYTES
-from watersmeet.runtime.workers import Workers, bytes_of
+from watersmeet.runtime.workers import Workers
 
 MERGING: Final = "WATERSMEET_MERGE_BYTES"
 """Environment of the process that writes: how many bytes of runs each bucket of a stage merges in an epoch, or a few

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Final
 
-from watersmeet.errors import error
+from watersmeet.environment import bytes_of
 from watersmeet.kernel.runs.merge import SEGMENT_BYTES
 from watersmeet.machine import container_bytes
 
@@ -67,13 +66,3 @@ def workers_here(count: int = 1) -> Workers:
 def workers_elsewhere(count: int) -> Workers:
     """So many workers in containers of which nothing is known here. Raises Error as `workers_here`."""
     return Workers(count, bytes_of(WORKER))
-
-
-def bytes_of(name: str) -> int | None:
-    """The number of bytes that the environment gives by that name. Raises Error INVALID_PARAMETER if it is none."""
-    text = os.environ.get(name, "")
-    if not text:
-        return None
-    if not text.isdecimal() or not int(text):
-        raise error("INVALID_PARAMETER", f'{name} is a number of bytes above 0, not "{text}"')
-    return int(text)

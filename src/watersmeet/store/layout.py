@@ -115,6 +115,7 @@ class Layout:
     ) -> None:
         self.root = storage.place_at(root)
         self.durable = durable
+        self._made_here: Path | None = None
         self._format = self.root / "FORMAT"
         found = self._read_format()
         if found is None:
@@ -149,10 +150,18 @@ class Layout:
         if self.directory is not None:
             return self.directory
         made = make_folder("local")
-        atexit.register(remove_folder, made)
+        self._made_here = made
+        atexit.register(self.close)
         for name in _LOCAL:
             (made / name).mkdir()
         return made
+
+    def close(self) -> None:
+        """Takes away what only this process used, once it uses it no more. May be called again."""
+        made, self._made_here = self._made_here, None
+        if made is not None:
+            remove_folder(made)
+            atexit.unregister(self.close)
 
     @property
     def intents(self) -> Path:

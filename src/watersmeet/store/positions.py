@@ -7,8 +7,8 @@ that was overtaken saves is no longer looked at.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
 from watersmeet import storage
@@ -58,7 +58,8 @@ class Delivered:
 
     generation: see `sinks.base.Place`. start: the commit whose content goes out first; None: it does not. base: number
     of the checkpoint from which that content is read; 0: there was none. commit, rows, last: the newest place, -1
-    before the first one. since: all commits above it are needed.
+    before the first one. since: all commits above it are needed. bound: nothing of this commit, or of later ones, was
+    handed to the target; 0: it may have been.
     """
 
     generation: int
@@ -68,6 +69,7 @@ class Delivered:
     commit: int = -1
     rows: int = -1
     last: bool = True
+    bound: int = 0
 
 
 class Saved(Protocol):
@@ -106,10 +108,12 @@ class Positions(Generic[P]):
         *,
         held: str,
         kept: str,
+        opened: Callable[[P], P] = lambda saved: saved,
     ) -> None:
         """relation_ids: those that there are; what else was saved is deleted. Before anything is cleaned up.
 
-        held, kept: how commits are held (`readers`) while a position is in use, and while it is not.
+        held, kept: how commits are held (`readers`) while a position is in use, and while it is not. opened: what
+        becomes of a saved position when the database is opened.
         """
         self._layout, self._log = layout, log
         self._directory, self._kind = directory, kind
@@ -122,7 +126,7 @@ class Positions(Generic[P]):
         for relation_id in relation_ids:
             kept_here = self._known[relation_id] = _Kept[P](None, Reader(layout))
             try:
-                kept_here.saved = self._read(relation_id, newest.get(relation_id))
+                kept_here.saved = opened(self._read(relation_id, newest.get(relation_id)))
             except Error as problem:
                 kept_here.problem = problem
                 continue
@@ -229,4 +233,9 @@ def subscription_positions(layout: Layout, log: CommitLog, relation_ids: Iterabl
 
 def sink_positions(layout: Layout, log: CommitLog, relation_ids: Iterable[str]) -> Positions[Delivered]:
     """The positions of sinks."""
-    return Positions(layout, log, layout.sinks, Delivered, relation_ids, held=DELIVERED, kept=DELIVERED)
+
+    def opened(saved: Delivered) -> Delivered:
+        """The commits of the writer that opens the database now are new ones: another one can't have delivered them."""
+        return saved if saved.bound else replace(saved, bound=log.began)
+
+    return Positions(layout, log, layout.sinks, Delivered, relation_ids, held=DELIVERED, kept=DELIVERED, opened=opened)

@@ -7,7 +7,6 @@ writers up to the cleaner's own. Fences are never deleted, as the log says.
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -19,6 +18,7 @@ from typing import Final, NamedTuple
 
 from watersmeet import storage
 from watersmeet.catalog import Catalog, NamedSubscription
+from watersmeet.environment import seconds_of
 from watersmeet.errors import error
 from watersmeet.store import readers
 from watersmeet.store.catalogs import remove_uncommitted
@@ -308,7 +308,7 @@ class Cleaner:
 
         Commits up to the floor were old enough before, and are gone.
         """
-        before_us = time.time_ns() // 1000 - round(_reading_s() * 1e6)
+        before_us = time.time_ns() // 1000 - round(reading_s() * 1e6)
         found = next((c for c in self._past(newest) if c.time_us <= before_us), None)
         number = 0 if found is None else found.transaction
         while number > floor and self._log.read(number).time_us > before_us:
@@ -409,11 +409,10 @@ def _lasting(last: Commit | None) -> set[int]:
     return {last.number, last.last_epoch, last.epoch_before} if last else set()
 
 
-def _reading_s() -> float:
-    try:
-        return float(os.environ.get(readers.READING, _READING_S))
-    except ValueError:
-        raise error("INVALID_PARAMETER", f"{readers.READING} is not a number of seconds") from None
+def reading_s() -> float:
+    """For how many seconds readers of other processes are waited for where they are not known. INVALID_PARAMETER."""
+    given_s = seconds_of(readers.READING)
+    return _READING_S if given_s is None else given_s
 
 
 def _waited_for(

@@ -48,6 +48,22 @@ def test_a_database_goes_on_where_it_was(any_url):
         assert rows(connection, "SELECT * FROM v") == [(1, 10, 100), (1, 10, 101)]
 
 
+def test_a_database_that_was_closed_leaves_nothing_open(database_url):
+    def mine():
+        """The folders of this process, as it keeps a file in each of them locked."""
+        opened = (os.path.realpath(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd"))
+        return {os.path.dirname(f) for f in opened if "watersmeet-local-" in f}
+
+    before = mine()
+    with connect(database_url) as connection:
+        connection.execute("CREATE TABLE t (a int)")
+        connection.execute("SELECT * FROM t").fetchall()
+        (folder,) = mine() - before
+        assert os.path.isdir(folder)
+    assert not os.path.exists(folder)
+    assert mine() == before
+
+
 def test_nothing_is_needed_but_the_store(database_url, tmp_path, monkeypatch):
     """Another machine has no copies."""
     filled(database_url)

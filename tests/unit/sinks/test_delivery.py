@@ -252,7 +252,40 @@ def test_an_older_copy_of_the_database_is_refused(memory, connect, settle, shown
         settle(copy)
         row = shown(copy)["s"]
     assert row["state"] == "stopped"
-    assert "the database has" in row["detail"]
+    assert "the database had" in row["detail"]
+
+
+def test_an_older_copy_is_refused_however_many_commits_it_has_by_then(memory, connect, settle, shown, path, tmp_path):
+    """Its commits have the numbers of those that were delivered, and others' rows in them."""
+    connection = connect()
+    connection.execute(TABLES)
+    sink(connection)
+    connection.execute("INSERT INTO t VALUES (1, 'a')")
+    settle(connection)
+    connection.close()
+    shutil.copytree(path, tmp_path / "copy")
+    connection = connect()
+    connection.execute("INSERT INTO t VALUES (2, 'b'), (3, 'c')")
+    settle(connection)
+    delivered = topic_of(memory, connection).content
+    connection.close()
+    for opening in range(3):
+        with watersmeet.connect(tmp_path / "copy", runtime="inprocess") as copy:
+            for i in range(4, 12):
+                copy.execute(f"INSERT INTO t VALUES ({10 * i + opening}, 'of the copy')")
+            settle(copy)
+            row = shown(copy)["s"]
+            assert row["state"] == "stopped", opening
+            assert row["detail"].startswith("DELIVERY_MISMATCH")
+            assert topic_of(memory, copy).content == delivered
+    with watersmeet.connect(tmp_path / "copy", runtime="inprocess") as copy:
+        copy.execute("CREATE OR REPLACE SINK s FROM t WITH (connector = 'memory')")
+        settle(copy)
+        assert topic_of(memory, copy).content == rows(copy)
+    with watersmeet.connect(tmp_path / "copy", runtime="inprocess") as copy:
+        copy.execute("DELETE FROM t WHERE k > 1")
+        settle(copy)
+        assert topic_of(memory, copy).content == [(1, "a")]
 
 
 def test_a_sink_of_a_rolled_back_transaction_never_delivers(memory, connect, settle):

@@ -92,7 +92,7 @@ def test_any_request_goes_wrong_and_is_not_tried_again(monkeypatch, fault):
     at, writes = 0, 1
     while at < writes:
         at += 1
-        writes = run(monkeypatch, fault, at, None, "-1")
+        writes = run(monkeypatch, fault, at, None, "0")
     assert writes > 10
 
 

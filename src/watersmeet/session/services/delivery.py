@@ -312,6 +312,8 @@ class _Delivering(threading.Thread):
                 return
             self._database.log.check()
             if batch:
+                if self._position is not None and self._position.bound:
+                    self._save(replace(self._position, bound=0))  # before: the target may acknowledge, and we not know
                 self._handed = batch[-1].place
                 fault("sink.deliver")
                 target.deliver(batch)
@@ -411,9 +413,10 @@ class _Delivering(threading.Thread):
                 detail="It has delivered what this one has not: it runs a copy of this database.",
                 hint="Close one of both, and drop the sinks in the copy.",
             )
-        if found is not None and found.commit > self._database.log.head():
+        if found is not None and found.commit >= (position.bound or self._database.log.head() + 1):
+            since = position.bound - 1 if position.bound else self._database.log.head()
             raise self._mismatch(
-                f"its target has commit {found.commit}, and the database has {self._database.log.head()} commits",
+                f"its target has commit {found.commit}, and the database had {since} commits when it was opened",
                 "The database is an older copy of the one that delivered it.",
             )
         if known is not None and (found is None or found < known):
