@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Final
 
 import duckdb
-from sqlglot import exp
+from sqlglot import exp, parse_one
 
 from watersmeet.dialects.nodes import OpenParameter
+from watersmeet.expressions.arraytext import list_sql, list_text
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.jsontext import canonical
 from watersmeet.expressions.values import Value, call, common_type, duckdb_cast, family, number, string, wrap
@@ -72,9 +73,20 @@ def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | Non
         source_family == "number" and target_family == "jsonb"
     ):
         return Value(call("to_json", value.finish().expression), target, nullable)
+    if source == VARCHAR and target.name == "array":
+        return Value(duckdb_cast(_list_of(value.expression), target), target, nullable)
     if source == VARCHAR and target.name == "bytea":
         return Value(call("encode", value.expression), target, nullable)
     return Value(duckdb_cast(value.expression, target), target, nullable)
+
+
+def _list_of(text: exp.Expression) -> exp.Expression:
+    """The text that DuckDB reads as the array that PostgreSQL writes as `text`."""
+
+    def replaced(node: exp.Expression) -> exp.Expression:
+        return wrap(text.copy()) if isinstance(node, exp.Column) and node.name == "a0" else node
+
+    return exp.Paren(this=parse_one(list_sql("a0"), dialect="duckdb").transform(replaced))
 
 
 def _cannot(source: SqlType, target: SqlType, ctx: Context, node: exp.Expression | None) -> Exception:
@@ -199,7 +211,7 @@ def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | 
         return _bytes(written, target, ctx, node)
     if (target == JSONB or target.is_nested) and is_json_too_deep(written):
         raise ctx.error("JSON_TOO_DEEP", JSON_DEPTH_RULE, node)
-    source = _array_text(written) if target.name == "array" else written
+    source = list_text(written) if target.name == "array" else written
     expression = duckdb_cast(string(source), target)
     try:
         ctx.constant(expression)
@@ -228,11 +240,6 @@ def _unescaped(written: str, target: SqlType, ctx: Context, node: exp.Expression
         p.encode() if i % 2 == 0 else b"\\" if p == "\\\\" else bytes([int(p[1:], 8)]) for i, p in enumerate(parts)
     ]
     return b"".join(signs)
-
-
-def _array_text(written: str) -> str:
-    """PostgreSQL's `{1,2}` as DuckDB's `[1,2]`."""
-    return written.replace("{", "[").replace("}", "]") if written.lstrip().startswith("{") else written
 
 
 def _invalid(written: str, target: SqlType, ctx: Context, node: exp.Expression | None) -> Exception:

@@ -192,8 +192,13 @@ class Backend:
 
     def described(self, statement: st.Statement) -> Schema | None:
         """The columns of a statement of the session."""
+        found: Schema | None = self.asked(described_columns, statement)
+        return found
+
+    def asked(self, action: Callable[..., Any], *arguments: Any) -> Any:
+        """What `action` finds out of the session."""
         with self._lock, self.session.numbered():
-            return described_columns(self.session, statement)
+            return action(self.session, *arguments)
 
     def parse(self, name: str, text: str, oids: Sequence[int]) -> None:
         """Prepares a statement: its columns, and the types of its parameters where the client leaves them open."""

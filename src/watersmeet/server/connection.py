@@ -171,12 +171,12 @@ class Connection:
 
     # ---- messages
 
-    async def _next(self) -> Message:
-        """The next message. IDLE_TIMEOUT; Hangup at the end."""
+    async def _next(self, *, idles: bool = True) -> Message:
+        """The next message. idles: the client does nothing until then. IDLE_TIMEOUT; Hangup at the end."""
         assert self._backend is not None
         settings = self._backend.settings
         idle = "idle_session_timeout" if self._backend.state == b"I" else "idle_in_transaction_session_timeout"
-        most_ms = settings.limit(idle)
+        most_ms = settings.limit(idle) if idles else 0
         try:
             async with asyncio.timeout(most_ms / 1000 if most_ms else None):
                 message = await self._wire.next(self._service.limits.message_bytes)
@@ -252,7 +252,7 @@ class Connection:
         form = outcome.copied
         assert form is not None
         if outcome.receives is not None:
-            outcome = await self._receive(outcome.receives, form.code)
+            outcome = await self._receive(outcome.receives, [form.code] * len(outcome.schema))
             self._notices(outcome)
         elif outcome.running is not None:
             self._wire.tell(messages.copy_response(b"H", [form.code] * len(outcome.schema)))
@@ -268,12 +268,18 @@ class Connection:
             self._wire.tell(messages.COPY_DONE)
         self._wire.tell(messages.command_complete(outcome.complete))
 
-    async def _receive(self, receives: Callable[[BinaryIO], Outcome], code: int) -> Outcome:
-        """What becomes of the rows that the client sends. QUERY_CANCELED if it gives up."""
-        self._wire.tell(messages.copy_response(b"G", [code]))
+    async def _receive(self, receives: Callable[[BinaryIO], Outcome], formats: list[int]) -> Outcome:
+        """What becomes of the rows that the client sends. QUERY_CANCELED if it gives up, or is told to."""
+        self._wire.tell(messages.copy_response(b"G", formats))
         await self._wire.flush()
+        cancellation, loop = self._client.session.cancellation, asyncio.get_running_loop()
+        cancellation.reset()
+        most_ms, began_s = self._client.settings.limit("statement_timeout"), loop.time()
         with tempfile.SpooledTemporaryFile(_COPY_BYTES) as file:
-            while (message := await self._next()).kind != b"c":
+            while (message := await self._next(idles=False)).kind != b"c":
+                self._timed_out = bool(most_ms) and loop.time() - began_s >= most_ms / 1000
+                if self._timed_out or cancellation.canceled:
+                    raise error("QUERY_CANCELED", "the statement was canceled")
                 if message.kind == b"d":
                     await self._service.work(file.write, message.body)
                 elif message.kind == b"f":

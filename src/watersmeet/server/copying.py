@@ -13,7 +13,6 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import csv
 from sqlglot import exp
 
 from watersmeet.dialects.copying import CopyTo, read_copy_options
@@ -22,37 +21,31 @@ from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import Span, error
 from watersmeet.server.binarycopy import read_binary
 from watersmeet.server.buffers import BINARY, NOTHING, contents, fixed
+from watersmeet.server.copyrows import ESCAPES, read_csv, read_text
 from watersmeet.server.datarows import BATCH_ROWS, binary_copy_rows, copy_end, copy_header, text_columns
 from watersmeet.server.steps import EngineStep, Outcome, Source, Step, outcome_of
-from watersmeet.session.statements.copying import copied_rows, insert_copied
+from watersmeet.session.statements.copying import copied_columns, copied_rows, insert_copied
 from watersmeet.types import Schema
 
 _STRING: Final = pa.large_string()
 _FORMATS: Final = ("text", "csv", "binary")
 _OPTIONS: Final = ("format", "delimiter", "null", "header", "quote", "escape", "encoding", "freeze")
-#: What stands for a character in text format; the backslash itself is first there and back.
-_ESCAPES: Final = (
-    ("\\", "\\\\"),
-    ("\n", "\\n"),
-    ("\r", "\\r"),
-    ("\t", "\\t"),
-    ("\b", "\\b"),
-    ("\f", "\\f"),
-    ("\v", "\\v"),
-)
-_HELD: Final = "\ue000"
-_BLOCK_BYTES: Final = 1 << 24
+#: What can't separate values in text format: what may stand behind a backslash, and the backslash.
+_NO_DELIMITERS: Final = "\\.abcdefghijklmnopqrstuvwxyz0123456789"
 
 
 @dataclass(frozen=True)
 class CopyForm:
-    """How rows are written. null: the text of NULL. header: whether the first line has the columns' names."""
+    """How rows are written. null: the text of NULL. header: whether the first line has the columns' names. matches:
+    whether they have to be just these.
+    """
 
     kind: str = "text"
     delimiter: str = "\t"
     null: str = "\\N"
     header: bool = False
     quote: str = '"'
+    matches: bool = False
 
     @property
     def code(self) -> int:
@@ -118,7 +111,7 @@ class CopyForm:
 
     def _escaped(self, values: pa.Array) -> pa.Array:
         if self.kind == "text":
-            for character, shown in (*_ESCAPES, (self.delimiter, f"\\{self.delimiter}")):
+            for character, shown in (*ESCAPES, (self.delimiter, f"\\{self.delimiter}")):
                 if pc.any(pc.match_substring(values, character)).as_py():  # a tab is gone before it is the delimiter
                     values = pc.replace_substring(values, character, shown)
             return values
@@ -132,42 +125,15 @@ class CopyForm:
         return pc.if_else(needed, pc.binary_join_element_wise(mark, doubled, mark, pa.scalar("", _STRING)), values)
 
     def read(self, file: BinaryIO, columns: Schema) -> pa.Table:
-        """The values, by names of columns: texts, or those of `read_binary`. BAD_COPY_FORMAT."""
+        """The values, by names of columns: texts, or those of `read_binary`. BAD_COPY_FORMAT and others of these."""
         if self.kind == "binary":
             return read_binary(file.read(), columns)
-        names, is_csv = [c.name for c in columns], self.kind == "csv"
-        try:
-            table = csv.read_csv(
-                file,
-                csv.ReadOptions(column_names=names, skip_rows=int(self.header), block_size=_BLOCK_BYTES),
-                csv.ParseOptions(
-                    delimiter=self.delimiter,
-                    quote_char=self.quote if is_csv else False,
-                    double_quote=is_csv,
-                    newlines_in_values=is_csv,
-                    ignore_empty_lines=False,
-                ),
-                csv.ConvertOptions(
-                    column_types=dict.fromkeys(names, pa.string()),
-                    null_values=[self.null],
-                    strings_can_be_null=True,
-                    quoted_strings_can_be_null=False,
-                ),
+        names = [c.name for c in columns]
+        if self.kind == "csv":
+            return read_csv(
+                file, names, self.delimiter, self.null, self.quote, header=self.header, matches=self.matches
             )
-        except pa.ArrowInvalid as cause:
-            raise error("BAD_COPY_FORMAT", "the rows can't be read", detail=f"{cause}.".replace("CSV ", "")) from cause
-        if is_csv:
-            return table
-        return pa.Table.from_arrays([_unescaped(c) for c in table.columns], names=names)
-
-
-def _unescaped(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    if not pc.any(pc.match_substring(values, "\\")).as_py():
-        return values
-    values = pc.replace_substring(values, "\\\\", _HELD)
-    for character, shown in _ESCAPES[1:]:
-        values = pc.replace_substring(values, shown, character)
-    return pc.replace_substring(pc.replace_substring(values, "\\", ""), _HELD, "\\")
+        return read_text(file, names, self.delimiter, self.null, header=self.header, matches=self.matches)
 
 
 def _first(rows: int, head: bytes) -> pa.Array:
@@ -218,12 +184,13 @@ class CopyIn:
     insert: Insert
 
     def run(self, client: Any) -> Outcome:
-        """Asks for the rows; `Outcome.receives` takes them."""
+        """Asks for the rows, if they may be copied; `Outcome.receives` takes them."""
 
         def receive(file: BinaryIO) -> Outcome:
             return outcome_of(client.locked(insert_copied, self.insert, lambda columns: self.form.read(file, columns)))
 
-        return replace(Outcome("COPY"), copied=self.form, receives=receive)
+        columns = client.asked(copied_columns, self.insert)
+        return Outcome("COPY", schema=columns, copied=self.form, receives=receive)
 
     def describe(self, client: Any) -> None:
         """It has no rows."""
@@ -304,6 +271,7 @@ def _form(options: Mapping[str, str]) -> CopyForm:
         delimiter=options.get("delimiter", default.delimiter),
         null=options.get("null", default.null),
         header=header in ("true", "on", "1", "match"),
+        matches=header == "match",
         quote=options.get("quote", default.quote),
     )
     if options.get("escape", form.quote) != form.quote:
@@ -312,4 +280,9 @@ def _form(options: Mapping[str, str]) -> CopyForm:
         raise error("FEATURE_NOT_SUPPORTED", "ENCODING of COPY other than UTF8 is not supported")
     if any(len(c.encode()) != 1 for c in (form.delimiter, form.quote)):
         raise error("INVALID_PARAMETER", "COPY delimiter and quote must be a single one-byte character")
+    refused = "\r\n" + (form.quote if kind == "csv" else _NO_DELIMITERS)
+    if form.delimiter in refused or (kind == "csv" and form.quote in "\r\n"):
+        raise error("INVALID_PARAMETER", f'COPY delimiter cannot be "{form.delimiter}"')
+    if kind != "binary" and (form.delimiter in form.null or any(c in form.null for c in "\r\n")):
+        raise error("INVALID_PARAMETER", "COPY null representation can't have the delimiter or the end of a line")
     return form

@@ -5,14 +5,17 @@ from __future__ import annotations
 import datetime as dt
 import random
 import struct
+import subprocess
+import time
 from decimal import Decimal
 
 import psycopg
 import pytest
 from tests.thorough import mostly_slow
+from tests.unit.server.test_any_messages import message, spoken, started
 
 from watersmeet import Error
-from watersmeet.server import binarycopy
+from watersmeet.server import binarycopy, copyrows
 from watersmeet.types import INTEGER, JSONB, NUMERIC, TIMESTAMP, VARCHAR, Field
 
 SHOP = """
@@ -114,6 +117,130 @@ def test_a_copy_that_fails_leaves_nothing(client):
         with pytest.raises(failure):
             client.execute(statement)
     assert client.execute("SELECT 1").fetchone() == (1,)
+
+
+def copied_in(client, options: str, data: bytes) -> list[tuple]:
+    client.execute("DELETE FROM w")
+    with client.cursor().copy(f"COPY w {options}") as copy:
+        copy.write(data)
+    client.execute("FLUSH")
+    return client.execute("SELECT k, s FROM w ORDER BY k").fetchall()
+
+
+@pytest.fixture
+def words(serving):
+    with serving("CREATE TABLE w (k int, s varchar)").connect(autocommit=True) as client:
+        yield client
+
+
+@pytest.mark.parametrize("block_bytes", [1 << 24, 5])
+@pytest.mark.parametrize(
+    ("options", "data", "wanted"),
+    [
+        ("FROM STDIN", rb"1	\x41\101\xc3\xA9\303\251\134n\x5cN" + b"\n", [(1, "AAéé\\n\\N")]),
+        ("FROM STDIN", b"1\ta\\\tb\\\nc\\\\\n2\t\\q\\\\t\n", [(1, "a\tb\nc\\"), (2, "q\\t")]),
+        ("FROM STDIN", b"1\ta\n\\.\n", [(1, "a")]),
+        ("FROM STDIN", b"1\ta\n\\.\nno row\n", [(1, "a")]),
+        ("FROM STDIN", b"1\ta\r\n2\tb\r\n\\.\r\n", [(1, "a"), (2, "b")]),
+        ("FROM STDIN", "1\t\ue000\\\\\ue000\n".encode(), [(1, "\ue000\\\ue000")]),
+        ("FROM STDIN (DELIMITER '|')", b"1|a\\|b\\x7c", [(1, "a|b|")]),
+        ("FROM STDIN", b"", []),
+        ("FROM STDIN (HEADER)", b"k\ts\n", []),
+        ("FROM STDIN (HEADER match)", b"k\ts\n1\ta\n", [(1, "a")]),
+        ("FROM STDIN (FORMAT csv)", b"", []),
+        ("FROM STDIN (FORMAT csv)", b"\\.\n", []),
+        ("FROM STDIN (FORMAT csv)", b'1,"a\n\\.\nb"\n\\.\n', [(1, "a\n\\.\nb")]),
+        ("FROM STDIN (FORMAT csv, HEADER)", b'"k\n",s\n1,a\n', [(1, "a")]),
+        ("(s, k) FROM STDIN (FORMAT csv, HEADER match)", b's,"k"\na,1\n', [(1, "a")]),
+    ],
+)
+def test_rows_in_text_and_csv(words, options, data, wanted, block_bytes, monkeypatch):
+    monkeypatch.setattr(copyrows, "_BLOCK_BYTES", block_bytes)
+    assert copied_in(words, options, data) == wanted
+
+
+@pytest.mark.parametrize(
+    ("options", "data", "message", "detail"),
+    [
+        ("", b"1\ta\n2\n", 'missing data for column "s"', "Line 2: 2"),
+        ("", b"1\ta\n2\tb\tc\n", "extra data after last expected column", "Line 2: 2\tb\tc"),
+        ("(HEADER)", b"k\ts\n1\ta\n2\n", 'missing data for column "s"', "Line 3: 2"),
+        ("", b"1\ta\nx\tb\n", 'invalid input syntax for type integer: "x"', 'Row 2, column "k".'),
+        ("(FORMAT csv)", b"1,a\nx,b\n", 'invalid input syntax for type integer: "x"', 'Row 2, column "k".'),
+        ("(HEADER match)", b"k\tt\n1\ta\n", "the names in the header", "The columns are k, s, the header has k, t."),
+        (
+            "(FORMAT csv, HEADER match)",
+            b"k\n1,a\n",
+            "the names in the header",
+            "The columns are k, s, the header has k.",
+        ),
+        ("", b"1\ta\0b\n", 'invalid byte sequence for encoding "UTF8": 0x00', None),
+        ("", b"1\t\xff\\n\n", 'invalid byte sequence for encoding "UTF8"', None),
+        ("(FORMAT csv)", b"1,\xff\n", 'invalid byte sequence for encoding "UTF8"', None),
+        ("(DELIMITER 'x')", b"", 'COPY delimiter cannot be "x"', None),
+        ("(FORMAT csv, DELIMITER '\"')", b"", "COPY delimiter cannot be", None),
+        ("(NULL 'a\tb')", b"", "COPY null representation", None),
+    ],
+)
+def test_what_is_wrong_with_rows_in_text(words, options, data, message, detail):
+    with pytest.raises(psycopg.Error) as found:
+        copied_in(words, f"FROM STDIN {options}", data)
+    assert message in found.value.diag.message_primary
+    assert found.value.diag.message_detail == detail
+    assert words.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_rows_in_a_script_of_psql(serving):
+    served = serving("CREATE TABLE w (k int, s varchar)")
+    script = "COPY w FROM STDIN;\n1\ta\n\\.\nCOPY w FROM STDIN CSV;\n2,b\n\\.\nFLUSH;\nSELECT k, s FROM w ORDER BY k;\n"
+    command = ["psql", served.dsn, "-qAt", "-v", "ON_ERROR_STOP=1"]
+    done = subprocess.run(command, check=False, input=script, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("1|a\n2|b\n", "")
+
+
+def test_arrays_of_any_texts(serving):
+    values = ["a,b", "{x}", "[y]", 'q"r', "", None, "NULL", "back\\slash", "it's", "'a", "a b", " "]
+    with serving("CREATE TABLE l (id int, a varchar[])").connect(autocommit=True) as client:
+        client.execute("INSERT INTO l VALUES (1, %s)", (values,))
+        client.execute("FLUSH")
+        data = copied_out(client, "COPY l TO STDOUT")
+        with client.cursor().copy("COPY l FROM STDIN") as copy:
+            copy.write(data)
+        client.execute("FLUSH")
+        assert client.execute("SELECT a FROM l").fetchall() == [(values,)] * 2
+        client.execute("CREATE TABLE m (a varchar); INSERT INTO m SELECT a::varchar FROM l; FLUSH")
+        assert client.execute("SELECT a::varchar[] FROM m").fetchall() == [(values,)] * 2
+
+
+@pytest.mark.parametrize(("target", "sqlstate"), [("nothing", "42P01"), ("v", "42809"), ("w (nothing)", "42703")])
+def test_what_can_t_be_copied_into_is_told_before_rows_are_sent(serving, target, sqlstate):
+    served = serving("CREATE TABLE w (k int); CREATE MATERIALIZED VIEW v AS SELECT * FROM w")
+    with started(served.server.port) as client:
+        said = spoken(client, message(b"Q", f"COPY {target} FROM STDIN\0".encode()) + message(b"X", b""))
+    assert said[said.index(b"Z") + 1 :] == [b"E", b"Z"]
+    with served.connect(autocommit=True) as client, pytest.raises(psycopg.Error) as found:
+        client.execute(f"COPY {target} FROM STDIN")
+    assert found.value.sqlstate == sqlstate
+
+
+def test_a_copy_is_cancelled_and_is_not_idle(serving):
+    with serving("CREATE TABLE w (k int)").connect(autocommit=True) as client:
+        client.execute("SET idle_session_timeout = '50ms'")
+        with client.cursor().copy("COPY w FROM STDIN") as copy:
+            time.sleep(0.2)
+            copy.write("1\n")
+        client.execute("SET idle_session_timeout = 0; SET statement_timeout = '50ms'")
+        with pytest.raises(psycopg.errors.QueryCanceled, match="statement timeout"):  # noqa: SIM117
+            with client.cursor().copy("COPY w FROM STDIN") as copy:
+                time.sleep(0.2)
+                copy.write("2\n")
+        client.execute("SET statement_timeout = 0")
+        with pytest.raises(psycopg.errors.QueryCanceled, match="user request"):  # noqa: SIM117
+            with client.cursor().copy("COPY w FROM STDIN") as copy:
+                client.cancel_safe()
+                copy.write("3\n")
+        client.execute("FLUSH")
+        assert client.execute("SELECT k FROM w").fetchall() == [(1,)]
 
 
 KINDS = {

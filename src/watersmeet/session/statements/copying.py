@@ -6,12 +6,13 @@ PostgreSQL, "COPY".
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 from sqlglot import exp
 
 from watersmeet import files
@@ -19,7 +20,8 @@ from watersmeet.binder.clauses.files import files_refused
 from watersmeet.catalog import Relation
 from watersmeet.dialects.copying import Copy, CopyFrom, CopyTo
 from watersmeet.dialects.statements import Insert, Name, Statement
-from watersmeet.errors import did_you_mean
+from watersmeet.errors import Error, did_you_mean
+from watersmeet.expressions.arraytext import list_sql
 from watersmeet.formats.writingfiles import FILE_FORMATS, FileFormat, FileWriter
 from watersmeet.session.access.assignment import named_targets
 from watersmeet.session.access.context import Session, error_at, located
@@ -42,7 +44,7 @@ from watersmeet.sources.dead_letters import DeadLetterWriter, count_dead_letter_
 from watersmeet.sources.fileoptions import absolute_path
 from watersmeet.sources.presentfiles import present_files, read_files
 from watersmeet.store.merging import quoted
-from watersmeet.types import Schema, SqlType, arrow_schema
+from watersmeet.types import BOOLEAN, Field, Schema, SqlType, arrow_schema
 
 #: So many rows are written at once.
 _BATCH_ROWS: Final = 1 << 17
@@ -178,6 +180,13 @@ def copy_from(session: Session, statement: CopyFrom) -> Result:
     return Result("COPY", rowcount=rows.num_rows)
 
 
+def copied_columns(session: Session, statement: Insert) -> Schema:
+    """The columns of the rows that a client is to send. The errors that have nothing to do with the rows."""
+    with session.database.guard:
+        relation = _copied_into(session, statement.table, statement)
+        return tuple(t.column for t in insert_targets(relation, statement))
+
+
 def insert_copied(session: Session, statement: Insert, read: Callable[[Schema], pa.Table]) -> Result:
     """Inserts rows that a client sends, by one commit. read: gives the values of columns, as texts or in their types.
 
@@ -188,9 +197,23 @@ def insert_copied(session: Session, statement: Insert, read: Callable[[Schema], 
         columns = tuple(t.column for t in insert_targets(relation, statement))
         given = read(columns)
         values = [_value(quoted(c.name), c.type, given.schema.field(c.name).type) for c in columns]
-        rows = computed(session, given, values, columns, statement.text) if columns else given
+        try:
+            rows = computed(session, given, values, columns, statement.text) if columns else given
+        except Error as err:
+            err.detail = err.detail or _where(session, given, values)
+            raise
         _insert(session, relation, rows, statement)
     return Result("COPY", rowcount=rows.num_rows)
+
+
+def _where(session: Session, given: pa.Table, values: Sequence[str]) -> str | None:
+    """Where the first value is that is none of its column's type."""
+    kinds = tuple(Field(name, BOOLEAN) for name in given.column_names)
+    tried = [f"{quoted(n)} IS NOT NULL AND TRY({v}) IS NULL" for n, v in zip(given.column_names, values, strict=True)]
+    wrong = computed(session, given, tried, kinds)
+    places = [(pc.index(c, pa.scalar(True)).as_py(), i) for i, c in enumerate(wrong.columns)]
+    row, column = min((p for p in places if p[0] >= 0), default=(-1, 0))
+    return None if row < 0 else f'Row {row + 1}, column "{given.column_names[column]}".'
 
 
 def _value(text: str, kind: SqlType, given: pa.DataType) -> str:
@@ -200,7 +223,7 @@ def _value(text: str, kind: SqlType, given: pa.DataType) -> str:
     if kind.name == "bytea":
         return f"CASE WHEN starts_with({text}, '\\x') THEN unhex(substr({text}, 3)) ELSE encode({text}) END"
     if kind.name == "array":
-        return f"CAST(translate({text}, '{{}}', '[]') AS {kind.duckdb})"
+        return f"CAST({list_sql(text)} AS {kind.duckdb})"
     return f"CAST({text} AS {kind.duckdb})"
 
 
