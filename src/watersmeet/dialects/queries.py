@@ -76,7 +76,10 @@ def read_tree(tokens: Sequence[Token], text: str, dialect: Dialect, parameters: 
             read = made(this=call.expressions[0])
             set_place(read, own_place(call))
             call.replace(read)
-    _check(tree, text)
+    whole = Span(tokens[0].start, tokens[-1].end + 1)
+    if place_of(tree) is None:
+        set_place(tree, whole)
+    _check(tree, text, whole)
     return bind_parameters(tree, parameters, text)
 
 
@@ -94,7 +97,10 @@ def read_expression(tokens: Sequence[Token], text: str, dialect: Dialect) -> exp
     if len(tree.expressions) != 1 or tree.args.get("from_"):
         raise syntax_error(text, tokens[-1])
     found: exp.Expression = tree.expressions[0]
-    return found.this if isinstance(found, ImpliedAlias) else found
+    found = found.this if isinstance(found, ImpliedAlias) else found
+    if place_of(found) is None:
+        set_place(found, Span(tokens[0].start, tokens[-1].end + 1))
+    return found
 
 
 def _check_tokens(tokens: Sequence[Token], text: str) -> None:
@@ -117,7 +123,8 @@ def _is_word(token: Token, words: frozenset[str]) -> bool:
     return token.token_type not in (TokenType.STRING, TokenType.IDENTIFIER) and token.text.upper() in words
 
 
-def _check(tree: exp.Expression, text: str) -> None:
+def _check(tree: exp.Expression, text: str, whole: Span) -> None:
+    """whole: the place of the tree, for what has none of its own."""
     for node in tree.walk():
         if isinstance(node, exp.Join):
             _check_join(node, text)
@@ -130,7 +137,13 @@ def _check(tree: exp.Expression, text: str) -> None:
                 hint="Number the rows of each key by row_number() OVER (PARTITION BY … ORDER BY …).",
             )
         elif isinstance(node, exp.Select) and not node.expressions:
-            raise error("SYNTAX_ERROR", "a select list is missing", sql=text, span=place_of(node))
+            raise error("SYNTAX_ERROR", "a select list is missing", sql=text, span=place_of(node) or whole)
+        elif isinstance(node, exp.Select) and node.args.get("joins") and not node.args.get("from_"):
+            raise _join_without_from(node.args["joins"][0], text)
+        elif isinstance(node, exp.In) and not _has_alternatives(node):
+            raise error("SYNTAX_ERROR", "IN without a list", sql=text, span=place_of(node) or whole)
+        elif isinstance(node, exp.Values) and not all(_has_content(row) for row in node.expressions):
+            raise error("SYNTAX_ERROR", "a row of VALUES without values", sql=text, span=place_of(node) or whole)
         elif isinstance(node, exp.Group) and not _has_content(node):
             raise error("SYNTAX_ERROR", "GROUP BY without a list", sql=text, span=place_of(tree))
         elif isinstance(node, exp.Ordered) and node.args.get("with_fill"):
@@ -143,6 +156,18 @@ def _check(tree: exp.Expression, text: str) -> None:
 
 def _has_content(node: exp.Expression) -> bool:
     return any(value for value in node.args.values())
+
+
+def _has_alternatives(node: exp.In) -> bool:
+    """Whether there is anything behind IN."""
+    return any(node.args.get(name) for name in ("expressions", "query", "unnest", "field"))
+
+
+def _join_without_from(join: exp.Join, text: str) -> Exception:
+    """`SELECT a JOIN b`, which the parser reads as a query without FROM whose joins nobody would see."""
+    return error(
+        "SYNTAX_ERROR", "JOIN without FROM", sql=text, span=own_place(join) or place_of(join), hint="Write FROM."
+    )
 
 
 def _check_join(join: exp.Join, text: str) -> None:

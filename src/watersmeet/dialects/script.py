@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -52,6 +53,14 @@ _HINTS: Final = {
     "USE": "Write SET SCHEMA 'name', or SET search_path TO name.",
 }
 
+_QUOTES: Final = {
+    "'": "quoted string",
+    '"': "quoted identifier",
+    "`": "quoted identifier",
+    "/": "comment",
+    "$": "dollar-quoted string",
+}
+_NOTED: Final = re.compile(r"from \d+:(\d+)")
 _UNDONE: Final = (CreateProcessor, CreateTopic, SetVariable)
 
 _SIMPLE: Final[dict[str, Callable[[Cursor, dict[str, Any]], Statement]]] = {
@@ -198,9 +207,12 @@ def tokenize(text: str, language: Language, start: int = 0, end: int | None = No
 def unfinished(text: str, opened: int | None, found: TokenError) -> Error:
     """The error of a text that ends inside a quote. opened: its place."""
     reason = str(found.__cause__ or found)
-    if opened is None:
+    if opened is None:  # the tokenizer counts characters from the beginning of the text, whatever the line
+        noted = _NOTED.search(reason)
+        opened = None if noted is None else int(noted[1])
+    if opened is None or opened >= len(text) or text[opened] not in _QUOTES:
         return error("SYNTAX_ERROR", "the text can't be read", detail=reason.splitlines()[0] + ".", sql=text)
-    what = {"'": "quoted string", '"': "quoted identifier", "/": "comment", "$": "dollar-quoted string"}[text[opened]]
+    what = _QUOTES[text[opened]]
     return error("SYNTAX_ERROR", f"unterminated {what}", sql=text, span=Span(opened, opened + 1))
 
 

@@ -14,8 +14,20 @@ from watersmeet.expressions.arraytext import list_sql, list_text
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.jsontext import canonical
 from watersmeet.expressions.values import Value, call, common_type, duckdb_cast, family, number, string, wrap
-from watersmeet.types import BOOLEAN, INTERVAL, JSON_DEPTH_RULE, JSONB, VARCHAR, SqlType, is_json_too_deep
+from watersmeet.types import (
+    BOOLEAN,
+    DEFAULT_PRECISION,
+    INTERVAL,
+    JSON_DEPTH_RULE,
+    JSONB,
+    VARCHAR,
+    SqlType,
+    is_json_too_deep,
+)
 
+_NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_SHORT: Final = 40
+_WITHIN_REAL: Final = 1e38
 _TRUE: Final = ("t", "true", "y", "yes", "on", "1")
 _FALSE: Final = ("f", "false", "n", "no", "off", "0")
 
@@ -57,15 +69,9 @@ def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | Non
         return Value(value.finish().expression, target, value.nullable)
     if source.name == target.name == "struct":
         return _struct(value, target, ctx, node)
+    if not has_cast(source, target):
+        raise _cannot(source, target, ctx, node)
     source_family, target_family = family(source), family(target)
-    if source_family != target_family and target_family not in _ACROSS.get(source_family, ()):
-        raise _cannot(source, target, ctx, node)
-    if (
-        source.is_nested
-        and target != VARCHAR
-        and (common_type([source, target]) is None or _names(source) != _names(target))
-    ):
-        raise _cannot(source, target, ctx, node)
     if target == VARCHAR:
         return Value(text_of(value), VARCHAR, value.nullable)
     nullable = value.nullable or (source.name, target.name) not in _WIDENING
@@ -87,6 +93,19 @@ def _list_of(text: exp.Expression) -> exp.Expression:
         return wrap(text.copy()) if isinstance(node, exp.Column) and node.name == "a0" else node
 
     return exp.Paren(this=parse_one(list_sql("a0"), dialect="duckdb").transform(replaced))
+
+
+def has_cast(source: SqlType, target: SqlType) -> bool:
+    """Whether values of one type, not bare literals, can be cast to another. Structs become others field by field."""
+    if source == target:
+        return True
+    if family(source) != family(target) and family(target) not in _ACROSS.get(family(source), ()):
+        return False
+    return (
+        not source.is_nested
+        or target == VARCHAR
+        or (common_type([source, target]) is not None and _names(source) == _names(target))
+    )
 
 
 def _cannot(source: SqlType, target: SqlType, ctx: Context, node: exp.Expression | None) -> Exception:
@@ -213,13 +232,24 @@ def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | 
         raise ctx.error("JSON_TOO_DEEP", JSON_DEPTH_RULE, node)
     source = list_text(written) if target.name == "array" else written
     expression = duckdb_cast(string(source), target)
-    try:
-        ctx.constant(expression)
-    except duckdb.Error:
-        raise _invalid(written, target, ctx, node) from None
+    if not _is_plain_number(written, target):
+        try:
+            ctx.constant(expression)
+        except duckdb.Error:
+            raise _invalid(written, target, ctx, node) from None
     if target == JSONB:
         expression = duckdb_cast(string(canonical(written)), target)
     return Value(expression, target, nullable=False)
+
+
+def _is_plain_number(written: str, target: SqlType) -> bool:
+    """Whether it is certainly a number that the type holds: DuckDB need not be asked for each of an INSERT."""
+    if not (target.is_float or target.name == "numeric") or len(written) > _SHORT or not _NUMBER.fullmatch(written):
+        return False
+    size = abs(float(written))
+    if target.is_float:
+        return size < _WITHIN_REAL
+    return size < 10.0 ** ((target.precision or DEFAULT_PRECISION) - target.decimals - 1)
 
 
 def _bytes(written: str, target: SqlType, ctx: Context, node: exp.Expression | None) -> Value:
@@ -243,6 +273,8 @@ def _unescaped(written: str, target: SqlType, ctx: Context, node: exp.Expression
 
 
 def _invalid(written: str, target: SqlType, ctx: Context, node: exp.Expression | None) -> Exception:
+    if target.name == "numeric" and _NUMBER.fullmatch(written.strip()):
+        return ctx.error("INVALID_VALUE", f"value {written.strip()} is out of range for type {target.sql}", node)
     return ctx.error("INVALID_VALUE", f'invalid input syntax for type {target.sql}: "{written}"', node)
 
 

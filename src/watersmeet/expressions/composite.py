@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
+from watersmeet.dialects.nodes import sql_of
 from watersmeet.dialects.queries import name_of
 from watersmeet.expressions.casts import unify
 from watersmeet.expressions.context import Context
@@ -76,7 +77,7 @@ def _slice(value: Value, node: exp.Slice, place: exp.Expression, ctx: Context, b
 def _dot(node: Any, ctx: Context, bind: Bind) -> Value:
     if isinstance(node.expression, exp.Anonymous):
         name = node.expression.name.lower()
-        raise ctx.error("UNDEFINED_FUNCTION", f"function {node.this.sql()}.{name} does not exist", node)
+        raise ctx.error("UNDEFINED_FUNCTION", f"function {sql_of(node.this, 'postgres')}.{name} does not exist", node)
     return field_of(bind(node.this, ctx), node.expression, ctx, node)
 
 

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from watersmeet.errors import Error
 from watersmeet.expressions import jsonb
-from watersmeet.expressions.casts import cast, coerce, condition, text_of
+from watersmeet.expressions.casts import cast, coerce, condition, has_cast, text_of
 from watersmeet.expressions.context import Context, first_line, typed_null
 from watersmeet.expressions.values import (
     Value,
@@ -45,6 +45,10 @@ SIGNS: Final[dict[type[exp.Expression], str]] = {
     exp.BitwiseRightShift: ">>",
 }  # fmt: skip
 
+_COMPARISONS: Final = ("=", "<>", "<", "<=", ">", ">=", "IS NOT DISTINCT FROM", "IS DISTINCT FROM")
+_OF_NUMBERS: Final = ("+", "-", "*", "/", "%", "^")
+_OF_TEXT: Final = ("||", "~~", "~~*", "~", "~*", "^@")
+
 _DATE_OR_TIME: Final = ("date", "timestamp", "timestamptz")
 
 #: Results of + and - on dates, times and intervals: (left family or type, sign, right) -> result, None = left's type.
@@ -64,10 +68,23 @@ _TEMPORAL: Final[dict[tuple[str, str, str], SqlType | None]] = {
 def no_operator(ctx: Context, node: exp.Expression, sign: str, *types: SqlType) -> Error:
     """PostgreSQL's refusal of an operator."""
     shown = f" {sign} ".join(t.sql for t in types) if len(types) > 1 else f"{sign} {types[0].sql}"
-    hint = None
-    if len(types) == 2:
-        hint = f"Cast one side, for example: (…)::{types[0].sql}."
+    wanted = _castable(sign, *types) if len(types) == 2 else None
+    hint = None if wanted is None else f"Cast one side, for example: (…)::{wanted.sql}."
     return ctx.error("DATATYPE_MISMATCH", f"operator does not exist: {shown}", node, hint=hint)
+
+
+def _castable(sign: str, left: SqlType, right: SqlType) -> SqlType | None:
+    """The type of one side that has the operator for two values of it, and to which the other side can be cast."""
+    for kind, other in ((left, right), (right, left)):
+        if sign in _COMPARISONS:
+            fits = kind.name != "jsonb" or sign in ("=", "<>")
+        elif sign in _OF_NUMBERS:
+            fits = kind.is_numeric
+        else:
+            fits = kind == VARCHAR and sign in _OF_TEXT
+        if fits and left != right and has_cast(other, kind):
+            return kind
+    return None
 
 
 def compare(node: exp.Expression, left: Value, right: Value, ctx: Context) -> Value:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
+from math import isfinite
 from typing import Any, Final
 
 from sqlglot import exp
@@ -35,8 +36,17 @@ from watersmeet.expressions.operators import (
     quantified,
 )
 from watersmeet.expressions.parts import words_of
-from watersmeet.expressions.values import Value, boolean, call, duckdb_cast, integer_literal, null, number, wrap
-from watersmeet.types import BOOLEAN, NUMERIC, VARCHAR, SqlType
+from watersmeet.expressions.values import (
+    Value,
+    boolean,
+    call,
+    decimal_literal,
+    duckdb_cast,
+    integer_literal,
+    null,
+    wrap,
+)
+from watersmeet.types import BOOLEAN, VARCHAR, SqlType
 
 
 def bind_value(node: exp.Expression, ctx: Context) -> Value:
@@ -80,26 +90,12 @@ def _literal(node: Any, ctx: Context) -> Value:
     if node.is_string:
         return Value(exp.Literal.string(node.this), VARCHAR, nullable=False, unknown=True)
     text = node.this.replace("_", "")
-    if text.isdecimal():
-        return integer_literal(int(text))
-    whole, _, exponent = text.lower().partition("e")
-    digits, _, fraction = whole.partition(".")
-    shift = int(exponent or 0)
-    if abs(shift) > 40 or len(digits + fraction) > 60:
-        raise ctx.error("INVALID_VALUE", f"number {text} is out of range", node)
-    digits, fraction = _shifted(digits or "0", fraction, shift)
-    plain = f"{digits}.{fraction}" if fraction else f"{digits}.0"
-    if len(digits.lstrip("0")) > 28:
-        raise ctx.error("INVALID_VALUE", f"number {text} is out of range", node)
-    return Value(number(plain), NUMERIC, nullable=False, exact=False)
-
-
-def _shifted(digits: str, fraction: str, shift: int) -> tuple[str, str]:
-    while shift > 0:
-        digits, fraction, shift = digits + (fraction[:1] or "0"), fraction[1:], shift - 1
-    while shift < 0:
-        digits, fraction, shift = digits[:-1] or "0", (digits[-1:] or "0") + fraction, shift + 1
-    return digits.lstrip("0") or "0", fraction[:37]
+    found = integer_literal(int(text)) if text.isdecimal() else decimal_literal(text)
+    if found is None:
+        fits = isfinite(float(text))
+        hint = f"Write a number of this size as double precision: '{text}'::double precision." if fits else None
+        raise ctx.error("INVALID_VALUE", f"number {text} is out of range", node, hint=hint)
+    return found
 
 
 def _text(node: Any, ctx: Context) -> Value:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation, Overflow
 from functools import lru_cache
 from typing import Final
 
@@ -22,6 +23,8 @@ from watersmeet.types import (
 )
 
 _MAX_DIGITS: Final = 38
+#: Numbers as they are written; those with more digits, or an exponent beyond this, are refused or rounded once.
+_EXACT: Final = Context(prec=4096, Emax=4096, Emin=-4096, rounding=ROUND_HALF_UP, traps=[InvalidOperation, Overflow])
 _INTEGER_DIGITS: Final = {"smallint": 5, "integer": 10, "bigint": 19}
 _INTEGER_ORDER: Final = ("smallint", "integer", "bigint")
 
@@ -75,7 +78,12 @@ def of_scalar(scalar: Scalar) -> Value:
 
 def duckdb_cast(expression: exp.Expression, kind: SqlType) -> exp.Expression:
     """CAST in DuckDB, without any rule of PostgreSQL's."""
-    return exp.Cast(this=expression.copy(), to=_duckdb_type(kind).copy())
+    written = expression.copy()
+    number = written.this if isinstance(written, exp.Neg) else written
+    if kind.is_float and isinstance(number, exp.Literal) and not number.is_string:
+        # from text: DuckDB reads a number with a point as a decimal, whose cast is off by one in the last bit at times
+        written = string(number.this if number is written else f"-{number.this}")
+    return exp.Cast(this=written, to=_duckdb_type(kind).copy())
 
 
 @lru_cache(maxsize=1024)
@@ -155,12 +163,13 @@ def _common_number(a: SqlType, b: SqlType) -> SqlType:
         return max(a, b, key=lambda t: _INTEGER_ORDER.index(t.name))
     if a.is_float or b.is_float:
         return DOUBLE
-    if NUMERIC in (a, b) or a.is_integer or b.is_integer:
-        scale = max(_scale(a), _scale(b))
-        return NUMERIC if scale <= DEFAULT_SCALE else SqlType("numeric", _MAX_DIGITS, scale)
     scale = max(_scale(a), _scale(b))
-    digits = max(_digits(a), _digits(b)) + scale
-    return SqlType("numeric", min(digits, _MAX_DIGITS), scale)
+    whole = max(_digits(a), _digits(b))
+    if NUMERIC in (a, b) or a.is_integer or b.is_integer:
+        if scale <= DEFAULT_SCALE and (whole <= _digits(NUMERIC) or whole + scale > _MAX_DIGITS):
+            return NUMERIC
+        return SqlType("numeric", _MAX_DIGITS, scale)
+    return SqlType("numeric", min(whole + scale, _MAX_DIGITS), scale)
 
 
 def _scale(kind: SqlType) -> int:
@@ -186,11 +195,37 @@ def boolean(expression: exp.Expression, *parts: Value) -> Value:
     return Value(expression, BOOLEAN, any(p.nullable for p in parts))
 
 
-def integer_literal(value: int) -> Value:
-    """A literal of the smallest of integer, bigint and numeric that holds `value` (not negative)."""
+def integer_literal(value: int) -> Value | None:
+    """A literal of the smallest type that holds `value` (not negative); None beyond 38 digits."""
     literal = number(str(value))
     if value < 2**31:
         return Value(literal, INTEGER, nullable=False)
     if value < 2**63:
         return Value(literal, BIGINT, nullable=False)
-    return Value(literal, NUMERIC, nullable=False, exact=False)
+    return decimal_literal(str(value))
+
+
+def decimal_literal(text: str) -> Value | None:
+    """A literal of type numeric, or, if that has not enough digits, of the `numeric(38, s)` that holds it; None beyond
+    38 digits in front of the point. Digits behind the point that are too many are rounded.
+    """
+    try:
+        value = _EXACT.create_decimal(text)
+    except (InvalidOperation, Overflow):
+        return None
+    whole = max(value.adjusted() + 1, 0) if value else 0
+    if whole > _MAX_DIGITS:
+        return None
+    written = format(_EXACT.quantize(value, Decimal(1).scaleb(whole - _MAX_DIGITS)), "f")
+    digits, _, fraction = written.partition(".")
+    digits, fraction = digits.lstrip("0"), fraction.rstrip("0")
+    if len(digits) > _MAX_DIGITS:
+        return None
+    kind = NUMERIC
+    if len(fraction) > DEFAULT_SCALE or len(digits) > _digits(NUMERIC):
+        kind = SqlType("numeric", _MAX_DIGITS, min(len(fraction), _MAX_DIGITS - len(digits)))
+    # DuckDB takes a zero in front of the point for one of the 38 digits
+    plain = f"{digits or ('0' if len(fraction) < _MAX_DIGITS else '')}.{fraction}" if fraction else f"{digits or 0}.0"
+    if not fraction and len(digits) == _MAX_DIGITS:
+        plain = digits
+    return Value(number(plain), kind, nullable=False, exact=False)

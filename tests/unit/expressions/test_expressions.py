@@ -283,7 +283,7 @@ def test_nullability(text, nullable):
             (
                 "error[DATATYPE_MISMATCH] 42804: operator does not exist: character varying + integer\n"
                 "LINE 1: SELECT t + i AS x FROM q\n               ^^^^^\nhint: Cast one side, for example: "
-                "(…)::character varying."
+                "(…)::integer."
             ),
         ),
         (

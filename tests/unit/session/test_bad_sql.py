@@ -105,6 +105,8 @@ def test_a_wrong_type_has_a_place(fails, run, shop, sql, condition, place):
     ("sql", "message"),
     [
         ("INSERT INTO customers VALUES (1, 'x', NULL, 12345678901.5)", "is out of range for type numeric(10,2)"),
+        ("INSERT INTO customers VALUES (1, 'x', NULL, 1e30)", "value 1e30 is out of range for type numeric(10,2)"),
+        ("SELECT '123456'::numeric(5, 2)", "value 123456 is out of range for type numeric(5,2)"),
         ("INSERT INTO orders VALUES (1, 99999999999)", "value 99999999999 is out of range for type integer"),
         ("SELECT name::varchar::int FROM (VALUES ('abc')) AS v(name)", 'invalid input syntax for type integer: "abc"'),
     ],
@@ -268,6 +270,14 @@ def test_nothing_is_no_error(run, sql):
         "CREATE TABLE x (a int,, b int)",
         "SELECT * FROM a JOIN",
         "SELECT $$abc",
+        "SELECT $a$abc",
+        "SELECT",
+        "SELECT (SELECT)",
+        "SELECT 1 JOIN t ON true",
+        "SELECT 1 LEFT JOIN t ON true",
+        "SELECT 1 IN ()",
+        "VALUES ()",
+        "VALUES (1), ()",
         "\\d",
     ],
 )
@@ -276,3 +286,49 @@ def test_broken_texts_are_syntax_errors_with_a_place(fails, sql):
     assert err.condition == "SYNTAX_ERROR"
     assert err.span is not None
     assert "^" in str(err)
+
+
+def test_a_hint_names_a_cast_that_exists(fails, run, shop):
+    for sql, hint in (
+        ("SELECT id = name FROM customers", "(…)::integer"),
+        ("SELECT name + id FROM customers", "(…)::integer"),
+        ("SELECT name = id FROM customers", "(…)::character varying"),
+        ("SELECT born = id FROM customers", None),
+        ("SELECT INTERVAL '1 day' <> ALL (SELECT id FROM customers)", None),
+        ("SELECT to_jsonb(id) < to_jsonb(id) FROM customers", None),
+        ("SELECT born + true FROM customers", None),
+    ):
+        err = fails(sql)
+        assert err.condition == "DATATYPE_MISMATCH", sql
+        assert err.span is not None, sql
+        assert (err.hint is None) == (hint is None), (sql, err.hint)
+        assert hint is None or hint in err.hint, (sql, err.hint)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "sql", "condition"),
+    [
+        ("lenses", "SELECT STREAM a.x, b.y a JOIN b", "SYNTAX_ERROR"),
+        ("lenses", "SELECT STREAM x FROM `a", "SYNTAX_ERROR"),
+        ("timeplus", "SELECT i FROM s $1 TIMEOUT 5s", "SYNTAX_ERROR"),
+        ("sqlstream", "SELECT STREAM s.k FROM s WHERE s.k = s.k(SELECT STREAM k FROM s)", "UNDEFINED_FUNCTION"),
+        ("risingwave", "CREATE TABLE c (a int, b bigint AS ())", "FEATURE_NOT_SUPPORTED"),
+    ],
+)
+def test_broken_texts_of_all_dialects_have_a_place(dialect, sql, condition):
+    with watersmeet.connect(runtime="inprocess", dialect=dialect) as connection:
+        if dialect == "sqlstream":
+            connection.execute("CREATE STREAM s (k int)")
+        with pytest.raises(watersmeet.Error) as caught:
+            connection.execute(sql)
+    assert caught.value.condition == condition
+    assert "^" in str(caught.value)
+
+
+def test_a_row_of_a_changelog_that_is_refused_is_shown():
+    with watersmeet.connect(runtime="inprocess", dialect="timeplus") as connection:
+        connection.execute("CREATE STREAM s (k string, v int) PRIMARY KEY k SETTINGS mode = 'changelog_kv'")
+        with pytest.raises(watersmeet.Error) as caught:
+            connection.execute("INSERT INTO s (k, v) VALUES (NULL, 9)")
+    assert caught.value.condition == "NOT_NULL_VIOLATION"
+    assert caught.value.detail.startswith("Failing row contains (null, 9, ")

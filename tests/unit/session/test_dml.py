@@ -61,6 +61,45 @@ def test_literals_are_read_as_the_columns_types(run):
     assert run("SELECT (s).x, (s).y FROM t WHERE s IS NOT NULL") == [(7, "seven")]
 
 
+def test_numbers_keep_the_digits_that_their_column_has(run):
+    run("CREATE TABLE t (id int, d double precision, a double precision[], n numeric(38, 20), w numeric(38, 0))")
+    run("INSERT INTO t VALUES (1, 0.123456789012345, ARRAY[-1.5e-12, 2], -0.12345678901234567890, 5)")
+    run("INSERT INTO t VALUES (2, -1e300, NULL, 0.5, 12345678901234567890123456789012345678)")
+    run("INSERT INTO t VALUES (3, 5e-324, NULL, 1, 1e30), (5, 0.5, NULL, 0.5, 0.5)")
+    run("INSERT INTO t SELECT 4, CASE WHEN true THEN 1.000000000001 END, NULL, (0.00000000000000000001), 0")
+    run("UPDATE t SET d = 0.987654321098765, w = -99999999999999999999999999999999999999 WHERE id = 4")
+    d = Decimal
+    assert run("SELECT * FROM t ORDER BY id") == [
+        (1, 0.123456789012345, [-1.5e-12, 2.0], d("-0.12345678901234567890"), 5),
+        (2, -1e300, None, d("0.5"), 12345678901234567890123456789012345678),
+        (3, 5e-324, None, 1, 10**30),
+        (4, 0.987654321098765, None, d("0.00000000000000000001"), -99999999999999999999999999999999999999),
+        (5, 0.5, None, d("0.5"), 1),
+    ]
+
+
+def test_numbers_written_in_a_query_are_what_they_say(run):
+    run("CREATE TABLE t (d double precision, n numeric)")
+    run("INSERT INTO t VALUES ('0.09128119185626349', 0.1234567891)")
+    assert run("SELECT count(*) FROM t WHERE d = 0.09128119185626349") == [(1,)]
+    assert run("SELECT count(*) FROM t WHERE n = 0.12345678909") == [(0,)], "not rounded to the digits of numeric"
+    assert run("SELECT 1e-20, 1e30, 12345678901234567890123456789012345678") == [
+        (Decimal("1e-20"), 10**30, 12345678901234567890123456789012345678)
+    ]
+
+
+def test_a_wide_numeric_meets_an_integer(run):
+    run("CREATE TABLE a (id int, k numeric(38, 0))")
+    run("CREATE TABLE b (id int, k bigint)")
+    run("CREATE MATERIALIZED VIEW greater AS SELECT a.id FROM a JOIN b ON a.id = b.id AND a.k > b.k")
+    run("CREATE MATERIALIZED VIEW merged AS SELECT k FROM a FULL JOIN b USING (k)")
+    run("INSERT INTO a VALUES (1, 99999999999999999999999999999999999999), (2, 7)")
+    run("INSERT INTO b VALUES (1, 7), (2, 7)")
+    run("FLUSH")
+    assert run("SELECT * FROM greater") == [(1,)]
+    assert sorted(run("SELECT * FROM merged")) == [(7,), (7,), (99999999999999999999999999999999999999,)]
+
+
 def test_equal_documents_are_equal_values(run):
     run("CREATE TABLE t (j jsonb); INSERT INTO t VALUES ('{\"a\": 1}'), ('{\"a\":1}')")
     assert run("SELECT count(DISTINCT j) FROM t") == [(1,)]

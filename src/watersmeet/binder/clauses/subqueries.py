@@ -28,6 +28,7 @@ from watersmeet.expressions.context import Context
 from watersmeet.expressions.operators import comparable, compare
 from watersmeet.expressions.scalars import bind_condition, bind_value
 from watersmeet.expressions.values import Value, wrap
+from watersmeet.places import set_place
 from watersmeet.types import BIGINT, BOOLEAN, SqlType
 
 _NEGATED: Final[dict[type[exp.Expression], type[exp.Expression]]] = {**NEGATED, exp.EQ: exp.NEQ, exp.NEQ: exp.EQ}
@@ -284,6 +285,7 @@ class Subqueries:
 
     def _pair(self, node: exp.Expression, left: Value, column: Column, ctx: Context) -> KeyPair:
         equality = exp.EQ(this=node.copy(), expression=node.copy())
+        set_place(equality, place_of(node))
         return key_of(equality, *comparable(equality, left, value_of(column), ctx), ctx)
 
     def _quantified(self, node: exp.Binary, ctx: Context, *, true_only: bool) -> Value:
@@ -295,6 +297,7 @@ class Subqueries:
         if kind not in _DECIDING or isinstance(node.this, exp.Tuple):
             raise ctx.not_supported(f"this comparison with {'ALL' if is_all else 'ANY'} (SELECT …)", node)
         operator = kind(this=node.this.copy(), expression=node.this.copy())
+        set_place(operator, place_of(node))
         left = bind_value(node.this, ctx)
         right = self._bound(_query(node.expression.this))
         if len(right.columns) != 1:

@@ -362,7 +362,7 @@ def _adapt_select(node: exp.Select, sql: str) -> None:
                 item.set("nature", nature.copy())
         for join in node.args.get("joins") or []:
             _check_words(join, sql)
-    for join in node.args.get("joins") or []:
+    for join in (node.args.get("joins") or []) if items else []:
         if not join.args.get("on") and not join.args.get("using") and not isinstance(join, CommaJoin):
             left, right = (
                 exp.column(exp.to_identifier("_key", quoted=True), exp.to_identifier(i.alias_or_name, quoted=True))

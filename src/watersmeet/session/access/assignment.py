@@ -11,14 +11,16 @@ from sqlglot import exp
 from watersmeet.catalog import (
     Relation,
 )
+from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.statements import Name, Statement
 from watersmeet.errors import Span, did_you_mean
+from watersmeet.expressions.values import decimal_literal
 from watersmeet.places import own_place, set_place
 from watersmeet.session.access.context import error_at
 from watersmeet.session.access.reading import Bounded
 from watersmeet.session.access.rows import converted, omitted
 from watersmeet.store.merging import quoted
-from watersmeet.types import Field, Schema, SqlType
+from watersmeet.types import NUMERIC, Field, Schema, SqlType
 
 _TREE_TYPES: Final[dict[str, exp.DataType.Type]] = {
     "boolean": exp.DataType.Type.BOOLEAN,
@@ -36,6 +38,9 @@ _TREE_TYPES: Final[dict[str, exp.DataType.Type]] = {
     "interval": exp.DataType.Type.INTERVAL,
     "jsonb": exp.DataType.Type.JSONB,
 }
+
+#: Numbers of so many characters are the same number by way of numeric.
+_PLAIN_DIGITS: Final = {"real": 8, "double precision": 11, "numeric": 11}
 
 _DATES: Final = ("date", "timestamp", "timestamptz")
 
@@ -68,23 +73,29 @@ class Target:
             return f"make_timestamp(CAST({sql} AS BIGINT) * 1000)"
         return converted(sql, kind, self.column.type)
 
-    def typed(self, value: exp.Expression) -> exp.Expression:
-        """`value`, cast to the column's type if it is an untyped literal (a string, NULL, ROW(…), an empty array)."""
-        if not (_is_open(value) or (self.column.type.name == "struct" and _is_row(value))):
-            return value
-        cast = exp.Cast(this=value.copy(), to=data_type(self.column.type))
-        set_place(cast, own_place(value))
-        return cast
+    def typed(self, value: exp.Expression, *, numbers: bool = False) -> exp.Expression:
+        """`value`, cast to the column's type if it is an untyped literal (a string, NULL, ROW(…), an empty array) or a
+        number with more digits than numeric has. numbers: if it is any number.
+        """
+        return _typed(value, self.column.type, numbers=numbers)
+
+    def needs_numbers(self, values: Sequence[exp.Expression]) -> bool:
+        """Whether numbers among the values of the column have to be cast to its type, as one has more digits than
+        numeric has: that one and the others would meet in a type that may hold neither.
+        """
+        return self.column.type.name == "numeric" and any(_number_text(v, self.column.type) for v in values)
 
 
 def typed_query(tree: exp.Expression, targets: Sequence[Target]) -> exp.Expression:
     """The query of an INSERT with each untyped literal cast to the type of the column that it goes to."""
     tree = tree.copy()
     if isinstance(tree, exp.Values):
-        for row in tree.expressions:
-            cells = row.expressions if isinstance(row, exp.Tuple) else []
-            for cell, target in zip(cells, targets, strict=False):
-                _replace(cell, target)
+        rows = [row.expressions if isinstance(row, exp.Tuple) else [] for row in tree.expressions]
+        for place, target in enumerate(targets):
+            cells = [row[place] for row in rows if place < len(row)]
+            numbers = target.needs_numbers(cells)
+            for cell in cells:
+                _replace(cell, target, numbers=numbers)
     elif isinstance(tree, exp.Select) and not any(isinstance(e, exp.Star) or e.is_star for e in tree.expressions):
         for item, target in zip(tree.expressions, targets, strict=False):
             _replace(item.this if isinstance(item, exp.Alias) else item, target)
@@ -141,6 +152,37 @@ def data_type(kind: SqlType) -> exp.DataType:
     return exp.DataType(this=_TREE_TYPES[kind.name])
 
 
+def _typed(value: exp.Expression, kind: SqlType, *, numbers: bool = False) -> exp.Expression:
+    if isinstance(value, exp.Array) and value.expressions and kind.element is not None:
+        elements = [_typed(e, kind.element) for e in value.expressions]
+        if all(new is old for new, old in zip(elements, value.expressions, strict=True)):
+            return value
+        array = value.copy()
+        array.set("expressions", [e.copy() for e in elements])
+        return array
+    written = _number_text(value, kind, always=numbers)
+    if written is None and not (_is_open(value) or (kind.name == "struct" and _is_row(value))):
+        return value
+    cast = exp.Cast(this=value.copy() if written is None else exp.Literal.string(written), to=data_type(kind))
+    set_place(cast, own_place(value) or place_of(value))
+    return cast
+
+
+def _number_text(value: exp.Expression, kind: SqlType, *, always: bool = False) -> str | None:
+    """The text of a number for a float or a numeric, if it would lose digits by way of numeric, or `always`."""
+    number = value.this if isinstance(value, exp.Neg) else value
+    if not isinstance(number, exp.Literal) or number.is_string or not (kind.is_float or kind.name == "numeric"):
+        return None
+    text = str(number.this).replace("_", "")
+    if not always and len(text) <= _PLAIN_DIGITS[kind.name] and "e" not in text.lower():
+        return None
+    if not always and (kind == NUMERIC or (kind.is_float and text.isdecimal())):
+        read = decimal_literal(text)
+        if read is not None and read.type == NUMERIC:
+            return None
+    return f"-{text}" if number is not value else text
+
+
 def _is_open(value: exp.Expression) -> bool:
     if isinstance(value, exp.Array):
         return not value.expressions
@@ -151,8 +193,8 @@ def _is_row(value: exp.Expression) -> bool:
     return isinstance(value, exp.Anonymous) and str(value.this).lower() == "row"
 
 
-def _replace(node: exp.Expression, target: Target) -> None:
-    typed = target.typed(node)
+def _replace(node: exp.Expression, target: Target, *, numbers: bool = False) -> None:
+    typed = target.typed(node, numbers=numbers)
     if typed is not node:
         node.replace(typed)
 

@@ -143,11 +143,12 @@ def _check_rowtimes(relation: Relation, rows: pa.Table, statement: Statement | N
 
 
 def _check_not_null(relation: Relation, rows: pa.Table, statement: Statement | None) -> None:
+    own = rows.select([c.name for c in relation.columns])  # rows of a changelog have their sign beside them
     for i, column in enumerate(relation.columns):
-        if column.nullable or not rows.column(i).null_count:
+        if column.nullable or not own.column(i).null_count:
             continue
-        first = pc.index(pc.is_null(rows.column(i)), value=True).as_py()
-        row = python_rows(rows.slice(first, 1), tuple(c.type for c in relation.columns))[0]
+        first = pc.index(pc.is_null(own.column(i)), value=True).as_py()
+        row = python_rows(own.slice(first, 1), tuple(c.type for c in relation.columns))[0]
         shown = ", ".join("null" if v is None else str(v) for v in row)
         raise _refused(
             statement,
