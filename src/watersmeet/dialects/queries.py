@@ -233,11 +233,12 @@ def bind_parameters(tree: exp.Expression, parameters: Parameters, text: str) -> 
                 detail=f"{len(parameters)} values were given.",
             )
         used.add(key)
-        literal = literal_of(parameters[key], text, place_of(holder))  # type: ignore[index]
-        set_place(literal, own_place(holder))
+        place = place_of(holder)
+        literal = literal_of(parameters[key], text, place)  # type: ignore[index]
+        set_place(literal, place)  # without one, each look for its place goes through all that is around it
         if holder is tree:
             return literal
-        holder.replace(literal)
+        _put(literal, holder)
     if len(used) < len(parameters):
         raise error(
             "INVALID_PARAMETER",
@@ -245,6 +246,16 @@ def bind_parameters(tree: exp.Expression, parameters: Parameters, text: str) -> 
             sql=text,
         )
     return tree
+
+
+def _put(literal: exp.Expression, holder: exp.Expression) -> None:
+    """Puts a literal in the place of a parameter. `replace` would go through the whole list in which it stands."""
+    parent, key, index = holder.parent, holder.arg_key, holder.index
+    if parent is None or key is None or index is None:
+        holder.replace(literal)
+        return
+    parent.args[key][index] = literal
+    literal.parent, literal.arg_key, literal.index = parent, key, index
 
 
 def _key_of(holder: exp.Expression) -> int | str:

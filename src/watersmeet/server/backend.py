@@ -28,7 +28,7 @@ from watersmeet.server.oids import TEXT, oid_of, sql_type
 from watersmeet.server.parameters import Parameter, bound
 from watersmeet.server.portals import Portal, Prepared, check_columns, result_formats
 from watersmeet.server.preparing import READERS as PREPARING
-from watersmeet.server.settings import Settings
+from watersmeet.server.settings import Saved, Settings
 from watersmeet.server.steps import CatalogStep, EngineStep, Outcome, Source, Step, marked, read_steps
 from watersmeet.server.traffic import kind_of
 from watersmeet.server.utility import READERS as UTILITY
@@ -67,6 +67,8 @@ class Backend:
         self._lock = lock("connection")
         self._started = session.variables.saved()
         self._reported: dict[str, str] = {}
+        self._saved: Saved | None = None
+        """What was set when the transaction began."""
 
     def begin_with(self, name: str, value: str) -> None:
         """Sets what a client asks for when it connects."""
@@ -128,6 +130,7 @@ class Backend:
                 if flushes:
                     commit_whole(self.session, self._lock)
                 elif not own or self.session.transaction is None:
+                    self._saved = self.settings.saved()
                     self.session.transaction = transactions.new_transaction(self.session)
                     own = True
                 yield self.run(step)
@@ -136,6 +139,7 @@ class Backend:
             if self.session.transaction is not None:
                 with self._lock:
                     transactions.rollback(self.session)
+                self._ended(rolled_back=True)
 
     def run(self, step: Step) -> Outcome:
         """Runs one step. FAILED_TRANSACTION where only ROLLBACK is left."""
@@ -143,16 +147,31 @@ class Backend:
         if self.state == b"E" and isinstance(step, EngineStep) and isinstance(step.statement, st.Commit):
             with self._lock:
                 transactions.rollback(self.session)
+            self._ended(rolled_back=True)
             return Outcome("ROLLBACK")
         self.session.result_bytes = self.settings.limit(RESULT_SIZE)
+        alone = self.session.transaction is None
+        before = self.settings.saved() if alone else None
         try:
             outcome = step.run(self)
         except Error as err:
+            if not alone and self.session.transaction is None:  # its COMMIT failed
+                self._ended(rolled_back=True)
             kind = kind_of(step.statement.sql if isinstance(step, EngineStep) else "")
             self.clients.traffic.ended(kind, err.sqlstate)
             raise
         self.clients.traffic.ended(kind_of(outcome.tag))
+        if alone and self.session.transaction is not None:
+            self._saved = before
+        elif not alone and self.session.transaction is None:
+            self._ended(rolled_back=outcome.tag == "ROLLBACK")
         return outcome
+
+    def _ended(self, *, rolled_back: bool) -> None:
+        """The transaction has ended. What was set in one that was rolled back is as it was before."""
+        if rolled_back and self._saved is not None:
+            self.settings.restore(self._saved)
+        self._saved = None
 
     def _check_may_run(self, step: Step) -> None:
         """FAILED_TRANSACTION where only the end of the transaction is left."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import watersmeet
 from watersmeet.catalog.roles import ADMIN
@@ -45,7 +45,7 @@ _SETTINGS: Final = (
     _fixed("server_version_num", "160000"),
     _fixed("server_encoding", "UTF8", reported=True),
     Setting("client_encoding", "UTF8", ("utf8", "utf-8", "unicode"), reported=True),
-    Setting("DateStyle", "ISO, MDY", ("iso, mdy", "iso", "iso, ymd", "iso, dmy", "iso,mdy"), reported=True),
+    Setting("DateStyle", "ISO, MDY", ("iso, mdy", "iso", "iso, ymd", "iso, dmy"), reported=True),
     Setting("IntervalStyle", "postgres", reported=True),
     _fixed("integer_datetimes", "on", reported=True),
     Setting("standard_conforming_strings", "on", _TRUE, reported=True),
@@ -97,6 +97,14 @@ _BY_NAME: Final = {s.name.lower(): s for s in _SETTINGS}
 _SESSION: Final = {"TimeZone": "timezone", "application_name": "application_name", "search_path": "search_path"}
 
 
+class Saved(NamedTuple):
+    """What is set at one moment: settings, variables of the session, the role as which it acts."""
+
+    values: Mapping[str, str]
+    variables: dict[str, str]
+    role: str | None
+
+
 class Settings:
     """The settings of one connection, with the session's variables behind them."""
 
@@ -105,6 +113,7 @@ class Settings:
         self._session = session
         self._values = dict(begun)
         self._local: dict[str, str] = {}
+        self._kept: dict[str, str] = {}
         self._begun = dict(begun)
         self._user = user
         self._limits = limits
@@ -144,6 +153,8 @@ class Settings:
         """
         lowered = name.lower()
         if lowered not in _BY_NAME:
+            if local:
+                self.keep(name)
             self._session.variables.set(name, value)
             return
         setting = _BY_NAME[lowered]
@@ -162,9 +173,27 @@ class Settings:
         self._values = dict(self._begun)
         self._local.clear()
 
+    def keep(self, name: str) -> None:
+        """A variable of the session is about to be set for the transaction alone. UNDEFINED_OBJECT."""
+        self._kept.setdefault(name, self._session.variables.get(name))
+
     def end_transaction(self) -> None:
         """Forgets what was set for the transaction alone."""
         self._local.clear()
+        for name, value in self._kept.items():
+            self._session.variables.set(name, value)
+        self._kept.clear()
+
+    def saved(self) -> Saved:
+        """What is set now, with the role."""
+        return Saved(dict(self._values), self._session.variables.saved(), self._session.role)
+
+    def restore(self, saved: Saved) -> None:
+        """Sets what was set then."""
+        self._values = dict(saved.values)
+        self._session.variables.restore(saved.variables)
+        self._session.role = saved.role
+        self._kept.clear()
 
     def limit(self, name: str) -> int:
         """The value of one of `LIMITS`; 0: none."""
@@ -194,7 +223,7 @@ def _checked(setting: Setting, value: str) -> str:
         raise error(
             "FEATURE_NOT_SUPPORTED",
             f'{setting.name} can\'t be "{value}"',
-            hint="It takes: " + ", ".join(choices) + ".",
+            hint="It takes: " + ", ".join(f'"{c}"' if "," in c else c for c in choices) + ".",
         )
     if set(choices) <= {*_TRUE, *_FALSE}:
         return "on" if lowered in _TRUE else "off"

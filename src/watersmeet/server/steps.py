@@ -178,8 +178,8 @@ class Source:
         if not self.parameters:
             return marked(self.text)[0] if _PREPARES.match(self.text) else self.text, []
         text, numbers = marked(self.text)
-        if lacking := [n for n in range(1, len(self.parameters) + 1) if n not in numbers]:
-            raise error("INVALID_PARAMETER", f"parameter ${lacking[0]} is not in the statement", sql=self.text)
+        if lacking := set(range(1, len(self.parameters) + 1)).difference(numbers):
+            raise error("INVALID_PARAMETER", f"parameter ${min(lacking)} is not in the statement", sql=self.text)
         return text, [self.parameters[n - 1] for n in numbers]
 
     def within(self, start: int, end: int) -> Step:
@@ -219,7 +219,12 @@ def _only_catalog(source: Source) -> exp.Query | None:
     text = source.text.strip().rstrip(";")
     if ";" in text or not _QUERY.match(text):
         return None
-    return queries.catalog_query(text, source.is_relation, source.parameters)
+    return queries.catalog_query(_apart(text), source.is_relation, source.parameters)
+
+
+def _apart(text: str) -> str:
+    """The text with a space behind each parameter: `$1,$` may be taken for the beginning of a quote."""
+    return _PARAMETER.sub(lambda m: m[0] if m["number"] is None else f"{m[0]} ", text)
 
 
 def _read(source: Source, part: Part) -> list[Step]:
@@ -254,7 +259,7 @@ def _own_step(source: Source, piece: Sequence[Token], part: Part) -> Step | None
     word = piece[0].text.upper()
     if word in _QUERIES:
         sql = source.text[piece[0].start : piece[-1].end + 1]
-        tree = queries.catalog_query(sql, source.is_relation, source.parameters)
+        tree = queries.catalog_query(_apart(sql), source.is_relation, source.parameters)
         return None if tree is None else CatalogStep(tree, sql)
     cursor = Cursor(piece, source.text, folding=part.language.semantics.folding)
     word = cursor.tokens[0].text.upper()

@@ -49,7 +49,6 @@ def _done(tag: str) -> Outcome:
 
 def _set(source: Source, cursor: Cursor) -> Step | None:
     """SET of a setting of PostgreSQL; others are variables of the session."""
-    del source
     local = not cursor.take("SESSION") and cursor.take("LOCAL")
     if cursor.take("CHARACTERISTICS", "AS", "TRANSACTION") or cursor.take("TRANSACTION"):
         return _characteristics(cursor)
@@ -64,7 +63,7 @@ def _set(source: Source, cursor: Cursor) -> Step | None:
         if not cursor.take("TO"):
             cursor.expect("=")
     else:
-        return None
+        return _set_local(source, cursor) if local and cursor.current is not None and not cursor.at("ROLE") else None
     values = [read_value(cursor)]
     while cursor.take(","):
         values.append(read_value(cursor))
@@ -73,6 +72,18 @@ def _set(source: Source, cursor: Cursor) -> Step | None:
     def run(client: Any) -> Outcome:
         client.settings.set(name, ", ".join(values), local=local)
         return _done("SET")
+
+    return OwnStep(run)
+
+
+def _set_local(source: Source, cursor: Cursor) -> Step:
+    """SET LOCAL of a variable of the session, which has its own value again when the transaction ends."""
+    step = source.around("SET ", span_of(cursor.rest))
+    name = cursor.rest[0].text
+
+    def run(client: Any) -> Outcome:
+        client.settings.keep(name)
+        return step.run(client)
 
     return OwnStep(run)
 

@@ -372,3 +372,12 @@ def test_a_view_that_is_stopped_says_why(serving):
     assert served.http(f"/api/relations/{stopped[0]}").json["error"]["condition"] == "AMPLIFICATION_LIMIT"
     assert b'watersmeet_view_failed{view="v"} 1.0' in served.http("/metrics").body
     assert served.http("/readyz").status == 200, "the others go on"
+
+
+def test_requests_that_nothing_answers_say_what_is_wrong(shop):
+    wrong = shop.http("/api/run")
+    assert (wrong.status, wrong.condition, wrong.json["error"]["hint"]) == (405, "INVALID_PARAMETER", "Use POST.")
+    assert (shop.http("/nothing").status, shop.http("/nothing").condition) == (404, "UNDEFINED_OBJECT")
+    large = shop.http("/api/run", body={"text": "x" * (1 << 25)})
+    assert (large.status, large.condition) == (413, "INVALID_PARAMETER")
+    assert "too large" in large.json["error"]["message"]

@@ -114,6 +114,9 @@ def test_values_beginnings_and_ends(serving):
         ("view=t&after=x", "INVALID_PARAMETER"),
         ("view=t&after=99999", "INVALID_PARAMETER"),
         ("view=t&view=t", "INVALID_PARAMETER"),
+        ("view=t&snapshot=yes", "INVALID_PARAMETER"),
+        ("view=t&progress=", "INVALID_PARAMETER"),
+        ("view=t&upto=3", "INVALID_PARAMETER"),
     ):
         assert served.http(f"/subscribe?{query}").condition == condition, query
 

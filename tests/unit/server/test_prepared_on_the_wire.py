@@ -8,6 +8,7 @@ import io
 import asyncpg
 import psycopg
 import pytest
+from sqlglot import exp
 from tests.unit.server.test_any_messages import message, spoken, started
 
 SHOP = "CREATE TABLE t (id bigint PRIMARY KEY, s smallint, name varchar); INSERT INTO t VALUES (1, 30, 'a'); FLUSH"
@@ -137,3 +138,38 @@ def test_queries_of_the_catalog_are_described_with_the_names_that_they_have(serv
         told = client.execute(query, ("shop", "y"), prepare=True).description
         assert [c.name for c in told][:3] == ["oid", "oid", "datname"]
         assert client.execute("SELECT quote_literal(%b::bigint)", (5,)).fetchone() == ("'5'",)
+
+
+def test_the_time_to_prepare_grows_with_the_number_of_parameters(serving, monkeypatch):
+    """Not with its square: each look for the place of a parameter went through all the others."""
+    looks = 0
+    walk = exp.Expression.walk
+
+    def counted(node, *arguments, **options):
+        nonlocal looks
+        for found in walk(node, *arguments, **options):
+            looks += 1
+            yield found
+
+    monkeypatch.setattr(exp.Expression, "walk", counted)
+    counts = []
+    with serving(SHOP).connect() as client:
+        for number in (50, 200):
+            looks = 0
+            values = tuple(range(number))
+            query = f"SELECT id FROM t WHERE id IN ({', '.join(['%s'] * number)})"
+            assert client.execute(query, values).fetchall() == [(1,)]
+            counts.append(looks)
+    assert counts[1] < 5 * counts[0]
+
+
+def test_the_value_of_a_parameter_is_wrong_where_it_stands(serving):
+    with serving(SHOP).connect() as client, pytest.raises(psycopg.errors.InvalidTextRepresentation) as found:
+        client.execute("SELECT id FROM t WHERE name = 'a' AND id = %s", ("x",))
+    assert found.value.diag.statement_position == "45"  # in `$1`
+
+
+def test_parameters_without_spaces_between_them(serving):
+    with serving(SHOP).connect() as client:
+        query = "SELECT count(*) FROM pg_class WHERE relname IN (%s,%s)"
+        assert client.execute(query, ("t", "u"), prepare=True).fetchone() == (1,)

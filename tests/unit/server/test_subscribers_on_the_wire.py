@@ -38,6 +38,11 @@ def test_who_may_read_may_subscribe(serving):
                 eve.execute(statement)
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             eve.execute("CREATE SUBSCRIPTION s FROM m WITH (retention = '1D')")
+        served.python.execute("CREATE SUBSCRIPTION secretive FROM t WITH (retention = '1D')")
+        for name in ("secretive", "secretiv"):
+            with pytest.raises(psycopg.errors.UndefinedObject) as found:
+                eve.execute(f"DECLARE d SUBSCRIPTION CURSOR FOR {name}")
+            assert "secretive" not in (found.value.diag.message_hint or "")
         served.python.execute("REVOKE SELECT ON m FROM eve")
         with pytest.raises(psycopg.errors.UndefinedTable):
             eve.execute("SUBSCRIBE m")

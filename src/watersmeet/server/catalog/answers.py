@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 import time
 from contextlib import nullcontext
 from typing import Any, Final
@@ -71,8 +72,9 @@ class CatalogAnswers:
         sql = duckdb_sql(tree.limit(0) if describes else tree, text)
         connection = self._connected()
         self._tell(connection, sql)
-        signals = self._tables.signalling(self._client, connection) if "_backend(" in sql.lower() else nullcontext()
-        with signals, self._client.session.cancellation.over(connection):
+        acts = not describes and any(word in sql.lower() for word in ("_backend(", "set_config("))
+        acting = self._tables.acting(self._client, connection) if acts else nullcontext()
+        with acting, self._client.session.cancellation.over(connection):
             try:
                 found = connection.execute(sql).to_arrow_table()
             except duckdb.Error as cause:
@@ -116,6 +118,8 @@ def _activity(activity: Activity, database: str) -> dict[str, Any]:
     return {**row, "client_addr": activity.address, "backend_start": began, "backend_type": "client backend"}
 
 
+#: What macros raise: a condition and a message.
+_RAISED: Final = re.compile(r"(UNDEFINED_(?:OBJECT|RELATION)): (.*)")
 _FAILURES: Final = (
     (duckdb.InterruptException, "QUERY_CANCELED", "the statement was canceled"),
     (duckdb.OutOfMemoryException, "OUT_OF_MEMORY", "this query of the catalog needs too much memory"),
@@ -128,6 +132,8 @@ def _failure(cause: duckdb.Error, text: str) -> Error:
         if isinstance(cause, kind):
             return error(condition, message, sql=text)
     told = str(cause).splitlines()[0]
+    if (raised := _RAISED.search(told)) is not None:
+        return error(raised[1], raised[2], sql=text)
     return error(
         "FEATURE_NOT_SUPPORTED",
         "this query of the catalog is not supported",

@@ -16,7 +16,7 @@ import pyarrow as pa
 from watersmeet import duckdbs
 from watersmeet.catalog import Catalog, Role
 from watersmeet.catalog.roles import ADMIN
-from watersmeet.errors import error
+from watersmeet.errors import Error, error
 from watersmeet.server.catalog.functions import definitions
 from watersmeet.server.catalog.privileges import TRUSTED_OID, rights_tables
 from watersmeet.server.catalog.shapes import OF_CLIENTS, SHAPES
@@ -80,15 +80,23 @@ class CatalogTables:
             return made.connection
 
     @contextmanager
-    def signalling(self, client: Any, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-        """Inside, queries of the connection may end what clients do. PERMISSION_DENIED for those of other users."""
+    def acting(self, client: Any, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+        """Inside, queries of the connection may end what clients do, and set what the client may set.
+
+        PERMISSION_DENIED for clients of other users; the errors of SET.
+        """
         secret = secrets.token_hex(16)
         connection.execute("SET VARIABLE asking = ?", [secret])
         asking = self._asking[secret] = _Asking(client)
         try:
             yield
+        except Error:
+            if asking.failure is None:
+                raise
         finally:
             del self._asking[secret]
+        if asking.failure is not None:
+            raise asking.failure
         if asking.refused is not None:
             raise error(
                 "PERMISSION_DENIED",
@@ -108,9 +116,23 @@ class CatalogTables:
         connection.execute("CREATE SCHEMA pg_catalog_; CREATE SCHEMA information_schema_")
         kinds = ["INTEGER", "BOOLEAN", "VARCHAR"]
         connection.create_function("signal_", self._signal, kinds, "BOOLEAN", side_effects=True)
+        kinds = ["VARCHAR", "VARCHAR", "BOOLEAN", "VARCHAR"]
+        connection.create_function("configure_", self._configure, kinds, "VARCHAR", side_effects=True)
         for name in OF_CLIENTS:
             put(connection, name, [])
         return connection
+
+    def _configure(self, name: str, value: str, local: bool, secret: str) -> str:
+        """Of set_config."""
+        asking = self._asking.get(secret)
+        if asking is None:
+            return value
+        try:
+            asking.client.settings.set(name, value, local=local)
+            return str(asking.client.settings.get(name))
+        except Error as err:
+            asking.failure = err
+            raise
 
     def _signal(self, process: int, ends: bool, secret: str) -> bool:
         """Of pg_cancel_backend and pg_terminate_backend."""
@@ -128,10 +150,11 @@ class CatalogTables:
 
 @dataclass
 class _Asking:
-    """A client that asks. refused: the number of one that it may not end."""
+    """A client that asks. refused: the number of one that it may not end. failure: of what it sets."""
 
     client: Any
     refused: int | None = None
+    failure: Error | None = None
 
 
 def put(connection: duckdb.DuckDBPyConnection, name: str, rows: list[dict[str, Any]]) -> None:

@@ -365,6 +365,21 @@ def _type_name(kind: exp.DataType) -> tuple[str, bool]:
     return written.rpartition(".")[2].partition("(")[0].strip(), is_array
 
 
+#: What a name that is cast has to be the name of, and the condition if it is not.
+_MISSING: Final = {
+    "regclass": ("UNDEFINED_RELATION", "relation"),
+    "regtype": ("UNDEFINED_OBJECT", "type"),
+    "regnamespace": ("UNDEFINED_OBJECT", "schema"),
+}
+
+
+def _raised(word: str, name: str) -> exp.Expression:
+    """Raises that there is nothing of that name."""
+    condition, what = _MISSING[word]
+    told = exp.Literal.string(f'{condition}: {what} "{name}" does not exist')
+    return exp.Anonymous(this="error", expressions=[told])
+
+
 def _cast(node: exp.Cast) -> exp.Expression:
     name, is_array = _type_name(node.to)
     value = node.this
@@ -372,8 +387,11 @@ def _cast(node: exp.Cast) -> exp.Expression:
         word = name.replace("procedure", "proc")
         if word == "regproc" and isinstance(value, exp.Literal) and isinstance(node.parent, exp.Predicate):
             return exp.Literal.string(value.name.rpartition(".")[2])  # columns of functions have their names
-        if isinstance(value, exp.Literal) and value.is_string:
-            value = exp.Anonymous(this=f"to_{word}", expressions=[value])
+        if isinstance(value, exp.Literal) and value.name.isdecimal():
+            value = exp.Cast(this=value, to=exp.DataType.build("UINTEGER", dialect="duckdb"))
+        elif isinstance(value, exp.Literal) and value.is_string:
+            known = exp.Anonymous(this=f"to_{word}", expressions=[value])
+            value = exp.Coalesce(this=known, expressions=[_raised(word, value.name)]) if word in _MISSING else known
         outside = node.parent
         while isinstance(outside, (exp.Paren, exp.Alias)):
             outside = outside.parent

@@ -41,6 +41,19 @@ def failed(err: Error) -> web.Response:
     return answer({"error": err.to_json()}, _STATUS.get(err.condition, _BAD_REQUEST))
 
 
+def refused(request: web.Request, err: web.HTTPException) -> web.Response:
+    """The answer for a request that nothing answers."""
+    told = error("UNDEFINED_OBJECT", f"{request.path} is not served: {err.reason}")
+    if isinstance(err, web.HTTPMethodNotAllowed):
+        allowed = ", ".join(sorted(err.allowed_methods))
+        told = error("INVALID_PARAMETER", f"{request.path} is not served by {request.method}", hint=f"Use {allowed}.")
+    elif isinstance(err, web.HTTPRequestEntityTooLarge):
+        told = error("INVALID_PARAMETER", "the body of the request is too large", detail=f"{err.text}.")
+    response = failed(told)
+    response.set_status(err.status)
+    return response
+
+
 async def read_json(request: web.Request) -> dict[str, Any]:
     """The object that a request has as its body. INVALID_PARAMETER."""
     if request.content_type != "application/json":

@@ -22,7 +22,7 @@ from watersmeet.server.backend import Backend
 from watersmeet.server.connection import Service
 from watersmeet.server.web import details, health, subscriptions
 from watersmeet.server.web.access import Access
-from watersmeet.server.web.answers import answer, failed, read_json, text_field
+from watersmeet.server.web.answers import answer, failed, read_json, refused, text_field
 from watersmeet.server.web.figures import Figures
 from watersmeet.server.web.graph import Graphs, shown_graph
 from watersmeet.server.web.history import DATABASE, STEP_S
@@ -194,8 +194,7 @@ class WebServer:
             if err.condition == "AUTHENTICATION_FAILED" and request.path in _OF_PROGRAMS:
                 response.headers["WWW-Authenticate"] = 'Basic realm="watersmeet"'
         except web.HTTPException as err:
-            response = failed(error("UNDEFINED_OBJECT", f"{request.path} is not served: {err.reason}"))
-            response.set_status(err.status)
+            response = refused(request, err)
         except (asyncio.CancelledError, ConnectionError):
             raise
         except Exception:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from aiohttp import web
 
-from watersmeet.errors import Error, error
+from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.server.textvalues import texts
 from watersmeet.server.web.tabs import STILL_THERE, STILL_THERE_S, event
 from watersmeet.session.access.context import Session
@@ -26,7 +26,9 @@ from watersmeet.types import Schema, SqlType
 
 #: Types whose values are numbers and truths of JSON; all others are texts, as PostgreSQL writes them.
 _NATIVE: Final = ("smallint", "integer", "real", "double precision", "boolean")
-_ON: Final = ("1", "true", "on")
+#: What a request may say, and the words of truths.
+_ASKED: Final = ("view", "after", "up_to", "snapshot", "progress")
+_TRUTHS: Final = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
 #: Under this, a batch keeps its text for all who follow the view.
 _TEXT: Final = "server-sent events"
 
@@ -37,6 +39,13 @@ def opened(session: Session, request: web.Request) -> Subscriber | None:
     Errors as of `Connection.subscribe`.
     """
     query = request.query
+    for asked in query:
+        if asked not in _ASKED:
+            raise error(
+                "INVALID_PARAMETER",
+                f'a subscription has no parameter "{asked}"',
+                hint=did_you_mean(asked, _ASKED) or f"There are: {', '.join(_ASKED)}.",
+            )
     names = query.getall("view", [])
     after = _number(request.headers.get("Last-Event-ID") or query.get("after"), "after")
     up_to = _number(query.get("up_to"), "up_to")
@@ -47,8 +56,8 @@ def opened(session: Session, request: web.Request) -> Subscriber | None:
         names,
         after=after,
         up_to=up_to,
-        snapshot=query.get("snapshot", "true").lower() in _ON,
-        progress=query.get("progress", "false").lower() in _ON,
+        snapshot=_truth(query.get("snapshot", "true"), "snapshot"),
+        progress=_truth(query.get("progress", "false"), "progress"),
     )
 
 
@@ -117,6 +126,13 @@ def _number(text: str | None, name: str) -> int | None:
     if not text.isdecimal():
         raise error("INVALID_PARAMETER", f"{name} is the number of a commit")
     return int(text)
+
+
+def _truth(text: str, name: str) -> bool:
+    """INVALID_PARAMETER."""
+    if text.lower() not in _TRUTHS:
+        raise error("INVALID_PARAMETER", f'{name} is true or false, not "{text}"')
+    return _TRUTHS[text.lower()]
 
 
 async def _arrived(subscriber: Subscriber) -> bool:

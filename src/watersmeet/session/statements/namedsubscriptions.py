@@ -152,7 +152,7 @@ def _named(session: Session, name: Name, statement: Statement) -> NamedSubscript
     found = session.find(name)
     if isinstance(found, NamedSubscription):
         return found
-    known = [r.shown for r in session.catalog.relations.values() if isinstance(r, NamedSubscription)]
+    known = [r.shown for r in session.catalog.shown if isinstance(r, NamedSubscription)]
     raise error_at(
         statement,
         name.span,

@@ -1,0 +1,95 @@
+"""SET, SET LOCAL, set_config and current_setting, in transactions and outside of them."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+SHOP = "CREATE SCHEMA s; CREATE TABLE s.t (a int)"
+
+
+def shown(client: psycopg.Connection, name: str) -> str:
+    return client.execute(f"SHOW {name}").fetchone()[0]
+
+
+@pytest.fixture
+def client(serving):
+    with serving(SHOP).connect(autocommit=True) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("search_path", "s"), ("application_name", "x"), ("statement_timeout", "7s")]
+)
+def test_what_is_local_ends_with_the_transaction(client, name, value):
+    before = shown(client, name)
+    for statement in (f"SET LOCAL {name} = '{value}'", f"SELECT set_config('{name}', '{value}', true)"):
+        for end in ("COMMIT", "ROLLBACK"):
+            client.execute("BEGIN")
+            client.execute(statement)
+            assert shown(client, name) == value
+            client.execute(end)
+            assert shown(client, name) == before
+        client.execute(statement)  # a transaction of its own
+        assert shown(client, name) == before
+    client.execute(f"BEGIN; SET {name} = '{value}'; COMMIT")
+    assert shown(client, name) == value
+
+
+def test_what_was_set_in_a_transaction_that_was_rolled_back_is_as_before(client):
+    client.execute("SET search_path = public; SET statement_timeout = '9s'")
+    changes = "SET search_path = s; SET statement_timeout = '1s'; SET dialect = 'timeplus'"
+    client.execute("BEGIN")
+    client.execute(changes)
+    client.execute("ROLLBACK")
+    client.execute("BEGIN")
+    client.execute(changes)
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        client.execute("SELECT * FROM nothing")
+    assert client.execute("COMMIT").statusmessage == "ROLLBACK"
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        client.execute("SET search_path = s; SET statement_timeout = '1s'; SELECT * FROM nothing")
+    assert [shown(client, n) for n in ("search_path", "statement_timeout", "dialect")] == ["public", "9s", "risingwave"]
+    assert client.info.parameter_status("search_path") == "public"
+    client.execute(changes.rpartition(";")[0])
+    assert shown(client, "search_path") == "s"
+
+
+def test_set_config_sets(client):
+    client.prepare_threshold = 0
+    found = client.execute("SELECT set_config(%s,%s,false)", ("application_name", "mine")).fetchone()
+    assert found == ("mine",)
+    assert shown(client, "application_name") == "mine"
+    for name, failure in (
+        ("nothing", psycopg.errors.UndefinedObject),
+        ("role", psycopg.errors.InvalidParameterValue),
+        ("statement_timeout", psycopg.errors.InvalidParameterValue),
+    ):
+        with pytest.raises(failure) as found:
+            client.execute("SELECT set_config(%s,%s,false)", (name, "admin"))
+        assert found.value.diag.source_function in ("UNDEFINED_OBJECT", "INVALID_PARAMETER")
+
+
+def test_limits_of_a_user_hold_for_set_config(serving):
+    served = serving("CREATE USER adam PASSWORD 'x' SUPERUSER; CREATE USER eve PASSWORD 'x'")
+    with psycopg.connect(served.dsn.replace("someone", "adam"), password="x", autocommit=True) as adam:
+        adam.execute("ALTER USER eve SET statement_timeout = '2s'")
+    with psycopg.connect(served.dsn.replace("someone", "eve"), password="x", autocommit=True) as eve:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            eve.execute("SELECT set_config('statement_timeout', '3s', false)")
+        assert shown(eve, "statement_timeout") == "2s"
+
+
+def test_names_that_are_none(client):
+    for query, failure in (
+        ("SELECT current_setting('nothing')", psycopg.errors.UndefinedObject),
+        ("SELECT 'nothing'::regclass", psycopg.errors.UndefinedTable),
+        ("SELECT relname FROM pg_class WHERE oid = 'nothing'::regclass", psycopg.errors.UndefinedTable),
+        ("SELECT 'nothing'::regtype", psycopg.errors.UndefinedObject),
+        ("SELECT 'nothing'::regnamespace", psycopg.errors.UndefinedObject),
+    ):
+        with pytest.raises(failure, match="nothing"):
+            client.execute(query)
+    for query in ("current_setting('nothing', true)", "to_regclass('nothing')", "to_regtype('nothing')"):
+        assert client.execute(f"SELECT {query}").fetchone() == (None,)
+    assert client.execute("SELECT 's.t'::regclass, '23'::regtype").fetchone() == ("s.t", "integer")
