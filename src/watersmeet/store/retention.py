@@ -21,6 +21,7 @@ from watersmeet.catalog import Catalog, NamedSubscription
 from watersmeet.environment import seconds_of
 from watersmeet.errors import error
 from watersmeet.store import readers
+from watersmeet.store.ages import Ages
 from watersmeet.store.catalogs import remove_uncommitted
 from watersmeet.store.checkpoints import (
     Checkpoint,
@@ -148,6 +149,8 @@ class Cleaner:
         self._left: set[int] | None = None
         """The commits up to `_announced` that may still be there, without fences; None before the first clean-up."""
         self._announced = 0
+        self._ages = Ages()
+        """Of commits that have checkpoints."""
         self._looked = (0, 0)
         """The newest commit when all packs were looked at last, and how many there were."""
 
@@ -264,6 +267,7 @@ class Cleaner:
         before: the floor as it was read.
         """
         layout, log = self._layout, self._log
+        self._ages.note(newest.moment.head)
         wanted = newest.moment.transaction
         if layout.directory is None:
             wanted = min(wanted, self._old_enough(newest, before.number))
@@ -284,7 +288,8 @@ class Cleaner:
     def _kept_from(self, keep: Keep, floor: int) -> int:
         """The number above which all commits are kept."""
         log = self._log
-        number = max(commit_at(log, time.time_ns() // 1000 - keep.age_us, floor), keep.since, floor)
+        made = commit_at(log, time.time_ns() // 1000 - keep.age_us, floor)
+        number = max(made, self._ages.known_for(keep.age_us / 1e6), keep.since, floor)
         if keep.is_limited:
             number = max(number, self._limit())
         if number == floor:
@@ -306,12 +311,14 @@ class Cleaner:
     def _old_enough(self, newest: Checkpoint, floor: int) -> int:
         """The number up to which nobody reads commits that began to read in time, nor needs the content before them.
 
-        Commits up to the floor were old enough before, and are gone.
+        Commits up to the floor were old enough before, and are gone. What this process has known for so long is old,
+        whatever its time: the clock by which it was made may have been ahead.
         """
-        before_us = time.time_ns() // 1000 - round(reading_s() * 1e6)
-        found = next((c for c in self._past(newest) if c.time_us <= before_us), None)
+        wait_s = reading_s()
+        before_us, known = time.time_ns() // 1000 - round(wait_s * 1e6), self._ages.known_for(wait_s)
+        found = next((c for c in self._past(newest) if c.time_us <= before_us or c.number <= known), None)
         number = 0 if found is None else found.transaction
-        while number > floor and self._log.read(number).time_us > before_us:
+        while number > max(floor, known) and self._log.read(number).time_us > before_us:
             number -= 1
         return number
 
