@@ -122,9 +122,13 @@ class Oracle:
         return found
 
     def constant(self, sql: str) -> Any:
-        """The value of a DuckDB expression without columns; raises duckdb.Error."""
+        """The value of a DuckDB expression without columns; raises duckdb.Error, also if Python can't hold it."""
         with self._lock:
-            row = self._connect().execute(f"SELECT {sql}").fetchone()
+            asked = self._connect().execute(f"SELECT {sql}")
+            try:
+                row = asked.fetchone()
+            except OverflowError as cause:  # an interval of more days than a timedelta has
+                raise duckdb.OutOfRangeException(f"Out of Range Error: {cause}") from None
         assert row is not None
         return row[0]
 

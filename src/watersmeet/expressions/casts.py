@@ -16,16 +16,21 @@ from watersmeet.expressions.jsontext import canonical
 from watersmeet.expressions.values import Value, call, common_type, duckdb_cast, family, number, string, wrap
 from watersmeet.types import (
     BOOLEAN,
+    DATE,
     DEFAULT_PRECISION,
     INTERVAL,
     JSON_DEPTH_RULE,
     JSONB,
+    TIME,
+    TIMESTAMP,
     VARCHAR,
     SqlType,
     is_json_too_deep,
 )
 
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_DATE: Final = re.compile(r"\s*([+-]?\d+([-/. \\])\d{1,2}\2\d{1,2}( \(BC\))?|[+-]?infinity|epoch)\s*", re.IGNORECASE)
+_TIME: Final = re.compile(r"\s*\d{1,2}:\d{1,2}(:\d{1,2}(\.\d+)?)?([+-]\d{1,2}(:?\d{2})?)?\s*")
 _SHORT: Final = 40
 _WITHIN_REAL: Final = 1e38
 _TRUE: Final = ("t", "true", "y", "yes", "on", "1")
@@ -234,7 +239,9 @@ def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | 
     expression = duckdb_cast(string(source), target)
     if not _is_plain_number(written, target):
         try:
-            ctx.constant(expression)
+            ctx.check(expression)
+            if (target == DATE and not _DATE.fullmatch(written)) or (target == TIME and not _TIME.fullmatch(written)):
+                ctx.check(duckdb_cast(string(written.strip()), TIMESTAMP))  # DuckDB leaves out what follows a date
         except duckdb.Error:
             raise _invalid(written, target, ctx, node) from None
     if target == JSONB:

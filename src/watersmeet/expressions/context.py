@@ -138,6 +138,14 @@ class Context:
         """The value of a constant expression; raises duckdb.Error."""
         return self.oracle.constant(expression.sql(dialect="duckdb"))
 
+    def check(self, expression: exp.Expression) -> None:
+        """Raises duckdb.Error if a constant expression has no value."""
+        sql = expression.sql(dialect="duckdb")
+        try:
+            self.oracle.constant(sql)
+        except duckdb.OutOfRangeException:
+            self.oracle.arrow_constant(sql)  # only Python can't hold it
+
 
 def typed_null(value: Value) -> exp.Expression:
     """What stands for a value when DuckDB is asked for the type of a call: constants as they are, else a typed NULL."""

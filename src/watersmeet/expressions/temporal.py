@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
+import duckdb
 from sqlglot import exp
 
 from watersmeet.expressions.casts import cast
@@ -13,7 +14,7 @@ from watersmeet.expressions.context import Context
 from watersmeet.expressions.fields import extracted
 from watersmeet.expressions.operators import no_operator
 from watersmeet.expressions.signatures import fill
-from watersmeet.expressions.values import Value, call
+from watersmeet.expressions.values import Value, call, duckdb_cast
 from watersmeet.types import BOOLEAN, INTERVAL, TIMESTAMP, TIMESTAMPTZ, VARCHAR
 
 Bind = Callable[[exp.Expression, Context], Value]
@@ -57,7 +58,22 @@ def _at_time_zone(node: Any, ctx: Context, bind: Bind) -> Value:
     if value.type.name not in ("timestamp", "timestamptz"):
         raise no_operator(ctx, node, "AT TIME ZONE", value.type, zone.type)
     kind = TIMESTAMPTZ if value.type == TIMESTAMP else TIMESTAMP
+    if zone.unknown and not zone.is_null:
+        _check_zone(zone, ctx, node.args["zone"])
     return Value(call("timezone", zone.expression, value.expression), kind)
+
+
+def _check_zone(zone: Value, ctx: Context, node: exp.Expression) -> None:
+    """INVALID_PARAMETER for a zone that does not exist; a view would have NULL for every row."""
+    try:
+        ctx.check(call("timezone", zone.expression, duckdb_cast(exp.Literal.string("2000-01-01"), TIMESTAMP)))
+    except duckdb.Error:
+        raise ctx.error(
+            "INVALID_PARAMETER",
+            f'time zone "{zone.expression.name}" not recognized',
+            node,
+            hint="Write a name such as 'Europe/Berlin' or 'UTC'.",
+        ) from None
 
 
 def _extract(node: Any, ctx: Context, bind: Bind) -> Value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 
 import pytest
@@ -303,6 +304,52 @@ def test_a_hint_names_a_cast_that_exists(fails, run, shop):
         assert err.span is not None, sql
         assert (err.hint is None) == (hint is None), (sql, err.hint)
         assert hint is None or hint in err.hint, (sql, err.hint)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT '2024-01-01 BC'::date",
+        "SELECT '2024-01-01x'::date",
+        "INSERT INTO customers VALUES (1, 'x', '2024-01-01 xyz', 0)",
+        "SELECT TIME '10:00:00 xyz'",
+    ],
+)
+def test_what_follows_a_date_or_a_time_is_not_left_out(fails, shop, sql):
+    err = fails(sql)
+    assert err.condition == "INVALID_VALUE"
+    assert err.span is not None
+
+
+def test_dates_and_times_may_be_parts_of_longer_ones(run):
+    assert run("SELECT '2024-02-03 10:11:12'::date, ' 2024-2-3'::date, '2024-02-03T10:11:12Z'::date") == [
+        (dt.date(2024, 2, 3),) * 3
+    ]
+    assert run("SELECT '10:11'::time, '10:11:12.5+02'::time, 'infinity'::date > '2024/01/01'::date") == [
+        (dt.time(10, 11), dt.time(10, 11, 12, 500000), True)
+    ]
+
+
+def test_an_interval_that_python_can_not_hold(run):
+    run("CREATE TABLE t (i interval)")
+    run("INSERT INTO t VALUES ('178000000 years')")
+    run("FLUSH")
+    assert run("SELECT i::varchar FROM t WHERE i > INTERVAL '3000000 years'") == [("178000000 years",)]
+    with pytest.raises(watersmeet.Error) as caught:
+        run("SELECT i FROM t")
+    assert caught.value.condition == "INVALID_VALUE"
+    assert "Cast the column to varchar" in caught.value.hint
+
+
+def test_an_unknown_time_zone_has_a_place(fails, run):
+    run("CREATE TABLE t (at timestamptz)")
+    for sql in (
+        "SELECT at AT TIME ZONE 'Nowhere/City' FROM t",
+        "CREATE MATERIALIZED VIEW v AS SELECT at AT TIME ZONE 'Nowhere/City' AS x FROM t",
+    ):
+        err = fails(sql)
+        assert err.condition == "INVALID_PARAMETER"
+        assert sql[err.span.start : err.span.end] == "'Nowhere/City'"
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def default_values(statement: CreateRelation, digits: Mapping[str, int] | None =
         ctx = Context(statement.text, "DEFAULT")
         value = cast(bind_value(node, ctx), types[name], ctx, node).finish().expression
         try:
-            ctx.constant(value)
+            ctx.check(value)
         except duckdb.Error as cause:
             raise error_at(statement, place_of(node), "INVALID_VALUE", first_line(cause)) from None
         found[name] = value.sql(dialect="duckdb")

@@ -68,8 +68,10 @@ def python_rows(table: pa.Table, types: tuple[SqlType, ...]) -> list[tuple[Any, 
 
 def python_values(column: pa.ChunkedArray, kind: SqlType) -> list[Any]:
     """The values of one column as Python values. Raises the errors of `python_rows`."""
+    convert = _converter(kind)
     try:
         values: list[Any] = column.to_pylist()
+        return values if convert is None else [None if v is None else convert(v) for v in values]
     except (ValueError, OverflowError) as cause:
         raise error(
             "INVALID_VALUE",
@@ -77,10 +79,6 @@ def python_values(column: pa.ChunkedArray, kind: SqlType) -> list[Any]:
             detail=str(cause),
             hint="Cast the column to varchar, or take the result with cursor.arrow().",
         ) from cause
-    convert = _converter(kind)
-    if convert is None:
-        return values
-    return [None if v is None else convert(v) for v in values]
 
 
 def _converter(kind: SqlType) -> Callable[[Any], Any] | None:
