@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.catalog import Catalog, Relation, RoleChange, SqlFunction, Subscription
+from watersmeet.catalog import Catalog, Relation, Role, RoleChange, SqlFunction, Subscription
 from watersmeet.catalog.roles import changed
 from watersmeet.kernel.arrays.columns import has_floats, one_form
 from watersmeet.kernel.runs.delta import Delta, consolidate
@@ -67,23 +67,31 @@ class Stoppable(Protocol):
 class Definitions:
     """The difference between the catalog that all see and the one that the transaction sees.
 
-    made, dropped: ids. altered: by id, relations as they are to be. schemas: those that there are to be, None: as there
-    are. stopped: ids of relations that stay, and are no longer fed by the circuit. functions: of SQL, by id, as they
-    are to be. roles: changes of them, in order.
+    made, dropped: ids. altered: by id, relations as they are to be. schemas_made, schemas_dropped: names. stopped: ids
+    of relations that stay, and are no longer fed by the circuit. functions: of SQL, by id, as they are to be. roles:
+    changes of them, in order.
+
+    What all saw when it was first changed tells COMMIT whether others have changed it since: relations_before and
+    functions_before, by id; roles_before; there, the ids of all relations when some were dropped.
     """
 
     made: set[str] = field(default_factory=set)
     altered: dict[str, Relation] = field(default_factory=dict)
     dropped: set[str] = field(default_factory=set)
-    schemas: tuple[str, ...] | None = None
+    schemas_made: tuple[str, ...] = ()
+    schemas_dropped: frozenset[str] = frozenset()
     stopped: set[str] = field(default_factory=set)
     functions: dict[str, SqlFunction] = field(default_factory=dict)
     roles: list[RoleChange] = field(default_factory=list)
+    relations_before: dict[str, Relation] = field(default_factory=dict)
+    functions_before: dict[str, SqlFunction | None] = field(default_factory=dict)
+    roles_before: Mapping[str, Role] | None = None
+    there: set[str] = field(default_factory=set)
     _shown_before: dict[str, tuple[Relation, Relation]] = field(default_factory=dict)
     """By id, what was made, and as it was shown last: a statement asks for all of them many times."""
 
     def __bool__(self) -> bool:
-        changed_names = self.schemas is not None or self.functions or self.roles
+        changed_names = self.schemas_made or self.schemas_dropped or self.functions or self.roles
         return bool(self.made or self.altered or self.dropped or changed_names)
 
     def seen(self, catalog: Catalog) -> Catalog:
@@ -95,7 +103,8 @@ class Definitions:
             for i, r in catalog.relations.items()
             if i not in self.dropped
         }
-        schemas = catalog.schemas if self.schemas is None else self.schemas
+        kept = tuple(n for n in catalog.schemas if n not in self.schemas_dropped)
+        schemas = kept + tuple(n for n in self.schemas_made if n not in kept)
         functions = {**catalog.functions, **self.functions}
         roles = changed(catalog.roles, self.roles) if self.roles else catalog.roles
         return replace(catalog, relations=relations, schemas=schemas, functions=functions, roles=roles)
@@ -116,12 +125,30 @@ class Definitions:
         """
         known = catalog.relations.get(relation.id)
         if known is not None and (not known.hidden or relation.id in self.altered):
+            self.relations_before.setdefault(relation.id, known)
             self.altered[relation.id] = relation
             return None
         if relation.hidden:
             return relation
         self.made.add(relation.id)
         return replace(relation, hidden=True, staged=True)
+
+    def put_schemas(self, schemas: Sequence[str], catalog: Catalog) -> None:
+        """The schemas beside the default one are to be these."""
+        self.schemas_made = tuple(n for n in schemas if n not in catalog.schemas)
+        self.schemas_dropped = frozenset(catalog.schemas).difference(schemas)
+
+    def put_functions(self, functions: Iterable[SqlFunction], catalog: Catalog) -> None:
+        """Takes functions in, new or in the place of those with their ids."""
+        for function in functions:
+            self.functions_before.setdefault(function.id, catalog.functions.get(function.id))
+            self.functions[function.id] = function
+
+    def put_roles(self, changes: Iterable[RoleChange], catalog: Catalog) -> None:
+        """Takes changes of roles in."""
+        if self.roles_before is None:
+            self.roles_before = catalog.roles
+        self.roles.extend(changes)
 
     def subscribe(self, relation: Relation) -> None:
         """From COMMIT on a query that runs is a subscription."""
@@ -130,6 +157,7 @@ class Definitions:
     def drop(self, ids: Iterable[str], catalog: Catalog) -> set[str]:
         """Take relations out; those that can go at once, as nobody else sees them."""
         known = catalog.relations
+        self.there |= known.keys()
         gone = {i for i in ids if i in known and known[i].hidden and not isinstance(known[i], Subscription)}
         later = {i for i in ids if i in catalog.relations} - gone
         # What works for a view that others see goes when that goes.

@@ -121,7 +121,7 @@ class Session:
         database = self.database
         with database.guard:
             if self.transaction is not None:
-                self.transaction.definitions.roles.extend(changes)
+                self.transaction.definitions.put_roles(changes, database.catalog)
             elif changes:
                 database.change_catalog(database.catalog.with_roles(changes))
 
@@ -144,7 +144,7 @@ class Session:
             if self.transaction is None:
                 database.change_catalog(database.catalog.with_schemas(schemas))
             else:
-                self.transaction.definitions.schemas = schemas
+                self.transaction.definitions.put_schemas(schemas, database.catalog)
 
     def put_functions(self, functions: Iterable[SqlFunction]) -> None:
         """Adds SQL functions to the catalog, or replaces those with their ids."""
@@ -153,7 +153,7 @@ class Session:
             if self.transaction is None:
                 database.change_catalog(database.catalog.with_functions(functions))
             else:
-                self.transaction.definitions.functions.update((f.id, f) for f in functions)
+                self.transaction.definitions.put_functions(functions, database.catalog)
 
     def writes_at_once(self, relation: Relation) -> bool:
         """Whether changes of a relation are committed immediately: outside a transaction, or if nobody else sees it."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from watersmeet.catalog import Stream
 from watersmeet.database.transaction import Change, Definitions, Transaction, joined, merged
 from watersmeet.errors import Error, again, error
-from watersmeet.session.access.conflicts import check_writers
+from watersmeet.session.access.conflicts import check_definitions, check_writers
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.filling import clear_away, install_remaining, undo
 from watersmeet.session.access.ordering import in_order_at_commit
@@ -96,6 +96,7 @@ def _commit(session: Session, transaction: Transaction) -> None:
     check_writers(session, transaction)
     catalog = None
     if transaction.definitions:
+        check_definitions(transaction, database.catalog)
         catalog = replace(transaction.definitions.seen(database.catalog), version=database.catalog.version + 1)
     streams = {r.id for r in database.catalog.relations.values() if isinstance(r, Stream)}
     changes = {i: joined(c) if i in streams else merged(c) for i, c in transaction.changes.items()}
@@ -166,6 +167,8 @@ class Savepoint:
     begun: Mapping[str, int]
     rejected: Mapping[str, int]
     definitions: Definitions
+    head: int
+    """The newest commit."""
 
 
 def savepoint(session: Session) -> Savepoint:
@@ -178,13 +181,14 @@ def savepoint(session: Session) -> Savepoint:
         dict(transaction.begun),
         dict(transaction.rejected),
         deepcopy(transaction.definitions),
+        session.database.log.head(),
     )
 
 
 def rollback_to(session: Session, point: Savepoint) -> None:
     """Undoes what the open transaction did since a savepoint.
 
-    FEATURE_NOT_SUPPORTED if it created, altered or dropped something since.
+    FEATURE_NOT_SUPPORTED if it created, altered or dropped something since, or wrote to a table that it made.
     """
     transaction, content = session.transaction, session.database.content
     assert transaction is not None
@@ -194,6 +198,7 @@ def rollback_to(session: Session, point: Savepoint) -> None:
             "ROLLBACK TO a savepoint before CREATE, ALTER or DROP is not supported",
             hint="ROLLBACK undoes the whole transaction.",
         )
+    _check_written(session, point)
     with session.database.guard:
         content.clear_overlay(transaction.changes, transaction)
         transaction.changes = {i: list(c) for i, c in point.changes.items()}
@@ -203,6 +208,22 @@ def rollback_to(session: Session, point: Savepoint) -> None:
             for change in changes:
                 content.overlay(relation_id, change.table, change.diffs, transaction)
     transaction.failed = False
+
+
+def _check_written(session: Session, point: Savepoint) -> None:
+    """FEATURE_NOT_SUPPORTED if rows were written since to a table that the transaction made: nobody else sees it, so
+    they are committed at once.
+    """
+    known, log = session.database.catalog.relations, session.database.log
+    made = {i for i in point.definitions.made if i in known and not known[i].is_fed_by_circuit}
+    for number in range(point.head + 1, log.head() + 1) if made else ():
+        for relation_id in log.read(number).relations.keys() & made:
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f"ROLLBACK TO a savepoint can't undo what was written to {known[relation_id].title}",
+                detail="The transaction made it.",
+                hint="ROLLBACK undoes the whole transaction.",
+            )
 
 
 @contextlib.contextmanager
