@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import IO
 
 import psycopg
 from scripts.servers.archives import ServerUnavailableError
-from scripts.servers.process import Process, free_ports
+from scripts.servers.process import Process, ServerFailedError, free_ports
 from scripts.servers.server import FolderServer, try_ports
 
 USER, PASSWORD = "postgres", "postgres-secret"
@@ -39,6 +40,8 @@ fsync = off
 shared_buffers = 64MB
 dynamic_shared_memory_type = mmap
 """
+#: What it says while processes of a server that was killed over the same data have not ended yet.
+_NOT_ENDED = "pre-existing shared memory block"
 
 
 class Postgres(FolderServer):
@@ -74,14 +77,21 @@ class Postgres(FolderServer):
 
     def start(self, *, owner: IO[bytes] | None = None, remove_folder: bool = False) -> None:
         """Starts it over the data that it has, at the same port, and waits until it answers."""
-        self._process = Process(
-            [str(self._program("postgres")), "-D", str(self.folder / "data"), "-p", str(self.port)],
-            self.folder / "postgres.log",
-            owner,
-            self.folder if remove_folder else None,
-            _user(),
-        )
-        self._process.wait_until(self.answers, "PostgreSQL")
+        end = time.monotonic() + 60
+        while True:
+            self._process = Process(
+                [str(self._program("postgres")), "-D", str(self.folder / "data"), "-p", str(self.port)],
+                self.folder / "postgres.log",
+                owner,
+                self.folder if remove_folder else None,
+                _user(),
+            )
+            try:
+                return self._process.wait_until(self.answers, "PostgreSQL")
+            except ServerFailedError as failed:
+                if _NOT_ENDED not in str(failed) or time.monotonic() > end:
+                    raise
+            time.sleep(0.1)
 
     def answers(self) -> bool:
         """Whether it takes connections."""

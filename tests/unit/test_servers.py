@@ -5,12 +5,14 @@ with their owner.
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import Thread
 from urllib.request import Request, urlopen
 
 import psycopg
@@ -19,6 +21,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from scripts.servers.archives import Artifact, Bundle, ServerUnavailableError, cache_folder, fetch
 from scripts.servers.process import Process, ServerFailedError, free_ports
+from tests.waiting import until
 
 import watersmeet
 
@@ -110,6 +113,20 @@ def test_a_database_server_that_was_killed_goes_on_with_what_it_acknowledged(own
     own_mysql.server.start()
     assert own_mysql.execute("SELECT id FROM t") == ((1,),)
     assert own_mysql.execute("SELECT @@binlog_format, @@binlog_row_metadata") == (("ROW", "FULL"),)
+
+
+def test_a_killed_database_server_starts_again_while_a_process_of_it_still_ends(own_postgres):
+    server, log = own_postgres.server, own_postgres.server.folder / "postgres.log"
+    with own_postgres.connect() as connection:
+        (slow,) = connection.execute("SELECT pg_backend_pid()").fetchone()
+        os.kill(slow, signal.SIGSTOP)
+        server.kill()
+        starting = Thread(target=server.start)
+        starting.start()
+        until(lambda: "pre-existing shared memory block" in log.read_text(errors="replace"))
+        os.kill(slow, signal.SIGCONT)
+        starting.join()
+    assert server.answers()
 
 
 def test_the_registry_keeps_schemas(registry, topic):
