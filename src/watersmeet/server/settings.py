@@ -137,7 +137,7 @@ class Settings:
             return "none" if role is None or role == self._session.user else role
         if lowered == "is_superuser":
             return "on" if self._session.role is None or self._session.rights.has(ADMIN) else "off"
-        if lowered == "default_transaction_read_only" and self._session.database.read_only:
+        if lowered in ("default_transaction_read_only", "transaction_read_only") and self._session.database.read_only:
             return "on"
         if lowered == "transaction_read_only" and self._session.transaction is not None:
             return "on" if self._session.transaction.read_only else "off"

@@ -70,6 +70,36 @@ def test_set_config_sets(client):
         assert found.value.diag.source_function in ("UNDEFINED_OBJECT", "INVALID_PARAMETER")
 
 
+def test_a_server_that_only_reads_says_so(serving, tmp_path):
+    served = serving(SHOP, connecting={"path": tmp_path / "shop"})
+    reader = serving(connecting={"path": tmp_path / "shop", "read_only": True})
+    for server, told in ((served, "off"), (reader, "on")):
+        with server.connect(autocommit=True) as client:
+            for name in ("transaction_read_only", "default_transaction_read_only"):
+                assert shown(client, name) == told
+    with reader.connect(autocommit=True) as client, pytest.raises(psycopg.errors.ReadOnlySqlTransaction) as found:
+        client.execute("INSERT INTO s.t VALUES (1)")
+    assert "server that writes" in found.value.diag.message_hint
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        ("SET max_result_size = 'x'", 'Valid units for this parameter are "B", "kB", "MB", "GB", "TB".'),
+        ("SET statement_timeout = 'x'", 'Valid units for this parameter are "ms", "s", "min", "h", "d".'),
+        ("SET DateStyle = 'German'", 'It takes: "iso, mdy", iso, "iso, ymd", "iso, dmy".'),
+        ("SELECT * FROM read_csv('x')", "Connect with allow_files = True, or serve with --allow-files."),
+        ("REINDEX TABLE t", "REINDEX is not supported"),
+        ("NOTIFY x", "NOTIFY is not supported"),
+        ("CHECKPOINT", "CHECKPOINT is not supported"),
+    ],
+)
+def test_what_is_said_of_what_is_refused(client, statement, told):
+    with pytest.raises(psycopg.Error) as found:
+        client.execute(statement)
+    assert told in (found.value.diag.message_hint, found.value.diag.message_primary)
+
+
 def test_limits_of_a_user_hold_for_set_config(serving):
     served = serving("CREATE USER adam PASSWORD 'x' SUPERUSER; CREATE USER eve PASSWORD 'x'")
     with psycopg.connect(served.dsn.replace("someone", "adam"), password="x", autocommit=True) as adam:

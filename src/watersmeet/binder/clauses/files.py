@@ -31,7 +31,7 @@ def files_refused(what: str, *, sql: str | None = None, span: Span | None = None
         f"{what} is not possible on a connection that may not read files",
         sql=sql,
         span=span,
-        hint="Connect with allow_files = True.",
+        hint="Connect with allow_files = True, or serve with --allow-files.",
     )
 
 

@@ -211,7 +211,7 @@ class Session:
             raise error(
                 "READ_ONLY_SESSION",
                 f"{what} is not possible on a read-only connection",
-                hint="Connect without read_only = True; one process at a time can write.",
+                hint="Connect without read_only = True, or to the server that writes: one process at a time can.",
             )
 
     def require_files(self, connector: Mapping[str, str]) -> None:

@@ -18,6 +18,7 @@ LIMITS: Final = (*DURATIONS, *SIZES)
 
 _MILLISECONDS: Final = {"": 1, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _BYTES: Final = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
+_SIZE_UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 _AMOUNT: Final = re.compile(r"\s*(\d{1,18})\s*([a-z]*)\s*")
 
 
@@ -26,7 +27,8 @@ def amount(name: str, value: str) -> int:
     units = _BYTES if name in SIZES else _MILLISECONDS
     found = _AMOUNT.fullmatch(value.lower())
     if found is None or found[2] not in units:
-        known = ", ".join(f'"{u if name in DURATIONS else u[:-1] + "B" if u != "b" else "B"}"' for u in units if u)
+        shown = _SIZE_UNITS if name in SIZES else [u for u in units if u]
+        known = ", ".join(f'"{unit}"' for unit in shown)
         raise error(
             "INVALID_PARAMETER",
             f'invalid value for parameter "{name}": "{value}"',
