@@ -69,6 +69,8 @@ class Backend:
         self._reported: dict[str, str] = {}
         self._saved: Saved | None = None
         """What was set when the transaction began."""
+        self._cursors: frozenset[str] = frozenset()
+        """The names of the cursors that were there then."""
 
     def begin_with(self, name: str, value: str) -> None:
         """Sets what a client asks for when it connects."""
@@ -130,7 +132,7 @@ class Backend:
                 if flushes:
                     commit_whole(self.session, self._lock)
                 elif not own or self.session.transaction is None:
-                    self._saved = self.settings.saved()
+                    self._began(self.settings.saved())
                     self.session.transaction = transactions.new_transaction(self.session)
                     own = True
                 yield self.run(step)
@@ -161,16 +163,21 @@ class Backend:
             self.clients.traffic.ended(kind, err.sqlstate)
             raise
         self.clients.traffic.ended(kind_of(outcome.tag))
-        if alone and self.session.transaction is not None:
-            self._saved = before
+        if before is not None and self.session.transaction is not None:
+            self._began(before)
         elif not alone and self.session.transaction is None:
             self._ended(rolled_back=outcome.tag == "ROLLBACK")
         return outcome
 
+    def _began(self, saved: Saved) -> None:
+        """A transaction has begun. saved: what was set before."""
+        self._saved, self._cursors = saved, frozenset(n for n, p in self.portals.items() if p.is_cursor)
+
     def _ended(self, *, rolled_back: bool) -> None:
-        """The transaction has ended. What was set in one that was rolled back is as it was before."""
+        """The transaction has ended. After one that was rolled back all is set as before, and its cursors are gone."""
         if rolled_back and self._saved is not None:
             self.settings.restore(self._saved)
+            self.drop_portals(*(self.portals.keys() - self._cursors))
         self._saved = None
 
     def _check_may_run(self, step: Step) -> None:
@@ -297,6 +304,8 @@ class Backend:
             self.check_portals()
             portal.flow = self.flow_of(portal.outcome)
             return portal.outcome
+        if portal.step is not None:
+            self._check_may_run(portal.step)
         return replace(portal.outcome, notices=())
 
     def check_portals(self) -> None:

@@ -157,9 +157,10 @@ def _show(source: Source, cursor: Cursor) -> Step | None:
 def _discard(source: Source, cursor: Cursor) -> Step:
     del source
     what = cursor.word().name
-    cursor.end()
     if what not in ("all", "plans", "sequences", "temp", "temporary"):
+        cursor.index -= 1
         raise cursor.error()
+    cursor.end()
 
     def run(client: Any) -> Outcome:
         if what == "all":

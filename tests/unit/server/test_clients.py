@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import json
 import threading
@@ -12,6 +13,7 @@ from decimal import Decimal
 import asyncpg
 import psycopg
 import pytest
+from tests.unit.server.test_any_messages import message, spoken, started
 
 from watersmeet.server.databasenames import without_database
 from watersmeet.server.steps import marked
@@ -123,6 +125,41 @@ def test_cursors_of_the_server(serving):
         assert client.execute("MOVE FIRST FROM k").statusmessage == "MOVE 1"
         assert client.execute("FETCH PRIOR FROM k").fetchall() == []
         assert client.execute("FETCH ALL FROM k").rowcount == 100
+
+
+def test_cursors_of_a_transaction_that_is_rolled_back_are_gone(serving):
+    with serving("CREATE TABLE u (a int); INSERT INTO u VALUES (1), (2); FLUSH").connect(autocommit=True) as client:
+        client.execute("BEGIN; DECLARE kept CURSOR WITH HOLD FOR SELECT a FROM u ORDER BY a; COMMIT")
+        for end in ("ROLLBACK", "SELECT nothing; COMMIT"):
+            client.execute("BEGIN; DECLARE k CURSOR WITH HOLD FOR SELECT a FROM u")
+            with contextlib.suppress(psycopg.errors.UndefinedColumn):
+                client.execute(end)
+            client.execute("ROLLBACK")
+            with pytest.raises(psycopg.errors.InvalidCursorName):
+                client.execute("FETCH 1 FROM k")
+        assert client.execute("FETCH ALL FROM kept").fetchall() == [(1,), (2,)]
+
+
+def test_rows_of_a_portal_end_with_the_failure_of_their_transaction(serving):
+    with started(serving().server.port) as client:
+        said = spoken(
+            client,
+            message(b"Q", b"BEGIN\0")
+            + message(b"P", b"\0SELECT x FROM generate_series(1, 5) AS g(x)\0\0\0")
+            + message(b"B", b"p\0\0" + bytes(6))
+            + message(b"E", b"p\0" + bytes((0, 0, 0, 2)))
+            + message(b"S", b"")
+            + message(b"Q", b"SELECT nothing\0")
+            + message(b"E", b"p\0" + bytes((0, 0, 0, 2)))
+            + message(b"S", b""),
+        )
+    assert b"".join(said[said.index(b"C") :]) == b"CZ12DDsZEZEZ"
+
+
+def test_what_is_discarded_is_named_where_it_stands(serving):
+    with serving().connect() as client, pytest.raises(psycopg.errors.SyntaxError) as found:
+        client.execute("DISCARD FOO")
+    assert found.value.diag.statement_position == "9"
 
 
 def test_asyncpg(serving):
