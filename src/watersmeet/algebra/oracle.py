@@ -67,7 +67,7 @@ def sql_type(kind: Any, *, exact: bool = False) -> SqlType | None:
         return None if element is None else SqlType("array", element=element)
     if name == "struct":
         fields = [(str(n), sql_type(k, exact=exact)) for n, k in kind.children]
-        known = tuple((n, k) for n, k in fields if k is not None)
+        known = tuple((n, k) for n, k in fields if k is not None and n)  # list_zip's have no names
         return SqlType("struct", fields=known) if len(known) == len(fields) else None
     if exact and name == "decimal":
         digits = dict(kind.children)

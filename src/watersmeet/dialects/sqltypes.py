@@ -6,6 +6,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from watersmeet.dialects.nodes import sql_of
 from watersmeet.dialects.tokens import Cursor
 from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.types import SqlType
@@ -167,18 +168,27 @@ def type_of_tree(tree: exp.DataType, text: str, span: Span) -> SqlType:
         fields = tuple((f.this.name, type_of_tree(f.args["kind"], text, span)) for f in tree.expressions)
         return SqlType("struct", fields=fields)
     if kind == exp.DataType.Type.USERDEFINED:
-        name = str(tree.args.get("kind") or "").lower()
+        written = tree.args.get("kind") or ""
+        name = (sql_of(written) if isinstance(written, exp.Expression) else str(written)).lower()
         if name in _NAMES:
             return SqlType(_NAMES[name])
         raise _unknown(name, text, span)
     if kind == exp.DataType.Type.INTERVAL or isinstance(kind, exp.Interval):
         return SqlType("interval")
     if kind not in _TREE_NAMES:
-        raise _unknown(kind.value.lower(), text, span)
+        raise _unknown((kind.value if isinstance(kind, exp.DataType.Type) else sql_of(kind)).lower(), text, span)
     name = _TREE_NAMES[kind]
     if name == "varchar" and tree.expressions:
         raise _no_length(text, span)
     if name == "numeric" and tree.expressions:
+        if not all(p.name.isdecimal() for p in tree.expressions):
+            raise error(
+                "INVALID_PARAMETER",
+                "the digits of a numeric are not whole numbers",
+                hint="Write, for example, numeric(10, 2).",
+                sql=text,
+                span=span,
+            )
         numbers = [int(p.name) for p in tree.expressions]
         return numeric(numbers[0], numbers[1] if len(numbers) > 1 else 0, text, span)
     return SqlType(name)

@@ -125,6 +125,8 @@ def _joined_array(name: str, arguments: Arguments, node: exp.Expression, ctx: Co
     )
     texts = call("list_transform", arguments[0].expression, each)
     more = [cast(a, VARCHAR, ctx, node).expression for a in arguments[1:]]
+    if next(more[0].find_all(exp.Column, exp.Subquery), None) is not None:
+        raise ctx.not_supported(f"{name} with a separator that is not a constant", node)
     if len(more) == 1:
         return Value(call("array_to_string", texts, more[0]), VARCHAR)
     filled = fill("list_transform(a0, lambda _t: coalesce(_t, a1))", texts, more[1])

@@ -352,6 +352,52 @@ def test_an_unknown_time_zone_has_a_place(fails, run):
         assert sql[err.span.start : err.span.end] == "'Nowhere/City'"
 
 
+def test_an_error_names_the_comparison_that_was_written(fails, shop):
+    assert "integer > date" in fails("SELECT id > ALL (SELECT born FROM customers) FROM customers").message
+    assert "integer <= date" in fails("SELECT id <= ANY (SELECT born FROM customers) FROM customers").message
+
+
+def test_a_window_of_millions_of_years_is_refused(fails, shop):
+    err = fails("SELECT * FROM TUMBLE(customers, born, INTERVAL '3000000 years')")
+    assert err.condition == "FEATURE_NOT_SUPPORTED"
+    assert err.span is not None
+
+
+@pytest.mark.parametrize(
+    ("sql", "condition"),
+    [
+        ("UPDATE customers SET name = *", "SYNTAX_ERROR"),
+        ("UPDATE customers SET name = customers.*", "SYNTAX_ERROR"),
+        ("SELECT id::numeric('x') FROM customers", None),
+        ("SELECT CAST(id AS numeric(10, *)) FROM customers", None),
+        ("SELECT array_to_string(ARRAY[name, name], name) FROM customers", "FEATURE_NOT_SUPPORTED"),
+        (
+            "CREATE MATERIALIZED VIEW v AS SELECT array_join(ARRAY[name], name) AS x FROM customers",
+            "FEATURE_NOT_SUPPORTED",
+        ),
+        ("CREATE MATERIALIZED VIEW v AS SELECT list_zip(ARRAY[id], ARRAY[id]) AS x FROM customers", None),
+    ],
+)
+def test_what_can_not_be_is_no_internal_error(fails, run, shop, sql, condition):
+    err = fails(sql)
+    assert err.condition not in ("INTERNAL_ERROR", "VIEW_FAILED")
+    assert condition in (None, err.condition)
+    assert err.span is not None
+    run("FLUSH")
+
+
+def test_a_time_zone_of_a_row_that_does_not_exist_is_null(run):
+    run("CREATE TABLE t (id int, zone varchar)")
+    run("CREATE MATERIALIZED VIEW v AS SELECT id, TIMESTAMP '2024-01-01' AT TIME ZONE zone AS at FROM t")
+    run("INSERT INTO t VALUES (1, 'Nowhere/City'), (2, 'Asia/Tokyo'), (3, NULL)")
+    run("FLUSH")
+    tokyo = dt.datetime(2023, 12, 31, 15, tzinfo=dt.UTC)
+    assert run("SELECT * FROM v ORDER BY id") == [(1, None), (2, tokyo), (3, None)]
+    run("INSERT INTO t VALUES (4, '')")
+    run("FLUSH")
+    assert run("SELECT count(*) FROM v") == [(4,)], "the views go on"
+
+
 @pytest.mark.parametrize(
     ("dialect", "sql", "condition"),
     [

@@ -302,7 +302,9 @@ class Subqueries:
         right = self._bound(_query(node.expression.this))
         if len(right.columns) != 1:
             raise ctx.error("SYNTAX_ERROR", "subquery has too many columns", node.expression)
-        left, given = comparable(operator, left, value_of(right.columns[0]), ctx)
+        written = type(node)(this=node.this.copy(), expression=node.this.copy())  # errors name what was written
+        set_place(written, place_of(node))
+        left, given = comparable(written, left, value_of(right.columns[0]), ctx)
         if given.type.name in (*UNORDERED, "boolean"):
             raise ctx.not_supported(f"an ordered comparison with values of type {given.type.sql}", node)
         scalar = given.finish()

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+import duckdb
 from sqlglot import exp
 
 from watersmeet.algebra.durations import duration_us
@@ -142,7 +143,7 @@ class WindowCall:
         """A length in microseconds, and as PostgreSQL prints it. INVALID_PARAMETER, FEATURE_NOT_SUPPORTED."""
         constant = next(node.find_all(exp.Column, exp.Query), None) is None
         value = bind_value(node, Context(ctx.text, "a time window function")) if constant else None
-        if value is None or value.type != INTERVAL or value.is_null or ctx.constant(value.expression) is None:
+        if value is None or value.type != INTERVAL or value.is_null or _is_nothing(value, ctx):
             raise ctx.error(
                 "INVALID_PARAMETER",
                 "the size arg of window table function should be an interval literal",
@@ -182,6 +183,14 @@ class WindowCall:
 
     def _refused(self, message: str, argument: int, ctx: Context) -> Error:
         return ctx.error("INVALID_PARAMETER", message, self.place.expressions[argument])
+
+
+def _is_nothing(value: Value, ctx: Context) -> bool:
+    """Whether a constant is NULL."""
+    try:
+        return ctx.constant(value.expression) is None
+    except duckdb.OutOfRangeException:  # an interval that Python can't hold
+        return False
 
 
 def window_call(node: exp.Expression) -> WindowCall | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import duckdb
@@ -25,6 +26,7 @@ from watersmeet.catalog import (
 from watersmeet.catalog.roles import Privilege
 from watersmeet.database.transaction import Change
 from watersmeet.dialects.merging import Merge
+from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.statements import Delete, Insert, Name, Statement, Update
 from watersmeet.errors import error
 from watersmeet.session.access.assignment import Target, assignable, check_types, named_targets, typed_query
@@ -251,6 +253,18 @@ def _buried(session: Session, statement: Delete) -> Result:
     return replace(insert(session, made), command="DELETE")
 
 
+def _check_stars(values: Sequence[exp.Expression], statement: Statement) -> None:
+    """SYNTAX_ERROR for `SET a = *`: an item of the select list might be so, the value of a column can't."""
+    for value in values:
+        if value.is_star:
+            raise error_at(
+                statement,
+                place_of(value) or statement.span,
+                "SYNTAX_ERROR",
+                "* is only possible as an item of the select list",
+            )
+
+
 def update(session: Session, statement: Update) -> Result:
     """UPDATE … SET."""
     there = externalrows.changed_there(session, statement.table)
@@ -261,6 +275,7 @@ def update(session: Session, statement: Update) -> Result:
         relation = writable(session, statement.table, statement, "update", changing=True)
         targets = assigned(relation, statement)
         values = tuple(e for _, e in statement.assignments)
+        _check_stars(values, statement)
         query = matching(
             session,
             relation,
