@@ -91,15 +91,6 @@ class ObjectCache:
             files.publish_content(path, pieces, durable=False)
             self._added(sum(len(p) for p in pieces))
 
-    def move(self, place: ObjectPath, file: Path) -> None:
-        """Keeps `file`, which is in the same directory, as the copy of an object; it is gone afterwards."""
-        try:
-            size_bytes = file.stat().st_size
-            os.replace(file, self._path(place))
-            self._added(size_bytes)
-        except OSError:
-            files.discard(file)
-
     def _make(self) -> None:
         """Makes the directory again if somebody has deleted it."""
         if not self.directory.is_dir():

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 
 import pyarrow as pa
@@ -149,13 +148,6 @@ def publish(place: ObjectPath, pieces: Sequence[Bytes], *, direct: bool = False)
         cache().put(place, pieces)
 
 
-def publish_file(temporary: Path, place: ObjectPath) -> None:
-    """As `publish`, of the content of a file in `directory()`, which is gone afterwards."""
-    data = temporary.read_bytes()
-    _again(lambda: _sent(place).put(place.path, data))
-    cache().move(place, temporary)
-
-
 def read(place: ObjectPath) -> bytes:
     """The content; FileNotFoundError."""
     return _again(lambda: _sent(place).get(place.path))
@@ -284,11 +276,6 @@ def delete(places: Iterable[ObjectPath]) -> int:
     if found:
         _again(lambda: _sent(found[0]).delete([p.path for p in found]))
     return len(found)
-
-
-def directory() -> Path:
-    """A directory on the local disk, for files in the making."""
-    return cache().directory
 
 
 def _again(request: Callable[[], Result]) -> Result:

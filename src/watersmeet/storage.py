@@ -139,20 +139,6 @@ class Publisher:
         self._under_way.finish()
 
 
-def temporary_path(directory: Place) -> Path:
-    """A name for a file in the making that `publish_file` puts into `directory`."""
-    return files.temporary_path(objectfiles.directory() if isinstance(directory, ObjectPath) else directory)
-
-
-@timed("put")
-def publish_file(temporary: Path, place: Place, *, durable: bool) -> None:
-    """Gives the finished file `temporary` a name whose content never changes."""
-    if isinstance(place, ObjectPath):
-        objectfiles.publish_file(temporary, place)
-    else:
-        files.publish_file(temporary, place, durable=durable)
-
-
 def sync_directory(directory: Place) -> None:
     """Flushes the names of a directory."""
     if not isinstance(directory, ObjectPath):
@@ -202,11 +188,6 @@ def map_file(place: Place) -> pa.Buffer:
 def is_here(place: Place) -> bool:
     """Whether mapping a file that never changes needs nothing from elsewhere."""
     return not isinstance(place, ObjectPath) or objectfiles.is_here(place)
-
-
-def readable(place: Place) -> Path | pa.BufferReader:
-    """What libraries read a file from that never changes. FileNotFoundError, if not while reading."""
-    return pa.BufferReader(map_file(place)) if isinstance(place, ObjectPath) else place
 
 
 @timed("exists")

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from tests.memorystore import URL, MemoryStore, use
 
@@ -93,14 +92,6 @@ def test_content_is_mapped_and_stays_when_it_is_deleted(place):
         storage.map_file(place / "none.pack")
     with pytest.raises(FileNotFoundError):
         storage.read_file(place / "none.pack")
-
-
-def test_a_finished_file_gets_its_name(place):
-    temporary = storage.temporary_path(place)
-    pq.write_table(pa.table({"a": [1, 2]}), temporary)
-    storage.publish_file(temporary, place / "a.parquet", durable=False)
-    assert not temporary.exists()
-    assert pq.read_table(storage.readable(place / "a.parquet")).to_pydict() == {"a": [1, 2]}
 
 
 @pytest.mark.parametrize(

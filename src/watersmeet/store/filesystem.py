@@ -8,10 +8,14 @@ import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from watersmeet import files, storage
 from watersmeet.errors import error
 from watersmeet.store.layout import Layout
+
+#: The object by which it is tested whether a store obeys.
+_PROBE: Final = "PROBE"
 
 
 def check_storage(layout: Layout) -> None:
@@ -62,10 +66,12 @@ def _named(directory: Path) -> Iterator[tuple[Path, Path]]:
 
 def _check_objects(layout: Layout) -> None:
     """Some stores that speak the protocol of S3 replace an object that a request only wants to create."""
-    probe = layout.root / f"probe-{secrets.token_hex(8)}"
-    storage.create_file(probe, b"1", durable=True)
+    # It stays: of others, which are taken away, a process that is killed would leave one each time.
+    probe = layout.root / _PROBE
+    with contextlib.suppress(FileExistsError):
+        storage.create_file(probe, secrets.token_hex(8).encode(), durable=True)
     try:
-        storage.create_file(probe, b"2", durable=True)
+        storage.create_file(probe, secrets.token_hex(8).encode(), durable=True)
     except FileExistsError:
         pass
     else:
@@ -74,8 +80,6 @@ def _check_objects(layout: Layout) -> None:
             f"the object store of {layout.root} can't hold a database: it replaces an object that was to be created",
             hint="Use a store that obeys the header If-None-Match of a PUT.",
         )
-    finally:
-        storage.remove_files([probe])
 
 
 def _links(first: Path, second: Path) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
 import shutil
 
 import pytest
+from tests.memorystore import URL, MemoryStore, use
 
 import watersmeet
 from watersmeet import files
@@ -92,3 +94,26 @@ def test_readers_need_none_of_it(tmp_path, monkeypatch):
     watersmeet.connect(tmp_path / "x", runtime="inprocess").close()
     monkeypatch.setattr(filesystem, "os", Os(link=refused))
     watersmeet.connect(tmp_path / "x", read_only=True).close()
+
+
+class EndedError(BaseException):
+    """The process is gone."""
+
+
+def test_a_start_that_ends_at_any_request_leaves_no_objects(tmp_path, monkeypatch):
+    """Whatever has a name of its own each time would stay for ever."""
+    store = use(monkeypatch, MemoryStore(), tmp_path)
+    layout = Layout(URL)
+    for last in range(6):
+        begin = len(store.requests)
+
+        def before(kind, name, end=begin + last):
+            if len(store.requests) >= end:
+                raise EndedError
+
+        store.before = before
+        with contextlib.suppress(EndedError):
+            check_storage(layout)
+    store.before = lambda kind, name: None
+    check_storage(layout)
+    assert set(store.objects) == {"db/FORMAT", "db/PROBE"}
