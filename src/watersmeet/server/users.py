@@ -51,6 +51,11 @@ class Users:
             log.exception("the verifier of a password can't be read")
             return None
 
+    def mark(self, name: str) -> str:
+        """A text that is another one whenever the password of a user has changed."""
+        role = self._database.catalog.roles.get(name)
+        return "" if role is None else role.verifier
+
     def mock(self, name: str) -> Verifier:
         """A verifier that no password has, for a user that there is not: the same each time."""
         salt = hmac.digest(self._secret, name.encode(), DIGEST)[:SALT_BYTES]

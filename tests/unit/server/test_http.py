@@ -381,3 +381,12 @@ def test_requests_that_nothing_answers_say_what_is_wrong(shop):
     large = shop.http("/api/run", body={"text": "x" * (1 << 25)})
     assert (large.status, large.condition) == (413, "INVALID_PARAMETER")
     assert "too large" in large.json["error"]["message"]
+
+
+def test_a_password_that_has_changed_counts_no_more(serving):
+    served = serving("CREATE USER ann PASSWORD 'old' SUPERUSER; CREATE TABLE t (a int)", http_port=0)
+    for _ in range(2):
+        assert served.http("/metrics", user="ann:old").status == 200
+    served.python.execute("ALTER USER ann PASSWORD 'new'")
+    assert served.http("/metrics", user="ann:old").status == 401
+    assert served.http("/metrics", user="ann:new").status == 200

@@ -48,6 +48,25 @@ def test_who_may_read_may_subscribe(serving):
             eve.execute("SUBSCRIBE m")
 
 
+def test_a_subscription_ends_with_the_right_to_it(serving):
+    served = serving(SHOP + USERS)
+    with served.connect(user="eve", password="secret", autocommit=True) as eve:
+        eve.execute("SET statement_timeout = '60s'")
+        eve.execute("DECLARE c CURSOR FOR SUBSCRIBE m WITH (snapshot = false)")
+        rows = []
+        with (
+            pytest.raises(psycopg.errors.InsufficientPrivilege),
+            eve.cursor().copy("COPY (SUBSCRIBE m) TO STDOUT") as copy,
+        ):
+            for row in copy:
+                rows.append(bytes(row))
+                served.python.execute("REVOKE SELECT ON m FROM eve")
+                put(served, 7)
+        assert len(rows) == 1
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            eve.execute("FETCH 1 FROM c")
+
+
 def test_a_server_that_only_reads_follows_the_writer(serving, tmp_path):
     writer = serving(SHOP, connecting={"path": tmp_path / "shop"})
     reader = serving(connecting={"path": tmp_path / "shop", "read_only": True})

@@ -120,7 +120,8 @@ class Access:
             user, _, password = base64.b64decode(value, validate=True).decode().partition(":")
         except (binascii.Error, UnicodeDecodeError):
             raise error("AUTHENTICATION_FAILED", "user and password can't be read") from None
-        known = (user, hmac.digest(self._key, password.encode(), "sha256"))
+        # With the mark, as what was checked counts no more once the password has changed.
+        known = (user, hmac.digest(self._key, f"{self._users.mark(user)}\0{password}".encode(), "sha256"))
         if time.monotonic() - self._checked.get(known, -_CHECKED_S) < _CHECKED_S:
             return self._users.role(user).name
         async with self._checking:

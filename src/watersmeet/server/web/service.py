@@ -29,8 +29,9 @@ from watersmeet.server.web.history import DATABASE, STEP_S
 from watersmeet.server.web.metrics import Clients, Exporter
 from watersmeet.server.web.tabs import Frames, Tab, Tabs, sight_of
 from watersmeet.server.web.watch import Watch
-from watersmeet.server.web.worksheets import MOST_ROWS, Worksheet, check_followed
+from watersmeet.server.web.worksheets import MOST_ROWS, Worksheet
 from watersmeet.session.access.context import Session
+from watersmeet.session.access.rights import check_followed
 
 T = TypeVar("T")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -16,9 +16,8 @@ from watersmeet.server.datarows import text_columns
 from watersmeet.server.messages import Column
 from watersmeet.server.steps import Outcome
 from watersmeet.server.traffic import Traffic
-from watersmeet.session.access.context import Session
 from watersmeet.session.access.result import Running
-from watersmeet.session.access.rights import check_named
+from watersmeet.session.access.rights import check_followed
 from watersmeet.session.services.subscribing.opening import subscribe
 from watersmeet.session.services.subscribing.subscriber import Subscriber
 from watersmeet.session.services.subscribing.updates import ChangeBatch
@@ -214,11 +213,6 @@ class Worksheet:
             await self._work(subscriber.close)
         for query in queries:
             await self._send("ended", {"query": query, "error": failure})
-
-
-def check_followed(session: Session, relation_ids: Sequence[str]) -> None:
-    """PERMISSION_DENIED if what is followed may not be read any more. What was dropped ends by itself."""
-    check_named(session, [i for i in relation_ids if i in session.catalog.relations])
 
 
 def _too_many() -> Error:

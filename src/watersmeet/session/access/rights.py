@@ -102,6 +102,11 @@ def check_named(session: Session, relation_ids: Sequence[str], text: str | None 
         session.require("SELECT", session.catalog.relations[relation_id], text)
 
 
+def check_followed(session: Session, relation_ids: Sequence[str]) -> None:
+    """PERMISSION_DENIED if what is followed may not be read any more. What was dropped ends by itself."""
+    check_named(session, [i for i in relation_ids if i in session.catalog.relations])
+
+
 def _needed(session: Session, statement: st.Statement) -> str | None:
     """The fixed role that a statement takes; None: none."""
     if isinstance(statement, _ALL):

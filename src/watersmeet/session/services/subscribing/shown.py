@@ -34,10 +34,13 @@ class Form(Protocol):
 
 
 class ShownUpdates:
-    """The rows of a subscriber's updates (`result.Running`). The subscriber gives progress if the form has it."""
+    """The rows of a subscriber's updates (`result.Running`). The subscriber gives progress if the form has it.
 
-    def __init__(self, subscriber: Subscriber, form: Form) -> None:
-        self.subscriber, self.form = subscriber, form
+    allowed: raises why nothing of it may be shown any more; it is asked for each update.
+    """
+
+    def __init__(self, subscriber: Subscriber, form: Form, allowed: Callable[[], None]) -> None:
+        self.subscriber, self.form, self._allowed = subscriber, form, allowed
         self.columns: Schema = form.columns
 
     def rows(self) -> pa.Table:
@@ -63,6 +66,7 @@ class ShownUpdates:
 
     def tables(self, update: Update) -> list[pa.Table]:
         """The rows of one update, and the row of its progress."""
+        self._allowed()
         found = [self.form.rows(update)] if update.batches else []
         if self.form.progress and update.is_complete:
             found.append(self.form.progress_row(update.commit))
