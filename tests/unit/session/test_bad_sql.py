@@ -398,6 +398,23 @@ def test_a_time_zone_of_a_row_that_does_not_exist_is_null(run):
     assert run("SELECT count(*) FROM v") == [(4,)], "the views go on"
 
 
+def test_texts_that_duckdb_cuts_within_a_character(fails, run):
+    run("CREATE TABLE t (id int, s varchar)")
+    run("CREATE MATERIALIZED VIEW v AS SELECT id, s::jsonb AS j, decode(s, 'hex') AS h FROM t")
+    for place in range(4):  # whichever of the bytes of a character is cut
+        run(f"INSERT INTO t VALUES ({place}, '{'x' * place}{'é😀' * 60}')")
+    run("INSERT INTO t VALUES (4, '10')")
+    run("FLUSH")
+    assert run("SELECT id, j IS NULL, h FROM v ORDER BY id") == [
+        *((place, True, None) for place in range(4)),
+        (4, False, b"\x10"),
+    ]
+    for place in range(4):
+        assert fails(f"SELECT s::jsonb FROM t WHERE id = {place}").condition == "INVALID_VALUE"
+        assert fails(f"SELECT decode(s, 'hex') FROM t WHERE id = {place}").condition == "INVALID_VALUE"
+        assert fails(f"SELECT '{'x' * place}{'é😀' * 60}'::jsonb").condition == "INVALID_VALUE"
+
+
 @pytest.mark.parametrize(
     ("dialect", "sql", "condition"),
     [

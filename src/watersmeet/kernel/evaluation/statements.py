@@ -20,8 +20,13 @@ from watersmeet.kernel.metrics import Counters
 from watersmeet.types import BOOLEAN, SqlType
 
 #: Errors that lie in a row's values: a time zone that does not exist is "not implemented". All others are defects of
-#: the plan or of the machine.
-VALUE_ERRORS: Final = (duckdb.DataError, duckdb.InvalidInputException, duckdb.NotImplementedException)
+#: the plan or of the machine. UnicodeDecodeError: DuckDB cuts a text in its message within a character.
+VALUE_ERRORS: Final = (
+    duckdb.DataError,
+    duckdb.InvalidInputException,
+    duckdb.NotImplementedException,
+    UnicodeDecodeError,
+)
 _COLUMN: Final = re.compile(r"\b(?:[clr]|t\d+_)\d+\b")
 _ROW: Final = "_row"
 _numbers: Final = itertools.count()

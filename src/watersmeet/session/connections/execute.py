@@ -159,6 +159,14 @@ def _run_locked(session: Session, statement: st.Statement, lock: threading.RLock
         except duckdb.Error as cause:
             _fail(own)
             raise failed_query(cause, statement.text) from cause
+        except UnicodeDecodeError as cause:  # DuckDB cut a text in its message within a character
+            _fail(own)
+            raise error(
+                "INVALID_VALUE",
+                "a text is malformed",
+                detail="A function or a cast does not take it, and DuckDB does not say which.",
+                sql=statement.text,
+            ) from cause
         except pa.ArrowException as cause:
             _fail(own)
             raise error("INTERNAL_ERROR", str(cause), sql=statement.text) from cause
