@@ -33,6 +33,8 @@ _DATE: Final = re.compile(r"\s*([+-]?\d+([-/. \\])\d{1,2}\2\d{1,2}( \(BC\))?|[+-
 _TIME: Final = re.compile(r"\s*\d{1,2}:\d{1,2}(:\d{1,2}(\.\d+)?)?([+-]\d{1,2}(:?\d{2})?)?\s*")
 _SHORT: Final = 40
 _WITHIN_REAL: Final = 1e38
+#: Arrow has the time of an interval in nanoseconds.
+_MOST_HOURS: Final = 2**63 // (3600 * 10**9)
 _TRUE: Final = ("t", "true", "y", "yes", "on", "1")
 _FALSE: Final = ("f", "false", "n", "no", "off", "0")
 
@@ -152,7 +154,7 @@ def text_of(value: Value) -> exp.Expression:
         text = duckdb_cast(
             exp.Paren(this=exp.Add(this=wrap(expression), expression=duckdb_cast(number(0), kind))), VARCHAR
         )
-        for written, shown in (("nan", "NaN"), ("inf", "Infinity")):
+        for written, shown in (("-nan", "nan"), ("nan", "NaN"), ("inf", "Infinity")):
             text = call("replace", text, string(written), string(shown))
         return call("regexp_replace", text, string(r"\.0$"), string(""))
     text = duckdb_cast(expression, VARCHAR)
@@ -244,6 +246,13 @@ def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | 
                 ctx.check(duckdb_cast(string(written.strip()), TIMESTAMP))  # DuckDB leaves out what follows a date
         except duckdb.Error:
             raise _invalid(written, target, ctx, node) from None
+    if target == INTERVAL and abs(ctx.constant(call("date_part", string("hour"), expression))) > _MOST_HOURS:
+        raise ctx.error(
+            "INVALID_VALUE",
+            f'interval "{written}" is out of range',
+            node,
+            detail=f"It takes at most {_MOST_HOURS} hours beside its days and months.",
+        )
     if target == JSONB:
         expression = duckdb_cast(string(canonical(written)), target)
     return Value(expression, target, nullable=False)

@@ -415,6 +415,30 @@ def test_texts_that_duckdb_cuts_within_a_character(fails, run):
         assert fails(f"SELECT '{'x' * place}{'é😀' * 60}'::jsonb").condition == "INVALID_VALUE"
 
 
+def test_an_interval_of_more_hours_than_are_kept_is_refused(fails, run):
+    run("CREATE TABLE t (i interval)")
+    run("INSERT INTO t VALUES ('2562047 hours'), ('-2562047 hours')")
+    assert sorted(run("SELECT i::varchar FROM t")) == [("-2562047:00:00",), ("2562047:00:00",)]
+    for sql in ("INSERT INTO t VALUES ('3000000 hours')", "SELECT INTERVAL '-3000000 hours'"):
+        err = fails(sql)
+        assert err.condition == "INVALID_VALUE"
+        assert err.span is not None
+
+
+def test_an_escape_of_a_row_that_is_none_stops_no_view(run):
+    run("CREATE TABLE t (id int, s varchar, e varchar)")
+    run("CREATE MATERIALIZED VIEW v AS SELECT id, like_escape(s, s, e) AS x FROM t")
+    run("INSERT INTO t VALUES (1, 'a', 'long'), (2, 'a', '!')")
+    run("FLUSH")
+    assert run("SELECT * FROM v ORDER BY id") == [(1, None), (2, True)]
+
+
+def test_nan_has_no_sign_in_its_text(run):
+    run("CREATE TABLE t (d double precision)")
+    run("INSERT INTO t VALUES ('NaN'), ('-NaN')")
+    assert run("SELECT acosh(d)::varchar, d::varchar, (-d)::varchar FROM t") == [("NaN", "NaN", "NaN")] * 2
+
+
 @pytest.mark.parametrize(
     ("dialect", "sql", "condition"),
     [

@@ -19,12 +19,14 @@ from watersmeet.kernel.evaluation.tolerant import tolerant
 from watersmeet.kernel.metrics import Counters
 from watersmeet.types import BOOLEAN, SqlType
 
-#: Errors that lie in a row's values: a time zone that does not exist is "not implemented". All others are defects of
-#: the plan or of the machine. UnicodeDecodeError: DuckDB cuts a text in its message within a character.
+#: Errors that lie in a row's values: a time zone that does not exist is "not implemented", and an escape
+#: character of LIKE that is none a "syntax error". All others are defects of the plan or of the machine.
+#: UnicodeDecodeError: DuckDB cuts a text in its message within a character.
 VALUE_ERRORS: Final = (
     duckdb.DataError,
     duckdb.InvalidInputException,
     duckdb.NotImplementedException,
+    duckdb.SyntaxException,
     UnicodeDecodeError,
 )
 _COLUMN: Final = re.compile(r"\b(?:[clr]|t\d+_)\d+\b")
