@@ -25,7 +25,7 @@ from watersmeet.storage import Place
 #: Changes whenever an older release could not read what this one writes. 1 had neither writers nor an id, 2 another
 #: form of what is said of backfills, 3 one form for all relations of the catalog, 4 other forms of what epochs write,
 #: 6 a pack for each stage and bucket, 7 snapshots in Parquet; 9 deleted fences, on which the writers of this one rely.
-DATABASE_FORMAT_VERSION: Final = 12
+DATABASE_FORMAT_VERSION: Final = 13
 
 #: Whose a new database is: of its user alone, or of whom the process' umask says.
 FilePermissions = Literal["private", "umask"]
