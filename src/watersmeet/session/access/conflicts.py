@@ -57,7 +57,8 @@ def check_definitions(transaction: Transaction, catalog: Catalog) -> None:
     for relation in seen.relations.values():
         if relation.schema in definitions.schemas_dropped and not relation.hidden:
             raise _dependent(relation, f'schema "{relation.schema}"')
-        if relation.id not in definitions.there and not definitions.dropped.isdisjoint(relation.depends_on):
+        own = relation.id in definitions.made or relation.id in definitions.there
+        if not own and not definitions.dropped.isdisjoint(relation.depends_on):
             gone = next(i for i in relation.depends_on if i in definitions.dropped)
             raise _dependent(relation, catalog.relations[gone].title if gone in catalog.relations else "a relation")
 
