@@ -6,6 +6,7 @@ entry. `special` holds those that need more than a name.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import reduce
 from typing import Final
 
@@ -28,7 +29,7 @@ from watersmeet.expressions.lenient import LENIENT_FUNCTIONS
 from watersmeet.expressions.mathfunctions import MATH_FUNCTIONS
 from watersmeet.expressions.regexfunctions import REGEX_FUNCTIONS
 from watersmeet.expressions.setfunctions import is_set_function, set_function
-from watersmeet.expressions.signatures import fill
+from watersmeet.expressions.signatures import fill, limited
 from watersmeet.expressions.textfunctions import TEXT_FUNCTIONS
 from watersmeet.expressions.values import Value, call, duckdb_cast, wrap
 from watersmeet.types import (
@@ -76,6 +77,8 @@ def function(name: str, arguments: Arguments, nodes: list[exp.Expression], node:
         refuse_volatile(name, node, ctx)
     if name in _SPECIAL:
         return _SPECIAL[name](arguments, nodes, node, ctx)
+    if name in ("array_resize", "list_resize"):
+        arguments = _resized(arguments)
     return by_duckdb(name, _RENAMED.get(name, name), arguments, node, ctx)
 
 
@@ -123,6 +126,14 @@ def _extreme(name: str) -> Builder:
         return Value(call(name, *[v.expression for v in values]), kind, all(v.nullable for v in values))
 
     return build
+
+
+def _resized(arguments: Arguments) -> Arguments:
+    """The arguments of a function that makes an array as long as its second one says."""
+    if len(arguments) < 2 or arguments[1].unknown:
+        return arguments
+    count = fill(limited("CAST(a0 AS BIGINT) * 8", "a0"), arguments[1].expression)
+    return [arguments[0], replace(arguments[1], expression=count), *arguments[2:]]
 
 
 def _nullif(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:

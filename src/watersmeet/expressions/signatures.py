@@ -51,6 +51,10 @@ _IMPLICIT: Final[dict[str, tuple[str, ...]]] = {
     "timestamptz": ("date", "timestamp"), "interval": ("time",),
 }  # fmt: skip
 
+#: What is said of a value that a number would make longer than this.
+TOO_LONG: Final = "requested length too large"
+_MOST_BYTES: Final = 1 << 26
+
 
 @dataclass(frozen=True)
 class Signature:
@@ -72,6 +76,16 @@ def signature(parameters: str, result: str, template: str) -> Signature:
 def builders(functions: Functions) -> dict[str, Builder]:
     """For each function what binds a call of it."""
     return {name: _builder(name, signatures) for name, signatures in functions.items()}
+
+
+def limited(size_bytes: str, count: str = "a1") -> str:
+    """A template of a number that says how long a value is to be, which fails where that would be above 64 MiB: a row
+    with a large number must not take the memory of all others.
+
+    The error is one of a cast, as TRY takes no function `error`, and has the number in it, so that it is no constant.
+    """
+    failing = f"CAST(concat('{TOO_LONG}', left(CAST({count} AS VARCHAR), 0)) AS INTEGER)"
+    return f"CASE WHEN {size_bytes} > {_MOST_BYTES} THEN {failing} ELSE {count} END"
 
 
 def fill(template: str, *arguments: exp.Expression) -> exp.Expression:

@@ -11,7 +11,7 @@ from watersmeet.dialects.tokens import RESERVED
 from watersmeet.expressions.calls import Arguments, Builder, constant_text, count_checked, mismatch_of
 from watersmeet.expressions.casts import cast, text_of
 from watersmeet.expressions.context import Context
-from watersmeet.expressions.signatures import apply, builders, fill, signature
+from watersmeet.expressions.signatures import apply, builders, fill, limited, signature
 from watersmeet.expressions.values import Value, call, string
 from watersmeet.types import BOOLEAN, BYTEA, VARCHAR
 
@@ -44,7 +44,9 @@ _IDENTIFIER: Final = (
     f"CASE WHEN regexp_full_match(a0, '[a-z_][a-z0-9_$]*') AND a0 NOT IN ({_WORDS}) THEN a0 "
     "ELSE '\"' || replace(a0, '\"', '\"\"') || '\"' END"
 )
-_PAD: Final = "CASE WHEN a2 = '' THEN left(a0, greatest(a1, 0)) ELSE {}(a0, a1, a2) END"
+
+_PADDED: Final = limited("CAST(a1 AS BIGINT) * 4")
+_PAD: Final = f"CASE WHEN a2 = '' THEN left(a0, greatest(a1, 0)) ELSE {{}}(a0, {_PADDED}, a2) END"
 _LENGTH: Final = (signature("text", "int", "length(a0)"), signature("bytea", "int", "octet_length(a0)"))
 
 _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
@@ -58,10 +60,10 @@ _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
                           "'[\\pL\\pN]+|[^\\pL\\pN]+'), lambda _w: upper(_w[1]) || _w[2:]), '')")],
     "left": [signature("text int", "text", "left(a0, a1)")], "right": [signature("text int", "text", "right(a0, a1)")],
     "lower": [signature("text", "text", "lower(a0)")], "upper": [signature("text", "text", "upper(a0)")],
-    "lpad": [signature("text int", "text", "lpad(a0, a1, ' ')"), signature("text int text", "text",
-    _PAD.format("lpad"))],
-    "rpad": [signature("text int", "text", "rpad(a0, a1, ' ')"), signature("text int text", "text",
-    _PAD.format("rpad"))],
+    "lpad": [signature("text int", "text", f"lpad(a0, {_PADDED}, ' ')"),
+             signature("text int text", "text", _PAD.format("lpad"))],
+    "rpad": [signature("text int", "text", f"rpad(a0, {_PADDED}, ' ')"),
+             signature("text int text", "text", _PAD.format("rpad"))],
     "ltrim": [signature("text", "text", "ltrim(a0, ' ')"), signature("text text", "text", "ltrim(a0, a1)")],
     "rtrim": [signature("text", "text", "rtrim(a0, ' ')"), signature("text text", "text", "rtrim(a0, a1)")],
     "md5": [signature("text", "text", "md5(a0)"), signature("bytea", "text", "md5(a0)")],
@@ -69,7 +71,7 @@ _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
     "overlay": [signature("text text int", "text", _OVERLAY.format("length(a1)")),
                 signature("text text int int", "text", _OVERLAY.format("a3"))],
     "quote_ident": [signature("text", "text", _IDENTIFIER)],
-    "repeat": [signature("text int", "text", "repeat(a0, a1)")],
+    "repeat": [signature("text int", "text", f"repeat(a0, {limited('strlen(a0) * CAST(a1 AS BIGINT)')})")],
     "replace": [signature("text text text", "text", "CASE WHEN a1 = '' THEN a0 ELSE replace(a0, a1, a2) END")],
     "reverse": [signature("text", "text", "reverse(a0)")],
     "sha1": [signature("bytea", "bytea", "from_hex(sha1(a0))"), signature("text", "bytea", "from_hex(sha1(a0))")],

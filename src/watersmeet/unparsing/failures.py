@@ -9,6 +9,7 @@ import duckdb
 
 from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.context import first_line
+from watersmeet.expressions.signatures import TOO_LONG
 
 _CONDITIONS: Final[tuple[tuple[type[Exception], str], ...]] = (
     (duckdb.ConversionException, "INVALID_VALUE"),
@@ -67,6 +68,8 @@ def map_duckdb_error(exc: duckdb.Error, text: str, span: Span | None = None) -> 
 
 def _worded(message: str) -> str:
     """The message without what only DuckDB knows: names of its types and of columns that the translation made."""
+    if TOO_LONG in message:
+        return TOO_LONG
     message = _SOURCE_COLUMN.sub("", message.rstrip(" .!"))
     for pattern in _OUT_OF_RANGE:
         if (found := pattern.match(message)) is not None:

@@ -1,0 +1,134 @@
+"""Rows whose values make expressions fail, or nearly: no row stops a view, and none is lost."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+import watersmeet
+from watersmeet.errors import Error
+
+#: Over the columns of `VALUES`. Some are refused when a view is made of them, with their place.
+EXPRESSIONS = (
+    "to_base(n, m)", "chr(n)", "repeat(s, n)", "lpad(s, n, o)", "rpad(s, n)", "left(s, n)", "substr(s, n, m)",
+    "split_part(s, o, n)", "overlay(s placing o from n for m)", "s ~ o", "regexp_replace(s, o, 'x')",
+    "regexp_match(s, o)", "regexp_count(s, o)", "regexp_split_to_array(s, o)", "s LIKE o", "s SIMILAR TO o",
+    "s::int", "s::date", "s::timestamp", "s::timestamptz", "s::interval", "s::jsonb", "s::boolean", "s::numeric",
+    "s::time", "s::bytea", "s::int[]", "s::double precision", "jsonb_extract_path(j, s)", "j -> s", "j ->> n",
+    "j #> ARRAY[s, o]", "jsonb_exists(j, s)", "jsonb_typeof(j)", "jsonb_array_length(j)", "(j)::int", "(j)::boolean",
+    "(j)::numeric", "j || j", "j - s", "make_date(n, m, n)", "make_time(n, m, d)",
+    "make_timestamp(n, m, n, m, n, d)", "make_interval(n)", "to_timestamp(d)", "to_timestamp(s, o)", "to_date(s, o)",
+    "to_char(ts, s)", "to_char(d, s)", "strftime(ts, s)", "strptime(s, o)", "date_bin(i, ts, ts)", "age(ts, ts2)",
+    "ts + i", "ts - ts2", "i * d", "i / d", "i * n", "ts + i * n", "date_trunc('year', ts)",
+    "extract(epoch FROM ts)", "extract(epoch FROM i)", "justify_interval(i)", "d::int", "d::bigint", "d::numeric",
+    "num::int", "num * num", "num / num", "num + num", "n + m", "n * m", "n / m", "n % m", "b * b", "-n", "abs(n)",
+    "n << m", "n >> m", "n ^ m", "power(d, d)", "sqrt(d)", "ln(d)", "log(d)", "exp(d)", "asin(d)", "acosh(d)",
+    "factorial(n)", "gcd(n, m)", "lcm(n, m)", "round(num, n)", "trunc(num, n)", "width_bucket(d, 0, 1, n)", "a[n]",
+    "a[n:m]", "array_length(a, 1)", "array_position(a, n)", "array_append(a, n)", "trim_array(a, n)",
+    "list_resize(a, n)", "list_slice(a, n, m, n)", "array_to_string(a, ',')", "decode(s, 'hex')",
+    "decode(s, 'base64')", "encode(bs, 'base64')", "convert_from(bs, 'UTF8')", "md5(s)", "get_bit(bs, n)",
+    "get_byte(bs, n)", 's COLLATE "C"', "upper(s)", "reverse(s)", "translate(s, o, s)", "ascii(s)", "initcap(s)",
+    "format('%s', s)", "concat_ws(o, s, s)", "string_to_array(s, o)", "to_hex(n)", "bit_count(n)", "list_sort(a, s)",
+    "list_extract(a, n)", "list_grade_up(a, s)", "bar(d, n, m, 10)", "hash(s)", "levenshtein(s, o)", "jaccard(s, o)",
+    "editdist3(s, o)", "nfc_normalize(s)", "unicode(s)", "ord(s)", "parse_path(s)", "url_decode(s)",
+    "json_extract(j, s)", "json_value(j, s)", "json_keys(j, s)", "json_structure(j)", "json_contains(j, j)",
+    "json_valid(s)", "json_merge_patch(j, j)", "from_hex(s)", "unhex(s)", "unbin(s)", "from_base64(s)",
+    "nextafter(d, d)", "epoch_ms(b)", "make_timestamp(b)", "make_timestamptz(n, m, n, m, n, d, s)", "to_years(n)",
+    "to_microseconds(b)", "date_add(ts::date, i)", "date_diff('day', ts, ts2)", "date_sub('day', ts, ts2)",
+    "last_day(ts)", "dayname(ts)", "time_bucket(i, ts)", "greatest(ts, ts2)", "printf('%d', n)", "bitstring(s, n)",
+    "set_bit(s::bit, n, 1)", "s::uuid", "format_bytes(b)", "damerau_levenshtein(s, o)", "mismatches(s, o)",
+    "hamming(s, o)", "jaro_similarity(s, o)", "prefix(s, o)", "contains(s, o)", "cardinality(a)", "array_sum(a)",
+    "list_unique(a)", "list_median(a)", "array_max(a)", "list_product(a)", "timezone(s, ts)", "ts AT TIME ZONE s",
+    "tz AT TIME ZONE o", "(ts, ts2) OVERLAPS (ts, i)", "ts::date - ts2::date", "even(d)", "gamma(d)", "lgamma(d)",
+    "bit_length(s)", "tz::date", "tz::time", "ts::timestamptz", "i::time", "tz - tz", "i = i", "bs || bs",
+    "substring(bs from n for m)", "n::smallint", "b::int", "d::real", "s::real", "num::numeric(5,2)",
+    "d::numeric(38,0)", "list_cosine_similarity(ARRAY[d], ARRAY[d])", "log(num, num)", "div(num, num)",
+    "mod(num, num)", "ceil(d)", "sha256(s)", "cot(d)", "s IN (o, s)", "string_split_regex(s, o)",
+    "regexp_extract(s, o, n)", "regexp_extract_all(s, o)", "regexp_full_match(s, o)", "like_escape(s, o, s)",
+    "s ^@ o", "trim(s, o)", "strip_accents(s)", "substring_grapheme(s, n, m)", "length_grapheme(s)",
+    "left_grapheme(s, n)", "array_reverse_sort(a)", "list_concat(a, a)", "list_value(n, m)", "list_has_all(a, a)",
+    "list_where(a, ARRAY[true])", "list_select(a, a)", "flatten(ARRAY[a])", "map_from_entries(a)",
+    "struct_pack(x := n)", "row(n, s)", "isfinite(ts)", "isnan(d)", "signbit(d)", "xor(n, m)", "epoch(i)",
+    "century(ts)", "julian(ts)", "yearweek(ts)", "datepart('epoch_ns', ts)", "epoch_ns(ts)", "make_date(n)",
+    "century(tz)", "monthname(tz)", "date_part('epoch', tz)",
+)  # fmt: skip
+
+#: For each column its type and values at the edges of it, in SQL.
+VALUES = {
+    "n": ("int", "-2147483648", "2147483647", "0", "-1", "55296", "5"),
+    "m": ("int", "-1", "0", "2147483647", "2", "-2147483648", "64"),
+    "b": ("bigint", "-9223372036854775808", "9223372036854775807", "0"),
+    "d": ("double precision", "'NaN'", "'Infinity'", "'-Infinity'", "-1", "0", "1e308", "2"),
+    "num": ("numeric", "9999999999999999999999999999", "-9999999999999999999999999999.9999999999", "0", "1.5"),
+    "s": ("varchar", "''", "'['", "'\\'", "'(?'", "'%'", "'a\\'", "'{'", "'é'", "'e\u0301😀'", "'%Q'", "'nowhere'",
+          "'$.a['", "'$..'", "'1,2'", "repeat('x', 5000)", "'+99:99'", "'2024-01-01'", "'1e400'"),
+    "o": ("varchar", "''", "'('", "'*'", "'a{2000}'", "'%Y-%m'", "'%'", "'desc'", "'\\1'", "'(a)(b'"),
+    "j": ("jsonb", "'null'", "'[]'", "'{}'", "'\"x\"'", "'1e400'", "'[1,2]'", "'{\"a\":[null]}'"),
+    "ts": ("timestamp", "'infinity'", "'-infinity'", "'0001-01-01'", "'9999-12-31'", "'290000-01-01'",
+           "'2024-03-31 02:30'"),
+    "ts2": ("timestamp", "'infinity'", "'290308-12-22 (BC)'", "'2024-10-27 02:30'"),
+    "tz": ("timestamptz", "'9999-12-31 00:00:00+00'", "'2024-03-31 02:30:00+00'", "'0001-01-01 00:00:00+00'"),
+    "i": ("interval", "'178000000 years'", "'-178000000 years'", "'0'", "'1 month -30 days'", "'1 microsecond'"),
+    "a": ("int[]", "'{}'", "'{1,2}'", "'{2147483647,2147483647}'"),
+    "bs": ("bytea", "'\\x'", "'\\xff'", "'\\x00'"),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(4))
+def test_no_row_stops_a_view(part):
+    chance = random.Random(part)
+    with watersmeet.connect(runtime="inprocess", parallelism=2) as connection:
+        columns = ", ".join(f"{name} {kind}" for name, (kind, *_) in VALUES.items())
+        connection.execute(f"CREATE TABLE t (id int, {columns})")
+        views, refused = [], 0
+        for expression in EXPRESSIONS[part::4]:
+            try:
+                connection.execute(f"CREATE MATERIALIZED VIEW v{len(views)} AS SELECT id, {expression} AS x FROM t")
+                views.append(expression)
+            except Error as problem:
+                assert problem.condition != "INTERNAL_ERROR", problem
+                assert problem.span is not None, problem
+                refused += 1
+        assert len(views) > 5 * refused
+        rows = [{name: value} for name, (_, *values) in VALUES.items() for value in values]
+        rows += [{n: chance.choice(["NULL", *v]) for n, (_, *v) in VALUES.items()} for _ in range(60)]
+        taken = 0
+        for begin in range(0, len(rows), 20):
+            for number, row in enumerate(rows[begin : begin + 20], begin):
+                names, values = ", ".join(row), ", ".join(row.values())
+                connection.execute(f"INSERT INTO t (id, {names}) VALUES ({number}, {values})")
+                taken += 1
+            connection.execute("FLUSH")
+        for number, expression in enumerate(views):
+            assert connection.execute(f"SELECT count(*) FROM v{number}").fetchall() == [(taken,)], expression
+
+
+#: Of (id, s, n, a): what a number makes long, and what it is where the number is not too large.
+LONG = {
+    "repeat(s, n)": "xx",
+    "lpad(s, n)": " x",
+    "rpad(s, n)": "x ",
+    "lpad(s, n, 'ab')": "ax",
+    "rpad(s, n, 'ab')": "xa",
+    "list_resize(a, n)": [1, None],
+    "array_resize(a, n, 7)": [1, 7],
+}
+
+
+def test_a_number_makes_no_value_too_long():
+    with watersmeet.connect(runtime="inprocess", parallelism=1) as connection:
+        connection.execute("CREATE TABLE t (id int PRIMARY KEY, s varchar, n int, a int[])")
+        for number, expression in enumerate(LONG):
+            connection.execute(f"CREATE MATERIALIZED VIEW v{number} AS SELECT id, {expression} AS x FROM t")
+        connection.execute("CREATE MATERIALIZED VIEW part AS SELECT id, repeat(s, n) = 'xx' OR id = 2 AS x FROM t")
+        connection.execute("INSERT INTO t VALUES (1, 'x', 2, '{1}'), (2, 'xyz', 2147483647, '{1, 2}')")
+        connection.execute("FLUSH")
+        for number, (expression, value) in enumerate(LONG.items()):
+            assert connection.execute(f"SELECT * FROM v{number} ORDER BY id").fetchall() == [(1, value), (2, None)]
+            with pytest.raises(Error, match="requested length too large"):
+                connection.execute(f"SELECT {expression} FROM t")
+        assert connection.execute("SELECT * FROM part ORDER BY id").fetchall() == [(1, True), (2, True)]
+        with pytest.raises(Error, match="requested length too large"):
+            connection.execute("INSERT INTO t VALUES (3, repeat('abc', 2000000000), 1, NULL)")
