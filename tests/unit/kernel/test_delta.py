@@ -159,3 +159,12 @@ def test_one_form_reaches_nested_floats():
     assert str(col.one_form(array).to_pylist()) == "[[0.0], None, [], [1.0, None]]"
     plain = pa.array(["a"])
     assert col.one_form(plain) is plain
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("kind", "bits", "signaling"), [("f4", "u4", 0xFFA00000), ("f8", "u8", 0xFFF4000000000000)])
+def test_all_nans_have_one_form(kind, bits, signaling):
+    values = np.array([signaling, 0], dtype=bits).view(kind)
+    values[1] = np.nan
+    first, second = np.frombuffer(col.one_form(pa.array(values)).buffers()[1], dtype=bits)
+    assert first == second

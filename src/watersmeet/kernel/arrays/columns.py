@@ -229,7 +229,7 @@ def one_form(column: Column) -> pa.Array:
         odd = np.signbit(values) & (values == 0) | np.isnan(values)
         if not odd.any():
             return array
-        fixed = np.where(np.isnan(values), np.nan, values + 0.0).astype(values.dtype)
+        fixed = np.where(np.isnan(values), np.nan, np.where(values == 0, 0.0, values)).astype(values.dtype)
         valid = validity(array)
         return pa.array(fixed, kind, mask=None if valid is None else ~valid, from_pandas=False)
     valid = validity(array)
