@@ -24,6 +24,7 @@ def two(serving):
         ("CREATE TABLE n (a int); INSERT INTO n VALUES (1)", "CREATE TABLE n (b int)", "42P07"),
         ("CREATE VIEW n AS SELECT a FROM base", "CREATE MATERIALIZED VIEW n AS SELECT a FROM base", "42P07"),
         ("ALTER TABLE r1 RENAME TO n", "CREATE TABLE n (b int)", "42P07"),
+        ('CREATE TABLE "Abc" (a int)', "CREATE TABLE abc (b int)", "42P07"),
         ("CREATE USER n PASSWORD 'x'", "CREATE USER n PASSWORD 'y'", "42P07"),
         ("ALTER TABLE base ADD COLUMN d int", "ALTER TABLE base ADD COLUMN d varchar", "40001"),
         ("ALTER TABLE base ADD COLUMN d int", "DROP TABLE base", "40001"),

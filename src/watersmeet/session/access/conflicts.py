@@ -78,11 +78,11 @@ def _check_names(definitions: Definitions, catalog: Catalog, seen: Catalog) -> N
             if change.name in catalog.roles:
                 raise _taken(f'role "{change.name}"')
     touched = definitions.made | definitions.altered.keys()
-    names = {(r.schema, r.name): r for i, r in seen.relations.items() if i not in touched and not r.hidden}
-    for relation_id in touched & seen.relations.keys():
-        relation = seen.relations[relation_id]
-        other = names.get((relation.schema, relation.name))
-        if other is not None and not relation.hidden:
+    named = {i: r for i, r in seen.relations.items() if r.is_named}
+    others = {r.shown.lower(): r for i, r in named.items() if i not in touched}
+    for relation_id in touched & named.keys():
+        other = others.get(named[relation_id].shown.lower())
+        if other is not None:
             raise _taken(other.title)
 
 
