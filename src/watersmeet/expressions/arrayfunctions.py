@@ -10,7 +10,7 @@ from sqlglot import exp
 from watersmeet.expressions.calls import Arguments, Builder, count_checked, mismatch_of
 from watersmeet.expressions.casts import cast, coerce
 from watersmeet.expressions.context import Context
-from watersmeet.expressions.signatures import fill
+from watersmeet.expressions.templates import fill
 from watersmeet.expressions.values import Value, common_type, duckdb_cast
 from watersmeet.types import BIGINT, BOOLEAN, INTEGER, NUMERIC, VARCHAR, SqlType
 

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import Final
 
 import duckdb
-from sqlglot import exp, parse_one
+from sqlglot import exp
 
 from watersmeet.dialects.nodes import OpenParameter
 from watersmeet.expressions.arraytext import list_sql, list_text
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.jsontext import canonical
+from watersmeet.expressions.templates import fill
 from watersmeet.expressions.values import Value, call, common_type, duckdb_cast, family, number, string, wrap
 from watersmeet.types import (
     BOOLEAN,
@@ -87,19 +88,10 @@ def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | Non
     ):
         return Value(call("to_json", value.finish().expression), target, nullable)
     if source == VARCHAR and target.name == "array":
-        return Value(duckdb_cast(_list_of(value.expression), target), target, nullable)
+        return Value(duckdb_cast(fill(list_sql("a0"), value.expression), target), target, nullable)
     if source == VARCHAR and target.name == "bytea":
         return Value(call("encode", value.expression), target, nullable)
     return Value(duckdb_cast(value.expression, target), target, nullable)
-
-
-def _list_of(text: exp.Expression) -> exp.Expression:
-    """The text that DuckDB reads as the array that PostgreSQL writes as `text`."""
-
-    def replaced(node: exp.Expression) -> exp.Expression:
-        return wrap(text.copy()) if isinstance(node, exp.Column) and node.name == "a0" else node
-
-    return exp.Paren(this=parse_one(list_sql("a0"), dialect="duckdb").transform(replaced))
 
 
 def has_cast(source: SqlType, target: SqlType) -> bool:

@@ -11,7 +11,7 @@ from watersmeet.dialects.nodes import sql_of
 from watersmeet.dialects.queries import name_of
 from watersmeet.expressions.casts import unify
 from watersmeet.expressions.context import Context
-from watersmeet.expressions.signatures import fill
+from watersmeet.expressions.templates import fill
 from watersmeet.expressions.values import Value, call, number
 from watersmeet.types import SqlType
 

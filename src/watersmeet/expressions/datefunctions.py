@@ -19,7 +19,8 @@ from watersmeet.expressions.casts import cast
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.fields import extracted
 from watersmeet.expressions.formats import formatted, strptime_format
-from watersmeet.expressions.signatures import builders, fill, signature
+from watersmeet.expressions.signatures import builders, signature
+from watersmeet.expressions.templates import fill
 from watersmeet.expressions.values import Value, call, duckdb_cast, string
 from watersmeet.types import DATE, DOUBLE, INTERVAL, TIMESTAMP, TIMESTAMPTZ, VARCHAR, SqlType
 from watersmeet.units import DAY_US

@@ -7,7 +7,7 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.expressions.context import Context
-from watersmeet.expressions.signatures import fill
+from watersmeet.expressions.templates import fill
 from watersmeet.expressions.values import Value, call, duckdb_cast, number
 from watersmeet.types import BIGINT, NUMERIC, TIMESTAMP, TIMESTAMPTZ
 

@@ -10,7 +10,7 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.expressions.context import Context
-from watersmeet.expressions.signatures import fill
+from watersmeet.expressions.templates import fill
 from watersmeet.expressions.values import call, string
 
 #: Patterns in any case -> strftime's sign (an unpadded one behind a `|`).

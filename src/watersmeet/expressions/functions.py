@@ -29,7 +29,8 @@ from watersmeet.expressions.lenient import LENIENT_FUNCTIONS
 from watersmeet.expressions.mathfunctions import MATH_FUNCTIONS
 from watersmeet.expressions.regexfunctions import REGEX_FUNCTIONS
 from watersmeet.expressions.setfunctions import is_set_function, set_function
-from watersmeet.expressions.signatures import fill, limited
+from watersmeet.expressions.signatures import limited
+from watersmeet.expressions.templates import fill
 from watersmeet.expressions.textfunctions import TEXT_FUNCTIONS
 from watersmeet.expressions.values import Value, call, duckdb_cast, wrap
 from watersmeet.types import (

@@ -9,7 +9,7 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.expressions.context import Context
-from watersmeet.expressions.signatures import fill
+from watersmeet.expressions.templates import fill
 from watersmeet.expressions.values import Value
 from watersmeet.types import BOOLEAN, JSON_MAX_DEPTH, JSONB, VARCHAR
 

@@ -11,7 +11,8 @@ from watersmeet.expressions import jsonb
 from watersmeet.expressions.calls import Arguments, Builder, count_checked, mismatch_of
 from watersmeet.expressions.casts import cast
 from watersmeet.expressions.context import Context
-from watersmeet.expressions.signatures import builders, fill, signature
+from watersmeet.expressions.signatures import builders, signature
+from watersmeet.expressions.templates import fill
 from watersmeet.expressions.values import Value, call, string
 from watersmeet.types import JSONB, VARCHAR, SqlType
 

@@ -13,7 +13,7 @@ from watersmeet.errors import did_you_mean
 from watersmeet.expressions.calls import Arguments, Builder, constant_text, count_checked, mismatch_of
 from watersmeet.expressions.casts import cast, text_of
 from watersmeet.expressions.context import Context
-from watersmeet.expressions.signatures import fill
+from watersmeet.expressions.templates import fill
 from watersmeet.expressions.values import Value, call, duckdb_cast, string, wrap
 from watersmeet.formats.addresses import address_sql, network_sql, rest_sql
 from watersmeet.types import BIGINT, BOOLEAN, DATE, DOUBLE, INTEGER, TIMESTAMP, VARCHAR, SqlType

@@ -13,7 +13,7 @@ from watersmeet.expressions import patterns
 from watersmeet.expressions.calls import Arguments, Builder, constant_text, count_checked
 from watersmeet.expressions.casts import cast
 from watersmeet.expressions.context import Context
-from watersmeet.expressions.signatures import fill
+from watersmeet.expressions.templates import fill
 from watersmeet.expressions.values import Value, call, duckdb_cast, number, string
 from watersmeet.types import BIGINT, BOOLEAN, INTEGER, VARCHAR, SqlType
 

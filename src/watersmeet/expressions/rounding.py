@@ -17,7 +17,7 @@ from watersmeet.algebra.timewindows import TimeWindow
 from watersmeet.errors import did_you_mean
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.operators import no_operator
-from watersmeet.expressions.signatures import fill
+from watersmeet.expressions.templates import fill
 from watersmeet.expressions.temporal import Bind, Reader
 from watersmeet.expressions.values import Value, duckdb_cast
 from watersmeet.types import TIMESTAMP, TIMESTAMPTZ, VARCHAR

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, ClassVar, Final
+from typing import Final
 
 import duckdb
-from sqlglot import exp, parse_one
-from sqlglot.dialects.duckdb import DuckDB
+from sqlglot import exp
 
 from watersmeet.expressions.calls import Arguments, Builder, mismatch_of
 from watersmeet.expressions.casts import cast
 from watersmeet.expressions.context import Context, first_line, typed_null
-from watersmeet.expressions.values import Value, duckdb_cast, wrap
+from watersmeet.expressions.templates import fill
+from watersmeet.expressions.values import Value, duckdb_cast
 from watersmeet.types import (
     BIGINT,
     BOOLEAN,
@@ -86,33 +85,6 @@ def limited(size_bytes: str, count: str = "a1") -> str:
     """
     failing = f"CAST(concat('{TOO_LONG}', left(CAST({count} AS VARCHAR), 0)) AS INTEGER)"
     return f"CASE WHEN {size_bytes} > {_MOST_BYTES} THEN {failing} ELSE {count} END"
-
-
-def fill(template: str, *arguments: exp.Expression) -> exp.Expression:
-    """The expression of a template."""
-    mapping = {f"a{i}": a for i, a in enumerate(arguments)}
-
-    def replace(node: exp.Expression) -> exp.Expression:
-        if isinstance(node, exp.Column) and node.name in mapping and not node.table:
-            return wrap(mapping[node.name])
-        return node
-
-    made = _parsed(template).transform(replace)
-    return made if isinstance(made, exp.Func) and not isinstance(made, exp.Binary) else exp.Paren(this=made)
-
-
-class _Templates(DuckDB):  # type: ignore[misc]
-    """DuckDB's SQL in which functions stay as they are written: sqlglot would put operators in their place."""
-
-    class Parser(DuckDB.Parser):  # type: ignore[misc]
-        """The grammar."""
-
-        FUNCTIONS: ClassVar[dict[str, Any]] = {}
-
-
-@lru_cache(maxsize=1024)
-def _parsed(template: str) -> exp.Expression:
-    return parse_one(template, dialect=_Templates)
 
 
 def _builder(name: str, signatures: Sequence[Signature]) -> Builder:

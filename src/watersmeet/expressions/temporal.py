@@ -13,7 +13,7 @@ from watersmeet.expressions.casts import cast
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.fields import extracted
 from watersmeet.expressions.operators import no_operator
-from watersmeet.expressions.signatures import fill
+from watersmeet.expressions.templates import fill
 from watersmeet.expressions.values import Value, call, duckdb_cast
 from watersmeet.types import BOOLEAN, INTERVAL, TIMESTAMP, TIMESTAMPTZ, VARCHAR
 

@@ -11,7 +11,8 @@ from watersmeet.dialects.tokens import RESERVED
 from watersmeet.expressions.calls import Arguments, Builder, constant_text, count_checked, mismatch_of
 from watersmeet.expressions.casts import cast, text_of
 from watersmeet.expressions.context import Context
-from watersmeet.expressions.signatures import apply, builders, fill, limited, signature
+from watersmeet.expressions.signatures import apply, builders, limited, signature
+from watersmeet.expressions.templates import fill
 from watersmeet.expressions.values import Value, call, string
 from watersmeet.types import BOOLEAN, BYTEA, VARCHAR
 
