@@ -18,7 +18,6 @@ from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.session.access.definitions import add, may_create, new_relation
 from watersmeet.session.access.result import Result, typed_result
-from watersmeet.session.access.rights import check_followed
 from watersmeet.session.services.subscribing.opening import refusal, subscriber_of
 from watersmeet.session.services.subscribing.operations import OperationForm
 from watersmeet.session.services.subscribing.shown import ShownUpdates
@@ -137,8 +136,7 @@ def subscription_rows(session: Session, name: Name, beginning: Beginning, text: 
             )
     form = OperationForm(relation)
     subscriber = subscriber_of(session, [relation], after=after, snapshot=beginning.kind == "full")
-    ids = [f.relation.id for f in subscriber.followed]
-    shown = ShownUpdates(subscriber, form, lambda: check_followed(session, ids))
+    shown = ShownUpdates(session, subscriber, form)
     return Result("DECLARE", shown.columns, running=shown)
 
 

@@ -8,7 +8,6 @@ from watersmeet.dialects.subscribing import SubscribeChanges
 from watersmeet.errors import did_you_mean
 from watersmeet.session.access.context import Session, error_at, located
 from watersmeet.session.access.result import Result
-from watersmeet.session.access.rights import check_followed
 from watersmeet.session.services.subscribing.envelopes import Form, shown_columns
 from watersmeet.session.services.subscribing.opening import subscriber_of
 from watersmeet.session.services.subscribing.shown import ShownUpdates
@@ -27,8 +26,7 @@ def subscribe(session: Session, statement: SubscribeChanges) -> Result:
             snapshot=statement.snapshot,
             progress=statement.progress,
         )
-    ids = [f.relation.id for f in subscriber.followed]
-    shown = ShownUpdates(subscriber, form, lambda: check_followed(session, ids))
+    shown = ShownUpdates(session, subscriber, form)
     return Result("SUBSCRIBE", shown.columns, running=shown)
 
 

@@ -7,6 +7,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from watersmeet.session.access.context import Session
+from watersmeet.session.access.rights import check_followed
 from watersmeet.session.services.subscribing.subscriber import Subscriber
 from watersmeet.session.services.subscribing.updates import BATCH_ROWS, Update
 from watersmeet.types import Schema, arrow_schema
@@ -36,11 +38,12 @@ class Form(Protocol):
 class ShownUpdates:
     """The rows of a subscriber's updates (`result.Running`). The subscriber gives progress if the form has it.
 
-    allowed: raises why nothing of it may be shown any more; it is asked for each update.
+    An update is shown as long as the session may read what is followed: PERMISSION_DENIED otherwise.
     """
 
-    def __init__(self, subscriber: Subscriber, form: Form, allowed: Callable[[], None]) -> None:
-        self.subscriber, self.form, self._allowed = subscriber, form, allowed
+    def __init__(self, session: Session, subscriber: Subscriber, form: Form) -> None:
+        self.subscriber, self.form, self._session = subscriber, form, session
+        self._followed = [f.relation.id for f in subscriber.followed]
         self.columns: Schema = form.columns
 
     def rows(self) -> pa.Table:
@@ -66,7 +69,7 @@ class ShownUpdates:
 
     def tables(self, update: Update) -> list[pa.Table]:
         """The rows of one update, and the row of its progress."""
-        self._allowed()
+        check_followed(self._session, self._followed)
         found = [self.form.rows(update)] if update.batches else []
         if self.form.progress and update.is_complete:
             found.append(self.form.progress_row(update.commit))
