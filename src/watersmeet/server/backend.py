@@ -132,7 +132,7 @@ class Backend:
                 if flushes:
                     commit_whole(self.session, self._lock)
                 elif not own or self.session.transaction is None:
-                    self._began(self.settings.saved())
+                    self._began()
                     self.session.transaction = transactions.new_transaction(self.session)
                     own = True
                 yield self.run(step)
@@ -153,7 +153,6 @@ class Backend:
             return Outcome("ROLLBACK")
         self.session.result_bytes = self.settings.limit(RESULT_SIZE)
         alone = self.session.transaction is None
-        before = self.settings.saved() if alone else None
         try:
             outcome = step.run(self)
         except Error as err:
@@ -163,15 +162,15 @@ class Backend:
             self.clients.traffic.ended(kind, err.sqlstate)
             raise
         self.clients.traffic.ended(kind_of(outcome.tag))
-        if before is not None and self.session.transaction is not None:
-            self._began(before)
+        if alone and self.session.transaction is not None:
+            self._began()
         elif not alone and self.session.transaction is None:
             self._ended(rolled_back=outcome.tag == "ROLLBACK")
         return outcome
 
-    def _began(self, saved: Saved) -> None:
-        """A transaction has begun. saved: what was set before."""
-        self._saved, self._cursors = saved, frozenset(n for n, p in self.portals.items() if p.is_cursor)
+    def _began(self) -> None:
+        """A transaction begins, or has begun: by what sets nothing else."""
+        self._saved, self._cursors = self.settings.saved(), frozenset(n for n, p in self.portals.items() if p.is_cursor)
 
     def _ended(self, *, rolled_back: bool) -> None:
         """The transaction has ended. After one that was rolled back all is set as before, and its cursors are gone."""
