@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import duckdb
@@ -75,9 +77,13 @@ def sql_type(kind: Any, *, exact: bool = False) -> SqlType | None:
     return (_EXACT if exact else _SCALARS).get(name)
 
 
-def _unreadable() -> duckdb.Error:
-    """The error whose message DuckDB cut within a character, so that Python can't read it: it is about a text."""
-    return duckdb.InvalidInputException("Invalid Input Error: a text is malformed")
+@contextmanager
+def _readable() -> Iterator[None]:
+    """An error of DuckDB for one whose message was cut within a character, so that Python can't read it."""
+    try:
+        yield
+    except UnicodeDecodeError:
+        raise duckdb.InvalidInputException("Invalid Input Error: a text is malformed") from None
 
 
 class Oracle:
@@ -128,23 +134,18 @@ class Oracle:
 
     def constant(self, sql: str) -> Any:
         """The value of a DuckDB expression without columns; raises duckdb.Error, also if Python can't hold it."""
-        with self._lock:
+        with self._lock, _readable():
             try:
                 row = self._connect().execute(f"SELECT {sql}").fetchone()
             except OverflowError as cause:  # an interval of more days than a timedelta has
                 raise duckdb.OutOfRangeException(f"Out of Range Error: {cause}") from None
-            except UnicodeDecodeError:
-                raise _unreadable() from None
         assert row is not None
         return row[0]
 
     def arrow_constant(self, sql: str) -> pa.Scalar:
         """The same in Arrow, which keeps the parts of intervals."""
-        with self._lock:
-            try:
-                return self._connect().execute(f"SELECT {sql}").to_arrow_table().column(0)[0]
-            except UnicodeDecodeError:
-                raise _unreadable() from None
+        with self._lock, _readable():
+            return self._connect().execute(f"SELECT {sql}").to_arrow_table().column(0)[0]
 
     def columns_of(self, source: str) -> list[tuple[str, SqlType | None, str]]:
         """The columns of an item of FROM: name, type, DuckDB's name of the type; raises duckdb.Error. Not kept."""

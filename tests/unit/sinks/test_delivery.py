@@ -235,7 +235,8 @@ def test_a_target_that_forgot_what_it_had_is_refused(memory, connect, settle, sh
     assert topic_of(memory, connection).content == [(1, "a")]
 
 
-def test_an_older_copy_of_the_database_is_refused(memory, connect, settle, shown, path, tmp_path):
+def copied(connect, settle, path, tmp_path):
+    """Makes a database that has delivered a row, and a copy of it."""
     connection = connect()
     connection.execute(TABLES)
     sink(connection)
@@ -243,6 +244,10 @@ def test_an_older_copy_of_the_database_is_refused(memory, connect, settle, shown
     settle(connection)
     connection.close()
     shutil.copytree(path, tmp_path / "copy")
+
+
+def test_an_older_copy_of_the_database_is_refused(memory, connect, settle, shown, path, tmp_path):
+    copied(connect, settle, path, tmp_path)
     connection = connect()
     for i in range(2, 9):
         connection.execute(f"INSERT INTO t VALUES ({i}, 'b')")
@@ -257,13 +262,7 @@ def test_an_older_copy_of_the_database_is_refused(memory, connect, settle, shown
 
 def test_an_older_copy_is_refused_however_many_commits_it_has_by_then(memory, connect, settle, shown, path, tmp_path):
     """Its commits have the numbers of those that were delivered, and others' rows in them."""
-    connection = connect()
-    connection.execute(TABLES)
-    sink(connection)
-    connection.execute("INSERT INTO t VALUES (1, 'a')")
-    settle(connection)
-    connection.close()
-    shutil.copytree(path, tmp_path / "copy")
+    copied(connect, settle, path, tmp_path)
     connection = connect()
     connection.execute("INSERT INTO t VALUES (2, 'b'), (3, 'c')")
     settle(connection)

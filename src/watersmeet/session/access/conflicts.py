@@ -25,12 +25,7 @@ def check_writers(session: Session, transaction: Transaction) -> None:
     for number in range(min(wanted.values(), default=log.head()) + 1, log.head() + 1):
         for relation_id in log.read(number).relations.keys() & wanted.keys():
             if number > wanted[relation_id]:
-                raise error(
-                    "SERIALIZATION_FAILURE",
-                    "could not serialize access due to concurrent update",
-                    detail=f"{known[relation_id].title} was changed since the transaction changed it.",
-                    hint="Nothing of the transaction was done. Run it again.",
-                )
+                raise _concurrent(f"{known[relation_id].title} was changed since the transaction changed it.")
 
 
 def check_definitions(transaction: Transaction, catalog: Catalog) -> None:
@@ -103,9 +98,13 @@ def _dependent(relation: Relation, what: str) -> Error:
 
 
 def _changed(what: str) -> Error:
+    return _concurrent(f"{what[:1].upper()}{what[1:]} was altered, or dropped, since the transaction altered it.")
+
+
+def _concurrent(detail: str) -> Error:
     return error(
         "SERIALIZATION_FAILURE",
         "could not serialize access due to concurrent update",
-        detail=f"{what[:1].upper()}{what[1:]} was altered, or dropped, since the transaction altered it.",
+        detail=detail,
         hint="Nothing of the transaction was done. Run it again.",
     )
