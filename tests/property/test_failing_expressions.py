@@ -132,3 +132,31 @@ def test_a_number_makes_no_value_too_long():
         assert connection.execute("SELECT * FROM part ORDER BY id").fetchall() == [(1, True), (2, True)]
         with pytest.raises(Error, match="requested length too large"):
             connection.execute("INSERT INTO t VALUES (3, repeat('abc', 2000000000), 1, NULL)")
+
+
+#: Over n, a number of days or of rows; each gives n rows.
+SERIES = (
+    "generate_series(1, n)", "range(0, n)", "generate_series(-1, -n, -1)", "generate_series(0.5, n)",
+    "generate_series(1, n::numeric * 2, 2)",
+    "generate_series(timestamp '2024-01-01', timestamp '2024-01-01' + interval '1 day' * (n - 1), interval '1 day')",
+    "generate_series(date '2024-01-01', now_, '1 day')",
+)  # fmt: skip
+
+
+def test_a_number_makes_no_series_too_long():
+    with watersmeet.connect(runtime="inprocess", parallelism=1) as connection:
+        connection.execute("CREATE TABLE t (id int PRIMARY KEY, n int, now_ timestamp)")
+        for number, series in enumerate(SERIES):
+            connection.execute(f"CREATE MATERIALIZED VIEW v{number} AS SELECT id, {series} AS x FROM t")
+            connection.execute(f"CREATE MATERIALIZED VIEW w{number} AS SELECT id, x FROM t, {series} AS g(x)")
+        connection.execute(
+            "INSERT INTO t VALUES (1, 3, '2024-01-03'), (2, 100000000, '200000-01-01'), (3, 2, '2024-01-02')"
+        )
+        connection.execute("FLUSH")
+        for number, series in enumerate(SERIES):
+            for view in ("v", "w"):
+                counts = f"SELECT id, count(*) FROM {view}{number} GROUP BY id ORDER BY id"
+                assert connection.execute(counts).fetchall() == [(1, 3), (3, 2)], series
+            with pytest.raises(Error, match="requested length too large"):
+                connection.execute(f"SELECT count(*) FROM (SELECT {series} FROM t)")
+        assert connection.execute("SELECT count(*) FROM generate_series(1, 9000000)").fetchall() == [(9_000_000,)]

@@ -16,9 +16,14 @@ from watersmeet.expressions.calls import Arguments, Builder, count_checked, mism
 from watersmeet.expressions.casts import cast, coerce
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.regexfunctions import matches, split
+from watersmeet.expressions.signatures import limited
+from watersmeet.expressions.templates import fill
 from watersmeet.expressions.textfunctions import TEXT_FUNCTIONS
 from watersmeet.expressions.values import Value, call, common_type, duckdb_cast, number, string, wrap
 from watersmeet.types import BIGINT, INTEGER, INTERVAL, JSONB, NUMERIC, TIMESTAMP, VARCHAR, SqlType
+
+#: Of a number or a time in a series.
+_ELEMENT_BYTES: Final = 8
 
 
 def set_function(
@@ -142,7 +147,9 @@ def _series(name: str) -> Builder:
             bounds = [cast(a, kind, ctx, n) for a, n in zip(arguments[:2], nodes[:2], strict=True)]
             step = cast(arguments[2], INTERVAL, ctx, node)
             if step.type == INTERVAL:
-                return Value(call(name, *[b.expression for b in bounds], step.expression), array_of(kind))
+                first, last = (b.expression for b in bounds)
+                last = _last(first, last, step.expression, kind, "epoch_us")
+                return Value(call(name, first, last, step.expression), array_of(kind))
         raise mismatch_of(
             name,
             arguments,
@@ -160,13 +167,28 @@ def _check_step(values: list[Value], node: exp.Expression, ctx: Context) -> None
         raise ctx.error("INVALID_VALUE", "step size cannot equal zero", node)
 
 
+def _last(
+    first: exp.Expression, last: exp.Expression, step: exp.Expression, kind: SqlType, measure: str = ""
+) -> exp.Expression:
+    """The end of a series, which fails for a row that would make it too long. Series without a column are as long as
+    their author wants. measure: the DuckDB function that makes numbers of what is counted.
+    """
+    if not any(e.find(exp.Column) for e in (first, last, step)):
+        return last
+    span = f"abs(CAST({measure}(a1) AS DOUBLE) - {measure}(a0)) / abs(nullif({measure}(a2), 0))"
+    return fill(limited(f"{span} * {_ELEMENT_BYTES}", kind=kind.duckdb), first, last, step)
+
+
 def _numbers(name: str, values: list[Value], kind: SqlType) -> Value:
     if kind.is_integer:
-        series = call(name, *[duckdb_cast(v.expression, BIGINT) for v in values])
+        bounds = [duckdb_cast(v.expression, BIGINT) for v in values]
+        bounds[1] = _last(bounds[0], bounds[1], bounds[2] if len(bounds) == 3 else number(1), BIGINT)
+        series = call(name, *bounds)
         return Value(duckdb_cast(series, array_of(kind)), array_of(kind))
     # start + i * step, because DuckDB's function has integers only
-    first, last = values[0].expression, values[1].expression
+    first = values[0].expression
     step = values[2].expression if len(values) == 3 else duckdb_cast(number(1), NUMERIC)
+    last = _last(first, values[1].expression, step, NUMERIC)
     span = exp.Paren(this=exp.Sub(this=wrap(last), expression=wrap(first)))
     steps = exp.Div(this=span, expression=call("nullif", step, number(0)))
     count = duckdb_cast(call("floor" if name == "generate_series" else "ceil", steps), BIGINT)

@@ -77,13 +77,13 @@ def builders(functions: Functions) -> dict[str, Builder]:
     return {name: _builder(name, signatures) for name, signatures in functions.items()}
 
 
-def limited(size_bytes: str, count: str = "a1") -> str:
-    """A template of a number that says how long a value is to be, which fails where that would be above 64 MiB: a row
-    with a large number must not take the memory of all others.
+def limited(size_bytes: str, count: str = "a1", kind: str = "INTEGER") -> str:
+    """A template of `count`, of DuckDB's type `kind`, that says how long a value is to be. It fails where that would be
+    above 64 MiB: a row with a large number must not take the memory of all others.
 
     The error is one of a cast, as TRY takes no function `error`, and has the number in it, so that it is no constant.
     """
-    failing = f"CAST(concat('{TOO_LONG}', left(CAST({count} AS VARCHAR), 0)) AS INTEGER)"
+    failing = f"CAST(concat('{TOO_LONG}', left(CAST({count} AS VARCHAR), 0)) AS {kind})"
     return f"CASE WHEN {size_bytes} > {_MOST_BYTES} THEN {failing} ELSE {count} END"
 
 

@@ -36,6 +36,8 @@ NAMES: Final = ("window_start", "window_end")
 
 _CALL: Final = frozenset({"this", "alias", "joins"})
 _WORKAROUND: Final = "Consider using an intermediate CTE or view as workaround."
+#: Of HOP: each row is as many rows.
+_MOST_WINDOWS: Final = 1_000_000
 _TIMES: Final = ("timestamp with time zone", "timestamp", "date")
 
 #: By the SQL of the column with a window's start or end.
@@ -179,6 +181,9 @@ class WindowCall:
                 3,
                 ctx,
             )
+        if size // slide > _MOST_WINDOWS:
+            message = f"a HOP window function with more than {_MOST_WINDOWS:,} windows for each row"
+            raise ctx.not_supported(message, self.place.expressions[2])
         return TimeWindow("hop", slide, size, offset % slide)
 
     def _refused(self, message: str, argument: int, ctx: Context) -> Error:
