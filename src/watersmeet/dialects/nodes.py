@@ -5,13 +5,16 @@ The binder reads them like the nodes that they extend; what they add is read by 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from sqlglot import exp
 
 from watersmeet.places import own_place, set_place
 
+#: The part that only a NULL in the place of a parameter has.
+_INFER: Final = "infer"
 Kind = TypeVar("Kind", bound=exp.Expression)
 
 
@@ -67,14 +70,23 @@ class PastCommit(exp.Expression, exp.Condition):  # type: ignore[misc]
     arg_types: ClassVar[dict[str, Any]] = {"this": True}
 
 
-class OpenParameter(exp.Null):  # type: ignore[misc]
+def open_parameter(infer: Callable[..., None]) -> exp.Expression:
     """A parameter of a statement that is bound before it gets a value: a NULL of the type that its place has.
 
-    infer: a function that takes this type, once for each place that gives it one.
+    infer: gets this type, once for each place that gives it one.
     """
+    return exp.Null(**{_INFER: infer})
 
-    arg_types: ClassVar[dict[str, Any]] = {"infer": True}
-    own_parts: ClassVar[frozenset[str]] = frozenset({"infer"})
+
+def infer_open(node: Any, *found: Any) -> None:
+    """Tells an open parameter what was found of its type; other nodes are left alone."""
+    if isinstance(node, exp.Null) and _INFER in node.args:
+        node.args[_INFER](*found)
+
+
+def is_open(node: exp.Expression) -> bool:
+    """Whether the value of an expression follows from an open parameter."""
+    return any(_INFER in n.args for n in node.find_all(exp.Null))
 
 
 class Adapted(exp.Expression, exp.Condition):  # type: ignore[misc]
@@ -161,7 +173,11 @@ def _plain_tree(node: exp.Expression) -> exp.Expression:
 
 def sql_of(node: exp.Expression, dialect: str | None = None) -> str:
     """The node as SQL, for messages: without what only its grammar says."""
-    return str(_plain_tree(node).sql(dialect=dialect))
+    tree = _plain_tree(node)
+    if dialect is not None:
+        for bracket in tree.find_all(exp.Bracket):
+            bracket.set("offset", 1)  # subscripts are as they were written
+    return str(tree.sql(dialect=dialect))
 
 
 def text_of(node: exp.Expression) -> str:

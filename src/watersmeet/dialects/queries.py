@@ -38,6 +38,12 @@ _OVER_QUERIES: Final[dict[str, type[exp.Expression]]] = {
     "ALL": exp.All,
 }
 
+#: How an operand ends, and how the text begins, that the operator `?` of jsonb stands between.
+_OPERAND_ENDS: Final = (
+    TokenType.IDENTIFIER, TokenType.VAR, TokenType.STRING, TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.JSONB,
+)  # fmt: skip
+_TEXT_BEGINS: Final = (TokenType.STRING, TokenType.PLACEHOLDER, TokenType.QDCOLON)
+
 Parameters = Sequence[Any] | Mapping[str, Any]
 
 
@@ -193,11 +199,16 @@ def _is_lateral(join: exp.Join) -> bool:
 
 
 def _numbered(tokens: Sequence[Token]) -> list[Token]:
-    """The tokens with each `?` made a name with its number, because a tree does not keep the order of the text."""
+    """The tokens with each `?` made a name with its number, because a tree does not keep the order of the text.
+
+    Between an operand and a text or parameter it is the operator of jsonb.
+    """
     numbered: list[Token] = []
     used = 0
-    for t in tokens:
-        if t.token_type not in (TokenType.PLACEHOLDER, TokenType.QDCOLON):
+    for t, after in zip(tokens, [*tokens[1:], None], strict=True):
+        before = numbered[-1].token_type if numbered else None
+        is_operator = before in _OPERAND_ENDS and after is not None and after.token_type in _TEXT_BEGINS
+        if t.token_type not in (TokenType.PLACEHOLDER, TokenType.QDCOLON) or is_operator:
             numbered.append(t)
             continue
         numbered.append(Token(TokenType.VAR, f"{_HOLDER}{used}", t.line, t.col, t.start, t.start, []))
@@ -210,7 +221,8 @@ def _numbered(tokens: Sequence[Token]) -> list[Token]:
 def _is_holder(node: exp.Expression) -> bool:
     if isinstance(node, (exp.Placeholder, exp.Parameter)):
         return True
-    return isinstance(node, (exp.Column, exp.Var)) and node.name.startswith(_HOLDER)
+    named = isinstance(node, (exp.Column, exp.Var)) or isinstance(node.parent, exp.Fetch)
+    return named and node.name.startswith(_HOLDER)
 
 
 def bind_parameters(tree: exp.Expression, parameters: Parameters, text: str) -> exp.Expression:

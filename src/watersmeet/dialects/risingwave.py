@@ -24,6 +24,8 @@ def _arrow(kind: type[exp.Expression]) -> Any:
 class WatersmeetRisingWave(Base):  # type: ignore[misc]
     """RisingWave's SQL as Watersmeet reads it."""
 
+    INDEX_OFFSET = 0  # subscripts stay as they are written
+
     class Tokenizer(Base.Tokenizer):  # type: ignore[misc]
         """RisingWave's tokens."""
 

@@ -22,7 +22,8 @@ def allow(tree: exp.Expression, base: dict[str, Any], *allowed: str) -> None:
         if value and name not in allowed:
             shown = _CLAUSES.get(name, name.strip("_").upper())
             place = place_of(value) if isinstance(value, exp.Expression) else place_of(tree)
-            raise not_supported(f"{shown} in {type(tree).__name__.upper()}", base["text"], place)
+            hint = "A row replaces the one with its key: leave the clause out." if name == "conflict" else None
+            raise not_supported(f"{shown} in {type(tree).__name__.upper()}", base["text"], place, hint=hint)
 
 
 def target_name(tree: exp.Expression | None, base: dict[str, Any]) -> tuple[Name, str | None]:

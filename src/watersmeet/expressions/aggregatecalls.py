@@ -12,7 +12,7 @@ from sqlglot import exp
 from watersmeet.algebra.nodes import AggregateCall, AggregateFunction, SortKey
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.errors import Error
-from watersmeet.expressions.calls import by_duckdb
+from watersmeet.expressions.calls import by_duckdb, constant_of
 from watersmeet.expressions.casts import cast, coerce, text_of
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.functions import function, is_aggregate
@@ -276,13 +276,12 @@ class _Binder:
         if self.name == "mode":
             return None
         node = self.call.arguments[0]
-        value = bind_value(node, self.ctx)
-        if not value.is_number_literal:
+        fraction = constant_of(bind_value(node, self.ctx), DOUBLE, node, self.ctx, example=0.5)
+        if fraction is None:
             raise self.ctx.not_supported(f"{self.name} with a fraction that is not a constant number", node)
-        fraction = float(value.expression.sql())
         if not 0 <= fraction <= 1:
             raise self.ctx.error("INVALID_VALUE", f"percentile value {fraction:g} is not between 0 and 1", node)
-        return fraction
+        return float(fraction)
 
     def _order(self) -> tuple[SortKey, ...]:
         items = []

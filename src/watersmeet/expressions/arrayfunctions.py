@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.expressions.calls import Arguments, Builder, count_checked, mismatch_of
+from watersmeet.expressions.calls import Arguments, Builder, constant_of, count_checked, mismatch_of
 from watersmeet.expressions.casts import cast, coerce
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.templates import fill
@@ -82,9 +82,10 @@ def _length(name: str, template: str) -> Builder:
         )
         arguments = [*arguments, *one]
         count_checked(name, arguments, (2,), node, ctx)
-        if arguments[0].type.name != "array" or not arguments[1].is_number_literal:
+        wanted = constant_of(arguments[1], INTEGER, node, ctx, example=1)
+        if arguments[0].type.name != "array" or wanted is None:
             raise mismatch_of(name, arguments, node, ctx, "It takes an array and the number of a dimension.")
-        wanted, depth = int(arguments[1].expression.sql()), dimensions(arguments[0].type)
+        depth = dimensions(arguments[0].type)
         array = arguments[0].finish().expression
         if not 1 <= wanted <= depth:
             return Value(duckdb_cast(exp.null(), INTEGER), INTEGER)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import duckdb
 from sqlglot import exp
 
+from watersmeet.dialects.nodes import is_open
+from watersmeet.expressions.casts import cast
 from watersmeet.expressions.clock import CLOCKS, refused
 from watersmeet.expressions.context import Context, first_line, typed_null
 from watersmeet.expressions.values import Value, call, duckdb_cast
-from watersmeet.types import JSONB, SqlType
+from watersmeet.types import JSONB, VARCHAR, SqlType
 
 Arguments = Sequence[Value]
 Builder = Callable[[Arguments, list[exp.Expression], exp.Expression, Context], Value]
@@ -100,8 +102,32 @@ def count_checked(name: str, arguments: Arguments, wanted: tuple[int, ...], node
         )
 
 
-def constant_text(value: Value, name: str, node: exp.Expression, ctx: Context) -> str:
-    """The text of a literal argument; FEATURE_NOT_SUPPORTED for another expression."""
-    if not value.unknown or value.is_null:
-        raise ctx.not_supported(f"{name} with a format that is not a constant", node)
-    return str(value.expression.name)
+def constant_text(
+    value: Value, name: str, node: exp.Expression, ctx: Context, *, example: str, what: str = "a format"
+) -> str:
+    """The text of a constant argument; `example` for a parameter that has no value yet. FEATURE_NOT_SUPPORTED for
+    another expression.
+    """
+    if value.unknown and not value.is_null:
+        return str(value.expression.name)
+    found = constant_of(value, VARCHAR, node, ctx, example=example)
+    if not isinstance(found, str):
+        raise ctx.not_supported(f"{name} with {what} that is not a constant", node)
+    return found
+
+
+def constant_of(value: Value, kind: SqlType, node: exp.Expression, ctx: Context, *, example: Any) -> Any:
+    """The value of a constant as a `kind`; `example` for a parameter that has no value yet. None for NULL, for a value
+    that does not become one by itself, and for an expression that is not constant. INVALID_VALUE.
+    """
+    typed = cast(value, kind, ctx, node) if value.unknown or value.is_null else value
+    if is_open(value.expression):
+        return example
+    if typed.type != kind and not (typed.type.is_numeric and kind.is_numeric):
+        return None
+    if next(typed.expression.find_all(exp.Column, exp.Query, exp.AggFunc, exp.Window), None) is not None:
+        return None
+    try:
+        return ctx.constant(duckdb_cast(typed.expression, kind))
+    except duckdb.Error as err:
+        raise ctx.error("INVALID_VALUE", first_line(err), node) from None

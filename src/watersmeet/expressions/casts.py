@@ -9,7 +9,7 @@ from typing import Final
 import duckdb
 from sqlglot import exp
 
-from watersmeet.dialects.nodes import OpenParameter
+from watersmeet.dialects.nodes import infer_open
 from watersmeet.expressions.arraytext import list_sql, list_text
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.jsontext import canonical
@@ -67,9 +67,8 @@ _ACROSS: Final[dict[str, tuple[str, ...]]] = {
 def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | None) -> Value:
     """`value::target` as PostgreSQL does it; DATATYPE_MISMATCH if there is no such cast."""
     if value.is_null:
-        if isinstance(value.expression, OpenParameter):
-            value.expression.args["infer"](target)
-        return Value(duckdb_cast(exp.null(), target), target, nullable=True)
+        infer_open(value.expression, target)
+        return Value(duckdb_cast(value.expression, target), target, nullable=True)
     if value.unknown:
         return literal(value, target, ctx, node)
     source = value.type

@@ -9,11 +9,12 @@ from sqlglot import exp
 
 from watersmeet.dialects.nodes import sql_of
 from watersmeet.dialects.queries import name_of
-from watersmeet.expressions.casts import unify
+from watersmeet.expressions.casts import cast, unify
 from watersmeet.expressions.context import Context
+from watersmeet.expressions.jsonfunctions import json_element
 from watersmeet.expressions.templates import fill
 from watersmeet.expressions.values import Value, call, number
-from watersmeet.types import SqlType
+from watersmeet.types import INTEGER, JSONB, SqlType
 
 Bind = Callable[[exp.Expression, Context], Value]
 Reader = Callable[[Any, Context, Bind], Value]
@@ -32,6 +33,8 @@ def _array(node: Any, ctx: Context, bind: Bind) -> Value:
 
 def _bracket(node: Any, ctx: Context, bind: Bind) -> Value:
     value = bind(node.this, ctx)
+    if value.type == JSONB and not value.unknown:
+        return _json_element(value, node, ctx, bind)
     if value.type.name != "array" or value.type.element is None:
         raise ctx.error("DATATYPE_MISMATCH", f"cannot subscript type {value.type.sql} because it is not an array", node)
     if len(node.expressions) != 1:
@@ -39,19 +42,26 @@ def _bracket(node: Any, ctx: Context, bind: Bind) -> Value:
     inner = node.expressions[0]
     if isinstance(inner, exp.Slice):
         return _slice(value, inner, node, ctx, bind)
-    index = _index(inner, node, ctx, bind)
-    # sqlglot keeps literal subscripts from 0 on
-    position = index.expression
-    if not node.args.get("offset") and isinstance(inner, exp.Literal):
-        position = number(int(inner.this) + 1)
+    position = _index(inner, node, ctx, bind).expression
     if not (isinstance(position, exp.Literal) and int(position.name) > 0):
         position = fill("CASE WHEN a0 > 0 THEN a0 END", position)  # DuckDB counts negative ones from the end
     return Value(call("array_extract", value.expression, position), value.type.element)
 
 
+def _json_element(document: Value, node: Any, ctx: Context, bind: Bind) -> Value:
+    """`j['key']` and `j[0]` (PostgreSQL 17, 8.14.5)."""
+    keys = [None if isinstance(n, exp.Slice) else bind(n, ctx) for n in node.expressions]
+    found = json_element(document, keys[0], text=False) if len(keys) == 1 and keys[0] is not None else None
+    if found is None:
+        raise ctx.error("DATATYPE_MISMATCH", "jsonb subscript must be coercible to either integer or text", node)
+    return found
+
+
 def _index(node: exp.Expression, place: exp.Expression, ctx: Context, bind: Bind) -> Value:
     index = bind(node, ctx)
-    if not index.type.is_integer or index.unknown:
+    if index.unknown:
+        index = cast(index, INTEGER, ctx, node)
+    if not index.type.is_integer:
         raise ctx.error("DATATYPE_MISMATCH", "array subscript must have type integer", place)
     return index
 

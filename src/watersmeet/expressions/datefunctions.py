@@ -32,7 +32,9 @@ def _to_char(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expre
         raise ctx.not_supported(
             f"to_char of {arguments[0].type.sql}", node, hint="Cast it to varchar, or use lpad and round."
         )
-    return Value(formatted(arguments[0].expression, constant_text(arguments[1], "to_char", node, ctx)), VARCHAR)
+    return Value(
+        formatted(arguments[0].expression, constant_text(arguments[1], "to_char", node, ctx, example="YYYY")), VARCHAR
+    )
 
 
 def _read(name: str, kind: SqlType) -> Builder:
@@ -40,7 +42,7 @@ def _read(name: str, kind: SqlType) -> Builder:
 
     def build(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
         count_checked(name, arguments, (2,), node, ctx)
-        pattern = strptime_format(constant_text(arguments[1], name, node, ctx), node, ctx)
+        pattern = strptime_format(constant_text(arguments[1], name, node, ctx, example="YYYY"), node, ctx)
         text = cast(arguments[0], VARCHAR, ctx, node)
         return Value(duckdb_cast(call("strptime", text.expression, string(pattern)), kind), kind)
 
@@ -57,20 +59,16 @@ def _to_timestamp(arguments: Arguments, nodes: list[exp.Expression], node: exp.E
 
 def _date_part(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
     count_checked("date_part", arguments, (2,), node, ctx)
-    field = constant_text(arguments[0], "date_part", node, ctx).lower()
+    field = constant_text(arguments[0], "date_part", node, ctx, example="year").lower()
     return Value(duckdb_cast(extracted(field, arguments[1], ctx, node).expression, DOUBLE), DOUBLE)
 
 
 def _date_trunc(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
     count_checked("date_trunc", arguments, (2, 3), node, ctx)
-    field = constant_text(arguments[0], "date_trunc", node, ctx).lower()
+    written = constant_text(arguments[0], "date_trunc", node, ctx, example="year")
+    field = written.lower()
     if field not in _TRUNCATED:
-        raise ctx.error(
-            "INVALID_VALUE",
-            f'unit "{arguments[0].expression.name}" not recognized',
-            node,
-            hint=did_you_mean(field, _TRUNCATED),
-        )
+        raise ctx.error("INVALID_VALUE", f'unit "{written}" not recognized', node, hint=did_you_mean(field, _TRUNCATED))
     value = cast(arguments[1], TIMESTAMP, ctx, node) if arguments[1].unknown else arguments[1]
     kind = TIMESTAMP if value.type == DATE else value.type
     if kind not in (TIMESTAMP, TIMESTAMPTZ, INTERVAL) or (len(arguments) == 3 and kind != TIMESTAMPTZ):

@@ -36,6 +36,20 @@ def json_extract(document: Value, keys: Sequence[str], *, text: bool) -> Value:
     return Value(call("json_extract", document.expression, string(path)), JSONB)
 
 
+def json_element(document: Value, key: Value, *, text: bool) -> Value | None:
+    """What lies in `document` under a key or at a position; None for a key of another type than text and integer."""
+    if key.unknown and not key.is_null:
+        # digits in a string are a key, not a position
+        path = string('$."' + key.expression.name.replace('"', '\\"') + '"')
+    elif key.type.is_integer or key.type == VARCHAR:
+        path = key.expression
+    else:
+        return None
+    if text:
+        return Value(call("json_extract_string", document.expression, path), VARCHAR)
+    return Value(call("json_extract", document.expression, path), JSONB)
+
+
 def walked(document: Value, keys: Sequence[exp.Expression], *, text: bool) -> Value:
     """The same for keys that are computed."""
     found = document.expression

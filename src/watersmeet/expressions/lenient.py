@@ -67,7 +67,7 @@ def _day(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expressio
 
 def _date_diff(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
     """How many boundaries of the unit lie between two times: above 0 where the second one is later."""
-    unit = constant_text(arguments[0], "date_diff", node, ctx).lower()
+    unit = constant_text(arguments[0], "date_diff", node, ctx, example="day").lower()
     if unit not in _PARTS:
         raise ctx.error("INVALID_VALUE", f'unit "{unit}" not recognized', node, hint=did_you_mean(unit, _PARTS))
     times = [cast(a, TIMESTAMP, ctx, node) for a in arguments[1:]]

@@ -9,6 +9,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from watersmeet.dialects.nodes import is_open
 from watersmeet.expressions import patterns
 from watersmeet.expressions.calls import Arguments, Builder, constant_text, count_checked
 from watersmeet.expressions.casts import cast
@@ -40,9 +41,9 @@ class _Match:
         if start is not None and len(arguments) > start:
             place = cast(arguments[start], INTEGER, ctx, node).expression
             self.text = call("substring", self.text, place)
-        written = (
-            constant_text(arguments[flags], name, node, ctx) if flags is not None and len(arguments) > flags else ""
-        )
+        written = ""
+        if flags is not None and len(arguments) > flags:
+            written = constant_text(arguments[flags], name, node, ctx, example="", what="flags")
         self.everywhere = "g" in written
         self.options = string(patterns.options(written, node, ctx, everywhere=everywhere).replace("g", ""))
         self.pattern = patterns.regex(self.given, node, ctx)
@@ -50,6 +51,8 @@ class _Match:
     @property
     def groups(self) -> int:
         """The number of groups of the pattern, which must be a constant."""
+        if is_open(self.given.expression):
+            return 0
         if not self.given.expression.is_string:
             raise self.ctx.not_supported(
                 f"{self.name} with a pattern that is not a constant",

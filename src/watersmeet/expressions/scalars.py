@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from watersmeet.dialects.nodes import Adapted, OpenParameter, kind_of, own_parts, sql_of
+from watersmeet.dialects.nodes import Adapted, kind_of, own_parts, sql_of
 from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.sqltypes import type_of_tree
 from watersmeet.errors import Span
@@ -105,7 +105,7 @@ def _text(node: Any, ctx: Context) -> Value:
 
 
 def _null(node: Any, _ctx: Context) -> Value:
-    return replace(null(), expression=node.copy()) if isinstance(node, OpenParameter) else null()
+    return replace(null(), expression=node.copy())  # it may be an open parameter
 
 
 def _boolean(node: Any, _ctx: Context) -> Value:
@@ -370,6 +370,13 @@ def _refused(what: str) -> Callable[[Any, Context], Value]:
     return reader
 
 
+def _collate(node: Any, ctx: Context) -> Value:
+    """COLLATE with the order that texts have anyway: that of their bytes in UTF-8."""
+    if node.expression.name.lower() not in _COLLATIONS:
+        raise ctx.not_supported(f"the collation {node.expression.name}", node, hint='Only "C" is supported.')
+    return bind_value(node.this, ctx)
+
+
 def _subquery(node: Any, ctx: Context) -> Value:
     """A subquery where the context has none."""
     raise ctx.not_supported(f"a subquery in {ctx.clause}", node)
@@ -406,6 +413,7 @@ _OTHER_PARTS: Final[dict[type, tuple[str, ...]]] = {
     exp.JSONExtractScalar: ("only_json_types",),
     exp.Like: ("negate",),
     exp.Literal: ("is_string",),
+    exp.Null: ("infer",),
     exp.Overlay: ("from_", "for_"),
     exp.StrPosition: ("substr",),
     exp.Substring: ("start", "length"),
@@ -413,8 +421,9 @@ _OTHER_PARTS: Final[dict[type, tuple[str, ...]]] = {
     exp.DPipe: ("safe",),
     exp.Is: ("negate",),
 }
+_COLLATIONS: Final = ("c", "default", "pg_c_utf8", "posix", "ucs_basic")
 #: Refused whole, so it does not matter what is in them.
-_UNREAD: Final = (exp.Window, exp.Filter, exp.Subquery, exp.Select, exp.Exists, exp.Collate)
+_UNREAD: Final = (exp.Window, exp.Filter, exp.Subquery, exp.Select, exp.Exists)
 
 _READERS: Final[dict[type, Callable[[Any, Context], Value]]] = {
     exp.Column: _column, exp.Literal: _literal, exp.Null: _null, exp.Boolean: _boolean, exp.Paren: _paren,
@@ -436,7 +445,7 @@ _READERS: Final[dict[type, Callable[[Any, Context], Value]]] = {
     exp.Star: _star, exp.If: _if,
     exp.Exists: _subquery, exp.Subquery: _subquery, exp.Select: _refused("ARRAY (SELECT …)"),
     exp.Window: _over, exp.Filter: _refused("FILTER here"),
-    exp.Collate: _refused("COLLATE"), exp.Rollup: _refused("GROUP BY ROLLUP in a view"),
+    exp.Collate: _collate, exp.Rollup: _refused("GROUP BY ROLLUP in a view"),
     exp.Cube: _refused("GROUP BY CUBE in a view"), exp.GroupingSets: _refused("GROUP BY GROUPING SETS in a view"),
     **{kind: _bound(read) for kind, read in {**textual.READERS, **composite.READERS, **temporal.READERS,
     **rounding.READERS, **sqlfunctions.READERS}.items()},

@@ -150,7 +150,7 @@ _SPECIFIER: Final = re.compile(r"%(?:(\d+)\$)?(-?\d*|\*)([sIL%])")
 
 def _format(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
     """`format('…%s…', …)` (9.4.1) with a constant pattern, without widths."""
-    pattern = constant_text(arguments[0], "format", node, ctx) if arguments else ""
+    pattern = constant_text(arguments[0], "format", node, ctx, example="") if arguments else ""
     count_checked("format", arguments, (max(1, len(arguments)),), node, ctx)
     pieces, at, position = [], 0, 0
     for found in re.finditer("%", pattern):
@@ -179,7 +179,7 @@ def _format(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expres
 
 def _encode(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
     count_checked("encode", arguments, (2,), node, ctx)
-    kind = constant_text(arguments[1], "encode", node, ctx).lower()
+    kind = constant_text(arguments[1], "encode", node, ctx, example="hex").lower()
     value = cast(arguments[0], BYTEA, ctx, node) if arguments[0].unknown else arguments[0]
     templates = {"hex": "lower(hex(a0))", "base64": "to_base64(a0)"}
     if value.type != BYTEA:
@@ -191,7 +191,7 @@ def _encode(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expres
 
 def _decode(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
     count_checked("decode", arguments, (2,), node, ctx)
-    kind = constant_text(arguments[1], "decode", node, ctx).lower()
+    kind = constant_text(arguments[1], "decode", node, ctx, example="hex").lower()
     functions = {"hex": "from_hex", "base64": "from_base64"}
     if kind not in functions:
         raise ctx.not_supported(f"decode of {kind}", node, hint="hex and base64 are supported.")

@@ -8,16 +8,18 @@ from typing import Any, Final
 from sqlglot import exp
 
 from watersmeet.expressions import jsonb, patterns, regexfunctions
+from watersmeet.expressions.calls import constant_of, constant_text
 from watersmeet.expressions.casts import cast
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.functions import function
-from watersmeet.expressions.jsonfunctions import json_extract, walked
+from watersmeet.expressions.jsonfunctions import json_element, json_extract, walked
 from watersmeet.expressions.operators import no_operator, quantified
 from watersmeet.expressions.values import Value, boolean, call, string, wrap
 from watersmeet.types import BOOLEAN, DOUBLE, JSONB, VARCHAR, SqlType
 
 Bind = Callable[[exp.Expression, Context], Value]
 Reader = Callable[[Any, Context, Bind], Value]
+_TEXTS: Final = SqlType("array", element=VARCHAR)
 
 
 def _as_text(node: exp.Expression, owner: exp.Expression, sign: str, ctx: Context, bind: Bind) -> Value:
@@ -95,9 +97,13 @@ def _similar(node: Any, ctx: Context, bind: Bind) -> Value:
 
 def _similar_to(node: Any, escape: exp.Expression, ctx: Context, bind: Bind) -> Value:
     text = _as_text(node.this, node, "SIMILAR TO", ctx, bind)
-    if not node.expression.is_string or not escape.is_string:
-        raise ctx.not_supported("SIMILAR TO with a pattern that is not a constant", node)
-    pattern = patterns.similar(node.expression.name, escape.name, node, ctx)
+    given, sign = bind(node.expression, ctx), bind(escape, ctx)
+    pattern = patterns.similar(
+        constant_text(given, "SIMILAR TO", node, ctx, example="", what="a pattern"),
+        constant_text(sign, "SIMILAR TO", node, ctx, example="\\", what="an escape character"),
+        node,
+        ctx,
+    )
     return Value(call("regexp_full_match", text.expression, pattern, string("s")), BOOLEAN)
 
 
@@ -150,29 +156,23 @@ def _json(node: Any, ctx: Context, bind: Bind) -> Value:
         document = cast(document, JSONB, ctx, node)
     if document.type != JSONB:
         raise no_operator(ctx, node, sign, document.type, key.type)
-    if key.unknown and not key.is_null:
-        # digits in a string are a key, not a position
-        path = string('$."' + key.expression.name.replace('"', '\\"') + '"')
-    elif key.type.is_integer or key.type == VARCHAR:
-        path = key.expression
-    else:
+    found = json_element(document, key, text=as_text)
+    if found is None:
         raise no_operator(ctx, node, sign, document.type, key.type)
-    if as_text:
-        return Value(call("json_extract_string", document.expression, path), VARCHAR)
-    return Value(call("json_extract", document.expression, path), JSONB)
+    return found
 
 
 def _json_path(node: Any, ctx: Context, bind: Bind) -> Value:
     as_text = isinstance(node, exp.JSONBExtractScalar)
     document, path = bind(node.this, ctx), bind(node.expression, ctx)
     sign = "#>>" if as_text else "#>"
-    if document.type != JSONB or document.unknown or path.is_null:
+    if document.type != JSONB or document.unknown or not (path.unknown or path.type == _TEXTS):
         raise no_operator(ctx, node, sign, document.type, path.type)
-    if isinstance(path.expression, exp.Array) and path.type.element == VARCHAR:
+    if isinstance(path.expression, exp.Array):
         return walked(document, path.expression.expressions, text=as_text)
-    if not path.unknown:
+    keys = constant_of(path, _TEXTS, node, ctx, example=[])
+    if keys is None or None in keys:
         raise ctx.not_supported(f"{sign} with a path that is not a constant", node)
-    keys = [k.strip().strip('"') for k in path.expression.name.strip("{} ").split(",") if k.strip()]
     return json_extract(document, keys, text=as_text)
 
 

@@ -14,7 +14,7 @@ from sqlglot import exp
 from watersmeet.catalog import MaterializedView
 from watersmeet.database.locks import lock
 from watersmeet.dialects import statements as st
-from watersmeet.dialects.nodes import OpenParameter
+from watersmeet.dialects.nodes import infer_open, open_parameter
 from watersmeet.dialects.schemas import near_relations, relation_written, schema_meant
 from watersmeet.dialects.statements import Name
 from watersmeet.errors import Error, error
@@ -417,20 +417,20 @@ class Backend:
 
 
 def _infer_counts(steps: Sequence[Step]) -> None:
-    """Parameters of LIMIT and OFFSET are numbers; the binder reads these itself."""
+    """Parameters of LIMIT, OFFSET and FETCH are numbers; the binder reads these itself."""
     for step in steps:
         query = getattr(step.statement, "query", None) if isinstance(step, EngineStep) else None
-        for node in query.find_all(exp.Limit, exp.Offset) if isinstance(query, exp.Expression) else ():
-            if isinstance(node.expression, OpenParameter):
-                node.expression.args["infer"](BIGINT)
+        for node in query.find_all(exp.Limit, exp.Offset, exp.Fetch) if isinstance(query, exp.Expression) else ():
+            number = node.args.get("count") if isinstance(node, exp.Fetch) else node.expression
+            infer_open(number, BIGINT)
 
 
 def _open(number: int, kind: SqlType | None, inferred: dict[int, Parameter]) -> exp.Expression:
     """What stands for a parameter whose value is not known yet."""
     if kind is not None:
-        return exp.Cast(this=exp.null(), to=data_type(kind))
+        return exp.Cast(this=open_parameter(lambda *_: None), to=data_type(kind))
 
     def infer(found: SqlType, oid: int = 0) -> None:
         inferred.setdefault(number, Parameter(oid or oid_of(found), found))
 
-    return OpenParameter(infer=infer)
+    return open_parameter(infer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import io
 
 import asyncpg
@@ -52,6 +53,60 @@ def test_parameters_whose_type_the_server_infers(serving):
         assert len((await client.fetch("SELECT * FROM t WHERE id = 1"))[0]) == 3
         await client.execute("ALTER TABLE t ADD COLUMN more int")
         assert len((await client.fetch("SELECT * FROM t WHERE id = 1"))[0]) == 4
+        await client.close()
+
+    asyncio.run(run())
+
+
+#: Over `VALUES_OF`: what the value of a parameter decides, which is not there yet when the statement is prepared.
+CONSTANTS = {
+    "date_trunc($1, ts)": ("hour", dt.datetime(2024, 1, 2, 3)),
+    "date_part($1, ts)": ("year", 2024.0),
+    "to_char(ts, $1)": ("YYYY", "2024"),
+    "to_date('2024-03', $1)": ("YYYY-MM", dt.date(2024, 3, 1)),
+    "encode('x'::bytea, $1)": ("hex", "78"),
+    "format($1, id, name)": ("%s-%2$s", "1-ab"),
+    "regexp_replace(name, 'B', 'x', $1)": ("i", "ax"),
+    "regexp_match(name, $1)": ("(.)b", ["a"]),
+    "name SIMILAR TO $1": ("a%", True),
+    "array_length(a, $1)": (1, 3),
+    "a[$1]": (1, 10),
+    "a[$1 + 1]": (1, 20),
+    "a[$1::int]": (1, 10),
+    "(a[2:$1])[$1]": (3, None),
+    "j[$1]": ("k", "[7]"),
+    "j -> $1": ("k", "[7]"),
+    "j ->> $1": ("k", "[7]"),
+    "j ? $1": ("k", True),
+    "j #>> $1": (["k", "0"], "7"),
+    "lag(id, $1) OVER (ORDER BY id)": (0, 1),
+    "ntile($1) OVER (ORDER BY id)": (3, 1),
+    "nth_value(id, $1) OVER (ORDER BY id)": (1, 1),
+    "sum(id) OVER (ORDER BY id ROWS $1 PRECEDING)": (1, 1),
+    "percentile_cont($1) WITHIN GROUP (ORDER BY id)": (0.5, 1.0),
+    "generate_series(id, $1)": (1, 1),
+    "(SELECT id FROM t FETCH FIRST $1 ROWS ONLY)": (5, 1),
+}
+VALUES_OF = """
+CREATE TABLE t (id int PRIMARY KEY, name varchar, ts timestamp, a int[], j jsonb);
+INSERT INTO t VALUES (1, 'ab', '2024-01-02 03:04:05', '{10,20,30}', '{"k": [7]}');
+FLUSH
+"""
+
+
+def test_parameters_in_the_place_of_constants(serving):
+    served = serving(VALUES_OF)
+
+    async def run():
+        client = await asyncpg.connect(host="127.0.0.1", port=served.server.port, user="u", database="d")
+        found = {e: await client.fetchval(f"SELECT {e} FROM t", value) for e, (value, _) in CONSTANTS.items()}
+        assert found == {e: wanted for e, (_, wanted) in CONSTANTS.items()}
+        with pytest.raises(asyncpg.PostgresError, match='unit "eon" not recognized'):
+            await client.fetchval("SELECT date_trunc($1, ts) FROM t", "eon")
+        with pytest.raises(asyncpg.PostgresError, match="argument of ntile must not be null"):
+            await client.fetchval("SELECT ntile($1) OVER (ORDER BY id) FROM t", None)
+        with pytest.raises(asyncpg.PostgresError, match="not between 0 and 1"):
+            await client.fetchval("SELECT percentile_cont($1) WITHIN GROUP (ORDER BY id) FROM t", 2.0)
         await client.close()
 
     asyncio.run(run())

@@ -22,7 +22,7 @@ from watersmeet.binder.clauses.order_limit import sort_key
 from watersmeet.binder.context.binding import value_of
 from watersmeet.binder.context.rules import Binding
 from watersmeet.circuit.operators import COLLECTED
-from watersmeet.dialects.nodes import sql_of
+from watersmeet.dialects.nodes import is_open, sql_of
 from watersmeet.dialects.queries import name_of
 from watersmeet.expressions.aggregatecalls import aggregate_name, bind_call, written
 from watersmeet.expressions.casts import cast, unify
@@ -242,7 +242,8 @@ def _number(node: exp.Expression, name: str, ctx: Context, *, least: int | None 
         )
     if not (value.type.is_integer or value.unknown):
         raise ctx.error("DATATYPE_MISMATCH", f"argument of {name} must be type bigint, not type {value.type.sql}", node)
-    number = _constant(cast(value, BIGINT, ctx, node), node, ctx)
+    value = cast(value, BIGINT, ctx, node)
+    number = 1 if is_open(node) else _constant(value, node, ctx)
     if number is None:
         raise ctx.error("INVALID_VALUE", f"argument of {name} must not be null", node)
     if least is not None and number < least:

@@ -43,7 +43,7 @@ _NATURES: Final = ("STREAM", "TABLE")
 class WatersmeetLenses(Base):  # type: ignore[misc]
     """Lenses' SQL as Watersmeet reads it."""
 
-    INDEX_OFFSET = 0  # Lenses SQL, "Expressions", "Array selections": items[0] is the first one
+    INDEX_OFFSET = 0  # subscripts stay as they are written
 
     class Tokenizer(Base.Tokenizer):  # type: ignore[misc]
         """PostgreSQL's tokens with other quotes; `_meta.timestamp` and `5s` are told apart by the parser."""
@@ -282,7 +282,10 @@ def _read_value(node: exp.Column, sql: str) -> None:
 
 
 def _adapt_selection(node: exp.Bracket, sql: str) -> None:
-    """`items[0]` is the first element, as constant places have it anyway. FEATURE_NOT_SUPPORTED for a slice."""
+    """`items[0]` is the first element (Lenses SQL, "Expressions", "Array selections"), for the binder it is number 1.
+
+    FEATURE_NOT_SUPPORTED for a slice.
+    """
     place = node.expressions[0]
     if isinstance(place, exp.Slice):
         raise error(
@@ -292,7 +295,9 @@ def _adapt_selection(node: exp.Bracket, sql: str) -> None:
             span=place_of(node),
             hint="Select elements one by one: items[0].",
         )
-    if not isinstance(place, exp.Literal):
+    if place.is_int and isinstance(place, exp.Literal):
+        place.replace(exp.Literal.number(int(place.this) + 1))
+    else:
         place.replace(exp.Add(this=exp.paren(place.copy()), expression=exp.Literal.number(1)))
 
 

@@ -279,14 +279,10 @@ def _floored(time: exp.Expression, length: exp.Expression) -> exp.Expression | N
 
 
 def _element(node: exp.Bracket) -> exp.Expression | None:
-    """`a[1]`, `a[-1]` (the last one). sqlglot counts constant places from 0 on."""
+    """`a[1]`, `a[-1]` (the last one)."""
     place = node.expressions[0]
     if len(node.expressions) != 1 or isinstance(place, exp.Slice):
         return None
-    if isinstance(place, exp.Literal) and place.is_int:
-        place = exp.Literal.number(int(place.this) + 1)
-    elif isinstance(place, exp.Neg) and isinstance(place.this, exp.Literal) and place.this.is_int:
-        place = exp.Neg(this=exp.Literal.number(int(place.this.this) - 1))
     return _call("$element", node.this, place)
 
 

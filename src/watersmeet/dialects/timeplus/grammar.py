@@ -65,6 +65,8 @@ def _joins_next(parser: Any) -> bool:
 class WatersmeetTimeplus(Base):  # type: ignore[misc]
     """Timeplus' SQL as Watersmeet reads it."""
 
+    INDEX_OFFSET = 0  # subscripts stay as they are written
+
     SET_OP_DISTINCT_BY_DEFAULT: ClassVar[dict[type[exp.Expression], bool | None]] = {
         **Base.SET_OP_DISTINCT_BY_DEFAULT,
         exp.Union: True,

@@ -10,7 +10,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from watersmeet.dialects.nodes import OpenParameter
+from watersmeet.dialects.nodes import infer_open
 from watersmeet.dialects.queries import bind_parameters
 from watersmeet.errors import Error, error
 from watersmeet.server.catalog.functions import CALLED, CALLED_IN_FROM, SESSION_FUNCTIONS, is_catalog_table
@@ -86,13 +86,12 @@ def catalog_query(
     if not parameters:
         return tree
     made = bind_parameters(tree, list(parameters), text)
-    for node in list(made.find_all(OpenParameter)):
+    for node in made.find_all(exp.Null):
         if isinstance(node.parent, exp.Cast):
             kind = node.parent.to
-            node.args["infer"](_parameter_type(kind), 1028 if _type_name(kind) == ("bigint", True) else 0)
+            infer_open(node, _parameter_type(kind), 1028 if _type_name(kind) == ("bigint", True) else 0)
         elif isinstance(node.find_ancestor(exp.Any, exp.Select), exp.Any):
-            node.args["infer"](SqlType("array", element=VARCHAR), _TEXTS)
-        node.replace(exp.null())
+            infer_open(node, SqlType("array", element=VARCHAR), _TEXTS)
     return made
 
 
