@@ -89,6 +89,13 @@ def read_tree(tokens: Sequence[Token], text: str, dialect: Dialect, parameters: 
     return bind_parameters(tree, parameters, text)
 
 
+def is_default(node: exp.Expression) -> bool:
+    """Whether a value is the word DEFAULT."""
+    if isinstance(node, exp.Column):
+        return not node.table and not node.this.args.get("quoted") and str(node.name).upper() == "DEFAULT"
+    return isinstance(node, exp.Var) and str(node.name).upper() == "DEFAULT"
+
+
 def is_marked(query: exp.Expression) -> bool:
     """True if a SELECT here or anywhere in the query says that it runs until it is stopped."""
     return query.find(MarkedSelect) is not None

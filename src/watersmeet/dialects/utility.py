@@ -11,7 +11,7 @@ from sqlglot.tokens import TokenType
 from watersmeet.catalog import SHOWN, SHOWN_CREATED
 from watersmeet.dialects.captured import read_reset_source
 from watersmeet.dialects.options import not_supported, read_value
-from watersmeet.dialects.queries import Parameters, place_of, read_tree
+from watersmeet.dialects.queries import Parameters, is_default, place_of, read_tree
 from watersmeet.dialects.roles import SetRole, read_set_role
 from watersmeet.dialects.schemas import quoted, unquoted
 from watersmeet.dialects.statements import (
@@ -95,6 +95,11 @@ def read_set(cursor: Cursor, base: dict[str, Any]) -> Statement:
         return read_set_role(cursor, base)
     if cursor.take("TIME", "ZONE"):
         name = "timezone"
+        if cursor.take("INTERVAL"):
+            offset = cursor.string()
+            cursor.take("HOUR", "TO", "MINUTE")
+            cursor.end()
+            return SetVariable(**base, name=name, value=offset)
     elif cursor.at("TRANSACTION"):
         return Refused(**base, error=not_supported("SET TRANSACTION", cursor.text, span_of(cursor.tokens[:2])))
     else:
@@ -268,6 +273,8 @@ def _update(tree: exp.Update, base: dict[str, Any]) -> Statement:
         if not isinstance(item, exp.EQ) or not isinstance(target, exp.Column):
             raise not_supported("this form of SET", base["text"], place_of(item) or name.span)
         place = place_of(target.this) or Span(0, 0)
+        if is_default(item.expression):
+            raise not_supported("DEFAULT in UPDATE", base["text"], place_of(item.expression))
         assignments.append((plain_name(target.this, place), item.expression))
     where = tree.args.get("where")
     return Update(

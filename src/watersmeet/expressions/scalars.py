@@ -189,7 +189,7 @@ def _quantified(node: Any, ctx: Context) -> Value:
     if isinstance(inner, (exp.Query, exp.Subquery)):
         return _subquery(inner, ctx)
     item, array = bind_value(node.this, ctx), bind_value(inner, ctx)
-    if array.unknown and not array.is_null and not item.unknown:
+    if array.unknown and not item.unknown:
         array = cast(array, SqlType("array", element=item.type), ctx, node)
     if array.type.name != "array" or array.type.element is None:
         raise ctx.error("DATATYPE_MISMATCH", "op ANY/ALL (array) requires array on right side", node)

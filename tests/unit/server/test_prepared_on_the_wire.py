@@ -70,6 +70,8 @@ CONSTANTS = {
     "regexp_match(name, $1)": ("(.)b", ["a"]),
     "name SIMILAR TO $1": ("a%", True),
     "array_length(a, $1)": (1, 3),
+    "id = ANY($1)": ([1, 2], True),
+    "name <> ALL($1)": (["b"], True),
     "a[$1]": (1, 10),
     "a[$1 + 1]": (1, 20),
     "a[$1::int]": (1, 10),

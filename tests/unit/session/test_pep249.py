@@ -276,7 +276,8 @@ def test_parameters(run, fails):
     run("CREATE TABLE t (a int, b varchar)")
     run("INSERT INTO t VALUES (?, ?)", 1, "x'); DROP TABLE t; --")
     assert run("SELECT b FROM t WHERE a = ? LIMIT ?", 1, 5) == [("x'); DROP TABLE t; --",)]
-    assert run("SELECT x[?], j ? ? FROM (SELECT ARRAY[7, 8] AS x, '{\"k\": 1}'::jsonb AS j) AS q", 1, "k") == [(7, True)]
+    documents = "(SELECT ARRAY[7, 8] AS x, '{\"k\": 1}'::jsonb AS j) AS q"
+    assert run(f"SELECT x[?], j ? ? FROM {documents}", 1, "k") == [(7, True)]
     assert fails("SELECT ?", 1, 2).condition == "INVALID_PARAMETER"
     assert fails("SELECT ?").condition == "INVALID_PARAMETER"
 

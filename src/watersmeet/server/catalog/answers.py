@@ -6,6 +6,7 @@ import datetime as dt
 import re
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, Final
 
 import duckdb
@@ -56,6 +57,11 @@ _CHARS: Final = frozenset({
 _VECTORS: Final = {"indkey": 22, "indoption": 22, "indclass": 30, "indcollation": 30, "proargtypes": 30}
 
 
+#: Columns of PostgreSQL's type name, of which clients read arrays as texts. The number of the type of these arrays.
+_NAMES: Final = ("attname", "conname", "nspname", "relname", "typname")
+_NAME_ARRAY: Final = 1003
+
+
 class CatalogAnswers:
     """Answers queries of the catalog for one client (`backend.Backend`)."""
 
@@ -79,7 +85,7 @@ class CatalogAnswers:
                 found = connection.execute(sql).to_arrow_table()
             except duckdb.Error as cause:
                 raise _failure(cause, text) from cause
-        return _typed(found, _bytes_of(tree))
+        return _typed(found, _bytes_of(tree), _names_of(tree))
 
     def _connected(self) -> duckdb.DuckDBPyConnection:
         """A connection of this client alone to the tables as it may see them."""
@@ -154,17 +160,27 @@ def _bytes_of(tree: exp.Expression) -> frozenset[str]:
     return frozenset(names)
 
 
-def _typed(found: pa.Table, chars: frozenset[str]) -> tuple[tuple[Column, ...], Schema, pa.Table]:
+def _names_of(tree: exp.Query) -> frozenset[str]:
+    """The names of columns whose values are arrays of names: aggregates of a column that holds some."""
+    lists = (a for a in tree.selects if isinstance(a, exp.Alias) and isinstance(a.this, exp.ArrayAgg))
+    return frozenset(a.alias for a in lists if isinstance(a.this.this, exp.Column) and a.this.this.name in _NAMES)
+
+
+def _typed(
+    found: pa.Table, chars: frozenset[str], names: frozenset[str]
+) -> tuple[tuple[Column, ...], Schema, pa.Table]:
     columns, schema, arrays = [], [], []
     for field, values in zip(found.schema, found.columns, strict=True):
         if field.name in _VECTORS and pa.types.is_list(field.type):
             field, values = pa.field(field.name, pa.string()), _vectors(values)  # noqa: PLW2901 - as clients read it
         column, kind = _column(field, chars)
+        if field.name in names:
+            column = replace(column, oid=_NAME_ARRAY)
         columns.append(column)
         schema.append(SqlField(field.name, kind))
         arrays.append(values if values.type.equals(kind.arrow) else values.cast(kind.arrow))
-    names = [f"c{i}" for i in range(len(arrays))]
-    return tuple(columns), tuple(schema), pa.Table.from_arrays(arrays, names=names)
+    numbered = [f"c{i}" for i in range(len(arrays))]
+    return tuple(columns), tuple(schema), pa.Table.from_arrays(arrays, names=numbered)
 
 
 def _vectors(values: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -121,15 +121,20 @@ _MACROS: Final = {
     ),
     "to_regclass(n)": (
         "coalesce((SELECT c_.oid FROM pg_catalog_.pg_class c_ JOIN pg_catalog_.pg_namespace n_ ON n_.oid = "
-        "c_.relnamespace WHERE CASE WHEN contains(n, '.') THEN bare(n_.nspname || '.' || c_.relname) = bare(n) "
+        "c_.relnamespace WHERE CASE WHEN contains(n, '.') THEN bare(n_.nspname || '.' || c_.relname) = inside(n) "
         "ELSE c_.relname = bare(n) AND list_contains(list_prepend('pg_catalog', getvariable('path')), "
         "n_.nspname) END ORDER BY list_position(getvariable('path'), n_.nspname) LIMIT 1), "
         f"CAST(CASE regexp_replace(bare(n), '^pg_catalog\\.', '') {_NUMBERS} END AS UINTEGER))"
     ),
     "_pg_expandarray(a)": "unnest(list_transform(a, lambda x, i: {'x': x, 'n': CAST(i AS INTEGER)}))",
+    "inside(n)": (
+        "CASE WHEN len(string_split(bare(n), '.')) = 3 AND starts_with(bare(n), getvariable('database') || '.') THEN "
+        "substr(bare(n), len(getvariable('database')) + 2) ELSE bare(n) END"
+    ),
     "bare(n)": "regexp_replace(trim(replace(n, '\"', '')), '\\s*\\.\\s*', '.')",
     "to_regtype(n)": (
-        "(SELECT t_.oid FROM pg_catalog_.pg_type t_ WHERE t_.typname = n OR sql_name(t_.typname, -1) = n LIMIT 1)"
+        "(SELECT t_.oid FROM pg_catalog_.pg_type t_ WHERE t_.typname = regexp_replace(bare(n), '^pg_catalog\\.', '') "
+        "OR sql_name(t_.typname, -1) = n LIMIT 1)"
     ),
     "to_regnamespace(n)": "(SELECT n_.oid FROM pg_catalog_.pg_namespace n_ WHERE n_.nspname = bare(n))",
     "to_regproc(n)": "(SELECT p_.oid FROM pg_catalog_.pg_proc p_ WHERE p_.proname = bare(n) LIMIT 1)",
@@ -161,6 +166,7 @@ _FIRST: Final = (
     "quote_ident",
     "index_column",
     "bare",
+    "inside",
     "pg_get_userbyid",
     "format_type",
     "pg_get_function_arguments",

@@ -39,8 +39,18 @@ SELECT getvariable('login') AS rolname, true AS rolsuper, true AS rolinherit, tr
        CAST({TRUSTED_OID} AS UINTEGER) AS oid
 WHERE getvariable('trusted') AND getvariable('login') NOT IN (SELECT rolname FROM pg_catalog_.roles_)
 """
+#: Columns of information_schema that hold the name of the database.
+_DATABASES: Final = frozenset({
+    "catalog_name", "constraint_catalog", "routine_catalog", "sequence_catalog", "specific_catalog", "table_catalog",
+    "trigger_catalog", "udt_catalog", "unique_constraint_catalog",
+})  # fmt: skip
+_WITH_DATABASES: Final = {
+    name: sorted(_DATABASES.intersection(columns))
+    for (schema, name), columns in SHAPES.items()
+    if schema == "information_schema" and not _DATABASES.isdisjoint(columns)
+}
 #: Of the tables that are views, the names of the tables under them.
-_UNDER: Final = {"pg_database": "databases_", "pg_roles": "roles_"}
+_UNDER: Final = {"pg_database": "databases_", "pg_roles": "roles_", **{n: f"{n}_" for n in _WITH_DATABASES}}
 
 
 @dataclass
@@ -181,10 +191,23 @@ def _fill(connection: duckdb.DuckDBPyConnection, catalog: Catalog, roles: Sequen
     for name, table in rights_tables(catalog, roles, relation_oids(catalog)).items():
         tables["pg_catalog", name] = table
     connection.execute("BEGIN")
-    for (schema, name), table in tables.items():
-        if name not in OF_CLIENTS:
-            _replace(connection, f"TABLE {schema}_.{_UNDER.get(name, name)}", table)
-    if first:
-        for statement in (_VIEWS, *definitions()):
+    try:
+        for (schema, name), table in tables.items():
+            if name not in OF_CLIENTS:
+                _replace(connection, f"TABLE {schema}_.{_UNDER.get(name, name)}", table)
+        for statement in (*_views(), *definitions()) if first else ():
             connection.execute(statement)
-    connection.execute("COMMIT")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def _views() -> list[str]:
+    """The statements that make the tables which follow from the client's variables."""
+    made = [_VIEWS]
+    for name, columns in _WITH_DATABASES.items():
+        told = ", ".join(f"CAST(getvariable('database') AS VARCHAR) AS {c}" for c in columns)
+        view = f"information_schema_.{name}"
+        made.append(f"CREATE VIEW {view} AS SELECT * REPLACE ({told}) FROM {view}_")
+    return made

@@ -218,11 +218,13 @@ def _rewritten(node: exp.Expression, text: str) -> exp.Expression:
         return _table(node, text)
     if isinstance(node, (exp.ReadCSV, exp.ReadParquet)):
         raise _undefined(node.sql_name(), text)
+    if isinstance(node, exp.Table) and (one := _VALUES_IN_FROM.get(_called(node.this))) is not None:
+        return _selected(node, one)
     if isinstance(node, exp.Table):  # a function in FROM; its alias is that of its column, too
         if isinstance(node.this, exp.Anonymous) and str(node.this.this).lower() not in CALLED_IN_FROM:
             raise _undefined(str(node.this.this), text)
         node.set("db", None)
-        return _selected(node) if isinstance(node.this, _SELECTED) and node.alias else _with_column(node)
+        return _selected(node, node.alias) if isinstance(node.this, _SELECTED) and node.alias else _with_column(node)
     if isinstance(node, exp.Unnest):
         return _with_column(node)
     if isinstance(node, exp.Column):
@@ -231,6 +233,14 @@ def _rewritten(node: exp.Expression, text: str) -> exp.Expression:
         return node.expression
     if isinstance(node, exp.Collate):
         return node.this
+    if isinstance(node, exp.EQ) and isinstance(node.expression, exp.Any):
+        listed = node.expression.this.unnest()
+        # DuckDB makes a subquery of ANY, which it does not take in the condition of an outer join.
+        return (
+            exp.Anonymous(this="list_contains", expressions=[listed, node.this])
+            if isinstance(listed, exp.Column)
+            else node
+        )
     if isinstance(node, (exp.EQ, exp.NEQ)):
         return _compared_function(node)
     if isinstance(node, (exp.Like, exp.ILike)) and not isinstance(node.parent, exp.Escape):
@@ -252,17 +262,25 @@ def _rewritten(node: exp.Expression, text: str) -> exp.Expression:
 
 #: Functions in FROM whose arguments may be queries here, which DuckDB does not take there.
 _SELECTED: Final = (exp.ExplodingGenerateSeries, exp.StringToArray)
+#: Functions of one value, as DuckDB calls them, and what they are called in FROM.
+_VALUES_IN_FROM: Final = {
+    "current_version": "version",
+    "pg_current_database": "current_database",
+    "pg_current_schema": "current_schema",
+    "pg_current_user": "current_user",
+    "pg_session_user": "session_user",
+}
 
 
-def _selected(node: exp.Table) -> exp.Expression:
-    """A function in FROM as a query that selects what it gives."""
+def _selected(node: exp.Table, name: str) -> exp.Expression:
+    """A function in FROM as a query that selects what it gives; `name`, if it has no alias."""
     call: exp.Expression = node.this.copy()
     if isinstance(call, exp.ExplodingGenerateSeries):
         bounds = [call.args[name] for name in ("start", "end", "step") if call.args.get(name) is not None]
         call = exp.Anonymous(this="unnest", expressions=[exp.Anonymous(this="generate_series", expressions=bounds)])
-    columns = node.args["alias"].columns
-    name = columns[0].name if columns else node.alias
-    return exp.select(exp.alias_(call, name, quoted=True)).subquery(node.alias)
+    alias = node.args.get("alias")
+    column = alias.columns[0].name if alias is not None and alias.columns else node.alias or name
+    return exp.select(exp.alias_(call, column, quoted=True)).subquery(node.alias or name)
 
 
 def _with_column(node: exp.Expression) -> exp.Expression:
@@ -379,6 +397,13 @@ def _raised(word: str, name: str) -> exp.Expression:
     return exp.Anonymous(this="error", expressions=[told])
 
 
+def _is_text(value: exp.Expression) -> bool:
+    """Whether an expression is a text for sure: one that is put together, or cast to one."""
+    if isinstance(value, exp.Cast):
+        return _type_name(value.to)[0] in ("text", "varchar", "name")
+    return isinstance(value, exp.DPipe)
+
+
 def _cast(node: exp.Cast) -> exp.Expression:
     name, is_array = _type_name(node.to)
     value = node.this
@@ -391,6 +416,8 @@ def _cast(node: exp.Cast) -> exp.Expression:
         elif isinstance(value, exp.Literal) and value.is_string:
             known = exp.Anonymous(this=f"to_{word}", expressions=[value])
             value = exp.Coalesce(this=known, expressions=[_raised(word, value.name)]) if word in _MISSING else known
+        elif _is_text(value.unnest()) and f"to_{word}" in CALLED:
+            value = exp.Anonymous(this=f"to_{word}", expressions=[value])
         outside = node.parent
         while isinstance(outside, (exp.Paren, exp.Alias)):
             outside = outside.parent

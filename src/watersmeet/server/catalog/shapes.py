@@ -115,6 +115,8 @@ _PG: Final[dict[str, str]] = {
     "wait_event_type wait_event state backend_xid:oid backend_xmin:oid query_id:int8 query backend_type",
     "pg_stat_user_tables": "relid:oid schemaname relname seq_scan:int8 n_live_tup:int8 n_dead_tup:int8 "
     "last_vacuum:time last_analyze:time",
+    "pg_statio_all_tables": "relid:oid schemaname relname heap_blks_read:int8 heap_blks_hit:int8 idx_blks_read:int8 "
+    "idx_blks_hit:int8",
     "pg_statistic_ext": "oid:oid stxrelid:oid stxname stxnamespace:oid stxowner:oid stxstattarget:int4 stxkeys:int2[] "
     "stxkind:text[] stxexprs",
     "pg_subscription": "oid:oid subdbid:oid subname subowner:oid subenabled:bool",

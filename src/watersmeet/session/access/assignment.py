@@ -11,7 +11,7 @@ from sqlglot import exp
 from watersmeet.catalog import (
     Relation,
 )
-from watersmeet.dialects.queries import place_of
+from watersmeet.dialects.queries import is_default, place_of
 from watersmeet.dialects.statements import Name, Statement
 from watersmeet.errors import Span, did_you_mean
 from watersmeet.expressions.values import decimal_literal
@@ -100,6 +100,34 @@ def typed_query(tree: exp.Expression, targets: Sequence[Target]) -> exp.Expressi
         for item, target in zip(tree.expressions, targets, strict=False):
             _replace(item.this if isinstance(item, exp.Alias) else item, target)
     return tree
+
+
+def without_defaults(
+    tree: exp.Expression, targets: Sequence[Target], statement: Statement
+) -> tuple[exp.Expression, tuple[Target, ...]]:
+    """The query of an INSERT without the columns that have the word DEFAULT in each row of VALUES, and the targets of
+    the others: it is as if such a column was left out. FEATURE_NOT_SUPPORTED for one that has it in some rows, and if
+    there is no other column.
+    """
+    listed = tree.expressions if isinstance(tree, exp.Values) else []
+    rows = [row.expressions for row in listed if isinstance(row, exp.Tuple)]
+    words = {n: [row[n] for row in rows if n < len(row) and is_default(row[n])] for n in range(len(targets))}
+    left_out = {n for n, found in words.items() if rows and len(found) == len(rows)}
+    for n, found in words.items():
+        if found and (n not in left_out or len(left_out) == min(len(targets), len(rows[0]))):
+            raise error_at(
+                statement,
+                place_of(found[0]),
+                "FEATURE_NOT_SUPPORTED",
+                "DEFAULT in some rows of VALUES only, or in place of all values, is not supported",
+                hint="Leave the column out of the list of columns.",
+            )
+    if not left_out:
+        return tree, tuple(targets)
+    tree = tree.copy()
+    for row in tree.expressions:
+        row.set("expressions", [v for n, v in enumerate(row.expressions) if n not in left_out])
+    return tree, tuple(t for n, t in enumerate(targets) if n not in left_out)
 
 
 def check_types(columns: Schema, targets: Sequence[Target], statement: Statement) -> None:

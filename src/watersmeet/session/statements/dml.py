@@ -29,7 +29,14 @@ from watersmeet.dialects.merging import Merge
 from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.statements import Delete, Insert, Name, Statement, Update
 from watersmeet.errors import error
-from watersmeet.session.access.assignment import Target, assignable, check_types, named_targets, typed_query
+from watersmeet.session.access.assignment import (
+    Target,
+    assignable,
+    check_types,
+    named_targets,
+    typed_query,
+    without_defaults,
+)
 from watersmeet.session.access.columnvalues import check_given
 from watersmeet.session.access.context import Session, error_at, located
 from watersmeet.session.access.matching import assigned, both_images, matching
@@ -125,7 +132,8 @@ def _bound_insert(session: Session, statement: Insert) -> _Bound:
         )
     target = accepting(relation)
     targets = insert_targets(target, statement)
-    query = bounded(session, typed_query(statement.query, targets), statement.text)
+    tree, targets = without_defaults(statement.query, targets, statement)
+    query = bounded(session, typed_query(tree, targets), statement.text)
     return _Bound(relation, target, targets, query)
 
 
