@@ -318,7 +318,7 @@ def item_name(node: exp.Expression) -> str | None:
         return str(node.args.get("title") or name_of(node.this))
     if isinstance(node, exp.Dot):
         return name_of(node.expression)
-    if isinstance(node, exp.Paren):
+    if isinstance(node, (exp.Paren, exp.Collate)):
         return item_name(node.this)
     if isinstance(node, exp.Subquery):
         inside = node.unnest()
