@@ -130,6 +130,53 @@ def loses_power(at: int) -> bool:
     return bool(reached)
 
 
+@pytest.mark.parametrize(
+    "tries", [8, pytest.param(40, marks=pytest.mark.slow), pytest.param(400, marks=pytest.mark.thorough)]
+)
+def test_a_loss_of_power_after_a_killed_writer_was_overtaken(tries: int) -> None:
+    """The name of the last commit of the first one was not flushed; the second one goes on behind it."""
+    for number in range(tries):
+        assert loses_power_behind(number)
+
+
+def loses_power_behind(number: int) -> bool:
+    """A writer is killed when its commit is there, and the power is lost when the fence of the next one is."""
+    linked: list[str] = []
+
+    def script(supervisor: Supervisor) -> None:
+        first = writes(supervisor, ("transaction", "flush", "transaction")).process
+
+        def watch(actor: Actor, what: str) -> bool:
+            if linked or actor.process is not first or not what.startswith("unlink commits/") or first.steps < 60:
+                return False
+            linked.append(what)
+            first.pause(FOR_EVER)
+            return True
+
+        supervisor.world.watchers.append(watch)
+        supervisor.world.wait(lambda: first.is_over or bool(linked))
+        first.kill()
+        second = writes(supervisor).process
+        fenced: list[str] = []
+
+        def next_one(actor: Actor, what: str) -> bool:
+            if fenced or actor.process is not second or not what.startswith("unlink commits/"):
+                return False
+            fenced.append(what)
+            second.pause(FOR_EVER)
+            return True
+
+        supervisor.world.watchers.append(next_one)
+        supervisor.world.wait(lambda: second.is_over or bool(fenced))
+        if fenced:
+            linked.append(fenced[0])
+            supervisor.place.lose_power()
+        supervisor.settle()
+
+    run(f"power behind {number}", knobs("disk", locks=False), script)
+    return len(linked) == 2
+
+
 def pauses(kind: Kind, at: int, plan: tuple[str, ...] = PLAN) -> bool:
     """The writer stands still before its step `at`, while another one works and cleans up, and goes on then.
 

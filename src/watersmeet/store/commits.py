@@ -116,6 +116,10 @@ class CommitLog:
             fence = Commit("fence", time_us=time.time_ns() // 1000, process=process)
             self._head = after
             numbered = self._numbered(fence, before, writer=before.writer + 1 if before else 1)
+            if self._layout.durable:
+                # Who wrote the newest commit may have died before its name was flushed: after a loss of power the fence
+                # could be there without it.
+                storage.sync_directory(self._layout.commits)
             size_bytes = self._put(numbered)
             if not size_bytes:
                 return False

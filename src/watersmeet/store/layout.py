@@ -265,8 +265,11 @@ class Layout:
             value = json.loads(text)
             version = int(value["format"])
             found = str(value["id"]) if version == DATABASE_FORMAT_VERSION else ""
-        except (ValueError, KeyError, TypeError) as cause:
+            is_whole = value.get("check") in (None, _format_check(version, value.get("id")))
+        except (ValueError, KeyError, TypeError, AttributeError) as cause:
             raise error("DATABASE_DAMAGED", f"cannot read {self._format}") from cause
+        if not is_whole:
+            raise error("DATABASE_DAMAGED", f"{self._format} is not what was written")
         if version != DATABASE_FORMAT_VERSION:
             newer = version > DATABASE_FORMAT_VERSION
             raise error(
@@ -288,7 +291,8 @@ class Layout:
         if isinstance(self.root, Path):
             _make_root(self.root, permissions)
         # FORMAT comes first: a directory with anything else but without it is not ours.
-        text = json.dumps({"format": DATABASE_FORMAT_VERSION, "id": secrets.token_hex(8)}) + "\n"
+        value = {"format": DATABASE_FORMAT_VERSION, "id": secrets.token_hex(8)}
+        text = json.dumps({**value, "check": _format_check(DATABASE_FORMAT_VERSION, value["id"])}) + "\n"
         with contextlib.suppress(FileExistsError):  # Another process was faster: it is its database.
             storage.create_file(self._format, text.encode(), durable=self.durable)
         self._make_directories()
@@ -304,6 +308,11 @@ class Layout:
             storage.make_directory(self.root / name)
         if self.durable and missing:
             storage.sync_directory(self.root)
+
+
+def _format_check(version: int, identity: object) -> str:
+    """A checksum of what FORMAT says, so that one flipped bit is not taken for another version."""
+    return f"{zlib.crc32(f'{version} {identity}'.encode()):08x}"
 
 
 def _make_root(root: Path, permissions: FilePermissions) -> None:

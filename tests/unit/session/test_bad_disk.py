@@ -163,6 +163,21 @@ def test_a_second_process_that_would_write_is_refused(tmp_path):
     assert done.stdout == "", "the lock goes with the process that had it"
 
 
+def test_a_flipped_bit_of_the_format_is_never_another_version(tmp_path):
+    layout = Layout(tmp_path / "db")
+    written, damaged = (tmp_path / "db" / "FORMAT").read_bytes(), 0
+    for bit in range(8 * len(written)):
+        data = bytearray(written)
+        data[bit // 8] ^= 1 << bit % 8
+        (tmp_path / "db" / "FORMAT").write_bytes(data)
+        try:
+            assert Layout(tmp_path / "db", create=False).id == layout.id
+        except watersmeet.Error as problem:
+            assert problem.condition == "DATABASE_DAMAGED", data
+            damaged += 1
+    assert damaged > 6 * len(written)
+
+
 def newer_database(path):
     value = json.loads((path / "FORMAT").read_text())
     (path / "FORMAT").write_text(json.dumps({"format": value["format"] + 1}))
