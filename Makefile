@@ -46,7 +46,7 @@ test-more: setup ## the slow and random rest
 	@WATERSMEET_TIER=test $(PYTEST) $(PARALLEL) -m slow tests
 
 thorough: setup ## all tests with all their tries, and fresh seeds each time, then a soak (hours); ARGS=tests/slt: a part alone
-	@WATERSMEET_TIER=thorough $(PYTEST) $(PARALLEL) $(or $(ARGS),tests)
+	@WATERSMEET_TIER=thorough $(PYTEST) $(PARALLEL) -o faulthandler_timeout=3600 $(or $(ARGS),tests)
 	@$(if $(ARGS),,$(BIN)/python -m tests.soak --minutes 60 --rate 20)
 
 soak: setup ## a database under load and faults must stay right and flat: ARGS="--minutes 30 --shared-machine"

@@ -579,7 +579,11 @@ def test_rewrites_keep_the_result(seed):
         assert rewrite(rewrite(tree)).columns == rewrite(tree).columns
 
 
-@pytest.mark.parametrize("seed", mostly_slow(range(40), 3, 2))
+#: Seeds that failed.
+REGRESSIONS = [118016278]
+
+
+@pytest.mark.parametrize("seed", [*mostly_slow(range(40), 3, 2), *REGRESSIONS])
 def test_circuits_of_any_number_of_buckets_give_the_result(seed):
     rng = random.Random(1000 + seed)
     compiled = 0

@@ -55,8 +55,14 @@ def _found(op: AsofJoin, left: Arranged, right: Arranged, ctx: StepContext, limi
         now = Candidates(probe, right.new, op.right_value, op.ties, depth)
         groups = probe.of_rows(np.arange(probe.num_groups))
         nearest = now.nearest(groups, probe.run.arrays[op.left_value], op.comparison)
+        alone = [np.zeros(0, np.int64)]
         for rows in cut(np.arange(probe.run.num_rows), limit):
-            yield from paired.found(probe.run, rows, now, nearest[rows], probe.run.diff[rows])
+            found, without = paired.partners(probe.run, rows, now, nearest[rows], probe.run.diff[rows])
+            yield found
+            alone.append(rows[without])
+        # Behind all that have a partner, so that the order is the same however the rows are cut.
+        for rows in cut(np.concatenate(alone), limit):
+            yield from paired.alone(probe.run, rows, probe.run.diff[rows])
     for probe in right.probes:
         before, now = (Candidates(probe, runs, op.right_value, op.ties) for runs in (right.old, right.new))
         every = np.arange(probe.num_groups)
@@ -66,8 +72,10 @@ def _found(op: AsofJoin, left: Arranged, right: Arranged, ctx: StepContext, limi
                 was, is_now = (c.nearest(groups, values, op.comparison) for c in (before, now))
                 moved = np.flatnonzero(before.differ(was, now, is_now))
                 diff = run.diff[rows[moved]]
-                yield from paired.found(run, rows[moved], before, was[moved], -diff)
-                yield from paired.found(run, rows[moved], now, is_now[moved], diff)
+                for candidates, nearest, signed in ((before, was, -diff), (now, is_now, diff)):
+                    found, without = paired.partners(run, rows[moved], candidates, nearest[moved], signed)
+                    yield found
+                    yield from paired.alone(run, rows[moved][without], signed[without])
 
 
 class _Paired:
@@ -77,17 +85,19 @@ class _Paired:
         self._extended = op.join_kind == "left"
         self._residual = residual
 
-    def found(
+    def partners(
         self, left: Run, rows: col.Positions, candidates: Candidates, nearest: col.Positions, diff: Diffs
-    ) -> Iterator[Found]:
-        """Rows of `left` with the candidates `nearest` to them."""
+    ) -> tuple[Found, col.Positions]:
+        """Rows of `left` with the candidates `nearest` to them, and the places in `rows` of those without any."""
         right, chosen = candidates.chosen(nearest)
         met = chosen != NONE
         if self._residual is not None and right is not None:
             some = np.flatnonzero(met)
             met[some] = self._residual.mask((left, rows[some], right, chosen[some]))
         paired = np.flatnonzero(met)
-        yield left, rows[paired], right, chosen[paired], diff[paired]
+        return (left, rows[paired], right, chosen[paired], diff[paired]), np.flatnonzero(~met)
+
+    def alone(self, left: Run, rows: col.Positions, diff: Diffs) -> Iterator[Found]:
+        """Rows of `left` without a partner, if they come out."""
         if self._extended:
-            alone = np.flatnonzero(~met)
-            yield left, rows[alone], None, None, diff[alone]
+            yield left, rows, None, None, diff
