@@ -44,3 +44,10 @@ class WatersmeetRisingWave(Base):  # type: ignore[misc]
             TokenType.ARROW: _arrow(exp.JSONExtract),
             TokenType.DARROW: _arrow(exp.JSONExtractScalar),
         }
+        # PostgreSQL 17, 4.1.6: these bind less than arithmetic does, `~1 + 2` is `~(1 + 2)`
+        UNARY_PARSERS: ClassVar[dict[TokenType, Any]] = {
+            **Base.Parser.UNARY_PARSERS,
+            TokenType.RLIKE: lambda self: self.expression(exp.BitwiseNot(this=self._parse_term())),
+            TokenType.PIPE_SLASH: lambda self: self.expression(exp.Sqrt(this=self._parse_term())),
+            TokenType.DPIPE_SLASH: lambda self: self.expression(exp.Cbrt(this=self._parse_term())),
+        }

@@ -11,6 +11,7 @@ from watersmeet.errors import Error
 from watersmeet.expressions import jsonb
 from watersmeet.expressions.casts import cast, coerce, condition, has_cast, text_of
 from watersmeet.expressions.context import Context, first_line, typed_null
+from watersmeet.expressions.templates import fill
 from watersmeet.expressions.values import (
     Value,
     boolean,
@@ -289,6 +290,9 @@ def bitwise(node: exp.Expression, left: Value, right: Value, ctx: Context) -> Va
     right = Value(duckdb_cast(right.expression, kind), kind)
     if sign == "#":
         return Value(call("xor", left.expression, right.expression), kind)
+    if sign == "<<":  # DuckDB refuses to shift negative numbers
+        shifted = fill("CASE WHEN a0 < 0 THEN -((-a0) << a1) ELSE a0 << a1 END", left.expression, right.expression)
+        return Value(shifted, kind)
     return Value(type(node)(this=wrap(left.expression), expression=wrap(right.expression)), kind)
 
 
