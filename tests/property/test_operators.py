@@ -1,4 +1,4 @@
-"""Random expressions without parentheses: what binds more than what is as in PostgreSQL (17, 4.1.6), which runs them."""
+"""Random expressions without parentheses: what binds more than what is as in PostgreSQL (17, 4.1.6), which is asked."""
 
 from __future__ import annotations
 
