@@ -24,6 +24,7 @@ from watersmeet.types import (
     JSONB,
     TIME,
     TIMESTAMP,
+    TIMESTAMPTZ,
     VARCHAR,
     SqlType,
     is_json_too_deep,
@@ -63,6 +64,13 @@ _ACROSS: Final[dict[str, tuple[str, ...]]] = {
     "struct": ("varchar",),
 }
 
+#: Times with a zone that PostgreSQL reads and DuckDB does not: without seconds, with a space in front of the offset.
+_NO_SECONDS: Final = re.compile(r"^(\s*\S+[ T]\s*\d{1,2}:\d{2})(\s*[-+A-Za-z])")
+_SPACED_OFFSET: Final = re.compile(r"(:\d{2}(?:\.\d*)?)\s+([-+]\d)")
+_ZONED: Final = (
+    f"regexp_replace(regexp_replace(a0, '{_SPACED_OFFSET.pattern}', '\\1\\2'), '{_NO_SECONDS.pattern}', '\\1:00\\2')"
+)
+
 
 def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | None) -> Value:
     """`value::target` as PostgreSQL does it; DATATYPE_MISMATCH if there is no such cast."""
@@ -88,6 +96,8 @@ def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | Non
         return Value(call("to_json", value.finish().expression), target, nullable)
     if source == VARCHAR and target.name == "array":
         return Value(duckdb_cast(fill(list_sql("a0"), value.expression), target), target, nullable)
+    if source == VARCHAR and target == TIMESTAMPTZ:
+        return Value(duckdb_cast(fill(_ZONED, value.expression), target), target, nullable)
     if source == VARCHAR and target.name == "bytea":
         return Value(call("encode", value.expression), target, nullable)
     return Value(duckdb_cast(value.expression, target), target, nullable)
@@ -229,6 +239,8 @@ def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | 
     if (target == JSONB or target.is_nested) and is_json_too_deep(written):
         raise ctx.error("JSON_TOO_DEEP", JSON_DEPTH_RULE, node)
     source = list_text(written) if target.name == "array" else written
+    if target == TIMESTAMPTZ:
+        source = _NO_SECONDS.sub(r"\1:00\2", _SPACED_OFFSET.sub(r"\1\2", source))
     expression = duckdb_cast(string(source), target)
     if not _is_plain_number(written, target):
         try:

@@ -332,7 +332,8 @@ def _append(node: exp.Expression, left: Value, right: Value, ctx: Context) -> Va
     if kind is None:
         raise no_operator(ctx, node, "||", left.type, right.type)
     sides = [coerce(v, kind, ctx, node).expression for v in (left, right)]
-    return Value(call("list_concat", *sides), kind)
+    both = fill("CASE WHEN a0 IS NULL THEN a1 WHEN a1 IS NULL THEN a0 ELSE list_concat(a0, a1) END", *sides)
+    return Value(exp.Paren(this=both), kind)
 
 
 def negate(node: exp.Expression, value: Value, ctx: Context) -> Value:

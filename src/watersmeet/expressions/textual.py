@@ -14,6 +14,7 @@ from watersmeet.expressions.context import Context
 from watersmeet.expressions.functions import function
 from watersmeet.expressions.jsonfunctions import json_element, json_extract, walked
 from watersmeet.expressions.operators import no_operator, quantified
+from watersmeet.expressions.templates import fill
 from watersmeet.expressions.values import Value, boolean, call, string, wrap
 from watersmeet.types import BOOLEAN, DOUBLE, JSONB, VARCHAR, SqlType
 
@@ -185,12 +186,15 @@ def _contains(node: Any, ctx: Context, bind: Bind) -> Value:
     left, right = bind(node.this, ctx), bind(node.expression, ctx)
     if isinstance(node, exp.ArrayContainedBy):
         left, right = right, left
+    left = cast(left, right.type, ctx, node) if left.unknown else left
+    right = cast(right, left.type, ctx, node) if right.unknown else right
     if left.type == JSONB:
-        right = cast(right, JSONB, ctx, node) if right.unknown else right
         return jsonb.contains(left, right)
     if left.type.name != "array" or right.type != left.type:
         raise no_operator(ctx, node, "@>", left.type, right.type)
-    return Value(call("list_has_all", left.expression, right.expression), BOOLEAN)
+    # NULL is no element of any array, which DuckDB leaves out.
+    whole = fill("list_has_all(a0, a1) AND len(a1) = list_count(a1)", left.expression, right.expression)
+    return Value(exp.Paren(this=whole), BOOLEAN)
 
 
 def _array_overlaps(node: Any, ctx: Context, bind: Bind) -> Value:
