@@ -163,7 +163,8 @@ def compact_iceberg(table: Table, files: int | None = None) -> None:
         with compaction:
             for task in tasks:
                 compaction.delete_data_file(task.file)
-            for file in _dataframe_to_data_files(transaction.table_metadata, rows, table.io):
+            made = _dataframe_to_data_files(transaction.table_metadata, rows, table.io) if len(rows) else ()
+            for file in made:
                 compaction.append_data_file(file)
 
 

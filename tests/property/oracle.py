@@ -32,7 +32,7 @@ class Oracle:
     """Keeps the tables of a case in DuckDB. A primary key is last write wins, as RisingWave has it."""
 
     def __init__(self, tables: tuple[Table, ...]) -> None:
-        self.connection = duckdb.connect(config={"threads": 1})
+        self.connection = duckdb.connect(config={"threads": 1, "order_by_non_integer_literal": True})
         self.connection.execute("SET TimeZone = 'UTC'")
         self.connection.execute("SET default_null_order = 'nulls_last_on_asc_first_on_desc'")
         self.connection.execute(AVERAGE)
