@@ -15,7 +15,7 @@ import pytest
 
 import watersmeet
 from tests.lenses_reference import Followed, On, Record, StreamTable, Table, TableTable, Within, always
-from tests.thorough import THOROUGH, mostly_slow
+from tests.thorough import THOROUGH, mostly_slow, unmended
 from watersmeet.testing.harness import Harness
 
 REGRESSIONS: list[int] = []
@@ -212,7 +212,7 @@ class Histories:
         self.execute("SET defaults.topic.autocreate=true")
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", [*SEEDS, *unmended(260200595)])
 def test_joins(seed, tmp_path):
     rng = random.Random(seed)
     histories = Histories(rng, tmp_path / "db")

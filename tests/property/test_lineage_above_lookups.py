@@ -15,7 +15,7 @@ import watersmeet
 from tests.property.lineage_plans import rows_read
 from tests.property.test_lineage import check_origins
 from tests.property.test_lineage_of_lookups import TEMPORAL, GoingView, StreamView, change, change_left, make_looked_up
-from tests.thorough import mostly_slow
+from tests.thorough import mostly_slow, unmended
 
 #: What is decided: rows of rid, k, x of the left row, and x of what it met.
 DECIDED = {
@@ -104,7 +104,7 @@ class View:
         return found
 
 
-@pytest.mark.parametrize("seed", mostly_slow([1, 4, 46, *range(5, 60)], 2, 4))
+@pytest.mark.parametrize("seed", [*mostly_slow([1, 4, 46, *range(5, 60)], 2, 4), *unmended(260200574)])
 def test_what_is_computed_above_look_ups(seed):
     rng = random.Random(seed)
     with watersmeet.connect(runtime="inprocess", parallelism=1) as connection:
