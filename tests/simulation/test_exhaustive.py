@@ -15,7 +15,7 @@ from tests.simulation.case import FOR_EVER, Knobs, Supervisor, run
 from tests.simulation.ledger import Ledger
 from tests.simulation.place import Files, Kind
 from tests.simulation.workload import Writer
-from tests.simulation.world import Actor
+from tests.simulation.world import Actor, Process
 
 PLAN = (
     "transaction",
@@ -141,40 +141,36 @@ def test_a_loss_of_power_after_a_killed_writer_was_overtaken(tries: int) -> None
 
 def loses_power_behind(number: int) -> bool:
     """A writer is killed when its commit is there, and the power is lost when the fence of the next one is."""
-    linked: list[str] = []
+    stopped: list[bool] = []
 
     def script(supervisor: Supervisor) -> None:
         first = writes(supervisor, ("transaction", "flush", "transaction")).process
-
-        def watch(actor: Actor, what: str) -> bool:
-            if linked or actor.process is not first or not what.startswith("unlink commits/") or first.steps < 60:
-                return False
-            linked.append(what)
-            first.pause(FOR_EVER)
-            return True
-
-        supervisor.world.watchers.append(watch)
-        supervisor.world.wait(lambda: first.is_over or bool(linked))
+        stopped.append(stops_at_commit(supervisor, first, after=60))
         first.kill()
-        second = writes(supervisor).process
-        fenced: list[str] = []
-
-        def next_one(actor: Actor, what: str) -> bool:
-            if fenced or actor.process is not second or not what.startswith("unlink commits/"):
-                return False
-            fenced.append(what)
-            second.pause(FOR_EVER)
-            return True
-
-        supervisor.world.watchers.append(next_one)
-        supervisor.world.wait(lambda: second.is_over or bool(fenced))
-        if fenced:
-            linked.append(fenced[0])
+        stopped.append(stops_at_commit(supervisor, writes(supervisor).process))
+        if stopped[1]:
             supervisor.place.lose_power()
         supervisor.settle()
 
     run(f"power behind {number}", knobs("disk", locks=False), script)
-    return len(linked) == 2
+    return all(stopped)
+
+
+def stops_at_commit(supervisor: Supervisor, process: Process, *, after: int = 0) -> bool:
+    """Waits until a writer has linked a commit, and not flushed its name yet, behind its first `after` steps. It stands
+    still then; False if it ends before.
+    """
+    linked: list[str] = []
+
+    def watch(actor: Actor, what: str) -> bool:
+        if actor.process is process and what.startswith("unlink commits/") and process.steps >= after:
+            linked.append(what)
+            process.pause(FOR_EVER)
+        return bool(linked)
+
+    supervisor.world.watchers.append(watch)
+    supervisor.world.wait(lambda: process.is_over or bool(linked))
+    return bool(linked)
 
 
 def pauses(kind: Kind, at: int, plan: tuple[str, ...] = PLAN) -> bool:

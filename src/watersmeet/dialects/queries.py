@@ -213,9 +213,12 @@ def _numbered(tokens: Sequence[Token]) -> list[Token]:
     numbered: list[Token] = []
     used = 0
     for t, after in zip(tokens, [*tokens[1:], None], strict=True):
-        before = numbered[-1].token_type if numbered else None
-        is_operator = before in _OPERAND_ENDS and after is not None and after.token_type in _TEXT_BEGINS
-        if t.token_type not in (TokenType.PLACEHOLDER, TokenType.QDCOLON) or is_operator:
+        if t.token_type not in (TokenType.PLACEHOLDER, TokenType.QDCOLON) or (
+            numbered
+            and numbered[-1].token_type in _OPERAND_ENDS
+            and after is not None
+            and after.token_type in _TEXT_BEGINS
+        ):
             numbered.append(t)
             continue
         numbered.append(Token(TokenType.VAR, f"{_HOLDER}{used}", t.line, t.col, t.start, t.start, []))

@@ -130,12 +130,13 @@ def _by_shape(name: str, *forms: tuple[str, str, Result]) -> Builder:
 #: NULL is an array without elements to `||` and its kin (9.19).
 _APPENDED: Final = "list_append(coalesce(a0, []), a1)"
 _PREPENDED: Final = "list_prepend(a0, coalesce(a1, []))"
-_JOINED: Final = "CASE WHEN a0 IS NULL THEN a1 WHEN a1 IS NULL THEN a0 ELSE list_concat(a0, a1) END"
+#: Two arrays as one; NULL if both are.
+JOINED: Final = "CASE WHEN a0 IS NULL THEN a1 WHEN a1 IS NULL THEN a0 ELSE list_concat(a0, a1) END"
 _SAME: Final = "(_e IS NOT DISTINCT FROM a1)"
 
 ARRAY_FUNCTIONS: Final[dict[str, Builder]] = {
     "array_append": _by_shape("array_append", ("ae", _APPENDED, _array)),
-    "array_cat": _by_shape("array_cat", ("aa", _JOINED, _array)),
+    "array_cat": _by_shape("array_cat", ("aa", JOINED, _array)),
     "array_contains": _by_shape("array_contains", ("aa", "list_has_all(a0, a1)", _fixed(BOOLEAN))),
     "array_dims": _by_shape("array_dims", ("a", "CASE WHEN len(a0) > 0 THEN '[1:' || len(a0) || ']' END",
     _fixed(VARCHAR))),

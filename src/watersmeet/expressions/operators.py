@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from watersmeet.errors import Error
 from watersmeet.expressions import jsonb
+from watersmeet.expressions.arrayfunctions import JOINED
 from watersmeet.expressions.casts import cast, coerce, condition, has_cast, text_of
 from watersmeet.expressions.context import Context, first_line, typed_null
 from watersmeet.expressions.templates import fill
@@ -332,8 +333,7 @@ def _append(node: exp.Expression, left: Value, right: Value, ctx: Context) -> Va
     if kind is None:
         raise no_operator(ctx, node, "||", left.type, right.type)
     sides = [coerce(v, kind, ctx, node).expression for v in (left, right)]
-    both = fill("CASE WHEN a0 IS NULL THEN a1 WHEN a1 IS NULL THEN a0 ELSE list_concat(a0, a1) END", *sides)
-    return Value(exp.Paren(this=both), kind)
+    return Value(exp.Paren(this=fill(JOINED, *sides)), kind)
 
 
 def negate(node: exp.Expression, value: Value, ctx: Context) -> Value:

@@ -193,8 +193,8 @@ def _contains(node: Any, ctx: Context, bind: Bind) -> Value:
     if left.type.name != "array" or right.type != left.type:
         raise no_operator(ctx, node, "@>", left.type, right.type)
     # NULL is no element of any array, which DuckDB leaves out.
-    whole = fill("list_has_all(a0, a1) AND len(a1) = list_count(a1)", left.expression, right.expression)
-    return Value(exp.Paren(this=whole), BOOLEAN)
+    template = "list_has_all(a0, a1) AND len(a1) = list_count(a1)"
+    return Value(fill(template, left.expression, right.expression), BOOLEAN)
 
 
 def _array_overlaps(node: Any, ctx: Context, bind: Bind) -> Value:

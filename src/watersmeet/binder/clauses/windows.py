@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-import duckdb
 from sqlglot import exp
 
 from watersmeet.algebra.nodes import (
@@ -22,11 +21,12 @@ from watersmeet.binder.clauses.order_limit import sort_key
 from watersmeet.binder.context.binding import value_of
 from watersmeet.binder.context.rules import Binding
 from watersmeet.circuit.operators import COLLECTED
-from watersmeet.dialects.nodes import is_open, sql_of
+from watersmeet.dialects.nodes import sql_of
 from watersmeet.dialects.queries import name_of
 from watersmeet.expressions.aggregatecalls import aggregate_name, bind_call, written
+from watersmeet.expressions.calls import constant_of
 from watersmeet.expressions.casts import cast, unify
-from watersmeet.expressions.context import Context, first_line
+from watersmeet.expressions.context import Context
 from watersmeet.expressions.scalars import bind_condition, bind_value
 from watersmeet.expressions.values import Value
 from watersmeet.types import BIGINT, DOUBLE, INTEGER, VARCHAR
@@ -242,8 +242,7 @@ def _number(node: exp.Expression, name: str, ctx: Context, *, least: int | None 
         )
     if not (value.type.is_integer or value.unknown):
         raise ctx.error("DATATYPE_MISMATCH", f"argument of {name} must be type bigint, not type {value.type.sql}", node)
-    value = cast(value, BIGINT, ctx, node)
-    number = 1 if is_open(node) else _constant(value, node, ctx)
+    number = constant_of(value, BIGINT, node, ctx, example=1)
     if number is None:
         raise ctx.error("INVALID_VALUE", f"argument of {name} must not be null", node)
     if least is not None and number < least:
@@ -256,13 +255,6 @@ def _varying(node: exp.Expression, ctx: Context) -> Scalar | None:
     if not ctx.bounded or node.find(exp.Column) is None:
         return None
     return cast(bind_value(node, ctx), BIGINT, ctx, node).finish()
-
-
-def _constant(value: Value, node: exp.Expression, ctx: Context) -> Any:
-    try:
-        return ctx.constant(value.finish().expression)
-    except duckdb.Error as err:
-        raise ctx.error("INVALID_VALUE", first_line(err), node) from None
 
 
 @dataclass(frozen=True)
@@ -369,6 +361,6 @@ def _range(
 def _check_size(node: exp.Expression, ctx: Context) -> None:
     value = bind_value(node, Context(ctx.text, "a frame"))
     if value.type.is_numeric:
-        size = _constant(value, node, ctx)
+        size = constant_of(value, value.type, node, ctx, example=0)
         if size is None or size < 0:
             raise ctx.error("INVALID_VALUE", "invalid preceding or following size in window function", node)

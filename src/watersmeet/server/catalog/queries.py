@@ -235,12 +235,10 @@ def _rewritten(node: exp.Expression, text: str) -> exp.Expression:
         return node.this
     if isinstance(node, exp.EQ) and isinstance(node.expression, exp.Any):
         listed = node.expression.this.unnest()
+        if not isinstance(listed, exp.Column):
+            return node
         # DuckDB makes a subquery of ANY, which it does not take in the condition of an outer join.
-        return (
-            exp.Anonymous(this="list_contains", expressions=[listed, node.this])
-            if isinstance(listed, exp.Column)
-            else node
-        )
+        return exp.Anonymous(this="list_contains", expressions=[listed, node.this])
     if isinstance(node, (exp.EQ, exp.NEQ)):
         return _compared_function(node)
     if isinstance(node, (exp.Like, exp.ILike)) and not isinstance(node.parent, exp.Escape):
