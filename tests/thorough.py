@@ -37,15 +37,6 @@ def examples(many: int, *suppressed: HealthCheck) -> settings:
     )
 
 
-def unmended(*seeds: int) -> list[object]:
-    """For parametrize: seeds that fail, and whose cause is not known yet. The thorough tier says when one passes."""
-    reason = "it fails, and is not understood yet"
-    return [
-        pytest.param(seed, marks=[pytest.mark.thorough, pytest.mark.xfail(reason=reason, strict=True)])
-        for seed in seeds
-    ]
-
-
 def some(all_of_them: Sequence[int]) -> Sequence[int]:
     """All in the thorough tier, every sixth usually, else the first."""
     return all_of_them if THOROUGH else all_of_them[:1] if FAST else all_of_them[:: 6 * _LESS]
