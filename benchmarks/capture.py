@@ -37,7 +37,7 @@ from benchmarks.kafka_sink import CHECK
 from benchmarks.mysql_sink import TABLE as MYSQL_TABLE
 from benchmarks.postgres_sink import TABLE, shown
 from benchmarks.processes import cpu_seconds, median, percentile, wait_until
-from watersmeet.databaseservers import Server
+from watersmeet.clients.databaseservers import Server
 from watersmeet.sources.capture.mysql.binlog import LogReader
 from watersmeet.sources.capture.mysql.gtids import Gtids
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import duckdb
 
 import watersmeet
-from watersmeet import objectfiles
-from watersmeet.objectcache import DIRECTORY
-from watersmeet.objectstores import ObjectStat
+from watersmeet.objectstores import databasefiles
+from watersmeet.objectstores.base import ObjectStat
+from watersmeet.objectstores.cache import DIRECTORY
 from watersmeet.runtime import tasks
 from watersmeet.store.packfiles import PackFiles
 
@@ -136,7 +136,7 @@ def main(arguments: list[str]) -> int:
     scratch = Path(tempfile.mkdtemp())
     os.environ[DIRECTORY] = str(scratch)
     store = SlowStore()
-    objectfiles.open_store = lambda _: store  # type: ignore[assignment]
+    databasefiles.open_store = lambda _: store  # type: ignore[assignment]
     by_blocks = PackFiles.parts
     try:
         with (

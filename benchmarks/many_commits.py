@@ -20,8 +20,8 @@ import pyarrow as pa
 import watersmeet
 from benchmarks.cold_start import SlowStore
 from benchmarks.history import SETUP
-from watersmeet import objectfiles
-from watersmeet.objectcache import DIRECTORY
+from watersmeet.objectstores import databasefiles
+from watersmeet.objectstores.cache import DIRECTORY
 from watersmeet.store.transactions import write_transaction
 
 URL = "s3://memory/db"
@@ -99,18 +99,18 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--delay-ms", type=float, default=20.0, help="of each request")
     parser.add_argument("--samples", type=int, default=20)
     options = parser.parse_args(arguments)
-    real = objectfiles.open_store
+    real = databasefiles.open_store
     try:
         for number in options.commits:
             with tempfile.TemporaryDirectory() as scratch:
                 os.environ[DIRECTORY] = f"{scratch}/cache"
                 store = SlowStore()
-                objectfiles.open_store = lambda _, store=store: store  # type: ignore[misc]
+                databasefiles.open_store = lambda _, store=store: store  # type: ignore[misc]
                 build(number)
                 copied(store, Path(scratch) / "db")
                 behind(store, f"{scratch}/db", number, options.samples)
                 store.latency_s = options.delay_ms / 1000
                 behind(store, URL, number, options.samples)
     finally:
-        objectfiles.open_store = real
+        databasefiles.open_store = real
     return 0

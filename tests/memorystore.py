@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 
-from watersmeet import objectfiles
-from watersmeet.objectcache import cache
-from watersmeet.objectstores import ObjectReplacedError, ObjectStat, StoreProblem
+from watersmeet.objectstores import databasefiles
+from watersmeet.objectstores.base import ObjectReplacedError, ObjectStat, StoreProblem
+from watersmeet.objectstores.cache import cache
 
 URL = "s3://memory/db"
 
@@ -162,7 +162,7 @@ def no_answer() -> StoreProblem:
 
 def use(monkeypatch, store: MemoryStore, cache: object) -> MemoryStore:
     """From now on all databases in object stores are in that one; their copies are in the directory `cache`."""
-    monkeypatch.setattr(objectfiles, "open_store", lambda location: store)
-    monkeypatch.setattr(objectfiles, "_FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(databasefiles, "open_store", lambda location: store)
+    monkeypatch.setattr(databasefiles, "_FIRST_PAUSE_S", 0.0)
     monkeypatch.setenv("WATERSMEET_CACHE_DIR", str(cache))
     return store

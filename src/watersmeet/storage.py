@@ -4,7 +4,7 @@ A place is a path of the file system, or the name of an object. All functions do
 complete under its name or not at all, of several that create it one succeeds, and what was written is seen by all
 afterwards. `durable` says whether a file of a file system also survives a loss of power; objects do.
 
-`files` and `objectfiles` have the two implementations, and say more about each function.
+`files` and `objectstores.databasefiles` have the two implementations, and say more about each function.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from typing import Final
 
 import pyarrow as pa
 
-from watersmeet import files, objectfiles
+from watersmeet import files
 from watersmeet.errors import Error, error
 from watersmeet.files import Bytes
-from watersmeet.objectstores import WHAT, Location, ObjectPath, is_url, location_at
-from watersmeet.requesttimes import timed
+from watersmeet.objectstores import databasefiles
+from watersmeet.objectstores.base import WHAT, Location, ObjectPath, is_url, location_at
+from watersmeet.objectstores.requesttimes import timed
 from watersmeet.underway import UnderWay
 
 Place = Path | ObjectPath
@@ -85,7 +86,7 @@ def create_file(place: Place, data: Bytes, *, durable: bool, private: bool = Fal
     private: see `files.create_file`; who may read objects is a matter of the bucket.
     """
     if isinstance(place, ObjectPath):
-        objectfiles.create(place, data)
+        databasefiles.create(place, data)
     else:
         files.create_file(place, data, durable=durable, private=private)
 
@@ -94,7 +95,7 @@ def create_file(place: Place, data: Bytes, *, durable: bool, private: bool = Fal
 def replace_file(place: Place, data: Bytes, *, durable: bool) -> None:
     """Puts `data` under a name in one step, instead of what is there."""
     if isinstance(place, ObjectPath):
-        objectfiles.put(place, [data])
+        databasefiles.put(place, [data])
     else:
         files.replace_file(place, data, durable=durable)
 
@@ -104,10 +105,10 @@ def publish_content(place: Place, pieces: Sequence[Bytes], *, durable: bool, dir
     """Puts the joined `pieces` under a name that is made from the content.
 
     direct: nobody is expected to read it soon, so it takes no place where what is read is at hand: see
-    `files.publish_content` and `objectfiles.publish`.
+    `files.publish_content` and `databasefiles.publish`.
     """
     if isinstance(place, ObjectPath):
-        objectfiles.publish(place, pieces, direct=direct)
+        databasefiles.publish(place, pieces, direct=direct)
     else:
         files.publish_content(place, pieces, durable=durable, direct=direct)
 
@@ -130,7 +131,7 @@ class Publisher:
         size_bytes = sum(map(len, pieces))
         write = partial(publish_content, place, pieces, durable=self._durable, direct=direct)
         if isinstance(place, ObjectPath) or size_bytes >= _SOON_BYTES:
-            self._under_way.begin(objectfiles.counted(write), 0 if held else size_bytes)
+            self._under_way.begin(databasefiles.counted(write), 0 if held else size_bytes)
         else:
             write()
 
@@ -148,14 +149,14 @@ def sync_directory(directory: Place) -> None:
 @timed("read")
 def read_file(place: Place) -> bytes:
     """The content; FileNotFoundError."""
-    return objectfiles.read(place) if isinstance(place, ObjectPath) else files.read_file(place)
+    return databasefiles.read(place) if isinstance(place, ObjectPath) else files.read_file(place)
 
 
 @timed("read")
 def read_files(places: Sequence[Place]) -> list[bytes | None]:
     """The contents of files, as fast as they can be had; None of those that are not there."""
     objects = [place for place in places if isinstance(place, ObjectPath)]
-    found = dict(zip(objects, objectfiles.read_many(objects), strict=True))
+    found = dict(zip(objects, databasefiles.read_many(objects), strict=True))
     return [found[p] if isinstance(p, ObjectPath) else _read_if_there(p) for p in places]
 
 
@@ -169,7 +170,7 @@ def _read_if_there(path: Path) -> bytes | None:
 @timed("read")
 def fetch(places: Iterable[Place]) -> None:
     """Has files that never change at hand, which are going to be mapped: each by itself would take longer."""
-    objectfiles.fetch([place for place in places if isinstance(place, ObjectPath)])
+    databasefiles.fetch([place for place in places if isinstance(place, ObjectPath)])
 
 
 @timed("read")
@@ -179,7 +180,7 @@ def map_file(place: Place) -> pa.Buffer:
     FileNotFoundError; OSError for what can't be mapped, as it is empty for example.
     """
     if isinstance(place, ObjectPath):
-        return objectfiles.mapped(place)
+        return databasefiles.mapped(place)
     with pa.memory_map(str(place)) as file:
         # The buffer keeps the map alive after the file is closed, so no descriptor is held.
         return file.read_buffer()
@@ -187,19 +188,19 @@ def map_file(place: Place) -> pa.Buffer:
 
 def is_here(place: Place) -> bool:
     """Whether mapping a file that never changes needs nothing from elsewhere."""
-    return not isinstance(place, ObjectPath) or objectfiles.is_here(place)
+    return not isinstance(place, ObjectPath) or databasefiles.is_here(place)
 
 
 @timed("exists")
 def exists(place: Place) -> bool:
     """Whether there is a file of that name."""
-    return objectfiles.exists(place) if isinstance(place, ObjectPath) else files.exists(place)
+    return databasefiles.exists(place) if isinstance(place, ObjectPath) else files.exists(place)
 
 
 @timed("exists")
 def missing(places: Sequence[Place]) -> list[Place]:
     """Those of some files that are not there, as fast as that can be found out."""
-    absent = set(objectfiles.missing([place for place in places if isinstance(place, ObjectPath)]))
+    absent = set(databasefiles.missing([place for place in places if isinstance(place, ObjectPath)]))
     return [p for p in places if (p in absent if isinstance(p, ObjectPath) else not files.exists(p))]
 
 
@@ -210,7 +211,7 @@ def list_names(directory: Place, *, after: str = "") -> list[str]:
     FileNotFoundError if a file system has no such directory.
     """
     if isinstance(directory, ObjectPath):
-        return objectfiles.names(directory, after=after)
+        return databasefiles.names(directory, after=after)
     return [name for name in files.list_names(directory) if name > after]
 
 
@@ -219,14 +220,14 @@ def remove_files(places: Iterable[Place]) -> int:
     """Deletes files in order, those that are gone already too; the number of files deleted."""
     found = list(places)
     objects = [p for p in found if isinstance(p, ObjectPath)]
-    return objectfiles.delete(objects) + files.remove_files(p for p in found if isinstance(p, Path))
+    return databasefiles.delete(objects) + files.remove_files(p for p in found if isinstance(p, Path))
 
 
 def discard(place: Place) -> None:
     """Deletes a file if it is there and can be deleted."""
     if isinstance(place, ObjectPath):
         with contextlib.suppress(Error):
-            objectfiles.delete([place])
+            databasefiles.delete([place])
     else:
         files.discard(place)
 
@@ -234,7 +235,7 @@ def discard(place: Place) -> None:
 def remove_temporaries(directory: Place) -> int:
     """Deletes what crashed attempts left unfinished in a directory. Only for the writer, before it starts."""
     if isinstance(directory, ObjectPath):
-        return objectfiles.remove_unfinished(directory)
+        return databasefiles.remove_unfinished(directory)
     return files.remove_temporaries(directory)
 
 
@@ -248,6 +249,6 @@ def remove_directory(directory: Place) -> None:
     """Deletes a directory with all that is in it, if it is there and can be deleted."""
     if isinstance(directory, ObjectPath):
         with contextlib.suppress(Error):
-            objectfiles.delete(directory / name for name in objectfiles.names(directory))
+            databasefiles.delete(directory / name for name in databasefiles.names(directory))
     else:
         shutil.rmtree(directory, ignore_errors=True)

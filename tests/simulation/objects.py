@@ -11,9 +11,9 @@ from unittest import mock
 
 from tests.memorystore import WRITES, MemoryStore, no_answer
 from tests.simulation.world import World
-from watersmeet import objectfiles
-from watersmeet.objectcache import ObjectCache
-from watersmeet.objectstores import ObjectStat
+from watersmeet.objectstores import databasefiles
+from watersmeet.objectstores.base import ObjectStat
+from watersmeet.objectstores.cache import ObjectCache
 
 #: What is delayed is done after at most so many steps.
 _LATEST_STEPS = 400
@@ -120,7 +120,7 @@ def used(store: SimulatedStore, directory: Path) -> Iterator[None]:
         return process.memory["cache"]
 
     with (
-        mock.patch.object(objectfiles, "open_store", lambda location: store),
-        mock.patch.object(objectfiles, "cache", cache),
+        mock.patch.object(databasefiles, "open_store", lambda location: store),
+        mock.patch.object(databasefiles, "cache", cache),
     ):
         yield

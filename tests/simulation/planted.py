@@ -8,9 +8,10 @@ from functools import cached_property
 from typing import Any
 from unittest import mock
 
-from watersmeet import files, objectfiles, storage
+from watersmeet import files, storage
 from watersmeet.database import plans
-from watersmeet.objectstores import StoreProblem
+from watersmeet.objectstores import databasefiles
+from watersmeet.objectstores.base import StoreProblem
 from watersmeet.runtime import tasks
 from watersmeet.serialization import to_json
 from watersmeet.store import packfiles, readers, retention
@@ -26,7 +27,7 @@ def _replaced(place: object, name: str, value: object) -> Callable[[], contextli
     return lambda: mock.patch.object(place, name, value)
 
 
-_create = objectfiles.create
+_create = databasefiles.create
 
 
 def _believing(place: Any, data: bytes) -> None:
@@ -35,9 +36,9 @@ def _believing(place: Any, data: bytes) -> None:
         _create(place, data)
         return
     try:
-        made = objectfiles._sent(place).create(place.path, bytes(data))
+        made = databasefiles._sent(place).create(place.path, bytes(data))
     except StoreProblem as problem:
-        raise objectfiles.failure(problem) from problem
+        raise databasefiles.failure(problem) from problem
     if not made:
         raise FileExistsError(place)
 
@@ -54,7 +55,7 @@ def _put(self: CommitLog, commit: Commit) -> int:
 
 @contextlib.contextmanager
 def _answers_believed() -> Iterator[None]:
-    with mock.patch.object(objectfiles, "create", _believing), mock.patch.object(CommitLog, "_put", _put):
+    with mock.patch.object(databasefiles, "create", _believing), mock.patch.object(CommitLog, "_put", _put):
         yield
 
 

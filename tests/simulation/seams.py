@@ -21,7 +21,8 @@ from typing import Any, Self
 from unittest import mock
 
 from tests.simulation.world import World
-from watersmeet import files, objectfiles, underway
+from watersmeet import files, underway
+from watersmeet.objectstores import databasefiles
 from watersmeet.runtime import tasks
 from watersmeet.store import commits, readers
 
@@ -275,9 +276,9 @@ def installed(simulated: World) -> Iterator[None]:
                         if vars(module).get(attribute) is real:
                             patches.enter_context(mock.patch.object(module, attribute, instead))
             for module, name, instead in (
-                (objectfiles, "ThreadPoolExecutor", InTurn),
+                (databasefiles, "ThreadPoolExecutor", InTurn),
                 (underway, "ThreadPoolExecutor", InTurn),
-                (objectfiles, "_OF_PROCESS", OfProcess("requests")),
+                (databasefiles, "_OF_PROCESS", OfProcess("requests")),
                 (readers, "_HERE", OfProcess("holds")),
                 (commits, "os", _Os(commits.os)),
                 (commits, "socket", SimpleNamespace(gethostname=lambda: "simulated")),

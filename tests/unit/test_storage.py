@@ -15,10 +15,11 @@ import pyarrow as pa
 import pytest
 from tests.memorystore import URL, MemoryStore, use
 
-from watersmeet import objectfiles, storage, underway
+from watersmeet import storage, underway
 from watersmeet.errors import Error
-from watersmeet.objectcache import cache
-from watersmeet.objectstores import ObjectPath, StoreProblem
+from watersmeet.objectstores import databasefiles
+from watersmeet.objectstores.base import ObjectPath, StoreProblem
+from watersmeet.objectstores.cache import cache
 
 
 @pytest.fixture(params=["directory", "memory", "server"])
@@ -160,7 +161,7 @@ def test_patience_ends(tmp_path, monkeypatch):
             raise StoreProblem("bucket x can't be reached", passes=True, hint="Wait.")
 
     store = use(monkeypatch, Away(), tmp_path)
-    monkeypatch.setattr(objectfiles, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(databasefiles, "_FIRST_PAUSE_S", 0.01)
     monkeypatch.setenv("WATERSMEET_STORE_PATIENCE_SECONDS", "0.05")
     with pytest.raises(Error) as gone:
         storage.read_file(storage.place_at(URL) / "a")
@@ -238,7 +239,7 @@ def test_a_full_disk_is_no_error(tmp_path, monkeypatch):
     use(monkeypatch, MemoryStore(), tmp_path)
     place = storage.place_at(URL)
     for name in ("writev", "posix_fallocate"):
-        monkeypatch.setattr(f"watersmeet.objectcache.os.{name}", full)
+        monkeypatch.setattr(f"watersmeet.objectstores.cache.os.{name}", full)
     storage.publish_content(place / "a.pack", [b"abc"], durable=True)
     assert storage.map_file(place / "a.pack").to_pybytes() == b"abc"
     assert not list(cache().directory.iterdir())
@@ -298,7 +299,7 @@ def test_files_are_published_beside_what_their_writer_does(tmp_path, monkeypatch
     store.before = lambda kind, name: both.wait(60) and None
     publisher = storage.Publisher(durable=False)
     packs = storage.place_at(URL) / "packs"
-    with objectfiles.counting() as requests:
+    with databasefiles.counting() as requests:
         publisher.publish(packs / "first", [b"a", b"b"])
         publisher.publish(packs / "second", [b"c"])
         publisher.finish()

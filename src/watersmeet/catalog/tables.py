@@ -19,7 +19,7 @@ from watersmeet.catalog.parts import (
 )
 from watersmeet.catalog.relations import NAMES_COLUMNS, Relation
 from watersmeet.catalog.words import Words
-from watersmeet.lakeclient import CONNECTORS as LAKES
+from watersmeet.clients.lakes import CONNECTORS as LAKES
 from watersmeet.types import Schema
 
 

@@ -25,7 +25,7 @@ from watersmeet.cli.scripts import read_script, read_scripts, write_text
 from watersmeet.dialectnames import DEFAULT_DIALECT, DIALECTS
 from watersmeet.errors import Error, error
 from watersmeet.lazyimport import block_import, lazy_import
-from watersmeet.objectstores import is_url
+from watersmeet.objectstores.base import is_url
 
 # `--help` shall not wait for the engine, and `query` not for Spark's part of it.
 if TYPE_CHECKING:

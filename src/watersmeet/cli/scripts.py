@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from watersmeet.errors import Error, error
-from watersmeet.objectaccess import open_store
-from watersmeet.objectstores import StoreProblem, is_url, location_at
+from watersmeet.objectstores.access import open_store
+from watersmeet.objectstores.base import StoreProblem, is_url, location_at
 
 
 @dataclass(frozen=True, slots=True)

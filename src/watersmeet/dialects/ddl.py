@@ -10,6 +10,7 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokens import Token
 
 from watersmeet.catalog import DropWord, MessageFormat
+from watersmeet.clients.lakes import CONNECTORS as LAKES
 from watersmeet.dialects import captured
 from watersmeet.dialects.messages import (
     CONNECTORS,
@@ -42,8 +43,7 @@ from watersmeet.dialects.statements import (
 )
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import Error, Span, error
-from watersmeet.lakeclient import CONNECTORS as LAKES
-from watersmeet.objectstores import CONNECTORS as STORES
+from watersmeet.objectstores.base import CONNECTORS as STORES
 from watersmeet.types import TIMESTAMP, TIMESTAMPTZ, Field, SqlType
 
 #: The connectors that read files and objects.

@@ -13,7 +13,7 @@ from typing import Final
 from watersmeet import storage
 from watersmeet.formats.payloads import option_error
 from watersmeet.formats.registry import TIMEOUT_SECONDS
-from watersmeet.objectstores import is_url
+from watersmeet.objectstores.base import is_url
 
 _LOCATION: Final = "schema.location"
 #: The option that keeps the schema of a location as it was when the relation was created.

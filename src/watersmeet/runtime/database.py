@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from watersmeet import objectfiles
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.objectstores import ObjectPath
+from watersmeet.objectstores import databasefiles
+from watersmeet.objectstores.base import ObjectPath
 from watersmeet.runtime.clock import Clock
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout
@@ -30,11 +30,11 @@ class SentRequests:
 
     def __init__(self, layout: Layout) -> None:
         self._space = layout.root.space if isinstance(layout.root, ObjectPath) else ""
-        self._counted = objectfiles.requests(self._space)
+        self._counted = databasefiles.requests(self._space)
 
     def fresh(self) -> int:
         """How many requests it sent since the last call, for the files of the database; none for a directory."""
-        before, self._counted = self._counted, objectfiles.requests(self._space)
+        before, self._counted = self._counted, databasefiles.requests(self._space)
         return self._counted - before
 
 

@@ -14,7 +14,7 @@ from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.diffs import are_ones
 from watersmeet.kernel.runs.frames import Frame
 from watersmeet.kernel.runs.state import StageState, StateManifest
-from watersmeet.objectfiles import Requests
+from watersmeet.objectstores.databasefiles import Requests
 from watersmeet.runtime.ownexecutor import own_executor
 from watersmeet.runtime.receipts import RECEIPT, Receipt
 from watersmeet.store.changes import ChangeWriter, RelationChange

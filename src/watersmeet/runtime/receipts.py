@@ -41,7 +41,7 @@ class Receipt:
     wrote. operators, sources: counts by operator and by relation. waiting: see `ticks`. grown: by operator, by how many
     bytes its state has grown. hottest: by join that may have made too many rows, the most rows of one key, and the
     key's values. busiest: by join and arrangement, as in `kernel.metrics.Counters`. requests: to the object store,
-    cache_hits, cache_misses, fetched_bytes: as in `objectfiles.Requests`; all four of the whole task, in one of its
+    cache_hits, cache_misses, fetched_bytes: as in `databasefiles.Requests`; all four of the whole task, in one of its
     receipts. executor: the id of the one that ran it, "" outside of a cluster. began_ns, took_ns: when it began (since
     1970, by the clock of its machine), and for how long it ran.
     """

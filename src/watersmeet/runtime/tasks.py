@@ -15,7 +15,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from watersmeet import objectfiles, serialization
+from watersmeet import serialization
 from watersmeet.blobs import BlobRef
 from watersmeet.catalog import MOST_JOIN_ROWS
 from watersmeet.circuit.circuit import Circuit
@@ -28,7 +28,8 @@ from watersmeet.kernel.runs.frames import Frame
 from watersmeet.kernel.runs.merge import MERGE_BYTES, MergeBudget
 from watersmeet.kernel.runs.sliced import Slicing
 from watersmeet.kernel.runs.state import StageState
-from watersmeet.objectstores import ObjectPath
+from watersmeet.objectstores import databasefiles
+from watersmeet.objectstores.base import ObjectPath
 from watersmeet.runtime.eventtimes import Numbers, promised, risen
 from watersmeet.runtime.idleness import raised
 from watersmeet.runtime.intents import Intent
@@ -125,7 +126,7 @@ def run_sources(job: Job, task: int) -> list[Frame]:
 
     With one bucket it is the whole epoch: it has the state.
     """
-    with objectfiles.counting() as requests:
+    with databasefiles.counting() as requests:
         output = _output(job, 0, task)
         return [*_run_sources(job, task, output), *output.finish(requests)]
 
@@ -136,7 +137,7 @@ def run_bucket(job: Job, stage: int, frames: Iterable[Frame]) -> list[Frame]:
     Nothing happens if there are no frames.
     """
     frames = list(frames)
-    with objectfiles.counting() as requests:
+    with databasefiles.counting() as requests:
         output = _output(job, stage, frames[0].bucket if frames else 0)
         return [*_run_bucket(job, stage, frames, output), *output.finish(requests)]
 
@@ -144,7 +145,7 @@ def run_bucket(job: Job, stage: int, frames: Iterable[Frame]) -> list[Frame]:
 def run_whole(job: Job) -> list[Frame]:
     """All stages in all buckets, one after the other; the receipts."""
     circuit = _circuit(job)
-    with objectfiles.counting() as requests:
+    with databasefiles.counting() as requests:
         output = _output(job)
         frames: list[Frame] = []
         for task in range(max(1, len(job.intent.tasks))):

@@ -22,9 +22,9 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.clickhouseclient import asked, check_server, literal, quoted
-from watersmeet.clickhousetypes import DATES, MICROSECONDS, TIMES, WHOLE, ClickhouseType, clickhouse_type
-from watersmeet.databaseservers import Server
+from watersmeet.clients.clickhouse import asked, check_server, literal, quoted
+from watersmeet.clients.clickhousetypes import DATES, MICROSECONDS, TIMES, WHOLE, ClickhouseType, clickhouse_type
+from watersmeet.clients.databaseservers import Server
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.faults import fault
 from watersmeet.formats.valuetexts import plain_text

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import pyarrow as pa
 
-from watersmeet.databaseservers import Server, ssl_mode
+from watersmeet.clients.databaseservers import Server, ssl_mode
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.faults import fault
 from watersmeet.sinks.base import Delivery, Place, Portion, RowChange, Unavailable

@@ -17,11 +17,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from watersmeet.clients.lakes import DELTA_STORES, delta_library, delta_location, delta_storage, first_line
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.faults import fault
 from watersmeet.formats.valuetexts import EXACT_JSON
 from watersmeet.formats.writers import json_writer
-from watersmeet.lakeclient import DELTA_STORES, delta_library, delta_location, delta_storage, first_line
 from watersmeet.sinks.base import Delivery, Place, Portion, Target, Unavailable, newest_rows, rows_that_came
 from watersmeet.sinks.laketables import LakeColumns, check_form, flag
 from watersmeet.sinks.targets import Connector, check_options

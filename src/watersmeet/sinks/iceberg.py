@@ -22,11 +22,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from watersmeet.errors import Error, did_you_mean, error
-from watersmeet.faults import fault
-from watersmeet.formats.valuetexts import EXACT_JSON
-from watersmeet.formats.writers import json_writer
-from watersmeet.lakeclient import (
+from watersmeet.clients.lakes import (
     ICEBERG_OPTIONS,
     IcebergPlace,
     iceberg_catalog,
@@ -34,6 +30,10 @@ from watersmeet.lakeclient import (
     iceberg_library,
     iceberg_place,
 )
+from watersmeet.errors import Error, did_you_mean, error
+from watersmeet.faults import fault
+from watersmeet.formats.valuetexts import EXACT_JSON
+from watersmeet.formats.writers import json_writer
 from watersmeet.sinks.base import Delivery, Place, Portion, Target, Unavailable, newest_rows, rows_that_came
 from watersmeet.sinks.laketables import LakeColumns, check_form, flag
 from watersmeet.sinks.targets import Connector, check_options

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from watersmeet.databaseservers import jdbc_url
+from watersmeet.clients.databaseservers import jdbc_url
 from watersmeet.errors import error
 from watersmeet.sinks.base import Delivery, Target
 from watersmeet.sinks.databases import DatabaseTarget, TargetTable, check, check_form, needed

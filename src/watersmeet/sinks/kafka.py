@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from watersmeet.clients.kafka import Brokers, client_config, failure, is_lasting, library, properties_of
 from watersmeet.errors import Error, error
 from watersmeet.faults import fault
 from watersmeet.formats.encoders import Destination, Encoded, Encoder, open_encoder
-from watersmeet.kafkaclient import Brokers, client_config, failure, is_lasting, library, properties_of
 from watersmeet.sinks.base import Delivery, Place, Portion, Target, Unavailable
 from watersmeet.sinks.targets import Connector, check_options
 

@@ -21,11 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.catalog import Merging
+from watersmeet.clients.mysql import connect, failure, library, number_and_text, quoted
 from watersmeet.errors import Error, error
 from watersmeet.faults import fault
 from watersmeet.formats.valuetexts import EXACT_JSON, plain_text
 from watersmeet.formats.writers import SqlWriter, concatenated, json_writer, places, value_bytes
-from watersmeet.mysqlclient import connect, failure, library, number_and_text, quoted
 from watersmeet.sinks.base import Delivery, Portion, RowChange, Target, Unavailable, newest_rows, rows_that_came
 from watersmeet.sinks.databases import (
     OPTIONS,

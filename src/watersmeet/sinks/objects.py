@@ -28,8 +28,8 @@ import pyarrow as pa
 
 from watersmeet.errors import Error, error
 from watersmeet.faults import fault
-from watersmeet.objectaccess import check_objects, open_store
-from watersmeet.objectstores import ObjectPath, StoreProblem, object_path, option_names
+from watersmeet.objectstores.access import check_objects, open_store
+from watersmeet.objectstores.base import ObjectPath, StoreProblem, object_path, option_names
 from watersmeet.sinks.base import Delivery, Place, Portion, Target, Unavailable
 from watersmeet.sinks.filewriters import is_after, stem_of, unavailable
 from watersmeet.sinks.rowfiles import OPTIONS, RowFiles

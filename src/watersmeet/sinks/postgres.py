@@ -16,11 +16,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.clients.postgres import connect, failure, library
 from watersmeet.errors import Error, error
 from watersmeet.faults import fault
 from watersmeet.formats.valuetexts import EXACT_JSON, array_literal
 from watersmeet.formats.writers import concatenated, csv_writer, evaluate_text, json_writer, value_bytes
-from watersmeet.postgresclient import connect, failure, library
 from watersmeet.sinks.base import Delivery, Portion, RowChange, Target, newest_rows, rows_that_came
 from watersmeet.sinks.databases import (
     OPTIONS,

@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 
 from watersmeet.errors import did_you_mean, error
-from watersmeet.objectstores import is_url
+from watersmeet.objectstores.base import is_url
 from watersmeet.sinks.base import Delivery, RowChange, Target
 
 

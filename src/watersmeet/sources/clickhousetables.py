@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from watersmeet.catalog import External
-from watersmeet.clickhouseclient import asked, check_server, literal, quoted
-from watersmeet.clickhousetypes import DATES, TIMES, WHOLE, ClickhouseType, clickhouse_type
-from watersmeet.databaseservers import tls_context
+from watersmeet.clients.clickhouse import asked, check_server, literal, quoted
+from watersmeet.clients.clickhousetypes import DATES, TIMES, WHOLE, ClickhouseType, clickhouse_type
+from watersmeet.clients.databaseservers import tls_context
 from watersmeet.sources.databasetables import System, TableReader
 from watersmeet.sources.narrowing import Condition, Constant
 from watersmeet.types import TIMESTAMP, VARCHAR, SqlType

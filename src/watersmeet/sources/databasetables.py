@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from watersmeet.catalog import External
-from watersmeet.databaseservers import Server, ssl_mode
+from watersmeet.clients.databaseservers import Server, ssl_mode
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.convert import convert
 from watersmeet.sources.contents import Reader

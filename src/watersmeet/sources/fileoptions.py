@@ -12,7 +12,7 @@ from watersmeet.catalog import Relation
 from watersmeet.extras import library
 from watersmeet.formats.jsonpaths import PATH, ROW_PATH
 from watersmeet.formats.xmlpayloads import ATTRIBUTES, ROW_TAGS
-from watersmeet.objectstores import Location, ObjectPath, is_url, object_path, option_names
+from watersmeet.objectstores.base import Location, ObjectPath, is_url, object_path, option_names
 from watersmeet.sources.options import Options, refuse
 
 Format = Literal["csv", "json", "parquet", "xml", "avro"]

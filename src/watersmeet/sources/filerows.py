@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import BinaryIO, Final
 
 from watersmeet.errors import error
-from watersmeet.objectstores import ObjectReplacedError, StoreProblem
+from watersmeet.objectstores.base import ObjectReplacedError, StoreProblem
 from watersmeet.slices import Aside, AsideSlice, FileSlice, RenamingSlice
 from watersmeet.sources.base import DeadLetterSink, SourceRows, Unavailable
 from watersmeet.sources.cutting import SLICE_BYTES, check_read, header_names, open_file, open_listed, text_rows

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 from watersmeet.catalog import Relation
 from watersmeet.errors import error
-from watersmeet.objectstores import ObjectReplacedError, StoreProblem
+from watersmeet.objectstores.base import ObjectReplacedError, StoreProblem
 from watersmeet.slices import AsideSlice, FileSlice, RenamingSlice, SourceSlice
 from watersmeet.sources.base import History, Poll
 from watersmeet.sources.cutting import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import BinaryIO, Final, NamedTuple
 
-from watersmeet.objectaccess import ObjectFile
+from watersmeet.objectstores.access import ObjectFile
 from watersmeet.slices import Aside, AsideSlice, FileSlice, Print
 from watersmeet.sources.fileoptions import Identity
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from watersmeet.catalog import External
-from watersmeet.databaseservers import jdbc_url
+from watersmeet.clients.databaseservers import jdbc_url
 from watersmeet.errors import did_you_mean, error
 from watersmeet.sources.options import Options, refuse
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from watersmeet.catalog import External
+from watersmeet.clients.mysql import connected, failure, library, quoted
 from watersmeet.errors import error
-from watersmeet.mysqlclient import connected, failure, library, quoted
 from watersmeet.sources.databasetables import System, TableReader
 from watersmeet.sources.narrowing import Condition, Constant
 from watersmeet.types import JSONB, TIMESTAMP, VARCHAR, SqlType

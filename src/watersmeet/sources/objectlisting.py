@@ -7,8 +7,8 @@ import threading
 import time
 from typing import Final
 
-from watersmeet.objectaccess import open_store
-from watersmeet.objectstores import StoreProblem
+from watersmeet.objectstores.access import open_store
+from watersmeet.objectstores.base import StoreProblem
 from watersmeet.sources.fileoptions import FileOptions
 from watersmeet.sources.listing import COST_FACTOR, FileStat
 from watersmeet.sources.news import News

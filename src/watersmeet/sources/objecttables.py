@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from watersmeet.catalog import External, MessageFormat, Table
 from watersmeet.errors import error
-from watersmeet.objectstores import ANONYMOUS, ENVIRONMENT, StoreProblem
+from watersmeet.objectstores.base import ANONYMOUS, ENVIRONMENT, StoreProblem
 from watersmeet.sources.contents import Reader
 from watersmeet.sources.files import FileSource
 from watersmeet.sources.kafka.externalstreams import WRITTEN, properties_file

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from watersmeet.catalog import External
-from watersmeet.postgresclient import connected, failure, library
+from watersmeet.clients.postgres import connected, failure, library
 from watersmeet.sources.databasetables import System, TableReader
 from watersmeet.sources.narrowing import Condition
 from watersmeet.sources.postgrescolumns import Column, column_of, described

@@ -15,9 +15,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
-from watersmeet import files, objectfiles, storage
+from watersmeet import files, storage
 from watersmeet.errors import error
-from watersmeet.objectstores import ObjectPath
+from watersmeet.objectstores import databasefiles
+from watersmeet.objectstores.base import ObjectPath
 from watersmeet.scratch import make_folder, remove_folder
 from watersmeet.secretvalues import serve
 from watersmeet.storage import Place
@@ -284,7 +285,7 @@ class Layout:
     def _is_free(self) -> bool:
         """Whether a database can be made here."""
         if isinstance(self.root, ObjectPath):
-            return objectfiles.is_empty(self.root)
+            return databasefiles.is_empty(self.root)
         return not (self.root.exists() and files.list_names(self.root))
 
     def _create(self, permissions: FilePermissions) -> str:

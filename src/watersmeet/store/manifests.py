@@ -141,7 +141,7 @@ class Metrics:
     keys with most rows: their hashes, and their rows in all buckets. totals: by relation. first_dead: by relation, the
     first dead letter since it was made. errors: by operator, the expression errors since it was made. requests: to the
     object store, of the tasks and, since the epoch before, of the process that writes; its own commit counts for the
-    next one. cache_hits, cache_misses, fetched_bytes: of the tasks, as in `objectfiles.Requests`. local, moved: as in
+    next one. cache_hits, cache_misses, fetched_bytes: of the tasks, as in `databasefiles.Requests`. local, moved: as in
     `runtime.homes.Returns`.
     """
 

@@ -21,7 +21,7 @@ from watersmeet import files, storage
 from watersmeet.blobs import BlobRef
 from watersmeet.directfiles import DirectBlob
 from watersmeet.errors import Error, error
-from watersmeet.objectstores import ObjectPath
+from watersmeet.objectstores.base import ObjectPath
 from watersmeet.storage import Place
 from watersmeet.store.changes import Diff, decode_change
 from watersmeet.store.layout import check_name

@@ -1,8 +1,8 @@
 """Run files of an object store, of which only the blocks are fetched that are needed.
 
 Each block is checked once by each process that reads it, wherever it comes from. What is fetched is kept in the local
-copies (`objectcache`), by block. Blocks that are close to each other are fetched with what lies between them, as a
-request costs as much as some bytes; several requests are on their way at a time.
+copies (`objectstores.cache`), by block. Blocks that are close to each other are fetched with what lies between them,
+as a request costs as much as some bytes; several requests are on their way at a time.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet import objectfiles
 from watersmeet.blobs import BlobParts, Ranges
 from watersmeet.errors import Error, error
-from watersmeet.objectstores import ObjectPath
+from watersmeet.objectstores import databasefiles
+from watersmeet.objectstores.base import ObjectPath
 from watersmeet.store.packs import (
     BLOCK_BYTES,
     CHECKSUM_BYTES,
@@ -55,7 +55,7 @@ class PackParts:
         self._length = length_bytes
         self._content_blocks = -(-length_bytes // BLOCK_BYTES)
         self.size_bytes = length_bytes + self._content_blocks * CHECKSUM_BYTES + TRAILER.size
-        self._copy = objectfiles.in_parts(place, self.size_bytes, BLOCK_BYTES)
+        self._copy = databasefiles.in_parts(place, self.size_bytes, BLOCK_BYTES)
         self._sound = np.zeros(-(-self.size_bytes // BLOCK_BYTES), np.bool_)
         self.buffer: pa.Buffer = self._copy.buffer.slice(0, length_bytes)
 
@@ -94,7 +94,7 @@ class PackParts:
         return blocks[~self._copy.there(blocks)]
 
     def requests(self, blocks: Blocks) -> list[tuple[ObjectPath, int, int, Callable[[bytes], None]]]:
-        """For `objectfiles.fetch_ranges`, what gets these blocks, ascending, and what lies between near ones."""
+        """For `databasefiles.fetch_ranges`, what gets these blocks, ascending, and what lies between near ones."""
         if not len(blocks):
             return []
         begins = np.flatnonzero(np.diff(blocks, prepend=-_GAP_BLOCKS - 2) > _GAP_BLOCKS + 1)
@@ -166,7 +166,7 @@ def _fetch(wanted: Sequence[tuple[PackParts, Blocks]]) -> None:
     absent = [(parts, parts.absent(blocks)) for parts, blocks in fresh]
     _get(absent)
     misses = sum(len(blocks) for _, blocks in absent)
-    objectfiles.looked_up(hits=sum(len(blocks) for _, blocks in wanted) - misses, misses=misses)
+    databasefiles.looked_up(hits=sum(len(blocks) for _, blocks in wanted) - misses, misses=misses)
     # What the local copies have may be damaged, or not complete, as its writer died: it is fetched again.
     again = [(parts, parts.check(blocks)) for parts, blocks in fresh]
     if any(len(blocks) for _, blocks in again):
@@ -181,7 +181,7 @@ def _fetch(wanted: Sequence[tuple[PackParts, Blocks]]) -> None:
 def _get(wanted: Iterable[tuple[PackParts, Blocks]]) -> None:
     requests = [r for parts, blocks in wanted for r in parts.requests(blocks)]
     try:
-        objectfiles.fetch_ranges(requests)
+        databasefiles.fetch_ranges(requests)
     except FileNotFoundError as cause:
         raise error("STATE_DAMAGED", "a file of the state is missing", detail=str(cause)) from cause
-    objectfiles.looked_up(fetched_bytes=sum(end - begin for _, begin, end, _ in requests))
+    databasefiles.looked_up(fetched_bytes=sum(end - begin for _, begin, end, _ in requests))

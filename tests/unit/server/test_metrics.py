@@ -13,7 +13,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 import watersmeet
-from watersmeet import requesttimes
+from watersmeet.objectstores import requesttimes
 from watersmeet.runtime.memory import Meter
 from watersmeet.server.traffic import Traffic, kind_of
 from watersmeet.server.web.metrics import FAMILIES, PREFIX, Clients, Exporter, seconds_of

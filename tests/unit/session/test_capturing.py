@@ -17,7 +17,7 @@ from tests import waiting
 
 import watersmeet
 from watersmeet import errors, faults
-from watersmeet.databaseservers import Server
+from watersmeet.clients.databaseservers import Server
 from watersmeet.sources.capture.postgres.servers import drop_slot
 from watersmeet.sources.capture.postgres.slots import SlotReader
 

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import watersmeet
-from watersmeet.cloudstores import CloudStore
 from watersmeet.errors import Error
-from watersmeet.objectstores import StoreProblem
+from watersmeet.objectstores.base import StoreProblem
+from watersmeet.objectstores.clouds import CloudStore
 
 
 @pytest.fixture

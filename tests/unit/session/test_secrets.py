@@ -9,9 +9,9 @@ from scripts.servers.postgres import PASSWORD, USER
 from tests.waiting import until
 
 import watersmeet
+from watersmeet.clients.kafka import client_config
 from watersmeet.errors import Error
 from watersmeet.formats.registry import open_registry
-from watersmeet.kafkaclient import client_config
 from watersmeet.secretvalues import reference, revealed
 from watersmeet.store.layout import Layout
 from watersmeet.store.secretfiles import create_secret

@@ -17,9 +17,9 @@ from tests.unit.sinks.test_files import TWO, Killed, commits, delivery, portion
 
 import watersmeet
 from watersmeet import faults
-from watersmeet.cloudstores import CloudStore
 from watersmeet.errors import Error
-from watersmeet.objectstores import StoreProblem
+from watersmeet.objectstores.base import StoreProblem
+from watersmeet.objectstores.clouds import CloudStore
 from watersmeet.sinks.base import Place, Unavailable
 from watersmeet.sinks.objects import ObjectTarget
 

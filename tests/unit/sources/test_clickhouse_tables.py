@@ -14,7 +14,7 @@ from scripts.servers.clickhouse import PASSWORD, USER
 import watersmeet
 from watersmeet import faults
 from watersmeet.catalog import External
-from watersmeet.clickhousetypes import clickhouse_type
+from watersmeet.clients.clickhousetypes import clickhouse_type
 from watersmeet.errors import Error
 from watersmeet.sinks.base import Unavailable
 from watersmeet.sources.clickhousetables import ClickhouseReader

@@ -12,8 +12,8 @@ import pytest
 from tests.memorystore import URL, WRITES, MemoryStore, use
 from tests.unit.store.test_two_writers import Witness, Writer
 
-from watersmeet import objectfiles
 from watersmeet.errors import Error
+from watersmeet.objectstores import databasefiles
 from watersmeet.serialization import to_json
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout
@@ -101,7 +101,7 @@ def test_an_answer_that_is_believed_is_noticed(monkeypatch):
 
     def believing(self, commit):
         data = self._layout.seal(self._layout.commit(commit.number), to_json(commit))
-        objectfiles._sent(self._layout.root).create(self._layout.commit(commit.number).path, data)
+        databasefiles._sent(self._layout.root).create(self._layout.commit(commit.number).path, data)
         return len(data)
 
     monkeypatch.setattr(CommitLog, "_put", believing)

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from tests.memorystore import URL, MemoryStore, forget_copies, use
 
-from watersmeet import objectfiles, storage
+from watersmeet import storage
 from watersmeet.errors import Error
-from watersmeet.objectcache import cache
+from watersmeet.objectstores import databasefiles
+from watersmeet.objectstores.cache import cache
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.packs import BLOCK_BYTES, PackWriter, epoch_prefix
 
@@ -42,7 +43,7 @@ def test_a_server_sends_ranges(database_url):
     (copy,) = cache().directory.glob(f"*{ref.file}")
     copy.unlink()
     (parts,) = PackFiles(packs).parts([ref])
-    with objectfiles.counting() as requests:
+    with databasefiles.counting() as requests:
         ranges = [(7, 70_000), (30 * BLOCK_BYTES, 31 * BLOCK_BYTES)]
         assert read(parts, *ranges) == [CONTENT[b:e] for b, e in ranges]
     assert (requests.count, requests.misses) == (2, 2)
@@ -75,7 +76,7 @@ def test_only_the_blocks_that_are_needed_are_fetched(store, ref):
     before = store.read_bytes
     ranges = [(10, 20), (10 * BLOCK_BYTES + 5, 10 * BLOCK_BYTES + 7), (20 * BLOCK_BYTES - 1, 20 * BLOCK_BYTES + 1)]
     assert parts.missing_bytes(np.array(ranges)) == 3 * BLOCK_BYTES
-    with objectfiles.counting() as requests:
+    with databasefiles.counting() as requests:
         assert read(parts, *ranges) == [CONTENT[b:e] for b, e in ranges]
         assert (requests.hits, requests.misses, requests.fetched_bytes) == (1, 3, 3 * BLOCK_BYTES)
         assert read(parts, *ranges) == [CONTENT[b:e] for b, e in ranges]
@@ -188,7 +189,7 @@ def test_without_a_disk_blocks_are_in_memory(store, ref, monkeypatch):
     def full(*_):
         raise OSError(28, "no space")
 
-    monkeypatch.setattr("watersmeet.objectcache.os.pwrite", full)
+    monkeypatch.setattr("watersmeet.objectstores.cache.os.pwrite", full)
     assert read(opened(ref), (0, len(CONTENT))) == [CONTENT]
     monkeypatch.undo()
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from watersmeet import __version__
 from watersmeet.extras import library
 from watersmeet.lazyimport import lazy_import
-from watersmeet.requesttimes import BOUNDS_S, Times, request_times
+from watersmeet.objectstores.requesttimes import BOUNDS_S, Times, request_times
 from watersmeet.runtime.memory import Usage
 from watersmeet.server.web.watch import Look
 

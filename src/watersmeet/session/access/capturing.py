@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Callable, Iterable
 
 from watersmeet.catalog import CapturedDatabase, CapturedTable, Relation
+from watersmeet.clients.postgres import connect, library
 from watersmeet.errors import Error
-from watersmeet.postgresclient import connect, library
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.kafkatopics import if_committed
 from watersmeet.sources.capture.postgres.options import CONNECTOR, PostgresOptions, database_options

@@ -19,7 +19,7 @@ from watersmeet.dialects.schemas import find_relation, listed, near_relations, s
 from watersmeet.dialects.semantics import Semantics
 from watersmeet.dialects.statements import Name, Statement
 from watersmeet.errors import Error, Span, did_you_mean, error
-from watersmeet.objectstores import ENVIRONMENT, is_local
+from watersmeet.objectstores.base import ENVIRONMENT, is_local
 from watersmeet.secretvalues import revealed
 from watersmeet.session.access.acknowledgements import Acknowledgements
 from watersmeet.session.access.cancellation import Cancellation

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.catalog import MessageFormat, Relation
+from watersmeet.clients.kafka import client_config, failure, library
 from watersmeet.errors import Error, error
 from watersmeet.formats.encoders import Destination, Encoded, open_encoder
-from watersmeet.kafkaclient import client_config, failure, library
 from watersmeet.session.access.messageparts import with_computed_parts
 from watersmeet.sources.kafka.cluster import cluster_of
 from watersmeet.sources.kafka.options import kafka_options

@@ -10,7 +10,7 @@ from watersmeet.catalog import Connection, External, MaterializedView, MessageFo
 from watersmeet.dialects.secrets import without_secrets
 from watersmeet.dialects.statements import AlterConnector, CreateConnection, CreateRelation, CreateSink
 from watersmeet.errors import did_you_mean
-from watersmeet.objectstores import CREDENTIALS
+from watersmeet.objectstores.base import CREDENTIALS
 from watersmeet.secretnames import is_secret
 from watersmeet.secretvalues import is_nameless, reference, referred
 from watersmeet.session.access.context import Session, error_at

@@ -10,9 +10,9 @@ from typing import Final
 
 from watersmeet.catalog import Connection, Relation
 from watersmeet.catalog.connections import ConnectionType
+from watersmeet.clients.lakes import ICEBERG_CONNECTION, ICEBERG_OPTIONS, iceberg_catalog_type
 from watersmeet.dialects.statements import CreateConnection
 from watersmeet.errors import did_you_mean
-from watersmeet.lakeclient import ICEBERG_CONNECTION, ICEBERG_OPTIONS, iceberg_catalog_type
 from watersmeet.session.access.context import Session, error_at, located
 from watersmeet.session.access.definitions import add, may_create, new_relation
 from watersmeet.session.access.result import Result, text_result

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.catalog import Captured
-from watersmeet.databaseservers import Server
+from watersmeet.clients.databaseservers import Server
 from watersmeet.sources.capture.positions import TablePosition
 from watersmeet.sources.databasetables import TableColumn
 from watersmeet.types import Schema

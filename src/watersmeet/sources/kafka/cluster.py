@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from watersmeet.clients.kafka import LOGGER, Brokers, library
 from watersmeet.errors import Error, error
-from watersmeet.kafkaclient import LOGGER, Brokers, library
 from watersmeet.secretvalues import revealed_options
 from watersmeet.sources.news import News
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, Literal
 
-from watersmeet.kafkaclient import properties_of
+from watersmeet.clients.kafka import properties_of
 from watersmeet.sources.options import Options, refuse
 from watersmeet.units import ABBREVIATED, UNITS_US
 

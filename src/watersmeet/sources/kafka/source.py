@@ -10,8 +10,8 @@ from typing import Any, Final, Literal
 
 from watersmeet import files
 from watersmeet.catalog import MessageFormat, Relation
+from watersmeet.clients.kafka import library
 from watersmeet.errors import Error, error
-from watersmeet.kafkaclient import library
 from watersmeet.slices import JumpSlice, MessageSlice, SourceSlice
 from watersmeet.sources.base import History, Poll
 from watersmeet.sources.kafka.cluster import Cluster, TopicState, cluster_of

@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
+from watersmeet.clients.kafka import Brokers, client_config, library
 from watersmeet.errors import Error
-from watersmeet.kafkaclient import Brokers, client_config, library
 from watersmeet.sources.kafka.cluster import cluster_of
 
 _TIMEOUT_S: Final = 30.0

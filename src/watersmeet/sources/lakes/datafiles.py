@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import BinaryIO, Final
 
-from watersmeet.objectaccess import ObjectFile
-from watersmeet.objectstores import Location, StoreProblem, is_url
+from watersmeet.objectstores.access import ObjectFile
+from watersmeet.objectstores.base import Location, StoreProblem, is_url
 from watersmeet.slices import LakeFile
 from watersmeet.sources.cutting import open_file
 from watersmeet.sources.lakes.options import LakeOptions

@@ -17,10 +17,10 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.clients.lakes import delta_library, delta_location, delta_storage, first_line
 from watersmeet.errors import Error, error
-from watersmeet.lakeclient import delta_library, delta_location, delta_storage, first_line
-from watersmeet.objectaccess import open_store
-from watersmeet.objectstores import StoreProblem
+from watersmeet.objectstores.access import open_store
+from watersmeet.objectstores.base import StoreProblem
 from watersmeet.slices import LakeFile
 from watersmeet.sources.lakes.options import LakeOptions
 from watersmeet.sources.lakes.versions import LakeProblem, Mark, Step, column_problem, made_anew

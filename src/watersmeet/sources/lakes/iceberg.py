@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from watersmeet.clients.lakes import iceberg_catalog, iceberg_explained, iceberg_library, iceberg_place
 from watersmeet.errors import error
-from watersmeet.lakeclient import iceberg_catalog, iceberg_explained, iceberg_library, iceberg_place
-from watersmeet.objectstores import is_local
+from watersmeet.objectstores.base import is_local
 from watersmeet.slices import LakeFile
 from watersmeet.sources.lakes.options import LakeOptions
 from watersmeet.sources.lakes.versions import LakeProblem, Mark, Step, made_anew

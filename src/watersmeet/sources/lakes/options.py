@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, cast, get_args
 
+from watersmeet.clients.lakes import DELTA_STORES, ICEBERG_OPTIONS, delta_location, iceberg_place
 from watersmeet.errors import error
-from watersmeet.lakeclient import DELTA_STORES, ICEBERG_OPTIONS, delta_location, iceberg_place
-from watersmeet.objectstores import HDFS, Location, is_local, is_url
+from watersmeet.objectstores.base import HDFS, Location, is_local, is_url
 from watersmeet.sources.options import Options, refuse
 
 OnDelete = Literal["stop", "skip", "follow"]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.formats.convert import convert
-from watersmeet.objectaccess import ObjectFile
+from watersmeet.objectstores.access import ObjectFile
 from watersmeet.slices import LakeSlice, VersionSlice
 from watersmeet.sources.base import DeadLetterSink, SourceRows, Unavailable
 from watersmeet.sources.dead_letters import DeadLetterWriter

@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.databaseservers import Server
+from watersmeet.clients.databaseservers import Server
+from watersmeet.clients.mysql import connect, failure, library
 from watersmeet.errors import Error, error
-from watersmeet.mysqlclient import connect, failure, library
 from watersmeet.sources.capture.contract import AGAIN, Batch, LostPlaceError, Rows, Truncation, Values
 from watersmeet.sources.capture.mysql.gtids import Gtid, Gtids
 from watersmeet.sources.capture.mysql.logstatements import AddedColumn, effects, savepoint
@@ -105,7 +105,7 @@ class _Group(NamedTuple):
 
 
 class LogReader:
-    """Reads the log behind a place. One thread uses it. What the connection says is as `mysqlclient.failure` has it,
+    """Reads the log behind a place. One thread uses it. What the connection says is as `clients.mysql.failure` has it,
     and LostPlaceError.
 
     reached: everything up to there was read. read_bytes: how much that was. files: of how many files of the log.

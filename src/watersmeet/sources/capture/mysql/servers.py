@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
+from watersmeet.clients.mysql import failure, library, quoted
 from watersmeet.errors import did_you_mean, error
-from watersmeet.mysqlclient import failure, library, quoted
 from watersmeet.sources.capture.contract import DatabaseOptions, TableThere
 from watersmeet.sources.capture.mysql.gtids import Gtids
 from watersmeet.sources.databasetables import texts_of

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.catalog import Captured
+from watersmeet.clients.mysql import connect, failure, library
 from watersmeet.errors import error
 from watersmeet.faults import fault
-from watersmeet.mysqlclient import connect, failure, library
 from watersmeet.sources.capture.contract import (
     Added,
     Batch,

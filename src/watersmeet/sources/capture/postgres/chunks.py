@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.postgresclient import library
+from watersmeet.clients.postgres import library
 from watersmeet.sources.capture.positions import Chunk, TablePosition
 from watersmeet.sources.capture.postgres.servers import end_of_log, snapshot_now
 from watersmeet.sources.databasetables import texts_of

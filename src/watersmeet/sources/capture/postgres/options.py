@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from watersmeet.databaseservers import Server
+from watersmeet.clients.databaseservers import Server
 from watersmeet.sources.capture.contract import DatabaseOptions
 from watersmeet.sources.capture.options import needed
 from watersmeet.sources.options import Options, refuse

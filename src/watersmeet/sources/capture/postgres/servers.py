@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Final
 
-from watersmeet.databaseservers import may_not_read
+from watersmeet.clients.databaseservers import may_not_read
+from watersmeet.clients.postgres import connect, failure, library
 from watersmeet.errors import did_you_mean, error
-from watersmeet.postgresclient import connect, failure, library
 from watersmeet.sources.capture.contract import AGAIN, LostPlaceError, TableThere
 from watersmeet.sources.capture.positions import Snapshot
 from watersmeet.sources.capture.postgres.options import PostgresOptions

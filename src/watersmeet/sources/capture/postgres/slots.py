@@ -11,9 +11,9 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from watersmeet.databaseservers import Server
+from watersmeet.clients.databaseservers import Server
+from watersmeet.clients.postgres import connect, failure, library
 from watersmeet.errors import error
-from watersmeet.postgresclient import connect, failure, library
 from watersmeet.sources.capture.postgres.pgoutput import (
     COMMIT,
     HEAD_BYTES,
@@ -34,7 +34,7 @@ _EPOCH_US: Final = 946_684_800_000_000
 
 class SlotReader:
     """Reads a slot from a place on. One thread uses it. What the connection says is RUNTIME_UNAVAILABLE and others, as
-    `postgresclient.failure` does.
+    `clients.postgres.failure` does.
 
     reached: everything before this place in the server's log was read. is_asked: the server wants to know that it is
     kept elsewhere. A server that is to end waits for that.

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.catalog import Captured
+from watersmeet.clients.postgres import connect, failure, library
 from watersmeet.errors import error
 from watersmeet.faults import fault
-from watersmeet.postgresclient import connect, failure, library
 from watersmeet.sources.capture.contract import (
     Added,
     Batch,

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from watersmeet import extras
-from watersmeet.databaseservers import (
+from watersmeet.clients.databaseservers import (
     KeptConnections,
     Server,
     no_database,

@@ -16,7 +16,14 @@ from typing import Any, Final
 
 from watersmeet.errors import error
 from watersmeet.extras import library
-from watersmeet.objectstores import ENDPOINTS, Location, ObjectReplacedError, ObjectStat, StoreProblem, check_endpoint
+from watersmeet.objectstores.base import (
+    ENDPOINTS,
+    Location,
+    ObjectReplacedError,
+    ObjectStat,
+    StoreProblem,
+    check_endpoint,
+)
 
 #: An object up to this size is one request; a larger one is sent in parts, which takes two more …
 _WHOLE_BYTES: Final = 64 << 20

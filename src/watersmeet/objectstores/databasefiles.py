@@ -20,9 +20,9 @@ import pyarrow as pa
 from watersmeet.environment import seconds_of
 from watersmeet.errors import Error, error
 from watersmeet.files import Bytes
-from watersmeet.objectaccess import open_store
-from watersmeet.objectcache import BlockCopy, cache
-from watersmeet.objectstores import ObjectPath, Store, StoreProblem
+from watersmeet.objectstores.access import open_store
+from watersmeet.objectstores.base import ObjectPath, Store, StoreProblem
+from watersmeet.objectstores.cache import BlockCopy, cache
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -30,7 +30,7 @@ from watersmeet import files
 from watersmeet.environment import bytes_of
 from watersmeet.errors import Error, error
 from watersmeet.files import Bytes
-from watersmeet.objectstores import ObjectPath
+from watersmeet.objectstores.base import ObjectPath
 
 DIRECTORY: Final = "WATERSMEET_CACHE_DIR"
 """Environment: the directory of the copies; without it, one in the directory of temporary files."""

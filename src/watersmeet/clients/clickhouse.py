@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlencode
 
-from watersmeet.databaseservers import (
+from watersmeet.clients.databaseservers import (
     Server,
     no_database,
     no_tls,

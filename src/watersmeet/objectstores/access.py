@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import BinaryIO, Final
 
-from watersmeet.cloudstores import CloudStore
-from watersmeet.hdfsstores import HdfsStore
-from watersmeet.objectstores import HDFS, Location, Store, StoreProblem, object_path
+from watersmeet.objectstores.base import HDFS, Location, Store, StoreProblem, object_path
+from watersmeet.objectstores.clouds import CloudStore
+from watersmeet.objectstores.hdfs import HdfsStore
 from watersmeet.secretvalues import revealed
 
 BLOCK_BYTES: Final = 8 << 20

@@ -2,8 +2,8 @@
 or HDFS.
 
 Objects have no rename, and directories are parts of names. An object is there whole or not at all, and it may be made
-only if its name is free (`Store.create`): of several that try, one succeeds. `cloudstores` and `hdfsstores` have the
-stores, `objectaccess` opens them.
+only if its name is free (`Store.create`): of several that try, one succeeds. `clouds` and `hdfs` have the
+stores, `access` opens them.
 """
 
 from __future__ import annotations

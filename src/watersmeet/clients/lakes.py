@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from watersmeet import extras
 from watersmeet.errors import Error, did_you_mean, error
-from watersmeet.objectstores import check_endpoint
+from watersmeet.objectstores.base import check_endpoint
 from watersmeet.secretvalues import revealed
 
 CONNECTORS: Final = {"delta": "Delta Lake", "deltalake": "Delta Lake", "iceberg": "Apache Iceberg"}

@@ -5,9 +5,9 @@ import ssl
 import pytest
 from tests.servers import MYSQL_PASSWORD, MYSQL_USER
 
-from watersmeet import mysqlclient
-from watersmeet.clickhouseclient import failure
-from watersmeet.databaseservers import Server, jdbc_url, tls_context
+from watersmeet.clients.clickhouse import failure
+from watersmeet.clients.databaseservers import Server, jdbc_url, tls_context
+from watersmeet.clients.mysql import connect
 from watersmeet.errors import Error
 
 
@@ -82,7 +82,7 @@ def test_a_connection_to_mysql_takes_tls_and_reads_no_certificates(own_mysql, mo
     monkeypatch.setattr(ssl.SSLContext, "load_default_certs", lambda *_: pytest.fail("certificates are read"))
     for mode in ("prefer", "require"):
         where = Server("127.0.0.1", server.port, MYSQL_USER, MYSQL_PASSWORD, own_mysql.name, mode)
-        with mysqlclient.connect(where) as connection, connection.cursor() as cursor:
+        with connect(where) as connection, connection.cursor() as cursor:
             cursor.execute("SHOW STATUS LIKE 'Ssl_cipher'")
             assert cursor.fetchone()[1]
 
@@ -90,6 +90,6 @@ def test_a_connection_to_mysql_takes_tls_and_reads_no_certificates(own_mysql, mo
 def test_a_connection_to_mysql_without_tls_reads_no_certificates(mysql, monkeypatch):
     monkeypatch.setattr(ssl.SSLContext, "load_default_certs", lambda *_: pytest.fail("certificates are read"))
     where = Server("127.0.0.1", mysql.server.port, MYSQL_USER, MYSQL_PASSWORD, mysql.name)
-    with mysqlclient.connect(where) as connection, connection.cursor() as cursor:
+    with connect(where) as connection, connection.cursor() as cursor:
         cursor.execute("SHOW STATUS LIKE 'Ssl_cipher'")
         assert not cursor.fetchone()[1]

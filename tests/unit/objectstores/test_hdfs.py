@@ -8,9 +8,9 @@ import hdfs_native
 import pytest
 
 from watersmeet import storage
-from watersmeet.hdfsstores import HdfsStore
-from watersmeet.objectaccess import ObjectFile, open_store
-from watersmeet.objectstores import Location, ObjectReplacedError, StoreProblem
+from watersmeet.objectstores.access import ObjectFile, open_store
+from watersmeet.objectstores.base import Location, ObjectReplacedError, StoreProblem
+from watersmeet.objectstores.hdfs import HdfsStore
 
 pytestmark = pytest.mark.slow  # HDFS starts in ten seconds
 
