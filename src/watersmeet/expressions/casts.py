@@ -16,12 +16,15 @@ from watersmeet.expressions.jsontext import canonical
 from watersmeet.expressions.templates import fill
 from watersmeet.expressions.values import Value, call, common_type, duckdb_cast, family, number, string, wrap
 from watersmeet.types import (
+    BIGINT,
     BOOLEAN,
     DATE,
     DEFAULT_PRECISION,
+    INTEGER,
     INTERVAL,
     JSON_DEPTH_RULE,
     JSONB,
+    SMALLINT,
     TIME,
     TIMESTAMP,
     TIMESTAMPTZ,
@@ -31,8 +34,13 @@ from watersmeet.types import (
 )
 
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-_DATE: Final = re.compile(r"\s*([+-]?\d+([-/. \\])\d{1,2}\2\d{1,2}( \(BC\))?|[+-]?infinity|epoch)\s*", re.IGNORECASE)
+#: Texts that DuckDB reads to their end as such a value: of others it takes what stands in front.
+_DATE: Final = re.compile(r"(?i)\s*([+-]?\d+[-/. \\]\d{1,2}[-/. \\]\d{1,2}( \(BC\))?|[+-]?infinity|epoch)\s*")
 _TIME: Final = re.compile(r"\s*\d{1,2}:\d{1,2}(:\d{1,2}(\.\d+)?)?([+-]\d{1,2}(:?\d{2})?)?\s*")
+#: What is no integer, though DuckDB would round it.
+_FRACTION: Final = re.compile(r"^[^xX]*[.eE]")
+#: Put behind such a text, so that DuckDB refuses it.
+NO_INTEGER: Final = " is no integer"
 _SHORT: Final = 40
 _WITHIN_REAL: Final = 1e38
 #: Arrow has the time of an interval in nanoseconds.
@@ -70,6 +78,13 @@ _SPACED_OFFSET: Final = re.compile(r"(:\d{2}(?:\.\d*)?)\s+([-+]\d)")
 _ZONED: Final = (
     f"regexp_replace(regexp_replace(a0, '{_SPACED_OFFSET.pattern}', '\\1\\2'), '{_NO_SECONDS.pattern}', '\\1:00\\2')"
 )
+_WHOLE: Final = f"CASE WHEN regexp_matches(a0, '{_FRACTION.pattern}') THEN concat(a0, '{NO_INTEGER}') ELSE a0 END"
+#: What has another form than a date, or a time of a day, has to be a day and a time, of which that part is taken.
+_PART: Final = (
+    "CASE WHEN regexp_full_match(a0, '{form}') THEN CAST(a0 AS {kind}) ELSE CAST(CAST(a0 AS TIMESTAMP) AS {kind}) END"
+)
+#: Texts as these are read by PostgreSQL's rules; all others as DuckDB reads them.
+_READ_STRICTLY: Final = (SMALLINT, INTEGER, BIGINT, DATE, TIME, TIMESTAMPTZ)
 
 
 def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | None) -> Value:
@@ -96,11 +111,51 @@ def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | Non
         return Value(call("to_json", value.finish().expression), target, nullable)
     if source == VARCHAR and target.name == "array":
         return Value(duckdb_cast(fill(list_sql("a0"), value.expression), target), target, nullable)
-    if source == VARCHAR and target == TIMESTAMPTZ:
-        return Value(duckdb_cast(fill(_ZONED, value.expression), target), target, nullable)
+    if source == VARCHAR and target in _READ_STRICTLY:
+        return Value(_text_as(value.expression, target), target, nullable)
     if source == VARCHAR and target.name == "bytea":
         return Value(call("encode", value.expression), target, nullable)
     return Value(duckdb_cast(value.expression, target), target, nullable)
+
+
+def _text_as(text: exp.Expression, target: SqlType) -> exp.Expression:
+    """The text as one of the types that are `_READ_STRICTLY`."""
+    if target in (DATE, TIME):
+        form = _DATE if target == DATE else _TIME
+        return fill(_PART.format(form=form.pattern, kind=target.duckdb), text)
+    return duckdb_cast(fill(_ZONED if target == TIMESTAMPTZ else _WHOLE, text), target)
+
+
+def as_written(node: exp.Expression) -> exp.Expression | None:
+    """`text::type`, for people to read, if that is what `cast` made the expression of; else None.
+
+    node: as it was made, or as its SQL is read again.
+    """
+    if isinstance(node, exp.Case):
+        text = _inner(_inner(node.args.get("default")))
+    elif isinstance(node, exp.Cast):
+        inner = node.this.unnest()
+        text = inner.args.get("default") if isinstance(inner, exp.Case) else _inner(_inner(inner))
+    else:
+        return None
+    if text is None:
+        return None
+    found = _without_parentheses(node)
+    kinds = (k for k in _READ_STRICTLY if _without_parentheses(_text_as(text, k)) == found)
+    return next((duckdb_cast(text, k) for k in kinds), None)
+
+
+def _without_parentheses(node: exp.Expression) -> str:
+    """The SQL of an expression, if only to be compared: how often a part is wrapped makes no difference."""
+    return str(node.sql(dialect="duckdb")).translate({ord("("): None, ord(")"): None})
+
+
+def _inner(node: exp.Expression | None) -> exp.Expression | None:
+    """The first argument of a call or cast."""
+    if not isinstance(node, exp.Func):
+        return None
+    found = node.expressions[0] if isinstance(node, exp.Anonymous) else node.this
+    return found.unnest() if isinstance(found, exp.Expression) else None
 
 
 def has_cast(source: SqlType, target: SqlType) -> bool:
@@ -241,6 +296,8 @@ def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | 
     source = list_text(written) if target.name == "array" else written
     if target == TIMESTAMPTZ:
         source = _NO_SECONDS.sub(r"\1:00\2", _SPACED_OFFSET.sub(r"\1\2", source))
+    if target.is_integer and _FRACTION.match(written):
+        raise _invalid(written, target, ctx, node)
     expression = duckdb_cast(string(source), target)
     if not _is_plain_number(written, target):
         try:

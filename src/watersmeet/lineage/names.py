@@ -12,6 +12,7 @@ from watersmeet.algebra.bounded import PastScan, Recursion
 from watersmeet.algebra.nodes import Aggregate, Expand, Node, Project, Scan, SortKey, Union, Unnest, Window
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.algebra.trees import walk
+from watersmeet.expressions.casts import as_written
 
 Names = Mapping[str, str]
 #: The function that makes NULL of an error.
@@ -74,6 +75,9 @@ def expression_text(scalar: Scalar, names: Names) -> str:
     for tried in list(root.find_all(exp.Anonymous)):
         if tried.this == TRY:
             tried.replace(tried.expressions[0])
+    for made in list(root.find_all(exp.Case, exp.Cast)):
+        if (written := as_written(made)) is not None:
+            made.replace(written)
     for cast in list(root.find_all(exp.Cast))[::-1]:
         inner = cast.this.unnest()
         if isinstance(inner, exp.Literal) and cast.is_type("interval"):

@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.durations import duration_us
 from watersmeet.algebra.timewindows import clock_text
+from watersmeet.expressions.casts import as_written
 from watersmeet.planner.texts import sql
 
 _TYPES: Final = {
@@ -41,6 +42,8 @@ def display(node: exp.Expression, names: Mapping[str, str]) -> str:
         return f"({display(node.this, names)} {operator} {display(node.expression, names)})"
     if isinstance(node, (exp.Literal, exp.Boolean, exp.Null)):
         return _literal(node, None)
+    if (written := as_written(node)) is not None:
+        return display(written, names)
     if isinstance(node, exp.Cast):
         return _cast(node, names)
     return _call(node, names)

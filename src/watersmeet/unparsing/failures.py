@@ -8,6 +8,7 @@ from typing import Final
 import duckdb
 
 from watersmeet.errors import Error, Span, error
+from watersmeet.expressions.casts import NO_INTEGER
 from watersmeet.expressions.context import first_line
 from watersmeet.expressions.signatures import TOO_LONG
 
@@ -75,7 +76,8 @@ def _worded(message: str) -> str:
         if (found := pattern.match(message)) is not None:
             return f"value {found['value']} is out of range for type {_sql_type(found['type'])}"
     if (found := _NO_NUMBER.match(message)) is not None:
-        return f'invalid input syntax for type {_sql_type(found["type"])}: "{found["value"]}"'
+        value = found["value"].removesuffix(NO_INTEGER)
+        return f'invalid input syntax for type {_sql_type(found["type"])}: "{value}"'
     return _TYPE_NAME.sub(lambda m: _sql_type(m[0]), message)
 
 

@@ -330,6 +330,64 @@ def test_dates_and_times_may_be_parts_of_longer_ones(run):
     ]
 
 
+@pytest.mark.parametrize("text", ["5.5", "5.", "1e3", " .5", "-1E2"])
+def test_a_fraction_is_no_integer(fails, text):
+    err = fails(f"SELECT '{text}'::int")
+    assert err.condition == "INVALID_VALUE"
+    assert f'invalid input syntax for type integer: "{text}"' in str(err)
+    assert err.span is not None
+
+
+#: Texts as a column has them, and what they are as bigint, date, time and timestamptz.
+READ = {
+    "5.5": (None, None, None, None),
+    "1e3": (None, None, None, None),
+    " +7 ": (7, None, None, None),
+    "0xE1": (225, None, None, None),
+    "2024-02-03 xyz": (None, None, None, None),
+    "2024-02-03 (BC)x": (None, None, None, None),
+    " 2024-2-3": (None, dt.date(2024, 2, 3), dt.time(0), dt.datetime(2024, 2, 3, tzinfo=dt.UTC)),
+    "10:11 xyz": (None, None, None, None),
+    "10:11": (None, None, dt.time(10, 11), None),
+    "2024-02-03 10:11:12": (
+        None,
+        dt.date(2024, 2, 3),
+        dt.time(10, 11, 12),
+        dt.datetime(2024, 2, 3, 10, 11, 12, tzinfo=dt.UTC),
+    ),
+}
+
+
+def test_texts_of_columns_are_read_as_literals_are(run, fails):
+    run("CREATE TABLE t (s varchar)")
+    for text in READ:
+        run(f"INSERT INTO t VALUES ('{text}')")
+    kinds = ("bigint", "date", "time", "timestamptz")
+    items = ", ".join(f"s::{kind} AS c{i}" for i, kind in enumerate(kinds))
+    run(f"CREATE MATERIALIZED VIEW v AS SELECT s, {items} FROM t")
+    run("FLUSH")
+    assert {row[0]: row[1:] for row in run("SELECT * FROM v")} == READ
+    for text, values in READ.items():
+        for kind, value in zip(kinds, values, strict=True):
+            sql = f"SELECT s::{kind} FROM t WHERE s = '{text}'"
+            if value is None:
+                err = fails(sql)
+                assert err.condition == "INVALID_VALUE", sql
+                assert f'"{text}"' in str(err), sql
+            else:
+                assert run(sql) == [(value,)], sql
+
+
+def test_plans_show_casts_of_texts_as_they_are_written(run):
+    run("CREATE TABLE t (s varchar, u varchar)")
+    kinds = ("smallint", "int", "bigint", "date", "time", "timestamptz")
+    items = ", ".join(f"(s || u)::{kind} AS c{i}" for i, kind in enumerate(kinds))
+    lines = "\n".join(r[0] for r in run(f"EXPLAIN CREATE MATERIALIZED VIEW v AS SELECT {items} FROM t"))
+    for kind in ("Int16", "Int32", "Int64", "Date", "Time", "Timestamptz"):
+        assert f"(t.s || t.u)::{kind}" in lines
+    assert "REGEXP" not in lines
+
+
 def test_an_interval_that_python_can_not_hold(run):
     run("CREATE TABLE t (i interval)")
     run("INSERT INTO t VALUES ('178000000 years')")
