@@ -225,6 +225,21 @@ def topic(broker: Broker) -> Iterator[Callable[..., str]]:
                 deleted.result(30)
 
 
+@pytest.fixture
+def named(broker: Broker) -> Iterator[Callable[..., str]]:
+    """Names of topics that are deleted at the end."""
+    made = []
+
+    def name(text: str = "t") -> str:
+        made.append(f"{text}_{secrets.token_hex(4)}")
+        return made[-1]
+
+    yield name
+    admin = broker.admin()
+    for future in admin.delete_topics(made).values() if made else ():
+        future.exception(30)
+
+
 @dataclass(frozen=True)
 class PostgresDatabase:
     """A database of one test."""

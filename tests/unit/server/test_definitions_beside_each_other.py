@@ -56,6 +56,27 @@ def test_the_second_to_commit_is_refused_and_nothing_of_it_is_done(two, own, oth
     first.commit()
 
 
+def test_two_processors_of_a_topic_of_kafka_have_two_names(serving, broker, named):
+    source, target = named("source"), named("target")
+    served = serving(
+        f"""
+        CREATE TABLE {source} (_key int, n int) FORMAT (INT, JSON);
+        CREATE TABLE {target} (_key int, n int) FORMAT (INT, JSON);
+        """,
+        connecting={"dialect": "lenses", "kafka": {"bootstrap.servers": broker.bootstrap}},
+    )
+    insert = f"INSERT INTO {target} SELECT STREAM n FROM {source}"
+    with served.connect() as first, served.connect(autocommit=True) as second:
+        for client in (first, second):
+            client.execute("SET dialect = 'lenses'")
+        first.commit()
+        first.execute(insert)
+        second.execute(insert)
+        first.commit()
+        names = sorted(r[0] for r in second.execute("SHOW PROCESSORS").fetchall())
+    assert names == [target, f"{target}_2"]
+
+
 def test_what_does_not_meet_is_all_there(two):
     first, second = two
     for statement in (

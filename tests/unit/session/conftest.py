@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import secrets
-
 import pytest
 
 import watersmeet
@@ -34,21 +32,6 @@ def fails(connection):
         return found.value
 
     return fails
-
-
-@pytest.fixture
-def named(broker):
-    """Names of topics that are deleted at the end."""
-    made = []
-
-    def name(text="t"):
-        made.append(f"{text}_{secrets.token_hex(4)}")
-        return made[-1]
-
-    yield name
-    admin = broker.admin()
-    for future in admin.delete_topics(made).values() if made else ():
-        future.exception(30)
 
 
 @pytest.fixture
