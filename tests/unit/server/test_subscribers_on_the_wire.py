@@ -67,6 +67,22 @@ def test_a_subscription_ends_with_the_right_to_it(serving):
             eve.execute("FETCH 1 FROM c")
 
 
+def test_a_query_that_runs_ends_with_the_right_to_what_it_reads(serving):
+    served = serving("CREATE USER eve PASSWORD 'secret'; SET dialect = 'timeplus'; CREATE STREAM s (a int32)")
+    for statement in ("SET dialect = 'risingwave'", "GRANT SELECT ON s TO eve"):
+        served.python.execute(statement)
+    with served.connect(user="eve", password="secret", autocommit=True) as eve:
+        eve.execute("SET statement_timeout = '60s'")
+        eve.execute("SET dialect = 'timeplus'")
+        eve.execute("DECLARE c CURSOR FOR SELECT a FROM s")
+        served.python.execute("INSERT INTO s (a) VALUES (1)")
+        assert eve.execute("FETCH 1 FROM c WITH (timeout = '60s')").fetchall() == [(1,)]
+        served.python.execute("REVOKE SELECT ON s FROM eve")
+        served.python.execute("INSERT INTO s (a) VALUES (2)")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            eve.execute("FETCH 1 FROM c")
+
+
 def test_a_server_that_only_reads_follows_the_writer(serving, tmp_path):
     writer = serving(SHOP, connecting={"path": tmp_path / "shop"})
     reader = serving(connecting={"path": tmp_path / "shop", "read_only": True})

@@ -23,6 +23,7 @@ from watersmeet.session.access.acknowledgements import Acknowledgements
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.definitions import remove
 from watersmeet.session.access.reading import failure_of
+from watersmeet.session.access.rights import check_followed
 from watersmeet.session.services.changes import Changes
 from watersmeet.session.services.emissions import Emitter, part
 from watersmeet.store.positions import Position
@@ -132,6 +133,7 @@ class RunningQuery:
             for r in session.catalog.relations.values()
             if isinstance(r, QuerySource) and r.owner == relation.id and r.strict
         )
+        self._read = [i for i in relation.depends_on if session.catalog.relations[i].owner != relation.id]
         self._complete = False
         self._reads_nothing = not relation.depends_on
         self.append_only = relation.append_only
@@ -188,7 +190,8 @@ class RunningQuery:
     def take(self) -> tuple[pa.Table, Diff]:
         """The changes since the last call, and how often each row was inserted (above 0) or deleted; never waits.
 
-        When all are given, raises the error that stopped the query, if any. QUERY_CANCELED after KILL QUERY.
+        When all are given, raises the error that stopped the query, if any. QUERY_CANCELED after KILL QUERY,
+        PERMISSION_DENIED once what it reads may not be read any more.
         """
         return self._take(kept=False)
 
@@ -226,6 +229,7 @@ class RunningQuery:
         """The next rows, which are noted as given."""
         if self._killed or (self._closed and not self.ended):
             raise self._ended_error()
+        check_followed(self._session, self._read)
         acknowledgements, begin = self._hold.acknowledgements, self.position
         try:
             now_us = self._session.database.clock.now_us()
