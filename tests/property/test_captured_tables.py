@@ -267,6 +267,10 @@ class History:
                 self.check()
         self.end_long()
         self.check()
+        for _ in range(9):
+            if not self.compared:  # the last rows that were there before were read behind the last change
+                self.change()
+                self.check()
         assert self.compared, position(self.connection)
         self.connection.close()
 
@@ -302,7 +306,7 @@ def _no_hook():
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("seed", mostly_slow(range(12), 0, 1))
+@pytest.mark.parametrize("seed", mostly_slow([0, 271126005, *range(1, 12)], 0, 2))
 def test_tables_equal_those_that_they_follow(tmp_path, postgres, seed):
     History(tmp_path / "db", postgres, seed).run()
 
