@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Final
@@ -294,6 +295,8 @@ def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | 
     if (target == JSONB or target.is_nested) and is_json_too_deep(written):
         raise ctx.error("JSON_TOO_DEEP", JSON_DEPTH_RULE, node)
     source = list_text(written) if target.name == "array" else written
+    if target in (TIMESTAMP, TIMESTAMPTZ):
+        source = source.strip()  # DuckDB takes no blanks behind a day
     if target == TIMESTAMPTZ:
         source = _NO_SECONDS.sub(r"\1:00\2", _SPACED_OFFSET.sub(r"\1\2", source))
     if target.is_integer and _FRACTION.match(written):
@@ -306,6 +309,8 @@ def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | 
                 ctx.check(duckdb_cast(string(written.strip()), TIMESTAMP))  # DuckDB leaves out what follows a date
         except duckdb.Error:
             raise _invalid(written, target, ctx, node) from None
+        if target.is_float and "inf" not in written.lower() and math.isinf(ctx.constant(expression)):
+            raise ctx.error("INVALID_VALUE", f'"{written}" is out of range for type {target.sql}', node)
     if target == INTERVAL and abs(ctx.constant(call("date_part", string("hour"), expression))) > _MOST_HOURS:
         raise ctx.error(
             "INVALID_VALUE",

@@ -325,6 +325,9 @@ def test_dates_and_times_may_be_parts_of_longer_ones(run):
     assert run("SELECT '2024-02-03 10:11:12'::date, ' 2024-2-3'::date, '2024-02-03T10:11:12Z'::date") == [
         (dt.date(2024, 2, 3),) * 3
     ]
+    assert run("SELECT ' 2024-2-3 '::timestamp, ' 2024-2-3 '::timestamptz = '2024-02-03'") == [
+        (dt.datetime(2024, 2, 3), True)
+    ]
     assert run("SELECT '10:11'::time, '10:11:12.5+02'::time, 'infinity'::date > '2024/01/01'::date") == [
         (dt.time(10, 11), dt.time(10, 11, 12, 500000), True)
     ]
@@ -336,6 +339,14 @@ def test_a_fraction_is_no_integer(fails, text):
     assert err.condition == "INVALID_VALUE"
     assert f'invalid input syntax for type integer: "{text}"' in str(err)
     assert err.span is not None
+
+
+@pytest.mark.parametrize("kind", ["real", "double precision"])
+def test_a_number_that_is_too_large_is_not_infinite(run, fails, kind):
+    err = fails(f"SELECT '-1e400'::{kind}")
+    assert err.condition == "INVALID_VALUE"
+    assert err.span is not None
+    assert run(f"SELECT '-Infinity'::{kind} < 0, 'inf'::{kind} > 0") == [(True, True)]
 
 
 #: Texts as a column has them, and what they are as bigint, date, time and timestamptz.
