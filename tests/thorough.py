@@ -3,7 +3,7 @@
 | tier | random tests |
 |---|---|
 | `fast` | one seed of each law whose seeds are quick, few examples |
-| `test` | half of what `check` tries without `-m slow`; `make test-more` the slow rest |
+| `test` | a third of what `check` tries without `-m slow`; `make test-more` the slow rest |
 | `check` | some seeds, a sixth of the examples; an eighth of the slow seeds |
 | `thorough` | all seeds and examples, and as many fresh seeds again |
 
@@ -23,7 +23,7 @@ TIER = os.environ.get("WATERSMEET_TIER", "check")
 THOROUGH = TIER == "thorough"
 FAST = TIER == "fast"
 #: `check` tries as much more than the tiers that people wait for.
-_LESS = {"fast": 5, "test": 2}.get(TIER, 1)
+_LESS = {"fast": 5, "test": 3}.get(TIER, 1)
 #: The first of the fresh seeds: the same in all processes of a run (tests/conftest.py).
 FRESH = int(os.environ.get("WATERSMEET_FRESH", "0"))
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.thorough import FAST, FRESH, THOROUGH
+from tests.thorough import FAST, FRESH, THOROUGH, mostly_slow
 from tests.unit.sources.helpers import Driver, file_source, put
 from watersmeet import types as t
 from watersmeet.slices import AsideSlice, SourceSlice
@@ -196,7 +196,7 @@ def damage(rng: random.Random, data: bytes) -> bytes:
 # --- the law ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("chunk", range(CHUNKS))
+@pytest.mark.parametrize("chunk", mostly_slow(range(CHUNKS), 6, CHUNKS, fresh=False))
 def test_rows_read_and_rows_set_aside_are_the_rows(chunk: int, tmp_path: Path) -> None:
     for number in range(chunk, FILES, CHUNKS):
         check(FRESH + number, tmp_path)

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.thorough import FAST, FRESH, THOROUGH
+from tests.thorough import FAST, FRESH, THOROUGH, mostly_slow
 from tests.unit.sources.helpers import Driver, file_source, put
 from watersmeet import types as t
 from watersmeet.types import Field, SqlType
@@ -244,7 +244,7 @@ FORMATS: Final = (
 # --- the law ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("chunk", range(CHUNKS))
+@pytest.mark.parametrize("chunk", mostly_slow(range(CHUNKS), 12, CHUNKS, fresh=False))
 def test_rows_read_and_rows_set_aside_are_the_records(chunk: int, tmp_path: Path) -> None:
     for number in range(chunk, FILES, CHUNKS):
         check(number, tmp_path)

@@ -506,6 +506,7 @@ def test_java_is_checked(tmp_path, monkeypatch, home):
     assert "17" in raised.value.hint
 
 
+@pytest.mark.slow
 def test_a_source_that_cannot_be_read_while_a_view_is_filled_holds_up_no_other_view(tmp_path, monkeypatch):
     """Neither when its history is asked for nor when it is read. CREATE says why, and nothing of the view is left."""
     (tmp_path / "in").mkdir()

@@ -52,6 +52,7 @@ def numbers(first: int, count: int) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64()), "p": [f"p{i % 3}" for i in ids], "x": [i / 2 for i in ids]})
 
 
+@pytest.mark.slow
 def test_tables_of_lakes_are_read_on_spark(tmp_path: Path) -> None:
     """Sources, of which a compaction changes nothing, and tables that follow what is deleted."""
     lake, changing = tmp_path / "lake", tmp_path / "changing"

@@ -27,6 +27,7 @@ def until(connection, sql, wanted, seconds=120.0):
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_a_row_leaves_and_another_comes_by_the_clock_of_the_machine(tmp_path):
     connection = watersmeet.connect(tmp_path / "db", runtime="spark", parallelism=2)
     cursor = connection.cursor()

@@ -8,6 +8,7 @@ import random
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.thorough import mostly_slow
 
 from watersmeet.catalog import MessageFormat
 from watersmeet.dialects.semantics import LENSES_JSON
@@ -314,7 +315,7 @@ def test_columns_that_are_parts_of_messages():
 
 
 @pytest.mark.parametrize("rows", ["upsert", "debezium"])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", mostly_slow(range(20), 12, 20, fresh=False))
 def test_the_topic_read_from_its_beginning_has_the_content(rows, seed):
     """Random histories of a table with a key; the reader follows the rules of both forms in plain Python."""
     r = random.Random(seed)

@@ -195,7 +195,7 @@ def test_rows_decided_on_arrival(name):
         assert history.query.content == arrived(options, batches, expected)
 
 
-@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("exact", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("direction", get_args(Direction))
 @pytest.mark.parametrize("emit", ["changes", "arrival"])
 def test_state_is_never_cleaned_of_rows_that_are_still_asked_for(emit, direction, exact):

@@ -88,7 +88,7 @@ def run(op, history, *, rng=None):
     return outs, stored
 
 
-@pytest.mark.parametrize("small", [0, 4096])
+@pytest.mark.parametrize("small", [0, pytest.param(4096, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("comparison", ["<", "<=", ">", ">="])
 def test_random_histories(comparison, small, monkeypatch):
     if comparison in ("<", ">="):  # runs in segments, of which the first go first

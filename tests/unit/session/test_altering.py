@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.thorough import mostly_slow
 
 import watersmeet
 
@@ -46,7 +47,7 @@ def compact(connection):
     connection._session.database._compactor.run()
 
 
-@pytest.mark.parametrize("compacted", ["never", "before", "after", "both"])
+@pytest.mark.parametrize("compacted", mostly_slow(["never", "both", "before", "after"], 4))
 def test_it_is_the_same_after_a_restart_and_a_rebuild(tmp_path, compacted):
     with watersmeet.connect(tmp_path / "db", runtime="inprocess", parallelism=2) as connection:
         connection.execute(SETUP)

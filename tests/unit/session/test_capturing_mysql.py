@@ -73,7 +73,7 @@ def opened(tmp_path, mysql):
         yield connection
 
 
-@pytest.mark.parametrize("is_compressed", [False, True])
+@pytest.mark.parametrize("is_compressed", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_every_type_comes_by_the_snapshot_and_by_changes(opened, own_mysql, is_compressed):
     mysql = own_mysql
     mysql.execute(f"SET GLOBAL log_bin_compress = {is_compressed}, GLOBAL log_bin_compress_min_len = 10")

@@ -11,6 +11,7 @@ from scripts.servers import mariadb, s3
 from scripts.servers import postgres as pg
 from tests.kafkatopics import delivered, messages, send
 from tests.lakes import RestCatalog, sql_catalog
+from tests.thorough import mostly_slow
 from tests.waiting import until
 
 import watersmeet
@@ -157,7 +158,7 @@ def said(connection, statements):
     return json.dumps([found, connection.status()], default=str)
 
 
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", mostly_slow(list(MADE), 9))
 def test_a_password_works_and_is_in_private_files_alone(name, tmp_path, request):
     make, *fixtures = MADE[name]
     create, dialect, ask, drop, password = make(*map(request.getfixturevalue, fixtures))

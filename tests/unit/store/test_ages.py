@@ -52,7 +52,7 @@ def there(connection):
 
 
 @pytest.mark.parametrize("ahead", [1, -1])
-@pytest.mark.parametrize("setting", ["10 minutes", "1 day"])
+@pytest.mark.parametrize("setting", ["10 minutes", pytest.param("1 day", marks=pytest.mark.slow)])
 def test_a_clock_that_was_wrong_keeps_nothing_for_longer(place, monkeypatch, ahead, setting):
     """Commits that were made a year ahead have times of next year, and those after them, too, for a year."""
     clocks = Clocks(monkeypatch)

@@ -10,6 +10,7 @@ import contextlib
 
 import pytest
 from tests.memorystore import URL, WRITES, MemoryStore, use
+from tests.thorough import mostly_slow
 from tests.unit.store.test_two_writers import Witness, Writer
 
 from watersmeet.errors import Error
@@ -77,7 +78,7 @@ def run(monkeypatch, fault, at, later, patience):
     return store.writes
 
 
-@pytest.mark.parametrize("later", [None, 1, 4, 16])
+@pytest.mark.parametrize("later", [None, *mostly_slow([1, 4, 16], 1, 3, fresh=False)])
 @pytest.mark.parametrize("fault", WRITES)
 def test_any_request_goes_wrong(monkeypatch, fault, later):
     at, writes = 0, 1

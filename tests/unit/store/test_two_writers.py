@@ -157,7 +157,7 @@ def try_all(tmp_path, monkeypatch, work, count, *, clean, living=False):
     return steps
 
 
-@pytest.mark.parametrize("clean", [False, True])
+@pytest.mark.parametrize("clean", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("work", [commits, cleans, opens])
 @pytest.mark.parametrize("in_store", [False, True])
