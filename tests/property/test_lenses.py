@@ -185,9 +185,9 @@ class Histories:
         for name, one in self.looked_up.items():
             one.epoch(came[name == "ts_right"], self.tables[name != "ts_right"])
 
-    def topic(self, name):
+    def topic(self, name, columns="ac, x, bc, y"):
         """What a query over tables wrote to its topic: rows and their times."""
-        rows = self.execute(f"SELECT ac, x, bc, y, _meta.timestamp AS t FROM {name}").fetchall()
+        rows = self.execute(f"SELECT {columns}, _meta.timestamp AS t FROM {name}").fetchall()
         return [(tuple(row), seconds(time)) for *row, time in rows]
 
     def check(self):
@@ -197,8 +197,7 @@ class Histories:
             expected = self.filtered(name, given)
             assert found == expected, (name, found - expected, expected - found)
         for name, one in self.shown.items():
-            topic = self.execute(f"SELECT *, _meta.timestamp AS t FROM {name}").fetchall()
-            found = Counter((tuple(row), seconds(t)) for *row, t in topic)
+            found = Counter(self.topic(name, "*"))
             expected = Counter(((None, None) if row is None else row, time) for row, time in one.log)
             assert found == expected, (name, found - expected, expected - found)
         for name, one in self.followed.items():

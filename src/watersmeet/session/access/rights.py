@@ -98,13 +98,15 @@ def check_statement(session: Session, statement: st.Statement) -> None:
 
 def check_named(session: Session, relation_ids: Sequence[str], text: str | None = None) -> None:
     """PERMISSION_DENIED if a query names a relation that the session may not read."""
+    known = session.catalog.relations
     for relation_id in relation_ids:
-        session.require("SELECT", session.catalog.relations[relation_id], text)
+        session.require("SELECT", known[relation_id], text)
 
 
 def check_followed(session: Session, relation_ids: Sequence[str]) -> None:
     """PERMISSION_DENIED if what is followed may not be read any more. What was dropped ends by itself."""
-    check_named(session, [i for i in relation_ids if i in session.catalog.relations])
+    known = session.catalog.relations
+    check_named(session, [i for i in relation_ids if i in known])
 
 
 def _needed(session: Session, statement: st.Statement) -> str | None:

@@ -128,12 +128,11 @@ class RunningQuery:
         self._closed = self._killed = False
         self._rest: tuple[pa.Table, Diff] | None = None
         self.id = self._hold.relation_id = relation.id
+        known = session.catalog.relations
         self._strict = tuple(
-            r.id
-            for r in session.catalog.relations.values()
-            if isinstance(r, QuerySource) and r.owner == relation.id and r.strict
+            r.id for r in known.values() if isinstance(r, QuerySource) and r.owner == relation.id and r.strict
         )
-        self._read = [i for i in relation.depends_on if session.catalog.relations[i].owner != relation.id]
+        self._read = [i for i in relation.depends_on if known[i].owner != relation.id]
         self._complete = False
         self._reads_nothing = not relation.depends_on
         self.append_only = relation.append_only
