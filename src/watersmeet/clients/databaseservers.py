@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -51,18 +52,27 @@ class Server:
 class KeptConnections:
     """One connection to each server, which the threads of this process use in turn.
 
-    connect: makes one. is_alive: whether one that was kept can still be used. Both may take long.
+    connect: makes one. ping: raises an error of the library if one that was kept can't be used any more. Both may take
+    long. library: `Error` is what all its errors are. failure: what they mean.
     """
 
-    def __init__(self, connect: Callable[[Server], Any], is_alive: Callable[[Any], bool]) -> None:
-        self._connect = connect
-        self._is_alive = is_alive
+    def __init__(
+        self,
+        connect: Callable[[Server], Any],
+        ping: Callable[[Any], object],
+        library: Callable[[], ModuleType],
+        failure: Callable[[Any, Server], Error],
+    ) -> None:
+        self._connect, self._ping, self._library, self._failure = connect, ping, library, failure
         self._kept: dict[Server, Any] = {}
         self._keeping = threading.Lock()
 
     @contextmanager
     def use(self, server: Server) -> Iterator[Any]:
-        """A connection for one thread. It is closed after an error, and made anew if it broke since it was used."""
+        """A connection for one thread. It is closed after an error, and made anew if it broke since it was used.
+
+        Errors of the library become those of `failure`.
+        """
         with self._keeping:
             connection = self._kept.pop(server, None)
         if connection is not None and not self._is_alive(connection):
@@ -73,15 +83,24 @@ class KeptConnections:
             connection = self._connect(server)
         try:
             yield connection
-        except BaseException:
+        except BaseException as cause:
             with contextlib.suppress(Exception):
                 connection.close()
+            if isinstance(cause, self._library().Error):
+                raise self._failure(cause, server) from cause
             raise
         with self._keeping:
             other = self._kept.pop(server, None)
             self._kept[server] = connection
         if other is not None:
             other.close()
+
+    def _is_alive(self, connection: Any) -> bool:
+        try:
+            self._ping(connection)
+        except self._library().Error:
+            return False
+        return True
 
 
 def not_allowed(server: Server, text: str, table: str, rights: str) -> Error:

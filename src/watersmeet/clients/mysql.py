@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import cache
 from types import ModuleType
 from typing import Any, Final
@@ -80,31 +79,6 @@ def connect(server: Server) -> Any:
         raise failure(cause, server) from cause
 
 
-@contextmanager
-def connected(server: Server) -> Iterator[Any]:
-    """A connection that this process keeps, to be used by one thread. Errors of the library become those of `failure`.
-
-    One that broke since it was used is made anew.
-    """
-    pymysql = library()
-    with _KEPT.use(server) as connection:
-        try:
-            yield connection
-        except pymysql.Error as cause:
-            raise failure(cause, server) from cause
-
-
-def _is_alive(connection: Any) -> bool:
-    try:
-        connection.ping(reconnect=False)
-    except library().Error:
-        return False
-    return True
-
-
-_KEPT: Final = KeptConnections(connect, _is_alive)
-
-
 def quoted(*names: str) -> str:
     """A name with all its parts, as statements with parameters have it."""
     return ".".join("`" + name.replace("`", "``").replace("%", "%%") + "`" for name in names)
@@ -138,3 +112,14 @@ def failure(cause: Any, server: Server, table: str = "", rights: str = "SELECT")
     if number in _PASSING:
         return unreachable(_SYSTEM, server, text or None)
     return error("CONNECTOR_OPTION", f"{server.shown} refuses: {text}", detail=f"Error {number}.")
+
+
+_KEPT: Final = KeptConnections(connect, lambda connection: connection.ping(reconnect=False), library, failure)
+
+
+def connected(server: Server) -> AbstractContextManager[Any]:
+    """A connection that this process keeps, to be used by one thread. Errors of the library become those of `failure`.
+
+    One that broke since it was used is made anew.
+    """
+    return _KEPT.use(server)

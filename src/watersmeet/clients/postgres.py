@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any, Final
 
@@ -68,31 +67,6 @@ def connect(server: Server, *, replication: bool = False) -> Any:
         raise failure(cause, server) from cause
 
 
-@contextmanager
-def connected(server: Server) -> Iterator[Any]:
-    """A connection that this process keeps, to be used by one thread. Errors of the library become those of `failure`.
-
-    One that broke since it was used is made anew.
-    """
-    psycopg = library()
-    with _KEPT.use(server) as connection:
-        try:
-            yield connection
-        except psycopg.Error as cause:
-            raise failure(cause, server) from cause
-
-
-def _is_alive(connection: Any) -> bool:
-    try:
-        connection.execute("")
-    except library().Error:
-        return False
-    return True
-
-
-_KEPT: Final = KeptConnections(connect, _is_alive)
-
-
 def failure(cause: Any, server: Server, table: str = "", rights: str = "SELECT") -> Error:
     """What an error of the library means to who wrote the statement. It never has a secret.
 
@@ -118,3 +92,14 @@ def failure(cause: Any, server: Server, table: str = "", rights: str = "SELECT")
     if not state or state.startswith(_PASSING):
         return unreachable(_SYSTEM, server, text.splitlines()[-1].strip() if text else None)
     return error("CONNECTOR_OPTION", f"{server.shown} refuses: {text.splitlines()[0]}", detail=f"SQLSTATE {state}.")
+
+
+_KEPT: Final = KeptConnections(connect, lambda connection: connection.execute(""), library, failure)
+
+
+def connected(server: Server) -> AbstractContextManager[Any]:
+    """A connection that this process keeps, to be used by one thread. Errors of the library become those of `failure`.
+
+    One that broke since it was used is made anew.
+    """
+    return _KEPT.use(server)
