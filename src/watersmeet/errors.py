@@ -126,6 +126,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "UNDEFINED_PREPARED_STATEMENT": Condition("26000"),
     "UNDEFINED_RELATION": Condition("42P01"),
     "UNDEFINED_SAVEPOINT": Condition("3B001", "OperationalError"),
+    "UNIQUE_VIOLATION": Condition("23505", "IntegrityError"),
     "VIEW_FAILED": Condition("58000", "OperationalError"),
     "WINDOW_JOIN": Condition("0A000", "NotSupportedError"),
     "WITHIN_NOT_ALLOWED": Condition("42601"),

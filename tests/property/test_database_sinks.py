@@ -55,6 +55,7 @@ class DatabaseHistory(History):
         choice = self.random.random()
         if choice < 0.2:
             moved = self.random.randrange(30)
+            self.connection.execute(f"DELETE FROM t WHERE k = {moved + 30}")
             self.connection.execute(f"UPDATE t SET k = k + 30 WHERE k = {moved}")
         elif choice < 0.4:
             rows = ", ".join(f"({self.events + i})" for i in range(self.random.randint(1, 20)))

@@ -203,8 +203,16 @@ def test_update_of_the_key(run, t):
     run("INSERT INTO t VALUES (1, 'a', 1), (2, 'b', 2), (3, 'c', 3), (9, 'i', 9)")
     run("UPDATE t SET a = a + 1 WHERE a < 9")
     assert run("SELECT a, b FROM t ORDER BY a") == [(2, "a"), (3, "b"), (4, "c"), (9, "i")]
-    run("UPDATE t SET a = 9 WHERE a = 2")
-    assert run("SELECT a, b FROM t ORDER BY a") == [(3, "b"), (4, "c"), (9, "a")]
+    run("UPDATE t SET a = 13 - a")
+    assert run("SELECT a, b FROM t ORDER BY a") == [(4, "i"), (9, "c"), (10, "b"), (11, "a")]
+
+
+@pytest.mark.parametrize("change", ["a = 5", "a = 9 WHERE a = 2", "a = 9, b = 'x' WHERE a < 9"])
+def test_update_never_merges_rows(run, fails, t, change):
+    run("INSERT INTO t VALUES (1, 'a', 1), (2, 'b', 2), (9, 'i', 9)")
+    found = fails(f"UPDATE t SET {change} RETURNING a")
+    assert (found.condition, found.sqlstate) == ("UNIQUE_VIOLATION", "23505")
+    assert run("SELECT a, b FROM t ORDER BY a") == [(1, "a"), (2, "b"), (9, "i")]
 
 
 def test_returning(run, t):

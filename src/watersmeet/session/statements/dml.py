@@ -55,6 +55,7 @@ from watersmeet.session.access.reading import (
     rows_with_keys,
     rows_without,
     runs_on,
+    split_by_key,
     table_tree,
 )
 from watersmeet.session.access.result import Result, rows_result
@@ -155,6 +156,8 @@ def insert_rows(session: Session, relation: Relation, incoming: pa.Table, statem
     check_rows(relation, incoming, statement)
     incoming, rejected = in_order(session, relation, incoming)
     rows = incoming.select([c.name for c in relation.columns])
+    if statement.returning is not None and relation.primary_key:
+        rows = last_of_each_key(session, relation, rows)
     result = _result("INSERT", session, relation, None, statement.returning, rows, statement)
     apply(session, relation, upserted(session, relation, incoming), rejected=rejected)
     return result
@@ -300,14 +303,31 @@ def update(session: Session, statement: Update) -> Result:
         new = pa.Table.from_arrays(rows.columns[width:], schema=schema)
         new = as_kept(relation, with_generated(relation, new, statement))
         check_rows(relation, new, statement)
-        result = _result("UPDATE", session, relation, statement.alias, statement.returning, new, statement)
         if {t.column.name for t in targets} & set(relation.primary_key):
-            new = last_of_each_key(session, relation, new)
-            # A row that already has one of the new keys is replaced, as with INSERT.
-            taken = rows_with_keys(session, relation, new)
-            old = pa.concat_tables([old, rows_without(session, relation, taken, old)])
+            _check_unique(session, relation, old, new, statement)
+        result = _result("UPDATE", session, relation, statement.alias, statement.returning, new, statement)
         apply(session, relation, replacement(old, new))
         return result
+
+
+def _check_unique(session: Session, relation: Relation, old: pa.Table, new: pa.Table, statement: Update) -> None:
+    """UNIQUE_VIOLATION if two of the `new` rows have one primary key, or one has the key of a row outside `old`.
+
+    Checked once all rows are updated, so keys may be exchanged: PostgreSQL's rule for deferrable constraints.
+    """
+    _, taken = split_by_key(session, relation, new)
+    if not taken.num_rows:
+        taken = rows_without(session, relation, rows_with_keys(session, relation, new), old)
+    if taken.num_rows:
+        names = ", ".join(relation.primary_key)
+        values = ", ".join(str(taken.column(k)[0].as_py()) for k in relation.primary_key)
+        raise error_at(
+            statement,
+            statement.span,
+            "UNIQUE_VIOLATION",
+            f'duplicate key value violates unique constraint "{relation.name}_pkey"',
+            detail=f"Key ({names})=({values}) already exists.",
+        )
 
 
 def described_change(session: Session, statement: Insert | Update | Delete) -> Schema | None:
