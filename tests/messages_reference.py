@@ -325,7 +325,7 @@ class Reference:
         if key is None:
             raise UnreadableError
         found = parsed(key)
-        if isinstance(found, Object) and self.form.rows == "debezium" and found.has("payload") and found.has("schema"):
+        if isinstance(found, Object) and self.form.rows == "debezium" and found.has("payload"):
             found = found.get("payload")
         columns = [c for c in self.fields if c.name in self.key]
         if isinstance(found, Object):
@@ -349,7 +349,7 @@ class Reference:
         if not value:
             return []
         found = parsed(value)
-        if isinstance(found, Object) and found.has("schema") and found.has("payload"):
+        if isinstance(found, Object) and found.has("payload") and (found.has("schema") or not found.has("op")):
             found = found.get("payload")
             if found is None:
                 return []

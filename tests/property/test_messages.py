@@ -101,6 +101,11 @@ def spoiled(rnd: random.Random, payload: bytes | None, often: float) -> bytes | 
     return damaged(rnd, payload) if payload is not None and rnd.random() < often else payload
 
 
+def wrapped(rnd: random.Random, payload: str, schema: str) -> str:
+    """Debezium's wrapping of an envelope or a key, with and without `schemas.enable`."""
+    return f'{{"payload": {payload}}}' if rnd.random() < 0.5 else f'{{"schema": {schema}, "payload": {payload}}}'
+
+
 class Case:
     """A topic and how it is read, from a seed."""
 
@@ -153,7 +158,7 @@ class Case:
         fields = [f for f in self.fields if f.name in self.key]
         text = fitting(rnd, fields[0].type) if rnd.random() < 0.2 else an_object(rnd, fields)
         if self.rows == "debezium" and rnd.random() < 0.3:
-            text = f'{{"schema": {{}}, "payload": {text}}}'
+            text = wrapped(rnd, text, "{}")
         return spoiled(rnd, text.encode(), self.garbage / 2)
 
     def a_value(self, rnd: random.Random) -> bytes | None:
@@ -172,7 +177,7 @@ class Case:
                 )
             rnd.shuffle(parts)
             text = written(rnd, parts[: rnd.choice([3, 3, 3, 2])])
-            return (f'{{"schema": null, "payload": {text}}}' if rnd.random() < 0.2 else text).encode()
+            return (wrapped(rnd, text, "null") if rnd.random() < 0.3 else text).encode()
         if rnd.random() < 0.1:
             return ("[" + ",".join(an_object(rnd, fields) for _ in range(rnd.randrange(3))) + "]").encode()
         if rnd.random() < 0.2:

@@ -78,7 +78,10 @@ def check_mongo(fields: Sequence[Field]) -> None:
 
 
 class JsonEnvelopeReader:
-    """Envelopes in JSON, with or without their schemas. mongo: rows are documents."""
+    """Envelopes in JSON: bare, or as the `payload` of an object, with or without a `schema` next to it.
+
+    Debezium's `schemas.enable` decides which; RisingWave takes the payload in both cases.
+    """
 
     def __init__(self, fields: Sequence[Field], form: MessageFormat) -> None:
         self._fields = fields
@@ -94,8 +97,9 @@ class JsonEnvelopeReader:
         ops = np.full(len(payloads), "", "U8")
         schemas = pa.nulls(len(texts), pa.string())
         schema, payload, before, after, op = _parts(texts, ["schema", "payload", "before", "after", "op"])
-        if ((schema.firsts != 0) & (payload.firsts != 0)).any():
-            inner, schemas = _payloads(texts, schema, payload)
+        wrapped = (payload.firsts != 0) & ((schema.firsts != 0) | (op.firsts == 0))
+        if wrapped.any():
+            inner, schemas = _payloads(texts, schema, payload, wrapped)
             some = inner.is_valid().to_numpy(zero_copy_only=False)
             objects = first_bytes(inner) == _BRACE
             reasons |= dict.fromkeys(places[some & ~objects].tolist(), "debezium: the payload is not an object")
@@ -130,7 +134,7 @@ class JsonEnvelopeReader:
 
 
 class JsonEnvelopeKeyReader:
-    """Keys beside envelopes in JSON, with or without their schemas."""
+    """Keys of messages with envelopes in JSON, in the same forms. `payload` alone is a column if the key has one so named."""
 
     def __init__(self, fields: Sequence[Field], form: MessageFormat) -> None:
         self._fields = fields
@@ -143,7 +147,10 @@ class JsonEnvelopeKeyReader:
         texts, good, _ = _objects(payloads)
         others = np.flatnonzero(~good)
         places = np.flatnonzero(good)
-        inner, schemas = _unwrapped(texts)
+        schema, payload = _parts(texts, ["schema", "payload"])
+        is_column = not self._mongo and "payload" in [f.name.lower() for f in self._fields]
+        wrapped = (payload.firsts != 0) & ((schema.firsts != 0) | (not is_column))
+        inner, schemas = _payloads(texts, schema, payload, wrapped)
         objects = (first_bytes(inner) == _BRACE) & inner.is_valid().to_numpy(zero_copy_only=False)
         chosen, chosen_schemas = of_rows(inner, objects), of_rows(schemas, objects)
         if self._mongo:
@@ -264,17 +271,13 @@ def _parts(objects: pa.StringArray, names: Sequence[str]) -> list[Parts]:
     return [newest(codes, i, found, len(objects)) for i in range(len(names))]
 
 
-def _unwrapped(objects: pa.StringArray) -> tuple[pa.StringArray, pa.StringArray]:
-    """(the payloads in objects that have a schema and a payload, else they themselves; the schemas, or NULL)."""
-    schema, payload = _parts(objects, ["schema", "payload"])
-    return _payloads(objects, schema, payload)
-
-
-def _payloads(objects: pa.StringArray, schema: Parts, payload: Parts) -> tuple[pa.StringArray, pa.StringArray]:
-    """`_unwrapped`, of known members."""
-    wrapped = pa.array((schema.firsts != 0) & (payload.firsts != 0))
-    schemas = pc.if_else(wrapped, schema.texts(), pa.scalar(None, pa.string()))
-    return pc.if_else(wrapped, payload.texts(), objects), schemas
+def _payloads(
+    objects: pa.StringArray, schema: Parts, payload: Parts, wrapped: npt.NDArray[np.bool_]
+) -> tuple[pa.StringArray, pa.StringArray]:
+    """(the payloads of the wrapped objects, and the other objects unchanged; the schemas of the wrapped ones, or NULL)."""
+    which = pa.array(wrapped)
+    schemas = pc.if_else(which, schema.texts(), pa.scalar(None, pa.string()))
+    return pc.if_else(which, payload.texts(), objects), schemas
 
 
 def typed_objects(texts: pa.StringArray, schemas: pa.StringArray, part: str | None, reader: JsonReader) -> Read:

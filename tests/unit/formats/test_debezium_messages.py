@@ -23,12 +23,18 @@ JSON_NAME = "io.debezium.data.Json"
 UNSENT_BYTES = base64.b64encode(UNSENT.encode()).decode()
 
 
+NO_SCHEMA = object()
+
+
 def change(op: str, before: Any = None, after: Any = None, schema: Any = None) -> str:
+    """An envelope: bare, or within `payload` beside a schema, or without one (NO_SCHEMA)."""
     payload = {"before": before, "after": after, "op": op, "ts_ms": 1}
-    return json.dumps(payload if schema is None else {"schema": schema, "payload": payload})
+    if schema is None:
+        return json.dumps(payload)
+    return json.dumps({"payload": payload} if schema is NO_SCHEMA else {"schema": schema, "payload": payload})
 
 
-@pytest.mark.parametrize("schema", [None, {"type": "struct", "fields": []}])
+@pytest.mark.parametrize("schema", [None, {"type": "struct", "fields": []}, NO_SCHEMA])
 def test_changes(schema: Any) -> None:
     one, two = {"id": 1, "v": "a"}, {"id": 1, "v": "b"}
     batch = messages(
@@ -122,7 +128,16 @@ def test_truncate_is_a_row_that_stands_for_all() -> None:
     )
 
 
-@pytest.mark.parametrize("key", ['{"id": 7}', '{"schema": {"type": "struct"}, "payload": {"id": 7}}', "7"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        '{"id": 7}',
+        '{"schema": {"type": "struct"}, "payload": {"id": 7}}',
+        '{"payload": {"id": 7}}',
+        '{"payload": 7}',
+        "7",
+    ],
+)
 def test_the_key_says_what_is_gone_if_nothing_else_does(key: str) -> None:
     found = decode(messages([change("d")], [key]), COLUMNS, FORM, ["id"])
     assert rows(found) == [(-1, 7, None)]
@@ -130,6 +145,19 @@ def test_the_key_says_what_is_gone_if_nothing_else_does(key: str) -> None:
     assert reasons(decode(messages([change("d")], [key]), COLUMNS, ignored, ["id"])) == {
         0: 'debezium: a change "d" has no "before", and no key is read'
     }
+
+
+def test_payload_is_a_column_of_keys_and_values_that_have_it() -> None:
+    fields = columns(payload=t.INTEGER)
+    batch = [
+        change("d"),
+        change("d", schema=NO_SCHEMA),
+        change("c", None, {"payload": 3}),
+        change("c", None, {"payload": 4}, NO_SCHEMA),
+    ]
+    keys = ['{"payload": 1}', '{"schema": {}, "payload": {"payload": 2}}', None, None]
+    found = decode(messages(batch, keys), fields, FORM, ["payload"])
+    assert (rows(found), reasons(found)) == ([(-1, 1), (-1, 2), (1, 3), (1, 4)], {})
 
 
 def test_what_else_of_a_row_is_gone_is_no_matter() -> None:
@@ -209,9 +237,16 @@ MONGO = MessageFormat(rows="debezium_mongo")
 )
 def test_documents_of_mongodb(kind: SqlType, written: Any, expected: Any) -> None:
     document = json.dumps({"_id": written, "a": 1.10, "b": [None]})
-    key = json.dumps({"id": json.dumps(written)})
-    batch = messages([change("c", None, document), change("d"), change("u", None, document)], [None, key, None])
+    key = {"id": json.dumps(written)}
+    batch = messages(
+        [change("c", None, document), change("d"), change("u", None, document)], [None, json.dumps(key), None]
+    )
     found = decode(batch, columns(_id=kind, payload=t.JSONB), MONGO, ["_id"])
+    wrapped = messages(
+        [change(op, None, None if op == "d" else document, NO_SCHEMA) for op in "cdu"],
+        [None, json.dumps({"payload": key}), None],
+    )
+    assert rows(decode(wrapped, columns(_id=kind, payload=t.JSONB), MONGO, ["_id"])) == rows(found)
     text = document.replace(" ", "")
     assert reasons(found) == {}
     assert rows(found) == [(1, expected, text), (-1, expected, None), (1, expected, text)]
