@@ -7,8 +7,9 @@ never revised.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from sqlglot import exp
 
@@ -49,18 +50,20 @@ def bind_view(statement: CreateMaterializedView, catalog: Catalog, dialect: str,
     Errors of `bind_query`, and EMIT_NOT_POSSIBLE at the clause.
     """
     asked, said = rules_of(dialect).emission(statement.query)
-    query = bind_query(
+    bind = partial(
+        bind_query,
         asked,
         catalog,
         statement.text,
         dialect,
         column_names=statement.column_names,
         moment=moment,
-        closing_us=None if said is None else closing_us(said),
         arriving=isinstance(statement, CreateMergingPump),
     )
     if said is not None:
-        return _as_said(query, said, statement.text, into=statement.into is not None)
+        query = as_emitted(lambda closing_us: bind(closing_us=closing_us), said, statement.text)
+        return _noted(query, said, statement.text, into=statement.into is not None)
+    query = bind()
     emit = statement.emit
     if emit is None or emit.mode == "changes":
         return query
@@ -76,12 +79,12 @@ def request_of(query: exp.Expression, text: str, dialect: str) -> Request:
     return rules_of(dialect).request(query, text)
 
 
-def _as_said(query: BoundQuery, said: Emission, text: str, *, into: bool) -> BoundQuery:
-    """A view whose query says when to output changes. A view always follows its inputs; its readers decide how they get
-    its changes. into: it writes a stream.
+def _noted(query: BoundQuery, said: Emission, text: str, *, into: bool) -> BoundQuery:
+    """A view whose query sets when to output changes, with a notice if that has no effect: a view always follows its
+    inputs, and its readers decide how they get its changes. into: it writes a stream.
     """
     if said.mode not in ("periodic", "updates"):
-        return with_emission(query, said, text)
+        return query
     words = "EMIT PERIODIC" if said.mode == "periodic" else "EMIT ON UPDATE"
     if into:
         raise error(
@@ -122,20 +125,22 @@ def check_request(request: Request, tree: Node, text: str) -> None:
         )
 
 
-def with_emission(query: BoundQuery, said: Emission, text: str) -> BoundQuery:
-    """The query; if EMIT says so, its rows are output once they are final. EMIT_NOT_POSSIBLE at the clause."""
+def as_emitted(bind: Callable[[int | None], BoundQuery], said: Emission, text: str) -> BoundQuery:
+    """The query that `bind` returns; its rows are output once they are final if `said` asks for that.
+
+    bind: takes how long after the end of their windows rows are output, in microseconds, or None for at once. A
+    default that is not possible has no effect. EMIT_NOT_POSSIBLE at the clause.
+    """
     if said.mode != "window close":
-        return query
+        return bind(None)
+    query = bind(said.length_us)
     try:
         return on_window_close(query, 0 if query.delayed else said.length_us)
     except Error as err:
+        if said.is_default:
+            return bind(None)
         err.sql, err.span = text, err.span or said.span
         raise
-
-
-def closing_us(said: Emission) -> int | None:
-    """How long after the end of their windows rows are output; None: as they arrive."""
-    return said.length_us if said.mode == "window close" else None
 
 
 def on_window_close(query: BoundQuery, delay_us: int = 0) -> BoundQuery:

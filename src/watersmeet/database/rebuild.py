@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from watersmeet.algebra.nodes import Node
 from watersmeet.algebra.trees import exactly
-from watersmeet.binder import BoundQuery, bind_query, bind_view, closing_us, with_emission
+from watersmeet.binder import BoundQuery, as_emitted, bind_query, bind_view
 from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.binder.emission import request_of
 from watersmeet.catalog import CacheFill, Catalog, MaterializedView, Relation, Table
@@ -48,8 +49,7 @@ def _bound(relation: Relation, catalog: Catalog) -> BoundQuery:
     statement = parse(relation.sql, relation.dialect)[-1]
     if isinstance(statement, Subscribe):
         request = request_of(statement.query, statement.text, relation.dialect)
-        closing = closing_us(request.emission)
-        bound = bind_query(request.query, catalog, statement.text, relation.dialect, closing_us=closing)
-        return with_emission(bound, request.emission, statement.text)
+        bind = partial(bind_query, request.query, catalog, statement.text, relation.dialect)
+        return as_emitted(lambda closing_us: bind(closing_us=closing_us), request.emission, statement.text)
     assert isinstance(statement, CreateMaterializedView), f"{relation.name} is stored as {relation.sql}"
     return bind_view(statement, catalog, relation.dialect)

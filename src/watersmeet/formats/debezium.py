@@ -134,7 +134,10 @@ class JsonEnvelopeReader:
 
 
 class JsonEnvelopeKeyReader:
-    """Keys of messages with envelopes in JSON, in the same forms. `payload` alone is a column if the key has one so named."""
+    """Keys of messages with envelopes in JSON, in the same forms.
+
+    A `payload` without a schema is a column of the key if the key has one of that name.
+    """
 
     def __init__(self, fields: Sequence[Field], form: MessageFormat) -> None:
         self._fields = fields
@@ -274,7 +277,7 @@ def _parts(objects: pa.StringArray, names: Sequence[str]) -> list[Parts]:
 def _payloads(
     objects: pa.StringArray, schema: Parts, payload: Parts, wrapped: npt.NDArray[np.bool_]
 ) -> tuple[pa.StringArray, pa.StringArray]:
-    """(the payloads of the wrapped objects, and the other objects unchanged; the schemas of the wrapped ones, or NULL)."""
+    """(payloads of the wrapped objects, and other objects unchanged; schemas of the wrapped ones, else NULL)."""
     which = pa.array(wrapped)
     schemas = pc.if_else(which, schema.texts(), pa.scalar(None, pa.string()))
     return pc.if_else(which, payload.texts(), objects), schemas

@@ -16,11 +16,15 @@ EmitMode = Literal["stream", "changelog", "updates", "periodic", "window close"]
 
 @dataclass(frozen=True)
 class Emission:
-    """An EMIT clause. length_us: the period (0: output at once), or the delay of `window close`."""
+    """An EMIT clause. length_us: the period (0: output at once), or the delay of `window close`.
+
+    is_default: the dialect's default for a query without the clause, which applies only where it is possible.
+    """
 
     mode: EmitMode = "stream"
     length_us: int = 0
     span: Span | None = None
+    is_default: bool = False
 
 
 @dataclass(frozen=True)

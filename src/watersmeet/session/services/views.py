@@ -12,7 +12,7 @@ from watersmeet.algebra.nodes import Arrivals, Cut, LateRowFilter, Node, Reopene
 from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.trees import exactly, walk
 from watersmeet.algebra.watermarks import Watermarks, watermarks
-from watersmeet.binder import BoundQuery, bind_query, check_request, closing_us, with_emission
+from watersmeet.binder import BoundQuery, as_emitted, bind_query, check_request
 from watersmeet.binder import bind_view as bind_view_query
 from watersmeet.binder.context.binding import Fill
 from watersmeet.binder.context.emission_request import Request
@@ -232,19 +232,20 @@ def bind_running(
     log: show its output as its dialect shows changes. Errors of `DialectRules.running_output`.
     """
     text = statement.text
-    bound = _current(
-        session,
-        lambda: bind_query(
+
+    def bind(closing_us: int | None) -> BoundQuery:
+        found = bind_query(
             request.query,
             readable(session.catalog),
             text,
             session.dialect,
             moment=moment(session),
-            closing_us=closing_us(request.emission),
-        ),
-    )
-    check_request(request, bound.tree, text)
-    bound = with_emission(bound, request.emission, text)
+            closing_us=closing_us,
+        )
+        check_request(request, found.tree, text)
+        return found
+
+    bound = _current(session, lambda: as_emitted(bind, request.emission, text))
     session.notices.extend(bound.notices)
     whole = rules_of(session.dialect).running_output(bound, request.query, text) if log else bound.tree
     tree = exactly(whole, whole.columns[: bound.width])

@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Literal, cast
 
 from sqlglot import exp
 
+from watersmeet.binder.clauses.timewindows import NAMES, window_call
 from watersmeet.binder.context.emission_request import Emission, EmitMode, Place
 from watersmeet.catalog import DELTA_COLUMN
 from watersmeet.dialects.queries import place_of
@@ -23,13 +25,42 @@ _CALLED: Final = "$emit_version"
 
 
 def with_emit(query: exp.Expression) -> tuple[exp.Expression, Emission | None]:
-    """The query without its EMIT clause, and the clause."""
+    """The query without its EMIT clause, and the clause, or its default.
+
+    Timeplus, "Streaming windows": groups by a window of a stream are output after the window closes. Other queries have
+    no default (None).
+    """
     clause = query.args.get("emit")
     if not isinstance(clause, EmitClause):
-        return query, None
+        return query, Emission("window close", is_default=True) if _groups_by_window(query) else None
     query = query.copy()
     query.set("emit", None)
     return query, Emission(cast("EmitMode", clause.mode), clause.length_us, place_of(clause))
+
+
+def _groups_by_window(query: exp.Expression, ctes: Mapping[str, exp.Expression] | None = None) -> bool:
+    """Whether a query, or the only relation that it reads, is grouped by `window_start` or `window_end` of a stream."""
+    if not isinstance(query, exp.Select):
+        return False
+    ctes = dict(ctes or {}) | {c.alias: c.this for c in query.ctes}
+    items = [i for i in [query.args.get("from_"), *query.args.get("joins", ())] if i is not None]
+    group = query.args.get("group")
+    if group is None:
+        only = items[0].this if len(items) == 1 else None
+        inner = ctes.pop(only.name, None) if isinstance(only, exp.Table) else only
+        return inner is not None and _groups_by_window(inner.unnest(), ctes)
+    chosen = {i.alias: i.unalias() for i in query.expressions if i.alias}
+    keys = [chosen.get(k.name, k) if isinstance(k, exp.Column) else k for k in group.expressions]
+    keys = [query.expressions[int(k.name) - 1].unalias() if _is_place(k, query) else k for k in keys]
+    return any(isinstance(k, exp.Column) and k.name in NAMES for k in keys) and any(
+        isinstance(i.this, exp.Table) and window_call(i.this) is not None and not i.this.args.get("static")
+        for i in items
+    )
+
+
+def _is_place(key: exp.Expression, query: exp.Select) -> bool:
+    """Whether a key of GROUP BY is the number of an item of the select list."""
+    return isinstance(key, exp.Literal) and key.name.isdecimal() and 1 <= int(key.name) <= len(query.expressions)
 
 
 def with_id(query: exp.Expression) -> tuple[exp.Expression, str | None]:
