@@ -190,3 +190,6 @@ class BoundedRules(DialectRules):
         settings: Mapping[str, str],
     ) -> Value:
         return self.own.of_nothing(value, function, argument, scope, settings)
+
+    def missing_neighbor(self, value: Value, scope: Scope) -> Sequence[Value]:
+        return self.own.missing_neighbor(value, scope)

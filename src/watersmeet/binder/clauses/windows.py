@@ -20,6 +20,7 @@ from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.clauses.order_limit import sort_key
 from watersmeet.binder.context.binding import value_of
 from watersmeet.binder.context.rules import Binding
+from watersmeet.binder.context.scope import ScopeContext
 from watersmeet.circuit.operators import COLLECTED
 from watersmeet.dialects.nodes import sql_of
 from watersmeet.dialects.queries import name_of
@@ -95,10 +96,11 @@ class Definitions:
 
 
 class Windows:
-    """Collects the window functions of one SELECT. definitions: those of its WINDOW clause."""
+    """Collects the window functions of one SELECT. definitions: those of its WINDOW clause. ctx: of its rows."""
 
-    def __init__(self, definitions: Sequence[exp.Window], ctx: Context, binding: Binding) -> None:
+    def __init__(self, definitions: Sequence[exp.Window], ctx: ScopeContext, binding: Binding) -> None:
         self.binding = binding
+        self._scope = ctx.scope
         self._definitions = Definitions(definitions, ctx)
         self._found: dict[tuple[Scalar, ...], dict[WindowCall, Column]] = {}
 
@@ -187,6 +189,8 @@ class Windows:
             if len(parts) > 2:
                 values.append(bind_value(parts[2], ctx))
             settled, kind = unify(values, [parts[0], *parts[2:]], ctx, name.upper())
+            if len(parts) < 3:
+                settled = [*settled, *self.binding.rules.missing_neighbor(settled[0], self._scope)]
             return WindowCall(name, tuple(v.finish() for v in settled), number, None, order, _FROM_START, kind, varying)
         value = cast(values[0], VARCHAR, ctx, node) if values[0].unknown else values[0]
         number = 0 if given is None else number

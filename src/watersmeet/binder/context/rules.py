@@ -469,6 +469,14 @@ class DialectRules:
         """
         return value
 
+    def missing_neighbor(self, value: Value, scope: Scope) -> Sequence[Value]:
+        """The third argument of `lag(value)` and `lead(value)` where a query leaves it out, also in queries that end:
+        the result for a row without a neighbor; empty for NULL. scope: of the rows of the SELECT before its groups.
+
+        Law: if there is a neighbor, the result is its value.
+        """
+        return ()
+
     # -- set operations -----------------------------------------------------------------------------------------
 
     def set_operation(

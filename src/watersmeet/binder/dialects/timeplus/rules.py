@@ -40,7 +40,7 @@ from watersmeet.binder.dialects.timeplus.settings import (
     within,
 )
 from watersmeet.binder.dialects.timeplus.strictness import check_kind, strict_join
-from watersmeet.binder.dialects.timeplus.type_defaults import of_nothing, with_type_defaults
+from watersmeet.binder.dialects.timeplus.type_defaults import default_neighbor, of_nothing, with_type_defaults
 from watersmeet.binder.dialects.timeplus.unions import check_said
 from watersmeet.catalog import Relation, View
 from watersmeet.dialects.timeplus.nodes import DictionaryJoin, StreamTable
@@ -155,6 +155,9 @@ class TimeplusRules(DialectRules):
         self, value: Value, function: str, argument: exp.Expression, scope: Scope, settings: Mapping[str, str]
     ) -> Value:
         return of_nothing(value, function, argument, scope) if fills_aggregates(settings) else value
+
+    def missing_neighbor(self, value: Value, scope: Scope) -> Sequence[Value]:
+        return default_neighbor(value, scope)
 
     def set_operation(
         self,

@@ -1,5 +1,5 @@
-"""Defaults of types instead of NULL, as in Proton: in columns that an outer join could not fill, and in aggregates of
-nothing.
+"""Defaults of types instead of NULL, as in Proton: in columns that an outer join could not fill, in aggregates of
+nothing, and in `lag` of rows without a neighbor.
 
 For joins: `SETTINGS join_use_nulls = 0`; the default here is NULL, as Timeplus' document says (ruling D-003-08). For
 aggregates: as in ClickHouse, unless `SETTINGS aggregate_functions_null_for_empty = 1`. The default of a nullable column
@@ -8,6 +8,7 @@ is NULL.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -56,6 +57,14 @@ def of_nothing(value: Value, function: str, argument: exp.Expression, scope: Sco
     if function in _OF_NUMBERS and value.type == DOUBLE:
         return Value(exp.Coalesce(this=value.expression, expressions=[fill("'NaN'::DOUBLE")]), DOUBLE, nullable=False)
     return filled(value)
+
+
+def default_neighbor(value: Value, scope: Scope) -> Sequence[Value]:
+    """The result of `lag(value)` for a row without a neighbor: the default of the type, or empty if it is nullable."""
+    default = type_default(value.type)
+    if default is None or (value.nullable and _reads_null(value.expression, scope)):
+        return ()
+    return (Value(duckdb_cast(fill(default), value.type), value.type, nullable=False),)
 
 
 def _reads_null(argument: exp.Expression, scope: Scope) -> bool:
