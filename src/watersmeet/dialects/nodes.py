@@ -132,6 +132,16 @@ def retyped(node: exp.Expression, kind: type[Kind], **parts: Any) -> Kind:
     return made
 
 
+def wrap(node: exp.Expression, make: Callable[[exp.Expression], exp.Expression]) -> None:
+    """Replaces the node by the result of `make`, which contains the node itself.
+
+    Not a copy of it: a walk over the tree that calls this still has to reach the parts of the node.
+    """
+    place = exp.Placeholder()
+    node.replace(place)
+    place.replace(make(node))
+
+
 def plain(node: exp.Expression) -> exp.Expression:
     """The node as sqlglot knows it, without the parts that a dialect adds."""
     kind = kind_of(node)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import watersmeet
 
 
@@ -52,3 +54,24 @@ def test_rows_of_a_pump_that_are_before_others_are_rejected_once(tmp_path):
         insert(connection, 11, 2)
         assert content(connection) == [0, 2]
         assert {s["name"]: s["late"] for s in connection.status()["sources"]} == {"S": 0, "D": 1}
+
+
+@pytest.mark.parametrize("names", ["p, q, r", "r, p, q", "public.*"])
+def test_a_chain_that_is_started_loses_no_row(tmp_path, names):
+    """START of one pump commits what its source already has, so the pumps that read it have to run by then."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "rows.csv").write_text("".join(f"{n}\n" for n in range(20)))
+    options = f"DIRECTORY '{tmp_path}/in', FILENAME_PATTERN '.*csv', PARSER 'CSV', CHARACTER_ENCODING 'UTF-8'"
+    with open_(tmp_path / "db") as connection:
+        connection.execute(f"CREATE FOREIGN STREAM f (n INTEGER) SERVER FILE_SERVER OPTIONS ({options})")
+        for stream in ("s", "t", "d"):
+            connection.execute(f"CREATE STREAM {stream} (n INTEGER)")
+        connection.execute("CREATE PUMP p STOPPED AS INSERT INTO s SELECT STREAM n FROM f")
+        connection.execute("CREATE VIEW even AS SELECT STREAM n FROM t WHERE MOD(n, 2) = 0")
+        connection.execute("CREATE PUMP q STOPPED AS INSERT INTO t SELECT STREAM n FROM s")
+        connection.execute("CREATE PUMP r STOPPED AS INSERT INTO d SELECT STREAM n FROM even")
+        connection.execute(f"ALTER PUMP {names} START")
+        assert sorted(content(connection)) == list(range(0, 20, 2))
+        connection.execute("INSERT INTO s (n) VALUES (20)")
+        connection.execute(f"ALTER PUMP {names} STOP")
+        assert sorted(content(connection)) == list(range(0, 21, 2))

@@ -26,7 +26,7 @@ from watersmeet.catalog import (
 )
 from watersmeet.dialects.lenses.nodes import RecordSelect, RecordTable, WithinComma, WithinJoin
 from watersmeet.dialects.marking import SPECIAL_SYNTAX, Marking
-from watersmeet.dialects.nodes import ColumnPath, CommaJoin, adapt, name_item, retyped, text_of
+from watersmeet.dialects.nodes import ColumnPath, CommaJoin, adapt, name_item, retyped, text_of, wrap
 from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.tokens import span_of
 from watersmeet.errors import Error, Span, error
@@ -298,7 +298,7 @@ def _adapt_selection(node: exp.Bracket, sql: str) -> None:
     if place.is_int and isinstance(place, exp.Literal):
         place.replace(exp.Literal.number(int(place.this) + 1))
     else:
-        place.replace(exp.Add(this=exp.paren(place.copy()), expression=exp.Literal.number(1)))
+        wrap(place, lambda i: exp.Add(this=exp.paren(i, copy=False), expression=exp.Literal.number(1)))
 
 
 def _read_header(node: exp.Anonymous, sql: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
-from watersmeet.dialects.nodes import FoldedName, retyped
+from watersmeet.dialects.nodes import FoldedName, retyped, wrap
 from watersmeet.dialects.risingwave import WatersmeetRisingWave as Base
 from watersmeet.dialects.sqlstream.nodes import StreamSelect, WindowedSubquery, WindowedTable
 from watersmeet.dialects.tokens import span_of
@@ -166,7 +166,7 @@ def _cut(node: exp.Cast) -> None:
     """`CAST(x AS VARCHAR(3))` has the first three characters."""
     length = node.to.expressions[0].this
     node.to.set("expressions", None)
-    node.replace(exp.Substring(this=node.copy(), start=exp.Literal.number(1), length=length.copy()))
+    wrap(node, lambda text: exp.Substring(this=text, start=exp.Literal.number(1), length=length.copy()))
 
 
 def adapted(tree: exp.Expression) -> exp.Expression:

@@ -7,11 +7,12 @@ function of `expressions.lenient`, whose names begin with `$`, so that no text c
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Final
 
 from sqlglot import exp
 
+from watersmeet.dialects.nodes import wrap
 from watersmeet.dialects.timeplus.types import cast_type, tree_of
 from watersmeet.places import own_place, set_place
 
@@ -395,13 +396,13 @@ def with_conditions(tree: exp.Expression) -> exp.Expression:
             )
         ):
             for operand in [o for o in node.iter_expressions() if isinstance(o.unnest(), (exp.Column, *_COMPARISONS))]:
-                operand.replace(_call("$number", operand.copy()))
+                wrap(operand, partial(_call, "$number"))
             continue
         else:
             continue
         for place in places:
             if isinstance(place.unnest(), _NUMBERS) or (isinstance(place, exp.Literal) and not place.is_string):
-                place.replace(_call("$condition", place.copy()))
+                wrap(place, partial(_call, "$condition"))
     return tree
 
 

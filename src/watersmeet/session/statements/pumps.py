@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from watersmeet.binder import bind_query
 from watersmeet.binder.clauses.sources import view_statement
-from watersmeet.catalog import ROWTIME, Merging, Pump, Relation, StoppedPump, turned_into
+from watersmeet.catalog import ROWTIME, Catalog, Merging, Pump, Relation, StoppedPump, turned_into
 from watersmeet.dialects.schemas import quoted, schema_meant
 from watersmeet.dialects.statements import AlterPump, CreatePump
 from watersmeet.errors import again, error
@@ -61,12 +61,40 @@ def create_pump(session: Session, statement: CreatePump) -> Result:
 
 
 def alter_pump(session: Session, statement: AlterPump) -> Result:
-    """ALTER PUMP name, … START or STOP, one after the other. A pump already in that state stays as it is."""
+    """ALTER PUMP name, … START or STOP. A pump already in that state stays as it is.
+
+    No row between two of the pumps is lost, whatever the order of the names: START begins with the pumps that read what
+    others write, STOP with those that write what others read.
+    """
     session.require_definer("ALTER PUMP")
-    for relation in _altered(session, statement):
+    pumps = _in_flow_order(session.catalog, _altered(session, statement))
+    for relation in reversed(pumps) if statement.start else pumps:
         with own_transaction(session):
             _alter(session, relation, statement)
     return Result("ALTER PUMP")
+
+
+def _in_flow_order(catalog: Catalog, pumps: Sequence[Relation]) -> list[Relation]:
+    """The pumps, each after those whose rows it reads, directly or through other relations; a cycle in any order."""
+    writers: dict[str, list[str]] = {}
+    for relation in catalog.relations.values():
+        if relation.feeds:
+            writers.setdefault(relation.feeds, []).append(relation.id)
+    order: dict[str, None] = {}
+    entered: set[str] = set()
+
+    def visit(relation_id: str) -> None:
+        if relation_id in entered or relation_id not in catalog.relations:
+            return
+        entered.add(relation_id)
+        for read in (*catalog.relations[relation_id].depends_on, *writers.get(relation_id, ())):
+            visit(read)
+        order[relation_id] = None
+
+    for pump in pumps:
+        visit(pump.id)
+    chosen = {p.id: p for p in pumps}
+    return [chosen[i] for i in order if i in chosen]
 
 
 def _altered(session: Session, statement: AlterPump) -> list[Relation]:
