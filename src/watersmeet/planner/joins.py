@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from sqlglot import exp
+
 from watersmeet.algebra.cardinality import is_single_row
 from watersmeet.algebra.nodes import Join, JoinKind, KeyPair
 from watersmeet.algebra.retention import Retention, of_join
@@ -33,6 +35,17 @@ _HINT: Final = (
     "Consider rewriting the query to use dynamic filter as a substitute if possible.\n"
     "See also: https://docs.risingwave.com/processing/sql/dynamic-filters"
 )
+_CONSTANT: Final = (
+    "The condition compares no column of one side with one of the other; a column of an outer query belongs in WHERE. "
+    "If every row is to meet every other, join by a constant: "
+    "FROM (SELECT *, 1 AS one FROM a) AS a JOIN (SELECT *, 1 AS one FROM b) AS b ON a.one = b.one."
+)
+#: By kind of join: the form of a condition `a = b OR c = d`.
+_ALTERNATIVES: Final[dict[JoinKind, str]] = {
+    "inner": "Write one join for each side of OR, and combine them with UNION.",
+    "semi": "Write one subquery for each side of OR: EXISTS (…) OR EXISTS (…).",
+    "anti": "Write one subquery for each side of OR: NOT EXISTS (…) AND NOT EXISTS (…).",
+}
 
 
 class JoinLowering(Arranging):
@@ -214,10 +227,36 @@ def _nested_loop(node: Join) -> Error:
     return error(
         "JOIN_WITHOUT_EQUALITY",
         "streaming nested-loop join",
-        hint=_HINT,
+        hint=_rewrite(node),
         span=node.span,
         detail="The join has no equality between its two sides, so every row would be compared with every other.",
     )
+
+
+def _rewrite(node: Join) -> str:
+    """A hint that names the form in which the join has equalities."""
+    sides = [frozenset(c.id for c in side.columns) for side in (node.left, node.right)]
+    if node.residual is None or any(node.residual.columns.isdisjoint(side) for side in sides):
+        return _CONSTANT
+    if all(_compares(part, sides) for part in _alternatives(node.residual.expression)):
+        return _ALTERNATIVES.get(node.kind, _HINT)
+    return _HINT
+
+
+def _alternatives(condition: exp.Expression) -> list[exp.Expression]:
+    inner = condition.unnest()
+    return (
+        [a for p in (inner.this, inner.expression) for a in _alternatives(p)] if isinstance(inner, exp.Or) else [inner]
+    )
+
+
+def _compares(part: exp.Expression, sides: Sequence[frozenset[str]]) -> bool:
+    """Whether part of a condition has an equality between the two sides."""
+    equalities = [
+        e for e in (part.flatten() if isinstance(part, exp.And) else [part]) if isinstance(e.unnest(), exp.EQ)
+    ]
+    reads = [{c.name for c in e.find_all(exp.Column)} for e in equalities]
+    return any(all(read & side for side in sides) for read in reads)
 
 
 def _residual(node: Join, left: Side, right: Side) -> str | None:

@@ -38,6 +38,84 @@ def cursor(tmp_path_factory):
             [(2,)],
         ),
         (
+            "SELECT k FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.k = t.k OR u.y = t.x)",
+            "streaming nested-loop join",
+            "EXISTS (…) OR EXISTS (…)",
+            [
+                (
+                    "CREATE MATERIALIZED VIEW v AS SELECT k FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.k = t.k) "
+                    "OR EXISTS (SELECT 1 FROM u WHERE u.y = t.x)"
+                ),
+                "SELECT k FROM v",
+            ],
+            [(1,)],
+        ),
+        (
+            "SELECT k FROM t WHERE NOT EXISTS (SELECT 1 FROM u WHERE (u.k = t.k AND u.y > 0) OR u.y = t.x)",
+            "streaming nested-loop join",
+            "NOT EXISTS (…) AND NOT EXISTS (…)",
+            [
+                (
+                    "CREATE MATERIALIZED VIEW v AS SELECT k FROM t WHERE NOT EXISTS (SELECT 1 FROM u WHERE u.k = t.k "
+                    "AND u.y > 0) AND NOT EXISTS (SELECT 1 FROM u WHERE u.y = t.x)"
+                ),
+                "SELECT k FROM v",
+            ],
+            [(2,)],
+        ),
+        (
+            "SELECT t.k, y FROM t JOIN u ON u.k = t.k OR u.y = t.x",
+            "streaming nested-loop join",
+            "combine them with UNION",
+            [
+                (
+                    "CREATE MATERIALIZED VIEW v AS SELECT t.k, y FROM t JOIN u ON u.k = t.k "
+                    "UNION SELECT t.k, y FROM t JOIN u ON u.y = t.x"
+                ),
+                "SELECT * FROM v ORDER BY y",
+            ],
+            [(1, 3), (1, 4)],
+        ),
+        (
+            "SELECT t.k, y FROM t LEFT JOIN u ON t.k = 1",
+            "streaming nested-loop join",
+            "ON a.one = b.one",
+            [
+                (
+                    "CREATE MATERIALIZED VIEW v AS SELECT a.k, b.y FROM (SELECT *, 1 AS one FROM t) AS a "
+                    "LEFT JOIN (SELECT *, 1 AS one FROM u) AS b ON a.one = b.one AND a.k = 1"
+                ),
+                "SELECT * FROM v ORDER BY k, y",
+            ],
+            [(1, 3), (1, 4), (1, 9), (2, None)],
+        ),
+        (
+            "SELECT k FROM t WHERE EXISTS (SELECT 1 FROM u JOIN u AS w ON u.k = t.k)",
+            "streaming nested-loop join",
+            "belongs in WHERE",
+            [
+                (
+                    "CREATE MATERIALIZED VIEW v AS SELECT k FROM t "
+                    "WHERE EXISTS (SELECT 1 FROM u JOIN u AS w ON u.y = w.y WHERE u.k = t.k)"
+                ),
+                "SELECT * FROM v",
+            ],
+            [(1,)],
+        ),
+        (
+            "SELECT k, ARRAY(SELECT y FROM u WHERE u.k = t.k ORDER BY y DESC) AS ys FROM t",
+            "ORDER BY in ARRAY (SELECT …) of a view is not supported",
+            "array_agg(a ORDER BY b)",
+            [
+                (
+                    "CREATE MATERIALIZED VIEW v AS "
+                    "SELECT k, (SELECT array_agg(y ORDER BY y DESC) FROM u WHERE u.k = t.k) AS ys FROM t"
+                ),
+                "SELECT * FROM v ORDER BY k",
+            ],
+            [(1, [4, 3]), (2, None)],
+        ),
+        (
             "SELECT k, CURRENT_DATE AS d FROM t",
             "`CURRENT_DATE()` function is only allowed in `WHERE`, `HAVING` and `ON`",
             CLOCK,

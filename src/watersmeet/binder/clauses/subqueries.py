@@ -27,7 +27,7 @@ from watersmeet.expressions.aggregatecalls import UNORDERED
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.operators import comparable, compare
 from watersmeet.expressions.scalars import bind_condition, bind_value
-from watersmeet.expressions.values import Value, wrap
+from watersmeet.expressions.values import Value, duckdb_cast, wrap
 from watersmeet.places import set_place
 from watersmeet.types import BIGINT, BOOLEAN, SqlType
 
@@ -197,8 +197,9 @@ class Subqueries:
 
     def value(self, node: exp.Expression, ctx: Context) -> Value | None:
         """The value of an expression that is a subquery, else None."""
-        if self._binding.rules.bounded and (rows := _array_of_rows(node)) is not None:
-            return self._single(rows, rows, ctx, "array")
+        if (rows := _array_of_rows(node)) is not None:
+            bounded = self._binding.rules.bounded
+            return self._single(rows, rows, ctx, "array") if bounded else self._array(rows, ctx)
         if not isinstance(node, (exp.Subquery, exp.Exists, exp.In, exp.Binary)):
             return None
         if isinstance(node, exp.Binary) and not (
@@ -252,6 +253,26 @@ class Subqueries:
         found = self._binding.new_column(column.name, given, nullable=kind == "scalar")
         self._pending.append(partial(Apply, right=right, kind=kind, mark=found, span=place_of(node)))
         return value_of(found)
+
+    def _array(self, query: exp.Expression, ctx: Context) -> Value:
+        """The array of all rows of a subquery, in the order of `array_agg`; empty for no rows."""
+        if query.args.get("order") is not None and query.args.get("limit") is None:
+            raise ctx.not_supported(
+                "ORDER BY in ARRAY (SELECT …) of a view",
+                query.args["order"],
+                hint="Write (SELECT array_agg(a ORDER BY b) FROM …).",
+            )
+        right = self._bound(query)
+        if len(right.columns) != 1:
+            raise ctx.error("SYNTAX_ERROR", "subquery must return only one column", query)
+        scalar = value_of(right.columns[0]).finish()
+        kind = SqlType("array", element=scalar.type)
+        call = AggregateCall("array_agg", scalar, None, distinct=False, type=kind)
+        found = self._binding.new_column("array", kind, nullable=True)
+        aggregate = Aggregate(right, (), (call,), (found,))
+        self._pending.append(partial(Apply, right=aggregate, kind="left", span=place_of(query), arrival=self._arrival))
+        empty = duckdb_cast(exp.Array(expressions=[]), kind)
+        return Value(exp.Coalesce(this=value_of(found).expression, expressions=[empty]), kind, nullable=False)
 
     def _mark(self, predicate: Predicate, ctx: Context, *, true_only: bool) -> Value:
         right, pairs = self._matched(predicate, ctx)
