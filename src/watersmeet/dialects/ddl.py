@@ -315,11 +315,13 @@ class Definition:
             self.refuse(f"FORMAT {encoded.rows.upper()}", encoded.span, "With files, FORMAT PLAIN is supported.")
 
 
-#: Runs of dbt's incremental models and snapshots begin with a temporary table: this is what their users read.
-_INSTEAD_OF_TEMPORARY: Final = (
+#: Runs of dbt's incremental models and snapshots begin with a temporary table of such a name.
+_OF_DBT: Final = "__dbt_tmp"
+_INSTEAD_OF_DBT: Final = (
     "A materialized view follows its inputs by itself: "
     "in dbt, write materialized='materialized_view' in place of 'incremental'."
 )
+_INSTEAD_OF_TEMPORARY: Final = "Create it without that word, and drop it when it is no longer needed."
 
 
 def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
@@ -348,7 +350,8 @@ def read_create(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> State
     )
     if word in lacking:
         place = span_of([cursor.tokens[0], token])
-        hint = _INSTEAD_OF_TEMPORARY if word in ("TEMPORARY", "TEMP") else None
+        temporary = _INSTEAD_OF_DBT if _OF_DBT in cursor.text else _INSTEAD_OF_TEMPORARY
+        hint = temporary if word in ("TEMPORARY", "TEMP") else None
         return Refused(**base, error=not_supported(f"CREATE {word}", cursor.text, place, hint=hint))
     raise cursor.error(hint="CREATE TABLE, SOURCE, VIEW, MATERIALIZED VIEW, INDEX and SCHEMA are supported.")
 

@@ -144,7 +144,7 @@ class _Sides:
                 "AsOf join requires exactly 1 inequality condition",
                 part,
                 detail="This is a second one: the nearest row by both is undefined.",
-                hint=_HINT,
+                hint="Leave in ON the one that decides which row is nearest; compare the others in WHERE.",
             )
         kind = common_type([a.type, b.type])
         assert kind is not None, "compare() has checked it"

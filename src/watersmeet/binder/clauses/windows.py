@@ -132,9 +132,10 @@ class Windows:
 
     def _call(self, node: exp.Expression, definition: Definition, ctx: Context) -> WindowCall:
         condition = None
-        if isinstance(node, (exp.IgnoreNulls, exp.RespectNulls)):
-            if isinstance(node, exp.IgnoreNulls):
-                raise ctx.not_supported("IGNORE NULLS", node)
+        ignoring = node.find(exp.IgnoreNulls)  # it stands behind the parenthesis, or in it
+        if ignoring is not None and ignoring.find_ancestor(exp.Window) is node.find_ancestor(exp.Window):
+            raise ctx.not_supported("IGNORE NULLS", node)
+        if isinstance(node, exp.RespectNulls):
             node = node.this
         if isinstance(node, exp.Filter):
             condition = bind_condition(node.expression.this, ctx, "FILTER").finish()
@@ -143,7 +144,7 @@ class Windows:
         order = tuple(sort_key(o, bind_value(o.this, ctx), ctx) for o in definition.order)
         if not order:
             order = as_they_came(node, definition.spec, ctx)
-        parts = list(node.expressions)
+        parts = [p.this if isinstance(p, exp.RespectNulls) else p for p in node.expressions]
         ranked = name in _RANKS or name in _NEIGHBOURS or name in (*_VALUES, "ntile")
         if any(isinstance(p, exp.Distinct) for p in parts) and (ranked or not ctx.bounded):
             raise ctx.not_supported("DISTINCT in a window function", node)

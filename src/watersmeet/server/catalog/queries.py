@@ -300,8 +300,9 @@ def _compared_function(node: exp.EQ | exp.NEQ) -> exp.Expression:
 
 
 def _undefined(name: str, text: str) -> Error:
-    shown = f"function {name.lower()} does not exist in queries of the catalog"
-    return error("UNDEFINED_FUNCTION", shown, sql=text)
+    known = name.lower().startswith("pg_")
+    detail = None if known else "The query reads PostgreSQL's catalog, where only functions of its tools exist."
+    return error("UNDEFINED_FUNCTION", f"function {name.lower()} does not exist", detail=detail, sql=text)
 
 
 _SPECIAL: Final[dict[type[exp.Expression], str]] = {

@@ -42,7 +42,7 @@ from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.services.delivery import Deliveries, begin
 from watersmeet.session.services.views import bind_view, make, make_writing
 from watersmeet.sinks.deliveries import delivery_of
-from watersmeet.sinks.targets import connector_of
+from watersmeet.sinks.targets import connector_named, connector_of
 from watersmeet.sources.ratelimit import rate_limit
 from watersmeet.store.notes import Note
 from watersmeet.types import BIGINT, DOUBLE, VARCHAR, Field
@@ -89,6 +89,8 @@ def create_sink(session: Session, statement: CreateSink) -> Result:
                 "a sink needs a connector",
                 hint="Write WITH (connector = …, …).",
             )
+        with located(statement, statement.places.get("connector", statement.name_span)):
+            connector_named(statement.options["connector"].lower())
         # It has its id before its query, which it owns.
         sink = new_relation(
             session, statement, Sink, (), delivers="", target_id=session.catalog.new_id(Sink), connector={}

@@ -12,6 +12,7 @@ from watersmeet.dialects.statements import (
     CreateMaterializedView,
     CreateView,
 )
+from watersmeet.errors import NotSupportedError
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.definitions import add, check_columns, may_create, named_columns, new_relation
 from watersmeet.session.access.reading import bounded, readable
@@ -20,25 +21,28 @@ from watersmeet.session.access.result import Result
 from watersmeet.session.access.schemas import schema_for
 from watersmeet.session.services.views import bind_view, make
 from watersmeet.session.statements.targets import make_delivered, target_of
+from watersmeet.types import Schema
 
 
 def create_view(session: Session, statement: CreateView) -> Result:
-    """CREATE VIEW: stored as its text, and bound once to check it."""
+    """CREATE VIEW: stored as its text, and bound once to check it.
+
+    It is valid if a batch query or a materialized view can read it: ASOF and look-up joins are for the latter only.
+    """
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
         return Result("CREATE VIEW")
     continuous = language_named(session.dialect).semantics.continuous
     if continuous == "streams" or (continuous == "marked" and is_marked(statement.query)):
-        found = bind_query(
-            statement.query,
-            readable(session.catalog),
-            statement.text,
-            session.dialect,
-            column_names=statement.column_names,
-        )
-        columns, depends_on, functions = found.columns, found.depends_on, found.functions
+        columns, depends_on, functions = _streamed(session, statement)
     else:
-        query = bounded(session, statement.query, statement.text)
-        columns, depends_on, functions = named_columns(query.columns, statement), query.named, query.functions
+        try:
+            query = bounded(session, statement.query, statement.text)
+            columns, depends_on, functions = named_columns(query.columns, statement), query.named, query.functions
+        except NotSupportedError as refused:
+            try:
+                columns, depends_on, functions = _streamed(session, statement)
+            except NotSupportedError:
+                raise refused from None
     check_columns(columns, statement)
     relation = new_relation(session, statement, View, columns, depends_on=depends_on, functions=functions)
     existing = session.catalog.by_name(relation.name, relation.schema)
@@ -47,6 +51,18 @@ def create_view(session: Session, statement: CreateView) -> Result:
         relation = replace(relation, id=existing.id)
     add(session, relation)
     return Result("CREATE VIEW")
+
+
+def _streamed(session: Session, statement: CreateView) -> tuple[Schema, tuple[str, ...], tuple[str, ...]]:
+    """(columns, relations, functions) of a view as a materialized view reads it."""
+    found = bind_query(
+        statement.query,
+        readable(session.catalog),
+        statement.text,
+        session.dialect,
+        column_names=statement.column_names,
+    )
+    return found.columns, found.depends_on, found.functions
 
 
 def create_materialized_view(session: Session, statement: CreateMaterializedView) -> Result:
