@@ -40,6 +40,10 @@ _PARAMETER: Final = rf"[?&;](?:[\w.-]*(?:{_ENDINGS}|signature)|sig|key|apikey)="
 #: A URL with a secret.
 _URL: Final = re.compile(rf"(?://|^)[^/?#@]*:[^/?#@]+@|{_PARAMETER}", re.IGNORECASE)
 
+#: Names a secret in place of a value: `password = SECRET name`. The name is none.
+_REFERENCE: Final = "secret"
+#: Messages have these words for their own sake, so of values that are one of them only quoted ones are concealed.
+_WORDS: Final = ("secret", "password", "token", "credential", "credentials")
 #: What is shorter may be part of any word, and is only concealed where it stands.
 _LEAST_CHARACTERS: Final = 4
 #: So many characters of a value are concealed, and so many values; behind those everything is. So no text takes long.
@@ -53,13 +57,14 @@ def _secrets(quoted: str) -> re.Pattern[str]:
     """The secrets of a statement, each in a group: the values of options by the ends of their names, quoted or behind
     `=`, whatever stands between that is no word and no comma; those of headers; passwords and parameters of URLs.
     """
+    gap = r"(?:(?!--|/\*)[^\w'\"$,]|--[^\n]{0,200}\n|/\*.{0,200}?\*/)"
     return re.compile(
-        rf"""(?:{_ENDINGS})["'`]?(?:(?!--|/\*)[^\w'"$,]|--[^\n]{{0,200}}\n|/\*.{{0,200}}?\*/){{1,80}}?(?:AS\s+)?(?:[ebnx]|u&)?
-            (?:'(?P<quoted>{quoted})|"(?P<double>[^"]{{0,{_MOST_CHARACTERS}}})
+        rf"""(?:{_ENDINGS})["'`]?{gap}{{1,80}}?(?:AS\s+)?(?:[ebnx]|u&)?
+            (?:'(?P<quoted>{quoted})|(?<!{_REFERENCE}\s)"(?P<double>[^"]{{0,{_MOST_CHARACTERS}}})
               |\$(?P<tag>\w*)\$(?P<dollar>.{{0,{_MOST_CHARACTERS}}}?)(?:\$(?P=tag)\$|\Z))
           | (?<![\w.'"`/-])[\w.-]*(?:{_ENDINGS})
             (?:'(?P<close>{quoted})|\$\$(?P<near>.{{0,{_MOST_CHARACTERS}}}?)(?:\$\$|\Z))
-          | (?:{_ENDINGS})\s*(?:=|:(?!:))\s*(?P<bare>[^\s,;()'"$]{{1,{_MOST_CHARACTERS}}})
+          | (?:{_ENDINGS})\s*(?:=|:(?!:))\s*(?!{_REFERENCE}\s+[\w"])(?P<bare>[^\s,;()'"$]{{1,{_MOST_CHARACTERS}}})
           | {_PARAMETER}(?P<parameter>[^\s,;&'"]{{1,{_MOST_CHARACTERS}}})
           | \bHEADER\s*\([^()]*?\bVALUE\s*'(?P<header>{quoted})
           | \bIDENTIFIED\b[^;']{{0,80}}'(?P<identified>{quoted})
@@ -73,7 +78,7 @@ _WORD_ENDS: Final = re.compile(r"[\s,;()]")
 _SECRETS: Final = tuple(_secrets(quoted) for quoted in _QUOTED)
 #: Where values have no names: a statement, and functions of RisingWave's and ClickHouse's, which are not here.
 _NAMELESS: Final = re.compile(
-    r"\bCREATE\s+(?:OR\s+REPLACE\s+)?SECRET\b|\b(?:postgres_query|mysql_query|file_scan)\s*\("
+    r"\b(?:CREATE\s+(?:OR\s+REPLACE\s+)?|ALTER\s+)SECRET\b|\b(?:postgres_query|mysql_query|file_scan)\s*\("
     r"|\b(?:postgresql|mysql|mongodb|redis|s3|gcs|iceberg|deltalake|remote|remotesecure)\s*\((?=\s*')",
     re.IGNORECASE,
 )
@@ -111,7 +116,8 @@ def concealed(sql: str, *texts: str | None) -> tuple[str | None, ...]:
     for start, end in places:
         sql = sql[:start] + "*" * (end - start) + sql[end:]
     for value in sorted((v for v in values if len(v) >= _LEAST_CHARACTERS), key=len, reverse=True):
-        texts = tuple(None if t is None else t.replace(value, "***") for t in texts)
+        pattern = rf"(?<=[\"'])({value})(?=[\"'])" if value.lower() in _WORDS else re.escape(value)
+        texts = tuple(None if t is None else re.sub(pattern, "***", t) for t in texts)
     return sql, *texts
 
 

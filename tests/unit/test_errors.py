@@ -94,6 +94,7 @@ def test_errors_survive_pickling():
         ("HEADERS(HEADER(NAME 'key' VALUE 'geheim'))", "HEADERS(HEADER(NAME 'key' VALUE '******'))"),
         ("password /* of '97 */ = $x$ge$$heim$x$, a = 1", "password /* of '97 */ = $x$********$x$, a = 1"),
         ("FROM postgres_query('host', 'geheim')", "FROM postgres_query('****', '******')"),
+        ("ALTER SECRET s AS 'geheim'", "ALTER SECRET s AS '******'"),
         ("CREATE TABLE t (password varchar, token text)", "CREATE TABLE t (password varchar, token text)"),
     ],
 )
@@ -101,6 +102,26 @@ def test_no_secret_is_shown_where_an_error_is(sql, shown):
     err = error("SYNTAX_ERROR", "wrong", sql=sql, span=Span(0, 3))
     assert f"LINE 1: {shown}\n" in str(err)
     assert err.to_json()["sql"] == shown
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "WITH (connector = 'postgres-cdc', password = secret nope)",
+        "WITH (password = SECRET \"nope\", x = 'y')",
+        "WITH (s3.credentials.secret = SECRET a.nope AS FILE)",
+        'DROP SECRET "nope"',
+    ],
+)
+def test_the_name_of_a_secret_is_shown(sql):
+    text = 'secret "nope" does not exist'
+    assert concealed(sql, text) == (sql, text)
+
+
+def test_a_secret_that_is_a_word_of_messages_is_concealed_only_where_it_is_quoted():
+    sql = "CREATE SECRET s WITH (backend = 'meta') AS 'secret'"
+    found = concealed(sql, 'secret "s" already exists', 'invalid: "secret"')
+    assert found[1:] == ('secret "s" already exists', 'invalid: "***"')
 
 
 def test_nothing_is_shown_behind_very_many_secrets():
