@@ -42,7 +42,8 @@ class Captured:
 
     has_snapshot: whether rows are taken that are there already. batch_rows: so many of them at a time. left_out:
     columns there that the table has not. added: columns that were added later, and the place in the server's log of the
-    first transaction that is known to have them: rows of transactions before it may lack them.
+    first transaction that is known to have them: rows of transactions before it may lack them. published: by which
+    entries the server writes its changes; others if somebody removed them and added them again; empty: unknown.
     """
 
     database: str
@@ -54,6 +55,7 @@ class Captured:
     batch_rows: int = 0
     left_out: tuple[str, ...] = ()
     added: dict[str, str] = field(default_factory=dict)
+    published: str = ""
 
 
 @dataclass(frozen=True, slots=True)

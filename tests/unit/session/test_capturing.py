@@ -64,6 +64,12 @@ def ask(postgres, query):
         return connection.execute(query).fetchall()
 
 
+def publication(postgres):
+    """The name of the only publication."""
+    ((name,),) = ask(postgres, "SELECT pubname FROM pg_publication")
+    return name
+
+
 @pytest.fixture
 def opened(tmp_path, postgres):
     with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
@@ -391,7 +397,8 @@ def test_one_statement_lets_a_table_go_on_that_was_made_again_there(opened, post
     opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'")
     assert rows(opened, "SELECT * FROM t") == [(1,)]
     postgres.execute(
-        "DROP TABLE t; CREATE TABLE t (i int PRIMARY KEY, v text); ALTER PUBLICATION rw_publication ADD TABLE t"
+        "DROP TABLE t; CREATE TABLE t (i int PRIMARY KEY, v text); "
+        f"ALTER PUBLICATION {publication(postgres)} ADD TABLE t"
     )
     postgres.execute("INSERT INTO t VALUES (2, 'two')")
     assert rows(opened, "SELECT * FROM t", stops=True) == [(1,)]
@@ -418,7 +425,7 @@ def test_a_table_that_was_made_again_there_goes_on_below_its_views(opened, postg
     assert rows(opened, "SELECT * FROM n") == [(2, "two")]
     postgres.execute(
         "DROP TABLE t; CREATE TABLE t (i int PRIMARY KEY, v text, more int); "
-        "ALTER PUBLICATION rw_publication ADD TABLE t; INSERT INTO t VALUES (2, 'zwei', 7)"
+        f"ALTER PUBLICATION {publication(postgres)} ADD TABLE t; INSERT INTO t VALUES (2, 'zwei', 7)"
     )
     rows(opened, "SELECT * FROM n", stops=True)
     opened.execute("RESET SOURCE t")
@@ -505,9 +512,12 @@ def test_a_partitioned_table_is_followed_as_one(opened, postgres):
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        ("FOR TABLE t", 'partitions of table "public.t", not its own'),
-        ("FOR ALL TABLES", 'partitions of table "public.t", not its own'),
-        ("FOR TABLE t WHERE (i > 7) WITH (publish_via_partition_root = true)", r"only rows .* where \(i > 7\)"),
+        (
+            "FOR TABLE t WITH (publish_via_partition_root = true)",
+            'no TRUNCATE of single partitions of table "public.t"',
+        ),
+        ("FOR ALL TABLES WITH (publish_via_partition_root)", "no TRUNCATE of single partitions"),
+        ("FOR TABLE t0 WHERE (i > 7)", r"only rows .* where \(i > 7\)"),
         ("FOR TABLE t WITH (publish = 'insert, update, delete')", "every INSERT, UPDATE, DELETE and TRUNCATE"),
     ],
 )

@@ -11,13 +11,14 @@ from watersmeet.errors import Error
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.kafkatopics import if_committed
 from watersmeet.sources.capture.postgres.options import CONNECTOR, PostgresOptions, database_options
-from watersmeet.sources.capture.postgres.servers import drop_publication, drop_slot, unpublish
+from watersmeet.sources.capture.postgres.publications import drop_publication, other_slots, unpublish
+from watersmeet.sources.capture.postgres.servers import drop_slot
 from watersmeet.sources.capture.postgres.system import PUBLICATION, SLOT
 
 
 def drop_captured(session: Session, relations: Iterable[Relation]) -> None:
-    """Drops the slots and publications of captured databases that were dropped, and takes tables out of publications;
-    in a transaction, when it commits. A notice says what is left because the server can't be reached.
+    """Drops the slots and publications that were created for dropped databases, and removes dropped tables from
+    publications; in a transaction, when it commits. Notices name what remains on the server.
     """
     gone = list(relations)
     ids = {r.id for r in gone}
@@ -38,7 +39,10 @@ def drop_captured(session: Session, relations: Iterable[Relation]) -> None:
 
 
 def dropping(session: Session, database: CapturedDatabase) -> Callable[[], None]:
-    """What drops the slot and the publication of a captured database, as far as they were made for it."""
+    """The action that drops the slot and the publication of a captured database, if they were created for it.
+
+    A publication whose name was given stays while another source or slot may use it.
+    """
 
     def drop() -> None:
         options = database_options(database.connector)
@@ -46,8 +50,15 @@ def dropping(session: Session, database: CapturedDatabase) -> Callable[[], None]
             with contextlib.closing(connect(options.server)) as connection:
                 if SLOT in database.made:
                     drop_slot(connection, options.slot)
-                if PUBLICATION in database.made and not _is_used(session, database.id, options):
-                    drop_publication(connection, options.publication)
+                if PUBLICATION not in database.made or _is_used(session, database.id, options):
+                    return
+                if options.shares_publication and (others := other_slots(connection, options)):
+                    session.notice(
+                        f'publication "{options.publication}" is left in {options.server.shown}: replication slot '
+                        f'"{others[0]}" may use it'
+                    )
+                    return
+                drop_publication(connection, options.publication)
         except (Error, library().Error) as problem:
             reason = problem.message if isinstance(problem, Error) else str(problem)
             session.notice(
@@ -61,20 +72,36 @@ def dropping(session: Session, database: CapturedDatabase) -> Callable[[], None]
 def _is_used(session: Session, database_id: str, options: PostgresOptions) -> bool:
     """Whether another captured database has the publication."""
     known = (r for r in session.catalog.relations.values() if isinstance(r, CapturedDatabase) and r.id != database_id)
-    found = (database_options(r.connector) for r in known if r.connector["connector"] == CONNECTOR)
-    return any((o.server, o.publication) == (options.server, options.publication) for o in found)
+    return any(_same_publication(r, options) for r in known)
+
+
+def _same_publication(database: CapturedDatabase, options: PostgresOptions) -> bool:
+    if database.connector["connector"] != CONNECTOR:
+        return False
+    own = database_options(database.connector)
+    return (own.server, own.publication) == (options.server, options.publication)
 
 
 def _unpublishing(session: Session, database: CapturedDatabase, table: CapturedTable) -> Callable[[], None]:
-    def take_out() -> None:
+    def remove() -> None:
         options, captured = database_options(database.connector), table.captured
-        others = (r.captured for r in session.catalog.relations.values() if isinstance(r, CapturedTable))
-        if any(c.oid == captured.oid for c in others):
-            return
+        known = session.catalog.relations
+        for other in known.values():
+            if not isinstance(other, CapturedTable) or other.captured.oid != captured.oid:
+                continue
+            of = known.get(other.captured.database)
+            if isinstance(of, CapturedDatabase) and _same_publication(of, options):
+                return
+        why = ""
         try:
             with contextlib.closing(connect(options.server)) as connection:
-                unpublish(connection, options.publication, captured.schema, captured.table)
+                if options.shares_publication and (others := other_slots(connection, options)):
+                    why = f': replication slot "{others[0]}" may use it'
+                else:
+                    unpublish(connection, options.publication, captured.schema, captured.table)
+                    return
         except (Error, library().Error):
-            session.notice(f'publication "{options.publication}" still has table "{captured.schema}.{captured.table}"')
+            pass
+        session.notice(f'publication "{options.publication}" still has table "{captured.schema}.{captured.table}"{why}')
 
-    return take_out
+    return remove

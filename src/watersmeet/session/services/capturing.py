@@ -44,6 +44,8 @@ _LOOK_S: Final = 0.05
 _FIRST_RETRY_S: Final = 0.1
 #: … to this; see `Attempts`.
 _LAST_RETRY_S: Final = 5.0
+#: Whether servers still write the changes of all tables is looked up at each start, and then after this time.
+_CHECK_S: Final = 60.0
 #: A table that the user may not read is tried again after this time.
 _RIGHT_S: Final = 1.0
 #: How long closing the database waits for a thread to let go of its server.
@@ -151,7 +153,7 @@ class _Capturing(threading.Thread):
         self._stopping = threading.Event()
         self._changed = threading.Condition()
         self._flushing = 0
-        self._began_s = time.monotonic()
+        self._began_s = self._checked_s = time.monotonic()
         self._attempts = Attempts(self._database.clock, _FIRST_RETRY_S, _LAST_RETRY_S)
         self._system: System = system_of(self._relation().connector["connector"])
         self.state = "starting"
@@ -283,10 +285,24 @@ class _Capturing(threading.Thread):
         self._reached = self._position.place
         with contextlib.closing(self._system.stream(options, self._position.place, self._position.history)) as stream:
             captor = Captor(self._session, self._system, options, stream)
+            self._check(captor)
             self._show("running")
             while not self._stopping.is_set():
+                if time.monotonic() >= self._checked_s + _CHECK_S:
+                    self._check(captor)
                 self._step(captor)
                 self._attempts.succeeded()
+
+    def _check(self, captor: Captor) -> None:
+        """Stops the tables of which the server may not have written all changes."""
+        self._checked_s = time.monotonic()
+        change = _Change({}, self._position)
+        for table in self._tables():
+            position = self._position.of(table.id) or TablePosition()
+            if not position.stalled and (why := captor.stream.why_unpublished(table.captured)):
+                self._put(change, table, replace(position, stalled=f"{why}. {hint_of(table)}"))
+        if change.position != self._position:
+            self._commit(change)
 
     def _step(self, captor: Captor) -> None:
         """Takes what has come; then reads the next rows of a table that is not complete."""
@@ -355,7 +371,7 @@ class _Capturing(threading.Thread):
             return
         try:
             there = stream.table(captured.schema, captured.table)
-            check_version(table, there.oid, there.types)
+            check_version(table, there.lineage, there.types)
             now = stream.added_now(there, position) if captor.options.adds_columns else None
             if now is not None and (names := names_added(table, now.names)):
                 add_columns(replace(self._session), stream, table, there, names, now.place)

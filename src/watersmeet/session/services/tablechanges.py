@@ -21,6 +21,7 @@ from watersmeet.sources.capture.contract import (
     Batch,
     Changed,
     DatabaseOptions,
+    Lineage,
     Rows,
     Stream,
     System,
@@ -49,18 +50,29 @@ def changed(
     Errors stop the table, but for RUNTIME_UNAVAILABLE.
     """
     captured = table.captured
-    own = [r for r in batch.rows if (r.table.schema, r.table.name) == (captured.schema, captured.table)]
-    emptied = max(
-        (t.place for t in batch.truncations if any(_is_of(table, v.oid, v.schema, v.name) for v in t.tables)),
-        default=-1,
-    )
-    if not own and emptied < 0:
-        return None, position
-    for rows in own:
+    own = []
+    for rows in batch.rows:
+        if (of := captor.stream.is_of(captured, rows.table)) is None:
+            continue
         captor.stream.check(rows.table)
-        may_lack = captor.stream.may_lack(captured, batch, rows)
-        check_version(table, rows.table.oid, rows.table.types, may_lack)
-    if emptied >= 0 and not position.takes_all:
+        check_version(table, of, rows.table.types, captor.stream.may_lack(captured, batch, rows))
+        own.append(rows)
+    emptied = cut = -1
+    for truncation in batch.truncations:
+        if captor.stream.is_emptied(captured, truncation):
+            emptied = max(emptied, truncation.place)
+        elif any(captor.stream.is_of(captured, v) is not None for v in truncation.tables):
+            cut = max(cut, truncation.place)
+    if not own and emptied < 0 and cut < 0:
+        return None, position
+    if cut > emptied and not captured.has_snapshot:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f'a partition of table "{captured.schema}.{captured.table}" was emptied by TRUNCATE',
+            detail="Without a snapshot it is not known which rows were in it.",
+            hint=hint_of(table),
+        )
+    if cut > emptied or (emptied >= 0 and not position.takes_all):
         # From here on everything is read again.
         return emptied_table(captor.session, table), TablePosition()
     changes = _keyed(captor, table, position, batch, own, emptied)
@@ -101,15 +113,19 @@ def read_columns(table: CapturedTable) -> Schema:
     return tuple(c for c in table.columns if c.name not in table.message_parts and c.name not in table.generated)
 
 
-def check_version(table: CapturedTable, oid: int, now: dict[str, str], may_lack: Collection[str] = ()) -> None:
-    """Raises the error that stops the table if the table there is another one now. now: its types by column. may_lack:
-    columns that it need not have yet.
+def check_version(table: CapturedTable, there: Lineage, now: dict[str, str], may_lack: Collection[str] = ()) -> None:
+    """Raises the error that stops the table if the table of its server is another one now. now: its types by column.
+    may_lack: columns that it need not have yet.
     """
     captured = table.captured
     shown = f"{captured.schema}.{captured.table}"
     again = hint_of(table)
-    if oid != captured.oid:
+    if there.oid != captured.oid:
         raise error("CATALOG_TYPE_MISMATCH", f'table "{shown}" was dropped and created again', hint=again)
+    if (there.schema, there.name) != (captured.schema, captured.table):
+        raise error(
+            "CATALOG_TYPE_MISMATCH", f'table "{shown}" was renamed to "{there.schema}.{there.name}"', hint=again
+        )
     for column in read_columns(table):
         if column.name in may_lack and column.name not in now:
             continue
@@ -137,11 +153,6 @@ def rows_there(captor: Captor, table: CapturedTable, texts: Sequence[pa.Array]) 
     return rows
 
 
-def _is_of(table: CapturedTable, oid: int, schema: str, name: str) -> bool:
-    captured = table.captured
-    return (captured.oid, captured.schema, captured.table) == (oid, schema, name)
-
-
 def _keyed(
     captor: Captor, table: CapturedTable, position: TablePosition, batch: Batch, own: Sequence[Rows], emptied: int
 ) -> KeyedChanges:
@@ -155,6 +166,13 @@ def _keyed(
         for is_new, mask, values in ((False, rows.gone, rows.old), (True, rows.written, rows.new)):
             at = rows.places[mask]
             wants = at > emptied
+            if any(values[places[k]].kept.any() for k in table.primary_key):
+                raise error(
+                    "CONNECTOR_OPTION",
+                    f'the changes of table "{table.captured.schema}.{table.captured.table}" lack its primary key',
+                    detail="Old releases of PostgreSQL do not write keys that are stored out of line.",
+                    hint=f"Update the server, then {hint_of(table)}",
+                )
             if not position.takes_all and len(at):
                 found = Changed(rows.transactions[mask], [values[places[k]].texts for k in table.primary_key])
                 wants &= captor.stream.wanted(table.captured, table.primary_key, position, batch, found)

@@ -84,8 +84,10 @@ def create_captured_table(session: Session, statement: CreateTable) -> Result:
         given = opened.database
         table = _table(session, statement, opened.system, given.id, there, options)
         made = opened.system.publish(opened.connection, opened.options, there)
+        published = opened.system.published(opened.connection, opened.options, there)
         hidden = replace(given, name=f"{given.name}.{given.id}", hidden=True, of_table=table.id, made=made)
-        table = replace(table, depends_on=(hidden.id,), captured=replace(table.captured, database=hidden.id))
+        captured = replace(table.captured, database=hidden.id, published=published)
+        table = replace(table, depends_on=(hidden.id,), captured=captured)
         with _begun(session, opened, hidden) as database:
             add(session, database)
             add(session, table)
@@ -114,8 +116,9 @@ def create_table_from(session: Session, statement: CreateCapturedTable) -> Resul
             there = system.table(connection, settings, origin.table)
             table = _table(session, statement, system, source.id, there, options)
             system.publish(connection, settings, there)
+            captured = replace(table.captured, published=system.published(connection, settings, there))
     with own_transaction(session):
-        add(session, replace(table, depends_on=(source.id,)))
+        add(session, replace(table, depends_on=(source.id,), captured=captured))
     return Result("CREATE TABLE")
 
 
@@ -132,7 +135,7 @@ class _Opened(NamedTuple):
 def _opened(session: Session, statement: CreateRelation, given: Mapping[str, str]) -> Iterator[_Opened]:
     """The database that options name, in a transaction. Errors have their place."""
     system = system_of(given["connector"])
-    options = {**system.defaults(), **given, "connector": system.connector}
+    options = {**system.defaults(given), **given, "connector": system.connector}
     with located(statement, statement.name_span):
         settings = system.options(options)
         with system.connected(settings) as connection, own_transaction(session):
@@ -218,6 +221,8 @@ def _columns(statement: CreateTable, system: System, there: TableThere) -> Schem
         if column.name in statement.message_parts or column.name in statement.generated:
             continue
         found = known.get(column.name)
+        if found is None and column.name in there.unwritten:
+            refuse(f'column "{column.name}" of table "{there.shown}" {there.unwritten[column.name]}')
         if found is None:
             raise error(
                 "UNDEFINED_COLUMN",

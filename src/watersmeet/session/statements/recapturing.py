@@ -82,9 +82,11 @@ def _as_it_is(system: System, connection: Any, options: DatabaseOptions, table: 
     captured = table.captured
     name = f"{captured.schema}.{captured.table}" if system.has_schemas else captured.table
     there = system.table(connection, options, name)
-    check_version(table, captured.oid, there.types)
+    check_version(table, there.lineage._replace(oid=captured.oid), there.types)
     system.publish(connection, options, there)
+    published = system.published(connection, options, there)
     left_out = captured.left_out
     if not options.adds_columns:
         left_out = tuple(n for n in there.types if n not in captured.types)
-    return replace(table, captured=replace(captured, oid=there.oid, has_snapshot=True, left_out=left_out, added={}))
+    now = replace(captured, oid=there.oid, has_snapshot=True, left_out=left_out, added={}, published=published)
+    return replace(table, captured=now)

@@ -59,10 +59,10 @@ def last_rows(changes: KeyedChanges, there: pa.Table) -> tuple[pa.Table, bool]:
 
 
 def _codes(keys: pa.Table) -> Numbers:
-    """The same number for equal keys."""
+    """The same number for equal keys. NULL equals NULL."""
     codes = np.zeros(keys.num_rows, np.int64)
     for column in keys.columns:
-        encoded = one_array(column).dictionary_encode()
+        encoded = one_array(column).dictionary_encode(null_encoding="encode")
         own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         _, codes = np.unique(codes * (len(encoded.dictionary) + 1) + own, return_inverse=True)
     return codes

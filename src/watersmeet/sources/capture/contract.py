@@ -8,7 +8,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
@@ -57,7 +57,9 @@ class TableVersion:
 
 @dataclass(frozen=True)
 class TableThere:
-    """A table as its server has it now. types: by column, its type in words that are equal for equal types."""
+    """A table as its server has it now. types: by column, its type in words that are equal for equal types. unwritten:
+    columns, not among the others, whose changes the server does not write, and why.
+    """
 
     schema: str
     name: str
@@ -65,11 +67,31 @@ class TableThere:
     columns: tuple[TableColumn, ...]
     key: tuple[str, ...]
     types: dict[str, str]
+    unwritten: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def shown(self) -> str:
         """For messages."""
         return f"{self.schema}.{self.name}"
+
+    @property
+    def lineage(self) -> Lineage:
+        """Its number and name."""
+        return Lineage(self.oid, self.schema, self.name)
+
+
+class Lineage(NamedTuple):
+    """A table, or a partitioned table that it is a partition of."""
+
+    oid: int
+    schema: str
+    name: str
+
+    def is_of(self, captured: Captured) -> bool:
+        """Whether it has the name of a captured table, or its number."""
+        return (self.schema, self.name) == (captured.schema, captured.table) or (
+            captured.oid != 0 and self.oid == captured.oid
+        )
 
 
 class Values(NamedTuple):
@@ -189,6 +211,23 @@ class Stream(abc.ABC):
     def behind(self, position: TablePosition, place: str) -> TablePosition:
         """The position when all changes before that place are in the table."""
 
+    def lineage(self, version: TableVersion) -> Sequence[Lineage]:
+        """The table itself, and the partitioned tables that it is a partition of."""
+        return [Lineage(version.oid, version.schema, version.name)]
+
+    def is_of(self, captured: Captured, version: TableVersion) -> Lineage | None:
+        """The table whose changes are those of a captured table: it has its name, or its number; None for others."""
+        return next((t for t in self.lineage(version) if t.is_of(captured)), None)
+
+    def is_emptied(self, captured: Captured, truncation: Truncation) -> bool:
+        """Whether a truncation leaves no row of a table."""
+        own = (captured.oid, captured.schema, captured.table)
+        return any((t.oid, t.schema, t.name) == own for t in truncation.tables)
+
+    def why_unpublished(self, captured: Captured) -> str:  # noqa: ARG002
+        """Why the server may not have written all changes of a table until now; empty if it has."""
+        return ""
+
     def check(self, version: TableVersion) -> None:  # noqa: B027
         """CONNECTOR_OPTION if changes of such a table can't be followed."""
 
@@ -241,8 +280,8 @@ class System(abc.ABC):
         """CONNECTOR_OPTION for what is missing, unknown or wrong."""
 
     @abc.abstractmethod
-    def defaults(self) -> dict[str, str]:
-        """Options that get a value of their own at CREATE if the statement has none."""
+    def defaults(self, given: Mapping[str, str]) -> dict[str, str]:
+        """Options that get a value of their own at CREATE if the statement, whose options are given, has none."""
 
     @abc.abstractmethod
     def connected(self, options: DatabaseOptions) -> AbstractContextManager[Any]:
@@ -263,6 +302,10 @@ class System(abc.ABC):
     @abc.abstractmethod
     def publish(self, connection: Any, options: DatabaseOptions, table: TableThere | None) -> tuple[str, ...]:
         """Lets the server write changes of a table, or of tables to come. What was made for that. CONNECTOR_OPTION."""
+
+    def published(self, connection: Any, options: DatabaseOptions, table: TableThere) -> str:  # noqa: ARG002
+        """See `Captured.published`, of a table for which `publish` was called."""
+        return ""
 
     @abc.abstractmethod
     def begin(self, connection: Any, options: DatabaseOptions) -> tuple[str, tuple[str, ...]]:

@@ -131,15 +131,17 @@ def table_there(connection: Any, options: DatabaseOptions, schema: str, name: st
             detail="By their keys changes find the rows that they change.",
             hint=f"ALTER TABLE {shown} ADD PRIMARY KEY (…) gives it one.",
         )
-    columns = _columns(connection, schema, name)
+    columns, virtual = _columns(connection, schema, name)
     types = {c.name: _words(c) for c in columns}
-    return TableThere(schema, name, 0, columns, tuple(k for k, _ in key), types)
+    unwritten = dict.fromkeys(virtual, "is virtual, and the server does not write its changes")
+    return TableThere(schema, name, 0, columns, tuple(k for k, _ in key), types, unwritten)
 
 
-def _columns(connection: Any, schema: str, name: str) -> tuple[Column, ...]:
+def _columns(connection: Any, schema: str, name: str) -> tuple[tuple[Column, ...], set[str]]:
+    """(the columns that the log has, the names of the others)."""
     virtual = {n for (n,) in ask(connection, _VIRTUAL, [schema, name])}
     found = (column_of(*row) for row in ask(connection, COLUMNS, [schema, name]))
-    return tuple(c for c in found if c.name not in virtual)
+    return tuple(c for c in found if c.name not in virtual), virtual
 
 
 def _words(column: Column) -> str:
@@ -183,7 +185,7 @@ def read_rows(
         ((place,),) = ask(connection, "SELECT BINLOG_GTID_POS(%s, %s)", [file, position])
         receive(connection, query, received, f'table "{there.shown}"')
         # As it was read, nobody changes its columns before the end, and nobody did behind the snapshot.
-        if _columns(connection, there.schema, there.name) != there.columns:
+        if _columns(connection, there.schema, there.name)[0] != there.columns:
             return None
     finally:
         ask(connection, "ROLLBACK")

@@ -66,7 +66,7 @@ class MysqlSystem(System):
     def options(self, given: Mapping[str, str]) -> MysqlOptions:
         return database_options(given)
 
-    def defaults(self) -> dict[str, str]:
+    def defaults(self, given: Mapping[str, str]) -> dict[str, str]:  # noqa: ARG002
         lowest, highest = SERVER_IDS
         return {SERVER_ID: str(lowest + secrets.randbelow(highest - lowest + 1))}
 

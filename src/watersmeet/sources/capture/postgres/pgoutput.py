@@ -13,9 +13,11 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.formats.jsonscan import cut
-from watersmeet.sources.capture.contract import Batch, Numbers, Rows, TableVersion, Truncation, Values
+from watersmeet.sources.capture.contract import Batch, Mask, Numbers, Rows, TableVersion, Truncation, Values
 
 _Bytes = npt.NDArray[np.uint8]
 
@@ -148,7 +150,28 @@ def _rows_of(
     old, behind = _values(data, marks[gone] + 1, table)
     marks[gone] = behind
     new, _ = _values(data, marks[written] + 1, table)
-    return Rows(table, places, transactions, written, gone, new, old)
+    return Rows(table, places, transactions, written, gone, _with_old(new, old, written, gone), old)
+
+
+def _with_old(new: Sequence[Values], old: Sequence[Values], written: Mask, gone: Mask) -> tuple[Values, ...]:
+    """The new values, with those that a change leaves as they were where its old row has them.
+
+    An old row has its key, or with REPLICA IDENTITY FULL all columns. A value that is not sent is stored out of line,
+    so it is never NULL: an old NULL is a column that the message does not have.
+    """
+    if not any(v.kept.any() for v in new):
+        return tuple(new)
+    replaced = (np.cumsum(gone) - 1)[written]
+    has_old = gone[written]
+    filled = []
+    for value, before in zip(new, old, strict=True):
+        wanted = value.kept & has_old
+        if wanted.any():
+            texts = before.texts.take(pa.array(replaced, mask=~wanted))
+            found = wanted & texts.is_valid().to_numpy(zero_copy_only=False)
+            value = Values(pc.if_else(pa.array(found), texts, value.texts), value.kept & ~found)  # noqa: PLW2901
+        filled.append(value)
+    return tuple(filled)
 
 
 def _values(data: _Bytes, places: Numbers, table: TableVersion) -> tuple[tuple[Values, ...], Numbers]:

@@ -12,12 +12,12 @@ from watersmeet.sources.capture.contract import AGAIN, LostPlaceError, TableTher
 from watersmeet.sources.capture.positions import Snapshot
 from watersmeet.sources.capture.postgres.options import PostgresOptions
 from watersmeet.sources.capture.postgres.pgoutput import lsn_of, lsn_text, type_text
+from watersmeet.sources.capture.postgres.publications import unwritten_columns
 from watersmeet.sources.options import refuse
 from watersmeet.sources.postgrescolumns import described
 
 _TABLE: Final = """
-SELECT c.oid, c.relkind, c.relpersistence, c.relreplident, pg_has_role(c.relowner, 'USAGE'),
-    has_table_privilege(c.oid, 'SELECT'),
+SELECT c.oid, c.relpersistence, c.relreplident, has_table_privilege(c.oid, 'SELECT'),
     ARRAY(SELECT a.attname::text FROM pg_index i, unnest(i.indkey) WITH ORDINALITY k(n, o), pg_attribute a
         WHERE i.indrelid = c.oid AND i.indisprimary AND a.attrelid = c.oid AND a.attnum = k.n ORDER BY o)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -40,11 +40,11 @@ _ADDED: Final = """
 SELECT (attmissingval::text::text[])[1], atthasdef OR attidentity <> '' FROM pg_attribute
 WHERE attrelid = %s AND attname = %s AND NOT attisdropped
 """
-#: Which rows of a table a publication has, NULL for all. Servers before 15 have no such column.
-_LISTED: Final = """
-SELECT to_jsonb(t) ->> 'rowfilter' FROM pg_publication_tables t
-WHERE pubname = %s AND schemaname = %s AND tablename = %s
+_ANCESTORS: Final = """
+SELECT c.oid::int8, n.nspname, c.relname FROM pg_partition_ancestors(%s::oid) a JOIN pg_class c ON c.oid = a.relid
+JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid <> %s
 """
+_PARTITIONS: Final = "SELECT relid::oid::int8 FROM pg_partition_tree(%s) WHERE isleaf"
 #: Who writes a table now. They may have begun before it was published.
 _WRITERS: Final = """
 SELECT virtualtransaction FROM pg_locks WHERE mode = 'RowExclusiveLock' AND granted AND locktype = 'relation'
@@ -83,14 +83,16 @@ def table_there(connection: Any, options: PostgresOptions, schema: str, name: st
             f'there is no table "{schema}.{name}" in {options.server.shown}',
             hint=did_you_mean(name, [n for (n,) in others]) or "Check the table and its schema.",
         )
-    oid, _, persistence, identity, _, may_read, key = found
+    oid, persistence, identity, may_read, key = found
+    unwritten = unwritten_columns(connection, options, oid)
     table = TableThere(
         schema,
         name,
         oid,
-        tuple(described(connection, oid)),
+        tuple(c for c in described(connection, oid) if c.name not in unwritten),
         tuple(key),
-        {n: type_text(t, m) for n, t, m in connection.execute(_TYPES, [oid])},
+        {n: type_text(t, m) for n, t, m in connection.execute(_TYPES, [oid]) if n not in unwritten},
+        unwritten,
     )
     if not may_read:
         raise may_not_read(options.server, table.shown)
@@ -102,6 +104,8 @@ def table_there(connection: Any, options: PostgresOptions, schema: str, name: st
             detail="By their keys changes find the rows that they change.",
             hint=f"ALTER TABLE {table.shown} ADD PRIMARY KEY (…) gives it one.",
         )
+    if lacking := [k for k in key if k in unwritten]:
+        refuse(f'column "{lacking[0]}" of the primary key of table "{table.shown}" {unwritten[lacking[0]]}')
     check_identity(table.shown, identity)
     return table
 
@@ -112,83 +116,6 @@ def check_identity(shown: str, identity: str) -> None:
         refuse(
             f'the changes of table "{shown}" don\'t have its primary key',
             hint=f"ALTER TABLE {shown} REPLICA IDENTITY DEFAULT lets them have it.",
-        )
-
-
-def ensure_publication(connection: Any, options: PostgresOptions, table: TableThere | None) -> bool:
-    """Makes the publication if it is not there, and adds the table. Returns whether it was made. CONNECTOR_OPTION."""
-    sql = library().sql
-    name = sql.Identifier(options.publication)
-    there = connection.execute(
-        "SELECT puballtables, pubinsert AND pubupdate AND pubdelete AND pubtruncate, pubviaroot FROM pg_publication "
-        "WHERE pubname = %s",
-        [options.publication],
-    ).fetchone()
-    made = there is None
-    if there is None:
-        _may_create(connection, options)
-        if table is not None:
-            _may_publish(connection, options, table)
-        with connection.transaction():
-            connection.execute(sql.SQL("CREATE PUBLICATION {} WITH (publish_via_partition_root = true)").format(name))
-    elif not there[1]:
-        refuse(f'publication "{options.publication}" does not publish every INSERT, UPDATE, DELETE and TRUNCATE')
-    if table is None:
-        return made
-    if there is not None and not there[2] and _is_partitioned(connection, table):
-        refuse(
-            f'publication "{options.publication}" has changes of the partitions of table "{table.shown}", not its own',
-            hint=f"Run ALTER PUBLICATION {options.publication} SET (publish_via_partition_root = true) there.",
-        )
-    if there is not None and there[0]:
-        return made
-    listed = connection.execute(_LISTED, [options.publication, table.schema, table.name]).fetchone()
-    if listed is not None and listed[0] is not None:
-        refuse(
-            f'publication "{options.publication}" has only rows of table "{table.shown}" where {listed[0]}',
-            hint="Write publication.name = … for another one, which has all of them.",
-        )
-    if listed is None:
-        add = sql.SQL("ALTER PUBLICATION {} ADD TABLE {}")
-        statement = add.format(name, sql.Identifier(table.schema, table.name))
-        if not options.creates_publication:
-            refuse(
-                f'publication "{options.publication}" does not have table "{table.shown}"',
-                hint=f"Run ALTER PUBLICATION {options.publication} ADD TABLE {table.shown} there.",
-            )
-        _may_publish(connection, options, table)
-        connection.execute(statement)
-    return made
-
-
-def _is_partitioned(connection: Any, table: TableThere) -> bool:
-    (kind,) = connection.execute("SELECT relkind FROM pg_class WHERE oid = %s", [table.oid]).fetchone()
-    return bool(kind == "p")
-
-
-def _may_publish(connection: Any, options: PostgresOptions, table: TableThere) -> None:
-    (is_owner,) = connection.execute(
-        "SELECT pg_has_role(relowner, 'USAGE') FROM pg_class WHERE oid = %s", [table.oid]
-    ).fetchone()
-    if not is_owner:
-        refuse(
-            f'user "{options.server.user}" does not own table "{table.shown}", so it can\'t publish it',
-            hint=f"The owner can: ALTER PUBLICATION {options.publication} ADD TABLE {table.shown}.",
-        )
-
-
-def _may_create(connection: Any, options: PostgresOptions) -> None:
-    if not options.creates_publication:
-        refuse(
-            f'there is no publication "{options.publication}" in {options.server.shown}',
-            hint="Write publication.create.enable = 'true', or run CREATE PUBLICATION there.",
-        )
-    (may,) = connection.execute("SELECT has_database_privilege(current_database(), 'CREATE')").fetchone()
-    if not may:
-        refuse(
-            f'user "{options.server.user}" may not create a publication in {options.server.shown}',
-            hint=f"The owner has to give the right: GRANT CREATE ON DATABASE {options.server.database} TO "
-            f'"{options.server.user}".',
         )
 
 
@@ -278,25 +205,6 @@ def drop_slot(connection: Any, slot: str) -> None:
     raise error("RUNTIME_UNAVAILABLE", f'replication slot "{slot}" is in use')
 
 
-def drop_publication(connection: Any, publication: str) -> None:
-    """Drops a publication, if it is there."""
-    connection.execute(library().sql.SQL("DROP PUBLICATION IF EXISTS {}").format(library().sql.Identifier(publication)))
-
-
-def unpublish(connection: Any, publication: str, schema: str, table: str) -> None:
-    """Takes a table out of a publication, if it is in there."""
-    sql = library().sql
-    listed = connection.execute(
-        "SELECT 1 FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid "
-        "JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
-        "WHERE p.pubname = %s AND n.nspname = %s AND c.relname = %s",
-        [publication, schema, table],
-    ).fetchone()
-    if listed:
-        drop = sql.SQL("ALTER PUBLICATION {} DROP TABLE {}")
-        connection.execute(drop.format(sql.Identifier(publication), sql.Identifier(schema, table)))
-
-
 def value_before(connection: Any, table: TableThere, column: str) -> str | None:
     """The text of an added column's value in rows that are older than it; None is NULL. FEATURE_NOT_SUPPORTED if they
     need not have the same.
@@ -318,6 +226,17 @@ def snapshot_now(connection: Any) -> Snapshot:
     """What a query sees that begins now; in a transaction, what all its queries see."""
     (text,) = connection.execute("SELECT pg_current_snapshot()::text").fetchone()
     return Snapshot.parsed(text)
+
+
+def ancestors(connection: Any, oid: int) -> list[tuple[int, str, str]]:
+    """The partitioned tables of a partition: number, schema, name; none of a table that is no partition."""
+    found: list[tuple[int, str, str]] = connection.execute(_ANCESTORS, [oid, oid]).fetchall()
+    return found
+
+
+def partitions(connection: Any, oid: int) -> set[int]:
+    """The numbers of the tables that have the rows of a partitioned table."""
+    return {o for (o,) in connection.execute(_PARTITIONS, [oid])}
 
 
 def writers(connection: Any, oid: int) -> frozenset[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from watersmeet.sources.capture.contract import (
     Batch,
     Changed,
     DatabaseOptions,
+    Lineage,
     Mask,
     Piece,
     Rows,
@@ -29,22 +29,29 @@ from watersmeet.sources.capture.contract import (
     System,
     TableThere,
     TableVersion,
+    Truncation,
 )
 from watersmeet.sources.capture.positions import TablePosition
 from watersmeet.sources.capture.postgres.chunks import read_chunk, wanted
-from watersmeet.sources.capture.postgres.options import CONNECTOR, PostgresOptions, database_options
+from watersmeet.sources.capture.postgres.options import CONNECTOR, PostgresOptions, database_options, default_options
 from watersmeet.sources.capture.postgres.pgoutput import PostgresBatch, PostgresVersion, lsn_of, lsn_text
+from watersmeet.sources.capture.postgres.publications import (
+    ensure_publication,
+    publication_entry,
+    why_unpublished,
+)
 from watersmeet.sources.capture.postgres.servers import (
+    ancestors,
     check_history,
     check_identity,
     check_server,
     check_slot,
     drop_slot,
     end_of_log,
-    ensure_publication,
     ensure_slot,
     history_now,
     lag,
+    partitions,
     snapshot_now,
     table_there,
     value_before,
@@ -55,7 +62,6 @@ from watersmeet.sources.postgrescolumns import Column, described, without_forms
 from watersmeet.types import Schema
 
 SLOT, PUBLICATION = "slot", "publication"
-_SLOT_NAME: Final = "slot.name"
 #: While no change comes for the tables, the place is committed again after so many bytes of the server's log.
 _IDLE_BYTES: Final = 16 << 20
 #: So long transactions that run are waited for before changes are read again.
@@ -84,8 +90,8 @@ class PostgresSystem(System):
     def options(self, given: Mapping[str, str]) -> PostgresOptions:
         return database_options(given)
 
-    def defaults(self) -> dict[str, str]:
-        return {_SLOT_NAME: f"watersmeet_{secrets.token_hex(8)}"}
+    def defaults(self, given: Mapping[str, str]) -> dict[str, str]:
+        return default_options(given)
 
     @contextlib.contextmanager
     def connected(self, options: DatabaseOptions) -> Iterator[Any]:
@@ -104,6 +110,9 @@ class PostgresSystem(System):
 
     def publish(self, connection: Any, options: DatabaseOptions, table: TableThere | None) -> tuple[str, ...]:
         return (PUBLICATION,) if ensure_publication(connection, _own(options), table) else ()
+
+    def published(self, connection: Any, options: DatabaseOptions, table: TableThere) -> str:
+        return publication_entry(connection, _own(options), table.oid)
 
     def begin(self, connection: Any, options: DatabaseOptions) -> tuple[str, tuple[str, ...]]:
         lsn, is_made = ensure_slot(connection, _own(options))
@@ -142,6 +151,7 @@ class SlotStream(Stream):
         self._recent: deque[int] = deque(maxlen=_REMEMBERED)
         self._writers: dict[int, frozenset[str]] = {}
         self._columns: dict[int, dict[str, Column]] = {}
+        self._lineages: dict[int, tuple[TableVersion, list[Lineage]]] = {}
         self._connection = connect(options.server)
         try:
             check_server(self._connection, options)
@@ -225,6 +235,31 @@ class SlotStream(Stream):
     def behind(self, position: TablePosition, place: str) -> TablePosition:
         return position.behind(lsn_of(place))
 
+    def lineage(self, version: TableVersion) -> Sequence[Lineage]:
+        known = self._lineages.get(version.oid)
+        if known is None or known[0] is not version:
+            own = Lineage(version.oid, version.schema, version.name)
+            above = [Lineage(*a) for a in ancestors(self._connection, version.oid)]
+            known = self._lineages[version.oid] = version, [own, *above]
+        return known[1]
+
+    def is_emptied(self, captured: Captured, truncation: Truncation) -> bool:
+        if super().is_emptied(captured, truncation):
+            return True
+        emptied = {t.oid for t in truncation.tables if self.is_of(captured, t) is not None}
+        return bool(emptied) and emptied >= partitions(self._connection, captured.oid)
+
+    def why_unpublished(self, captured: Captured) -> str:
+        return why_unpublished(
+            self._connection,
+            self._options,
+            captured.oid,
+            captured.schema,
+            captured.table,
+            captured.published,
+            {*captured.types},
+        )
+
     def check(self, version: TableVersion) -> None:
         assert isinstance(version, PostgresVersion)
         check_identity(f"{version.schema}.{version.name}", version.identity)
@@ -236,7 +271,7 @@ class SlotStream(Stream):
 
     def added(self, captured: Captured, batch: Batch) -> Added | None:
         assert isinstance(batch, PostgresBatch)
-        own = [r for r in batch.rows if r.table.oid == captured.oid]
+        own = [r for r in batch.rows if self.is_of(captured, r.table) is not None]
         if not own:
             return None
         newest = max(own, key=lambda r: int(r.places[0]))
