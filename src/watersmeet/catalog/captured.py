@@ -43,7 +43,8 @@ class Captured:
     has_snapshot: whether rows are taken that are there already. batch_rows: so many of them at a time. left_out:
     columns there that the table has not. added: columns that were added later, and the place in the server's log of the
     first transaction that is known to have them: rows of transactions before it may lack them. published: by which
-    entries the server writes its changes; others if somebody removed them and added them again; empty: unknown.
+    entries the server writes its changes; others if somebody removed them and added them again; empty: unknown. stops:
+    a row with a value that has no equivalent stops the table, and is not set aside.
     """
 
     database: str
@@ -56,6 +57,7 @@ class Captured:
     left_out: tuple[str, ...] = ()
     added: dict[str, str] = field(default_factory=dict)
     published: str = ""
+    stops: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from watersmeet.expressions.context import Context
 from watersmeet.expressions.jsontext import canonical
 from watersmeet.expressions.templates import fill
 from watersmeet.expressions.values import Value, call, common_type, duckdb_cast, family, number, string, wrap
+from watersmeet.formats.scalars import DATE_FORM, MOST_HOURS, PLUS_SIGN, TIME_FORM
 from watersmeet.types import (
     BIGINT,
     BOOLEAN,
@@ -35,17 +36,15 @@ from watersmeet.types import (
 )
 
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-#: Texts that DuckDB reads to their end as such a value: of others it takes what stands in front.
-_DATE: Final = re.compile(r"(?i)\s*([+-]?\d+[-/. \\]\d{1,2}[-/. \\]\d{1,2}( \(BC\))?|[+-]?infinity|epoch)\s*")
-_TIME: Final = re.compile(r"\s*\d{1,2}:\d{1,2}(:\d{1,2}(\.\d+)?)?([+-]\d{1,2}(:?\d{2})?)?\s*")
+_DATE: Final = re.compile(DATE_FORM)
+_TIME: Final = re.compile(TIME_FORM)
+_PLUS: Final = re.compile(PLUS_SIGN)
 #: What is no integer, though DuckDB would round it.
 _FRACTION: Final = re.compile(r"^[^xX]*[.eE]")
 #: Put behind such a text, so that DuckDB refuses it.
 NO_INTEGER: Final = " is no integer"
 _SHORT: Final = 40
 _WITHIN_REAL: Final = 1e38
-#: Arrow has the time of an interval in nanoseconds.
-_MOST_HOURS: Final = 2**63 // (3600 * 10**9)
 _TRUE: Final = ("t", "true", "y", "yes", "on", "1")
 _FALSE: Final = ("f", "false", "n", "no", "off", "0")
 
@@ -79,13 +78,15 @@ _SPACED_OFFSET: Final = re.compile(r"(:\d{2}(?:\.\d*)?)\s+([-+]\d)")
 _ZONED: Final = (
     f"regexp_replace(regexp_replace(a0, '{_SPACED_OFFSET.pattern}', '\\1\\2'), '{_NO_SECONDS.pattern}', '\\1:00\\2')"
 )
+#: A text as an interval, without the signs that DuckDB does not read.
+_UNSIGNED: Final = f"regexp_replace(a0, '{PLUS_SIGN}', '\\1\\2', 'g')"
 _WHOLE: Final = f"CASE WHEN regexp_matches(a0, '{_FRACTION.pattern}') THEN concat(a0, '{NO_INTEGER}') ELSE a0 END"
 #: What has another form than a date, or a time of a day, has to be a day and a time, of which that part is taken.
 _PART: Final = (
     "CASE WHEN regexp_full_match(a0, '{form}') THEN CAST(a0 AS {kind}) ELSE CAST(CAST(a0 AS TIMESTAMP) AS {kind}) END"
 )
 #: Texts as these are read by PostgreSQL's rules; all others as DuckDB reads them.
-_READ_STRICTLY: Final = (SMALLINT, INTEGER, BIGINT, DATE, TIME, TIMESTAMPTZ)
+_READ_STRICTLY: Final = (SMALLINT, INTEGER, BIGINT, DATE, TIME, TIMESTAMPTZ, INTERVAL)
 
 
 def cast(value: Value, target: SqlType, ctx: Context, node: exp.Expression | None) -> Value:
@@ -124,7 +125,8 @@ def _text_as(text: exp.Expression, target: SqlType) -> exp.Expression:
     if target in (DATE, TIME):
         form = _DATE if target == DATE else _TIME
         return fill(_PART.format(form=form.pattern, kind=target.duckdb), text)
-    return duckdb_cast(fill(_ZONED if target == TIMESTAMPTZ else _WHOLE, text), target)
+    template = {TIMESTAMPTZ: _ZONED, INTERVAL: _UNSIGNED}.get(target, _WHOLE)
+    return duckdb_cast(fill(template, text), target)
 
 
 def as_written(node: exp.Expression) -> exp.Expression | None:
@@ -133,17 +135,17 @@ def as_written(node: exp.Expression) -> exp.Expression | None:
     node: as it was made, or as its SQL is read again.
     """
     if isinstance(node, exp.Case):
-        text = _inner(_inner(node.args.get("default")))
+        texts = [_inner(_inner(node.args.get("default")))]
     elif isinstance(node, exp.Cast):
         inner = node.this.unnest()
-        text = inner.args.get("default") if isinstance(inner, exp.Case) else _inner(_inner(inner))
+        # In CASE, or in one or two calls.
+        outer = inner.args.get("default") if isinstance(inner, exp.Case) else _inner(inner)
+        texts = [outer, _inner(outer)]
     else:
         return None
-    if text is None:
-        return None
     found = _without_parentheses(node)
-    kinds = (k for k in _READ_STRICTLY if _without_parentheses(_text_as(text, k)) == found)
-    return next((duckdb_cast(text, k) for k in kinds), None)
+    pairs = ((t, k) for t in texts if t is not None for k in _READ_STRICTLY)
+    return next((duckdb_cast(t, k) for t, k in pairs if _without_parentheses(_text_as(t, k)) == found), None)
 
 
 def _without_parentheses(node: exp.Expression) -> str:
@@ -297,6 +299,8 @@ def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | 
     source = list_text(written) if target.name == "array" else written
     if target in (TIMESTAMP, TIMESTAMPTZ):
         source = source.strip()  # DuckDB takes no blanks behind a day
+    if target == INTERVAL:
+        source = _PLUS.sub(r"\1\2", source)
     if target == TIMESTAMPTZ:
         source = _NO_SECONDS.sub(r"\1:00\2", _SPACED_OFFSET.sub(r"\1\2", source))
     if target.is_integer and _FRACTION.match(written):
@@ -311,12 +315,12 @@ def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | 
             raise _invalid(written, target, ctx, node) from None
         if target.is_float and "inf" not in written.lower() and math.isinf(ctx.constant(expression)):
             raise ctx.error("INVALID_VALUE", f'"{written}" is out of range for type {target.sql}', node)
-    if target == INTERVAL and abs(ctx.constant(call("date_part", string("hour"), expression))) > _MOST_HOURS:
+    if target == INTERVAL and abs(ctx.constant(call("date_part", string("hour"), expression))) > MOST_HOURS:
         raise ctx.error(
             "INVALID_VALUE",
             f'interval "{written}" is out of range',
             node,
-            detail=f"It takes at most {_MOST_HOURS} hours beside its days and months.",
+            detail=f"It takes at most {MOST_HOURS} hours beside its days and months.",
         )
     if target == JSONB:
         expression = duckdb_cast(string(canonical(written)), target)

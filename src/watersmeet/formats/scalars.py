@@ -31,7 +31,17 @@ LAST_DAY: Final = 2_932_896
 FIRST_US: Final = FIRST_DAY * DAY_US
 LAST_US: Final = (LAST_DAY + 1) * DAY_US - 1
 
+#: Texts that DuckDB reads to their end as a date, or as a time of a day: of others it takes the first part.
+DATE_FORM: Final = r"(?i)\s*([+-]?\d+[-/. \\]\d{1,2}[-/. \\]\d{1,2}( \(BC\))?|[+-]?infinity|epoch)\s*"
+TIME_FORM: Final = r"\s*\d{1,2}:\d{1,2}(:\d{1,2}(\.\d+)?)?([+-]\d{1,2}(:?\d{2})?)?\s*"
+#: A sign of PostgreSQL's intervals (`-1 days +02:00:00`), which changes nothing and which DuckDB does not read.
+PLUS_SIGN: Final = r"(^|\s)\+(\d)"
+#: Arrow has the time of an interval in nanoseconds.
+MOST_HOURS: Final = 2**63 // (3600 * 10**9)
+
 _local = threading.local()
+
+_UNSIGNED: Final = f"regexp_replace({{c}}, '{PLUS_SIGN}', '\\1\\2', 'g')"
 
 #: Conversion of text `{c}` to each type, where plain TRY_CAST takes what SQL would not.
 _EXPRESSIONS: Final[dict[str, str]] = {
@@ -43,8 +53,12 @@ _EXPRESSIONS: Final[dict[str, str]] = {
     "double precision": "CASE WHEN NOT contains({c}, '_') AND (isfinite(TRY_CAST({c} AS DOUBLE)) "
     "OR regexp_full_match({c}, '(?i)\\s*([+-]?inf(inity)?|nan)\\s*')) THEN TRY_CAST({c} AS DOUBLE) END",
     "numeric": "CASE WHEN NOT regexp_matches({c}, '[_eE]') THEN TRY_CAST({c} AS {type}) END",
-    "date": "CASE WHEN isfinite(TRY_CAST({c} AS DATE)) THEN TRY_CAST({c} AS DATE) END",
-    "time": "CASE WHEN TRY_CAST({c} AS TIME) < TIME '24:00:00' THEN TRY_CAST({c} AS TIME) END",
+    "date": f"CASE WHEN isfinite(TRY_CAST({{c}} AS DATE)) AND (regexp_full_match({{c}}, '{DATE_FORM}') "
+    "OR TRY_CAST(trim({c}) AS TIMESTAMP) IS NOT NULL) THEN TRY_CAST({c} AS DATE) END",
+    "time": f"CASE WHEN TRY_CAST({{c}} AS TIME) < TIME '24:00:00' AND (regexp_full_match({{c}}, '{TIME_FORM}') "
+    "OR TRY_CAST(trim({c}) AS TIMESTAMP) IS NOT NULL) THEN TRY_CAST({c} AS TIME) END",
+    "interval": f"CASE WHEN abs(date_part('hour', TRY_CAST({_UNSIGNED} AS INTERVAL))) <= {MOST_HOURS} "
+    f"THEN TRY_CAST({_UNSIGNED} AS INTERVAL) END",
     "timestamp": "CASE WHEN isfinite(TRY_CAST({c} AS TIMESTAMP)) THEN TRY_CAST({c} AS TIMESTAMP) END",
     "timestamptz": "CASE WHEN isfinite(TRY_CAST({c} AS TIMESTAMPTZ)) THEN TRY_CAST({c} AS TIMESTAMPTZ) END",
     "bytea": "CASE WHEN starts_with({c}, '\\x') THEN CASE WHEN length({c}) % 2 = 0 THEN TRY(unhex(substr({c}, 3))) END "

@@ -10,13 +10,16 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from watersmeet.catalog import External
 from watersmeet.clients.databaseservers import Server, ssl_mode
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.formats.convert import convert
+from watersmeet.formats.scalars import Mask
 from watersmeet.sources.contents import Reader
 from watersmeet.sources.narrowing import Condition
 from watersmeet.sources.options import Options, refuse
@@ -263,7 +266,54 @@ def typed(texts: list[pa.Array], columns: Schema, what: str) -> pa.Table:
             value = text.filter(pa.array(found.bad))[0].as_py()
             raise error(
                 "INVALID_VALUE",
-                f'a value of column "{column.name}" of {what} is not {column.type.sql}: {value[:100]}',
+                f"{_unfit(column.name, what, column.type)}: {value[:100]}",
                 hint=f"Declare the columns, {column.name} as string.",
             )
     return pa.Table.from_arrays([d.column for d in done], schema=arrow_schema(columns, positional=False))
+
+
+class Exact(NamedTuple):
+    """Columns of equal values. bad: rows with a value that its column does not have; that value is NULL. reasons: of
+    these rows, in their order.
+    """
+
+    rows: pa.Table
+    bad: Mask
+    reasons: list[str]
+
+
+def exactly(texts: Sequence[pa.Array], columns: Schema, what: str) -> Exact:
+    """Texts as columns, where no value may lose anything, such as decimals. what: the table, for reasons."""
+    done = convert(texts, [c.type for c in columns])
+    bad = np.zeros(len(texts[0]) if texts else 0, np.bool_)
+    first = np.zeros(len(bad), np.int64)
+    arrays = []
+    for i, (text, column, found) in enumerate(zip(texts, columns, done, strict=True)):
+        lost = _loses_decimals(text, column.type)
+        if found.bad is not None:
+            lost = found.bad if lost is None else lost | found.bad
+        arrays.append(found.column if lost is None else pc.if_else(pa.array(lost), None, found.column))
+        if lost is not None:
+            first[lost & ~bad] = i
+            bad |= lost
+    rows = pa.Table.from_arrays(arrays, schema=arrow_schema(columns, positional=False))
+    reasons = []
+    for row in np.flatnonzero(bad).tolist():
+        column, value = columns[first[row]], texts[first[row]][row].as_py()
+        reasons.append(f"{_unfit(column.name, what, column.type)}: {value[:100]}")
+    return Exact(rows, bad, reasons)
+
+
+def _loses_decimals(texts: pa.Array, kind: SqlType) -> Mask | None:
+    """Which numbers, or arrays of numbers, have more decimals than the type; None if none has."""
+    while kind.element is not None:
+        kind = kind.element
+    if kind.name != "numeric":
+        return None
+    lost = pc.match_substring_regex(texts, rf"\.[0-9]{{{kind.decimals}}}[0-9]*[1-9]")
+    found: Mask = pc.fill_null(lost, fill_value=False).to_numpy(zero_copy_only=False)
+    return found if found.any() else None
+
+
+def _unfit(column: str, what: str, kind: SqlType) -> str:
+    return f'a value of column "{column}" of {what} is not {kind.sql}'

@@ -212,7 +212,7 @@ def _text(column: Column, wanted: SqlType) -> str:
     if wanted.name == "bytea":
         text = f"CONCAT(0x5C78, HEX({name}))"
     elif column.kind == "float":
-        text = f"({name} + 0e0)"  # its own text has six digits
+        text = f"({name} * 1e0)"  # its own text has six digits; a sum would lose the sign of -0
     elif column.kind == "bit":
         text = f"CAST({name} AS UNSIGNED)"
     elif column.kind == "timestamp" and wanted.name == "timestamptz":

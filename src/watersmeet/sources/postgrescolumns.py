@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.formats.jsonscan import content
-from watersmeet.types import JSONB, TIMESTAMP, VARCHAR, SqlType
+from watersmeet.formats.jsonscan import content, elements
+from watersmeet.types import JSONB, REAL, TIMESTAMP, VARCHAR, SqlType
 
 #: Types by their names there. Others are read as text if the column is declared so.
 _TYPES: Final[dict[str, SqlType]] = {
@@ -48,12 +48,29 @@ _JSON: Final = ("json", "jsonb")
 #: Most digits of a numeric here.
 _DIGITS: Final = 38
 
-_COLUMNS: Final = """
-SELECT a.attname, t.typname, t.typtype, e.typname, e.typtype, a.atttypmod, a.attnotnull
-FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
+#: Types, and what an array contains; of a domain the type that it is over, however many are between.
+_BASES: Final = """
+WITH RECURSIVE bases AS (
+    SELECT oid, oid AS base, NULL::int AS modifier, false AS required FROM pg_type
+    UNION ALL
+    SELECT b.oid, t.typbasetype, coalesce(nullif(b.modifier, -1), t.typtypmod), b.required OR t.typnotnull
+    FROM bases b JOIN pg_type t ON t.oid = b.base WHERE t.typtype = 'd'
+), whole AS (
+    SELECT b.oid, t.typname, t.typtype, t.typarray, t.oid AS base, b.modifier, b.required
+    FROM bases b JOIN pg_type t ON t.oid = b.base WHERE t.typtype <> 'd'
+), described AS (
+    SELECT w.oid, w.typname::text AS name, w.typtype::text AS kind, w.required, e.typname::text AS element,
+        e.typtype::text AS element_kind, coalesce(nullif(w.modifier, -1), e.modifier, -1) AS modifier
+    FROM whole w LEFT JOIN pg_type a ON a.typarray = w.base LEFT JOIN whole e ON e.oid = a.oid
+)
+"""
+_COLUMNS: Final = f"""{_BASES}
+SELECT a.attname::text, d.name, d.kind, d.element, d.element_kind, coalesce(nullif(a.atttypmod, -1), d.modifier),
+    a.attnotnull OR d.required
+FROM pg_attribute a JOIN described d ON d.oid = a.atttypid
 WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """
+_TYPE: Final = f"{_BASES} SELECT name, kind, element, element_kind, modifier FROM described WHERE oid = %s"
 
 
 class Column(NamedTuple):
@@ -72,6 +89,14 @@ class Column(NamedTuple):
 def described(connection: Any, oid: int) -> list[Column]:
     """The columns of a relation there, in order."""
     return [column_of(*row) for row in connection.execute(_COLUMNS, [oid])]
+
+
+def type_of(connection: Any, oid: int, modifier: int) -> tuple[str, str, str | None, str | None, int]:
+    """What `column_of` takes of a type: its name, kind, element, the element's kind, `atttypmod`. modifier: -1 if the
+    column has none.
+    """
+    name, kind, element, element_kind, own = connection.execute(_TYPE, [oid]).fetchone()
+    return name, kind, element, element_kind, own if modifier < 0 else modifier
 
 
 def column_of(
@@ -100,24 +125,49 @@ def _type(name: str, kind: str, modifier: int) -> SqlType | None:
 
 
 def without_forms(texts: list[pa.Array], columns: Sequence[Column], types: Sequence[SqlType]) -> list[pa.Array]:
-    """Texts as types there write them, as `typed` reads them: arrays as JSON, char(n) without the spaces behind."""
-    return [
-        arrays_as_json(text)
-        if column.has_parts and kind.name == "array"
-        else pc.utf8_rtrim(text, " ")
-        if column.theirs == "bpchar"
-        else text
-        for text, column, kind in zip(texts, columns, types, strict=True)
-    ]
+    """Texts as PostgreSQL writes them, as `typed` reads them: arrays as JSON, char(n) without trailing blanks, real as
+    double precision with all its digits.
+    """
+    return [_without_form(text, column, kind) for text, column, kind in zip(texts, columns, types, strict=True)]
+
+
+def _without_form(text: pa.Array, column: Column, kind: SqlType) -> pa.Array:
+    if column.has_parts and kind.name == "array":
+        found = _unpadded(arrays_as_json(text)) if column.theirs == "bpchar[]" else arrays_as_json(text)
+        return _documents(found) if kind.element == JSONB else found
+    if column.theirs == "bpchar":
+        return pc.utf8_rtrim(text, " ")
+    if column.type == REAL and kind.name == "double precision":
+        return text.cast(pa.float32()).cast(pa.float64()).cast(pa.string())
+    return text
+
+
+def _unpadded(arrays: pa.StringArray) -> pa.StringArray:
+    """JSON arrays of strings without the blanks at the ends of these; a quote inside a string follows a backslash."""
+    return pc.replace_substring_regex(arrays, ' +"', '"')
+
+
+def _documents(arrays: pa.StringArray) -> pa.StringArray:
+    """JSON arrays of the documents that are the strings of JSON arrays; what is no array stays as it is."""
+    is_array = pc.fill_null(pc.starts_with(arrays, "["), fill_value=False)
+    chosen = arrays.filter(is_array)
+    found = elements(chosen)
+    counts = np.bincount(found.rows, minlength=len(chosen))
+    offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
+    documents = pa.ListArray.from_arrays(offsets, pc.fill_null(found.contents(), "null"))
+    joined = pc.binary_join_element_wise("[", pc.binary_join(documents, ","), "]", "")
+    return pc.replace_with_mask(arrays, is_array, joined)
 
 
 def arrays_as_json(texts: pa.StringArray) -> pa.StringArray:
     """Arrays as PostgreSQL writes them (`{1,NULL,"a b"}`) as JSON: all elements but NULL are strings.
 
-    PostgreSQL, "Array Input and Output Syntax". What has bounds of its own (`[0:1]={…}`) gives no JSON.
+    PostgreSQL, "Array Input and Output Syntax". Arrays of several dimensions stay as they are, and those with bounds
+    (`[0:1]={…}`) give no JSON either: no type has such values.
     """
     if not len(texts):
         return texts
+    has_dimensions = pc.fill_null(pc.starts_with(texts, "{{"), fill_value=False)
     data, offsets = content(texts)
     # A quote behind an odd number of backslashes belongs to its string.
     behind = np.maximum.accumulate(np.where(data != _BACKSLASH, np.arange(len(data)), -1))
@@ -148,4 +198,5 @@ def arrays_as_json(texts: pa.StringArray) -> pa.StringArray:
     found = pa.StringArray.from_buffers(
         len(texts), pa.py_buffer(bounds[offsets].astype(np.int32)), pa.py_buffer(result.tobytes())
     )
+    found = pc.if_else(has_dimensions, texts, found)
     return found if not texts.null_count else pc.if_else(pc.is_valid(texts), found, None)

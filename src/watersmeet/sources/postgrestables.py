@@ -11,7 +11,7 @@ from watersmeet.catalog import External
 from watersmeet.clients.postgres import connected, failure, library
 from watersmeet.sources.databasetables import System, TableReader
 from watersmeet.sources.narrowing import Condition
-from watersmeet.sources.postgrescolumns import Column, column_of, described
+from watersmeet.sources.postgrescolumns import Column, column_of, described, type_of
 from watersmeet.types import TIMESTAMP, VARCHAR, SqlType
 
 _SYSTEM: Final = System("postgresql", "PostgreSQL", 5432, "public", "on_conflict")
@@ -123,14 +123,8 @@ def _columns_of_query(connection: Any, source: Any) -> list[Column]:
     described = connection.execute(sql.SQL("SELECT * FROM {} LIMIT 0").format(source)).description
     found = []
     for column in described:
-        row = connection.execute(
-            "SELECT t.typname, t.typtype, e.typname, e.typtype FROM pg_type t "
-            "LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A' WHERE t.oid = %s",
-            [column.type_code],
-        ).fetchone()
         modifier = ((column.precision << 16) | column.scale) + 4 if column.precision else -1
-        kind, outer, element, element_kind = row
-        found.append(column_of(column.name, kind, outer, element, element_kind, modifier, required=False))
+        found.append(column_of(column.name, *type_of(connection, column.type_code, modifier), required=False))
     return found
 
 

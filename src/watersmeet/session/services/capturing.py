@@ -11,7 +11,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from watersmeet.catalog import CapturedDatabase, CapturedTable
@@ -27,6 +27,7 @@ from watersmeet.session.services.addedcolumns import add_columns, names_added
 from watersmeet.session.services.attempts import Attempts
 from watersmeet.session.services.tablechanges import (
     Captor,
+    Letter,
     changed,
     check_version,
     emptied_table,
@@ -37,6 +38,7 @@ from watersmeet.session.services.tablechanges import (
 from watersmeet.sources.capture.contract import Batch, DatabaseOptions, LostPlaceError, System
 from watersmeet.sources.capture.positions import DatabasePosition, TablePosition
 from watersmeet.sources.capture.systems import system_of
+from watersmeet.sources.dead_letters import DeadLetterWriter, forget_dead_letters
 
 #: So long a thread waits for changes before it looks whether anything else is to be done.
 _LOOK_S: Final = 0.05
@@ -54,10 +56,11 @@ _CLOSE_S: Final = 10.0
 
 @dataclass
 class _Change:
-    """What a commit changes: the changes of tables by their ids, and where they are then."""
+    """A commit: the changes of tables by their ids, their positions after it, the rows that are set aside."""
 
     changes: dict[str, Change]
     position: DatabasePosition
+    letters: dict[str, list[Letter]] = field(default_factory=dict)
 
 
 def tables_of(database: OpenDatabase, captured_id: str) -> list[CapturedTable]:
@@ -285,6 +288,8 @@ class _Capturing(threading.Thread):
         self._reached = self._position.place
         with contextlib.closing(self._system.stream(options, self._position.place, self._position.history)) as stream:
             captor = Captor(self._session, self._system, options, stream)
+            with self._database.guard:
+                self._forget_unfinished()
             self._check(captor)
             self._show("running")
             while not self._stopping.is_set():
@@ -354,9 +359,24 @@ class _Capturing(threading.Thread):
             changes = {i: c for i, c in changes.items() if c.table.num_rows}
             if self._id not in known or self._stopping.is_set():
                 return
+            for table_id, letters in change.letters.items():
+                if letters and table_id in known:
+                    self._set_aside(table_id, letters)
             self._database.commit(changes, captured={self._id: to_json(change.position)})
             self._position = change.position
         fault("capture.committed")
+
+    def _set_aside(self, table_id: str, letters: list[Letter]) -> None:
+        """Writes the dead letters of the next commit. The caller holds the guard, and commits."""
+        captured = next(t.captured for t in self._tables() if t.id == table_id)
+        with DeadLetterWriter(self._database.layout.dead(table_id), self._database.log.head() + 1) as dead:
+            for letter in letters:
+                dead.add(f"{captured.schema}.{captured.table}", None, letter.reason, letter.text)
+
+    def _forget_unfinished(self) -> None:
+        """Deletes the dead letters of a commit that a process did not get to."""
+        for table in self._tables():
+            forget_dead_letters(self._database.layout.dead(table.id), self._database.log.head())
 
     # Rows that are there already.
 
@@ -379,7 +399,7 @@ class _Capturing(threading.Thread):
             piece = stream.piece(captured, there, [c.name for c in read_columns(table)], position)
             if piece is None:
                 return
-            rows = rows_there(captor, table, piece.texts)
+            rows, keys = rows_there(captor, table, piece.texts, change.letters.setdefault(table.id, []))
         except Error as cause:
             if cause.condition == "RUNTIME_UNAVAILABLE":
                 raise
@@ -393,7 +413,6 @@ class _Capturing(threading.Thread):
         self._put(change, table, piece.position)
         with self._database.guard:
             if piece.replaces:
-                keys = rows.select(list(table.primary_key))
                 change.changes[table.id] = replacement(rows_with_keys(self._session, table, keys), rows)
             else:
                 change.changes[table.id] = Change(rows)
@@ -415,7 +434,10 @@ class _Capturing(threading.Thread):
                 if position is None or position.stalled:
                     continue
                 try:
-                    made, position = changed(captor, table, position, batch)
+                    letters: list[Letter] = []
+                    made, position = changed(captor, table, position, batch, letters)
+                    if letters:
+                        change.letters[table.id] = letters
                     why = captor.stream.stopped(table.captured, batch)
                 except Error as cause:
                     if cause.condition == "RUNTIME_UNAVAILABLE" or cause.lacks_right:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.catalog import CapturedTable
@@ -22,13 +22,14 @@ from watersmeet.sources.capture.contract import (
     Changed,
     DatabaseOptions,
     Lineage,
+    Mask,
     Rows,
     Stream,
     System,
     Values,
 )
 from watersmeet.sources.capture.positions import TablePosition
-from watersmeet.sources.databasetables import typed
+from watersmeet.sources.databasetables import exactly
 from watersmeet.store.merging import quoted
 from watersmeet.types import Schema, arrow_schema
 
@@ -42,12 +43,20 @@ class Captor(NamedTuple):
     stream: Stream
 
 
+class Letter(NamedTuple):
+    """A row that is set aside, as a value of it has no equivalent. text: its columns, as JSON."""
+
+    reason: str
+    text: str
+
+
 def changed(
-    captor: Captor, table: CapturedTable, position: TablePosition, batch: Batch
+    captor: Captor, table: CapturedTable, position: TablePosition, batch: Batch, letters: list[Letter]
 ) -> tuple[Change | None, TablePosition]:
     """(what transactions changed of a table, its position with that). The caller holds the guard.
 
-    Errors stop the table, but for RUNTIME_UNAVAILABLE.
+    letters: gets the rows that are set aside; the table has no row of their keys then. Errors stop the table, but for
+    RUNTIME_UNAVAILABLE.
     """
     captured = table.captured
     own = []
@@ -75,18 +84,17 @@ def changed(
     if cut > emptied or (emptied >= 0 and not position.takes_all):
         # From here on everything is read again.
         return emptied_table(captor.session, table), TablePosition()
-    changes = _keyed(captor, table, position, batch, own, emptied)
+    changes = _keyed(captor, table, position, batch, own, emptied, letters)
     keys = changes.keys()
     if emptied < 0 and not keys.num_rows:
         return None, position
     there = content(captor.session, table) if emptied >= 0 else rows_with_keys(captor.session, table, keys)
-    rows, complete = last_rows(changes, there.slice(0, 0) if emptied >= 0 else there)
-    if not complete:
-        raise error(
-            "INVALID_VALUE",
-            f'a change of table "{captured.schema}.{captured.table}" leaves values as they were, of a row that is '
-            "not here",
-        )
+    rows, missing = last_rows(changes, there.slice(0, 0) if emptied >= 0 else there)
+    for column, mask in missing.items():
+        reason = f'a change left column "{column}" as it was, and {table.title} does not have the row'
+        rows_without = changes.written.filter(pa.array(mask)).select(list(table.primary_key))
+        found = [Letter(reason, json.dumps(row, default=str, ensure_ascii=False)) for row in rows_without.to_pylist()]
+        _set_aside(table, letters, found)
     rows = with_generated(table, rows, None)
     rows = as_kept(table, rows)
     check_rows(table, rows, None)
@@ -145,22 +153,33 @@ def hint_of(table: CapturedTable) -> str:
     )
 
 
-def rows_there(captor: Captor, table: CapturedTable, texts: Sequence[pa.Array]) -> pa.Table:
-    """Rows of the table by the texts of its `read_columns` in rows that were there already."""
-    rows = _values(captor, table, texts, None)
-    rows = as_kept(table, with_generated(table, rows, None))
+def rows_there(
+    captor: Captor, table: CapturedTable, texts: Sequence[pa.Array], letters: list[Letter]
+) -> tuple[pa.Table, pa.Table]:
+    """(rows of the table by the texts of its `read_columns` in rows that were there already, the keys of these rows and
+    of those that are set aside). letters: gets the latter.
+    """
+    found, bad = _values(captor, table, texts, None, letters)
+    keys = found.select(list(table.primary_key))
+    rows = as_kept(table, with_generated(table, found.filter(pa.array(~bad)), None))
     check_rows(table, rows, None)
-    return rows
+    return rows, keys.filter(pa.array(~_has_null(keys)))
 
 
 def _keyed(
-    captor: Captor, table: CapturedTable, position: TablePosition, batch: Batch, own: Sequence[Rows], emptied: int
+    captor: Captor,
+    table: CapturedTable,
+    position: TablePosition,
+    batch: Batch,
+    own: Sequence[Rows],
+    emptied: int,
+    letters: list[Letter],
 ) -> KeyedChanges:
-    """The changes behind `emptied` that are to be made, in the types of the table."""
+    """The changes behind `emptied` that are to be made, in the types of the table. letters: see `changed`."""
     read = read_columns(table)
     keys = tuple(c for c in read if c.name in table.primary_key)
     gone, gone_at, written, written_at = [], [], [], []
-    kept: dict[str, list[npt.NDArray[np.bool_]]] = {c.name: [] for c in read}
+    kept: dict[str, list[Mask]] = {c.name: [] for c in read}
     for rows in own:
         places = {name: i for i, name in enumerate(rows.table.types)}
         for is_new, mask, values in ((False, rows.gone, rows.old), (True, rows.written, rows.new)):
@@ -182,15 +201,21 @@ def _keyed(
             texts = [v.texts.filter(chosen) for v in taken]
             if is_new:
                 times = pa.array(batch.times_us[rows.transactions[mask][wants]], pa.int64())
-                written.append(_values(captor, table, texts, times))
-                written_at.append(2 * at[wants] + 1)
+                found_rows, bad = _values(captor, table, texts, times, letters)
+                written.append(found_rows.filter(pa.array(~bad)))
+                written_at.append(2 * at[wants][~bad] + 1)
                 for column, value in zip(columns, taken, strict=True):
-                    kept[column.name].append(value.kept[wants])
+                    kept[column.name].append(value.kept[wants][~bad])
+                # A row that is set aside takes the place of the row of its key.
+                removed, removed_at = found_rows.select(list(table.primary_key)), 2 * at[wants] + 1
+                removed, removed_at = removed.filter(pa.array(bad)), removed_at[bad]
             else:
-                what = f'table "{table.captured.schema}.{table.captured.table}"'
                 plain = captor.stream.plain(table.captured, keys, texts)
-                gone.append(typed(plain, keys, what).select(list(table.primary_key)))
-                gone_at.append(2 * at[wants])
+                removed = exactly(plain, keys, _shown(table)).rows.select(list(table.primary_key))
+                removed_at = 2 * at[wants]
+            known = ~_has_null(removed)  # of no other key there is a row
+            gone.append(removed.filter(pa.array(known)))
+            gone_at.append(removed_at[known])
     schema = arrow_schema(table.columns, positional=False)
     key_schema = pa.schema([schema.field(k) for k in table.primary_key])
     return KeyedChanges(
@@ -203,11 +228,19 @@ def _keyed(
     )
 
 
-def _values(captor: Captor, table: CapturedTable, texts: Sequence[pa.Array], times_us: pa.Array | None) -> pa.Table:
-    """Rows of the table by the texts of the columns that are read. times_us: of their transactions."""
+def _values(
+    captor: Captor, table: CapturedTable, texts: Sequence[pa.Array], times_us: pa.Array | None, letters: list[Letter]
+) -> tuple[pa.Table, Mask]:
+    """(rows of the table by the texts of the columns that are read, which of them are set aside). times_us: of their
+    transactions. letters: gets the latter.
+    """
     read, captured = read_columns(table), table.captured
-    what = f'table "{captured.schema}.{captured.table}"'
-    found = typed(captor.stream.plain(captured, read, texts), read, what)
+    found, bad, reasons = exactly(captor.stream.plain(captured, read, texts), read, _shown(table))
+    if reasons:
+        names = [c.name for c in read]
+        chosen = [t.filter(pa.array(bad)).to_pylist() for t in texts]
+        said = (json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) for row in zip(*chosen, strict=True))
+        _set_aside(table, letters, [Letter(reason, text) for reason, text in zip(reasons, said, strict=True)])
     schema = arrow_schema(table.columns, positional=False)
     count = len(texts[0])
     constants = {
@@ -227,7 +260,32 @@ def _values(captor: Captor, table: CapturedTable, texts: Sequence[pa.Array], tim
         else:
             column = pa.nulls(count, field.type)
         columns.append(column)
-    return pa.Table.from_arrays(columns, schema=schema)
+    return pa.Table.from_arrays(columns, schema=schema), bad
+
+
+def _set_aside(table: CapturedTable, letters: list[Letter], found: list[Letter]) -> None:
+    """INVALID_VALUE if the table stops at such rows."""
+    if found and table.captured.stops:
+        raise error(
+            "INVALID_VALUE",
+            found[0].reason,
+            hint=f"{hint_of(table)} With on_error = 'skip' it sets such rows aside.",
+        )
+    letters += found
+
+
+def _has_null(keys: pa.Table) -> Mask:
+    """Which keys have a part that is NULL."""
+    found = np.zeros(keys.num_rows, np.bool_)
+    for column in keys.columns:
+        if column.null_count:
+            found |= column.is_null().to_numpy()
+    return found
+
+
+def _shown(table: CapturedTable) -> str:
+    """The table of the other system, for messages."""
+    return f'table "{table.captured.schema}.{table.captured.table}"'
 
 
 def _older(table: CapturedTable, column: str, count: int) -> Values:

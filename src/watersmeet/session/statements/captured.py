@@ -207,6 +207,7 @@ def _table(
             options.has_snapshot,
             options.batch_rows,
             tuple(n for n in there.types if n not in {c.name for c in read}),
+            stops=options.stops,
         ),
     )
 

@@ -36,10 +36,11 @@ class KeyedChanges:
         return pa.concat_tables([self.gone, self.written.select(list(self.key))])
 
 
-def last_rows(changes: KeyedChanges, there: pa.Table) -> tuple[pa.Table, bool]:
-    """(the rows that are there after the changes, of the keys that were changed; whether all kept values were found).
+def last_rows(changes: KeyedChanges, there: pa.Table) -> tuple[pa.Table, dict[str, Mask]]:
+    """(the rows after the changes, of the keys that were changed; by column, the written rows whose kept value is
+    missing, as the row that they replace is).
 
-    there: the rows with these keys before.
+    there: the rows with these keys before. A row with a missing value is not among those after the changes.
     """
     key = list(changes.key)
     codes = _codes(pa.concat_tables([there.select(key), changes.keys()]))
@@ -51,11 +52,13 @@ def last_rows(changes: KeyedChanges, there: pa.Table) -> tuple[pa.Table, bool]:
     is_last[:-1] = codes[order][1:] != codes[order][:-1]
     comes = np.arange(len(order)) >= before + gone
     last = np.sort(order[is_last & comes[order]]) - (before + gone)
-    rows, complete = changes.written, True
+    rows, missing = changes.written, dict[str, Mask]()
     if any(mask.any() for mask in changes.kept.values()):
         sources = _sources(codes, order, times, before, gone, written)
-        rows, complete = _filled(changes, there, sources)
-    return rows.take(pa.array(last)), complete
+        rows, missing = _filled(changes, there, sources)
+        for mask in missing.values():
+            last = last[~mask[last]]
+    return rows.take(pa.array(last)), missing
 
 
 def _codes(keys: pa.Table) -> Numbers:
@@ -90,9 +93,9 @@ def _sources(codes: Numbers, order: Numbers, times: Numbers, before: int, gone: 
     return result
 
 
-def _filled(changes: KeyedChanges, there: pa.Table, sources: Numbers) -> tuple[pa.Table, bool]:
-    """The rows that come, with the values that they keep."""
-    before, complete = there.num_rows, True
+def _filled(changes: KeyedChanges, there: pa.Table, sources: Numbers) -> tuple[pa.Table, dict[str, Mask]]:
+    """(the rows that come, with the values that they keep; by column, which rows lack such a value)."""
+    before, missing = there.num_rows, dict[str, Mask]()
     rows = changes.written
     for name, mask in changes.kept.items():
         if not mask.any():
@@ -105,11 +108,12 @@ def _filled(changes: KeyedChanges, there: pa.Table, sources: Numbers) -> tuple[p
                 break
             points = further
         points = points[before:]
-        complete &= bool((points >= 0).all())
+        if (points < 0).any():
+            missing[name] = points < 0
         both = pa.chunked_array([*there.column(name).chunks, *rows.column(name).chunks], rows.schema.field(name).type)
         values = both.take(pa.array(np.maximum(points, 0), mask=points < 0))
         rows = rows.set_column(rows.column_names.index(name), rows.schema.field(name), values)
-    return rows, complete
+    return rows, missing
 
 
 def concatenated(masks: Sequence[Mask]) -> Mask:

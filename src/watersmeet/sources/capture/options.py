@@ -15,6 +15,7 @@ from watersmeet.sources.options import Options, refuse
 TABLE_OPTIONS: Final = (
     "table.name",
     "snapshot",
+    "on_error",
     "snapshot.batch_size",
     "snapshot.interval",
     "backfill.parallelism",
@@ -31,13 +32,15 @@ class TableOptions:
 
     has_snapshot: bool
     batch_rows: int
+    stops: bool
 
 
 def table_options(given: Mapping[str, str], connector: str) -> TableOptions:
     """CONNECTOR_OPTION for what is unknown or wrong."""
     options = Options(given)
     batch_rows = options.integer("snapshot.batch_size", default=_BATCH_ROWS, minimum=1) or _BATCH_ROWS
-    found = TableOptions(options.flag("snapshot") is not False, batch_rows)
+    stops = options.choice("on_error", among=("skip", "stop"), default="skip") == "stop"
+    found = TableOptions(options.flag("snapshot") is not False, batch_rows, stops)
     # Rows are read one piece after the other, however they are cut.
     options.integer("snapshot.interval", minimum=0)
     options.integer("backfill.parallelism", minimum=0)

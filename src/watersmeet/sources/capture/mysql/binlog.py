@@ -21,9 +21,10 @@ from watersmeet.clients.databaseservers import Server
 from watersmeet.clients.mysql import connect, failure, library
 from watersmeet.errors import Error, error
 from watersmeet.sources.capture.contract import AGAIN, Batch, LostPlaceError, Rows, Truncation, Values
+from watersmeet.sources.capture.mysql.charsets import Charsets
 from watersmeet.sources.capture.mysql.gtids import Gtid, Gtids
 from watersmeet.sources.capture.mysql.logstatements import AddedColumn, effects, savepoint
-from watersmeet.sources.capture.mysql.rowimages import PADDING, images, is_charset, is_known, texts
+from watersmeet.sources.capture.mysql.rowimages import PADDING, images, is_known, texts
 from watersmeet.sources.capture.mysql.tablemaps import MapVersion, packed, parsed
 
 Name = tuple[str, str]
@@ -111,7 +112,8 @@ class LogReader:
     reached: everything up to there was read. read_bytes: how much that was. files: of how many files of the log.
     """
 
-    def __init__(self, server: Server, server_id: int, place: Gtids, charsets: Mapping[int, str]) -> None:
+    def __init__(self, server: Server, server_id: int, place: Gtids, charsets: Charsets | None) -> None:
+        """charsets: those of the server, for a reader that reads rows."""
         self._server = server
         self._charsets = charsets
         self._library = library()
@@ -371,14 +373,17 @@ class LogReader:
 
     def _version(self, described: bytes) -> MapVersion | str:
         """A version of a table, or why its rows can't be read."""
-        version = parsed(described)
+        try:
+            version = parsed(described)
+        except (ValueError, LookupError, struct.error) as cause:
+            return f"has a description in the log that is not understood ({cause})"
         if version is None:
             return "was changed while the server had not binlog_row_metadata = FULL"
         for column in version.columns:
             if not is_known(column):
                 return f'has a column "{column.name}" whose values are stored in a way of old servers'
-            if column.words == "text" and not is_charset(charset := self._charsets.get(column.charset, "")):
-                return f'has a column "{column.name}" of charset {charset}, which is not read'
+            if column.has_charset and self._charsets is not None and not self._charsets.has(column.charset):
+                return f'has a column "{column.name}" of collation {column.charset}, which the server does not list'
         return version
 
     def _rows(self, done: int, group: _Group) -> list[Rows]:
@@ -395,11 +400,14 @@ class LogReader:
         transactions = np.array(group.transactions, np.int64)[events]
         written, gone = done != _DELETE, done != _WRITE
 
+        charsets = self._charsets
+        assert charsets is not None
+
         def values(of: int) -> tuple[Values, ...]:
             begins, sizes = found.begins[:, of::step], found.sizes[:, of::step]
             none = np.zeros(len(events), np.bool_)
             return tuple(
-                Values(texts(data, begins[i], sizes[i], c, self._charsets), none) for i, c in enumerate(version.columns)
+                Values(texts(data, begins[i], sizes[i], c, charsets), none) for i, c in enumerate(version.columns)
             )
 
         nothing = tuple(Values(pa.array([], pa.string()), np.zeros(0, np.bool_)) for _ in version.columns)

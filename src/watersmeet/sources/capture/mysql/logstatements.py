@@ -200,7 +200,8 @@ def _alter(part: Sequence[_Token], table: tuple[str, str], found: Effects) -> No
     elif first == "RENAME" and second != "COLUMN":
         found.stopped[table] = "was renamed"
     elif first in ("DROP", "RENAME", "CHANGE", "MODIFY"):
-        done = {"DROP": "is gone", "RENAME": "has another name"}.get(first, "has another type now")
+        changed = f"was changed by ALTER TABLE … {first}, which may have changed its values"
+        done = {"DROP": "is gone", "RENAME": "has another name"}.get(first, changed)
         name = part[column].text if column < len(part) else ""
         found.touched.setdefault(table, {})[name.lower()] = done
     elif first in ("TRUNCATE", "EXCHANGE", "CONVERT", "DISCARD") and second != "TO":

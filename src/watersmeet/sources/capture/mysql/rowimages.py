@@ -7,8 +7,7 @@ the first rows of all of them, then in the second rows, and so on.
 
 from __future__ import annotations
 
-import codecs
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ import pyarrow.compute as pc
 from watersmeet.formats.jsonscan import content, cut
 from watersmeet.sources.capture.contract import Mask, Numbers
 from watersmeet.sources.capture.mysql import tablemaps as t
+from watersmeet.sources.capture.mysql.charsets import Charsets
 from watersmeet.sources.capture.mysql.tablemaps import MapColumn
 
 _Bytes = npt.NDArray[np.uint8]
@@ -34,16 +34,6 @@ _INTEGERS: Final = (t.TINY, t.SHORT, t.INT24, t.LONG, t.LONGLONG)
 _DIGIT_BYTES: Final = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 _HEX: Final = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 _ZERO, _MINUS, _POINT = b"0-."
-#: Charsets whose texts are UTF-8 already, and how Python calls others.
-_UTF8: Final = ("utf8mb4", "utf8mb3", "utf8", "ascii")
-_CODECS: Final = {
-    "latin1": "cp1252", "latin2": "iso8859-2", "latin5": "iso8859-9", "latin7": "iso8859-13", "greek": "iso8859-7",
-    "hebrew": "iso8859-8", "ucs2": "utf-16-be", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be",
-    "cp1250": "cp1250", "cp1251": "cp1251", "cp1256": "cp1256", "cp1257": "cp1257", "cp850": "cp850", "cp852": "cp852",
-    "cp866": "cp866", "koi8r": "koi8-r", "koi8u": "koi8-u", "big5": "big5", "gb2312": "gb2312", "gbk": "gbk",
-    "sjis": "shift_jis", "cp932": "cp932", "ujis": "euc_jp", "eucjpms": "euc_jp", "euckr": "euc_kr",
-    "tis620": "tis-620",
-}  # fmt: skip
 
 
 class Images(NamedTuple):
@@ -128,17 +118,8 @@ def is_known(column: MapColumn) -> bool:
     return column.kind in variable or column.kind in _SIZES
 
 
-def is_charset(name: str) -> bool:
-    """Whether texts of a charset are read."""
-    return name in _UTF8 or name in _CODECS
-
-
-def texts(
-    data: _Bytes, begins: Numbers, sizes: Numbers, column: MapColumn, charsets: Mapping[int, str]
-) -> pa.StringArray:
-    """The values of a column; NULL for those of types that are not read. charsets: by the numbers of collations, each
-    one for which `is_charset` holds.
-    """
+def texts(data: _Bytes, begins: Numbers, sizes: Numbers, column: MapColumn, charsets: Charsets) -> pa.StringArray:
+    """The values of a column; NULL for those of types that are not read. charsets: `has` that of the column."""
     null = sizes < 0
     kind = column.kind
     if kind in (t.VARCHAR, t.VAR_STRING, t.STRING, t.BLOB):
@@ -147,7 +128,7 @@ def texts(
             digits = _hexadecimal(found)
             # Zeros at the end are left out of what has a fixed size.
             return pc.ascii_rpad(digits, 2 + 2 * column.size, "0") if kind == t.STRING else digits
-        return _decoded(found, charsets.get(column.charset, ""))
+        return charsets.decoded(found, column.charset)
     begins = np.where(null, 0, begins)
     if kind in _INTEGERS:
         return _integers(data, begins, column, null)
@@ -155,7 +136,8 @@ def texts(
         numbers = data[begins[:, None] + np.arange(_SIZES[kind])].view("<f4" if kind == t.FLOAT else "<f8")[:, 0]
         return pa.array(numbers.astype(np.float64), mask=null).cast(pa.string())
     if kind in (t.ENUM, t.SET):
-        return _labelled(little(data, begins, column.size), column, null)
+        labels = charsets.labels(column.labels, column.charset)
+        return _labelled(little(data, begins, column.size), column.kind, labels, null)
     if kind == t.BIT:
         return pa.array(big(data, begins, column.size).view(np.uint64), mask=null).cast(pa.string())
     write = _WRITERS.get(kind)
@@ -191,38 +173,12 @@ def _strings(data: _Bytes, offsets: Numbers, null: Mask) -> pa.StringArray:
     return pc.if_else(pa.array(~null), found, None) if null.any() else found
 
 
-def _decoded(values: pa.StringArray, charset: str) -> pa.StringArray:
-    """Texts of a charset."""
-    if charset in _UTF8:
-        return values
-    codec = codecs.lookup(_CODECS[charset]).name
-    # What cp1252 has no character for is the control character of that number there.
-    encoded = values.cast(pa.binary()).dictionary_encode()
-    decoded = [_text(v, codec) for v in encoded.dictionary.to_pylist()]
-    return pa.array(decoded, pa.string()).take(encoded.indices)
-
-
-def _text(value: bytes, codec: str) -> str:
-    try:
-        return value.decode(codec)
-    except UnicodeDecodeError:
-        if codec != "cp1252":
-            raise
-        return "".join(
-            _text(value[i : i + 1], "cp1252") if value[i] not in _GAPS else chr(value[i]) for i in range(len(value))
-        )
-
-
-#: Bytes that are no characters in cp1252.
-_GAPS: Final = (0x81, 0x8D, 0x8F, 0x90, 0x9D)
-
-
-def _labelled(numbers: Numbers, column: MapColumn, null: Mask) -> pa.StringArray:
+def _labelled(numbers: Numbers, kind: int, labels: Sequence[str], null: Mask) -> pa.StringArray:
     """An enum has the number of its label from 1 (0: none that it knows), a set a bit for each of its labels."""
-    if column.kind == t.ENUM:
-        return pa.array(["", *column.labels]).take(pa.array(np.where(null, 0, numbers), mask=null))
+    if kind == t.ENUM:
+        return pa.array(["", *labels]).take(pa.array(np.where(null, 0, numbers), mask=null))
     known, places = np.unique(np.where(null, 0, numbers), return_inverse=True)
-    written = [",".join(x for i, x in enumerate(column.labels) if int(n) >> i & 1) for n in known]
+    written = [",".join(x for i, x in enumerate(labels) if int(n) >> i & 1) for n in known]
     return pa.array(written, pa.string()).take(pa.array(places, mask=null))
 
 

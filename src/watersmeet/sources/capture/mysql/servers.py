@@ -46,7 +46,6 @@ _UNORDERED: Final = ("enum", "set", "float", "double", "bit", "uuid", "inet4", "
 _NUMBERS: Final = ("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year")
 _BYTES: Final = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
 _TEXTS: Final = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
-_CHARSETS: Final = "SELECT ID, CHARACTER_SET_NAME FROM information_schema.{} WHERE ID IS NOT NULL"
 
 
 class Rows(NamedTuple):
@@ -87,19 +86,6 @@ def end_of_log(connection: Any) -> str:
     """Everything that is committed now is before that place."""
     ((place,),) = ask(connection, "SELECT @@gtid_binlog_pos")
     return str(Gtids.parsed(place or ""))
-
-
-def charsets(connection: Any) -> dict[int, str]:
-    """The charsets of collations, by the numbers that the log has for these."""
-    found = dict(ask(connection, _CHARSETS.format("COLLATIONS")))
-    numbered = ask(
-        connection,
-        "SELECT 1 FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = 'information_schema' "
-        "AND TABLE_NAME = 'COLLATION_CHARACTER_SET_APPLICABILITY' AND COLUMN_NAME = 'ID'",
-    )
-    return found | (
-        dict(ask(connection, _CHARSETS.format("COLLATION_CHARACTER_SET_APPLICABILITY"))) if numbered else {}
-    )
 
 
 def table_there(connection: Any, options: DatabaseOptions, schema: str, name: str) -> TableThere:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -28,10 +29,11 @@ from watersmeet.sources.capture.contract import (
     TableThere,
 )
 from watersmeet.sources.capture.mysql.binlog import LogBatch, LogReader
+from watersmeet.sources.capture.mysql.charsets import Charsets
 from watersmeet.sources.capture.mysql.gtids import Gtids
 from watersmeet.sources.capture.mysql.logstatements import AddedColumn
 from watersmeet.sources.capture.mysql.options import CONNECTOR, SERVER_ID, SERVER_IDS, MysqlOptions, database_options
-from watersmeet.sources.capture.mysql.servers import charsets, check_server, end_of_log, read_rows, table_there
+from watersmeet.sources.capture.mysql.servers import check_server, end_of_log, read_rows, table_there
 from watersmeet.sources.capture.positions import TablePosition
 from watersmeet.sources.databasetables import TableColumn
 from watersmeet.sources.mysqltables import Column
@@ -81,7 +83,7 @@ class MysqlSystem(System):
     def check(self, connection: Any, options: DatabaseOptions) -> None:
         check_server(connection, options)
         # Whether the user may read the log, the server says when it is read.
-        LogReader(options.server, _own(options).server_id, Gtids.parsed(end_of_log(connection)), {}).close()
+        LogReader(options.server, _own(options).server_id, Gtids.parsed(end_of_log(connection)), None).close()
 
     def table(self, connection: Any, options: DatabaseOptions, name: str) -> TableThere:
         schema, _, table = name.rpartition(".")
@@ -135,7 +137,7 @@ class BinlogStream(Stream):
         self._connection = connect(options.server)
         try:
             check_server(self._connection, options)
-            known = charsets(self._connection)
+            known = Charsets(self._connection)
             self._reader = LogReader(options.server, options.server_id, Gtids.parsed(place), known)
         except BaseException:
             self._connection.close()
@@ -246,6 +248,8 @@ class BinlogStream(Stream):
             kind, wanted = known[column.name].kind if column.name in known else "", column.type.name
             if kind == "timestamp" and wanted == "timestamptz":
                 done.append(pc.binary_join_element_wise(text, "+00:00", ""))
+            elif wanted == "varchar" and (width := _zerofill_width(known.get(column.name))):
+                done.append(pc.utf8_lpad(text, width, "0"))
             elif kind in ("float", "double") and wanted == "varchar":
                 done.append(text.cast(pa.float64()).cast(pa.string()))
             elif kind == "uuid":
@@ -262,6 +266,17 @@ class BinlogStream(Stream):
             found = self.table(*name).columns
             known = self._columns[name] = known | {c.name: c for c in found if isinstance(c, Column)}
         return known
+
+
+def _zerofill_width(column: Column | None) -> int:
+    """To how many characters the server fills numbers of a column with zeros; 0 if it does not.
+
+    MariaDB, "Numeric Data Type Overview", "ZEROFILL". Floats are texts with all their digits.
+    """
+    if column is None or "zerofill" not in column.theirs or column.kind in ("float", "double"):
+        return 0
+    found = re.search(r"\((\d+)(?:,(\d+))?\)", column.theirs)
+    return int(found[1]) + (int(found[2] or 0) > 0) if found else 0
 
 
 def _own(options: DatabaseOptions) -> MysqlOptions:

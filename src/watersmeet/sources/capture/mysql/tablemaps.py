@@ -39,7 +39,7 @@ _LABEL_DEFAULT_CHARSET, _LABEL_CHARSETS = 10, 11
 @dataclass(frozen=True)
 class MapColumn:
     """A column as the log has it. kind: the number of its type. size: of values, or the most of texts (bytes).
-    digits: of fractions. charset: the number of a collation.
+    digits: of fractions. charset: the number of a collation. labels: of that charset.
     """
 
     kind: int
@@ -47,8 +47,13 @@ class MapColumn:
     digits: int = 0
     is_unsigned: bool = False
     charset: int = BINARY
-    labels: tuple[str, ...] = ()
+    labels: tuple[bytes, ...] = ()
     name: str = ""
+
+    @property
+    def has_charset(self) -> bool:
+        """Whether its values are texts, or labels that are."""
+        return self.kind in _LABELLED or (self.kind in _TEXTS and self.charset != BINARY)
 
     @property
     def words(self) -> str:
@@ -122,14 +127,14 @@ def _texts(body: bytes) -> list[str]:
     return found
 
 
-def _label_lists(body: bytes) -> Iterator[tuple[str, ...]]:
+def _label_lists(body: bytes) -> Iterator[tuple[bytes, ...]]:
     place = 0
     while place < len(body):
         count, place = packed(body, place)
         labels = []
         for _ in range(count):
             size, place = packed(body, place)
-            labels.append(body[place : place + size].decode())
+            labels.append(body[place : place + size])
             place += size
         yield tuple(labels)
 

@@ -271,7 +271,7 @@ class SlotStream(Stream):
 
     def added(self, captured: Captured, batch: Batch) -> Added | None:
         assert isinstance(batch, PostgresBatch)
-        own = [r for r in batch.rows if self.is_of(captured, r.table) is not None]
+        own = [r for r in batch.rows if (of := self.is_of(captured, r.table)) and of.oid == captured.oid]
         if not own:
             return None
         newest = max(own, key=lambda r: int(r.places[0]))
