@@ -94,6 +94,9 @@ class Captures(Protocol):
         for.
         """
 
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """The states of all captured tables, by their ids: state, rows, reason."""
+
     def status(self, database_id: str) -> dict[str, Any] | None:
         """For SHOW SOURCES; None for one that is not captured."""
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from watersmeet import secretvalues
-from watersmeet.catalog import Catalog, MaterializedView, Relation
+from watersmeet.catalog import CapturedTable, Catalog, MaterializedView, Relation
 from watersmeet.planner import Producers
 from watersmeet.server.web.watch import Look
 from watersmeet.session.access.context import Session
@@ -75,7 +75,8 @@ def letters_json(session: Session, relation: Relation) -> list[dict[str, Any]]:
 
 def _sources_of(catalog: Catalog, relation: Relation) -> Sequence[Relation]:
     below = catalog.upstream([relation.id])
-    return [r for i in sorted(below) if (r := catalog.relations[i]).connector and catalog.shows(r)]
+    found = (catalog.relations[i] for i in sorted(below))
+    return [r for r in found if (r.connector or isinstance(r, CapturedTable)) and catalog.shows(r)]
 
 
 def _named(catalog: Catalog, ids: Sequence[str]) -> list[dict[str, str]]:

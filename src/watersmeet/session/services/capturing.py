@@ -50,6 +50,8 @@ _LAST_RETRY_S: Final = 5.0
 _CHECK_S: Final = 60.0
 #: A table that the user may not read is tried again after this time.
 _RIGHT_S: Final = 1.0
+#: Errors of what is computed of one table's rows: they stop it, and not the others of its source.
+_BROKEN: Final = (ArithmeticError, LookupError, TypeError, ValueError)
 #: How long closing the database waits for a thread to let go of its server.
 _CLOSE_S: Final = 10.0
 
@@ -136,6 +138,12 @@ class Captures:
             capturing = self._threads.get(database_id)
         return None if capturing is None else capturing.status()
 
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """The states of all tables, by their ids: state, rows, reason if it does not follow."""
+        with self._lock:
+            threads = [*self._threads.values()]
+        return {i: status for t in threads for i, status in t.tables().items()}
+
     def _close(self) -> None:
         with self._lock:
             found, self._threads = [*self._threads.values()], {}
@@ -197,19 +205,25 @@ class _Capturing(threading.Thread):
 
     def status(self) -> dict[str, Any]:
         """state, reason, tables by name, and what the server says of the slot, as far as it can be asked."""
-        tables = {t.shown: self._status_of(t) for t in self._tables()}
+        shown = {t.id: t.shown for t in self._tables()}
+        tables = {shown[i]: status for i, status in self.tables().items() if i in shown}
         found: dict[str, Any] = {"state": self.state, "reason": self.reason, "tables": tables}
         found["place"] = self._position.place
         with contextlib.suppress(Error):
             found["retained_bytes"], found["lag_bytes"] = self._system.lag(self._options(), self._reached)
         for state in ("stalled", "waiting", "snapshot"):
-            name = next((n for n, t in tables.items() if t["state"] == state), None)
-            if self.state == "running" and name is not None:
+            names = [n for n, t in tables.items() if t["state"] == state]
+            if self.state == "running" and names:
                 is_filling = state == "snapshot"
                 found["state"] = "filling" if is_filling else state
-                found["reason"] = None if is_filling else f'table "{name}": {tables[name]["reason"]}'
+                reasons = [f'table "{n}": {tables[n]["reason"]}' for n in names]
+                found["reason"] = None if is_filling else "; ".join(reasons)
                 break
         return found
+
+    def tables(self) -> dict[str, dict[str, Any]]:
+        """See `Captures.tables`."""
+        return {t.id: self._status_of(t) for t in self._tables()}
 
     def _status_of(self, table: CapturedTable) -> dict[str, Any]:
         position, unread = self._position.of(table.id), self._unread.get(table.id)
@@ -409,6 +423,10 @@ class _Capturing(threading.Thread):
             self._put(change, table, replace(position or TablePosition(), stalled=_why(cause)))
             self._commit(change)
             return
+        except _BROKEN as cause:
+            self._put(change, table, replace(position or TablePosition(), stalled=_broken(cause, table)))
+            self._commit(change)
+            return
         self._unread.pop(table.id, None)
         self._put(change, table, piece.position)
         with self._database.guard:
@@ -444,6 +462,9 @@ class _Capturing(threading.Thread):
                         raise
                     self._put(change, table, replace(position, stalled=_why(cause)))
                     continue
+                except _BROKEN as cause:
+                    self._put(change, table, replace(position, stalled=_broken(cause, table)))
+                    continue
                 self._put(change, table, replace(position, stalled=f"{why}. {hint_of(table)}" if why else ""))
                 if made is not None:
                     change.changes[table.id] = made
@@ -473,6 +494,11 @@ class _Capturing(threading.Thread):
                 if cause.condition == "RUNTIME_UNAVAILABLE" or cause.lacks_right:
                     raise
                 self._put(change, table, replace(position, stalled=_why(cause)))
+
+
+def _broken(cause: Exception, table: CapturedTable) -> str:
+    """As `_why`, of an error that nothing here is meant to raise."""
+    return f"INTERNAL_ERROR, {type(cause).__name__}: {cause}. {hint_of(table)}"
 
 
 def _why(cause: Error) -> str:

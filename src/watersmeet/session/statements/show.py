@@ -13,6 +13,7 @@ from watersmeet.catalog import (
     SHOWN,
     SHOWN_CREATED,
     CapturedDatabase,
+    CapturedTable,
     Catalog,
     Index,
     Pump,
@@ -218,7 +219,7 @@ def _hot_keys(view: dict[str, Any]) -> str | None:
 
 
 def _jobs(session: Session, statement: Show) -> Result:
-    """A row for each view and each source: its progress, and its errors."""
+    """A row for each view, each source and each captured table: its progress, and its errors."""
     status = database_status(session)
     state = status["state"]
     rows: list[tuple[Any, ...]] = []
@@ -267,6 +268,11 @@ def _jobs(session: Session, statement: Show) -> Result:
         )
         for s in status["sources"]
     ]
+    counts = {t["id"]: t["rows"] for t in status["tables"]}
+    for table, following in _captured(session):
+        shown = "filling" if following["state"] == "snapshot" else following["state"]
+        errors, detail = len(_letters(session, table.id)), following.get("reason")
+        rows.append((table.name, table.what, shown, counts.get(table.id), *[None] * 6, errors, detail, *[None] * 4))
     return typed_result("SHOW", _JOBS, [r for r in rows if _is_like(r[0], statement)])
 
 
@@ -295,8 +301,14 @@ def _errors(session: Session, statement: Show) -> Result:
         if (relation.topic is not None or isinstance(relation, TopicWriter))
         and (why := undelivered(session, relation.id)) is not None
     ]
+    for table, following in _captured(session):
+        if following.get("reason"):
+            kind = "stopped" if following["state"] == "stalled" else "problem"
+            rows.append((table.name, kind, None, None, following["reason"]))
+        letters = _letters(session, table.id)
+        rows += [(table.name, "dead letter", *place_of(d), d["reason"]) for d in letters]
     for source in status["sources"]:
-        letters = read_dead_letters(session.database.layout.dead(source["id"]))
+        letters = _letters(session, source["id"])
         rows += [(source["name"], "dead letter", *place_of(d), d["reason"]) for d in letters]
         rows += [
             (source["name"], kind.replace("_", " "), file, None, message)
@@ -323,6 +335,17 @@ def _lacking(columns: list[str]) -> str:
     return f"the file has no column {', '.join(columns)}: NULL was read"
 
 
+def _captured(session: Session) -> list[tuple[CapturedTable, dict[str, Any]]]:
+    """The captured tables that the user sees, each with its state."""
+    captures, catalog = session.database.captures, session.catalog
+    found = [] if captures is None else [(catalog.relations.get(i), s) for i, s in captures.tables().items()]
+    return [(t, s) for t, s in found if isinstance(t, CapturedTable) and catalog.shows(t)]
+
+
+def _letters(session: Session, relation_id: str) -> list[dict[str, Any]]:
+    return read_dead_letters(session.database.layout.dead(relation_id))
+
+
 def _nulls(count: int) -> str:
     return "1 value is NULL because of an error" if count == 1 else f"{count} values are NULL because of errors"
 
@@ -331,10 +354,12 @@ def _dead_letters(session: Session, statement: Show) -> Result:
     """Records and files of sources that could not be read: their place, the reason, and their text."""
     wanted = None if statement.name is None else session.relation(statement.name, statement)
     rows: list[tuple[Any, ...]] = []
-    for source in database_status(session)["sources"]:
-        if wanted is None or source["id"] == wanted.id:
-            letters = read_dead_letters(session.database.layout.dead(source["id"]))
-            rows += [(source["name"], *place_of(d), d["reason"], text_of(d)) for d in letters]
+    sources = [(s["id"], s["name"]) for s in database_status(session)["sources"]]
+    sources += [(t.id, t.name) for t, _ in _captured(session)]
+    for source_id, name in sources:
+        if wanted is None or source_id == wanted.id:
+            letters = _letters(session, source_id)
+            rows += [(name, *place_of(d), d["reason"], text_of(d)) for d in letters]
     names = (
         Field("relation", VARCHAR),
         Field("file", VARCHAR),
