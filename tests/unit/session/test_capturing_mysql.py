@@ -320,15 +320,59 @@ def test_a_statement_of_another_database_stops_only_what_it_names(opened, mysql)
         mysql.execute(f"DROP DATABASE {other}")
 
 
-def test_a_value_without_an_equivalent_stops_its_table(opened, mysql):
-    mysql.execute("CREATE TABLE t (i int PRIMARY KEY, d date)")
+def test_a_row_with_a_value_without_an_equivalent_is_set_aside(opened, mysql):
+    """Or its table stops, if the option says so; the row of its key goes either way."""
+    mysql.execute("CREATE TABLE t (i int PRIMARY KEY, d date); INSERT INTO t VALUES (1, '2024-01-01'), (2, NULL)")
     source(opened, mysql)
-    opened.execute("CREATE TABLE t (*) FROM my TABLE 't'")
-    opened.execute("CREATE TABLE texts (*, d varchar) FROM my TABLE 't'")
-    opened.execute("FLUSH")
-    mysql.execute("SET sql_mode = ''; INSERT INTO t VALUES (1, '0000-00-00')")
-    assert rows(opened, "SELECT * FROM texts") == [(1, "0000-00-00")]
-    assert 'column "d"' in where(opened)[1]
+    opened.execute("CREATE TABLE t (*) FROM my TABLE 't'; CREATE TABLE texts (*, d varchar) FROM my TABLE 't'")
+    opened.execute("CREATE TABLE careful (*) WITH (on_error = 'stop') FROM my TABLE 't'; FLUSH")
+    mysql.execute(
+        "SET sql_mode = ''; UPDATE t SET d = '0000-00-00' WHERE i = 1; INSERT INTO t VALUES (3, '2024-02-01')"
+    )
+    assert rows(opened, "SELECT * FROM texts ORDER BY i") == [(1, "0000-00-00"), (2, None), (3, "2024-02-01")]
+    assert rows(opened, "SELECT * FROM t ORDER BY i") == [(2, None), (3, dt.date(2024, 2, 1))]
+    assert rows(opened, "SELECT * FROM careful ORDER BY i") == [(1, dt.date(2024, 1, 1)), (2, None)]
+    reason = f'a value of column "d" of table "{mysql.name}.t" is not date: 0000-00-00'
+    place, text = f"{mysql.name}.t", '{"i": "1", "d": "0000-00-00"}'
+    assert opened.execute("SHOW DEAD LETTERS FROM t").fetchall() == [("t", place, None, reason, text)]
+    ((stopped, why),) = [r[::4] for r in opened.execute("SHOW ERRORS").fetchall() if r[1] == "stopped"]
+    assert stopped == "careful"
+    assert reason in why
+    assert ("t", "dead letter", place, None, reason) in opened.execute("SHOW ERRORS").fetchall()
+    jobs = {r[0]: (r[1], r[2], r[3], r[10]) for r in opened.execute("SHOW JOBS").fetchall()}
+    assert jobs == {
+        "t": ("table", "running", 2, 1),
+        "texts": ("table", "running", 3, 0),
+        "careful": ("table", "stalled", 2, 0),
+    }
+    mysql.execute("UPDATE t SET d = '2024-03-01' WHERE i = 1")
+    assert rows(opened, "SELECT * FROM t WHERE i = 1") == [(1, dt.date(2024, 3, 1))]
+
+
+def test_every_table_that_stopped_is_named(opened, mysql):
+    mysql.execute("CREATE TABLE t (i int PRIMARY KEY, v int); CREATE TABLE u (i int PRIMARY KEY, v int)")
+    source(opened, mysql)
+    opened.execute("CREATE TABLE t (*) FROM my TABLE 't'; CREATE TABLE u (*) FROM my TABLE 'u'; FLUSH")
+    mysql.execute("ALTER TABLE t MODIFY v int AFTER i; ALTER TABLE u DROP v; INSERT INTO t VALUES (1, 1)")
+    rows(opened, "SELECT * FROM t")
+    state, why = where(opened)
+    assert state == "stalled"
+    assert f'table "t": column "v" of table "{mysql.name}.t" was changed by ALTER TABLE … MODIFY' in why
+    assert f'table "u": column "v" of table "{mysql.name}.u" is gone' in why
+    assert sorted(r[:2] for r in opened.execute("SHOW ERRORS").fetchall()) == [("t", "stopped"), ("u", "stopped")]
+
+
+def test_labels_of_another_charset_do_not_block_other_tables(opened, mysql):
+    mysql.execute(
+        "CREATE TABLE t (i int PRIMARY KEY, e enum('é', 'b') CHARACTER SET latin1,"
+        "s set('ж', 'x') CHARACTER SET koi8r);"
+        "CREATE TABLE u (i int PRIMARY KEY)"
+    )
+    source(opened, mysql)
+    opened.execute("CREATE TABLE t (*) FROM my TABLE 't'; CREATE TABLE u (*) FROM my TABLE 'u'; FLUSH")
+    mysql.execute("INSERT INTO t VALUES (1, 'é', 'ж,x'), (2, 'b', ''); INSERT INTO u VALUES (1)")
+    assert rows(opened, "SELECT * FROM u") == [(1,)]
+    assert rows(opened, "SELECT * FROM t ORDER BY i") == [(1, "é", "ж,x"), (2, "b", "")]
 
 
 @pytest.mark.parametrize(

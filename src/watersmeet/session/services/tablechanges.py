@@ -237,9 +237,10 @@ def _values(
     read, captured = read_columns(table), table.captured
     found, bad, reasons = exactly(captor.stream.plain(captured, read, texts), read, _shown(table))
     if reasons:
-        names = [c.name for c in read]
-        chosen = [t.filter(pa.array(bad)).to_pylist() for t in texts]
-        said = (json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) for row in zip(*chosen, strict=True))
+        chosen = {c.name: t.filter(pa.array(bad)).to_pylist() for c, t in zip(read, texts, strict=True)}
+        names = sorted(chosen, key=lambda n: n not in table.primary_key)  # long texts are cut at their ends
+        listed = zip(*(chosen[n] for n in names), strict=True)
+        said = (json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) for row in listed)
         _set_aside(table, letters, [Letter(reason, text) for reason, text in zip(reasons, said, strict=True)])
     schema = arrow_schema(table.columns, positional=False)
     count = len(texts[0])
