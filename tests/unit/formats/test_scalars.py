@@ -47,6 +47,22 @@ def test_booleans(text: str) -> None:
     same(t.BOOLEAN, [text])
 
 
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        (t.DATE, ["2024-02-29", " 2024-2-1 ", "2024-02-29 12:00:00"], ["0044-03-15 BC", "2024-02-29 x", "infinity"]),
+        (t.TIME, ["12:00", "12:00:00.5", "2024-02-29 12:00:00"], ["12:00:00 BC", "24:00:00", "12:00 pm x"]),
+        (t.TIMESTAMP, ["2024-02-29 12:00:00"], ["0044-03-15 12:00:00 BC", "infinity"]),
+        (t.INTERVAL, ["1 mon -1 days +02:00:00", "-2562047:00:00"], ["2562048:00:00", "-2562048:00:00", "infinity"]),
+    ],
+)
+def test_a_text_is_read_to_its_end_or_is_no_value(kind: SqlType, good: list[str], bad: list[str]) -> None:
+    (found,) = scalars.convert_scalars([pa.array([*good, *bad, None])], [kind])
+    assert found.bad is not None
+    assert found.bad.tolist() == [*[False] * len(good), *[True] * len(bad), False]
+    assert found.column.is_valid().to_pylist() == [*[True] * len(good), *[False] * len(bad), False]
+
+
 def same(kind: SqlType, texts: list[str]) -> None:
     array = pa.array([*texts, None])
     short = scalars._without_duckdb(array, kind)
