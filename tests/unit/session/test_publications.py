@@ -11,6 +11,7 @@ from tests.waiting import until
 import watersmeet
 from watersmeet import errors
 from watersmeet.session.services import capturing
+from watersmeet.sources.dead_letters import DeadLetterWriter
 
 
 @pytest.fixture
@@ -133,13 +134,14 @@ INSERT INTO t SELECT i, 'v' || i FROM generate_series(0, 40) i
 
 
 @pytest.mark.parametrize("name", [None, "theirs"])
-def test_every_truncation_of_a_partition_is_followed(opened, postgres, name):
+def test_every_truncation_of_a_partition_is_followed(opened, postgres, monkeypatch, name):
     postgres.execute(PARTITIONED)
     if name is not None:
         postgres.execute("CREATE PUBLICATION theirs FOR ALL TABLES")
     source(opened, postgres, **({} if name is None else {"publication.name": name}))
-    opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'; CREATE TABLE part (*) FROM pg TABLE 't21'")
+    opened.execute("CREATE TABLE part (*) FROM pg TABLE 't21'; CREATE TABLE t (*) FROM pg TABLE 't'")
     opened.execute("CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n, min(i) AS i FROM t")
+    monkeypatch.setattr(capturing, "_CHECK_S", 0.0)
     query, own = "SELECT i, v FROM t ORDER BY i", "SELECT i, v FROM {} ORDER BY i"
     assert rows(opened, query) == ask(postgres, query) != []
     for change in (
@@ -228,3 +230,32 @@ def test_keys_that_are_stored_out_of_line(opened, postgres, identity):
     ):
         postgres.execute(change)
         assert rows(opened, query) == ask(postgres, query), change
+
+
+def test_rows_that_come_back_and_letters_of_a_commit_that_was_not_made(tmp_path, postgres):
+    """A value out of line that a change does not send can't be had of a row that was set aside."""
+    postgres.execute(
+        "CREATE TABLE t (i int PRIMARY KEY, d date, big text); ALTER TABLE t ALTER big SET STORAGE EXTERNAL;"
+        "INSERT INTO t SELECT i, '2024-01-01', repeat('x', 3000) FROM generate_series(1, 2) i"
+    )
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as opened:
+        source(opened, postgres)
+        opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'; FLUSH")
+        postgres.execute("UPDATE t SET d = '0044-03-15 BC' WHERE i = 1")
+        assert rows(opened, "SELECT i FROM t") == [(2,)]
+        postgres.execute("UPDATE t SET d = '2024-01-02' WHERE i = 1")
+        assert rows(opened, "SELECT i FROM t") == [(2,)]
+        letters = opened.execute("SHOW DEAD LETTERS FROM t").fetchall()
+        assert [reason for *_, reason, _ in letters] == [
+            'a value of column "d" of table "public.t" is not date: 0044-03-15 BC',
+            'a change left column "big" as it was, and table "t" does not have the row',
+        ]
+        postgres.execute("UPDATE t SET big = 'y' WHERE i = 1")
+        assert sorted(rows(opened, "SELECT i, big FROM t WHERE i = 1")) == [(1, "y")]
+        database = opened._session.database
+        directory = database.layout.dead(opened._session.catalog.by_name("t").id)
+        with DeadLetterWriter(directory, database.log.head() + 1) as dead:
+            dead.add("public.t", None, "of a process that was killed")
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as opened:
+        opened.execute("FLUSH")
+        assert opened.execute("SHOW DEAD LETTERS FROM t").fetchall() == letters

@@ -68,9 +68,12 @@ def changed(
         own.append(rows)
     emptied = cut = -1
     for truncation in batch.truncations:
-        if captor.stream.is_emptied(captured, truncation):
+        found = [of for v in truncation.tables if (of := captor.stream.is_of(captured, v)) is not None]
+        for of in found:
+            check_same(table, of)
+        if found and captor.stream.is_emptied(captured, truncation):
             emptied = max(emptied, truncation.place)
-        elif any(captor.stream.is_of(captured, v) is not None for v in truncation.tables):
+        elif found:
             cut = max(cut, truncation.place)
     if not own and emptied < 0 and cut < 0:
         return None, position
@@ -93,8 +96,8 @@ def changed(
     for column, mask in missing.items():
         reason = f'a change left column "{column}" as it was, and {table.title} does not have the row'
         rows_without = changes.written.filter(pa.array(mask)).select(list(table.primary_key))
-        found = [Letter(reason, json.dumps(row, default=str, ensure_ascii=False)) for row in rows_without.to_pylist()]
-        _set_aside(table, letters, found)
+        said = [json.dumps(row, default=str, ensure_ascii=False) for row in rows_without.to_pylist()]
+        _set_aside(table, letters, [Letter(reason, text) for text in said])
     rows = with_generated(table, rows, None)
     rows = as_kept(table, rows)
     check_rows(table, rows, None)
@@ -125,15 +128,10 @@ def check_version(table: CapturedTable, there: Lineage, now: dict[str, str], may
     """Raises the error that stops the table if the table of its server is another one now. now: its types by column.
     may_lack: columns that it need not have yet.
     """
+    check_same(table, there)
     captured = table.captured
     shown = f"{captured.schema}.{captured.table}"
     again = hint_of(table)
-    if there.oid != captured.oid:
-        raise error("CATALOG_TYPE_MISMATCH", f'table "{shown}" was dropped and created again', hint=again)
-    if (there.schema, there.name) != (captured.schema, captured.table):
-        raise error(
-            "CATALOG_TYPE_MISMATCH", f'table "{shown}" was renamed to "{there.schema}.{there.name}"', hint=again
-        )
     for column in read_columns(table):
         if column.name in may_lack and column.name not in now:
             continue
@@ -143,6 +141,16 @@ def check_version(table: CapturedTable, there: Lineage, now: dict[str, str], may
             raise error(
                 "DATATYPE_MISMATCH", f'column "{column.name}" of table "{shown}" has another type now', hint=again
             )
+
+
+def check_same(table: CapturedTable, there: Lineage) -> None:
+    """CATALOG_TYPE_MISMATCH if a table has the name or the number of the captured one, but not both."""
+    captured, shown = table.captured, _shown(table)
+    if there.oid != captured.oid:
+        raise error("CATALOG_TYPE_MISMATCH", f"{shown} was dropped and created again", hint=hint_of(table))
+    if (there.schema, there.name) != (captured.schema, captured.table):
+        renamed = f'{shown} was renamed to "{there.schema}.{there.name}"'
+        raise error("CATALOG_TYPE_MISMATCH", renamed, hint=hint_of(table))
 
 
 def hint_of(table: CapturedTable) -> str:

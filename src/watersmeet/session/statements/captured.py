@@ -135,8 +135,8 @@ class _Opened(NamedTuple):
 def _opened(session: Session, statement: CreateRelation, given: Mapping[str, str]) -> Iterator[_Opened]:
     """The database that options name, in a transaction. Errors have their place."""
     system = system_of(given["connector"])
-    options = {**system.defaults(given), **given, "connector": system.connector}
     with located(statement, statement.name_span):
+        options = {**system.defaults(given), **given, "connector": system.connector}
         settings = system.options(options)
         with system.connected(settings) as connection, own_transaction(session):
             system.check(connection, settings)

@@ -151,9 +151,17 @@ def why_unpublished(
         return f"{publication} has only rows of {shown} where {listing.filters[0]}"
     if listing.columns is not None and (lacking := sorted(columns - listing.columns)):
         return f'{publication} does not have column "{lacking[0]}" of {shown}'
-    if entry and entry != publication_entry(connection, options, oid):
+    if entry and not _has_entry(entry, publication_entry(connection, options, oid)):
         return f"{shown} was taken out of {publication} and added again"
     return ""
+
+
+def _has_entry(known: str, now: str) -> bool:
+    """Whether a publication has a table by an entry by which it had it. Others may have been added."""
+    (publication, entries), (publication_now, entries_now) = known.split("/"), now.split("/")
+    if publication != publication_now:
+        return False
+    return not entries or bool(set(entries.split(",")) & set(entries_now.split(",")))
 
 
 def unwritten_columns(connection: Any, options: PostgresOptions, oid: int) -> dict[str, str]:

@@ -246,8 +246,8 @@ class SlotStream(Stream):
     def is_emptied(self, captured: Captured, truncation: Truncation) -> bool:
         if super().is_emptied(captured, truncation):
             return True
-        emptied = {t.oid for t in truncation.tables if self.is_of(captured, t) is not None}
-        return bool(emptied) and emptied >= partitions(self._connection, captured.oid)
+        with_rows = partitions(self._connection, captured.oid)
+        return bool(with_rows) and {t.oid for t in truncation.tables} >= with_rows
 
     def why_unpublished(self, captured: Captured) -> str:
         return why_unpublished(
