@@ -87,7 +87,7 @@ def test_a_named_publication_goes_with_the_last_slot(opened, postgres):
         ("ALTER PUBLICATION p DROP TABLE t; ALTER PUBLICATION p ADD TABLE t", "was taken out of"),
         ("ALTER PUBLICATION p SET TABLE t (i), u", 'does not have column "v"'),
         ("ALTER PUBLICATION p SET TABLE t WHERE (i > 7), u", r"only rows of table .* where \(i > 7\)"),
-        ("DROP TABLE t", 'table "public.t" was dropped'),
+        ("DROP TABLE t", 'table "public.t" (was dropped|is not in publication)'),
         ("ALTER TABLE t RENAME TO t2", 'table "public.t" was renamed to "public.t2"'),
     ],
 )
@@ -257,5 +257,4 @@ def test_rows_that_come_back_and_letters_of_a_commit_that_was_not_made(tmp_path,
         with DeadLetterWriter(directory, database.log.head() + 1) as dead:
             dead.add("public.t", None, "of a process that was killed")
     with watersmeet.connect(tmp_path / "db", runtime="inprocess") as opened:
-        opened.execute("FLUSH")
-        assert opened.execute("SHOW DEAD LETTERS FROM t").fetchall() == letters
+        until(lambda: opened.execute("SHOW DEAD LETTERS FROM t").fetchall() == letters)

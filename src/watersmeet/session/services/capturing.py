@@ -214,10 +214,9 @@ class _Capturing(threading.Thread):
         for state in ("stalled", "waiting", "snapshot"):
             names = [n for n, t in tables.items() if t["state"] == state]
             if self.state == "running" and names:
-                is_filling = state == "snapshot"
-                found["state"] = "filling" if is_filling else state
-                reasons = [f'table "{n}": {tables[n]["reason"]}' for n in names]
-                found["reason"] = None if is_filling else "; ".join(reasons)
+                found["state"] = "filling" if state == "snapshot" else state
+                if state != "snapshot":
+                    found["reason"] = "; ".join(f'table "{n}": {tables[n]["reason"]}' for n in names)
                 break
         return found
 
@@ -302,8 +301,7 @@ class _Capturing(threading.Thread):
         self._reached = self._position.place
         with contextlib.closing(self._system.stream(options, self._position.place, self._position.history)) as stream:
             captor = Captor(self._session, self._system, options, stream)
-            with self._database.guard:
-                self._forget_unfinished()
+            self._forget_unfinished()
             self._check(captor)
             self._show("running")
             while not self._stopping.is_set():
@@ -359,7 +357,7 @@ class _Capturing(threading.Thread):
         known = {t.id for t in self._tables()}
         behind = captor.stream.behind
         tables = {i: behind(p, place) for i, p in self._position.tables.items() if i in known}
-        return DatabasePosition(place, tables, captor.stream.history)
+        return DatabasePosition(place, tables, captor.stream.history, self._position.letters)
 
     def _put(self, change: _Change, table: CapturedTable, position: TablePosition) -> None:
         change.position = replace(change.position, tables={**change.position.tables, table.id: position})
@@ -373,24 +371,25 @@ class _Capturing(threading.Thread):
             changes = {i: c for i, c in changes.items() if c.table.num_rows}
             if self._id not in known or self._stopping.is_set():
                 return
-            for table_id, letters in change.letters.items():
-                if letters and table_id in known:
-                    self._set_aside(table_id, letters)
+            for table in self._tables():
+                if letters := change.letters.get(table.id):
+                    self._set_aside(table, letters)
+                    change.position = replace(change.position, letters=self._database.log.head() + 1)
             self._database.commit(changes, captured={self._id: to_json(change.position)})
             self._position = change.position
         fault("capture.committed")
 
-    def _set_aside(self, table_id: str, letters: list[Letter]) -> None:
+    def _set_aside(self, table: CapturedTable, letters: list[Letter]) -> None:
         """Writes the dead letters of the next commit. The caller holds the guard, and commits."""
-        captured = next(t.captured for t in self._tables() if t.id == table_id)
-        with DeadLetterWriter(self._database.layout.dead(table_id), self._database.log.head() + 1) as dead:
+        captured = table.captured
+        with DeadLetterWriter(self._database.layout.dead(table.id), self._database.log.head() + 1) as dead:
             for letter in letters:
                 dead.add(f"{captured.schema}.{captured.table}", None, letter.reason, letter.text)
 
     def _forget_unfinished(self) -> None:
-        """Deletes the dead letters of a commit that a process did not get to."""
+        """Deletes the dead letters of commits that were not made."""
         for table in self._tables():
-            forget_dead_letters(self._database.layout.dead(table.id), self._database.log.head())
+            forget_dead_letters(self._database.layout.dead(table.id), self._position.letters)
 
     # Rows that are there already.
 
@@ -470,7 +469,7 @@ class _Capturing(threading.Thread):
                     change.changes[table.id] = made
             place = batch.place if self._system.has(batch.place, self._position.place) else self._position.place
             tables = {i: captor.stream.behind(p, place) for i, p in change.position.tables.items()}
-            change.position = DatabasePosition(place, tables, captor.stream.history)
+            change.position = DatabasePosition(place, tables, captor.stream.history, self._position.letters)
             self._commit(change)
 
     def _add_columns(self, captor: Captor, batch: Batch, change: _Change) -> None:

@@ -44,7 +44,10 @@ def reset_source(session: Session, statement: ResetSource) -> Result:
             position = committed(session.database, database)
             if is_whole:
                 start, made = system.begin_again(connection, options, database.made)
-                database, position = replace(database, start=start, made=made), DatabasePosition(start)
+                database, position = (
+                    replace(database, start=start, made=made),
+                    DatabasePosition(start, letters=position.letters),
+                )
         with session.database.guard:
             catalog = session.database.catalog
             for relation in (database, *now):

@@ -83,12 +83,14 @@ class TablePosition:
 @dataclass(frozen=True)
 class DatabasePosition:
     """How far a database is: everything that was committed there before `place` is here. tables: by their ids.
-    history: see `Stream`.
+    history: see `Stream`. letters: the number of the newest commit that set rows aside; later dead letters are of
+    commits that were not made.
     """
 
     place: str
     tables: Mapping[str, TablePosition] = field(default_factory=dict)
     history: str = ""
+    letters: int = 0
 
     def of(self, table_id: str) -> TablePosition | None:
         """The position of a table; None if it is new."""
