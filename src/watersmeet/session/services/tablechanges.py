@@ -198,7 +198,7 @@ def _keyed(
                     "CONNECTOR_OPTION",
                     f'the changes of table "{table.captured.schema}.{table.captured.table}" lack its primary key',
                     detail="Old releases of PostgreSQL do not write keys that are stored out of line.",
-                    hint=f"Update the server, then {hint_of(table)}",
+                    hint=f"Update the server. {hint_of(table)}",
                 )
             if not position.takes_all and len(at):
                 found = Changed(rows.transactions[mask], [values[places[k]].texts for k in table.primary_key])
