@@ -15,14 +15,24 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 from pyspark.sql.utils import is_remote
 
-from watersmeet.errors import did_you_mean, error
-from watersmeet.frames.arguments import check_names, check_side, check_watermark
-from watersmeet.frames.building import Bounds, Duration, Given, Options, build
+from watersmeet.errors import error
+from watersmeet.frames.arguments import (
+    Bounds,
+    Duration,
+    Options,
+    check_options,
+    check_side,
+    check_text,
+    check_watermark,
+    column_of,
+    linked,
+)
+from watersmeet.frames.building import Given, build
 from watersmeet.frames.circuits import appends
 from watersmeet.frames.durations import duration_us
 from watersmeet.frames.matches import AsofMatch, LatestMatch, asof, latest
 from watersmeet.frames.processor import CHANGES, FIGURES, PIECE, Buckets
-from watersmeet.frames.schemas import result_schema, sql_type
+from watersmeet.frames.schemas import incomparable, result_schema, sql_type, widest
 from watersmeet.frames.shapes import JoinShape, ResultColumn
 from watersmeet.frames.static import LookUp, static_rows
 from watersmeet.frames.tasks import Decoder, Encoder
@@ -36,9 +46,6 @@ __all__ = ["asof", "join", "latest"]
 _DELAY_MS: Final = "spark.watermarkDelayMs"
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _NOW: Final = "__watersmeet_now"
-_DIFF: Final = "__watersmeet_diff"
-#: Whole numbers, the narrowest first.
-_WHOLE: Final = [t.ByteType, t.ShortType, t.IntegerType, t.LongType]
 _numbers: Final = itertools.count(1)
 _shipped: Final[set[str]] = set()
 
@@ -89,26 +96,27 @@ def join(
     for frame, watermark, side in ((left, left_watermark, "left"), (right, right_watermark, "right")):
         check_side(frame, side)
         check_watermark(watermark, side)
-    check_names(on)
     options = Options(on, how, match, within, window, time, as_of, emit, suffix, diff)
-    left, right = _widened(left, right, options)
+    check_options(options)
+    if name is not None:
+        check_text(name, "name")
     spark = left.sparkSession
     _own_python(spark)
-    parts = buckets if buckets is not None else int(spark.conf.get("spark.sql.shuffle.partitions") or 200)
-    sides = [_signed(frame, column) for frame, column in ((left, left_diff), (right, right_diff))]
-    left, right = (s.drop(_DIFF) for s in sides)
-    shape = build(_given(left, left_watermark, left_diff), _given(right, right_watermark, right_diff), options, parts)
+    partitions = int(spark.conf.get("spark.sql.shuffle.partitions") or 200)
+    sides = [_signed(left, left_diff, "left"), _signed(right, right_diff, "right")]
+    given = _given(sides[0], left_watermark, left_diff), _given(sides[1], right_watermark, right_diff)
+    shape = build(*given, options, partitions if buckets is None else buckets)
     _ship(spark)
-    schema = _schema(shape, left, right, diff)
+    schema = _schema(shape, sides, diff)
     decoder = Decoder(shape, result_schema(schema), diff=not appends(shape))
     if shape.static is not None:
-        static, stream = (left, right) if shape.static == "left" else (right, left)
+        static, stream = sides if shape.static == "left" else reversed(sides)
         rows = spark.sparkContext.broadcast(static_rows(shape, static.toArrow()))
         return stream.mapInArrow(LookUp(shape, rows, uuid.uuid4().hex, decoder), schema)
     _check_session(spark)
     keys = bucket_keys(shape.buckets)
     pieces = [
-        frame.withColumn(_NOW, f.current_timestamp()).mapInArrow(Encoder(shape, i, keys), PIECE)
+        frame.select("*", f.current_timestamp().alias(_NOW)).mapInArrow(Encoder(shape, i, keys, partitions), PIECE)
         for i, frame in enumerate(sides)
     ]
     changes = (
@@ -121,24 +129,6 @@ def join(
     return observed.mapInArrow(decoder, schema)
 
 
-def _widened(left: DataFrame, right: DataFrame, options: Options) -> tuple[DataFrame, DataFrame]:
-    """The sides with the narrower of two keys that are whole numbers in the type of the wider one."""
-    for item in [options.on] if isinstance(options.on, str) else options.on:
-        one, other = (item, item) if isinstance(item, str) else (item[0], item[-1])
-        widths = _width(left, one), _width(right, other)
-        if -1 not in widths and widths[0] < widths[1]:
-            left = left.withColumn(one, left[one].cast(_WHOLE[widths[1]]()))
-        elif -1 not in widths and widths[0] > widths[1]:
-            right = right.withColumn(other, right[other].cast(_WHOLE[widths[0]]()))
-    return left, right
-
-
-def _width(frame: DataFrame, column: str) -> int:
-    """The place in `_WHOLE` of a column's type; -1 for another type, or if there is no such column."""
-    found = [type(x.dataType) for x in frame.schema if x.name.lower() == column.lower()]
-    return _WHOLE.index(found[0]) if len(found) == 1 and found[0] in _WHOLE else -1
-
-
 def _own_python(spark: Any) -> None:
     """Lets Spark's workers on this machine run the interpreter that runs this, unless another one was asked for."""
     context = spark.sparkContext
@@ -148,42 +138,55 @@ def _own_python(spark: Any) -> None:
         context.pythonExec = sys.executable
 
 
-def _signed(frame: DataFrame, diff: str | None) -> DataFrame:
-    """The frame with its column `diff`, if it has one, as the last one, `_DIFF`."""
+def _signed(frame: DataFrame, diff: str | None, side: str) -> DataFrame:
+    """The frame with its column `diff`, if it has one, as the last one."""
     if diff is None:
         return frame
-    if diff not in frame.columns:
+    check_text(diff, f"{side}_diff")
+    position = column_of(frame.columns, diff, side)
+    kind = frame.schema[position].dataType
+    if widest([kind]) is None:
         raise error(
-            "UNDEFINED_COLUMN",
-            f'the side has no column "{diff}"',
-            detail=f"It has: {', '.join(frame.columns)}.",
-            hint=did_you_mean(diff, frame.columns),
+            "DATATYPE_MISMATCH",
+            f'the column "{diff}" of {side}_diff is {kind.simpleString()}',
+            detail="It has 1 for a row that comes and -1 for one that goes.",
+            hint="Cast it to int.",
         )
-    return frame.withColumn(_DIFF, frame[diff].cast("bigint")).drop(diff)
+    order = [*(i for i in range(len(frame.columns)) if i != position), position]
+    numbered = frame.toDF(*(f"c{i}" for i in range(len(order))))  # names may be there twice
+    return numbered.select(*(f"c{i}" for i in order)).toDF(*(frame.columns[i] for i in order))
 
 
 def _given(frame: DataFrame, watermark: tuple[str, Duration] | None, diff: str | None = None) -> Given:
-    fields = frame.schema.fields
+    fields = frame.schema.fields[: None if diff is None else -1]
     if watermark is not None:
         delay: tuple[str, int] | None = (watermark[0], duration_us(watermark[1], "the delay of a watermark"))
     else:
         found = [(x.name, int(x.metadata[_DELAY_MS]) * 1000) for x in fields if _DELAY_MS in (x.metadata or {})]
         delay = found[0] if found else None
+    problems = {i: incomparable(x.dataType, x.name) for i, x in enumerate(fields)}
     return Given(
-        tuple(Field(x.name, sql_type(x.dataType, x.name)) for x in fields), frame.isStreaming, delay, diff is not None
+        tuple(Field(x.name, sql_type(x.dataType, x.name)) for x in fields),
+        frame.isStreaming,
+        delay,
+        diff is not None,
+        {i: problem for i, problem in problems.items() if problem is not None},
     )
 
 
-def _schema(shape: JoinShape, left: DataFrame, right: DataFrame, diff: str) -> t.StructType:
+def _schema(shape: JoinShape, frames: Sequence[DataFrame], diff: str) -> t.StructType:
     """The result's schema."""
-    sides = (left.schema.fields, right.schema.fields)
+    kinds = {(i, n): x.dataType for i, frame in enumerate(frames) for n, x in enumerate(frame.schema.fields)}
+    for group in linked(zip(shape.left.keys, shape.right.keys, strict=True)):
+        wide = widest([kinds[column] for column in group if column in kinds])
+        kinds.update({} if wide is None else dict.fromkeys(group, wide))
 
     def kind(output: ResultColumn) -> t.DataType:
         first = output.columns[0]
         if not output.window:
-            return sides[first.input][first.column].dataType
+            return kinds[first.input, first.column]
         assert shape.left.time is not None
-        time = sides[0][shape.left.time].dataType
+        time = kinds[0, shape.left.time]
         return t.StructType([t.StructField("start", time), t.StructField("end", time)])
 
     fields = [t.StructField(o.name, kind(o)) for o in shape.outputs]

@@ -1,12 +1,37 @@
-"""Arguments of `join` that can't be meant: refused with what to write instead."""
+"""The arguments of `join`: wrong ones are refused with what to write instead."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
 
 from pyspark.sql import DataFrame
 
-from watersmeet.errors import error
+from watersmeet.errors import Error, did_you_mean, error
+from watersmeet.frames.matches import AsofMatch, LatestMatch
+
+Duration = timedelta | str
+Bounds = Duration | tuple[Duration | None, Duration | None]
+
+_EMITS: Final = ("changes", "final", "arrival")
+
+
+@dataclass(frozen=True)
+class Options:
+    """The arguments of `join` beside the two sides."""
+
+    on: str | Sequence[str | tuple[str, str]]
+    how: str = "inner"
+    match: AsofMatch | LatestMatch | None = None
+    within: Bounds | None = None
+    window: Duration | None = None
+    time: str | tuple[str, str] | None = None
+    as_of: str | tuple[str, str] | None = None
+    emit: str | None = None
+    suffix: str = "_right"
+    diff: str = "diff"
 
 
 def check_side(frame: Any, side: str) -> None:
@@ -50,16 +75,96 @@ def check_watermark(watermark: Any, side: str) -> None:
     )
 
 
-def check_names(on: Any) -> None:
-    """INVALID_PARAMETER unless `on` is made of names: a Column is a calculation, which has no name here."""
-    for item in on if isinstance(on, (list, tuple)) else [on]:
-        for name in item if isinstance(item, (list, tuple)) else [item]:
-            if not isinstance(name, str):
-                raise error(
-                    "INVALID_PARAMETER",
-                    f"on has {_shown(name)}",
-                    hint='Name the columns: on=["id"], or pairs: on=[("left_id", "right_id")].',
-                )
+def check_text(value: Any, argument: str) -> None:
+    """INVALID_PARAMETER unless an argument is a text with at least one character."""
+    if not isinstance(value, str) or not value:
+        raise refused(argument, value, "It must be a text that is not empty.")
+
+
+def check_buckets(buckets: Any) -> None:
+    """INVALID_PARAMETER unless it is a number of buckets."""
+    if not isinstance(buckets, int) or isinstance(buckets, bool) or not 1 <= buckets < 1 << 16:
+        raise refused("buckets", buckets, "It must be a number from 1 to 65535.")
+
+
+def check_options(options: Options) -> None:
+    """INVALID_PARAMETER unless every argument has a type that it can have.
+
+    A Column is a calculation, which has no name: columns are given by name.
+    """
+    for item in options.on if isinstance(options.on, (list, tuple)) else [options.on]:
+        names = item if isinstance(item, (list, tuple)) else [item]
+        wrong = next((n for n in names if not isinstance(n, str)), None)
+        if wrong is not None or (not isinstance(item, str) and len(item) != 2):
+            raise error(
+                "INVALID_PARAMETER",
+                f"on has {_shown(item if wrong is None else wrong)}",
+                hint='Name the columns: on=["id"], or pairs: on=[("left_id", "right_id")].',
+            )
+    check_text(options.how, "how")
+    for argument in ("time", "as_of"):
+        value = getattr(options, argument)
+        if value is not None and not isinstance(value, str) and not _is_pair_of_names(value):
+            raise refused(argument, value, f'Name the columns: {argument}="ts", or {argument}=("left_ts", "right_ts").')
+    if isinstance(options.within, (tuple, list)) and len(options.within) != 2:
+        raise refused("within", options.within, "within=(lower, upper), or one length for both directions.")
+    if options.match is not None and not isinstance(options.match, (AsofMatch, LatestMatch)):
+        raise refused("match", options.match, "Use watersmeet.asof(…) or watersmeet.latest().")
+    if options.emit is not None and not (isinstance(options.emit, str) and options.emit in _EMITS):
+        raise refused("emit", options.emit, 'It must be "changes", "final" or "arrival".')
+    if not isinstance(options.suffix, str):
+        raise refused("suffix", options.suffix, 'It must be a text, such as "_right".')
+    check_text(options.diff, "diff")
+
+
+def pairs_of(on: str | Sequence[str | tuple[str, str]]) -> list[tuple[str, str]]:
+    """The pairs of names (left, right) of a checked argument `on`."""
+    return [pair_of(item) for item in ([on] if isinstance(on, str) else on)]
+
+
+def pair_of(names: str | Sequence[str]) -> tuple[str, str]:
+    """A pair of names; one name stands for both sides."""
+    return (names, names) if isinstance(names, str) else (names[0], names[1])
+
+
+def column_of(names: Sequence[str], name: str, side: str) -> int:
+    """The position of a column: of that name exactly, else whatever its case.
+
+    UNDEFINED_COLUMN if there is none, AMBIGUOUS_COLUMN if there are several.
+    """
+    found = [i for i, n in enumerate(names) if n == name] or [
+        i for i, n in enumerate(names) if n.lower() == name.lower()
+    ]
+    if not found:
+        raise error(
+            "UNDEFINED_COLUMN",
+            f'the {side} side has no column "{name}"',
+            detail=f"It has: {', '.join(names)}.",
+            hint=did_you_mean(name, names),
+        )
+    if len(found) > 1:
+        raise error("AMBIGUOUS_COLUMN", f'the {side} side has more than one column "{name}"', hint="Rename one.")
+    return found[0]
+
+
+def linked(pairs: Iterable[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    """The columns, as (side, position), in groups whose members must all be equal, directly or through others."""
+    groups: list[dict[tuple[int, int], None]] = []
+    for left, right in pairs:
+        pair = {(0, left): None, (1, right): None}
+        met = [g for g in groups if g.keys() & pair.keys()]
+        groups = [g for g in groups if g not in met]
+        groups.append({k: None for g in [*met, pair] for k in g})
+    return [list(g) for g in groups]
+
+
+def refused(argument: str, value: Any, hint: str) -> Error:
+    """INVALID_PARAMETER for the value of an argument."""
+    return error("INVALID_PARAMETER", f"{argument}={_shown(value)}", hint=hint)
+
+
+def _is_pair_of_names(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and len(value) == 2 and all(isinstance(v, str) for v in value)
 
 
 def _shown(value: Any) -> str:

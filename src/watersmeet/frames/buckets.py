@@ -26,7 +26,7 @@ from watersmeet.kernel.runs.state import BlobStore, StageState, StateManifest
 from watersmeet.serialization import from_json, to_json
 
 #: Changes when the manifest or the plan of a bucket has another form.
-FORMAT: Final = 2
+FORMAT: Final = 3
 
 
 class Store(BlobStore, Protocol):
@@ -78,7 +78,7 @@ def run_bucket(shape: JoinShape, bucket: int, pieces: Sequence[Piece], store: St
 
     The order of the pieces makes no difference. Raises Error STATE_MISMATCH if the state is another join's.
     """
-    circuit, first = _plan(shape, bucket, store)
+    circuit, first = _plan(shape, store)
     before: dict[str, Any] = {} if first else json.loads(store.manifest() or "{}")
     marks: dict[str, int] = before.get("watermarks", {})
     sources: dict[str, list[Delta]] = {}
@@ -115,35 +115,56 @@ def repeated(delta: Delta) -> Delta:
     return Delta(col.gather_table(delta.columns, positions), np.sign(delta.diff[positions]))
 
 
-def _plan(shape: JoinShape, bucket: int, store: Store) -> tuple[Circuit, bool]:
-    """The circuit that the bucket runs, as it was when it first ran, and whether this is that time."""
+def check_identity(shape: JoinShape, store: Store) -> None:
+    """Raises Error STATE_MISMATCH if the store's state is another join's; a new store keeps the join's identity.
+
+    Every task runs it before its buckets, with a store that belongs to no bucket: a join with other buckets finds none
+    of the old ones, and would take them for new.
+    """
     text = store.plan()
     if text is None:
-        circuit = compile_join(shape)
-        plan = {"format": FORMAT, "join": shape.fingerprint, "buckets": shape.buckets, "circuit": to_json(circuit)}
-        store.keep_plan(json.dumps(plan, separators=(",", ":")))
-        return circuit, True
-    plan = json.loads(text)
-    if plan["format"] != FORMAT:
+        store.keep_plan(json.dumps(_identity(shape), separators=(",", ":")))
+    else:
+        _compare(shape, json.loads(text))
+
+
+def _identity(shape: JoinShape) -> dict[str, Any]:
+    return {"format": FORMAT, "join": shape.fingerprint, "buckets": shape.buckets}
+
+
+def _compare(shape: JoinShape, kept: Mapping[str, Any]) -> None:
+    """STATE_MISMATCH unless the identity `kept` is that of `shape`."""
+    if kept["format"] != FORMAT:
         raise error(
             "STATE_MISMATCH",
-            f"the checkpoint's state has format {plan['format']}, this is {FORMAT}",
+            f"the checkpoint's state has format {kept['format']}, this is {FORMAT}",
             hint="Start the query with a new checkpoint.",
         )
-    if plan["buckets"] != shape.buckets:
+    if kept["buckets"] != shape.buckets:
         raise error(
             "STATE_MISMATCH",
-            f"the checkpoint was written with buckets={plan['buckets']}, this is {shape.buckets}",
-            detail=f"Seen in bucket {bucket}.",
-            hint=f"Call join(…, buckets={plan['buckets']}).",
+            f"the checkpoint was written with buckets={kept['buckets']}, this is {shape.buckets}",
+            detail="By default buckets= is spark.sql.shuffle.partitions, which may have changed.",
+            hint=f"Call join(…, buckets={kept['buckets']}).",
         )
-    if plan["join"] != shape.fingerprint:
+    if kept["join"] != shape.fingerprint:
         raise error(
             "STATE_MISMATCH",
             "the checkpoint was written by another join",
             detail="The columns, types, keys or options of the join have changed.",
             hint="Call join as before, or start the query with a new checkpoint.",
         )
+
+
+def _plan(shape: JoinShape, store: Store) -> tuple[Circuit, bool]:
+    """The circuit that the bucket runs, as it was when it first ran, and whether this is that time."""
+    text = store.plan()
+    if text is None:
+        circuit = compile_join(shape)
+        store.keep_plan(json.dumps({**_identity(shape), "circuit": to_json(circuit)}, separators=(",", ":")))
+        return circuit, True
+    plan = json.loads(text)
+    _compare(shape, plan)
     return from_json(Circuit, plan["circuit"]), False
 
 

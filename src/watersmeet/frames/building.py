@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from watersmeet.circuit.operators import AsofComparison, InputColumn
-from watersmeet.errors import Error, did_you_mean, error
+from watersmeet.errors import Error, error
+from watersmeet.frames.arguments import Options, check_buckets, check_options, column_of, linked, pair_of, pairs_of
 from watersmeet.frames.circuits import waiting
 from watersmeet.frames.durations import duration_us
 from watersmeet.frames.matches import AsofMatch, LatestMatch
 from watersmeet.frames.shapes import SIDES, Emit, JoinShape, Nearest, Newest, ResultColumn, Side, Tolerance, Within
 from watersmeet.frames.tolerances import has_distance, tolerance_of
-from watersmeet.types import Field, Schema
-
-Duration = timedelta | str
-Bounds = Duration | tuple[Duration | None, Duration | None]
+from watersmeet.types import BIGINT, INTEGER, SMALLINT, Field, Schema
 
 KINDS: Final = ("inner", "left", "right", "full", "semi", "anti")
+#: Spark's other names, without underscores.
 _ALIASES: Final = {
     "leftouter": "left",
-    "left_outer": "left",
     "rightouter": "right",
-    "right_outer": "right",
     "outer": "full",
     "fullouter": "full",
-    "full_outer": "full",
     "leftsemi": "semi",
-    "left_semi": "semi",
     "leftanti": "anti",
-    "left_anti": "anti",
 }
+#: Whole numbers, the narrowest first.
+_WHOLE: Final = (SMALLINT, INTEGER, BIGINT)
 _COMPARISONS: Final[dict[tuple[str, bool], AsofComparison]] = {
     ("backward", True): ">=",
     ("backward", False): ">",
@@ -48,29 +43,15 @@ _TIMES: Final = ("timestamp", "timestamptz")
 class Given:
     """One side as given: its columns, whether it streams, its watermark (column, delay in microseconds) or None.
 
-    signed: it has a diff (which is none of the columns).
+    signed: it has a diff (which is none of the columns). incomparable: of columns whose values a join can't compare as
+    Spark does, by position, why.
     """
 
     columns: Schema
     streaming: bool
     watermark: tuple[str, int] | None
     signed: bool = False
-
-
-@dataclass(frozen=True)
-class Options:
-    """The arguments of `join` beside the two sides."""
-
-    on: str | Sequence[str | tuple[str, str]]
-    how: str = "inner"
-    match: AsofMatch | LatestMatch | None = None
-    within: Bounds | None = None
-    window: Duration | None = None
-    time: str | tuple[str, str] | None = None
-    as_of: str | tuple[str, str] | None = None
-    emit: str | None = None
-    suffix: str = "_right"
-    diff: str = "diff"
+    incomparable: Mapping[int, Error] = field(default_factory=dict)
 
 
 def build(left: Given, right: Given, options: Options, buckets: int) -> JoinShape:
@@ -80,20 +61,21 @@ def build(left: Given, right: Given, options: Options, buckets: int) -> JoinShap
 
 class _Builder:
     def __init__(self, given: tuple[Given, Given], options: Options) -> None:
+        check_options(options)
         self._given = given
         self._options = options
-        self._how: Any = _ALIASES.get(options.how, options.how)
+        how = options.how.lower().replace("_", "")
+        self._how: Any = _ALIASES.get(how, how)
         if self._how not in KINDS:
             raise error("INVALID_PARAMETER", f"how={options.how!r}", hint=f"It must be one of: {', '.join(KINDS)}.")
 
     def build(self, buckets: int) -> JoinShape:
         """The shape."""
-        if buckets < 1 or buckets >= 1 << 16:
-            raise error("INVALID_PARAMETER", f"buckets={buckets}", hint="It must be a number from 1 to 65535.")
+        check_buckets(buckets)
         static = self._static()
+        keys = self._keys()
         match = self._match()
         times = self._times()
-        keys = self._keys()
         window_us = self._window(times)
         sides = []
         for index, given in enumerate(self._given):
@@ -136,43 +118,38 @@ class _Builder:
         return None if all(streaming) else SIDES[streaming.index(False)]
 
     def _column(self, index: int, name: str) -> int:
-        """The position of a column of a side. UNDEFINED_COLUMN if it has none, AMBIGUOUS_COLUMN if it has several."""
-        names = [f.name for f in self._given[index].columns]
-        found = [i for i, n in enumerate(names) if n == name] or [
-            i for i, n in enumerate(names) if n.lower() == name.lower()
-        ]
-        if not found:
-            raise error(
-                "UNDEFINED_COLUMN",
-                f'the {SIDES[index]} side has no column "{name}"',
-                detail=f"It has: {', '.join(names)}.",
-                hint=did_you_mean(name, names),
-            )
-        if len(found) > 1:
-            raise error(
-                "AMBIGUOUS_COLUMN", f'the {SIDES[index]} side has more than one column "{name}"', hint="Rename one."
-            )
-        return found[0]
+        return column_of([f.name for f in self._given[index].columns], name, SIDES[index])
 
     def _keys(self) -> list[tuple[int, int]]:
-        on = [self._options.on] if isinstance(self._options.on, str) else list(self._options.on)
+        """The pairs of positions that must be equal, each once. Whole numbers get the widest of their types."""
+        on = pairs_of(self._options.on)
         if not on:
             raise error(
                 "JOIN_WITHOUT_EQUALITY", "the join has no columns that must be equal", hint='Name them: on=["id"].'
             )
-        pairs = []
-        for item in on:
-            names = (item, item) if isinstance(item, str) else tuple(item)
-            if len(names) != 2:
-                raise error(
-                    "INVALID_PARAMETER",
-                    f"on has {item!r}",
-                    hint='Use a name, or a pair of names: ("left_id", "right_id").',
-                )
-            pairs.append((self._column(0, names[0]), self._column(1, names[1])))
+        pairs = list(dict.fromkeys((self._column(0, left), self._column(1, right)) for left, right in on))
+        self._widen(pairs)
         for pair in pairs:
-            self._one_type(pair, "are compared")
+            self._comparable(pair, "are compared")
         return pairs
+
+    def _widen(self, pairs: Sequence[tuple[int, int]]) -> None:
+        schemas = [list(g.columns) for g in self._given]
+        for group in linked(pairs):
+            kinds = [schemas[side][position].type for side, position in group]
+            if all(kind in _WHOLE for kind in kinds):
+                widest = max(kinds, key=_WHOLE.index)
+                for side, position in group:
+                    schemas[side][position] = Field(schemas[side][position].name, widest)
+        left, right = (replace(g, columns=tuple(s)) for g, s in zip(self._given, schemas, strict=True))
+        self._given = left, right
+
+    def _comparable(self, pair: tuple[int, int], why: str) -> None:
+        """Raises Error unless values of two columns can be compared as Spark compares them."""
+        for given, position in zip(self._given, pair, strict=True):
+            if position in given.incomparable:
+                raise given.incomparable[position]
+        self._one_type(pair, why)
 
     def _one_type(self, pair: tuple[int, int], why: str) -> None:
         fields = [g.columns[i] for g, i in zip(self._given, pair, strict=True)]
@@ -185,7 +162,7 @@ class _Builder:
     def _times(self) -> tuple[int | None, int | None]:
         """The positions of the event times: of `time`, of `as_of`, or of the watermarks."""
         asked = self._options.time if self._options.time is not None else self._options.as_of
-        names = (asked, asked) if isinstance(asked, str) else asked
+        names = None if asked is None else pair_of(asked)
         found: list[int | None] = []
         for index, given in enumerate(self._given):
             name = names[index] if names is not None else given.watermark[0] if given.watermark is not None else None
@@ -233,13 +210,7 @@ class _Builder:
         if given is None:
             return None
         self._needs_times(times, "within")
-        if isinstance(given, tuple):
-            if len(given) != 2:
-                raise error(
-                    "INVALID_PARAMETER",
-                    f"within={given!r}",
-                    hint="within=(lower, upper), or one length for both directions.",
-                )
+        if isinstance(given, (tuple, list)):
             low, high = (None if b is None else duration_us(b, "within") for b in given)
         else:
             high = duration_us(given, "within")
@@ -257,8 +228,7 @@ class _Builder:
         if as_of is not None:
             if match is not None:
                 raise error("INVALID_PARAMETER", "as_of and match exclude each other")
-            names = (as_of, as_of) if isinstance(as_of, str) else as_of
-            match = AsofMatch(names[0], names[1], "backward", allow_exact_matches=True, tolerance=None)
+            match = AsofMatch(*pair_of(as_of), "backward", allow_exact_matches=True, tolerance=None)
         if match is not None and (self._options.within is not None or self._options.window is not None):
             raise error(
                 "FEATURE_NOT_SUPPORTED",
@@ -270,16 +240,17 @@ class _Builder:
         if isinstance(match, LatestMatch):
             if self._how not in ("inner", "left"):
                 raise error("TEMPORAL_KIND", f'how="{self._how}" with latest()', hint='Use "inner" or "left".')
-            return Newest(None if match.order is None else self._column(1, match.order))
-        if match is not None:
-            raise error("INVALID_PARAMETER", f"match={match!r}", hint="Use watersmeet.asof(…) or watersmeet.latest().")
+            order = None if match.order is None else self._column(1, match.order)
+            if order is not None and order in self._given[1].incomparable:
+                raise self._given[1].incomparable[order]
+            return Newest(order)
         return None
 
     def _nearest(self, match: AsofMatch) -> Nearest:
         if self._how not in ("inner", "left"):
             raise error("ASOF_KIND", f'how="{self._how}" with asof(…)', hint='Use "inner" or "left".')
         pair = (self._column(0, match.left), self._column(1, match.right))
-        self._one_type(pair, "are matched by asof")
+        self._comparable(pair, "are matched by asof")
         kind = self._given[0].columns[pair[0]].type
         if match.direction == "nearest" and not has_distance(kind):
             raise error(
@@ -293,8 +264,6 @@ class _Builder:
 
     def _emit(self, match: Nearest | Newest | None) -> Emit:
         emit: Any = self._options.emit or ("arrival" if isinstance(match, Newest) else "changes")
-        if emit not in ("changes", "final", "arrival"):
-            raise error("INVALID_PARAMETER", f"emit={emit!r}", hint='It must be "changes", "final" or "arrival".')
         if isinstance(match, Newest) and emit != "arrival":
             raise error(
                 "FEATURE_NOT_SUPPORTED",
@@ -311,7 +280,7 @@ class _Builder:
         A right column whose name the left side has gets the suffix. DUPLICATE_COLUMN if names still meet.
         """
         left, right = (g.columns for g in self._given)
-        merged = {theirs: mine for mine, theirs in keys if left[mine].name == right[theirs].name}
+        merged = {theirs: mine for mine, theirs in keys if left[mine].name.lower() == right[theirs].name.lower()}
         both = self._how not in ("semi", "anti")
         partner = {mine: theirs for theirs, mine in merged.items()} if both and self._how in ("right", "full") else {}
         found = [

@@ -49,6 +49,10 @@ def asof(
     """
     _check_name(left)
     _check_name(right)
+    if not isinstance(allow_exact_matches, bool):
+        raise error(
+            "INVALID_PARAMETER", f"allow_exact_matches={allow_exact_matches!r} of asof", hint="Use True or False."
+        )
     if direction not in get_args(Direction):
         raise error(
             "INVALID_PARAMETER",
@@ -62,7 +66,7 @@ def _check_name(name: Any) -> None:
     if not isinstance(name, str):
         raise error(
             "INVALID_PARAMETER",
-            f"asof has a {type(name).__name__} in place of a column name",
+            f"asof has a {type(name).__name__} instead of a column name",
             hint='Name the columns: asof("left_ts", "right_ts").',
         )
 
@@ -73,4 +77,10 @@ def latest(order: str | None = None) -> LatestMatch:
     Within a micro-batch the right side comes first; of several new right rows of a key the one with the greatest
     column `order` counts (without: the one that is last by a hash of its content, so that a repetition gives the same).
     """
+    if order is not None and not isinstance(order, str):
+        raise error(
+            "INVALID_PARAMETER",
+            f"latest has a {type(order).__name__} instead of a column name",
+            hint='Name a column of the right side: latest("seq").',
+        )
     return LatestMatch(order)

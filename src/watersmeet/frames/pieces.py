@@ -24,6 +24,8 @@ from watersmeet.types import Schema
 #: Channels: the rows of a side, and its clock.
 ROWS: Final = (0, 1)
 CLOCK: Final = (2, 3)
+#: The channel of a piece without content: the task that gets it compares the checkpoint's join with its own.
+IDENTITY: Final = 4
 
 #: A row further ahead of the time of its micro-batch than this is kept, but does not move the watermark.
 AHEAD_US: Final = 24 * 3600 * 1_000_000

@@ -8,7 +8,7 @@ from typing import Any, Final
 import pandas as pd
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from watersmeet.frames.buckets import Step, repeated, run_bucket
+from watersmeet.frames.buckets import Step, check_identity, repeated, run_bucket
 from watersmeet.frames.pieces import Piece, bodies
 from watersmeet.frames.shapes import JoinShape
 from watersmeet.frames.stores import LocalRuns, SparkStore
@@ -34,13 +34,16 @@ class Buckets(StatefulProcessor):  # type: ignore[misc]
         self._chunks = handle.getMapState("chunks", "run string, number int", "body binary")
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: N802, N803, ARG002
-        bucket = self._numbers[int(key[0])]
+        store = SparkStore(self._texts, self._chunks, LocalRuns.of_worker())
+        bucket = self._numbers.get(int(key[0]))
+        if bucket is None:  # the key of this partition, before all buckets
+            check_identity(self._shape, store)
+            return
         pieces = [
             Piece(bucket, int(channel), bytes(body))
             for frame in rows
             for channel, body in zip(frame["channel"], frame["body"], strict=True)
         ]
-        store = SparkStore(self._texts, self._chunks, LocalRuns.of_worker())
         yield from frames(run_bucket(self._shape, bucket, pieces, store))
 
     def close(self) -> None:

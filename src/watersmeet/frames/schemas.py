@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from watersmeet import types as sql
-from watersmeet.errors import error
+from watersmeet.errors import Error, error
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.types import Schema, SqlType
 
@@ -27,6 +28,9 @@ _SIMPLE: Final[dict[type[spark.DataType], SqlType]] = {
     spark.TimestampType: sql.TIMESTAMPTZ,
     spark.TimestampNTZType: sql.TIMESTAMP,
 }
+
+#: Types of whole numbers, the narrowest first.
+_WHOLE: Final = (spark.ByteType, spark.ShortType, spark.IntegerType, spark.LongType)
 
 
 def sql_type(kind: spark.DataType, column: str) -> SqlType:
@@ -48,6 +52,34 @@ def sql_type(kind: spark.DataType, column: str) -> SqlType:
             hint="Cast or drop the column.",
         )
     return found
+
+
+def incomparable(kind: spark.DataType, column: str) -> Error | None:
+    """The error of a comparison of values of a Spark type, naming `column`; None if they are compared as in Spark."""
+    if isinstance(kind, spark.MapType):
+        return error(
+            "DATATYPE_MISMATCH",
+            f'column "{column}" is compared, and has type {kind.simpleString()}',
+            detail="Maps have no equality and no order, in Spark's joins too.",
+            hint=f'Compare a value of it: withColumn("key", f.col("{column}")["…"]).',
+        )
+    if isinstance(kind, spark.StringType) and not kind.isUTF8BinaryCollation():
+        return error(
+            "FEATURE_NOT_SUPPORTED",
+            f'column "{column}" is compared, and has collation {kind.collation}',
+            detail="A join compares strings by their bytes.",
+            hint=f'Compare a column without one, such as f.lower(f.collate("{column}", "UTF8_BINARY")).',
+        )
+    if isinstance(kind, spark.ArrayType):
+        return incomparable(kind.elementType, column)
+    parts = kind.fields if isinstance(kind, spark.StructType) else []
+    return next(filter(None, (incomparable(part.dataType, column) for part in parts)), None)
+
+
+def widest(kinds: Sequence[spark.DataType]) -> spark.DataType | None:
+    """The type of whole numbers that has the values of all of these; None if one of them is no such type."""
+    found = [type(kind) for kind in kinds]
+    return _WHOLE[max(map(_WHOLE.index, found))]() if all(kind in _WHOLE for kind in found) else None
 
 
 def arrow_columns(table: pa.Table, schema: Schema) -> list[pa.Array]:

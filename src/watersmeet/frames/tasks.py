@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import TaskContext
 
 from watersmeet.errors import error
-from watersmeet.frames.pieces import AHEAD_US, Cutter, Piece, time_us
+from watersmeet.frames.pieces import AHEAD_US, IDENTITY, Cutter, Piece, time_us
 from watersmeet.frames.schemas import arrow_columns, batch_of
 from watersmeet.frames.shapes import JoinShape, ResultColumn
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.diffs import Diffs
 from watersmeet.kernel.runs.frames import decode
+from watersmeet.runtime.spark.placing import partition_keys
 
 #: A task gathers rows until they have so many bytes, and cuts them into pieces together.
 GATHERED_BYTES: Final = 32 << 20
+
+#: The settings of a running query that say how many partitions its stateful operators have. The first one is set if the
+#: checkpoint says so, whatever the session has.
+_PARTITIONS: Final = ("spark.sql.streaming.internal.stateStore.partitions", "spark.sql.shuffle.partitions")
 
 _PIECE: Final = pa.schema([("bucket", pa.int32()), ("channel", pa.int32()), ("body", pa.binary())])
 
@@ -31,15 +37,17 @@ class Encoder:
 
     The last column of the rows is the time of the micro-batch, the one before it maybe their diff.
 
-    ids: the key of each bucket in Spark.
+    ids: the key of each bucket in Spark. partitions: of the stateful operator, unless the checkpoint has others.
     """
 
     shape: JoinShape
     index: int
     ids: tuple[int, ...]
+    partitions: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """See `DataFrame.mapInArrow`."""
+        yield from _identities(self.partitions)
         cutter = Cutter(self.shape, self.index)
         for table in gathered(batches):
             now = time_us(col.flat(table.column(table.num_columns - 1)).slice(0, 1))[0].as_py()
@@ -51,14 +59,27 @@ class Encoder:
             yield self._batch(piece)
 
     def _batch(self, piece: Piece) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays(
-            [
-                pa.array([self.ids[piece.bucket]], pa.int32()),
-                pa.array([piece.channel], pa.int32()),
-                pa.array([piece.body]),
-            ],
-            schema=_PIECE,
-        )
+        return _pieces([self.ids[piece.bucket]], piece.channel, piece.body)
+
+
+def _pieces(keys: Sequence[int], channel: int, body: bytes) -> pa.RecordBatch:
+    """A piece for each key."""
+    count = len(keys)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(keys, pa.int32()), pa.array([channel] * count, pa.int32()), pa.array([body] * count, pa.binary())],
+        schema=_PIECE,
+    )
+
+
+def _identities(partitions: int) -> Iterator[pa.RecordBatch]:
+    """From the first task of a micro-batch: a piece for each partition of the stateful operator.
+
+    Its key is less than any bucket's, so that Spark gives it to the partition's task before all buckets.
+    """
+    context = TaskContext.get()
+    if context is not None and context.partitionId() == 0:
+        found = next(filter(None, map(context.getLocalProperty, _PARTITIONS)), None)
+        yield _pieces(partition_keys(int(found or partitions)), IDENTITY, b"")
 
 
 @dataclass(frozen=True)

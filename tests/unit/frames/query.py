@@ -9,8 +9,9 @@ from datetime import datetime, timedelta
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.frames.arguments import Options
 from watersmeet.frames.buckets import repeated, run_bucket
-from watersmeet.frames.building import Given, Options, build
+from watersmeet.frames.building import Given, build
 from watersmeet.frames.circuits import appends
 from watersmeet.frames.pieces import Cutter, bodies
 from watersmeet.frames.stores import MemoryStore

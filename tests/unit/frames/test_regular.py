@@ -10,7 +10,7 @@ from tests.thorough import some
 from tests.unit.frames.query import Query, at, given
 
 from watersmeet.errors import Error
-from watersmeet.frames.building import Options
+from watersmeet.frames.arguments import Options
 from watersmeet.frames.matches import asof, latest
 from watersmeet.types import BIGINT, INTEGER, VARCHAR
 

@@ -12,7 +12,7 @@ from tests.unit.frames.test_regular import joined, rows
 
 from watersmeet.errors import Error
 from watersmeet.frames import stores
-from watersmeet.frames.building import Options
+from watersmeet.frames.arguments import Options
 from watersmeet.frames.durations import duration_us
 from watersmeet.frames.stores import LocalRuns, SparkStore
 from watersmeet.runtime.spark.placing import bucket_keys, spark_hash

@@ -15,7 +15,7 @@ from tests.unit.frames.test_asof import MEASURES, merged
 from tests.unit.frames.test_regular import joined, nearest
 
 from watersmeet.errors import Error
-from watersmeet.frames.building import Options
+from watersmeet.frames.arguments import Options
 from watersmeet.frames.matches import Direction, asof, latest
 
 DELAYS = (3, 6)

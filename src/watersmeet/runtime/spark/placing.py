@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from itertools import count
 from typing import Final
@@ -39,12 +40,25 @@ def bucket_keys(buckets: int) -> tuple[int, ...]:
 
     They depend on the number of buckets alone: the state is found again however many partitions there are.
     """
+    return _key_of_each(buckets, count())
+
+
+@cache
+def partition_keys(partitions: int) -> tuple[int, ...]:
+    """For each partition the greatest negative int that Spark puts into it: none is the key of a bucket.
+
+    -1 is always one of them.
+    """
+    return _key_of_each(partitions, count(-1, -1))
+
+
+def _key_of_each(partitions: int, candidates: Iterable[int]) -> tuple[int, ...]:
     found: dict[int, int] = {}
-    for value in count():
-        found.setdefault(spark_hash(value) % buckets, value)
-        if len(found) == buckets:
-            return tuple(found[b] for b in range(buckets))
-    raise AssertionError("count() has no end")
+    for value in candidates:
+        found.setdefault(spark_hash(value) % partitions, value)
+        if len(found) == partitions:
+            break
+    return tuple(found[p] for p in range(partitions))
 
 
 def _rotated(value: int, by: int) -> int:
