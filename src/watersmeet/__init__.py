@@ -24,7 +24,7 @@ from watersmeet.errors import (
 )
 
 if TYPE_CHECKING:
-    from watersmeet.frames.api import asof, join, latest
+    from watersmeet.frames.api import asof, join, latest, once_per_batch
     from watersmeet.session.access.values import Interval
     from watersmeet.session.connections.connection import Connection, connect
     from watersmeet.session.connections.cursor import Cursor
@@ -57,7 +57,7 @@ _LAZY: Final[dict[str, str]] = {
     "Cursor": "watersmeet.session.connections.cursor",
     "Interval": "watersmeet.session.access.values",
     "connect": "watersmeet.session.connections.connection",
-    **dict.fromkeys(("asof", "join", "latest"), "watersmeet.frames.api"),
+    **dict.fromkeys(("asof", "join", "latest", "once_per_batch"), "watersmeet.frames.api"),
     **dict.fromkeys(
         (
             "BINARY",
@@ -109,6 +109,7 @@ __all__ = [
     "connect",
     "join",
     "latest",
+    "once_per_batch",
     "paramstyle",
     "threadsafety",
 ]

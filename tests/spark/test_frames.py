@@ -100,6 +100,120 @@ def test_asof_join(sides, tmp_path, buckets):
     run.query.stop()
 
 
+def test_another_number_of_buckets_is_refused_by_every_task(spark, sides, tmp_path):
+    """Also where no bucket of the first run gets rows in the second: each would be taken for a new one."""
+    left, right = sides
+
+    def start(content=None, **options):
+        join = watersmeet.join(
+            left.frame.select("k", "v"), right.frame.select("k", f.col("v").alias("w")), "k", **options
+        )
+        return Result(join, tmp_path / "checkpoint", content)
+
+    left.add([(n, at(0), "l") for n in range(10)])
+    run = start(how="left")
+    first = run.drain()
+    assert first == Counter((n, "l", None) for n in range(10))
+    run.query.stop()
+    right.add([(n, at(0), "r") for n in range(0, 10, 2)])
+    spark.conf.set("spark.sql.shuffle.partitions", "3")
+    try:
+        for options, says in (({"how": "left"}, "this is 3"), ({"how": "full", "buckets": 2}, "another join")):
+            run = start(**options)
+            with pytest.raises(StreamingQueryException) as caught:
+                run.drain()
+            assert "STATE_MISMATCH" in str(caught.value)
+            assert says in str(caught.value)
+            assert run.batches == []
+        run = start(first, how="left", buckets=2)
+        assert run.drain() == Counter((n, "l", None if n % 2 else "r") for n in range(10))
+        run.query.stop()
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", "2")
+
+
+@pytest.mark.slow
+def test_a_repeated_batch_is_written_once(sides, tmp_path):
+    """The target has the rows and the number of a batch when the sink fails; Spark repeats the batch."""
+    left, right = sides
+    target: dict[int, list[tuple]] = {}
+    looked: list[int] = []
+    down = False
+
+    def write(batch, number):
+        looked.append(number)
+        assert number not in target
+        batch.head(1)  # not all of the batch: once_per_batch has computed it
+        target[number] = [tuple(r) for r in batch.collect()]
+        if down:
+            raise RuntimeError("the sink is down")
+
+    def start():
+        writer = watersmeet.once_per_batch(write, lambda: max(target, default=None))
+        result = watersmeet.join(left.frame, right.frame, on="k", how="left")
+        return (
+            result.writeStream.option("checkpointLocation", str(tmp_path / "checkpoint")).foreachBatch(writer).start()
+        )
+
+    rng = random.Random(8)
+    old: tuple[list, list] = ([], [])
+
+    def add(stream, kept, tag):
+        new = rows(rng, 20, tag)
+        stream.add(new)
+        kept.extend(new)
+
+    query = start()
+    add(left, old[0], "l")
+    query.processAllAvailable()
+    down = True
+    add(right, old[1], "r")
+    with pytest.raises(StreamingQueryException, match="the sink is down"):
+        query.processAllAvailable()
+    down = False
+    query = start()
+    add(left, old[0], "l")
+    query.processAllAvailable()
+    query.stop()
+    assert looked == sorted(set(looked))
+    content: Counter[tuple] = Counter()
+    for written in target.values():
+        for row in written:
+            content[row[:-1]] += row[-1]
+    assert Counter({r: n for r, n in content.items() if n}) == joined(*old, "left", lambda a, b: True)
+
+
+@pytest.mark.slow
+def test_the_watermark_of_a_result_is_true(sides, tmp_path):
+    """Rows of the last seconds that are not late for the join are not late behind it."""
+    left, right = sides
+    result = watersmeet.join(
+        timed(left.frame),
+        timed(right.frame),
+        on="k",
+        how="left",
+        within=("-5 seconds", "5 seconds"),
+        emit="final",
+        left_watermark=("ts", "10 seconds"),
+        right_watermark=("ts", "10 seconds"),
+        watermark="TS",
+    )
+    counted = result.groupBy(f.window("ts", "10 seconds")).agg(f.count("ts").alias("n")).select("window.start", "n")
+    run = Result(counted, tmp_path / "checkpoint")
+    left.add([(1, at(25), "a"), (2, at(12), "b")])
+    right.add([(1, at(24), "x"), (1, at(28), "y")])
+    run.drain()
+    right.add([(2, at(19), "too far"), (2, at(16), "late in the join's own time")])
+    left.add([(1, at(19), "c")])
+    run.drain()
+    for stream in (left, right):
+        stream.add([(9, at(100), "end")])
+    run.drain()
+    left.add([(9, at(101), "end")])
+    assert run.drain() == Counter({(at(10).replace(tzinfo=None), 2): 1, (at(20), 2): 1})
+    run.query.stop()
+
+
 @pytest.mark.slow
 def test_an_append_join_composes(sides, tmp_path):
     """Filters and projections on both sides and behind, and a windowed count in append mode."""

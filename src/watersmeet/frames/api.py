@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import os
+import re
 import sys
 import uuid
 from collections.abc import Sequence
@@ -26,24 +27,30 @@ from watersmeet.frames.arguments import (
     check_watermark,
     column_of,
     linked,
+    refused,
 )
 from watersmeet.frames.building import Given, build
 from watersmeet.frames.circuits import appends
 from watersmeet.frames.durations import duration_us
+from watersmeet.frames.horizons import result_watermark
 from watersmeet.frames.matches import AsofMatch, LatestMatch, asof, latest
-from watersmeet.frames.processor import CHANGES, FIGURES, PIECE, Buckets
+from watersmeet.frames.processor import CHANGES, FIGURES, MARK, PIECE, Buckets
 from watersmeet.frames.schemas import incomparable, result_schema, sql_type, widest
-from watersmeet.frames.shapes import JoinShape, ResultColumn
+from watersmeet.frames.shapes import SIDES, JoinShape, ResultColumn
 from watersmeet.frames.static import LookUp, static_rows
 from watersmeet.frames.tasks import Decoder, Encoder
+from watersmeet.frames.writing import once_per_batch
 from watersmeet.runtime.spark.placing import bucket_keys
 from watersmeet.runtime.spark.shipping import make_zip
 from watersmeet.types import Field
+from watersmeet.watermarks import Watermark
 
-__all__ = ["asof", "join", "latest"]
+__all__ = ["asof", "join", "latest", "once_per_batch"]
 
 #: Where Spark keeps the delay of a watermark, in milliseconds, with its column.
 _DELAY_MS: Final = "spark.watermarkDelayMs"
+#: Marks a column of a result whose watermark is the join's: no delay behind the greatest time.
+_OF_JOIN: Final = "watersmeet.watermark"
 _ROCKSDB: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _NOW: Final = "__watersmeet_now"
 _numbers: Final = itertools.count(1)
@@ -70,6 +77,7 @@ def join(
     suffix: str = "_right",
     diff: str = "diff",
     name: str | None = None,
+    watermark: str | None = None,
 ) -> DataFrame:
     """A streaming DataFrame: the join of two, of which one may be static.
 
@@ -86,16 +94,17 @@ def join(
     another join. emit: "changes", "final" or "arrival". buckets: how many parts the state has, for the life of the
     checkpoint; by default spark.sql.shuffle.partitions. suffix: for right columns whose name the left side has. name:
     of the figures that the
-    query's progress shows among `observedMetrics`.
+    query's progress shows among `observedMetrics`. watermark: the result's column with the time of a side, which gets a
+    watermark that no later row is below.
 
     Where no row is ever taken back, the result has just the joined columns. Otherwise it has one more, `diff` (int): +1
     for a row that comes and -1 for one that goes. Raises Error; docs/DATAFRAMES.md has the rules.
     """
     if is_remote():
         raise error("FEATURE_NOT_SUPPORTED", "joins of Spark Connect DataFrames", hint="Use a classic SparkSession.")
-    for frame, watermark, side in ((left, left_watermark, "left"), (right, right_watermark, "right")):
+    for frame, delay, side in ((left, left_watermark, "left"), (right, right_watermark, "right")):
         check_side(frame, side)
-        check_watermark(watermark, side)
+        check_watermark(delay, side)
     options = Options(on, how, match, within, window, time, as_of, emit, suffix, diff)
     check_options(options)
     if name is not None:
@@ -106,6 +115,7 @@ def join(
     sides = [_signed(left, left_diff, "left"), _signed(right, right_diff, "right")]
     given = _given(sides[0], left_watermark, left_diff), _given(sides[1], right_watermark, right_diff)
     shape = build(*given, options, partitions if buckets is None else buckets)
+    mark = None if watermark is None else _result_watermark(shape, watermark, (left, right))
     _ship(spark)
     schema = _schema(shape, sides, diff)
     decoder = Decoder(shape, result_schema(schema), diff=not appends(shape))
@@ -123,10 +133,51 @@ def join(
         pieces[0]
         .union(pieces[1])
         .groupBy("bucket")
-        .transformWithStateInPandas(Buckets(shape, keys), CHANGES, "Append", "None")
+        .transformWithStateInPandas(Buckets(shape, keys, mark or ()), CHANGES, "Append", "None")
     )
     observed = changes.observe(name or f"watersmeet-{next(_numbers)}", *(f.sum(c).alias(c) for c in FIGURES))
-    return observed.mapInArrow(decoder, schema)
+    if watermark is None:
+        return observed.mapInArrow(decoder, schema)
+    marked = observed.select("frame", f.timestamp_micros(MARK).alias(MARK)).withWatermark(MARK, "0 seconds")
+    return marked.mapInArrow(decoder, schema).select(
+        *(
+            f.col(c).alias(c, metadata={_DELAY_MS: 0, _OF_JOIN: True}) if c.lower() == watermark.lower() else c
+            for c in schema.names
+        )
+    )
+
+
+def _result_watermark(shape: JoinShape, column: str, sides: Sequence[DataFrame]) -> Watermark:
+    """The watermark of a column of the result. Raises Error if none is known, or Spark can't have it."""
+    check_text(column, "watermark")
+    output = shape.outputs[column_of([o.name for o in shape.outputs], column, "the result")]
+    index = next((c.input for c in output.columns if c.column == shape.sides[c.input].time), None)
+    if index is None or len(output.columns) > 1 or output.window:
+        raise refused("watermark", column, "It must be the time of a side: that of its watermark.")
+    for frame, side in zip(sides, SIDES, strict=True):
+        if re.search(r"^[^\w\n]*EventTimeWatermark ", str(frame._jdf.queryExecution().analyzed()), re.MULTILINE):
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f"watermark={column!r} with a {side} side that has a watermark of Spark's",
+                detail="Spark defines one watermark between source and sink.",
+                hint=f'Give the side\'s watermark to join: {side}_watermark=("{column}", "10 seconds").',
+            )
+    if shape.static is not None:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f"watermark={column!r} with a static side",
+            detail="Rows come out at once.",
+            hint="Use withWatermark on the result, with the delay that the stream has.",
+        )
+    mark = result_watermark(shape, index)
+    if not mark:
+        raise refused(
+            "watermark",
+            column,
+            "Rows with older times can come out at any time. Give both sides a watermark, and within=…, window=… or "
+            "match=asof(…) on these times.",
+        )
+    return mark
 
 
 def _own_python(spark: Any) -> None:
@@ -143,7 +194,7 @@ def _signed(frame: DataFrame, diff: str | None, side: str) -> DataFrame:
     if diff is None:
         return frame
     check_text(diff, f"{side}_diff")
-    position = column_of(frame.columns, diff, side)
+    position = column_of(frame.columns, diff, f"the {side} side")
     kind = frame.schema[position].dataType
     if widest([kind]) is None:
         raise error(
@@ -162,6 +213,13 @@ def _given(frame: DataFrame, watermark: tuple[str, Duration] | None, diff: str |
     if watermark is not None:
         delay: tuple[str, int] | None = (watermark[0], duration_us(watermark[1], "the delay of a watermark"))
     else:
+        if any(_OF_JOIN in (x.metadata or {}) for x in fields):
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "a side that is the result of a join with watermark=…",
+                detail="Its watermark is not a delay behind its greatest time.",
+                hint="Leave watermark= out of the first join; give the second one left_watermark= or right_watermark=.",
+            )
         found = [(x.name, int(x.metadata[_DELAY_MS]) * 1000) for x in fields if _DELAY_MS in (x.metadata or {})]
         delay = found[0] if found else None
     problems = {i: incomparable(x.dataType, x.name) for i, x in enumerate(fields)}

@@ -93,14 +93,14 @@ def check_options(options: Options) -> None:
     A Column is a calculation, which has no name: columns are given by name.
     """
     for item in options.on if isinstance(options.on, (list, tuple)) else [options.on]:
-        names = item if isinstance(item, (list, tuple)) else [item]
-        wrong = next((n for n in names if not isinstance(n, str)), None)
-        if wrong is not None or (not isinstance(item, str) and len(item) != 2):
-            raise error(
-                "INVALID_PARAMETER",
-                f"on has {_shown(item if wrong is None else wrong)}",
-                hint='Name the columns: on=["id"], or pairs: on=[("left_id", "right_id")].',
-            )
+        if isinstance(item, str) or _is_pair_of_names(item):
+            continue
+        wrong = [n for n in item if not isinstance(n, str)] if isinstance(item, (list, tuple)) else [item]
+        raise error(
+            "INVALID_PARAMETER",
+            f"on has {_shown(wrong[0] if wrong else item)}",
+            hint='Name the columns: on=["id"], or pairs: on=[("left_id", "right_id")].',
+        )
     check_text(options.how, "how")
     for argument in ("time", "as_of"):
         value = getattr(options, argument)
@@ -127,8 +127,8 @@ def pair_of(names: str | Sequence[str]) -> tuple[str, str]:
     return (names, names) if isinstance(names, str) else (names[0], names[1])
 
 
-def column_of(names: Sequence[str], name: str, side: str) -> int:
-    """The position of a column: of that name exactly, else whatever its case.
+def column_of(names: Sequence[str], name: str, where: str) -> int:
+    """The position of a column: of that name exactly, else whatever its case. where: the rows that have it.
 
     UNDEFINED_COLUMN if there is none, AMBIGUOUS_COLUMN if there are several.
     """
@@ -138,12 +138,12 @@ def column_of(names: Sequence[str], name: str, side: str) -> int:
     if not found:
         raise error(
             "UNDEFINED_COLUMN",
-            f'the {side} side has no column "{name}"',
+            f'{where} has no column "{name}"',
             detail=f"It has: {', '.join(names)}.",
             hint=did_you_mean(name, names),
         )
     if len(found) > 1:
-        raise error("AMBIGUOUS_COLUMN", f'the {side} side has more than one column "{name}"', hint="Rename one.")
+        raise error("AMBIGUOUS_COLUMN", f'{where} has more than one column "{name}"', hint="Rename one.")
     return found[0]
 
 

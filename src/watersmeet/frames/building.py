@@ -118,7 +118,7 @@ class _Builder:
         return None if all(streaming) else SIDES[streaming.index(False)]
 
     def _column(self, index: int, name: str) -> int:
-        return column_of([f.name for f in self._given[index].columns], name, SIDES[index])
+        return column_of([f.name for f in self._given[index].columns], name, f"the {SIDES[index]} side")
 
     def _keys(self) -> list[tuple[int, int]]:
         """The pairs of positions that must be equal, each once. Whole numbers get the widest of their types."""

@@ -56,6 +56,19 @@ def horizons(shape: JoinShape) -> tuple[Horizon, Horizon]:
     return Horizon(times[0], decided[0], "<", retain_left), Horizon(times[1], decided[1], "<", retain_right)
 
 
+def result_watermark(shape: JoinShape, index: int) -> Watermark:
+    """A lower bound, after a micro-batch, of the times of side `index` in rows of later micro-batches; () if unknown.
+
+    A later row of the result has a new row of the side, or one that was not decided yet.
+    """
+    mark = _mark(shape, index)
+    on_arrival = shape.emit == "arrival" and (shape.match is not None or shape.how in ("semi", "anti"))
+    if on_arrival and index == 0:
+        return mark
+    horizon = horizons(shape)[index]
+    return both(mark, horizon.decided)
+
+
 def _nearest(shape: JoinShape, match: Nearest) -> tuple[Horizon, Horizon]:
     marks = [_mark(shape, i) if shape.sides[i].time == p else () for i, p in enumerate((match.left, match.right))]
     tolerance = match.tolerance.us

@@ -84,7 +84,23 @@ def widest(kinds: Sequence[spark.DataType]) -> spark.DataType | None:
 
 def arrow_columns(table: pa.Table, schema: Schema) -> list[pa.Array]:
     """The first columns of rows from Spark, as the kernel has them."""
-    return [converted(col.flat(table.column(i)), f.type.arrow) for i, f in enumerate(schema)]
+    return [converted(with_offsets(col.flat(table.column(i))), f.type.arrow) for i, f in enumerate(schema)]
+
+
+def with_offsets(array: pa.Array) -> pa.Array:
+    """The same values, with the first offset of nested arrays without elements.
+
+    Spark's JVM leaves it out. PyArrow reads it nevertheless, in `nbytes`: some number of the memory, mostly 0.
+    """
+    kind = array.type
+    if not pa.types.is_nested(kind):
+        return array if len(array) else pa.array([], kind)
+    if not len(array):
+        return pa.array([], kind)
+    if pa.types.is_struct(kind):
+        parts = [with_offsets(array.field(i)) for i in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=array.is_null() if array.null_count else None)
+    return _with_items(array, with_offsets(array.values), kind)
 
 
 def converted(array: pa.Array, kind: pa.DataType) -> pa.Array:

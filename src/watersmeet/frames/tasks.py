@@ -128,7 +128,7 @@ def gathered(batches: Iterable[pa.RecordBatch], most_bytes: int = GATHERED_BYTES
     for batch in batches:
         if batch.num_rows:
             held.append(batch)
-            size += batch.nbytes
+            size += batch.get_total_buffer_size()  # not nbytes: see with_offsets
         if size >= most_bytes:
             yield pa.Table.from_batches(held)
             held, size = [], 0

@@ -50,6 +50,7 @@ class Query:
         self.batches: list[Counter[tuple[object, ...]]] = []
         self.late = [0, 0]
         self.state = (0, 0)
+        self.watermarks: dict[str, int] = {}
         self.appends = appends(self.shape)
         types = []
         for output in self.shape.outputs:
@@ -86,11 +87,15 @@ class Query:
         self.late, self.state = [0, 0], (0, 0)
         for bucket, store in enumerate(self.stores):
             step = run_bucket(self.shape, bucket, [p for p in pieces if p.bucket == bucket], store)
+            self.watermarks = dict(step.watermarks)
             self.late = [a + b for a, b in zip(self.late, step.late, strict=True)]
             self.state = (self.state[0] + step.state[0], self.state[1] + step.state[1])
             for body in bodies(repeated(step.delta), 1000):
                 for row in self.decoder.rows(decode(body)).to_pylist():
-                    values = tuple(tuple(v.values()) if isinstance(v, dict) else v for v in row.values())
+                    values = tuple(
+                        tuple(v.values()) if isinstance(v, dict) else tuple(v) if isinstance(v, list) else v
+                        for v in row.values()
+                    )
                     found[values if self.appends else values[:-1]] += 1 if self.appends else values[-1]
         assert not self.appends or all(n > 0 for n in found.values())
         self.content.update(found)

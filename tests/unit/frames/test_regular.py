@@ -11,8 +11,11 @@ from tests.unit.frames.query import Query, at, given
 
 from watersmeet.errors import Error
 from watersmeet.frames.arguments import Options
+from watersmeet.frames.buckets import check_identity
+from watersmeet.frames.building import build
 from watersmeet.frames.matches import asof, latest
-from watersmeet.types import BIGINT, INTEGER, VARCHAR
+from watersmeet.frames.stores import MemoryStore
+from watersmeet.types import BIGINT, DOUBLE, INTEGER, SMALLINT, VARCHAR, SqlType
 
 
 def rows(rng: random.Random, count: int, tag: str) -> list[tuple]:
@@ -204,6 +207,52 @@ def test_the_state_of_another_join_is_refused():
         more.batch([(1, at(0), "a")])
 
 
+def test_a_task_compares_the_join_without_any_bucket():
+    store = MemoryStore()
+    two, three, left = (
+        Query(Options(on="k", how=how), buckets=n).shape for how, n in (("inner", 2), ("inner", 3), ("left", 2))
+    )
+    check_identity(two, store)
+    check_identity(two, store)
+    for other, says in ((three, r"buckets=2, this is 3"), (left, "another join")):
+        with pytest.raises(Error, match=says) as caught:
+            check_identity(other, store)
+        assert caught.value.condition == "STATE_MISMATCH"
+
+
+@pytest.mark.parametrize(
+    "on", [[("a", "x"), ("a", "y")], [("a", "y"), ("a", "x")], [["a", "y"], ["A", "X"], ("a", "y")]]
+)
+def test_whole_numbers_that_must_be_equal_get_the_widest_of_their_types(on):
+    query = Query(Options(on=on), given(("a", INTEGER)), given(("x", SMALLINT), ("y", BIGINT)))
+    assert {side.schema[n].type for side in query.shape.sides for n in side.keys} == {BIGINT}
+    assert query.shape.left.keys == (0, 0)
+    query.batch([(1,), (2,)], [(1, 1), (2, 3), (1, 2)])
+    assert query.content == Counter([(1, 1, 1)])
+
+
+def test_names_that_differ_in_case_are_one_whatever_their_type():
+    for kind in (INTEGER, BIGINT, VARCHAR):
+        right = INTEGER if kind == BIGINT else kind
+        query = Query(Options(on="ID", how="LEFT_outer"), given(("Id", kind)), given(("iD", right), ("v", VARCHAR)))
+        assert query.shape.how == "left"
+        assert [o.name for o in query.shape.outputs] == ["Id", "v"]
+
+
+def test_keys_are_equal_as_in_spark():
+    """-0.0 is 0.0, NaN is NaN; a NULL within a key is a value."""
+    numbers = [(0.0, "zero"), (float("nan"), "nan"), (1.0, "one"), (None, "null")]
+    query = Query(Options(on="k"), given(("k", DOUBLE), ("v", VARCHAR)), given(("k", DOUBLE), ("w", VARCHAR)))
+    query.batch(numbers, [(-0.0, "zero"), (float("nan"), "nan"), (None, "null")])
+    assert sorted(row[1:] for row in query.content) == [("nan", "nan"), ("zero", "zero")]
+    pair = SqlType("struct", fields=(("p", INTEGER), ("q", INTEGER)))
+    several = SqlType("array", element=INTEGER)
+    for kind, keys in ((pair, [{"p": 1, "q": None}, {"p": None, "q": None}]), (several, [[1, None], []])):
+        query = Query(Options(on="k"), given(("k", kind), ("v", INTEGER)), given(("k", kind), ("w", INTEGER)))
+        found = query.batch([(key, n) for n, key in enumerate([*keys, None])], [(key, n) for n, key in enumerate(keys)])
+        assert sorted(row[1:] for row in found) == [(0, 0), (1, 1)]
+
+
 def test_late_rows_are_dropped_and_counted():
     query = Query(Options(on="k"), given(watermark=("ts", 5)), given(watermark=("ts", 0)))
     query.batch([(1, at(20), "a"), (1, at(1), "same batch")], [(1, at(30), "r")])
@@ -241,6 +290,18 @@ def test_a_time_far_ahead_does_not_move_the_watermark():
         ({"on": "k", "within": ("1 second",), "time": "ts"}, "INVALID_PARAMETER", "within=('1 second',)"),
         ({"on": "k", "within": (None, "99999999 days"), "time": "ts"}, "INVALID_PARAMETER", "too long"),
         ({"on": "k", "emit": "later"}, "INVALID_PARAMETER", "emit='later'"),
+        ({"on": "k", "emit": ""}, "INVALID_PARAMETER", "emit=''"),
+        ({"on": {"k"}}, "INVALID_PARAMETER", "on has {'k'}"),
+        ({"on": None}, "INVALID_PARAMETER", "on has None"),
+        ({"on": [()]}, "INVALID_PARAMETER", "on has ()"),
+        ({"on": "k", "how": None}, "INVALID_PARAMETER", "how=None"),
+        ({"on": "k", "time": ("ts",)}, "INVALID_PARAMETER", "time=('ts',)"),
+        ({"on": "k", "time": ("ts", None)}, "INVALID_PARAMETER", "time=('ts', None)"),
+        ({"on": "k", "as_of": ["ts"]}, "INVALID_PARAMETER", "as_of=['ts']"),
+        ({"on": "k", "match": "asof"}, "INVALID_PARAMETER", "match='asof'"),
+        ({"on": "k", "within": 5, "time": "ts"}, "INVALID_PARAMETER", "within is 5"),
+        ({"on": "k", "suffix": None}, "INVALID_PARAMETER", "suffix=None"),
+        ({"on": "k", "diff": ""}, "INVALID_PARAMETER", "diff=''"),
         ({"on": "k", "diff": "v"}, "DUPLICATE_COLUMN", 'two columns "v"'),
     ],
 )
@@ -249,6 +310,27 @@ def test_refusals(options, condition, text):
         Query(Options(**options))
     assert caught.value.condition == condition
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("buckets", ["2", 0, 1 << 16, 2.0, True, None])
+def test_what_is_no_number_of_buckets(buckets):
+    with pytest.raises(Error, match="a number from 1 to 65535") as caught:
+        build(given(), given(), Options(on="k"), buckets)
+    assert caught.value.condition == "INVALID_PARAMETER"
+
+
+def test_arguments_of_matches():
+    for wrong in (lambda: asof("ts", "ts", allow_exact_matches="no"), lambda: latest(5), lambda: asof("ts", None)):
+        with pytest.raises(Error) as caught:
+            wrong()
+        assert caught.value.condition == "INVALID_PARAMETER"
+
+
+def test_lists_are_pairs():
+    for times, bounds in ((("ts", "ts"), ("0 seconds", None)), (["ts", "ts"], ["0 seconds", None])):
+        query = Query(Options(on=["k"], within=bounds, time=times))
+        query.batch([(1, at(1), "a")], [(1, at(1), "x"), (1, at(0), "y")])
+        assert query.content == Counter([(1, at(1), "a", at(1), "x")])
 
 
 def test_a_watermark_is_not_ahead_of_the_times():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import get_args
 
 import pandas as pd
@@ -16,7 +17,9 @@ from tests.unit.frames.test_regular import joined, nearest
 
 from watersmeet.errors import Error
 from watersmeet.frames.arguments import Options
+from watersmeet.frames.horizons import result_watermark
 from watersmeet.frames.matches import Direction, asof, latest
+from watersmeet.watermarks import value
 
 DELAYS = (3, 6)
 
@@ -81,8 +84,15 @@ TIMES = replace(MEASURES["timestamp"], pandas=lambda time: time, pandas_toleranc
 CASES = {name: (options, expected) for name, options, expected in cases()}
 
 
+#: The column of the result with the time of each side.
+TIME_COLUMNS = (1, 3)
+
+
 class History:
-    """Random rows whose times rise, out of order, some of them late; `old` are those that were not late."""
+    """Random rows whose times rise, out of order, some of them late; `old` are those that were not late.
+
+    No row of the result is below the watermark that the result had. marked: how many rows of the result had one.
+    """
 
     def __init__(self, query: Query, rng: random.Random) -> None:
         self.query = query
@@ -90,6 +100,7 @@ class History:
         self.old: tuple[list, list] = ([], [])
         self.tops: list[float | None] = [None, None]
         self.late = [0, 0]
+        self.marked = [0, 0]
 
     def step(self, now: float) -> Counter:
         new: list[list[tuple]] = [[], []]
@@ -106,8 +117,15 @@ class History:
                     self.old[side].append(row)
                 if seconds is not None:
                     self.tops[side] = max(seconds, self.tops[side] if self.tops[side] is not None else seconds)
+        before = [value(result_watermark(self.query.shape, i), self.query.watermarks) for i in range(2)]
         found = self.query.batch(*new, rng=self.rng)
         assert self.query.late == late
+        for side, mark_us in enumerate(before):
+            if mark_us is not None and self.query.shape.how not in ("semi", "anti")[: 2 * side]:
+                mark = datetime(1970, 1, 1) + timedelta(microseconds=mark_us)
+                times = [row[TIME_COLUMNS[side]] for row in found if row[TIME_COLUMNS[side]] is not None]
+                self.marked[side] += len(times)
+                assert all(time >= mark for time in times), (side, mark)
         self.late = [a + b for a, b in zip(self.late, late, strict=True)]
         return found
 
@@ -134,6 +152,8 @@ def test_changes_follow_rows_that_were_not_late(name):
         for now in range(0, 60, 5):
             history.step(now)
             assert history.query.content == expected(*history.old), (seed, now)
+        assert history.marked[0] > 0
+        assert (history.marked[1] > 0) == (options.match is None and options.how not in ("semi", "anti"))
 
 
 def test_some_rows_of_these_histories_are_late():
