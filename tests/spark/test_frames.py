@@ -454,6 +454,20 @@ def test_refusals_that_need_spark(spark, sides):
     left, right = sides
     left, right = left.frame, right.frame
     chained = watersmeet.join(left, right.select("k"), "k", "left")
+    assert watersmeet.join(chained, right, "K", left_diff="DIFF").columns == [
+        "k",
+        "ts",
+        "v",
+        "ts_right",
+        "v_right",
+        "diff",
+    ]
+    folded = left.select("k", f.collate("v", "UTF8_LCASE").alias("v"))
+    assert watersmeet.join(folded, folded, "k").columns == ["k", "v", "v_right"]
+    mapped = left.select("k", f.create_map("v", "k").alias("m"))
+    late = timed(left).withWatermark("ts", "1 second")
+    marks = {"left_watermark": ("ts", "1 s"), "right_watermark": ("ts", "1 s")}
+    bounded = watersmeet.join(left, right.select("k", "ts"), "k", within="1 s", watermark="ts", **marks)
     for wrong, condition, says in (
         (lambda: watersmeet.join(left, right, left.k == right.k), "INVALID_PARAMETER", 'on=["id"]'),
         (
@@ -472,6 +486,27 @@ def test_refusals_that_need_spark(spark, sides):
         ),
         (lambda: watersmeet.join(chained, right, "k"), "DUPLICATE_COLUMN", 'left_diff="diff"'),
         (lambda: watersmeet.join(left, right, "k", "sideways"), "INVALID_PARAMETER", "inner, left"),
+        (lambda: watersmeet.join(left, right, "k", buckets="2"), "INVALID_PARAMETER", "buckets='2'"),
+        (lambda: watersmeet.join(left, right, "k", name=5), "INVALID_PARAMETER", "name=5"),
+        (lambda: watersmeet.join(chained, right, "k", left_diff=1), "INVALID_PARAMETER", "left_diff=1"),
+        (lambda: watersmeet.join(left, right, "k", left_diff="v"), "DATATYPE_MISMATCH", "left_diff is string"),
+        (lambda: watersmeet.join(left, right, "k", right_diff="dif"), "UNDEFINED_COLUMN", "the right side has no"),
+        (lambda: watersmeet.join(folded, folded, ["k", "v"]), "FEATURE_NOT_SUPPORTED", "collation UTF8_LCASE"),
+        (lambda: watersmeet.join(folded, folded, "k", match=watersmeet.latest("v")), "FEATURE_NOT_SUPPORTED", '"v"'),
+        (lambda: watersmeet.join(mapped, mapped, "m"), "DATATYPE_MISMATCH", "map<string,int>"),
+        (lambda: watersmeet.join(left, right, "k", watermark="v"), "INVALID_PARAMETER", "the time of a side"),
+        (
+            lambda: watersmeet.join(left, right, "k", watermark="ts", **marks),
+            "INVALID_PARAMETER",
+            "Rows with older times can come out at any time",
+        ),
+        (
+            lambda: watersmeet.join(late, late, "k", within="1 s", watermark="ts"),
+            "FEATURE_NOT_SUPPORTED",
+            "left_watermark",
+        ),
+        (lambda: watersmeet.join(bounded, right, "k"), "FEATURE_NOT_SUPPORTED", "Leave watermark= out"),
+        (lambda: watersmeet.once_per_batch(None), "INVALID_PARAMETER", "not a function"),
     ):
         with pytest.raises(Error) as caught:
             wrong()
