@@ -44,13 +44,13 @@ def test_examples(spark, tmp_path):
     quotes.add([("A", utc(5), 99.0, 100.0), ("A", utc(10), 100.5, 101.5), ("C", utc(300), 1.0, 2.0)])
     orders.add([(1, 1), (2, 2)])
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == 7
+    assert len(blocks) == 8
     blocks = [block for block in blocks if 'format("kafka")' not in block]  # test_frames_kafka runs that one
-    assert len(blocks) == 6
+    assert len(blocks) == 7
     names: dict = {"folder": str(tmp_path)}
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), names)
-        for name in {"query", "following"} & set(names):
+        for name in {"query", "following", "writing"} & set(names):
             names[name].processAllAvailable()
     spread = Result(names["spread"], tmp_path / "spread")
     marked = Result(names["marked"], tmp_path / "marked")
@@ -65,6 +65,10 @@ def test_examples(spark, tmp_path):
     customers.add([(1, "Ann")])
     names["following"].processAllAvailable()
     assert {k: n for k, n in names["content"].items() if n} == {(1, "Ann"): 1, (2, None): 1}
+    names["writing"].processAllAvailable()
+    written = "SELECT order_id, name FROM named GROUP BY order_id, name HAVING sum(diff) = 1 ORDER BY order_id"
+    assert names["database"].execute(written).fetchall() == [(1, "Ann"), (2, None)]
+    assert names["last_batch"]() == 1
     found = duckdb.sql(
         f"SELECT symbol, price, bid FROM read_parquet('{tmp_path}/priced/*.parquet') ORDER BY ALL"
     ).fetchall()
@@ -74,6 +78,6 @@ def test_examples(spark, tmp_path):
     assert names["figures"]["left_rows"] == 4
     for query in spark.streams.active:
         query.stop()
-    for name in ("query", "following", "watched"):
+    for name in ("query", "following", "watched", "writing"):
         names[name].stop()
     spread.query.stop()

@@ -24,8 +24,8 @@ from watersmeet.runtime.spark.placing import partition_keys
 #: A task gathers rows until they have so many bytes, and cuts them into pieces together.
 GATHERED_BYTES: Final = 32 << 20
 
-#: The settings of a running query that say how many partitions its stateful operators have. The first one is set if the
-#: checkpoint says so, whatever the session has.
+#: Settings of a running query with the number of partitions of its stateful operators. Spark sets the first one for a
+#: checkpoint that has another number than the session.
 _PARTITIONS: Final = ("spark.sql.streaming.internal.stateStore.partitions", "spark.sql.shuffle.partitions")
 
 _PIECE: Final = pa.schema([("bucket", pa.int32()), ("channel", pa.int32()), ("body", pa.binary())])
