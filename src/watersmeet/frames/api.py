@@ -94,8 +94,8 @@ def join(
     another join. emit: "changes", "final" or "arrival". buckets: how many parts the state has, for the life of the
     checkpoint; by default spark.sql.shuffle.partitions. suffix: for right columns whose name the left side has. name:
     of the figures that the
-    query's progress shows among `observedMetrics`. watermark: the result's column with the time of a side, which gets a
-    watermark that no later row is below.
+    query's progress shows among `observedMetrics`. watermark: the result's column with the time of a side: it gets a
+    watermark, and no later row has a lower time.
 
     Where no row is ever taken back, the result has just the joined columns. Otherwise it has one more, `diff` (int): +1
     for a row that comes and -1 for one that goes. Raises Error; docs/DATAFRAMES.md has the rules.
@@ -139,12 +139,10 @@ def join(
     if watermark is None:
         return observed.mapInArrow(decoder, schema)
     marked = observed.select("frame", f.timestamp_micros(MARK).alias(MARK)).withWatermark(MARK, "0 seconds")
-    return marked.mapInArrow(decoder, schema).select(
-        *(
-            f.col(c).alias(c, metadata={_DELAY_MS: 0, _OF_JOIN: True}) if c.lower() == watermark.lower() else c
-            for c in schema.names
-        )
-    )
+    columns = {name: f.col("`" + name.replace("`", "``") + "`") for name in schema.names}
+    timed = schema.names[column_of(schema.names, watermark, "the result")]
+    columns[timed] = columns[timed].alias(timed, metadata={_DELAY_MS: 0, _OF_JOIN: True})
+    return marked.mapInArrow(decoder, schema).select(*columns.values())
 
 
 def _result_watermark(shape: JoinShape, column: str, sides: Sequence[DataFrame]) -> Watermark:

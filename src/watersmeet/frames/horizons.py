@@ -66,7 +66,8 @@ def result_watermark(shape: JoinShape, index: int) -> Watermark:
     if on_arrival and index == 0:
         return mark
     horizon = horizons(shape)[index]
-    return both(mark, horizon.decided)
+    other_time = isinstance(shape.match, Nearest) and horizon.time != shape.sides[index].time
+    return () if other_time else both(mark, horizon.decided)
 
 
 def _nearest(shape: JoinShape, match: Nearest) -> tuple[Horizon, Horizon]:

@@ -19,6 +19,7 @@ from watersmeet.errors import Error
 from watersmeet.frames.arguments import Options
 from watersmeet.frames.horizons import result_watermark
 from watersmeet.frames.matches import Direction, asof, latest
+from watersmeet.types import INTEGER, TIMESTAMP
 from watersmeet.watermarks import value
 
 DELAYS = (3, 6)
@@ -348,3 +349,21 @@ def test_the_newest_row_when_a_row_comes():
     with pytest.raises(Error) as caught:
         Query(Options(on="k", how="right", match=latest()))
     assert caught.value.condition == "TEMPORAL_KIND"
+
+
+def test_a_result_has_a_watermark_only_if_one_is_known():
+    marked = given(("k", INTEGER), ("ts", TIMESTAMP), ("other", TIMESTAMP), watermark=("ts", 5))
+    within = {"within": "1 second", "time": "ts"}
+
+    def known(left=marked, right=marked, **options) -> list[bool]:
+        shape = Query(Options(on="k", **options), left, right).shape
+        return [result_watermark(shape, side) != () for side in range(2)]
+
+    assert known(**within) == [True, True]
+    assert known(right=given(), **within) == [False, False]
+    assert known() == [False, False]
+    assert known(match=asof("ts", "ts")) == [True, False]
+    assert known(match=asof("other", "ts")) == [False, False]
+    assert known(match=latest()) == [True, False]
+    assert known(how="semi", emit="arrival") == [True, False]
+    assert known(how="left", emit="arrival") == [False, False]
