@@ -59,23 +59,33 @@ def timed(frame):
     return frame.withColumn("ts", f.col("ts").cast("timestamp"))
 
 
-def test_left_join_follows_both_sides_through_a_restart(sides, tmp_path):
+def test_left_join_follows_both_sides_through_a_restart(spark, sides, tmp_path):
+    """The session of the restart has another number of partitions: only a join of as many buckets as before starts."""
     left, right = sides
-    result = watersmeet.join(left.frame, right.frame, on="k", how="left")
-    assert result.columns == ["k", "ts", "v", "ts_right", "v_right", "diff"]
+
+    def start(content=None, buckets=None):
+        join = watersmeet.join(left.frame, right.frame, on="k", how="left", buckets=buckets)
+        assert join.columns == ["k", "ts", "v", "ts_right", "v_right", "diff"]
+        return Result(join, tmp_path / "checkpoint", content)
+
     rng = random.Random(1)
     old: tuple[list, list] = ([], [])
-    run = Result(result, tmp_path / "checkpoint")
+    run = start()
     for epoch in range(3):
         if epoch == 1:
             run.query.stop()
-            run = Result(
-                watersmeet.join(left.frame, right.frame, on="k", how="left"), tmp_path / "checkpoint", run.content
-            )
         for stream, kept, tag in ((left, old[0], "l"), (right, old[1], "r")):
             new = rows(rng, 30, tag)
             stream.add(new)
             kept.extend(new)
+        if epoch == 1:
+            spark.conf.set("spark.sql.shuffle.partitions", "3")
+            try:
+                with pytest.raises(StreamingQueryException, match="STATE_MISMATCH"):
+                    start().drain()
+                run = start(run.content, buckets=2)
+            finally:
+                spark.conf.set("spark.sql.shuffle.partitions", "2")
         assert run.drain() == joined(*old, "left", lambda a, b: True)
     distinct = {r for r in old[0] if r[0] is not None}, {r for r in old[1] if r[0] is not None}
     assert run.figures()["state_rows"] >= sum(len(d) for d in distinct)
@@ -100,6 +110,7 @@ def test_asof_join(sides, tmp_path, buckets):
     run.query.stop()
 
 
+@pytest.mark.slow
 def test_another_number_of_buckets_is_refused_by_every_task(spark, sides, tmp_path):
     """Also where no bucket of the first run gets rows in the second: each would be taken for a new one."""
     left, right = sides
