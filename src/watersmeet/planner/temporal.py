@@ -8,6 +8,7 @@ from typing import Final
 
 from watersmeet.algebra.cardinality import is_single_row
 from watersmeet.algebra.nodes import Node, TemporalJoin
+from watersmeet.algebra.revisions import revision
 from watersmeet.circuit import operators
 from watersmeet.circuit.operators import InputColumn
 from watersmeet.errors import error
@@ -38,11 +39,13 @@ class TemporalLowering(Arranging):
         pairs = [one_type(k) for k in node.keys]
         _check_keys(node)
         reads = needed | (node.residual.columns if node.residual is not None else _Ids())
+        identity = node.left.ids if revision(node.left) is not None else _Ids()
         inputs = (
-            self._input(node.left, reads, [k.left for k in pairs], keep=unarranged),
+            self._input(node.left, reads | identity, [k.left for k in pairs], keep=unarranged),
             self._input(node.right, reads, [k.right for k in pairs], movable=False),
         )
         memo = not inputs[0].stream.operator.append_only
+        assert bool(identity) or not memo
         if memo and node.waits:
             raise error(
                 "TEMPORAL_KIND",

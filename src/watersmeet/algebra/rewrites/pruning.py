@@ -17,6 +17,7 @@ from watersmeet.algebra.nodes import (
     Project,
     Records,
     Scan,
+    TemporalJoin,
     TimeFilter,
     Unary,
     Union,
@@ -25,6 +26,8 @@ from watersmeet.algebra.nodes import (
     Versions,
     Window,
 )
+from watersmeet.algebra.revisions import revision
+from watersmeet.algebra.rewrites.wholerows import whole_rows
 from watersmeet.algebra.trees import exactly, transform_up, walk
 
 _Ids = frozenset[str]
@@ -155,6 +158,20 @@ def _(node: Unary, needed: _Ids) -> Node:
 def _(node: Binary, needed: _Ids) -> Node:
     reads = needed | node.reads
     return node.over([_prune(i, reads & i.ids) for i in node.inputs])
+
+
+@_prune.register
+def _(node: TemporalJoin, needed: _Ids) -> Node:
+    """Left rows that may be deleted stay whole: each takes back what it met itself."""
+    reads = needed | node.reads
+    if revision(node.left) is None:
+        return node.over([_prune(i, reads & i.ids) for i in node.inputs])
+    looked_up = frozenset[str]().union(*[n.right.ids for n in walk(node.left) if isinstance(n, TemporalJoin)])
+    left, identity = whole_rows(node.left)
+    below = (node.left.ids - looked_up) | identity | (reads & node.left.ids)
+    made = node.over([_prune(left, below), _prune(node.right, reads & node.right.ids)])
+    kept = _kept(node.columns, needed)
+    return exactly(made, [node.columns[i] for i in kept])
 
 
 @_prune.register
