@@ -15,7 +15,15 @@ import pytest
 import watersmeet
 from tests.property.lineage_plans import rows_read
 from tests.property.test_lineage import check_origins
-from tests.property.test_lineage_of_lookups import TEMPORAL, GoingView, StreamView, change, change_left, make_looked_up
+from tests.property.test_lineage_of_lookups import (
+    GOING,
+    TEMPORAL,
+    GoingView,
+    StreamView,
+    change,
+    change_left,
+    make_looked_up,
+)
 from tests.thorough import mostly_slow
 
 #: What is decided: rows of rid, k, x of the left row, and x of what it met.
@@ -164,9 +172,9 @@ class GoingGroups(GoingView):
 
     @property
     def sql(self):
-        last = 2 if self.kind == "INNER" else 1
-        more = ", sum(c1) AS c3" if self.kind == "INNER" else ""
-        return f"SELECT c{last} AS c0, count(*) AS c1, sum(c0) AS c2{more} FROM ({super().sql}) d GROUP BY c{last}"
+        last = GOING[self.kind][0].count(",")
+        sums = "".join(f", sum(c{i}) AS c{i + 2}" for i in range(last))
+        return f"SELECT c{last} AS c0, count(*) AS c1{sums} FROM ({super().sql}) d GROUP BY c{last}"
 
     @property
     def groups(self):
@@ -187,21 +195,25 @@ def test_groups_of_what_rows_met_that_may_go(seed):
     rng = random.Random(seed)
     with watersmeet.connect(runtime="inprocess", parallelism=1) as connection:
         connection.execute("CREATE TABLE a (rid INT PRIMARY KEY, k INT, x INT, z INT)")
-        make_looked_up(connection, "b")
-        a, b, views, before = [], [], {}, None
-        for step, kind in enumerate([*rng.sample(["INNER", "LEFT", "COMPARED"], 2), None, None, None]):
+        make_looked_up(connection)
+        a, b, c, views, before = [], [], [], {}, None
+        kinds = [kind for kind in GOING if kind != "UNION"]
+        for step, kind in enumerate([*rng.sample(kinds, 2), None, None, None]):
             if kind is not None:
                 views[f"v{step}"] = view = GoingGroups(kind)
                 connection.execute(f"CREATE MATERIALIZED VIEW v{step} AS {view.sql}")
-                view.epoch(a, b, [])
+                view.epoch(a, b, c)
             for _ in range(rng.choice([1, 2, 3])):
-                if rng.random() < 0.6:
+                what = rng.choice("aaabc")
+                if what == "a":
                     a = change_left(rng, connection, a)
-                else:
+                elif what == "b":
                     b = change(rng, connection, "b", b, iter([rng.randint(1, 4)]))
+                else:
+                    c = change(rng, connection, "c", c, iter([rng.randint(1, 4)]))
             connection.flush()
             for view in views.values():
-                view.epoch(a, b, [])
+                view.epoch(a, b, c)
             if step == 3:
                 ((number, *_), *_) = connection.execute("SHOW COMMITS").fetchall()
                 before = number, {name: view.groups for name, view in views.items()}

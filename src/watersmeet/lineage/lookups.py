@@ -4,8 +4,8 @@ A row of such a view comes out in the epoch in which its left row comes, with th
 that epoch. So as of that commit nothing is open: what came in it on the left, joined with what was there on the right,
 is what came out. It takes the history since that commit.
 
-Left rows that may go take what they met with them. An update is a new look-up only if it changes something that is read
-of the row (`identity`), so a row has met what was there in the commit in which that last changed.
+Left rows that may be deleted take what they met with them. An update of any column is a new look-up (`whole_rows`), so
+a row has met the right rows as of the commit in which it was inserted or last updated.
 
 Where rows wait, those that had come before are candidates as of each commit: as many as there are rows that came in it
 are the rows themselves.
@@ -15,7 +15,7 @@ Where the right side stands still since the view began, nothing is decided at al
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
 
@@ -42,12 +42,9 @@ from watersmeet.algebra.nodes import (
     Versions,
 )
 from watersmeet.algebra.revisions import revision
-from watersmeet.algebra.scalars import Scalar
-from watersmeet.algebra.trees import Rule, read, transform_up, walk, with_inputs
+from watersmeet.algebra.trees import Rule, transform_up, walk, with_inputs
 from watersmeet.lineage.candidates import decision
 from watersmeet.watermarks import NOW
-
-_Ids = frozenset[str]
 
 _ROW_BY_ROW: Final = (Expand, Filter, Project, Repartition, Union, Unnest)
 
@@ -82,12 +79,10 @@ def unknown_then(tree: Node) -> bool:
     return _unknown(tree) is not None
 
 
-def undecidable_then(tree: Node, needed: _Ids | None = None) -> str | None:
+def undecidable_then(tree: Node) -> str | None:
     """Why the rows of a tree can't be decided again as of the moments at which they came, as a sentence without its
-    point; None if they can, "" if it is not because of what is looked up. needed: the columns that are read above; by
-    default all.
+    point; None if they can, "" if it is not because of what is looked up.
     """
-    needed = tree.ids if needed is None else needed
     if isinstance(tree, Scan):
         taken = revision(tree)
         return None if taken is None else f"{taken}, and what it looked up when its rows came is not kept"
@@ -98,45 +93,20 @@ def undecidable_then(tree: Node, needed: _Ids | None = None) -> str | None:
     if _looks_up(tree):
         left, right = tree.inputs
         if isinstance(tree, TemporalJoin) and revision(left) is not None:
-            return untold(tree, needed) or _unknown(right)
-        return undecidable_then(left, needed_of(tree, needed)[0]) or _unknown(right)
+            return untold(tree) or _unknown(right)
+        return undecidable_then(left) or _unknown(right)
     if isinstance(tree, _ROW_BY_ROW) or (isinstance(tree, Cut) and tree.keeps == "after"):
-        below = zip(tree.inputs, needed_of(tree, needed), strict=True)
-        return next((why for why in (undecidable_then(i, n) for i, n in below) if why is not None), None)
+        return next((why for why in map(undecidable_then, tree.inputs) if why is not None), None)
     return ""
 
 
-def needed_of(node: Node, needed: _Ids) -> list[_Ids]:
-    """What is read of each input of a node."""
-    if isinstance(node, Project):
-        exprs = [e for c, e in zip(node.outputs, node.exprs, strict=True) if c.id in needed]
-        return [_Ids().union(*(e.columns for e in exprs))]
-    if isinstance(node, Union):
-        places = [i for i, c in enumerate(node.outputs) if c.id in needed]
-        return [_Ids(part.columns[i].id for i in places) for part in node.parts]
-    return [(needed | node.reads) & i.ids for i in node.inputs]
-
-
-def identity(join: TemporalJoin, needed: _Ids) -> list[Scalar]:
-    """What is read of a left row: it looks up again if that changes. needed: the columns that are read above."""
-    reads = needed | (_Ids() if join.residual is None else join.residual.columns)
-    return [*(read(c) for c in join.left.columns if c.id in reads), *(k.left for k in join.keys)]
-
-
-def untold(join: TemporalJoin, needed: _Ids) -> str | None:
-    """Why it can't be told when a left row that may go came; None if it can, where equal rows allow it."""
-    read_of_it = _Ids(s.column for s in identity(join, needed) if s.column is not None)
-    node, below = join.left, needed_of(join, needed)[0]
+def untold(join: TemporalJoin) -> str | None:
+    """Why it is unknown when left rows that may be deleted looked up; None if it is known."""
+    node = join.left
     while isinstance(node, (Filter, Project, Repartition)):
-        node, below = node.input, needed_of(node, below)[0]
+        node = node.input
     if isinstance(node, TemporalJoin):
-        own = _Ids().union(*(s.columns for s in identity(node, below))) & node.left.ids
-        if not own <= read_of_it:
-            names = ", ".join(sorted(c.name for c in node.left.columns if c.id in own - read_of_it))
-            return f"It looks up twice, and the second time not by all that the first one reads ({names})"
-        if not {c for n in walk(node) if isinstance(n, Scan) for c in n.key} & own:
-            return "It looks up twice, and without the primary key of its rows among what both read, equal ones may mix"
-        return untold(node, below) or _unknown(node.right)
+        return untold(node) or _unknown(node.right)
     if not isinstance(node, Scan):
         return f"{revision(join.left)}, and when its rows came is not known"
     return None if node.key else f"{revision(node)}, and without a primary key its rows can't be told apart"
@@ -209,10 +179,8 @@ class Moment(Protocol):
         """
         ...
 
-    def stayed(self, left: Node, identity: Sequence[Scalar]) -> Node:
-        """The left side of a look-up, over those rows of its scan that looked up in it and are there: in which that
-        last changed by which they look up again.
-        """
+    def stayed(self, scan: Scan) -> Node:
+        """The rows of a scan that are present and looked up in it: that were inserted or last updated in it."""
         ...
 
     def before(self, node: Node) -> Node:
@@ -228,36 +196,32 @@ class Moment(Protocol):
         ...
 
 
-def decided_again(tree: Node, moment: Moment, needed: _Ids, began: int | None = None) -> Node:
-    """The tree as of a commit, with what was decided in it: as a query over content alone. needed: the columns that are
-    read above. began: as in `Moment`.
-    """
+def decided_again(tree: Node, moment: Moment, began: int | None = None) -> Node:
+    """The tree as of a commit, with what was decided in it: as a query over content alone. began: as in `Moment`."""
     if isinstance(tree, Scan):
         return moment.came(tree, began)
     if isinstance(tree, Cut):
-        return decided_again(tree.input, moment, needed, tree.moment)
-    below = needed_of(tree, needed)
+        return decided_again(tree.input, moment, tree.moment)
     if not _looks_up(tree):
-        inputs = zip(tree.inputs, below, strict=True)
-        return with_inputs(tree, [decided_again(i, moment, n, began) for i, n in inputs])
+        return with_inputs(tree, [decided_again(i, moment, began) for i in tree.inputs])
     left, right = tree.inputs[0], as_of(tree.inputs[1], moment)
     if isinstance(tree, TemporalJoin) and tree.waits:
-        return _with_those_that_waited(tree, right, moment, below[0], began)
+        return _with_those_that_waited(tree, right, moment, began)
     if isinstance(tree, TemporalJoin) and revision(left) is not None and not any(map(_looks_up, walk(left))):
-        left = moment.stayed(left, identity(tree, needed))
+        left = transform_up(left, lambda n: moment.stayed(n) if isinstance(n, Scan) else n)
     else:
-        left = decided_again(left, moment, below[0], began)
+        left = decided_again(left, moment, began)
     if isinstance(tree, TemporalJoin):
         return Join(left, right, tree.kind, tree.keys, tree.residual, span=tree.span)
     assert isinstance(tree, (AsofJoin, Join))
     return replace(tree, left=left, right=right, arrival=False)
 
 
-def _with_those_that_waited(join: TemporalJoin, right: Node, moment: Moment, needed: _Ids, began: int | None) -> Node:
+def _with_those_that_waited(join: TemporalJoin, right: Node, moment: Moment, began: int | None) -> Node:
     """What comes out of a look-up in which rows wait. Of those that had come before, all that find something now are
     candidates: some may have found it before.
     """
-    left = decided_again(join.left, moment, needed, began)
+    left = decided_again(join.left, moment, began)
     now = Join(left, right, join.kind, join.keys, join.residual, span=join.span)
     before = transform_up(join.left, moment.before)
     if before == join.left:

@@ -35,7 +35,7 @@ from watersmeet.algebra.revisions import revision
 from watersmeet.algebra.scalars import Scalar, column_ref, conjunction, conjuncts, null_of
 from watersmeet.algebra.trees import exactly, read, walk, with_inputs
 from watersmeet.lineage.candidates import decision, gives_candidates
-from watersmeet.lineage.lookups import identity, needed_of, stands_still, untold
+from watersmeet.lineage.lookups import stands_still, untold
 from watersmeet.types import BIGINT, BOOLEAN
 
 #: So begin the ids of columns with commits.
@@ -58,10 +58,8 @@ class Ever(Protocol):
         """
         ...
 
-    def stayed(self, left: Node, identity: Sequence[Scalar], number: Column) -> Node:
-        """The rows that are there of the one relation that the left side of a look-up reads, as in `lookups.Moment`,
-        with the commit in which each looked up.
-        """
+    def stayed(self, scan: Scan, number: Column) -> Node:
+        """The rows of a scan that are present, with the commit in which each looked up, as in `lookups.Moment`."""
         ...
 
     def there(self, scan: Scan, since: Column, until: Column) -> Node:
@@ -77,7 +75,7 @@ class Ever(Protocol):
 
 def with_what_was_decided(tree: Node, ever: Ever) -> Node:
     """The same rows as those that came out of the tree, as a query over content alone. CantTellError."""
-    return _Teller(ever).content(tree, tree.ids)
+    return _Teller(ever).content(tree)
 
 
 class _Teller:
@@ -86,17 +84,16 @@ class _Teller:
         self._numbers = count(1)
         self._stayed: dict[Scan, _Numbered] = {}
 
-    def content(self, node: Node, needed: frozenset[str]) -> Node:
-        """A tree with what was decided in it as content. needed: the columns that are read above."""
+    def content(self, node: Node) -> Node:
+        """A tree with what was decided in it as content."""
         if not gives_candidates(node):
             return node
         if decision(node) is None:
-            below = zip(node.inputs, needed_of(node, needed), strict=True)
-            return with_inputs(node, [self.content(i, n) for i, n in below])
-        return exactly(self.numbered(node, needed)[0], node.columns)
+            return with_inputs(node, list(map(self.content, node.inputs)))
+        return exactly(self.numbered(node)[0], node.columns)
 
-    def numbered(self, node: Node, needed: frozenset[str]) -> _Numbered:
-        """The rows of a tree, with the commit in which each came out, or looked up. needed: as in `content`."""
+    def numbered(self, node: Node) -> _Numbered:
+        """The rows of a tree, with the commit in which each came out, or looked up."""
         if isinstance(node, Scan) and node in self._stayed:
             return self._stayed[node]
         if isinstance(node, Scan):
@@ -104,19 +101,17 @@ class _Teller:
         if isinstance(node, Cut) and node.keeps == "after" and isinstance(node.input, Scan):
             return self._came(node.input, node.moment)
         if isinstance(node, _PASSING):
-            below, number = self.numbered(node.input, needed_of(node, needed)[0])
+            below, number = self.numbered(node.input)
             return with_inputs(node, [below]), number
         if isinstance(node, Project):
-            below, number = self.numbered(node.input, needed_of(node, needed)[0])
+            below, number = self.numbered(node.input)
             return Project(below, (*node.outputs, number), (*node.exprs, read(number))), number
         if isinstance(node, Union):
-            return self._together(
-                [self.numbered(part, n) for part, n in zip(node.parts, needed_of(node, needed), strict=True)], node
-            )
+            return self._together(list(map(self.numbered, node.parts)), node)
         if isinstance(node, Join) and node.arrival and node.kind not in ("semi", "anti"):
-            return self._met(node, needed)
+            return self._met(node)
         if isinstance(node, (Join, TemporalJoin)):
-            return self._looked_up(node, needed)
+            return self._looked_up(node)
         raise CantTellError(_why(node))
 
     def _column(self) -> Column:
@@ -137,36 +132,36 @@ class _Teller:
             made.append(exactly(part, (*before.columns, own)))
         return Union(tuple(made), (*node.columns, number)), number
 
-    def _looked_up(self, node: Join | TemporalJoin, needed: frozenset[str]) -> _Numbered:
+    def _looked_up(self, node: Join | TemporalJoin) -> _Numbered:
         """Each left row with what was there as of the commit in which it came."""
         if isinstance(node, TemporalJoin) and (node.waits or node.ttl_us is not None):
             raise CantTellError(_why(node))
         if not isinstance(node, TemporalJoin) and (node.partners is not None or node.keeps_right):
             raise CantTellError(_why(node))
         if isinstance(node, TemporalJoin) and revision(node.left) is not None:
-            self._stays(node, needed)
-        left, number = self.numbered(node.left, needed_of(node, needed)[0])
+            self._stays(node)
+        left, number = self.numbered(node.left)
         right, then = self._then(node.right, number)
         residual = conjunction([*conjuncts(node.residual), *then])
         return Join(left, right, node.kind, node.keys, residual, span=node.span), number
 
-    def _stays(self, node: TemporalJoin, needed: frozenset[str]) -> None:
+    def _stays(self, node: TemporalJoin) -> None:
         """Has the rows of the left side that are there read with the commit in which each looked up."""
-        why = untold(node, needed)
-        if why is None and any(isinstance(n, TemporalJoin) for n in walk(node.left)):
-            why = "It looks up twice, by rows that may go"
+        why = untold(node)
         if why is not None:
             raise CantTellError(why)
+        if any(isinstance(n, TemporalJoin) for n in walk(node.left)):
+            return  # its own left rows are read so
         (scan,) = [n for n in walk(node.left) if isinstance(n, Scan)]
         number = self._column()
-        self._stayed[scan] = self._ever.stayed(node.left, identity(node, needed), number), number
+        self._stayed[scan] = self._ever.stayed(scan, number), number
 
     def _then(self, node: Node, number: Column) -> tuple[Node, list[Scalar]]:
         """All that was ever in the right side of a look-up, and under which conditions it was as of a commit."""
         if stands_still(node):
             return node, []
         if revision(node) is None and not any(isinstance(n, Arrivals) for n in walk(node)):
-            made, came = self.numbered(node, node.ids)
+            made, came = self.numbered(node)
             return made, [_compared(exp.LTE, came, number)]
         made, since, until = self._versions(node)
         return made, [_compared(exp.LTE, since, number), _compared(exp.LT, number, until)]
@@ -204,10 +199,9 @@ class _Teller:
         since, until = self._column(), self._column()
         return self._ever.newest(rows, cut.moment, keys, since, until), since, until
 
-    def _met(self, node: Join, needed: frozenset[str]) -> _Numbered:
+    def _met(self, node: Join) -> _Numbered:
         """Of a join on arrival: all pairs, which come with their second row, and rows that had no partner then."""
-        sides = zip(node.inputs, needed_of(node, needed), strict=True)
-        (left, came), (right, other) = (self.numbered(side, n) for side, n in sides)
+        (left, came), (right, other) = map(self.numbered, node.inputs)
         number = self._column()
         newest = exp.func("greatest", column_ref(came.id), column_ref(other.id))
         pairs = Join(left, right, "inner", node.keys, node.residual, span=node.span)

@@ -156,7 +156,7 @@ class Explained:
         assert self.then is not None
         if self.changes:
             return Explained(self.name, as_of(self.then, moment), self.ties, moment.times)
-        return Explained(self.name, decided_again(self.then, moment, self.then.ids), self.ties, moment.times)
+        return Explained(self.name, decided_again(self.then, moment), self.ties, moment.times)
 
     def told(self, ever: Ever) -> Explained:
         """The same query with what was decided once as content. CantTellError."""

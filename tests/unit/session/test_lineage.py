@@ -262,18 +262,21 @@ def test_only_rows_that_changed_since_the_history_that_is_kept(connection, fails
         "CREATE TABLE b (k INT PRIMARY KEY, x INT)",
         "CREATE MATERIALIZED VIEW v AS SELECT a.id, b.x FROM a JOIN b FOR SYSTEM_TIME AS OF PROCTIME() ON a.k = b.k",
         "INSERT INTO b VALUES (1, 10), (2, 20)",
-        "INSERT INTO a VALUES (1, 1, 0), (2, 1, 0)",
+        "INSERT INTO a VALUES (1, 1, 0), (2, 1, 0), (3, 1, 0)",
     ):
         connection.execute(sql)
     connection.flush()
     assert connection.execute("EXPLAIN ROW SELECT * FROM v").fetchall()
     forget(connection)
     connection.execute("UPDATE a SET k = 2 WHERE id = 1")
-    connection.execute("UPDATE a SET note = 5 WHERE id = 2")
+    connection.execute("UPDATE a SET note = 0 WHERE id = 2")
+    connection.execute("UPDATE a SET note = 5 WHERE id = 3")
     connection.flush()
     found = connection.execute("EXPLAIN ROW SELECT * FROM v WHERE id = 1").fetchall()
     assert [row for _, name, row, _ in found if name in ("a", "b")] == [{"id": 1, "k": 2, "note": 0}, {"k": 2, "x": 20}]
-    error = fails("EXPLAIN ROW SELECT * FROM v WHERE id = 2")  # what it looked up did not change
+    found = connection.execute("EXPLAIN ROW SELECT * FROM v WHERE id = 3").fetchall()  # the view does not read `note`
+    assert [row for _, name, row, _ in found if name in ("a", "b")] == [{"id": 3, "k": 1, "note": 5}, {"k": 1, "x": 10}]
+    error = fails("EXPLAIN ROW SELECT * FROM v WHERE id = 2")  # it did not change
     assert error.condition == "HISTORY_GONE"
     assert "the oldest that is kept" in error.detail
 

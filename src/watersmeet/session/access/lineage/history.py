@@ -31,10 +31,6 @@ from watersmeet.types import BIGINT, Field, arrow_schema
 #: Columns beside those of a relation: how often a row came, as of which commits it was there, and what orders rows, the
 #: newest first.
 DIFF: Final = f"{ADDED}diff"
-#: Stands for a commit that can't be told.
-MIXED: Final = -1
-#: Stands for all commits.
-EVER: Final = -2
 SPAN: Final = (f"{ADDED}from", f"{ADDED}until")
 _NEVER: Final = 2**63 - 1
 AGE: Final = (f"{ADDED}epoch", f"{ADDED}sequence")
@@ -179,52 +175,35 @@ SELECT {own}, {number}, until, unnest(range(n::BIGINT)) FROM counted WHERE n > 0
             rows = self._connection.execute(text).to_arrow_table()
             self._lend(name, columns, [conformed(rows, _schema(columns))], 0)
 
-    def stayed(
-        self, events: PastScan, text: str, identity: Sequence[Column], scan: Scan, moment: PastScan, commit: int | None
-    ) -> PastScan:
-        """The rows that are there of a relation, each as it was in the commit in which its identity last changed: those
-        that looked up in one commit, or all with that as the column `COMMIT`, and then also those that the query leaves
-        out; for `EVER`, without these. `MIXED` stands for the commit of rows with an equal identity that looked up at
-        several moments, of which it can't be told whose look-ups went.
-
-        text: a query that gives the identity of each of the events, then their columns.
+    def stayed(self, view: Relation, relation: Relation, scan: Scan, last: int, commit: int | None) -> PastScan:
+        """The rows of a scan that are present as of a commit, `last`, and were inserted or last updated in `commit`;
+        None: all of them, each with that commit as the column `COMMIT`.
         """
-        name = f"stayed {scan.outputs[0].id} of {events.name}"
+        whole = stayed_name(view, relation, scan, last)
         columns = tuple(Field(n, c.type) for c, n in zip(scan.outputs, scan.source_names, strict=True))
-        if name not in self._stayed:
-            shown = ", ".join(
-                f"e.{quoted(c.id)} AS {quoted(f.name)}" for c, f in zip(scan.outputs, columns, strict=True)
-            )
-            self._stayed[name] = self._connection.execute(
-                _stayed_text(text, [quoted(c.id) for c in identity], [quoted(i) for i in scan.key], shown)
-            ).to_arrow_table()
-        rows, outputs, numbered = self._stayed[name], _outputs(scan), (*columns, Field(COMMIT, BIGINT))
-        if commit == EVER:
-            name = f"{name} ever"
-        elif commit is None:
-            names, keys = ", ".join(quoted(f.name) for f in columns), dict(zip(scan.outputs, columns, strict=True))
-            same = " AND ".join(f"s.{k} = r.{k}" for k in (quoted(f.name) for c, f in keys.items() if c.id in scan.key))
-            there = f"SELECT {names} FROM {quoted(events.name)} GROUP BY {names} HAVING sum({quoted(DIFF)}) > 0"
-            with lent(self._connection, rows, numbered, "told"):
-                rows = self._connection.execute(
-                    f"SELECT * FROM told UNION ALL SELECT *, {int(moment.past.sql)} FROM ({there}) r "
-                    f"WHERE NOT EXISTS (SELECT 1 FROM told s WHERE {same})"
-                ).to_arrow_table()
+        numbered, outputs = (*columns, *_number_fields(COMMIT)), _outputs(scan)
+        if whole not in self._stayed:
+            events = self.events(view, relation, scan, last)
+            own, number = ", ".join(quoted(c.name) for c in columns), quoted(COMMIT)
+            self._stayed[whole] = self._connection.execute(f"""
+WITH changes AS (SELECT {own}, {number}, sum({quoted(DIFF)}) AS n FROM {quoted(events.name)} GROUP BY {own}, {number})
+SELECT {own}, max({number}) FILTER (WHERE n > 0) AS {number} FROM changes GROUP BY {own} HAVING sum(n) > 0
+""").to_arrow_table()
+        name, rows, shown = whole, self._stayed[whole], numbered
+        if commit is None:
+            outputs = (*outputs, *_numbers(COMMIT))
         else:
-            name = f"{name} in {commit}"
-            rows = rows.filter(pc.equal(rows.column(COMMIT), commit))
-        if commit is None or commit == EVER:
-            columns, outputs = numbered, (*outputs, *_numbers(COMMIT))
+            name, rows, shown = f"{whole} in {commit}", rows.filter(pc.equal(rows.column(COMMIT), commit)), columns
         if name not in self._lent:
-            self._lend(name, columns, [conformed(rows.select(range(len(columns))), _schema(columns))], commit or 0)
-        return PastScan(events.relation_id, name, moment.past, outputs, None)
+            self._lend(name, shown, [conformed(rows.select(range(len(shown))), _schema(shown))], commit or 0)
+        return PastScan(relation.id, name, Past("commit", str(last if commit is None else commit)), outputs, None)
 
     def check_told(self, relation: Relation, name: str) -> None:
         """HISTORY_GONE for rows that are lent without the commit in which they looked up."""
         text = f"SELECT min({quoted(COMMIT)}) FROM {quoted(name)}"
         first = (self._connection.execute(text).fetchone() or (None,))[0]
         if first is not None and first <= 0:
-            raise (self.mixed if first == MIXED else self.gone)(relation)
+            raise self.gone(relation)
 
     def since(self, relation: Relation, rows: Since, moment: PastScan) -> PastScan:
         """What came to a relation after a commit, up to the epoch of another one."""
@@ -306,16 +285,6 @@ SELECT {own}, {number}, until, unnest(range(n::BIGINT)) FROM counted WHERE n > 0
             text = f"SELECT {names} FROM {quoted(relation.shown)} EXCEPT ALL SELECT {names} FROM later"
             found = self._connection.execute(text).to_arrow_table()
         return conformed(found, schema)
-
-    def mixed(self, relation: Relation) -> Error:
-        """The error for rows that are equal in all that a view reads, and looked up at several moments."""
-        return error(
-            "HISTORY_GONE",
-            f"a row of {relation.title} can't be explained",
-            detail="Rows that are equal in all that it reads of them looked up at several moments. Of such rows the "
-            "look-up that came first goes first, whichever of them goes, and so whose look-ups are left is not kept.",
-            hint="A view that also selects their primary key tells them apart.",
-        )
 
     def first(self, name: str) -> int:
         """The first commit whose rows a view of the connection has; 0 for those with all rows."""
@@ -405,7 +374,7 @@ def newest_name(view: Relation, relation: Relation, keys: Sequence[str]) -> str:
 
 def stayed_name(view: Relation, relation: Relation, scan: Scan, last: int) -> str:
     """Under which name `History` lends the rows of a relation that are there, with the commits of all."""
-    return f"stayed {scan.outputs[0].id} of {_events_name(view, relation, last)} ever"
+    return f"stayed {', '.join(scan.source_names)} of {_events_name(view, relation, last)}"
 
 
 def _events_name(view: Relation, relation: Relation, last: int) -> str:
@@ -415,39 +384,6 @@ def _events_name(view: Relation, relation: Relation, last: int) -> str:
 def there_name(view: Relation, relation: Relation, last: int) -> str:
     """Under which name `History` lends all rows that a relation ever had."""
     return f"all of {relation.id} for {view.id} up to {last}"
-
-
-def _stayed_text(text: str, identity: Sequence[str], key: Sequence[str], shown: str) -> str:
-    """The query of `History.stayed`. Of rows with an equal identity, the look-ups that came first go first: those that
-    are left are of the newest commits, `looks`. Rows have looked up when they came, `own`, if these are the same
-    commits, and else if there is just one.
-    """
-    number, diff, ids = quoted(COMMIT), quoted(DIFF), ", ".join(identity)
-    own = list(dict.fromkeys([*key, *identity]))
-    rows = ", ".join(own)
-
-    def same(a: str, b: str, names: Sequence[str]) -> str:
-        return " AND ".join(f"{a}.{n} IS NOT DISTINCT FROM {b}.{n}" for n in names)
-
-    return f"""
-WITH events AS ({text}),
-changes AS (SELECT {ids}, {number}, sum({diff}) AS n FROM events GROUP BY {ids}, {number} HAVING sum({diff}) <> 0),
-came AS (
-    SELECT *, sum(greatest(n, 0)) OVER (PARTITION BY {ids} ORDER BY {number} DESC) AS later,
-        sum(n) OVER (PARTITION BY {ids}) AS there FROM changes),
-looks AS (SELECT {ids}, {number}, least(n, there - later + n) AS n FROM came WHERE n > 0 AND there - later + n > 0),
-changed AS (SELECT {rows}, {number}, sum({diff}) AS n FROM events GROUP BY {rows}, {number} HAVING sum({diff}) <> 0),
-own AS (SELECT {rows}, max({number}) AS {number} FROM changed GROUP BY {rows} HAVING sum(n) > 0),
-both_ AS (SELECT {ids}, {number}, n, 0 AS o FROM looks
-    UNION ALL SELECT {ids}, {number}, 0, count(*) FROM own GROUP BY {ids}, {number}),
-compared AS (SELECT {ids}, {number}, sum(n) AS n, sum(o) AS o FROM both_ GROUP BY {ids}, {number}),
-judged AS (
-    SELECT {ids}, bool_and(n = o) AS same, count(*) FILTER (WHERE n > 0) AS moments,
-        max({number}) FILTER (WHERE n > 0) AS newest FROM compared GROUP BY {ids}),
-e AS (SELECT * EXCLUDE ({diff}) FROM events GROUP BY ALL HAVING sum({diff}) > 0)
-SELECT {shown}, CASE WHEN same THEN e.{number} WHEN moments = 1 THEN newest ELSE {MIXED} END AS {number}
-FROM e JOIN own ON {same("e", "own", own)} AND e.{number} = own.{number} JOIN judged ON {same("e", "judged", identity)}
-"""
 
 
 def _schema(columns: Sequence[Field]) -> pa.Schema:

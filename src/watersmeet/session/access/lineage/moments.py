@@ -9,18 +9,16 @@ from typing import Protocol
 from sqlglot import exp
 
 from watersmeet.algebra.bounded import Past, PastScan
-from watersmeet.algebra.nodes import Arrivals, Column, Node, Project, Scan
+from watersmeet.algebra.nodes import Arrivals, Column, Node, Scan
 from watersmeet.algebra.scalars import Scalar, column_ref
-from watersmeet.algebra.trees import filtered, read, transform_up, walk
+from watersmeet.algebra.trees import filtered
 from watersmeet.catalog import Catalog, MaterializedView, Relation
-from watersmeet.lineage import Asker, Explained
+from watersmeet.lineage import Asker
 from watersmeet.lineage.lookups import Since
 from watersmeet.lineage.origins import COMMIT
 from watersmeet.lineage.told import CantTellError
-from watersmeet.lineage.trees import Wide
 from watersmeet.session.access.lineage.history import (
     AGE,
-    EVER,
     SPAN,
     History,
     arrived_name,
@@ -79,10 +77,9 @@ class AsOf:
         """The commit in which rows came; None for those of all commits."""
         return int(self.moment.past.sql)
 
-    def stayed(self, left: Node, identity: Sequence[Scalar]) -> Node:
-        return _with_scan(
-            left, _stayed(self.explaining, self.view, left, identity, self.moment, self.last, self.commit)
-        )
+    def stayed(self, scan: Scan) -> Node:
+        relation = self.explaining.catalog.relations[scan.relation_id]
+        return self.explaining.history.stayed(self.view, relation, scan, self.last, self.commit)
 
     def before(self, node: Node) -> Node:
         commit, history = int(self.moment.past.sql), self.explaining.history
@@ -134,13 +131,12 @@ class Ever:
         upto = exp.LTE(this=column_ref(number.id), expression=exp.Literal.number(self.last))
         return filtered(found, [Scalar(upto, BOOLEAN)])
 
-    def stayed(self, left: Node, identity: Sequence[Scalar], number: Column) -> Node:
-        (scan,) = [n for n in walk(left) if isinstance(n, Scan)]
+    def stayed(self, scan: Scan, number: Column) -> Node:
         relation = self._stored(scan)
         found = self._scan(scan, stayed_name(self.view, relation, scan, self.last), {COMMIT: number})
 
         def lend(history: History) -> None:
-            _stayed(self.explaining, self.view, left, identity, found, self.last, EVER)
+            history.stayed(self.view, relation, scan, self.last, None)
             history.check_told(relation, found.name)
 
         self.lenders[found.name] = lend
@@ -179,26 +175,3 @@ class Ever:
                 f"Rows of {relation.title} are looked up, or look up, below what computes with many rows"
             )
         return relation
-
-
-def _stayed(
-    explaining: Explaining,
-    view: Relation,
-    left: Node,
-    identity: Sequence[Scalar],
-    moment: PastScan,
-    last: int,
-    commit: int | None,
-) -> PastScan:
-    """The rows of the one relation that the left side of a look-up reads, as in `History.stayed`."""
-    history, (scan,) = explaining.history, [n for n in walk(left) if isinstance(n, Scan)]
-    events = history.events(view, explaining.catalog.relations[scan.relation_id], scan, last)
-    wide = Wide(Explained(view.title, left, {}, {}), _with_scan(left, events)).node
-    columns = tuple(Column(f"#identity{i}", "", s.type) for i, s in enumerate(identity))
-    told = Project(wide, (*columns, *events.outputs), (*identity, *map(read, events.outputs)))
-    return history.stayed(events, explaining.asker.text(told), columns, scan, moment, commit)
-
-
-def _with_scan(tree: Node, rows: PastScan) -> Node:
-    """The tree over other rows of the one relation that it reads."""
-    return transform_up(tree, lambda n: rows if isinstance(n, Scan) else n)

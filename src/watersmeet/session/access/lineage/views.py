@@ -44,7 +44,7 @@ from watersmeet.lineage.told import CantTellError
 from watersmeet.lineage.trees import Wide, plain
 from watersmeet.runtime.plans import kept_circuit
 from watersmeet.session.access.context import Session, denied
-from watersmeet.session.access.lineage.history import MIXED, History
+from watersmeet.session.access.lineage.history import History
 from watersmeet.session.access.lineage.moments import Arrived, AsOf, Ever, as_of_commit
 from watersmeet.session.access.lineage.rounds import lend_rounds
 from watersmeet.session.access.lineage.versions import kept_by, kept_versions, versions_scan
@@ -196,7 +196,7 @@ class Views:
             return []
         counts = [self.asker.count(filtered(plain(c.view.tree, c.view), conditions)) for c in found]
         if sum(counts) != there:
-            raise (self.history.mixed if MIXED in commits else self.history.gone)(relation)
+            raise self.history.gone(relation)
         return [replace(c, rows=n) for c, n in zip(found, counts, strict=True) if n]
 
     def _commits(self, rows: Node, number: Column, first: int, last: int) -> Counter[int]:
@@ -251,8 +251,6 @@ class Views:
         every, commits = self._candidates(relation, view, conditions, last)
         if not commits:
             return [Came(every, 0, 0)], 0
-        if MIXED in commits:
-            raise self.history.mixed(relation)
         if not min(commits):  # of what came before the history that is kept
             raise self.history.gone(relation)
         newest = sorted(commits, reverse=True)[:MOST_MOMENTS]
@@ -274,13 +272,13 @@ class Views:
         self, relation: Relation, view: Explained, conditions: Sequence[Scalar], last: int
     ) -> tuple[Explained, Counter[int]]:
         """A view that looks back as if it looked up all now, and how many rows came to it in each commit, 0 for those
-        before the history that is kept and `MIXED` for those that can't be told, that may meet conditions.
+        before the history that is kept, that may meet conditions.
         """
         now = as_of_commit(relation, self.epoch.number, "now")
         every, commits = view.as_of(Arrived(self, relation, now, last)), Counter[int]()
         for part in what_comes(push_filters(filtered(every.tree, conditions))):
             number = next(c for n in walk(part) for c in n.columns if c.name == COMMIT)
-            commits += self._commits(Wide(every, part).node, number, MIXED, last)
+            commits += self._commits(Wide(every, part).node, number, 0, last)
         return every, commits
 
     def _view_as_of(self, relation: Relation, view: Explained, commit: int, last: int, waited: bool) -> Explained:
