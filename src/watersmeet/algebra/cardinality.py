@@ -1,4 +1,6 @@
-"""Whether a tree has at most one row, as far as keys and constants prove it."""
+"""Whether a tree has at most one row, and by which columns its rows are told apart, as far as keys and constants prove
+it.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from sqlglot import exp
 from watersmeet.algebra.nodes import (
     Aggregate,
     Apply,
+    AsofJoin,
     Column,
     Filter,
     Join,
@@ -17,8 +20,12 @@ from watersmeet.algebra.nodes import (
     Node,
     Project,
     Scan,
+    TemporalJoin,
+    TimeFilter,
     TopN,
+    Unnest,
     Values,
+    Window,
 )
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.types import BOOLEAN
@@ -60,6 +67,30 @@ def is_single_row(node: Node, fixed: _Ids = frozenset()) -> bool:
     if isinstance(node, Join):
         return _join(node, fixed)
     return False
+
+
+def identity(node: Node) -> _Ids | None:
+    """Columns of the node that identify a row, or rows that are always inserted and deleted together; None if none are
+    known.
+    """
+    if isinstance(node, Scan):
+        return frozenset(node.key) or None
+    if isinstance(node, Aggregate):
+        return frozenset(c.id for c in node.outputs[: len(node.keys)])
+    if isinstance(node, Project):
+        passed = {e.column: c.id for c, e in zip(node.outputs, node.exprs, strict=True)}
+        below = identity(node.input)
+        return None if below is None or not below <= passed.keys() else frozenset(passed[i] for i in below)
+    if isinstance(node, (Filter, TopN, Unnest, Window)):
+        return identity(node.input)
+    if isinstance(node, TimeFilter):
+        return None if node.final or node.stays else identity(node.input)
+    if isinstance(node, TemporalJoin) or (isinstance(node, (AsofJoin, Join)) and node.at_most_one):
+        return identity(node.left)
+    if isinstance(node, Join):
+        left, right = map(identity, node.inputs)
+        return None if left is None or right is None else left | right
+    return None
 
 
 def constants(node: Node) -> _Ids:

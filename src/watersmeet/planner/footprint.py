@@ -138,11 +138,12 @@ def _arrangements(op: Operator, circuit: Circuit, names: Names) -> Iterator[Arra
         )
     elif isinstance(op, TemporalJoin) and op.memo:
         columns = names.columns(op.inputs[0])
+        kept = tuple(columns[i] for i in op.identity) or columns
         yield Arrangement(
             op.id,
             (),
-            columns,
-            names.columns(op.id),
+            kept,
+            tuple(dict.fromkeys((*kept, *names.columns(op.id)))),
             "unbounded: keeps what every left row met that is not deleted",
             append_only=False,
         )

@@ -59,7 +59,7 @@ class Placings:
         if isinstance(op, TemporalJoin):
             waiting = self._rows(op, keys=op.left_keys, null_safe=op.null_safe, loose=not op.left_keys)
             answers = self._rows(op, 1, keys=op.right_keys, null_safe=op.null_safe)
-            return {"memo": self._rows(op), "waiting": waiting, "answers": answers}
+            return {"memo": self._rows(op, columns=op.identity or None), "waiting": waiting, "answers": answers}
         return {}
 
     def _rows(

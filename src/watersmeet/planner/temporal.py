@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from watersmeet.algebra.cardinality import is_single_row
+from watersmeet.algebra.cardinality import identity, is_single_row
 from watersmeet.algebra.nodes import Node, TemporalJoin
 from watersmeet.algebra.revisions import revision
 from watersmeet.circuit import operators
 from watersmeet.circuit.operators import InputColumn
 from watersmeet.errors import error
 from watersmeet.planner.builder import Builder, positional
+from watersmeet.planner.distribution import key_columns
 from watersmeet.planner.sharing import Sharing, Side
 from watersmeet.planner.sides import Arranging, Input, one_type, unarranged
 from watersmeet.planner.streams import Stream, at
@@ -39,13 +40,13 @@ class TemporalLowering(Arranging):
         pairs = [one_type(k) for k in node.keys]
         _check_keys(node)
         reads = needed | (node.residual.columns if node.residual is not None else _Ids())
-        identity = node.left.ids if revision(node.left) is not None else _Ids()
+        whole = node.left.ids if revision(node.left) is not None else _Ids()
         inputs = (
-            self._input(node.left, reads | identity, [k.left for k in pairs], keep=unarranged),
+            self._input(node.left, reads | whole, [k.left for k in pairs], keep=unarranged),
             self._input(node.right, reads, [k.right for k in pairs], movable=False),
         )
         memo = not inputs[0].stream.operator.append_only
-        assert bool(identity) or not memo
+        assert bool(whole) or not memo
         if memo and node.waits:
             raise error(
                 "TEMPORAL_KIND",
@@ -87,9 +88,19 @@ class TemporalLowering(Arranging):
                 output=output,
                 waits=node.waits,
                 ttl_us=node.ttl_us,
+                identity=self._remembered(node, left, output) if memo else (),
             )
         )
         return Stream(made, {i: at(made, output.index(c)) for i, c in places.items()})
+
+    def _remembered(self, node: TemporalJoin, left: Side, output: Sequence[InputColumn]) -> tuple[int, ...]:
+        """The positions of the left columns that a memo keeps. They also show in which bucket a row is."""
+        found = identity(node.left)
+        if found is None:
+            return ()
+        buckets = key_columns(self.builder.placement.distribution(left.operator.id), exact=True) or ()
+        shown = {*left.keys, *(c.column for c in output if c.input == 0), *(c for key in buckets for c in key)}
+        return tuple(sorted(shown.union(left.positions[i] for i in found)))
 
     def _copied(self, inputs: tuple[Input, Input]) -> tuple[Side, Side, Sequence[int]]:
         """The right side in every bucket. The left side stays where it is, but not in an earlier stage."""

@@ -253,3 +253,21 @@ def test_groups_of_two_views_with_the_same_asof_join_on_arrival_are_of_what_each
             connection.flush()
         found = [sorted(connection.execute(f"SELECT label, n FROM table({v})").fetchall()) for v in ("early", "later")]
         assert found == [[("one", 2), ("other", 1)], [("other", 6)]]
+
+
+def test_only_left_rows_that_may_be_deleted_are_read_whole(connection):
+    """The memo keeps their key, the columns that come out and the key of the join."""
+    connection.execute("CREATE TABLE wide (id int PRIMARY KEY, k int, x int, y int, z int)")
+    connection.execute("CREATE TABLE grows (id int, k int, x int, y int, z int) APPEND ONLY")
+
+    def plan(left):
+        sql = f"SELECT l.x, d.name FROM {left} l JOIN dim FOR SYSTEM_TIME AS OF PROCTIME() AS d ON l.k = d.k"
+        found = connection.execute(f"EXPLAIN CREATE MATERIALIZED VIEW v AS {sql}").fetchall()
+        return "\n".join(r[0] for r in found)
+
+    assert "StreamTableScan { table: grows, columns: [k, x, _row_id] }" in plan("grows")
+    assert "StreamTableScan { table: wide, columns: [id, k, x, y, z] }" in plan("wide")
+    kept = "key [wide.id, wide.k, wide.x], columns [wide.id, wide.k, wide.x, dim.name]; unbounded: keeps what every"
+    assert kept in plan("wide")
+    assert plan("(SELECT k, x FROM wide)") == plan("wide")
+    assert plan("(SELECT k, x FROM grows)") == plan("grows")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -29,18 +29,19 @@ Ints = npt.NDArray[np.int64]
 class Memo:
     """The memo of a temporal join in one epoch.
 
-    A row of it is a left row, the right columns that come out, whether something was met, the epoch of the look-up, and
-    how many equal left rows that epoch brought (copies); its diff is copies times the right row's. Of equal left rows
-    the ones that came first go first. width: the number of left columns.
+    A row of it has the left columns that identify a left row, the right columns that come out, whether something was
+    met, the epoch of the look-up, and how many equal left rows that epoch brought (copies); its diff is copies times
+    the right row's. Of equal left rows the ones that came first go first. width: the number of left columns.
     """
 
     def __init__(self, op: TemporalJoin, state: State, width: int, epoch: int) -> None:
         self._op = op
         self._trace = state.trace(op.id, MEMO)
-        self._width = width
+        self._left = op.identity or tuple(range(width))
+        self._width = len(self._left)
         self._epoch = epoch
         self._right = [c for c in op.output if c.input == 1]
-        self._found = width + len(self._right)
+        self._found = self._width + len(self._right)
         self._changes: list[Delta] = []
 
     def remember(self, rows: Run, look_up: Callable[[Delta, PairOutput], None]) -> None:
@@ -48,7 +49,7 @@ class Memo:
         if not rows.num_rows:
             return
         copies = pa.array(rows.diff, pa.int64())
-        met = _Met(self._op, rows.columns.schema, self._right)
+        met = _Met(self._op, rows.columns.schema, self._left, self._right)
         look_up(Delta(col.positional([*rows.arrays, copies]), np.ones(rows.num_rows, np.int64)), met)
         for found, output in ((True, met.pairs), (False, met.alone)):
             delta = output.delta()
@@ -65,6 +66,8 @@ class Memo:
 
     def take_back(self, rows: Run) -> None:
         """Takes back what the consolidated left rows that go met, as often as each of them goes."""
+        if len(self._left) < rows.columns.num_columns:
+            rows = arrange(rows.delta().select(self._left), tuple(range(self._width)))
         for probe in probes([rows], exact=False):
             gone = -probe.sums()
             found = probe.content(parts(near(self._trace.runs, lambda: probe.hashes)))  # noqa: B023
@@ -79,8 +82,9 @@ class Memo:
         self._trace.append(arrange(change, tuple(range(self._width))))
         if self._op.join_kind == "inner":
             change = change.take(np.flatnonzero(np.asarray(change.arrays[self._found])))
-        right = {c: self._width + i for i, c in enumerate(self._right)}
-        return without_cancelling(change.select([right.get(c, c.column) for c in self._op.output]))
+        places = {InputColumn(0, c): i for i, c in enumerate(self._left)}
+        places |= {c: self._width + i for i, c in enumerate(self._right)}
+        return without_cancelling(change.select([places[c] for c in self._op.output]))
 
     def _shrink(self, groups: Ints, arrays: list[pa.Array], diff: Diffs, gone: Ints) -> None:
         """Takes `gone[g]` copies from the look-ups of group g, the oldest first."""
@@ -114,10 +118,10 @@ class Memo:
 class _Met:
     """Takes left rows, their copies and the right columns: of pairs, and of rows that met nothing."""
 
-    def __init__(self, op: TemporalJoin, left: pa.Schema, right: list[InputColumn]) -> None:
+    def __init__(self, op: TemporalJoin, left: pa.Schema, kept: Sequence[int], right: list[InputColumn]) -> None:
         of_right = {c: f.type.arrow for c, f in zip(op.output, op.schema, strict=True)}
-        types = [*left.types, pa.int64(), *(of_right[c] for c in right)]
-        output = [*(InputColumn(0, i) for i in range(len(left) + 1)), *right]
+        types = [*(left.types[i] for i in kept), pa.int64(), *(of_right[c] for c in right)]
+        output = [*(InputColumn(0, i) for i in (*kept, len(left))), *right]
         self.pairs, self.alone = JoinOutput(output, types), JoinOutput(output, types)
 
     def add(
