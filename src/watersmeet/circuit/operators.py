@@ -324,8 +324,8 @@ class TemporalJoin(Operator):
     Changes of the right side change nothing that came out. left_keys, right_keys, null_safe, residual, output: as in
     `Join`;
     no keys: right is copied to every bucket. memo: left rows may go: what each met is remembered, to be taken back.
-    identity: positions of the left columns that the memo keeps; they tell left rows apart, and have all those that come
-    out. Empty: all left columns.
+    identity: positions of the left columns that the memo keeps: they tell left rows apart, and include all left columns
+    of `output`. Empty: all left columns.
     waits: a left row that met nothing when it came (in a left join it came out with NULLs) waits; in the first epoch
     that ends with right rows that fit it, it comes out with all of them, and waits no more. Not with a memo.
     ttl_us: the right rows that a key was answered with serve it again until the epoch's time is so much later

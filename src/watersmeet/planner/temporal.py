@@ -46,7 +46,7 @@ class TemporalLowering(Arranging):
             self._input(node.right, reads, [k.right for k in pairs], movable=False),
         )
         memo = not inputs[0].stream.operator.append_only
-        assert bool(whole) or not memo
+        assert whole or not memo  # else pruning has removed columns that tell left rows apart
         if memo and node.waits:
             raise error(
                 "TEMPORAL_KIND",

@@ -1,7 +1,7 @@
-"""Rows whole, for operators that remember for each row a decision that they took once.
+"""Whole rows, for operators that decide once for each row and remember it.
 
-Such a row is identified by the rows of tables and the groups that it comes from, not by the columns that a query reads
-of it. So two rows are different if they come from different rows, and a row changes when one of these changes in any
+Such a row is identified by the rows of tables and the groups that it consists of, not by the columns that a query reads
+of it. So two rows are different if they consist of different rows, and a row changes when one of these changes in any
 column.
 """
 
