@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -19,24 +19,46 @@ _PART: Final = 64
 RowsByKey = tuple[tuple[int, int], ...]
 
 
+@dataclass(frozen=True)
+class Failure:
+    """A part of an expression that failed for some rows, so that it was NULL.
+
+    column: the position of the operator's column whose value it is part of, None for a condition. sql: the part, over
+    the columns of the operator's inputs; empty if it is the whole column, which is no expression. reason: of the first
+    row.
+    """
+
+    column: int | None
+    sql: str
+    reason: str
+    rows: int
+
+
 @dataclass
 class Counters:
     """What happened in one step of one operator. The executor makes one per step and reports it.
 
-    expression_errors: cells that became NULL, and predicates that became false, because of an error. waits_for_us: of a
-    time filter, the least time that its bound has not passed; None if nothing waits. made_rows: that a join makes or
-    would have made, counted by key; hottest_rows: the most of one key; hottest_key: gives that as texts. busiest: the
-    keys of which a join makes most rows, or of which most rows come to an arrangement. orphans: of an upsert, the
-    updates that found no row of their key.
+    expression_errors: how often a part of an expression failed, so that it was NULL. failures: by column and SQL, these
+    parts. waits_for_us: of a time filter, the least time that its bound has not passed; None if nothing waits.
+    made_rows: that a join makes or would have made, counted by key; hottest_rows: the most of one key; hottest_key:
+    gives that as texts. busiest: the keys of which a join makes most rows, or of which most rows come to an
+    arrangement. orphans: of an upsert, the updates that found no row of their key.
     """
 
     expression_errors: int = 0
+    failures: dict[tuple[int | None, str], Failure] = field(default_factory=dict)
     waits_for_us: int | None = None
     made_rows: int = 0
     hottest_rows: int = 0
     hottest_key: Callable[[], tuple[str | None, ...]] = tuple
     busiest: RowsByKey = ()
     orphans: list[Orphan] = field(default_factory=list)
+
+    def failed(self, column: int | None, sql: str, reason: str, rows: int) -> None:
+        """Counts rows for which a part of an expression failed. column, sql, reason: as in `Failure`."""
+        self.expression_errors += rows
+        before = self.failures.get((column, sql), Failure(column, sql, reason, 0))
+        self.failures[column, sql] = replace(before, rows=before.rows + rows)
 
 
 def busiest(hashes: npt.NDArray[np.uint64], rows: npt.NDArray[Any]) -> RowsByKey:

@@ -1,8 +1,8 @@
 """Evaluates DuckDB SQL expressions over Arrow tables, cheaply also for few rows.
 
-An expression never fails a step: a cell whose evaluation raises an error becomes NULL, a predicate false, and is
-counted. Statements are prepared once per (input types, expressions) and run again with other rows; columns that only
-pass through never enter DuckDB.
+An expression never fails a step: its innermost part that raises an error is NULL for the row, and is counted
+(`recovery`). Statements are prepared once per (input types, expressions) and run again with other rows; columns that
+only pass through never enter DuckDB.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.kernel.evaluation.duck import as_type, connect
+from watersmeet.kernel.evaluation.recovery import Recovery
 from watersmeet.kernel.evaluation.statements import (
     VALUE_ERRORS,
     Columns,
-    Recovery,
     Rows,
     Statement,
+    cast_to,
     drop,
     plan_error,
     prepare,
@@ -58,12 +59,12 @@ class _Plan:
     """How to make each output column.
 
     outputs: per column the way and, by way, a position in the input, the value, a position in
-    `computed`. computed: what DuckDB evaluates. statement: does it; None if there is nothing to
-    do, or if a constant in it raises an error (`broken`), so that each cell is looked at alone.
+    `computed`. computed: what DuckDB evaluates, with positions in the output. statement: does it; None if there is
+    nothing to do, or if a constant in it raises an error (`broken`), so that each cell is looked at alone.
     """
 
     outputs: tuple[tuple[Way, int, pa.Scalar | None], ...]
-    computed: tuple[tuple[str, SqlType], ...]
+    computed: tuple[tuple[int, str, SqlType], ...]
     statement: Statement | None
     broken: bool
 
@@ -77,6 +78,8 @@ class Evaluator:
         self._lock = threading.RLock()
         self._pid = 0
         self._connections: list[duckdb.DuckDBPyConnection] = []
+        self._recoveries: list[Recovery] = []
+        self._recovery: Recovery | None = None
         self._plans: OrderedDict[_Request, _Plan] = OrderedDict()
 
     def project(
@@ -106,7 +109,7 @@ class Evaluator:
         with self._lock:
             connection = self._connection()
             plan = self._plan(connection, request)
-            columns, rows = _compute(connection, plan, request, table, count, counters or Counters())
+            columns, rows = self._compute(connection, plan, request, table, count, counters or Counters())
         if rows is not None and rows.size == count:
             rows = None
         taken = None if rows is None else pa.array(rows)
@@ -148,6 +151,7 @@ class Evaluator:
         """This process's connection. A forked child keeps its parent's, unused: closing it could hang."""
         if self._pid != os.getpid():
             self._connections.append(connect(self._memory_limit_bytes))
+            self._recovery = None
             self._plans = OrderedDict()
             self._pid = os.getpid()
         return self._connections[-1]
@@ -165,34 +169,38 @@ class Evaluator:
                 drop(connection, old.statement)
         return plan
 
+    def _compute(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        plan: _Plan,
+        request: _Request,
+        table: pa.Table,
+        count: int,
+        counters: Counters,
+    ) -> tuple[Columns, Rows | None]:
+        if count == 0 or (plan.statement is None and not plan.broken):
+            return [], None
+        try:
+            if plan.statement is not None:
+                return run(connection, plan.statement, table, count)
+        except VALUE_ERRORS:
+            pass
+        if self._recovery is None:
+            self._recovery = Recovery(self._memory_limit_bytes)
+            self._recoveries.append(self._recovery)  # kept as connections are
+        return self._recovery.project(
+            request.names, request.types, table, count, plan.computed, request.predicate, counters
+        )
+
 
 #: The one of this process.
 EVALUATOR: Final = Evaluator()
 
 
-def _compute(
-    connection: duckdb.DuckDBPyConnection,
-    plan: _Plan,
-    request: _Request,
-    table: pa.Table,
-    count: int,
-    counters: Counters,
-) -> tuple[Columns, Rows | None]:
-    if count == 0 or (plan.statement is None and not plan.broken):
-        return [], None
-    try:
-        if plan.statement is not None:
-            return run(connection, plan.statement, table, count)
-    except VALUE_ERRORS:
-        pass
-    recovery = Recovery(connection, request.names, request.types, counters)
-    return recovery.project(table, count, plan.computed, request.predicate)
-
-
 def _make_plan(connection: duckdb.DuckDBPyConnection, request: _Request) -> _Plan:
     outputs: list[tuple[Way, int, pa.Scalar | None]] = []
-    computed: list[tuple[str, SqlType]] = []
-    for expr, kind in zip(request.exprs, request.results, strict=True):
+    computed: list[tuple[int, str, SqlType]] = []
+    for i, (expr, kind) in enumerate(zip(request.exprs, request.results, strict=True)):
         position = request.names.index(expr) if expr in request.names else -1
         if position >= 0 and request.types[position].arrow == kind.arrow:
             outputs.append(("input", position, None))
@@ -200,11 +208,12 @@ def _make_plan(connection: duckdb.DuckDBPyConnection, request: _Request) -> _Pla
             outputs.append(("literal", 0, literal))
         else:
             outputs.append(("computed", len(computed), None))
-            computed.append((expr, kind))
+            computed.append((i, expr, kind))
     statement, broken = None, False
     if computed or request.predicate is not None:
         try:
-            statement = prepare(connection, request.names, request.types, computed, request.predicate)
+            items = [cast_to(sql, kind) for _, sql, kind in computed]
+            statement = prepare(connection, request.names, request.types, items, request.predicate)
         except VALUE_ERRORS:
             broken = True
         except duckdb.ProgrammingError as problem:

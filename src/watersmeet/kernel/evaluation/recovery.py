@@ -1,0 +1,252 @@
+"""The evaluation of expressions that raise an error for some rows: the innermost part that fails is NULL there.
+
+All rows are evaluated at once inside of TRY, and only those that fail part by part (`tolerant`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.kernel.evaluation.duck import as_type, connect
+from watersmeet.kernel.evaluation.statements import (
+    VALUE_ERRORS,
+    Columns,
+    Rows,
+    Statement,
+    cast_to,
+    drop,
+    prepare,
+    run,
+)
+from watersmeet.kernel.evaluation.tolerant import Part, Tolerant, Tree, boxed, parse, tolerant, without
+from watersmeet.kernel.metrics import Counters
+from watersmeet.types import BOOLEAN, SqlType
+
+_PLANS: Final = 128
+_SOURCE: Final = " when casting from source column "
+
+
+@dataclass
+class _Plan:
+    """An expression and its statements. reasons: by part, the first error that was seen."""
+
+    names: tuple[str, ...]
+    types: tuple[SqlType, ...]
+    kind: SqlType
+    tolerant: Tolerant
+    whole: Statement
+    by_parts: Statement | None = None
+    reasons: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def told(self) -> list[int]:
+        """The parts whose errors `by_parts` finds."""
+        return [i for i, part in enumerate(self.tolerant.parts) if not part.opaque]
+
+
+@dataclass(frozen=True)
+class _Given:
+    """Rows to evaluate, and where their errors are counted: for an output column, None for a predicate."""
+
+    table: pa.Table
+    count: int
+    counters: Counters
+    column: int | None
+
+    def take(self, rows: Rows) -> _Given:
+        table = self.table.take(pa.array(rows)) if self.table.num_columns else self.table
+        return _Given(table, len(rows), self.counters, self.column)
+
+
+class Recovery:
+    """Evaluates expressions with errors, with a DuckDB of its own that optimizes nothing.
+
+    Its optimizer would compute equal parts of two TRYs once, outside of both.
+    """
+
+    def __init__(self, memory_limit_bytes: int | None) -> None:
+        self._connection = connect(memory_limit_bytes, optimizers=())
+        self._plans: OrderedDict[tuple[object, ...], _Plan] = OrderedDict()
+
+    def project(
+        self,
+        names: tuple[str, ...],
+        types: tuple[SqlType, ...],
+        table: pa.Table,
+        count: int,
+        exprs: Sequence[tuple[int, str, SqlType]],
+        predicate: str | None,
+        counters: Counters,
+    ) -> tuple[Columns, Rows | None]:
+        """The values of `exprs` in the rows where `predicate` is true, and the positions of these rows.
+
+        exprs: positions in the output, for the counters; expressions; types.
+        """
+        given, rows = _Given(table, count, counters, None), None
+        if predicate is not None:
+            passed = self._evaluate(names, types, given, predicate, BOOLEAN).fill_null(False).to_numpy()
+            rows = np.flatnonzero(passed)
+            given = given.take(rows)
+        columns = []
+        for position, sql, kind in exprs:
+            own = _Given(given.table, given.count, counters, position)
+            columns.append(self._evaluate(names, types, own, sql, kind))
+        return columns, rows
+
+    def _evaluate(
+        self, names: tuple[str, ...], types: tuple[SqlType, ...], given: _Given, sql: str, kind: SqlType
+    ) -> pa.ChunkedArray:
+        if given.count == 0:
+            return pa.chunked_array([], kind.arrow)
+        key = (names, types, sql, kind)
+        plan = self._plans.get(key)
+        if plan is None:
+            try:
+                plan = self._planned(names, types, kind, parse(self._connection, cast_to(sql, kind)))
+            except VALUE_ERRORS as cause:  # in a constant that DuckDB evaluates while it plans
+                given.counters.failed(given.column, sql, _reason(cause), given.count)
+                return pa.chunked_array([pa.nulls(given.count, kind.arrow)])
+            self._plans[key] = plan
+            if len(self._plans) > _PLANS:
+                self._drop(self._plans.popitem(last=False)[1])
+        else:
+            self._plans.move_to_end(key)
+        return self._values(plan, given)
+
+    def _planned(self, names: tuple[str, ...], types: tuple[SqlType, ...], kind: SqlType, tree: Tree) -> _Plan:
+        found = tolerant(self._connection, tree)
+        item = f"{{'v': {found.sql}}}" if found.opaque else boxed(found.sql)
+        return _Plan(names, types, kind, found, prepare(self._connection, names, types, [item]))
+
+    def _drop(self, plan: _Plan) -> None:
+        drop(self._connection, plan.whole)
+        if plan.by_parts is not None:
+            drop(self._connection, plan.by_parts)
+
+    def _values(self, plan: _Plan, given: _Given) -> pa.ChunkedArray:
+        """The value of each row."""
+        ran, columns, escaped = self._run(plan.whole, given)
+        pieces = []
+        failing = np.array(sorted(escaped), np.int64)
+        if len(ran):
+            (structs,) = columns
+            values = pa.chunked_array([chunk.flatten()[0] for chunk in structs.chunks])
+            valid = structs.is_valid().to_numpy()
+            if valid.all() and not escaped:
+                return as_type(values, plan.kind.arrow)
+            pieces = [(ran[valid], as_type(values, plan.kind.arrow).filter(pa.array(valid)))]
+            failing = np.sort(np.concatenate([failing, ran[~valid]]))
+        pieces.append((failing, self._values_by_parts(plan, given.take(failing))))
+        return _together(pieces)
+
+    def _values_by_parts(self, plan: _Plan, given: _Given) -> pa.ChunkedArray:
+        """The value of each row, with NULL for the innermost parts that fail; counts these."""
+        if plan.by_parts is None:
+            parts = [plan.tolerant.parts[i] for i in plan.told]
+            items = [plan.tolerant.tried, *(part.status for part in parts)]
+            plan.by_parts = prepare(self._connection, plan.names, plan.types, items)
+        ran, columns, escaped = self._run(plan.by_parts, given)
+        pieces = []
+        if len(ran):
+            values, *failures = columns
+            for i, failed in zip(plan.told, failures, strict=True):
+                rows = ran[failed.to_numpy()]
+                if len(rows):
+                    self._count(plan, i, given, rows)
+            pieces.append((ran, as_type(values, plan.kind.arrow)))
+        if escaped:
+            pieces += self._without_escaping_parts(plan, given, np.array(sorted(escaped), np.int64))
+        return _together(pieces)
+
+    def _without_escaping_parts(self, plan: _Plan, given: _Given, rows: Rows) -> list[tuple[Rows, pa.ChunkedArray]]:
+        """The values of rows in which a part raises an error of a class that TRY does not catch."""
+        pieces: list[tuple[Rows, pa.ChunkedArray]] = []
+        for i, part in enumerate(plan.tolerant.parts):
+            if not len(rows):
+                return pieces
+            statement = prepare(self._connection, plan.names, plan.types, [part.where_reached])
+            try:
+                _, _, escaped = self._run(statement, given.take(rows))
+            finally:
+                drop(self._connection, statement)
+            found = np.array(sorted(escaped), np.int64)
+            if len(found):
+                self._count(plan, i, given, rows[found])
+                pieces.append((rows[found], self._values_without(plan, part, given.take(rows[found]))))
+                rows = np.delete(rows, found)
+        if len(rows):
+            given.counters.failed(given.column, plan.tolerant.sql, "", len(rows))
+            pieces.append((rows, pa.chunked_array([pa.nulls(len(rows), plan.kind.arrow)])))
+        return pieces
+
+    def _values_without(self, plan: _Plan, part: Part, given: _Given) -> pa.ChunkedArray:
+        """The values with NULL in place of a part."""
+        tree = without(self._connection, plan.tolerant.tree, part)
+        simpler = self._planned(plan.names, plan.types, plan.kind, tree)
+        try:
+            return self._values(simpler, given)
+        finally:
+            self._drop(simpler)
+
+    def _run(self, statement: Statement, given: _Given) -> tuple[Rows, Columns, dict[int, Exception]]:
+        """The rows for which the statement raises no error, with its columns, and the errors of the others.
+
+        Halves the rows until each half is without error or one row.
+        """
+        ran: list[Rows] = []
+        found: list[Columns] = []
+        escaped: dict[int, Exception] = {}
+        waiting = [(0, given.count)]
+        while waiting:
+            start, stop = waiting.pop()
+            try:
+                columns, _ = run(self._connection, statement, given.table.slice(start, stop - start), stop - start)
+            except VALUE_ERRORS as cause:
+                if stop - start == 1:
+                    escaped[start] = cause
+                else:
+                    middle = (start + stop) // 2
+                    waiting += [(middle, stop), (start, middle)]
+            else:
+                ran.append(np.arange(start, stop, dtype=np.int64))
+                found.append(columns)
+        if not ran:
+            return np.zeros(0, np.int64), [], escaped
+        together = [pa.chunked_array([chunk for c in same for chunk in c.chunks]) for same in zip(*found, strict=True)]
+        return np.concatenate(ran), together, escaped
+
+    def _count(self, plan: _Plan, i: int, given: _Given, rows: Rows) -> None:
+        """Counts the errors of a part; the first one says why."""
+        part = plan.tolerant.parts[i]
+        if i not in plan.reasons:
+            statement = prepare(self._connection, plan.names, plan.types, [part.where_reached])
+            try:
+                _, _, escaped = self._run(statement, given.take(rows[:1]))
+            finally:
+                drop(self._connection, statement)
+            plan.reasons[i] = _reason(*escaped.values()) if escaped else ""
+        given.counters.failed(given.column, part.written, plan.reasons[i], len(rows))
+
+
+def _reason(cause: Exception) -> str:
+    """DuckDB's message, without its kind and without the name of the column, which has another one in the query."""
+    if not isinstance(cause, duckdb.Error):
+        return "a text is malformed"
+    line = str(cause).splitlines()[0]
+    return (line.split(": ", 1)[1] if ": " in line else line).split(_SOURCE)[0]
+
+
+def _together(pieces: Sequence[tuple[Rows, pa.ChunkedArray]]) -> pa.ChunkedArray:
+    """The values in the order of their rows."""
+    if len(pieces) == 1:
+        return pieces[0][1]
+    order = np.argsort(np.concatenate([rows for rows, _ in pieces]))
+    values = pa.chunked_array([chunk for _, column in pieces for chunk in column.chunks])
+    return values.take(pa.array(order))
