@@ -16,7 +16,7 @@ from watersmeet.circuit.splitting import Roles
 from watersmeet.errors import error
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import EVALUATOR
-from watersmeet.kernel.metrics import Counters, OperatorMetrics, Orphan, Stopwatch, Worker
+from watersmeet.kernel.metrics import Counters, Failure, OperatorMetrics, Orphan, Stopwatch, Worker
 from watersmeet.kernel.operators import PIECEWISE, STATEFUL, STEPS, TAKE_SLICES, UNPROMPTED, OperatorOutput
 from watersmeet.kernel.operators.arrange import replay
 from watersmeet.kernel.runs.amplification import TooManyRowsError
@@ -81,7 +81,7 @@ class StageResult:
 
     metrics: by operator. hottest: by join that may have made too many rows, with the other buckets or alone. In the
     latter case it has made none, and what is above it in the plan is of no use. orphans: by upsert, the updates that
-    found no row of their key.
+    found no row of their key. failures: by operator, the parts of its expressions that failed.
     """
 
     frames: list[Frame]
@@ -89,6 +89,7 @@ class StageResult:
     metrics: dict[str, OperatorMetrics] = field(default_factory=dict)
     hottest: dict[str, HottestKey] = field(default_factory=dict)
     orphans: dict[str, list[Orphan]] = field(default_factory=dict)
+    failures: dict[str, tuple[Failure, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -210,6 +211,8 @@ def run_stage(
     for op in operators:
         size = state.size(mode.state_id(op.id)) if op.kind in STATEFUL else (0, 0)
         result.metrics[op.id] = tallies[op.id].metrics(*size)
+        if failures := tallies[op.id].counters.failures:
+            result.failures[op.id] = tuple(failures.values())
     return result
 
 

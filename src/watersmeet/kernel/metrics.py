@@ -10,6 +10,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from watersmeet.types import SqlType
+
 #: A step with fewer rows tells nothing of its keys. Told are so many at most, each with at least one of so many rows.
 LEAST_ROWS: Final = 256
 _MOST_KEYS: Final = 8
@@ -32,6 +34,11 @@ class Failure:
     sql: str
     reason: str
     rows: int
+
+
+def too_large(kind: SqlType) -> str:
+    """Why an aggregate of this type is NULL."""
+    return f"the result is out of range for type {kind.sql}"
 
 
 @dataclass

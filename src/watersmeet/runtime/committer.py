@@ -27,10 +27,20 @@ from watersmeet.runtime.ticks import waiting
 from watersmeet.runtime.workers import Workers
 from watersmeet.slices import SourceSlice
 from watersmeet.store.commits import Commit
-from watersmeet.store.manifests import REBUILT, Metrics, OperatorCounts, Progress, RelationChange, RelationTotals
+from watersmeet.store.manifests import (
+    REBUILT,
+    FailedPart,
+    Metrics,
+    OperatorCounts,
+    Progress,
+    RelationChange,
+    RelationTotals,
+)
 
 #: Operators without rows are listed if they took so long: some remove what is of no use any more.
 _MUCH_US: Final = 100
+#: Of each operator, the commit log keeps the first parts of expressions that failed, up to this number.
+_MOST_FAILURES: Final = 16
 
 
 def job_of(db: Database, circuit: Circuit, intent: Intent, workers: Workers) -> Job:
@@ -194,6 +204,10 @@ def _metrics(
     first_dead = {i: d for i, d in before.first_dead.items() if i in known}
     errors = Counter({i: n for i, n in before.errors.items() if i in circuit.by_id})
     errors.update({i: c.expression_errors for i, c in operators.items() if c.expression_errors})
+    failures = {i: parts for i, parts in before.failures.items() if i in circuit.by_id or i in known}
+    for receipt in receipts:
+        for operator_id, parts in receipt.failures.items():
+            failures[operator_id] = _added(failures.get(operator_id, ()), parts)
 
     def add(relation_id: str, **counts: int) -> None:
         total = totals.get(relation_id, RelationTotals())
@@ -204,6 +218,8 @@ def _metrics(
             for relation_id, read in receipt.sources.items():
                 add(relation_id, rows=read.rows, size_bytes=read.size_bytes, dead=read.dead, ahead=read.seen.ahead)
                 add(relation_id, expression_errors=read.expression_errors)
+                if read.failures:
+                    failures[relation_id] = _added(failures.get(relation_id, ()), read.failures)
                 if read.first_dead is not None:
                     first_dead.setdefault(relation_id, read.first_dead)
     for relation_id, change in relations.items():
@@ -219,6 +235,7 @@ def _metrics(
         totals=totals,
         first_dead=first_dead,
         errors=dict(errors),
+        failures=failures,
         requests=sum(r.requests for r in receipts) + db.requests.fresh(),
         cache_hits=sum(r.cache_hits for r in receipts),
         cache_misses=sum(r.cache_misses for r in receipts),
@@ -226,6 +243,18 @@ def _metrics(
         tasks_us=sum(r.took_ns for r in receipts) // 1000,
         operators_us=sum(c.took_us for c in operators.values()),
     )
+
+
+def _added(known: tuple[FailedPart, ...], parts: tuple[FailedPart, ...]) -> tuple[FailedPart, ...]:
+    """The parts of the expressions of one operator that failed so far, the first few of them."""
+    found = {(p.name, p.column, p.sql): p for p in known}
+    for part in parts:
+        key = part.name, part.column, part.sql
+        if key in found:
+            found[key] = found[key]._replace(rows=found[key].rows + part.rows)
+        elif len(found) < _MOST_FAILURES:
+            found[key] = part
+    return tuple(found.values())
 
 
 def _busiest(receipts: Iterable[Receipt]) -> dict[str, tuple[tuple[int, int], ...]]:

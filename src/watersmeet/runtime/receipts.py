@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from watersmeet.runtime.eventtimes import Observed
 from watersmeet.serialization import from_json, to_json
-from watersmeet.store.manifests import OperatorCounts, RelationChange
+from watersmeet.store.manifests import FailedPart, OperatorCounts, RelationChange
 
 #: The channel of frames whose body is a receipt.
 RECEIPT: Final = "receipt"
@@ -21,7 +21,8 @@ CONTROL: Final = "control"
 class SourceCounts:
     """What was read of one relation. dead: rows set aside; first_dead: the first of them. seen: of its event times.
 
-    clocks: see `epochs.Live`. expression_errors: values of generated columns that became NULL because of an error.
+    clocks: see `epochs.Live`. expression_errors: how often a part of the expression of a generated column failed.
+    failures: these parts.
     """
 
     rows: int = 0
@@ -31,6 +32,7 @@ class SourceCounts:
     seen: Observed = field(default_factory=Observed)
     clocks: dict[str, int] = field(default_factory=dict)
     expression_errors: int = 0
+    failures: tuple[FailedPart, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,11 @@ class Receipt:
     pack: name of the pack with the bucket's new state, None if the state did not change. relations: changes that it
     wrote. operators, sources: counts by operator and by relation. waiting: see `ticks`. grown: by operator, by how many
     bytes its state has grown. hottest: by join that may have made too many rows, the most rows of one key, and the
-    key's values. busiest: by join and arrangement, as in `kernel.metrics.Counters`. requests: to the object store,
-    cache_hits, cache_misses, fetched_bytes: as in `databasefiles.Requests`; all four of the whole task, in one of its
-    receipts. executor: the id of the one that ran it, "" outside of a cluster. began_ns, took_ns: when it began (since
-    1970, by the clock of its machine), and for how long it ran.
+    key's values. failures: by operator, the parts of its expressions that failed. busiest: by join and arrangement, as
+    in `kernel.metrics.Counters`. requests: to the object store, cache_hits, cache_misses, fetched_bytes: as in
+    `databasefiles.Requests`; all four of the whole task, in one of its receipts. executor: the id of the one that ran
+    it, "" outside of a cluster. began_ns, took_ns: when it began (since 1970, by the clock of its machine), and for how
+    long it ran.
     """
 
     stage: int
@@ -55,6 +58,7 @@ class Receipt:
     waiting: dict[str, int] = field(default_factory=dict)
     grown: dict[str, int] = field(default_factory=dict)
     hottest: dict[str, tuple[int, tuple[str | None, ...]]] = field(default_factory=dict)
+    failures: dict[str, tuple[FailedPart, ...]] = field(default_factory=dict)
     busiest: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     requests: int = 0
     cache_hits: int = 0

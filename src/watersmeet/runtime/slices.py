@@ -29,6 +29,7 @@ from watersmeet.sources.reading import expect, read_slice
 from watersmeet.sources.specs import FileSpec, KafkaSpec, LakeSpec
 from watersmeet.store.changes import fitted
 from watersmeet.store.layout import Layout
+from watersmeet.store.manifests import FailedPart
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.types import Field, arrow_schema
 
@@ -180,10 +181,13 @@ def _read_source(
     for column in arrivals:  # AS PROCTIME(): the time of the epoch that reads the row
         moment = pa.scalar(intent.time_us, pa.timestamp("us")).cast(column.type.arrow)
         table = table.append_column(column.name, pa.repeat(moment, len(rows.ordinals)))
-    counters = Counters()
     for column, made in generated.items():
-        table = table.append_column(column.name, computed(table, column, made, counters))
-    counts.expression_errors += counters.expression_errors
+        own = Counters()
+        table = table.append_column(column.name, computed(table, column, made, own))
+        counts.expression_errors += own.expression_errors
+        counts.failures += tuple(
+            FailedPart(f.column, f.sql, f.reason, f.rows, column.name) for f in own.failures.values()
+        )
     diff = ones(len(rows.ordinals)) if rows.diff is None else rows.diff
     return _Part(table, diff, rows.ordinals, rows.kept)
 

@@ -58,7 +58,9 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
         source itself says (`sources`),
     read: by id, how many rows epochs read of each relation,
     operators: by id: kind, stage, rows_in, rows_out, made_rows (of joins, see `limits`), took_us (all four of the
-        newest epoch), state_rows, state_bytes, merge_debt_bytes, expression_errors, hot_keys.
+        newest epoch), state_rows, state_bytes, merge_debt_bytes, expression_errors, hot_keys,
+    failures: by operator, and by source with generated columns, the parts of expressions that failed
+        (`store.manifests.FailedPart`).
     """
     commit = db.log.last_epoch()
     head = db.log.head()
@@ -81,6 +83,7 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
         "sources": {},
         "read": {},
         "operators": {},
+        "failures": {},
     }
     if commit is None or commit.frontier is None or commit.circuit is None:
         return status
@@ -102,6 +105,7 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
         "time_us": commit.time_us,
     }
     status["operators"] = _operators(circuit, commit, _states(db, commit))
+    status["failures"] = commit.metrics.failures
     known = db.catalog().relations
     totals = commit.metrics.totals
     status["read"] = {i: total.rows for i, total in totals.items() if total.rows}

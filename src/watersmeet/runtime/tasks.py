@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
@@ -41,7 +41,7 @@ from watersmeet.runtime.slices import read_slices
 from watersmeet.runtime.workers import Workers
 from watersmeet.slices import Slice
 from watersmeet.store.layout import Layout
-from watersmeet.store.manifests import OperatorCounts, RelationChange
+from watersmeet.store.manifests import FailedPart, OperatorCounts, RelationChange
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.packs import PackWriter, epoch_prefix
 
@@ -304,6 +304,7 @@ def _run(
         waiting={i: m.waits_for_us for i, m in result.metrics.items() if m.waits_for_us is not None},
         grown=grown or {},
         hottest={i: (h.rows, h.values) for i, h in result.hottest.items()},
+        failures={i: tuple(FailedPart(*astuple(f)) for f in found) for i, found in result.failures.items()},
         began_ns=began.time_ns,
         took_ns=began.passed_ns,
         busiest={i: m.busiest for i, m in result.metrics.items() if m.busiest} if circuit.buckets > 1 else {},

@@ -114,6 +114,18 @@ class OperatorCounts(NamedTuple):
     took_us: int = 0
 
 
+class FailedPart(NamedTuple):
+    """A part of an expression that failed, so that it was NULL. column, sql, reason, rows: as in
+    `kernel.metrics.Failure`. name: of the generated column of a source, else empty.
+    """
+
+    column: int | None
+    sql: str
+    reason: str
+    rows: int
+    name: str = ""
+
+
 class RelationTotals(NamedTuple):
     """What there was of a relation since it was made.
 
@@ -139,7 +151,8 @@ class Metrics:
     tasks, without the writing of packs; more than duration_us if they ran beside each other. idle: inputs that are.
     operators: all that did something. operators_us: the time of all operators. busiest: by join and arrangement, the
     keys with most rows: their hashes, and their rows in all buckets. totals: by relation. first_dead: by relation, the
-    first dead letter since it was made. errors: by operator, the expression errors since it was made. requests: to the
+    first dead letter since it was made. errors: by operator, the expression errors since it was made. failures: by
+    operator, and by source with generated columns, the first few parts that failed since it was made. requests: to the
     object store, of the tasks and, since the epoch before, of the process that writes; its own commit counts for the
     next one. cache_hits, cache_misses, fetched_bytes: of the tasks, as in `databasefiles.Requests`. local, moved: as in
     `runtime.homes.Returns`.
@@ -153,6 +166,7 @@ class Metrics:
     totals: dict[str, RelationTotals] = field(default_factory=dict)
     first_dead: dict[str, dict[str, Any]] = field(default_factory=dict)
     errors: dict[str, int] = field(default_factory=dict)
+    failures: dict[str, tuple[FailedPart, ...]] = field(default_factory=dict)
     requests: int = 0
     cache_hits: int = 0
     cache_misses: int = 0

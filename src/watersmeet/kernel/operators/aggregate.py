@@ -25,6 +25,7 @@ from watersmeet.kernel.aggregates.results import result
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import EMPTY_HASH, hash_columns
 from watersmeet.kernel.context import StepContext
+from watersmeet.kernel.metrics import too_large
 from watersmeet.kernel.runs import latest
 from watersmeet.kernel.runs.cleaning import Retention
 from watersmeet.kernel.runs.delta import Delta, consolidate
@@ -169,14 +170,20 @@ def _changes(
                 found.append(result(call, plan, side.state, argument, field.type.arrow))
         return found
 
-    olds = [values for values, _ in results(old, 0)] if old.exists.any() else None
+    before = results(old, 0) if old.exists.any() else None
+    olds = None if before is None else [values for values, _ in before]
     news = results(new, 1)
     same = np.zeros(groups.count, np.bool_)
     if olds is not None:
         same = old.exists & new.exists & col.rows_equal(olds, [values for values, _ in news], groups.count)
     retracted = np.flatnonzero(old.exists & ~same)
     inserted = np.flatnonzero(new.exists & ~same)
-    ctx.counters.expression_errors += sum(int(large[inserted].sum()) for _, large in news)
+    for i, (_, large) in enumerate(news):
+        was_large = none if before is None else before[i][1] & old.exists
+        rows = int((large & new.exists & ~was_large).sum())
+        if rows:
+            position = len(op.keys) + i
+            ctx.counters.failed(position, "", too_large(op.schema[position].type), rows)
     columns = [col.gather(k, np.concatenate([retracted, inserted])) for k in groups.keys]
     for i, (values, _) in enumerate(news):
         column = col.gather(values, inserted)

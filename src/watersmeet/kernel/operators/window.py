@@ -16,7 +16,7 @@ from watersmeet.circuit.operators import SortKey, Window, WindowSpec
 from watersmeet.kernel.arrays import columns as col
 from watersmeet.kernel.arrays.hashing import hash_columns
 from watersmeet.kernel.context import StepContext
-from watersmeet.kernel.metrics import Counters
+from watersmeet.kernel.metrics import Counters, too_large
 from watersmeet.kernel.runs.arranged import Arranged
 from watersmeet.kernel.runs.cold import near
 from watersmeet.kernel.runs.delta import Delta, consolidate
@@ -46,7 +46,7 @@ def step(op: Window, inputs: Sequence[Arranged], state: State, ctx: StepContext)
         (groups.of_row, change.delta()),
         groups.hashes,
     )
-    return _difference(rows, _values(op, rows, ctx), ctx.counters)
+    return _difference(op, rows, _values(op, rows, ctx), ctx.counters)
 
 
 def _entries(runs: Sequence[Run], groups: Groups, keys: tuple[int, ...]) -> list[tuple[Ints, Delta]]:
@@ -65,14 +65,15 @@ class _Values:
     """Window values of copies of rows: first those of the rows before the epoch, then those after it.
 
     rows: of each copy its row; the copies of a row stand together. numbers: which of its copies it is. split: how many
-    copies there were before. columns: one for each function. large: where a value is too large, so that it is NULL.
+    copies there were before. columns: one for each function. large: for each, where its value is too large, so that it
+    is NULL.
     """
 
     rows: Ints
     numbers: Ints
     split: int
     columns: list[pa.Array]
-    large: Ints
+    large: list[col.Mask]
 
 
 def _values(op: Window, rows: Touched, ctx: StepContext) -> _Values:
@@ -80,7 +81,7 @@ def _values(op: Window, rows: Touched, ctx: StepContext) -> _Values:
     starts = [np.cumsum(counts) - counts for counts in (rows.before, rows.after)]
     split = len(copies[0][0])
     columns: list[pa.Array | None] = [None] * len(op.functions)
-    large = np.zeros(split + len(copies[1][0]), np.int64)
+    large = [np.zeros(split + len(copies[1][0]), np.bool_) for _ in op.functions]
     for order in dict.fromkeys(f.order for f in op.functions):
         ranking = rank(rows.groups, rows.arrays, order)
         sides = [_copies(ranking.order, counts[ranking.order]) for counts in (rows.before, rows.after)]
@@ -102,9 +103,9 @@ def _values(op: Window, rows: Touched, ctx: StepContext) -> _Values:
         for i, function in enumerate(op.functions):
             if function.order == order:
                 kind = op.schema[len(rows.arrays) + i].type.arrow
-                found, too_large = _value(function, placed, order, ctx.schemas[0], kind)
+                found, is_large = _value(function, placed, order, ctx.schemas[0], kind)
                 columns[i] = col.gather(found, back)
-                large += too_large[back]
+                large[i] = is_large[back]
     found_columns = [c for c in columns if c is not None]
     return _Values(
         np.concatenate([r for r, _ in copies]), np.concatenate([n for _, n in copies]), split, found_columns, large
@@ -131,7 +132,7 @@ def _value(
     return framed(op, rows.arrays, schema, frame, kind)
 
 
-def _difference(rows: Touched, values: _Values, counters: Counters) -> Delta:
+def _difference(op: Window, rows: Touched, values: _Values, counters: Counters) -> Delta:
     """Copies that are not the same before and after. Copy k before is compared with copy k after."""
     split, count = values.split, len(values.rows)
     pairs = np.minimum(rows.before, rows.after)
@@ -143,7 +144,9 @@ def _difference(rows: Touched, values: _Values, counters: Counters) -> Delta:
     moved = np.ones(count, np.bool_)
     moved[old[same]] = moved[new[same]] = False
     places = np.flatnonzero(moved)
-    counters.expression_errors += int(values.large[places[places >= split]].sum())
+    for position, large in enumerate(values.large, len(rows.arrays)):
+        if failed := int(large[places[places >= split]].sum()):
+            counters.failed(position, "", too_large(op.schema[position].type), failed)
     arrays = [*col.gather_all(rows.arrays, values.rows[places]), *col.gather_all(values.columns, places)]
     delta = Delta(col.positional(arrays), np.where(places < split, -1, 1))
     several = (rows.before > 1) | (rows.after > 1)

@@ -14,12 +14,15 @@ from watersmeet.kernel.joins.memo import MEMO
 from watersmeet.kernel.joins.unmatched import WAITING
 from watersmeet.kernel.operators.arrange import ROWS
 from watersmeet.kernel.runs.shares import RunRef, load
+from watersmeet.planner.failures import Failures, generated_text
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.output import stored_state
 from watersmeet.runtime.status import database_status as stored_status
 from watersmeet.session.access.context import Session
+from watersmeet.session.access.planning import producers_of
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.lock import has_writer
+from watersmeet.store.manifests import FailedPart
 from watersmeet.store.sizes import RelationSize
 
 _MEASURED: Final = (
@@ -49,8 +52,10 @@ def database_status(session: Session, *, memory: bool = True) -> dict[str, Any]:
     behind: the number of transactions that it does not reflect. lag_seconds: the age of the oldest of them, else 0.
     views: a list, each with id, name, kind, ready, rows, rows_in, rows_out, late, state_rows, state_bytes,
         merge_debt_bytes, hot_keys, expression_errors, watermark, held_back_by, error (why it was stopped, JSON or
-        None), writing (why the stream of INTO does not take what it gives, JSON or None).
-    sources: a list, each with id, name, connector, rows, bytes, dead and what the source says.
+        None), writing (why the stream of INTO does not take what it gives, JSON or None), failures.
+    sources: a list, each with id, name, connector, rows, bytes, dead, failures and what the source says.
+    failures: the parts of expressions that were NULL because of an error, each with columns (of the relation),
+        expression, rows (how often it failed) and reason (the first one).
     tables: a list, each with id, name, rows, bytes (on disk), rows_in (changes that epochs read).
     memory: as `memory_status`.
     """
@@ -74,6 +79,7 @@ def database_status(session: Session, *, memory: bool = True) -> dict[str, Any]:
         if i in catalog.relations and not catalog.relations[i].owner and not catalog.relations[i].staged
     ]
     status["sources"] = [{"id": i, **s} for i, s in status["sources"].items() if i in catalog.relations]
+    _tell_failures(session, status)
     sizes, read = database.sizes.read(), status.pop("read")
     status["tables"] = [
         {
@@ -90,6 +96,33 @@ def database_status(session: Session, *, memory: bool = True) -> dict[str, Any]:
     if memory:
         status["memory"] = memory_status(session)
     return status
+
+
+def _tell_failures(session: Session, status: dict[str, Any]) -> None:
+    """Adds to views and sources the parts of their expressions that failed."""
+    catalog, found = session.catalog, status.pop("failures")
+    for source in status["sources"]:
+        generated = catalog.relations[source["id"]].generated
+        source["failures"] = [
+            _failure([p.name], generated_text(generated[p.name], p.sql), p)
+            for p in found.get(source["id"], ())
+            if p.name in generated
+        ]
+    producers = producers_of(session) if found else {}
+    for view in status["views"]:
+        view["failures"] = []
+        if view["expression_errors"] and view["id"] in producers:
+            names = Failures(catalog.relations[view["id"]], catalog, producers)
+            view["failures"] += [
+                _failure(names.columns(i, p.column), names.text(i, p.column, p.sql), p)
+                for i in names.operators
+                for p in found.get(i, ())
+            ]
+            view["failures"].sort(key=lambda f: (f["columns"], f["expression"]))
+
+
+def _failure(columns: list[str], expression: str, part: FailedPart) -> dict[str, Any]:
+    return {"columns": columns, "expression": expression, "rows": part.rows, "reason": part.reason}
 
 
 def memory_status(session: Session) -> dict[str, int | None]:

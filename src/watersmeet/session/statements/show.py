@@ -284,11 +284,12 @@ def _errors(session: Session, statement: Show) -> Result:
         rows.append((None, "view failed", None, None, _message(status["error"])))
     rows += [(v["name"], "view failed", None, None, _message(v["error"])) for v in status["views"] if v["error"]]
     rows += [(v["name"], "not written", None, None, _unwritten(session, v)) for v in status["views"] if v["writing"]]
-    rows += [
-        (r["name"], "expression", None, None, _nulls(r["expression_errors"]))
-        for r in (*status["views"], *status["sources"])
-        if r["expression_errors"]
-    ]
+    for relation in (*status["views"], *status["sources"]):
+        told = relation.get("failures", ())
+        rows += [(relation["name"], "expression", None, None, _failed(f)) for f in told]
+        untold = relation["expression_errors"] - sum(f["rows"] for f in told)
+        if untold > 0:
+            rows.append((relation["name"], "expression", None, None, _nulls(untold, told=bool(told))))
     known = session.catalog.relations
     rows += [
         (known[i].name, "problem", None, None, _message(p))
@@ -346,8 +347,20 @@ def _letters(session: Session, relation_id: str) -> list[dict[str, Any]]:
     return read_dead_letters(session.database.layout.dead(relation_id))
 
 
-def _nulls(count: int) -> str:
-    return "1 value is NULL because of an error" if count == 1 else f"{count} values are NULL because of errors"
+def _nulls(count: int, *, told: bool) -> str:
+    more = "more " if told else ""
+    if count == 1:
+        return f"1 {more}value is NULL because of an error"
+    return f"{count} {more}values are NULL because of errors"
+
+
+def _failed(failure: dict[str, Any]) -> str:
+    """`columns p, q: t.x::Int32 is NULL in 2 rows: Could not convert string 'two' to INT32`."""
+    names = ", ".join(failure["columns"])
+    where = f"column{'s' * (len(failure['columns']) > 1)} {names}: " if names else ""
+    rows = "1 row" if failure["rows"] == 1 else f"{failure['rows']} rows"
+    reason = f": {failure['reason']}" if failure["reason"] else ""
+    return f"{where}{failure['expression']} is NULL in {rows}{reason}"
 
 
 def _dead_letters(session: Session, statement: Show) -> Result:
