@@ -58,9 +58,7 @@ class Expressions:
         r = self.random
         if depth > 0 and r.random() < 0.3:
             a, b = self.predicate(scope, depth - 1), self.predicate(scope, depth - 1)
-            # What errors give under IS is no law: the part that raises one is NULL, or the whole.
-            tested = a if "TRY(" not in a else f"{self.value('boolean')}"
-            return r.choice([f"({a} OR {b})", f"({a} AND {b})", f"NOT ({a})", f"(({tested}) IS NOT TRUE)"])
+            return r.choice([f"({a} OR {b})", f"({a} AND {b})", f"NOT ({a})", f"(({a}) IS NOT TRUE)"])
         texts = [c for c, t in scope if t == "varchar"]
         if self._risky and texts and r.random() < 0.12:
             return spelled(
@@ -125,6 +123,9 @@ class Expressions:
             f"CAST({self.of('numeric(10,2)', scope, 0)} AS int)",
             f"({self.of('date', scope, 0)} - DATE '2023-12-30')",
         ]
+        texts = [c for c, t in scope if t == "varchar"]
+        if self._risky and texts:
+            shapes += [spelled("CAST({} AS int)", "TRY(CAST({} AS int))", r.choice(texts))] * 2
         arrays = [c for c, t in scope if t == "int[]"]
         structs = [c for c, t in scope if t.startswith("struct")]
         if arrays:

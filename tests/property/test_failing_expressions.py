@@ -1,12 +1,18 @@
-"""Rows whose values make expressions fail, or nearly: no row stops a view, and none is lost."""
+"""Rows whose values make expressions fail, or nearly: no row stops a view, and none is lost.
+
+The innermost part that fails is NULL, inline and in a subquery.
+"""
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 
 import watersmeet
+from tests.property import failing
+from tests.thorough import mostly_slow
 from watersmeet.errors import Error
 
 #: Over the columns of `VALUES`. Some are refused when a view is made of them, with their place.
@@ -160,3 +166,127 @@ def test_a_number_makes_no_series_too_long():
             with pytest.raises(Error, match="requested length too large"):
                 connection.execute(f"SELECT count(*) FROM (SELECT {series} FROM t)")
         assert connection.execute("SELECT count(*) FROM generate_series(1, 9000000)").fetchall() == [(9_000_000,)]
+
+
+def _literal(value):
+    return "NULL" if value is None else "'" + value + "'" if isinstance(value, str) else str(value)
+
+
+def _contents(connection, name):
+    return Counter(map(tuple, connection.execute(f"SELECT * FROM {name}").fetchall()))
+
+
+@pytest.mark.parametrize("seed", mostly_slow(range(60), 2, 4))
+def test_the_innermost_part_that_fails_is_null(seed):
+    """Law: a view has the values of the reference, whether parts are inline or columns of subqueries, whatever else a
+    batch holds, and forgets rows that are deleted.
+    """
+    chance = random.Random(seed)
+    with watersmeet.connect(runtime="inprocess", parallelism=1) as connection:
+        columns = ", ".join(f"{name} {kind}" for name, kind in failing.COLUMNS.items())
+        connection.execute(f"CREATE TABLE t (id int PRIMARY KEY, {columns})")
+        connection.execute("CREATE TABLE b (y int)")
+        wanted = {}
+        for number in range(2):
+            value, condition = failing.make(chance, "int", 4), failing.make(chance, "boolean", 4)
+            for form, (item, source), (test, filtered) in (
+                ("inline", (value.sql(), "t"), (condition.sql(), "t")),
+                ("hoisted", failing.hoisted(chance, value), failing.hoisted(chance, condition)),
+            ):
+                for kind, sql in {
+                    "item": f"SELECT id, {item} AS x FROM {source}",
+                    "filter": f"SELECT id FROM {filtered} WHERE {test}",
+                    "key": f"SELECT id, b.y AS x FROM {source} LEFT JOIN b ON {item} = b.y",
+                    "group": f"SELECT {item} AS x, count(*) AS rows FROM {source} GROUP BY {item}",
+                    "sum": f"SELECT count({item}) AS x, sum(coalesce({item}, 5)) AS y FROM {source}",
+                }.items():
+                    name = f"{kind}_{form}_{number}"
+                    connection.execute(f"CREATE MATERIALIZED VIEW {name} AS {sql}")
+                    wanted[name] = kind, value, condition, sql
+        rows = {}
+        connection.execute("INSERT INTO b VALUES (0), (7), (2147483647)")
+        for step in range(4):
+            gone = chance.sample(sorted(rows), len(rows) // 2)
+            for key in gone:
+                del rows[key]
+            if gone:
+                connection.execute(f"DELETE FROM t WHERE id IN ({', '.join(map(str, gone))})")
+            for key in range(step * 10, step * 10 + chance.choice([1, 8])):
+                rows[key] = {c: chance.choice(failing.VALUES[k]) for c, k in failing.COLUMNS.items()}
+                listed = ", ".join(map(_literal, rows[key].values()))
+                connection.execute(f"INSERT INTO t VALUES ({key}, {listed})")
+            connection.execute("FLUSH")
+            for name, (kind, value, condition, sql) in wanted.items():
+                values = {key: value.of(row) for key, row in rows.items()}
+                if kind == "item":
+                    expected = Counter(values.items())
+                elif kind == "filter":
+                    expected = Counter((key,) for key, row in rows.items() if condition.of(row))
+                elif kind == "key":
+                    expected = Counter((key, x if x in (0, 7, 2**31 - 1) else None) for key, x in values.items())
+                elif kind == "group":
+                    expected = Counter(Counter(values.values()).items())
+                else:
+                    count = sum(x is not None for x in values.values())
+                    expected = Counter([(count, sum(5 if x is None else x for x in values.values()) if rows else None)])
+                assert _contents(connection, name) == expected, (sql, rows)
+
+
+def _batch_values(connection, expression, ids):
+    """By row, the value that a batch query has; NULL where it fails."""
+    try:
+        listed = ", ".join(map(str, ids))
+        return dict(connection.execute(f"SELECT id, ({expression})::varchar FROM t WHERE id IN ({listed})").fetchall())
+    except Error:
+        if len(ids) == 1:
+            return {ids[0]: None}
+        middle = len(ids) // 2
+        return _batch_values(connection, expression, ids[:middle]) | _batch_values(connection, expression, ids[middle:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(8))
+def test_a_function_that_fails_is_null(part):
+    """Law: whatever DuckDB computes for a function or operator, it is NULL in a view where a batch query fails, and the
+    expression around it is evaluated with that NULL, inline as in a subquery.
+    """
+    chance = random.Random(part)
+    with watersmeet.connect(runtime="inprocess", parallelism=1) as connection:
+        columns = ", ".join(f"{name} {kind}" for name, (kind, *_) in VALUES.items())
+        connection.execute(f"CREATE TABLE t (id int PRIMARY KEY, {columns})")
+        made = []
+        for expression in EXPRESSIONS[part::8]:
+            name = f"v{len(made)}"
+            try:
+                connection.execute(f"CREATE MATERIALIZED VIEW {name} AS SELECT id, ({expression})::varchar AS x FROM t")
+            except Error:
+                continue  # no such function
+            inline = f"coalesce(({expression})::varchar, 'none') AS x, ({expression}) IS NULL AS y"
+            connection.execute(f"CREATE MATERIALIZED VIEW i{name} AS SELECT id, {inline} FROM t")
+            source = f"(SELECT id, {expression} AS z FROM t) AS q"
+            outer = "coalesce(z::varchar, 'none') AS x, z IS NULL AS y"
+            connection.execute(f"CREATE MATERIALIZED VIEW s{name} AS SELECT id, {outer} FROM {source}")
+            made.append((name, expression))
+        rows = [{name: value} for name, (_, *values) in VALUES.items() for value in values]
+        rows += [{n: chance.choice(["NULL", *v]) for n, (_, *v) in VALUES.items()} for _ in range(30)]
+        ids = []
+        for number, row in enumerate(rows):
+            try:
+                connection.execute(f"INSERT INTO t (id, {', '.join(row)}) VALUES ({number}, {', '.join(row.values())})")
+                ids.append(number)
+            except Error:
+                continue  # a value that the type refuses
+        connection.execute("FLUSH")
+        wrong = []
+        for name, expression in made:
+            values = dict(connection.execute(f"SELECT id, x FROM {name}").fetchall())
+            expected = _batch_values(connection, expression, ids)
+            inline = {i: (x, y) for i, x, y in connection.execute(f"SELECT * FROM i{name}").fetchall()}
+            split = {i: (x, y) for i, x, y in connection.execute(f"SELECT * FROM s{name}").fetchall()}
+            whole = {i: ("none" if v is None else v, v is None) for i, v in expected.items()}
+            wrong += [
+                (expression, n, rows[n], [m[n] for m in (values, expected, inline, split)])
+                for n in ids
+                if values[n] != expected[n] or inline[n] != whole[n] or split[n] != whole[n]
+            ][:3]
+        assert not wrong

@@ -1,5 +1,5 @@
 """EXPLAIN ROW and EXPLAIN MISSING ROW of views in which expressions fail for some rows (docs/SEMANTICS.md, "Errors in
-data"): there they are NULL, and conditions false; in AND, OR and CASE only the part that fails counts as NULL.
+data"): there the innermost part that fails is NULL.
 """
 
 from __future__ import annotations
@@ -25,7 +25,13 @@ VIEWS = {
         ((r, 7 if n is not None and n > 1 else 8), {("a", r)}) for r, k, n in a
     ],
     "SELECT k + coalesce(CAST(s AS INT), 5) AS c0 FROM a": lambda a, b: [
-        ((None if n is None else k + n,), {("a", r)}) for r, k, n in a
+        ((k + (5 if n is None else n),), {("a", r)}) for r, k, n in a
+    ],
+    "SELECT rid AS c0 FROM a WHERE CAST(s AS INT) IS NULL OR upper(s || CAST(CAST(s AS INT) + k AS VARCHAR)) = 'X'": (
+        lambda a, b: [((r,), {("a", r)}) for r, k, n in a if n is None]
+    ),
+    "SELECT a.rid AS c0, b.rid AS c1 FROM a JOIN b ON coalesce(CAST(a.s AS INT), 3) = b.k": lambda a, b: [
+        ((r, o), {("a", r), ("b", o)}) for r, k, n in a for o, m in b if (3 if n is None else n) == m
     ],
     "SELECT a.rid AS c0, b.rid AS c1 FROM a JOIN b ON CAST(a.s AS INT) = b.k": lambda a, b: [
         ((r, o), {("a", r), ("b", o)}) for r, k, n in a for o, m in b if n is not None and n == m

@@ -1,7 +1,7 @@
-"""Expressions that fail for some rows: in a view they are NULL there, as in docs/SEMANTICS.md, "Errors in data".
+"""Expressions that fail for some rows, in a view: the innermost part that fails is NULL (docs/SEMANTICS.md).
 
-A query that ends fails. So the query of a view is asked with its expressions inside of TRY: the whole, and in AND, OR
-and the conditions of CASE each part.
+A query that ends fails. So each part of the expressions of a view's query that can fail is put inside of TRY, as
+`kernel.evaluation.tolerant` does.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from watersmeet.lineage.trees import Explained
 
 _PARTS: Final = (AggregateCall, KeyPair, Node, SortKey, WindowCall, WindowFrame)
 _NEVER_FAILS: Final = (exp.Column, exp.Literal, exp.Null, exp.Boolean)
+#: They don't fail by themselves, or are no values.
+_OPEN: Final = (exp.Paren, exp.Connector, exp.Not, exp.If, exp.PropertyEQ, exp.Query)
 _COMPARES: Final = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Is)
 
 
@@ -49,30 +51,21 @@ def _guard(scalar: Scalar) -> Scalar:
 
 
 def _tried(node: exp.Expression) -> exp.Expression:
-    """The expression, NULL where it fails."""
-    if isinstance(node, exp.Paren):
-        return exp.paren(_tried(node.this), copy=False)
-    if isinstance(node, exp.Connector):
-        return type(node)(this=_operand(node.this), expression=_operand(node.expression))
-    if _is_safe(node):
-        return node.copy()
-    return exp.Anonymous(this=TRY, expressions=[_by_parts(node)])
+    """The expression with each part that can fail inside of TRY."""
+    root = exp.Paren(this=node.copy())
+    for part in list(root.this.walk())[::-1]:  # operands before what is computed from them
+        if _can_fail(part):
+            made = exp.Anonymous(this=TRY)
+            part.replace(made)
+            made.append("expressions", part)
+    return root.this.copy()
 
 
-def _operand(node: exp.Expression) -> exp.Expression:
-    made = _tried(node)
-    return exp.paren(made, copy=False) if isinstance(made, exp.Connector) and not isinstance(node, exp.Paren) else made
-
-
-def _by_parts(node: exp.Expression) -> exp.Expression:
-    """The expression with the parts of its AND, OR and CASE conditions tried by themselves."""
-    made = node.copy()
-    for branch in list(made.find_all(exp.If)):
-        branch.set("this", _tried(branch.this))
-    for connector in list(made.find_all(exp.Connector)):
-        if connector.find_ancestor(exp.Connector) is None:
-            connector.replace(exp.paren(_tried(connector), copy=False))
-    return made
+def _can_fail(node: exp.Expression) -> bool:
+    if not isinstance(node, exp.Condition) or isinstance(node, _OPEN) or isinstance(node.parent, exp.Escape):
+        return False
+    is_test = isinstance(node, exp.Is) and isinstance(node.expression, (exp.Null, exp.Boolean))
+    return not is_test and not _is_safe(node)
 
 
 def _is_safe(node: exp.Expression) -> bool:
