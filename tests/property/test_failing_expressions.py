@@ -168,6 +168,10 @@ def test_a_number_makes_no_series_too_long():
         assert connection.execute("SELECT count(*) FROM generate_series(1, 9000000)").fetchall() == [(9_000_000,)]
 
 
+#: The end of the second range is `ts + i`, an expression of its own.
+OF_PARTS = {"(ts, ts2) OVERLAPS (ts, i)"}
+
+
 def _literal(value):
     return "NULL" if value is None else "'" + value + "'" if isinstance(value, str) else str(value)
 
@@ -257,10 +261,13 @@ def test_a_function_that_fails_is_null(part):
         made = []
         for expression in EXPRESSIONS[part::8]:
             name = f"v{len(made)}"
+            if expression in OF_PARTS:
+                continue
             try:
+                connection.execute(f"SELECT {expression} FROM t")
                 connection.execute(f"CREATE MATERIALIZED VIEW {name} AS SELECT id, ({expression})::varchar AS x FROM t")
             except Error:
-                continue  # no such function
+                continue  # no such function, or one whose argument must be a constant
             inline = f"coalesce(({expression})::varchar, 'none') AS x, ({expression}) IS NULL AS y"
             connection.execute(f"CREATE MATERIALIZED VIEW i{name} AS SELECT id, {inline} FROM t")
             source = f"(SELECT id, {expression} AS z FROM t) AS q"
@@ -289,4 +296,4 @@ def test_a_function_that_fails_is_null(part):
                 for n in ids
                 if values[n] != expected[n] or inline[n] != whole[n] or split[n] != whole[n]
             ][:3]
-        assert not wrong
+        assert not wrong, "\n".join(map(str, wrong))

@@ -60,7 +60,7 @@ def by_duckdb(name: str, target: str, arguments: Arguments, node: exp.Expression
     if not arguments and target in _NEVER_EMPTY:
         count_checked(name, arguments, (2,), node, ctx)
     expression = call(target, *[a.expression for a in arguments])
-    probe = call(target, *[typed_null(a) for a in arguments])
+    probe = call(target, *map(_typed, arguments))
     try:
         kind, duckdb_name = ctx.type_of(probe)
     except duckdb.BinderException as err:
@@ -74,6 +74,16 @@ def by_duckdb(name: str, target: str, arguments: Arguments, node: exp.Expression
     if name in _RESULTS:
         return Value(duckdb_cast(expression, _RESULTS[name]), _RESULTS[name])
     return Value(expression, kind, exact=kind.duckdb.upper() == duckdb_name.upper())
+
+
+def _typed(value: Value) -> exp.Expression:
+    """Stands for a value when DuckDB is asked for the type of a call: of a NULL array, DuckDB sorts no elements and
+    forgets the type.
+    """
+    found = typed_null(value)
+    if value.type.name == "array" and isinstance(found, exp.Cast) and isinstance(found.this, exp.Null):
+        found.set("this", exp.Array(expressions=[]))
+    return found
 
 
 def mismatch(name: str, arguments: Arguments, node: exp.Expression, ctx: Context, err: duckdb.Error) -> Exception:

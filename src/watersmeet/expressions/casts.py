@@ -220,7 +220,7 @@ def text_of(value: Value) -> exp.Expression:
     if kind.name == "numeric" and kind.precision is None:
         return call("regexp_replace", text, string(r"\.?0+$"), string(""))
     if kind.name == "bytea":
-        return call("concat", string("\\x"), call("lower", call("hex", expression)))
+        return exp.Paren(this=exp.DPipe(this=string("\\x"), expression=call("lower", call("hex", expression))))
     if kind == INTERVAL:
         return _interval_text(text)
     if kind.name == "array" and kind.element is not None:
