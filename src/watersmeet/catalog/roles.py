@@ -27,9 +27,11 @@ OWNER: Final = "watersmeet"
 class Role:
     """A role.
 
-    login: whether clients may connect as this role. verifier: how its password is checked, or a reference to the secret
-    that says so; empty without a password. connections: how many there may be at once, None for any number. settings:
-    what its connections begin with. member_of: names of roles whose rights it has. grants: by relation id.
+    id: identifies the role for good: one that is created later under the same name has another. Empty for roles of
+    databases from before roles had ids. login: whether clients may connect as this role. verifier: how its password
+    is checked, or a reference to the secret that says so; empty without a password. connections: how many there may
+    be at once, None for any number. settings: what its connections begin with. member_of: names of roles whose rights
+    it has. grants: by relation id.
     """
 
     name: str
@@ -39,6 +41,20 @@ class Role:
     settings: dict[str, str] = field(default_factory=dict)
     member_of: tuple[str, ...] = ()
     grants: dict[str, tuple[Privilege, ...]] = field(default_factory=dict)
+    id: str = ""
+
+    @property
+    def identity(self) -> str:
+        """The id; the name in its place for a role from before roles had ids."""
+        return self.id or self.name
+
+
+@dataclass(frozen=True)
+class Actor:
+    """A role as a session remembers it. A role created later under the same name has another id: it is not this one."""
+
+    name: str
+    id: str
 
 
 @dataclass(frozen=True)
@@ -76,6 +92,18 @@ def all_of(roles: Roles, name: str) -> set[str]:
         found.add(one)
         pending += roles[one].member_of if one in roles else ()
     return found
+
+
+def actor_of(roles: Roles, name: str) -> Actor | None:
+    """The role that a name means now; None if it does not exist."""
+    if name in FIXED:
+        return Actor(name, name)
+    return Actor(name, roles[name].identity) if name in roles else None
+
+
+def acting_rights(roles: Roles, actor: Actor) -> Rights:
+    """The rights of a role that a session acts as: none if it was dropped or renamed."""
+    return rights_of(roles, actor.name) if actor_of(roles, actor.name) == actor else Rights("")
 
 
 def rights_of(roles: Roles, name: str) -> Rights:
@@ -122,7 +150,9 @@ class RenameRole(RoleChange):
     def applied(self, roles: Roles) -> dict[str, Role]:
         names = {self.name: self.new}
         return {
-            names.get(n, n): replace(r, name=names.get(n, n), member_of=tuple(names.get(m, m) for m in r.member_of))
+            names.get(n, n): replace(
+                r, name=names.get(n, n), member_of=tuple(names.get(m, m) for m in r.member_of), id=r.identity
+            )
             for n, r in roles.items()
         }
 

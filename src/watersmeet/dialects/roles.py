@@ -6,7 +6,7 @@ unless they are in quotes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from sqlglot.tokens import TokenType
@@ -79,9 +79,12 @@ class AlterRole(Statement):
     settings: tuple[tuple[str, str | None], ...] = ()
     resets: bool = False
 
-    def is_own_password(self, user: str | None) -> bool:
+    def is_own_password(self, user: str) -> bool:
         """Whether it sets the password of a user, and nothing else."""
-        return self.name.name == user and self.options == RoleOptions(password=self.options.password)
+        own = self.name.name == user and self.options.password is not None
+        return own and self == replace(
+            self, options=RoleOptions(password=self.options.password), settings=(), resets=False
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import Final
 
 from watersmeet.passwords import DIGEST, MECHANISM, Verifier, decoded, encoded
 from watersmeet.server.messages import Body, authentication, violation
-from watersmeet.server.users import Users, refused
+from watersmeet.server.users import Login, Users, refused
 
 Ask = Callable[[bytes], Awaitable[bytes]]
 Tell = Callable[[bytes], None]
@@ -18,8 +18,8 @@ Tell = Callable[[bytes], None]
 _NONCE_BYTES: Final = 18
 
 
-async def authenticate(users: Users, name: str, ask: Ask, tell: Tell) -> str | None:
-    """The name of a user who has proved to be that one; None where nobody needs to.
+async def authenticate(users: Users, name: str, address: str, ask: Ask, tell: Tell) -> Login | None:
+    """The user who has proved to be that one; None where nobody needs to. After failures of its address, it waits.
 
     AUTHENTICATION_FAILED for a wrong password, and in the same way for a user that there is not.
     """
@@ -29,14 +29,16 @@ async def authenticate(users: Users, name: str, ask: Ask, tell: Tell) -> str | N
     if body.text() != MECHANISM:
         raise violation("the client chose a mechanism of authentication that was not offered")
     first = _text(body.value() or b"")
-    verifier = users.verifier(name)
-    exchange = Exchange(verifier or users.mock(name), first)
+    login, verifier = users.find(name)
+    exchange = Exchange(verifier, first)
     final = _text(await ask(authentication(11, exchange.server_first.encode())))
+    await users.guesses.turn(address, name)
     proved = exchange.check(final)
-    if verifier is None or not proved:
+    if login is None or not proved:
         raise refused(name)
+    users.guesses.succeed(address, name)
     tell(authentication(12, exchange.server_final.encode()))
-    return name
+    return login
 
 
 class Exchange:

@@ -16,7 +16,7 @@ from watersmeet.errors import Error, error
 from watersmeet.server import messages
 from watersmeet.server.authentication import authenticate
 from watersmeet.server.backend import Backend
-from watersmeet.server.clients import Activity, State
+from watersmeet.server.clients import Activity, Client, State
 from watersmeet.server.datarows import data_rows
 from watersmeet.server.flowing import Encode, follow
 from watersmeet.server.limits import Limits
@@ -25,7 +25,7 @@ from watersmeet.server.portals import Portal
 from watersmeet.server.startup import start
 from watersmeet.server.steps import Outcome
 from watersmeet.server.traffic import Traffic
-from watersmeet.server.users import Users
+from watersmeet.server.users import Login, Users, expired
 from watersmeet.server.wire import Hangup, Wire
 from watersmeet.session.access.result import Running
 from watersmeet.session.services.subscribing.shown import ShownUpdates
@@ -38,6 +38,8 @@ log: Final = logging.getLogger(__name__)
 _WATCH_S: Final = 0.5
 #: Rows of COPY are kept in memory up to so many bytes, and in a file beyond.
 _COPY_BYTES: Final = 1 << 25
+#: Messages that read or run a statement.
+_BEGINNING: Final = (b"Q", b"P", b"E")
 #: What a client does that waits, by the state of its transaction.
 _STATES: Final[dict[bytes, State]] = {b"I": "idle", b"T": "idle in transaction", b"E": "idle in transaction (aborted)"}
 
@@ -55,8 +57,8 @@ class Service:
         """How many clients have proved who they are."""
         raise NotImplementedError
 
-    def open(self, options: dict[str, str], user: str | None) -> Backend:
-        """The state of a new client; user: who has logged in, None for one who is trusted.
+    def open(self, options: dict[str, str], login: Login | None) -> Backend:
+        """The state of a new client; login: of a user, None for one who is trusted.
 
         Blocks. Errors for a dialect or a database that does not exist.
         """
@@ -70,12 +72,16 @@ class Service:
         """Runs what blocks in a thread."""
         raise NotImplementedError
 
-    def enter(self, connection: Connection, user: str | None) -> tuple[int, bytes]:
+    def enter(self, client: Client, login: Login | None) -> tuple[int, bytes]:
         """Takes a client in that has proved who it is: its number and its secret. TOO_MANY_CONNECTIONS."""
         raise NotImplementedError
 
+    def leave(self, process: int) -> None:
+        """A client has gone."""
+        raise NotImplementedError
 
-class Connection:
+
+class Connection(Client):
     """Serves one client until it goes, or is sent away by `end`."""
 
     def __init__(self, service: Service, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -87,6 +93,7 @@ class Connection:
         self._task: asyncio.Task[Any] | None = None
         self._ended: Error | None = None
         self._began_s = time.time()
+        self._login: Login | None = None
         self._works = False
         self._following: Running | None = None
         """The query that runs whose rows are sent."""
@@ -109,7 +116,6 @@ class Connection:
             await self._close()
 
     def end(self, err: Error) -> None:
-        """Sends the client away: what it runs is cancelled."""
         self._ended = err
         if self._backend is not None:
             self._backend.session.cancellation.cancel()
@@ -117,20 +123,26 @@ class Connection:
             self._task.cancel()
 
     def cancel(self) -> None:
-        """Cancels the statement that runs."""
         if self._backend is not None:
             self._backend.session.cancellation.cancel()
         if isinstance(self._following, ShownUpdates):
             self._following.subscriber.wake()
 
     def activity(self) -> Activity | None:
-        """What the client does; None before it has said who it is."""
         backend = self._backend
         if backend is None:
             return None
         state: State = "active" if self._works else _STATES[backend.state]
         application = backend.session.variables.get("application_name")
-        return Activity(backend.process, backend.user, application, self._wire.address, state, self._began_s)
+        actor = None if self._login is None else self._login.actor
+        return Activity(backend.process, backend.user, actor, application, self._wire.address, state, self._began_s)
+
+    def check_login(self) -> None:
+        backend = self._backend
+        if backend is None or (self._works and backend.session.puts_roles):
+            return  # the answer to its own statement comes first
+        if not self._service.users.admits(self._login, backend.session):
+            self.end(expired(self._login))
 
     async def _close(self) -> None:
         backend, self._backend = self._backend, None
@@ -155,12 +167,12 @@ class Connection:
                 options = await start(wire, service.tls, service.cancel, requires_tls=limits.requires_tls)
                 if options is None:
                     return
-                user = await authenticate(service.users, options["user"], wire.ask, wire.tell)
-                backend = await self._service.work(self._service.open, options, user)
+                self._login = await authenticate(service.users, options["user"], wire.address, wire.ask, wire.tell)
+                backend = await self._service.work(self._service.open, options, self._login)
         except TimeoutError:
             raise error("IDLE_TIMEOUT", "the client took too long to say who it is") from None
         self._backend = backend
-        process, secret = self._service.enter(self, user)
+        process, secret = self._service.enter(self, self._login)
         backend.process = process
         self._wire.tell(messages.AUTHENTICATION_OK)
         self._report()
@@ -193,6 +205,8 @@ class Connection:
         handler = _HANDLERS.get(message.kind)
         if handler is None:
             raise violation(f"there is no message of type {message.kind!r}")
+        if message.kind in _BEGINNING and not self._service.users.admits(self._login, self._client.session):
+            raise expired(self._login)
         try:
             self._works = True
             await handler(self, body)
@@ -206,7 +220,7 @@ class Connection:
                 self._skipping = True
                 await self._wire.flush()
         finally:
-            self._works = False
+            self._works = self._client.session.puts_roles = False
 
     def _told(self, err: Error) -> Error:
         """The error as the client is told it: a cancelled statement says why."""

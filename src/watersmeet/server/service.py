@@ -24,12 +24,12 @@ from watersmeet.extras import library
 from watersmeet.lazyimport import lazy_import
 from watersmeet.server.backend import Backend
 from watersmeet.server.catalog.kept import CatalogTables
-from watersmeet.server.clients import Activity
+from watersmeet.server.clients import Activity, Client
 from watersmeet.server.connection import Connection, Service
 from watersmeet.server.limits import Limits
 from watersmeet.server.settings import Settings
 from watersmeet.server.traffic import Traffic
-from watersmeet.server.users import Users
+from watersmeet.server.users import Login, Users
 from watersmeet.session.access.limits import LIMITS, RESULT_SIZE, amount
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ T = TypeVar("T")
 #: So many members of `admin` can connect beyond the limit.
 _RESERVED: Final = 3
 _SECRET_BYTES: Final = 4
+#: How often it is checked whether the users of clients may stay.
+_LOGINS_S: Final = 0.5
 
 log: Final = logging.getLogger(__name__)
 
@@ -128,6 +130,15 @@ class Endpoint:
         return context
 
 
+@dataclass(frozen=True)
+class _Entered:
+    """A client that has proved who it is. secret: by which it cancels what it runs."""
+
+    secret: bytes
+    client: Client
+    login: Login | None
+
+
 class Server(Service):
     """Serves one open database from `start` to `stop`, both in one event loop. The database stays open."""
 
@@ -141,7 +152,8 @@ class Server(Service):
         self._threads = ThreadPoolExecutor(self.limits.connections + 8, thread_name_prefix="watersmeet-client")
         self._connections: set[Connection] = set()
         self._starting: dict[Connection, None] = {}
-        self._entered: dict[int, tuple[bytes, Connection, str | None]] = {}
+        self._entered: dict[int, _Entered] = {}
+        self._watching: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: asyncio.Server | None = None
@@ -166,7 +178,7 @@ class Server(Service):
 
     @property
     def clients(self) -> int:
-        return len(self._entered)
+        return sum(isinstance(e.client, Connection) for e in self._entered.values())
 
     async def start(self) -> None:
         """Listens. INVALID_PARAMETER if the address is taken, or is not this machine's, or users are lacking."""
@@ -179,6 +191,7 @@ class Server(Service):
             raise error(
                 "INVALID_PARAMETER", f"listening on {host}:{port} is not possible", detail=f"{cause}."
             ) from cause
+        self._watching = self._loop.create_task(self._watch_logins())
         if self._web is not None:
             try:
                 await self._web.start()
@@ -190,6 +203,8 @@ class Server(Service):
         """Sends all clients away, and returns when nothing of theirs runs."""
         if self._listener is not None:
             self._listener.close()
+        if self._watching is not None:
+            self._watching.cancel()
         if self._web is not None:
             await self._web.stop()
         for connection in list(self._connections):
@@ -216,17 +231,26 @@ class Server(Service):
             self._connections.discard(connection)
             self._starting.pop(connection, None)
             self._tasks.discard(task)
-            for process in [p for p, (_, c, _) in self._entered.items() if c is connection]:
-                del self._entered[process]
+            for process in [p for p, e in self._entered.items() if e.client is connection]:
+                self.leave(process)
 
-    def open(self, options: dict[str, str], user: str | None) -> Backend:
+    async def _watch_logins(self) -> None:
+        """Ends clients that do nothing, or a single long statement, when their users may not stay."""
+        while True:
+            for entered in list(self._entered.values()):
+                try:
+                    entered.client.check_login()
+                except Exception:
+                    log.exception("the login of a client can't be checked")
+            await asyncio.sleep(_LOGINS_S)
+
+    def open(self, options: dict[str, str], login: Login | None) -> Backend:
         """The state of a client with the options of its first message. UNDEFINED_OBJECT for one that is not known."""
         if options.get("replication", "false").lower() not in ("false", "off", "0", "no"):
             raise error("FEATURE_NOT_SUPPORTED", "replication connections are not supported")
-        session = self.users.session(user, self._endpoint.dialect, files=self._endpoint.allow_files)
-        own = {} if user is None else self.users.role(user).settings
-        is_admin = user is None or self.users.is_admin(user)
-        limits = {} if is_admin else {n: v for n, v in own.items() if n in LIMITS}
+        session = self.users.session(login, self._endpoint.dialect, files=self._endpoint.allow_files)
+        own = {} if login is None else self.users.role(login).settings
+        limits = {} if self.users.is_admin(login) else {n: v for n, v in own.items() if n in LIMITS}
         name = options["user"]
         settings = Settings(session, name, {RESULT_SIZE: self.limits.result_size}, limits)
         backend = Backend(session, name, options.get("database") or name, self._tables, self, settings)
@@ -241,39 +265,43 @@ class Server(Service):
         backend.begin()
         return backend
 
-    def enter(self, connection: Connection, user: str | None) -> tuple[int, bytes]:
-        most, reserved = self.limits.connections, 0
-        if user is not None:
-            own = self.users.role(user).connections
-            if own is not None and sum(u == user for _, _, u in self._entered.values()) >= own:
-                raise error("TOO_MANY_CONNECTIONS", f'too many connections for role "{user}"')
-            reserved = _RESERVED if self.users.is_admin(user) else 0
-        if len(self._entered) >= most + reserved:
+    def enter(self, client: Client, login: Login | None) -> tuple[int, bytes]:
+        most = self.limits.connections
+        if login is not None:
+            own = self.users.role(login).connections
+            same = sum(e.login is not None and e.login.actor == login.actor for e in self._entered.values())
+            if own is not None and same >= own:
+                raise error("TOO_MANY_CONNECTIONS", f'too many connections for role "{login.name}"')
+            most += _RESERVED if self.users.is_admin(login) else 0
+        if len(self._entered) >= most:
             raise error("TOO_MANY_CONNECTIONS", "sorry, too many clients already")
-        self._starting.pop(connection, None)
+        if isinstance(client, Connection):
+            self._starting.pop(client, None)
         self._numbers = self._numbers % 0x7FFF_FFFF + 1
         secret = secrets.token_bytes(_SECRET_BYTES)
-        self._entered[self._numbers] = (secret, connection, user)
+        self._entered[self._numbers] = _Entered(secret, client, login)
         return self._numbers, secret
+
+    def leave(self, process: int) -> None:
+        self._entered.pop(process, None)
 
     def cancel(self, process: int, secret: bytes) -> None:
         known = self._entered.get(process)
-        if known is not None and hmac.compare_digest(known[0], secret):
-            known[1].cancel()
+        if known is not None and hmac.compare_digest(known.secret, secret):
+            known.client.cancel()
 
     def activity(self) -> list[Activity]:
-        return [found for _, c, _ in list(self._entered.values()) if (found := c.activity()) is not None]
+        return [found for e in list(self._entered.values()) if (found := e.client.activity()) is not None]
 
     def signal(self, process: int, *, ends: bool) -> bool:
         known = self._entered.get(process)
         if known is None or self._loop is None:
             return False
-        connection = known[1]
         if ends:
             failure = error("ADMIN_SHUTDOWN", "terminating connection due to administrator command")
-            self._loop.call_soon_threadsafe(connection.end, failure)
+            self._loop.call_soon_threadsafe(known.client.end, failure)
         else:
-            connection.cancel()
+            known.client.cancel()
         return True
 
     async def work(self, action: Callable[..., T], *arguments: Any) -> T:

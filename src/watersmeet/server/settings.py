@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import watersmeet
-from watersmeet.catalog.roles import ADMIN
+from watersmeet.catalog.roles import ADMIN, Actor
 from watersmeet.errors import error
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.limits import LIMITS, amount, check_limit
@@ -102,7 +102,7 @@ class Saved(NamedTuple):
 
     values: Mapping[str, str]
     variables: dict[str, str]
-    role: str | None
+    role: Actor | None
 
 
 class Settings:
@@ -134,7 +134,7 @@ class Settings:
             return self._user
         if lowered == "role":
             role = self._session.role
-            return "none" if role is None or role == self._session.user else role
+            return "none" if role is None or role == self._session.user else role.name
         if lowered == "is_superuser":
             return "on" if self._session.role is None or self._session.rights.has(ADMIN) else "off"
         if lowered in ("default_transaction_read_only", "transaction_read_only") and self._session.database.read_only:

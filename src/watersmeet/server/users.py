@@ -5,84 +5,152 @@ from __future__ import annotations
 import hmac
 import logging
 import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from watersmeet.catalog import Role
-from watersmeet.catalog.roles import ADMIN, all_of
+from watersmeet.catalog.roles import ADMIN, Actor, actor_of, all_of
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.errors import Error, error
 from watersmeet.passwords import DIGEST, ITERATIONS, SALT_BYTES, Verifier
 from watersmeet.secretvalues import revealed
+from watersmeet.server.guessing import Guesses
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.variables import Variables
 
 log: Final = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Login:
+    """A user as it logged in. verifier: the reference to the password's verifier, another one for each password."""
+
+    actor: Actor
+    verifier: str
+
+    @property
+    def name(self) -> str:
+        """The name of the user."""
+        return self.actor.name
+
+
 class Users:
     """The users of a database, as its catalog has them now.
 
-    trusts: whether everybody is let in, and may do everything, while nobody has a password.
+    trusts: whether everybody is let in, and may do everything, while nobody has a password. guesses: failed logins,
+    which slow down the next ones.
     """
 
     def __init__(self, database: OpenDatabase, *, trusts: bool) -> None:
+        self.guesses = Guesses()
         self._database = database
         self._trusts = trusts
         self._secret = secrets.token_bytes(32)
+        self._read: tuple[Mapping[str, Role] | None, dict[str, tuple[Login, Verifier | None]]] = (None, {})
 
     @property
     def exist(self) -> bool:
         """Whether anybody can log in."""
-        return any(role.login and role.verifier for role in self._database.catalog.roles.values())
+        return bool(self._known)
 
     @property
     def need_passwords(self) -> bool:
         """Whether clients have to prove who they are."""
         return not self._trusts or self.exist
 
-    def verifier(self, name: str) -> Verifier | None:
-        """By what the password of a user is checked; None: there is no such user, or no password."""
-        role = self._database.catalog.roles.get(name)
-        if role is None or not role.login or not role.verifier:
-            return None
+    @property
+    def _known(self) -> dict[str, tuple[Login, Verifier | None]]:
+        """All users with a password, by name; None: its verifier can't be read now.
+
+        All are read at once, when roles have changed: the time of a look-up tells nothing about a name.
+        """
+        roles = self._database.catalog.roles
+        if self._read[0] is not roles:
+            before = dict(self._read[1].values())
+            found = {}
+            for role in roles.values():
+                if role.login and role.verifier:
+                    login = Login(Actor(role.name, role.identity), role.verifier)
+                    found[role.name] = (login, before.get(login) or self._verifier(role.verifier))
+            self._read = (roles, found)
+        return self._read[1]
+
+    @staticmethod
+    def _verifier(reference: str) -> Verifier | None:
         try:
-            return Verifier.read(revealed(role.verifier))
+            return Verifier.read(revealed(reference))
         except (Error, OSError):
             log.exception("the verifier of a password can't be read")
             return None
 
-    def mark(self, name: str) -> str:
-        """A text that is another one whenever the password of a user has changed."""
-        role = self._database.catalog.roles.get(name)
-        return "" if role is None else role.verifier
+    def find(self, name: str) -> tuple[Login | None, Verifier]:
+        """A user, and the verifier of its password; None, and one that accepts no password, for an unknown user."""
+        login, verifier = self._known.get(name, (None, None))
+        if login is not None and verifier is None:
+            verifier = self._verifier(login.verifier)
+            self._read[1][name] = (login, verifier)
+        return (None, self._mock(name)) if verifier is None else (login, verifier)
 
-    def mock(self, name: str) -> Verifier:
-        """A verifier that no password has, for a user that there is not: the same each time."""
-        salt = hmac.digest(self._secret, name.encode(), DIGEST)[:SALT_BYTES]
-        return Verifier(ITERATIONS, salt, b"", b"")
+    def _mock(self, name: str) -> Verifier:
+        """A verifier that accepts no password: the same each time, and like that of one of the users."""
+        digest = hmac.digest(self._secret, name.encode(), DIGEST)
+        known = [verifier for _, verifier in self._read[1].values() if verifier is not None]
+        like = known[int.from_bytes(digest[-4:]) % len(known)] if known else None
+        iterations, size = (ITERATIONS, SALT_BYTES) if like is None else (like.iterations, len(like.salt))
+        salt = (digest * (size // len(digest) + 1))[:size]
+        return Verifier(iterations, salt, secrets.token_bytes(len(digest)), secrets.token_bytes(len(digest)))
 
-    def check(self, name: str, password: str) -> None:
-        """AUTHENTICATION_FAILED for a wrong password, and in the same way for a user that there is not."""
-        verifier = self.verifier(name)
-        if not (verifier or self.mock(name)).accepts(password) or verifier is None:
+    def check(self, name: str, password: str) -> Login:
+        """The user with this password. AUTHENTICATION_FAILED, for an unknown user in the same way."""
+        login, verifier = self.find(name)
+        if not verifier.accepts(password) or login is None:
             raise refused(name)
+        return login
 
-    def role(self, name: str) -> Role:
-        """A user who has logged in. AUTHENTICATION_FAILED for one who is gone since."""
-        found = self._database.catalog.roles.get(name)
-        if found is None or not found.login:
-            raise refused(name)
-        return found
+    def admits(self, login: Login | None, session: Session | None = None) -> bool:
+        """Whether somebody who was let in may stay: the user exists and may log in, by the password that it gave or by
+        one that it set itself in the session. None: somebody who was trusted.
+        """
+        if login is None:
+            return not self.need_passwords
+        now = self._known.get(login.name)
+        if now is None or now[0].actor != login.actor:
+            return False
+        return now[0] == login or (session is not None and now[0].verifier in session.verifiers)
 
-    def is_admin(self, name: str) -> bool:
-        """Whether a user may do everything."""
-        return ADMIN in all_of(self._database.catalog.roles, name)
+    def role(self, login: Login) -> Role:
+        """The role of a user who has logged in. AUTHENTICATION_FAILED for one who is gone since."""
+        roles = self._database.catalog.roles
+        if actor_of(roles, login.name) != login.actor or not roles[login.name].login:
+            raise refused(login.name)
+        return roles[login.name]
 
-    def session(self, name: str | None, dialect: str, *, files: bool) -> Session:
+    def is_admin(self, login: Login | None) -> bool:
+        """Whether somebody may do everything."""
+        return login is None or ADMIN in all_of(self._database.catalog.roles, login.name)
+
+    def session(self, login: Login | None, dialect: str, *, files: bool) -> Session:
         """A session of a user; None: of one who is trusted. files: see `Session`."""
-        return Session(self._database, Variables(dialect), files=files, user=name, role=name)
+        actor = None if login is None else login.actor
+        return Session(self._database, Variables(dialect), files=files, user=actor, role=actor)
 
 
 def refused(name: str) -> Error:
     """AUTHENTICATION_FAILED of a user."""
     return error("AUTHENTICATION_FAILED", f'password authentication failed for user "{name}"')
+
+
+def expired(login: Login | None) -> Error:
+    """ADMIN_SHUTDOWN: somebody who was let in may not stay."""
+    if login is None:
+        return error(
+            "ADMIN_SHUTDOWN",
+            "terminating connection: the database has users now",
+            hint="Log in as one of them. Several users can be created in one transaction.",
+        )
+    return error(
+        "ADMIN_SHUTDOWN",
+        f'terminating connection: user "{login.name}" was dropped, renamed, or given a new password or NOLOGIN',
+        hint="Log in again.",
+    )

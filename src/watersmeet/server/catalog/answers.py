@@ -98,9 +98,13 @@ class CatalogAnswers:
         """What differs from client to client, where a query asks for it: variables, settings, what all do."""
         client, session = self._client, self._client.session
         path = list(session.path_in(session.catalog)) or ["public"]
-        values = {"database": client.database, "user": session.role or client.user, "login": client.user}
+        values = {
+            "database": client.database,
+            "user": client.user if session.role is None else session.role.name,
+            "login": client.user,
+        }
         values |= {"pid": client.process, "schema": path[0], "path": path, "trusted": session.user is None}
-        values["me"] = TRUSTED_OID if session.role is None else role_oid(session.role)
+        values["me"] = TRUSTED_OID if session.role is None else role_oid(session.role.name)
         for name, value in values.items():
             connection.execute(f"SET VARIABLE {name} = ?", [value])
         connection.execute("SET VARIABLE started = to_timestamp(?)", [time.time()])

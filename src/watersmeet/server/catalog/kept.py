@@ -182,7 +182,7 @@ def _replace(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) 
 def may_signal(client: Any, activity: Activity) -> bool:
     """Whether a client may know what another one does, and end it: of its own user's, and an admin of all."""
     session = client.session
-    return bool(session.rights.has(ADMIN) or activity.user == session.user)
+    return bool(session.rights.has(ADMIN) or (activity.actor is not None and activity.actor == session.user))
 
 
 def _fill(connection: duckdb.DuckDBPyConnection, catalog: Catalog, roles: Sequence[Role], *, first: bool) -> None:

@@ -26,12 +26,15 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from watersmeet.errors import error
-from watersmeet.server.users import Users
+from watersmeet.server.users import Login, Users
 
 COOKIE: Final = "watersmeet"
 #: A token that nobody uses is forgotten after so long.
 _IDLE_S: Final = 12 * 3600.0
-_MOST_TOKENS: Final = 1000
+#: So many tokens a user has at once: a new one ends the oldest.
+_MOST_TOKENS: Final = 16
+#: So many checked passwords are remembered.
+_MOST_CHECKED: Final = 1000
 #: A password that was checked is not checked again for so long: that takes some milliseconds of a processor.
 _CHECKED_S: Final = 300.0
 #: So many passwords are checked at the same time at most.
@@ -40,7 +43,7 @@ _CHECKS: Final = 2
 
 @dataclass
 class _Token:
-    user: str
+    login: Login
     used_s: float
 
 
@@ -52,7 +55,7 @@ class Access:
         self._host = host
         self._encrypted = encrypted
         self._tokens: OrderedDict[bytes, _Token] = OrderedDict()
-        self._checked: OrderedDict[tuple[str, bytes], float] = OrderedDict()
+        self._checked: OrderedDict[tuple[Login, bytes], float] = OrderedDict()
         self._key = secrets.token_bytes(32)
         self._checking = asyncio.Semaphore(_CHECKS)
 
@@ -75,29 +78,34 @@ class Access:
         if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
             raise error("INVALID_AUTHORIZATION", "requests of pages of other sites are refused")
 
-    async def user(self, request: web.Request) -> str | None:
-        """Who asks; None for one who is trusted. AUTHENTICATION_FAILED."""
+    async def user(self, request: web.Request) -> Login | None:
+        """The user who asks; None for one who is trusted. AUTHENTICATION_FAILED."""
         if not self.needs_users:
             return None
         kind, _, value = request.headers.get("Authorization", "").partition(" ")
         if kind.lower() == "basic":
-            return await self._proved(value)
+            return await self._proved(value, request.remote or "")
         token = value if kind.lower() == "bearer" else request.cookies.get(COOKIE, "")
         known = self._tokens.get(_digest(token))
-        if known is None or time.monotonic() - known.used_s > _IDLE_S:
+        if known is None or not self._is_valid(known):
             raise error("AUTHENTICATION_FAILED", "log in first")
-        self._users.role(known.user)
         known.used_s = time.monotonic()
         self._tokens.move_to_end(_digest(token))
-        return known.user
+        return known.login
 
-    def give_token(self, user: str) -> str:
+    def give_token(self, login: Login) -> str:
         """A new token of a user."""
+        for digest in [d for d, known in self._tokens.items() if not self._is_valid(known)]:
+            del self._tokens[digest]
+        own = [digest for digest, known in self._tokens.items() if known.login.actor == login.actor]
+        for digest in own[: len(own) - _MOST_TOKENS + 1]:
+            del self._tokens[digest]
         token = secrets.token_urlsafe(32)
-        self._tokens[_digest(token)] = _Token(user, time.monotonic())
-        while len(self._tokens) > _MOST_TOKENS:
-            self._tokens.popitem(last=False)
+        self._tokens[_digest(token)] = _Token(login, time.monotonic())
         return token
+
+    def _is_valid(self, token: _Token) -> bool:
+        return time.monotonic() - token.used_s <= _IDLE_S and self._users.admits(token.login)
 
     def set_cookie(self, response: web.Response, token: str) -> None:
         """Lets the browser keep a token; an empty one takes it away."""
@@ -114,22 +122,29 @@ class Access:
         """The token of a request is worth nothing any more."""
         self._tokens.pop(_digest(request.cookies.get(COOKIE, "")), None)
 
-    async def _proved(self, value: str) -> str:
-        """The user of `user:password` in base64. AUTHENTICATION_FAILED."""
+    async def _proved(self, value: str, address: str) -> Login:
+        """The user of `user:password` in base64, who asks from an address. AUTHENTICATION_FAILED."""
         try:
             user, _, password = base64.b64decode(value, validate=True).decode().partition(":")
         except (binascii.Error, UnicodeDecodeError):
             raise error("AUTHENTICATION_FAILED", "user and password can't be read") from None
-        # With the mark, as what was checked counts no more once the password has changed.
-        known = (user, hmac.digest(self._key, f"{self._users.mark(user)}\0{password}".encode(), "sha256"))
-        if time.monotonic() - self._checked.get(known, -_CHECKED_S) < _CHECKED_S:
-            return self._users.role(user).name
-        async with self._checking:
-            await asyncio.to_thread(self._users.check, user, password)
-        self._checked[known] = time.monotonic()
-        while len(self._checked) > _MOST_TOKENS:
+        given = hmac.digest(self._key, password.encode(), "sha256")
+        login = self._users.find(user)[0]
+        if login is not None and time.monotonic() - self._checked.get((login, given), -_CHECKED_S) < _CHECKED_S:
+            return login
+        guesses = self._users.guesses
+        while True:
+            async with self._checking:
+                if not (left_s := guesses.wait_s(address, user)):
+                    guesses.begin(address, user)
+                    login = await asyncio.to_thread(self._users.check, user, password)
+                    break
+            await asyncio.sleep(left_s)
+        guesses.succeed(address, user)
+        self._checked[login, given] = time.monotonic()
+        while len(self._checked) > _MOST_CHECKED:
             self._checked.popitem(last=False)
-        return user
+        return login
 
     def _is_own(self, host: str) -> bool:
         """Whether a name means this machine and nothing else."""

@@ -18,11 +18,12 @@ from watersmeet.catalog.roles import OWNER, READER
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.dialectnames import DIALECTS
 from watersmeet.errors import Error, error
-from watersmeet.server.backend import Backend
 from watersmeet.server.connection import Service
+from watersmeet.server.users import Login, expired
 from watersmeet.server.web import details, health, subscriptions
 from watersmeet.server.web.access import Access
 from watersmeet.server.web.answers import answer, failed, read_json, refused, text_field
+from watersmeet.server.web.clients import CONSOLE, REQUEST, SUBSCRIPTION, WebClient, is_gone
 from watersmeet.server.web.figures import Figures
 from watersmeet.server.web.graph import Graphs, shown_graph
 from watersmeet.server.web.history import DATABASE, STEP_S
@@ -38,8 +39,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 log: Final = logging.getLogger(__name__)
 
-#: Who asks; None for one who is trusted.
-USER: Final[web.RequestKey[str | None]] = web.RequestKey("user")
+#: The user who asks; None for one who is trusted.
+USER: Final[web.RequestKey[Login | None]] = web.RequestKey("user")
 _THREADS: Final = 8
 _MOST_BODY_BYTES: Final = 1 << 20
 #: What a page may load, and from where: nothing but what this server has.
@@ -171,9 +172,9 @@ class WebServer:
         except Exception:
             log.exception("the console can't look at the database")
 
-    def _session(self, user: str | None = None) -> Session:
+    def _session(self, login: Login | None = None) -> Session:
         """A session to look with: as a user, or as one that sees everything."""
-        return self._service.users.session(user, self._dialect, files=False)
+        return self._service.users.session(login, self._dialect, files=False)
 
     def _clients(self) -> Clients:
         traffic = self._service.traffic
@@ -208,11 +209,11 @@ class WebServer:
     async def _who(self, request: web.Request) -> web.Response:
         """Who is logged in, and what the page has to know before anything else."""
         try:
-            user, lets_in = await self._access.user(request), True
+            login, lets_in = await self._access.user(request), True
         except Error:
-            user, lets_in = None, False
+            login, lets_in = None, False
         known = {
-            "user": user,
+            "user": None if login is None else login.name,
             "lets_in": lets_in,
             "needs_users": self._access.needs_users,
             "version": __version__,
@@ -225,11 +226,11 @@ class WebServer:
         return answer(known)
 
     async def _login(self, request: web.Request) -> web.Response:
-        user = await self._access.user(request)
-        if user is None:
+        login = await self._access.user(request)
+        if login is None:
             return answer({"user": None})
-        token = self._access.give_token(user)
-        response = answer({"user": user, "token": token})
+        token = self._access.give_token(login)
+        response = answer({"user": login.name, "token": token})
         self._access.set_cookie(response, token)
         return response
 
@@ -274,14 +275,14 @@ class WebServer:
         name = request.query.get("tab", "")
         if not name:
             raise error("INVALID_PARAMETER", "a stream needs the name of its tab", hint="GET /api/live?tab=NAME")
-        tab = Tab(request[USER], self._session(request[USER]))
-        with self._streaming():
+        with self._streaming(request, CONSOLE) as client:
+            tab = Tab(client, self._session(client.login))
             self._tabs.enter(name, tab)
             response = event_stream()
             try:
                 await response.prepare(request)
                 tab.show(await self._work(self._watch.look))
-                await self._until_stopped(request, tab.stream(response, self._frames, self._slow_s))
+                await self._until_stopped(request, client, tab.stream(response, self._frames, self._slow_s))
             finally:
                 # Also if the request is cancelled, as its client is gone: what the tab runs has to end.
                 self._kept(self._tabs.leave(name, tab))
@@ -293,22 +294,31 @@ class WebServer:
         return self._service.limits.slow_client_s
 
     @contextlib.contextmanager
-    def _streaming(self) -> Iterator[None]:
-        """A client gets a stream inside. TOO_MANY_CONNECTIONS."""
-        if self._streams >= self._service.limits.connections:
-            raise error("TOO_MANY_CONNECTIONS", "sorry, too many clients already")
-        self._streams += 1
+    def _entered(self, request: web.Request, application: str) -> Iterator[WebClient]:
+        """One of the clients of the server inside. TOO_MANY_CONNECTIONS."""
+        client = WebClient(self._service, request, request[USER], application)
         try:
-            yield
+            yield client
         finally:
-            self._streams -= 1
+            client.leave()
 
-    async def _until_stopped(self, request: web.Request, stream: Coroutine[Any, Any, None]) -> None:
-        """Waits for a stream, which ends with the server, and with a client that is gone or too slow."""
+    @contextlib.contextmanager
+    def _streaming(self, request: web.Request, application: str) -> Iterator[WebClient]:
+        """A client gets a stream inside. TOO_MANY_CONNECTIONS."""
+        with self._entered(request, application) as client:
+            self._streams += 1
+            try:
+                yield client
+            finally:
+                self._streams -= 1
+
+    async def _until_stopped(self, request: web.Request, client: WebClient, stream: Coroutine[Any, Any, None]) -> None:
+        """Waits for a stream, which ends with the server, and with a client that is gone, too slow, or sent away."""
         streaming = asyncio.ensure_future(stream)
         stopping = asyncio.ensure_future(self._stopping.wait())
+        ending = asyncio.ensure_future(client.ended.wait())
         try:
-            await asyncio.wait([streaming, stopping], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([streaming, stopping, ending], return_when=asyncio.FIRST_COMPLETED)
             if streaming.done():
                 streaming.result()
         except (TimeoutError, ConnectionError):
@@ -317,21 +327,22 @@ class WebServer:
         finally:
             streaming.cancel()
             stopping.cancel()
+            ending.cancel()
             with contextlib.suppress(asyncio.CancelledError, ConnectionError, TimeoutError, Error):
                 await streaming
 
     async def _subscribe(self, request: web.Request) -> web.StreamResponse:
         """The stream of a subscription."""
-        user, session = request[USER], self._session(request[USER])
-        with self._streaming():
+        session = self._session(request[USER])
+        with self._streaming(request, SUBSCRIPTION) as client:
             subscriber = await self._work(subscriptions.opened, session, request)
             if subscriber is None:
                 return web.Response(status=204)  # browsers ask no more then
             ids = [f.relation.id for f in subscriber.followed]
 
             def allowed() -> None:
-                if user is not None:
-                    self._service.users.role(user)  # who is gone
+                if not self._service.users.admits(client.login):
+                    raise expired(client.login)
                 check_followed(session, ids)
 
             response = event_stream()
@@ -339,7 +350,7 @@ class WebServer:
                 await response.prepare(request)
                 with self._service.traffic.subscribed():
                     stream = subscriptions.stream(response, subscriber, allowed, self._slow_s)
-                    await self._until_stopped(request, stream)
+                    await self._until_stopped(request, client, stream)
             finally:
                 self._kept(self._work(subscriber.close))
         return response
@@ -394,26 +405,29 @@ class WebServer:
         if not isinstance(most_rows, int) or not 0 <= most_rows <= MOST_ROWS:
             raise error("INVALID_PARAMETER", f"rows must be a number up to {MOST_ROWS:,}")
         if "tab" not in body:
-            alone = Worksheet(await self._backend(request[USER]), self._work, _nowhere, self._service.traffic)
-            self._alone.add(alone)
-            try:
-                return answer(await alone.run(text, dialect, most_rows))
-            finally:
-                self._alone.discard(alone)
-                await alone.close()
+            with self._entered(request, REQUEST) as client:
+                alone = client.worksheet = await self._opened(client, REQUEST, _nowhere)
+                self._alone.add(alone)
+                try:
+                    found = answer(await alone.run(text, dialect, most_rows, lambda: is_gone(request)))
+                    if client.failure is not None:
+                        raise client.failure
+                    return found
+                finally:
+                    self._alone.discard(alone)
+                    await alone.close()
         worksheet = await self._worksheet(request[USER], text_field(body, "tab"))
-        found = answer(await worksheet.run(text, dialect, most_rows))
+        found = answer(await worksheet.run(text, dialect, most_rows, lambda: is_gone(request)))
         found.enable_compression()
         return found
 
-    async def _worksheet(self, user: str | None, name: str) -> Worksheet:
+    async def _worksheet(self, login: Login | None, name: str) -> Worksheet:
         """The worksheet of a tab. UNDEFINED_OBJECT."""
-        tab = self._tabs.get(user, name)
+        tab = self._tabs.get(login, name)
         async with tab.opening:
-            if tab.worksheet is None:
-                backend = await self._backend(user)
-                tab.worksheet = Worksheet(backend, self._work, tab.send, self._service.traffic)
-        return tab.worksheet
+            if tab.client.worksheet is None:
+                tab.client.worksheet = await self._opened(tab.client, CONSOLE, tab.send)
+        return tab.client.worksheet
 
     async def _follow(self, request: web.Request) -> web.Response:
         """Follows relations in the worksheet of a tab."""
@@ -424,16 +438,21 @@ class WebServer:
         worksheet = await self._worksheet(request[USER], text_field(body, "tab"))
         return answer(await worksheet.follow(names))
 
-    async def _backend(self, user: str | None) -> Backend:
-        options = {"user": user or OWNER, "database": OWNER, "application_name": "console"}
-        return await self._work(self._service.open, options, user)
+    async def _opened(self, client: WebClient, application: str, send: Callable[[str, Any], Any]) -> Worksheet:
+        """A new worksheet of a client."""
+        login = client.login
+        options = {"user": OWNER if login is None else login.name, "database": OWNER, "application_name": application}
+        backend = await self._work(self._service.open, options, login)
+        backend.process = client.process
+        return Worksheet(backend, self._work, send, self._service.traffic)
 
     async def _stop(self, request: web.Request) -> web.Response:
         body = await read_json(request)
         tab = self._tabs.get(request[USER], text_field(body, "tab"))
-        if tab.worksheet is not None:
+        worksheet = tab.client.worksheet
+        if worksheet is not None:
             query = body.get("query")
-            await tab.worksheet.stop(None if query is None else str(query))
+            await worksheet.stop(None if query is None else str(query))
         return answer({})
 
 

@@ -11,10 +11,11 @@ from typing import Any, Final, NamedTuple
 from aiohttp import web
 
 from watersmeet.errors import error
+from watersmeet.server.users import Login
 from watersmeet.server.web.answers import compact
+from watersmeet.server.web.clients import WebClient
 from watersmeet.server.web.figures import Figures
 from watersmeet.server.web.watch import Look
-from watersmeet.server.web.worksheets import Worksheet
 from watersmeet.session.access.context import Session
 
 #: A comment is sent when nothing else was for so long: proxies cut off what is silent.
@@ -107,10 +108,9 @@ def _outside(look: Look, name: str) -> list[dict[str, Any]]:
 class Tab:
     """One tab, from the beginning of its stream to its end. For one event loop."""
 
-    def __init__(self, user: str | None, session: Session) -> None:
+    def __init__(self, client: WebClient, session: Session) -> None:
         """session: of its user, by which it is known what the user may see."""
-        self.user = user
-        self.worksheet: Worksheet | None = None
+        self.client = client
         self.opening = asyncio.Lock()
         self._session = session
         self._events: asyncio.Queue[bytes] = asyncio.Queue(_QUEUE)
@@ -166,7 +166,7 @@ class Tabs:
     """The open tabs, by user and the name that each has chosen for itself."""
 
     def __init__(self) -> None:
-        self._tabs: dict[tuple[str | None, str], Tab] = {}
+        self._tabs: dict[tuple[Login | None, str], Tab] = {}
 
     @property
     def open(self) -> list[Tab]:
@@ -175,19 +175,19 @@ class Tabs:
 
     def enter(self, name: str, tab: Tab) -> None:
         """Takes a tab in. DUPLICATE_OBJECT if there is one of that name."""
-        if (tab.user, name) in self._tabs:
+        if (tab.client.login, name) in self._tabs:
             raise error("DUPLICATE_OBJECT", f'there is a tab "{name}" already')
-        self._tabs[tab.user, name] = tab
+        self._tabs[tab.client.login, name] = tab
 
-    def get(self, user: str | None, name: str) -> Tab:
+    def get(self, login: Login | None, name: str) -> Tab:
         """The tab of that name. UNDEFINED_OBJECT."""
-        found = self._tabs.get((user, name))
+        found = self._tabs.get((login, name))
         if found is None:
             raise error("UNDEFINED_OBJECT", "the tab has no stream", hint="GET /api/live?tab=NAME comes first.")
         return found
 
     async def leave(self, name: str, tab: Tab) -> None:
         """A tab is gone: what it runs ends."""
-        self._tabs.pop((tab.user, name), None)
-        if tab.worksheet is not None:
-            await tab.worksheet.close()
+        self._tabs.pop((tab.client.login, name), None)
+        if tab.client.worksheet is not None:
+            await tab.client.worksheet.close()

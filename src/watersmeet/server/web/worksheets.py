@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
@@ -16,6 +18,7 @@ from watersmeet.server.datarows import text_columns
 from watersmeet.server.messages import Column
 from watersmeet.server.steps import Outcome
 from watersmeet.server.traffic import Traffic
+from watersmeet.session.access.context import Session
 from watersmeet.session.access.result import Running
 from watersmeet.session.access.rights import check_followed
 from watersmeet.session.services.subscribing.opening import subscribe
@@ -31,6 +34,8 @@ MOST_ROWS: Final = 10_000
 _PORTION_ROWS: Final = 500
 #: How long a running query is waited for before it is asked whether it goes on.
 _WAIT_S: Final = 0.25
+#: How often it is checked whether the client of a statement has hung up.
+_WATCH_S: Final = 0.5
 #: What is cancelled may be about to begin, so it is cancelled again after so long.
 _AGAIN_S: Final = 0.1
 #: So many queries of one tab run at once.
@@ -62,12 +67,20 @@ class Worksheet:
         self._closed = False
 
     @property
+    def session(self) -> Session:
+        """The session that it works in."""
+        return self._backend.session
+
+    @property
     def is_busy(self) -> bool:
         """Whether a statement or a query runs."""
         return self._busy.locked() or bool(self._running)
 
-    async def run(self, text: str, dialect: str | None, most_rows: int) -> dict[str, Any]:
-        """Runs the statements of a text in a dialect; the results as JSON, the last of them an error if one fails."""
+    async def run(self, text: str, dialect: str | None, most_rows: int, is_gone: Callable[[], bool]) -> dict[str, Any]:
+        """Runs the statements of a text in a dialect; the results as JSON, the last of them an error if one fails.
+
+        is_gone: whether the client has hung up: then what runs is cancelled.
+        """
         if self._busy.locked():
             raise error("SESSION_BUSY", "a statement of this worksheet runs already", hint="Stop it first.")
         async with self._busy:
@@ -78,13 +91,14 @@ class Worksheet:
                     backend.settings.set("dialect", dialect)
                 outcomes = backend.simple(text)
                 try:
-                    while (outcome := await self._within_limits(next, outcomes, None)) is not None:
+                    while (outcome := await self._within_limits(is_gone, next, outcomes, None)) is not None:
                         results.append(await self._taken(outcome, most_rows))
                 finally:
                     await self._work(outcomes.close)
             except Error as err:
                 results.append({"error": err.to_json()})
             session = backend.session
+            session.puts_roles = False
             return {"results": results, "dialect": session.dialect, "transaction": session.transaction is not None}
 
     async def _taken(self, outcome: Outcome, most_rows: int) -> dict[str, Any]:
@@ -103,17 +117,26 @@ class Worksheet:
             result["query"] = self._follow(outcome.running, outcome.schema)
         return result
 
-    async def _within_limits(self, action: Callable[..., T], *arguments: Any) -> T:
-        """Runs what may take long; cancels it when the time of a statement is over."""
-        session = self._backend.session
-        session.cancellation.reset()
+    async def _within_limits(self, is_gone: Callable[[], bool], action: Callable[..., T], *arguments: Any) -> T:
+        """Runs what may take long; cancels it when the time of a statement is over, or the client is gone."""
+        cancellation, loop = self._backend.session.cancellation, asyncio.get_running_loop()
+        cancellation.reset()
         most_ms = self._backend.settings.limit("statement_timeout")
+        until_s = loop.time() + most_ms / 1000 if most_ms else math.inf
         work = asyncio.ensure_future(self._work(action, *arguments))
-        done, _ = await asyncio.wait([work], timeout=most_ms / 1000 if most_ms else None)
-        while not done:
-            session.cancellation.cancel()  # again, as a query that is about to begin forgets it
-            done, _ = await asyncio.wait([work], timeout=_AGAIN_S)
-        return work.result()
+        try:
+            while True:
+                left_s = _AGAIN_S if cancellation.canceled else max(min(_WATCH_S, until_s - loop.time()), 0.001)
+                done, _ = await asyncio.wait([work], timeout=left_s)
+                if done:
+                    return work.result()
+                if cancellation.canceled or is_gone() or loop.time() >= until_s:
+                    cancellation.cancel()  # again, as a query that is about to begin forgets it
+        except asyncio.CancelledError:
+            cancellation.cancel()
+            with contextlib.suppress(Error, asyncio.CancelledError):
+                await work
+            raise
 
     async def follow(self, names: Sequence[str]) -> dict[str, Any]:
         """Follows relations: a result for each, all as of one moment, whose rows come to the tab. Errors as of
@@ -137,12 +160,16 @@ class Worksheet:
     async def stop(self, query: str | None) -> None:
         """Stops a running query; None: the statement that runs."""
         if query is None:
-            self._backend.session.cancellation.cancel()
+            self.cancel()
             return
         known = self._running.get(query)
         if known is None:
             raise error("UNDEFINED_OBJECT", f'query "{query}" does not run')
         await self._work(known[0].close)
+
+    def cancel(self) -> None:
+        """Cancels the statement that runs. Any thread may ask."""
+        self._backend.session.cancellation.cancel()
 
     async def close(self) -> None:
         """Stops everything and gives the session back. May be called again."""

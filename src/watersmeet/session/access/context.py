@@ -11,7 +11,7 @@ from typing import Final
 
 from watersmeet.binder.clauses.files import files_refused
 from watersmeet.catalog import Catalog, Relation, Role, RoleChange, SqlFunction
-from watersmeet.catalog.roles import EVERYTHING, READER, Privilege, Rights, rights_of
+from watersmeet.catalog.roles import EVERYTHING, READER, Actor, Privilege, Rights, acting_rights
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.transaction import Stoppable, Transaction
 from watersmeet.dialects.registry import language_named
@@ -41,7 +41,9 @@ class Session:
     reported_failures: ids of the views whose failure FLUSH has already reported.
     cancellation: ends the statement that runs.
     files: whether its statements may read files of this machine, where the database lets them.
-    user: who logged in; None for the program that opened the database. role: as whom it acts, None: may do everything.
+    user: the role that logged in; None for the program that opened the database. role: the role that it acts as, None:
+    may do everything. verifiers: of the passwords that the user itself has set.
+    puts_roles: its statements have changed roles.
     result_bytes: how large the result of a query may be, 0: as large as it is.
     """
 
@@ -56,10 +58,12 @@ class Session:
     reported_failures: set[str] = field(default_factory=set)
     cancellation: Cancellation = field(default_factory=Cancellation)
     files: bool = True
-    user: str | None = None
-    role: str | None = None
+    user: Actor | None = None
+    role: Actor | None = None
+    verifiers: set[str] = field(default_factory=set)
+    puts_roles: bool = False
     result_bytes: int = 0
-    _rights: tuple[Mapping[str, Role], str, Rights] | None = None
+    _rights: tuple[Mapping[str, Role], Actor, Rights] | None = None
     _thread: threading.local = field(default_factory=threading.local)
 
     @property
@@ -103,7 +107,7 @@ class Session:
             return EVERYTHING
         known = self._rights
         if known is None or known[0] is not roles or known[1] != self.role:
-            known = self._rights = (roles, self.role, rights_of(roles, self.role))
+            known = self._rights = (roles, self.role, acting_rights(roles, self.role))
         return known[2]
 
     def _granted(self, catalog: Catalog) -> frozenset[str] | None:
@@ -119,6 +123,7 @@ class Session:
     def put_roles(self, changes: Sequence[RoleChange]) -> None:
         """Changes the roles of the database."""
         database = self.database
+        self.puts_roles = True
         with database.guard:
             if self.transaction is not None:
                 self.transaction.definitions.put_roles(changes, database.catalog)

@@ -117,11 +117,15 @@ def _needed(session: Session, statement: st.Statement) -> str | None:
         return _needed(session, statement.statement)
     if isinstance(statement, st.Show):
         return _shown(statement.what)
-    if isinstance(statement, rl.AlterRole) and statement.is_own_password(session.user):
+    if isinstance(statement, rl.AlterRole) and _is_own_password(session, statement):
         return None
     if isinstance(statement, (*_OUTSIDE, *_OF_ALL)) or _has_connector(statement):
         return ADMIN
     return WRITER
+
+
+def _is_own_password(session: Session, statement: rl.AlterRole) -> bool:
+    return session.user is not None and statement.is_own_password(session.user.name)
 
 
 def _shown(what: str) -> str | None:

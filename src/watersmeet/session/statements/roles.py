@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from watersmeet.catalog.roles import (
     PutRole,
     RemoveRole,
     Role,
+    actor_of,
     all_of,
 )
 from watersmeet.catalog.roles import RenameRole as Renamed
@@ -42,6 +44,7 @@ from watersmeet.store.secretfiles import keep_secret
 
 _RESERVED: Final = (*FIXED, OWNER, PUBLIC, "none", "current_user", "current_role", "session_user")
 _MOST_BYTES: Final = 63
+_ID_BYTES: Final = 8
 
 
 def create_role(session: Session, statement: CreateRole) -> Result:
@@ -57,7 +60,8 @@ def create_role(session: Session, statement: CreateRole) -> Result:
             return Result(command)
         _check_name(statement, statement.name)
         _check_roles(session, statement, statement.options)
-        made = PutRole(name, _properties(session, statement, statement.options), makes=True)
+        properties = {"id": secrets.token_hex(_ID_BYTES), **_properties(session, statement, statement.options)}
+        made = PutRole(name, properties, makes=True)
         session.put_roles([made, *_memberships(statement.options, name)])
     return Result(command)
 
@@ -77,6 +81,8 @@ def alter_role(session: Session, statement: AlterRole) -> Result:
                 checked = {} if value is None else {setting: check_setting(setting, value)}
             changes["settings"] = {**kept, **checked}
         session.put_roles([PutRole(role.name, changes), *_memberships(statement.options, role.name)])
+        if session.user == actor_of(session.catalog.roles, role.name) and "verifier" in changes:
+            session.verifiers.add(changes["verifier"])
     return Result("ALTER ROLE")
 
 
@@ -104,7 +110,7 @@ def drop_role(session: Session, statement: DropRole) -> Result:
                 session.notice(f'role "{name.name}" does not exist, skipping')
                 continue
             role = _existing(session, statement, name)
-            if role.name in (session.user, session.role):
+            if actor_of(session.catalog.roles, role.name) in (session.user, session.role):
                 raise error_at(statement, name.span, "DEPENDENT_OBJECTS", "current user cannot be dropped")
             found.append(role)
         session.put_roles([RemoveRole(role.name) for role in found])
@@ -161,12 +167,14 @@ def set_role(session: Session, statement: SetRole) -> Result:
         session.role = session.user
         return Result("SET")
     name = statement.name.name
-    if session.user is not None and ADMIN not in all_of(roles, session.user):
-        if name == PUBLIC or name not in all_of(roles, session.user):
+    found = actor_of(roles, name)
+    if session.user is not None:
+        own = _own_roles(session)
+        if ADMIN not in own and (name == PUBLIC or name not in own):
             raise denied(f'setting role "{name}"', statement.text)
-    elif name not in roles and name not in FIXED:
+    if found is None:
         raise _undefined(session, statement, statement.name)
-    session.role = name
+    session.role = found
     return Result("SET")
 
 
@@ -195,8 +203,14 @@ def show_grants(session: Session, is_like: Callable[[str], bool]) -> Result:
 def known_roles(session: Session) -> list[Role]:
     """The roles of the database of which the session may know, by name."""
     roles = session.catalog.roles
-    names = roles.keys() if session.rights.has(ADMIN) else all_of(roles, session.user or session.role or "")
+    names = roles.keys() if session.rights.has(ADMIN) else _own_roles(session)
     return [roles[name] for name in sorted(roles.keys() & names)]
+
+
+def _own_roles(session: Session) -> set[str]:
+    """The names of the roles that the session's user is, and is a member of."""
+    roles, actor = session.catalog.roles, session.user or session.role
+    return all_of(roles, actor.name if actor is not None and actor_of(roles, actor.name) == actor else "")
 
 
 def _check_name(statement: Statement, name: Name) -> None:
