@@ -205,6 +205,8 @@ class Field:
 
 
 Schema = tuple[Field, ...]
+#: The column of a relation that a column of a query is, as (relation id, column); see `Result.origins`.
+Origin = tuple[str, str]
 
 
 def arrow_schema(schema: Schema, *, positional: bool) -> pa.Schema:

@@ -12,7 +12,9 @@ from typing import ClassVar
 
 from sqlglot import exp
 
-from watersmeet.algebra.bounded import PastScan, TopicScan
+from watersmeet.algebra.bounded import Named, PastScan, TopicScan
+from watersmeet.algebra.nodes import Project
+from watersmeet.algebra.trees import walk
 from watersmeet.binder.clauses.files import READERS, bind_files
 from watersmeet.binder.clauses.joins import join
 from watersmeet.binder.clauses.lookups import is_looked_up
@@ -33,6 +35,7 @@ from watersmeet.dialects.schemas import with_current_names
 from watersmeet.errors import error
 from watersmeet.expressions.setfunctions import table_call
 from watersmeet.expressions.values import Value
+from watersmeet.types import Origin
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ class BoundedQuery:
     system: names of the system relations that it reads.
     topics: topics that it reads as they are now.
     past: what it reads as of earlier moments.
+    origins: for each column, that of a relation that it names, if it is nothing else.
     """
 
     bound: Bound
@@ -55,6 +59,7 @@ class BoundedQuery:
     system: tuple[str, ...]
     topics: tuple[TopicScan, ...]
     past: tuple[PastScan, ...]
+    origins: tuple[Origin | None, ...]
 
 
 def bind_bounded(
@@ -80,7 +85,26 @@ def bind_bounded(
         tuple(collected.system),
         tuple(collected.topics),
         tuple(collected.past),
+        _origins(bound, collected.origins),
     )
+
+
+def _origins(bound: Bound, known: Mapping[str, Origin]) -> tuple[Origin | None, ...]:
+    """For each column of a query, that of a relation which it passes through, as PostgreSQL describes results."""
+    passed: dict[str, str] = {}
+    for node in walk(bound.relation):
+        if isinstance(node, Project):
+            columns = ((c.id, e.expression) for c, e in zip(node.outputs, node.exprs, strict=True))
+            passed |= {i: e.name for i, e in columns if isinstance(e, exp.Column) and e.name != i}
+        elif isinstance(node, Named) and node.definition is not None:
+            passed |= {c.id: d.id for c, d in zip(node.outputs, node.definition.columns, strict=True)}
+
+    def origin(column_id: str) -> Origin | None:
+        while column_id not in known and column_id in passed:
+            column_id = passed[column_id]
+        return known.get(column_id)
+
+    return tuple(origin(o.column.id) for o in bound.outputs)
 
 
 @dataclass(frozen=True)
@@ -158,7 +182,10 @@ class BoundedRules(DialectRules):
                 span=place_of(item.node),
                 hint="Create a materialized view over it and read that.",
             )
-        return plain("all")
+        tree, scope = plain("all")
+        # A view stands for itself, not for what it reads: that may be hidden from who reads the view.
+        binding.collected.origins.update({c.id: (relation.id, c.name) for c in tree.columns})
+        return tree, scope
 
     def check_join(self, node: exp.Join, text: str) -> None:
         if node.method.upper() == "ASOF":

@@ -34,7 +34,7 @@ from watersmeet.catalog import (
 )
 from watersmeet.errors import Error, Span
 from watersmeet.sources.narrowing import Narrowed
-from watersmeet.types import Field, Schema, SqlType
+from watersmeet.types import Field, Origin, Schema, SqlType
 
 ExplainFormat = Literal["text", "json", "dot"]
 
@@ -683,7 +683,7 @@ class QuerySql:
     functions: of the functions of SQL that it calls. system: names of the system relations that it reads. topics: those
     that it reads as they are now; their outputs are the columns that it reads, at least one. narrowed: what it needs of
     external tables. lookups: by which columns it looks up rows, as (relation id, column). past: what it reads as of
-    earlier moments.
+    earlier moments. origins: for each column, that of a relation that it names, if it is nothing else.
     """
 
     sql: str
@@ -696,3 +696,4 @@ class QuerySql:
     narrowed: tuple[Narrowed, ...] = ()
     lookups: tuple[tuple[str, str], ...] = ()
     past: tuple[PastScan, ...] = ()
+    origins: tuple[Origin | None, ...] = ()

@@ -38,8 +38,8 @@ from watersmeet.session.access.context import Session
 from watersmeet.session.access.limits import RESULT_SIZE
 from watersmeet.session.access.result import Result
 from watersmeet.session.connections.execute import commit_whole, execute_statement
-from watersmeet.session.statements.describing import described_columns
-from watersmeet.types import BIGINT, Schema, SqlType
+from watersmeet.session.statements.describing import described_result
+from watersmeet.types import BIGINT, SqlType
 
 #: What is not the session's, by first word.
 _READERS: Final = {**UTILITY, **PREPARING, "COPY": read_copy}
@@ -215,9 +215,9 @@ class Backend:
             result = action(self.session, *arguments)
             return replace(result, notices=tuple(self.session.notices))
 
-    def described(self, statement: st.Statement) -> Schema | None:
-        """The columns of a statement of the session."""
-        found: Schema | None = self.asked(described_columns, statement)
+    def described(self, statement: st.Statement) -> Result | None:
+        """The columns of a statement of the session, as a result without rows."""
+        found: Result | None = self.asked(described_result, statement)
         return found
 
     def asked(self, action: Callable[..., Any], *arguments: Any) -> Any:

@@ -11,8 +11,8 @@ import watersmeet
 from watersmeet.catalog.roles import ADMIN, Actor
 from watersmeet.errors import error
 from watersmeet.session.access.context import Session
-from watersmeet.session.access.limits import LIMITS, amount, check_limit
-from watersmeet.session.access.variables import ALIASES
+from watersmeet.session.access.limits import LIMITS, amount, check_limit, shown, unit
+from watersmeet.session.access.variables import ALIASES, APPLICATION
 
 #: The version of PostgreSQL whose protocol and catalog are answered; tools read the number in front.
 SERVER_VERSION: Final = "16.0"
@@ -94,7 +94,7 @@ _SETTINGS: Final = (
 _BY_NAME: Final = {s.name.lower(): s for s in _SETTINGS}
 
 #: Variables of the session of whose change clients are told, by PostgreSQL's names of them.
-_SESSION: Final = {"TimeZone": "timezone", "application_name": "application_name", "search_path": "search_path"}
+_SESSION: Final = {"TimeZone": "timezone", APPLICATION: APPLICATION, "search_path": "search_path"}
 
 
 class Saved(NamedTuple):
@@ -204,10 +204,16 @@ class Settings:
         own = {s.name: self.get(s.name) for s in _SETTINGS if s.reported}
         return {**own, **{n: self.get(v) for n, v in _SESSION.items()}, "session_authorization": self._user}
 
-    def rows(self) -> list[tuple[str, str]]:
-        """Name and value of all of them, and of the variables that are settings in PostgreSQL."""
+    def rows(self) -> list[tuple[str, str, str | None]]:
+        """Name, value and unit of all of them, and of the variables that are settings in PostgreSQL. The value of a
+        limit is a number, as `pg_settings` has it.
+        """
         names = [*(s.name for s in _SETTINGS), *_SESSION]
-        return [(name, self.get(name)) for name in names]
+        return [(n, str(self.limit(n)), unit(n)) if n in LIMITS else (n, self.get(n), None) for n in names]
+
+    def shown(self) -> dict[str, str]:
+        """The values that SHOW gives, by name in lower case."""
+        return {name.lower(): self.get(name) for name, _, _ in self.rows()}
 
 
 def _checked(setting: Setting, value: str) -> str:
@@ -215,7 +221,7 @@ def _checked(setting: Setting, value: str) -> str:
     if setting.fixed:
         raise error("INVALID_PARAMETER", f'parameter "{setting.name}" cannot be changed')
     if setting.name in LIMITS:
-        return value
+        return shown(setting.name, amount(setting.name, value))
     if setting.choices is None:
         return value
     choices = setting.choices or (setting.default.lower(),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, BinaryIO, Final, Protocol
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
+from watersmeet.catalog import Catalog
 from watersmeet.dialects import statements as st
 from watersmeet.dialects.characters import check_characters
 from watersmeet.dialects.depth import depth_checked
@@ -21,6 +22,7 @@ from watersmeet.dialects.switches import Part, parts
 from watersmeet.dialects.tokens import Cursor
 from watersmeet.errors import Span, error
 from watersmeet.server.catalog import queries
+from watersmeet.server.catalog.tables import relation_oid
 from watersmeet.server.messages import Column
 from watersmeet.server.oids import result_column
 from watersmeet.session.access.result import Result, Running
@@ -106,11 +108,27 @@ class Outcome:
 _COUNTED: Final = ("SELECT", "INSERT", "UPDATE", "DELETE", "MERGE", "COPY", "FETCH", "MOVE")
 
 
-def outcome_of(result: Result) -> Outcome:
-    """The outcome of a statement of the session."""
+def columns_of(result: Result, catalog: Catalog | None) -> tuple[Column, ...]:
+    """The columns of a result, with the tables that they are of."""
+    columns = tuple(map(result_column, result.columns))
+    if catalog is None or not any(result.origins):
+        return columns
+    found = []
+    for column, origin in zip(columns, result.origins, strict=True):
+        relation = None if origin is None else catalog.relations.get(origin[0])
+        names = [] if relation is None else [c.name for c in relation.columns if c.name not in relation.unlisted]
+        if origin is not None and relation is not None and origin[1] in names:
+            found.append(replace(column, table=relation_oid(relation), number=names.index(origin[1]) + 1))
+        else:
+            found.append(column)
+    return tuple(found)
+
+
+def outcome_of(result: Result, catalog: Catalog | None = None) -> Outcome:
+    """The outcome of a statement of the session. catalog: with the tables whose columns its columns may be."""
     described = result.table is not None or result.running is not None
     rows = max(result.rowcount, 0) if result.command in _COUNTED else None
-    columns = tuple(map(result_column, result.columns)) if described else None
+    columns = columns_of(result, catalog) if described else None
     return Outcome(result.command, rows, columns, result.columns, result.table, result.notices, result.running)
 
 
@@ -133,11 +151,11 @@ class EngineStep:
     statement: st.Statement
 
     def run(self, client: Any) -> Outcome:
-        return outcome_of(client.execute(self.statement))
+        return outcome_of(client.execute(self.statement), client.session.catalog)
 
     def describe(self, client: Any) -> tuple[Column, ...] | None:
-        columns = client.described(self.statement)
-        return None if columns is None else tuple(map(result_column, columns))
+        result = client.described(self.statement)
+        return None if result is None else columns_of(result, client.session.catalog)
 
 
 @dataclass(frozen=True)

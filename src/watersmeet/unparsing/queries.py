@@ -53,6 +53,7 @@ def to_duckdb(
         outside,
         lookups,
         found.past,
+        found.origins,
     )
 
 

@@ -189,10 +189,16 @@ def test_privileges_of_changes(connection):
         "ann",
         "INSERT INTO t VALUES (5, 5)",
         "INSERT INTO t VALUES (5, 5) RETURNING a",
+        "INSERT INTO t VALUES (6, 6), (5, 7)",
         "SELECT * FROM t",
         "UPDATE t SET b = 1",
         "DELETE FROM t",
-    ) == ["", "PERMISSION_DENIED", "PERMISSION_DENIED", "PERMISSION_DENIED", "PERMISSION_DENIED"]
+    ) == ["", *["PERMISSION_DENIED"] * 5]
+    connection.execute("FLUSH")
+    assert connection.execute("SELECT b FROM t WHERE a >= 5").fetchall() == [(5,)]
+    connection.execute("GRANT UPDATE ON t TO ann")
+    assert acting(connection, "ann", "INSERT INTO t VALUES (5, 8)") == [""], "it replaces the row"
+    connection.execute("REVOKE UPDATE ON t FROM ann")
     connection.execute("GRANT ALL ON TABLE t TO ann")
     connection.execute("REVOKE INSERT ON t FROM ann")
     assert acting(
@@ -201,6 +207,20 @@ def test_privileges_of_changes(connection):
     connection.execute("GRANT SELECT ON ALL TABLES IN SCHEMA apart TO PUBLIC")
     assert acting(connection, "ann", "SELECT * FROM apart.t2") == [""]
     assert ("public", "apart.t2", "SELECT") in connection.execute("SHOW GRANTS").fetchall()
+
+
+@pytest.mark.parametrize("key", ["", " PRIMARY KEY (k)"])
+def test_rows_of_a_changelog_that_delete_take_the_privilege(connection, key):
+    connection.execute("SET dialect = 'timeplus'")
+    connection.execute(f"CREATE STREAM c (k int, v int){key} SETTINGS mode = 'changelog{'_kv' if key else ''}'")
+    connection.execute("GRANT INSERT ON c TO ann")
+    added, deleted = (
+        "INSERT INTO c (k, v, _tp_delta) VALUES (1, 1, 1)",
+        "INSERT INTO c (k, v, _tp_delta) VALUES (1, 1, -1)",
+    )
+    assert acting(connection, "ann", added, deleted) == ["", "PERMISSION_DENIED"]
+    connection.execute("GRANT UPDATE, DELETE ON c TO ann")
+    assert acting(connection, "ann", deleted) == [""]
 
 
 def test_grants_follow_names_and_replaced_relations_and_go_with_what_is_dropped(connection):

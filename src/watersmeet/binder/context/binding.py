@@ -15,7 +15,7 @@ from watersmeet.algebra.timewindows import TimeWindow
 from watersmeet.binder.context.scope import Extension, Scope, ScopeColumn
 from watersmeet.errors import Span, error
 from watersmeet.expressions.values import Value
-from watersmeet.types import INTEGER, Schema, SqlType
+from watersmeet.types import INTEGER, Origin, Schema, SqlType
 
 #: A bound item of the select list: its value, its name, its place.
 Item = tuple[Value, str | None, exp.Expression]
@@ -58,6 +58,7 @@ class Collected:
     system: names of the system relations that are read.
     topics: topics that are read as they are now.
     past: what is read as of earlier moments.
+    origins: of queries that end, by the id of a column of a relation that they name: (relation id, column).
     """
 
     next_id: int = 1
@@ -72,6 +73,7 @@ class Collected:
     system: list[str] = field(default_factory=list)
     topics: list[TopicScan] = field(default_factory=list)
     past: list[PastScan] = field(default_factory=list)
+    origins: dict[str, Origin] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

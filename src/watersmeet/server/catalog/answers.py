@@ -109,15 +109,19 @@ class CatalogAnswers:
             connection.execute(f"SET VARIABLE {name} = ?", [value])
         connection.execute("SET VARIABLE started = to_timestamp(?)", [time.time()])
         asked = sql.lower()
-        if "pg_settings" in asked or "current_setting" in asked:
-            put(connection, "pg_settings", [_setting(n, v) for n, v in client.settings.rows()])
+        if "current_setting" in asked:
+            shown = client.settings.shown()
+            connection.execute("SET VARIABLE settings = ?", [list(shown)])
+            connection.execute("SET VARIABLE shown = ?", [list(shown.values())])
+        if "pg_settings" in asked:
+            put(connection, "pg_settings", [_setting(*row) for row in client.settings.rows()])
         if "pg_stat_activity" in asked:
             own = [_activity(a, client.database) for a in client.clients.activity() if may_signal(client, a)]
             put(connection, "pg_stat_activity", own)
 
 
-def _setting(name: str, value: str) -> dict[str, Any]:
-    row = {"name": name, "setting": value, "boot_val": value, "reset_val": value}
+def _setting(name: str, value: str, unit: str | None) -> dict[str, Any]:
+    row = {"name": name, "setting": value, "unit": unit, "boot_val": value, "reset_val": value}
     return {**row, "category": "Watersmeet", "context": "user", "vartype": "string", "source": "default"}
 
 

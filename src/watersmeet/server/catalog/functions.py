@@ -148,7 +148,7 @@ _MACROS: Final = {
     "regnamespace_text(o)": "(SELECT n_.nspname FROM pg_catalog_.pg_namespace n_ WHERE n_.oid = o)",
     "regrole_text(o)": "pg_get_userbyid(o)",
     "current_setting(n, missing := false)": (
-        "coalesce((SELECT s_.setting FROM temp.pg_settings s_ WHERE lower(s_.name) = lower(n)), CASE WHEN NOT missing "
+        "coalesce(getvariable('shown')[list_position(getvariable('settings'), lower(n))], CASE WHEN NOT missing "
         "THEN error('UNDEFINED_OBJECT: unrecognized configuration parameter \"' || n || '\"') END)"
     ),
     "set_config(n, v, local)": "configure_(CAST(n AS VARCHAR), CAST(v AS VARCHAR), local, getvariable('asking'))",

@@ -55,6 +55,8 @@ _PARAMETER_TYPES: Final = {
     "oid": BIGINT,
     "bool": BOOLEAN,
 }
+#: Begins the names of WITH queries as DuckDB runs them.
+_CTE: Final = "watersmeet_with_"
 #: Arrays of types that sqlglot does not read.
 _ARRAY_TYPES: Final = re.compile(r"(?<=::)\s*(?:pg_catalog\.)?(oid|regclass|regtype|name|\"char\")\s*\[\]")
 #: A key word as the name of a column of a result, which PostgreSQL takes behind AS, and sqlglot does not.
@@ -103,9 +105,8 @@ def _parameter_type(kind: exp.DataType) -> SqlType:
 
 
 def _is_of_catalog(tree: exp.Query, is_relation: Callable[[str], bool]) -> bool:
-    ctes = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
     tables = [t for t in tree.find_all(exp.Table) if isinstance(t.this, exp.Identifier)]
-    own = [t for t in tables if not (not t.db and t.name.lower() in ctes)]
+    own = [t for t in tables if _cte_of(t) is None]
     if not own:
         return _asks_session(tree)
     return all(
@@ -113,6 +114,36 @@ def _is_of_catalog(tree: exp.Query, is_relation: Callable[[str], bool]) -> bool:
         or (not t.db and is_catalog_table(t.name) and t.name.lower().startswith("pg_") and not is_relation(t.name))
         for t in own
     )
+
+
+def _cte_of(table: exp.Table) -> exp.CTE | None:
+    """The WITH query that a name means: the innermost one that stands before it, or around it with RECURSIVE."""
+    if table.db:
+        return None
+    node: exp.Expression = table
+    while node.parent is not None:
+        inside, node = node, node.parent
+        if isinstance(node, exp.With):
+            end = node.expressions.index(inside) + bool(node.recursive)
+            known = node.expressions[:end]
+        else:
+            known = [] if isinstance(inside, exp.With) else getattr(node, "ctes", [])
+        found = next((cte for cte in known if cte.alias.lower() == table.name.lower()), None)
+        if found is not None:
+            return found
+    return None
+
+
+def _name_ctes(tree: exp.Expression) -> None:
+    """Gives WITH queries names of their own: no name of the query that means one can mean anything else to DuckDB."""
+    meant = [(table, cte) for table in tree.find_all(exp.Table) if (cte := _cte_of(table)) is not None]
+    names = {id(cte): exp.to_identifier(f"{_CTE}{i}") for i, cte in enumerate(tree.find_all(exp.CTE))}
+    for table, cte in meant:
+        if not table.alias:
+            table.set("alias", exp.TableAlias(this=table.this))
+        table.set("this", names[id(cte)].copy())
+    for cte in tree.find_all(exp.CTE):
+        cte.args["alias"].set("this", names[id(cte)])
 
 
 def _asks_session(tree: exp.Query) -> bool:
@@ -147,6 +178,7 @@ def _called(call: exp.Func) -> str:
 def duckdb_sql(tree: exp.Expression, text: str) -> str:
     """The query as DuckDB runs it over the catalog's tables. UNDEFINED_RELATION for one that there is not."""
     tree = tree.copy()
+    _name_ctes(tree)
     for select in list(tree.find_all(exp.Select)):
         _name_items(select)
     for comparison in list(tree.find_all(exp.NEQ)):
@@ -329,10 +361,11 @@ def _table(node: exp.Table, text: str) -> exp.Expression:
     schema, name = node.db.lower(), node.name.lower()
     if not schema and is_catalog_table(name):
         schema = "pg_catalog"
-    if schema not in _SCHEMAS:
+    if not schema and name.startswith(_CTE):
         return node
     if (schema, name) not in SHAPES:
-        raise error("UNDEFINED_RELATION", f'relation "{schema}.{name}" does not exist', sql=text)
+        shown = f"{schema}.{name}" if schema else name
+        raise error("UNDEFINED_RELATION", f'relation "{shown}" does not exist', sql=text)
     if not node.alias:
         node.set("alias", exp.TableAlias(this=exp.to_identifier(name)))
     node.set("db", exp.to_identifier("temp" if name in OF_CLIENTS else _SCHEMAS[schema]))

@@ -27,8 +27,9 @@ _NOT_KEPT: Final = {"Cache-Control": "no-store"}
 
 
 def compact(value: Any) -> str:
-    """JSON without spaces."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    """JSON without spaces. A lone surrogate, which UTF-8 does not have, becomes a question mark."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    return text.encode("utf-8", "replace").decode()
 
 
 def answer(value: Any, status: int = 200) -> web.Response:
@@ -59,17 +60,25 @@ async def read_json(request: web.Request) -> dict[str, Any]:
     if request.content_type != "application/json":
         raise error("INVALID_PARAMETER", "a request has JSON as its body", hint="Content-Type: application/json")
     try:
-        found = await request.json()
-    except ValueError:
+        found = json.loads((await request.read()).decode())
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise error("INVALID_PARAMETER", "the body of a request is no JSON object")
+        raise error("INVALID_PARAMETER", "the body of a request is not a JSON object")
     return found
 
 
-def text_field(body: dict[str, Any], name: str, default: str | None = None) -> str:
+def text_field(body: dict[str, Any], name: str) -> str:
     """A text of a request. INVALID_PARAMETER if it is missing."""
-    value = body.get(name, default)
-    if not isinstance(value, str):
+    value = optional_text(body, name)
+    if value is None:
         raise error("INVALID_PARAMETER", f'a request needs a text "{name}"')
+    return value
+
+
+def optional_text(body: dict[str, Any], name: str) -> str | None:
+    """A text of a request; None if it is missing. INVALID_PARAMETER for another value."""
+    value = body.get(name)
+    if value is not None and not isinstance(value, str):
+        raise error("INVALID_PARAMETER", f'"{name}" of a request must be a text')
     return value

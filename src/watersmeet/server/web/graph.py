@@ -10,6 +10,7 @@ from watersmeet.catalog import Catalog
 from watersmeet.drawing import Diagram, Picture, folded, place
 from watersmeet.planner import Producers
 from watersmeet.planner.topology import topology
+from watersmeet.server.web.tabs import Sight
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.planning import producers_of
 
@@ -47,21 +48,41 @@ class Graphs:
             return catalog, self._diagram
 
 
-def shown_graph(catalog: Catalog, diagram: Diagram, shown: frozenset[str] | None, around: str | None) -> Any:
+def shown_graph(catalog: Catalog, diagram: Diagram, sight: Sight, around: str | None) -> Any:
     """A diagram as JSON: places of boxes, ways of arrows.
 
-    shown: the relations that may be, None for all. around: only what feeds that relation, and what it feeds.
+    sight: the relations that may be shown. around: only what feeds that relation, and what it feeds, on ways that are
+    shown; nothing if it is not shown itself.
     """
-    ids = {b.id for b in diagram.boxes}
-    if shown is not None:
-        ids = {i for i in ids if i in shown or i not in catalog.relations}
+    if sight.shown is not None:
+        diagram = _seen(catalog, diagram, sight)
     if around is not None:
-        ids &= _reached(diagram, around, forward=True) | _reached(diagram, around, forward=False)
+        near = _reached(diagram, around, forward=True) | _reached(diagram, around, forward=False)
+        diagram = _part(diagram, near)
+    return _json(catalog, folded(place(diagram)))
+
+
+def _part(diagram: Diagram, ids: set[str]) -> Diagram:
+    """The boxes of these ids, with the arrows between them."""
+    boxes = tuple(b for b in diagram.boxes if b.id in ids)
     arrows = tuple(a for a in diagram.arrows if a.source in ids and a.target in ids)
-    touched = {i for a in arrows for i in (a.source, a.target)}
-    # A step between relations that nobody may see is none that anybody sees.
-    boxes = tuple(b for b in diagram.boxes if b.id in ids and (b.id in catalog.relations or b.id in touched))
-    return _json(catalog, folded(place(replace(diagram, boxes=boxes, arrows=arrows))))
+    return replace(diagram, boxes=boxes, arrows=arrows)
+
+
+def _seen(catalog: Catalog, diagram: Diagram, sight: Sight) -> Diagram:
+    """The diagram as a user may see it: steps only between relations that are shown, and arrows without a word about
+    how a relation is made that the user may not know.
+    """
+    shown = {b.id for b in diagram.boxes if b.id not in catalog.relations or sight.shows(b.id)}
+    while True:
+        part = _part(diagram, shown)
+        sources, targets = {a.source for a in part.arrows}, {a.target for a in part.arrows}
+        between = {i for i in shown if i in catalog.relations or (i in sources and i in targets)}
+        if between == shown:
+            break
+        shown = between
+    arrows = tuple(a if a.target in sight.known else replace(a, label="") for a in part.arrows)
+    return replace(part, arrows=arrows)
 
 
 def _reached(diagram: Diagram, start: str, *, forward: bool) -> set[str]:

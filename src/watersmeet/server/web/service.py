@@ -22,7 +22,7 @@ from watersmeet.server.connection import Service
 from watersmeet.server.users import Login, expired
 from watersmeet.server.web import details, health, subscriptions
 from watersmeet.server.web.access import Access
-from watersmeet.server.web.answers import answer, failed, read_json, refused, text_field
+from watersmeet.server.web.answers import answer, failed, optional_text, read_json, refused, text_field
 from watersmeet.server.web.clients import CONSOLE, REQUEST, SUBSCRIPTION, WebClient, is_gone
 from watersmeet.server.web.figures import Figures
 from watersmeet.server.web.graph import Graphs, shown_graph
@@ -364,7 +364,7 @@ class WebServer:
 
     def _drawn(self, session: Session, around: str | None) -> Any:
         catalog, diagram = self._graphs.diagram()
-        return shown_graph(catalog, diagram, sight_of(session).shown, around)
+        return shown_graph(catalog, diagram, sight_of(session), around)
 
     def _asked(self, request: web.Request) -> tuple[Session, Relation]:
         """The session of who asks, and the relation that is asked about. UNDEFINED_RELATION."""
@@ -400,9 +400,9 @@ class WebServer:
     async def _run(self, request: web.Request) -> web.Response:
         """Runs statements: in the worksheet of a tab, or in a session for them alone."""
         body = await read_json(request)
-        text, dialect = text_field(body, "text"), body.get("dialect")
+        text, dialect = text_field(body, "text"), optional_text(body, "dialect")
         most_rows = body.get("rows", 1000)
-        if not isinstance(most_rows, int) or not 0 <= most_rows <= MOST_ROWS:
+        if type(most_rows) is not int or not 0 <= most_rows <= MOST_ROWS:
             raise error("INVALID_PARAMETER", f"rows must be a number up to {MOST_ROWS:,}")
         if "tab" not in body:
             with self._entered(request, REQUEST) as client:
@@ -451,8 +451,7 @@ class WebServer:
         tab = self._tabs.get(request[USER], text_field(body, "tab"))
         worksheet = tab.client.worksheet
         if worksheet is not None:
-            query = body.get("query")
-            await worksheet.stop(None if query is None else str(query))
+            await worksheet.stop(optional_text(body, "query"))
         return answer({})
 
 

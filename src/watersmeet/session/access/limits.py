@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import Final
 
 from watersmeet.dialectnames import DEFAULT_DIALECT
@@ -16,25 +17,48 @@ DURATIONS: Final = (STATEMENT_TIMEOUT, "idle_in_transaction_session_timeout", "i
 SIZES: Final = (RESULT_SIZE,)
 LIMITS: Final = (*DURATIONS, *SIZES)
 
-_MILLISECONDS: Final = {"": 1, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-_BYTES: Final = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30, "tb": 1 << 40}
-_SIZE_UNITS: Final = ("B", "kB", "MB", "GB", "TB")
-_AMOUNT: Final = re.compile(r"\s*(\d{1,18})\s*([a-z]*)\s*")
+#: Factors of units, the smallest first: to milliseconds, and to bytes.
+_MILLISECONDS: Final = {"us": 0.001, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_BYTES: Final = {"B": 1, "kB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
+_MOST_MILLISECONDS: Final = (1 << 31) - 1
+_MOST_BYTES: Final = (1 << 63) - 1
+_AMOUNT: Final = re.compile(r"\s*([+-]?[0-9]{1,18}(?:\.[0-9]{0,18})?(?:[eE][+-]?[0-9]{1,2})?)\s*([A-Za-z]*)\s*")
+
+
+def unit(name: str) -> str:
+    """The unit of the numbers of `amount`."""
+    return "B" if name in SIZES else "ms"
 
 
 def amount(name: str, value: str) -> int:
-    """The value of a limit: milliseconds, or bytes. INVALID_PARAMETER."""
-    units = _BYTES if name in SIZES else _MILLISECONDS
-    found = _AMOUNT.fullmatch(value.lower())
-    if found is None or found[2] not in units:
-        shown = _SIZE_UNITS if name in SIZES else [u for u in units if u]
-        known = ", ".join(f'"{unit}"' for unit in shown)
+    """The value of a limit: milliseconds, or bytes; a number without a unit is one of these. INVALID_PARAMETER.
+
+    PostgreSQL, "Parameter Names and Values".
+    """
+    units, most = (_BYTES, _MOST_BYTES) if name in SIZES else (_MILLISECONDS, _MOST_MILLISECONDS)
+    factors = {known.lower(): factor for known, factor in units.items()}
+    found = _AMOUNT.fullmatch(value)
+    if found is None or (found[2] and found[2].lower() not in factors):
+        known = ", ".join(f'"{one}"' for one in list(units)[:-1])
         raise error(
             "INVALID_PARAMETER",
             f'invalid value for parameter "{name}": "{value}"',
-            hint=f"Valid units for this parameter are {known}.",
+            hint=f'Valid units for this parameter are {known}, and "{list(units)[-1]}".',
         )
-    return int(found[1]) * units[found[2]]
+    number = round(Decimal(found[1]) * Decimal(str(factors[found[2].lower()] if found[2] else 1)))
+    if not 0 <= number <= most:
+        one = unit(name)
+        raise error(
+            "INVALID_PARAMETER",
+            f'{number} {one} is outside the valid range for parameter "{name}" (0 {one} .. {most} {one})',
+        )
+    return number
+
+
+def shown(name: str, number: int) -> str:
+    """A limit in the largest unit that needs no fraction."""
+    units = _BYTES if name in SIZES else _MILLISECONDS
+    return next((f"{number // int(f)}{u}" for u, f in reversed(units.items()) if number and number % f == 0), "0")
 
 
 def check_limit(name: str, value: str, most: str | None) -> None:
@@ -52,8 +76,7 @@ def check_limit(name: str, value: str, most: str | None) -> None:
 def check_setting(name: str, value: str) -> str:
     """The value of a setting with which connections of a role begin. UNDEFINED_OBJECT, INVALID_PARAMETER."""
     if name in LIMITS:
-        amount(name, value)
-        return value
+        return shown(name, amount(name, value))
     variables = Variables(DEFAULT_DIALECT)
     found = variables.set(name, value)
     return variables.get(found.name)

@@ -31,7 +31,7 @@ from watersmeet.session.access.rights import check_named
 from watersmeet.session.access.system import system_relations
 from watersmeet.sources.narrowing import Narrowed
 from watersmeet.store.merging import quoted
-from watersmeet.types import NUMERIC, Field, Schema, SqlType, arrow_schema
+from watersmeet.types import NUMERIC, Field, Origin, Schema, SqlType, arrow_schema
 from watersmeet.unparsing import map_duckdb_error, to_duckdb
 
 #: The name under which Watersmeet's own rows are lent to DuckDB.
@@ -55,6 +55,7 @@ class Bounded:
     narrowed: what it needs of external tables.
     lookups: by which columns it looks up rows, as (relation id, column).
     past: what it reads as of earlier moments.
+    origins: for each column, that of a relation that it names, if it is nothing else.
     """
 
     sql: str
@@ -70,6 +71,7 @@ class Bounded:
     narrowed: tuple[Narrowed, ...] = ()
     lookups: tuple[tuple[str, str], ...] = ()
     past: tuple[PastScan, ...] = ()
+    origins: tuple[Origin | None, ...] = ()
 
 
 def bounded(session: Session, tree: exp.Expression, text: str) -> Bounded:
@@ -94,6 +96,7 @@ def bounded(session: Session, tree: exp.Expression, text: str) -> Bounded:
         narrowed=query.narrowed,
         lookups=query.lookups,
         past=query.past,
+        origins=query.origins,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from watersmeet.types import BIGINT, VARCHAR, Field, Schema, arrow_schema
+from watersmeet.types import BIGINT, VARCHAR, Field, Origin, Schema, arrow_schema
 
 
 class Running(Protocol):
@@ -55,6 +55,7 @@ class Result:
     columns, table: the rows; None without rows.
     rowcount: rows returned or changed, -1 if that is meaningless.
     running: set for a query that runs until it is stopped.
+    origins: for each column, that of a relation that it is, if it is nothing else; empty if that is not known.
     """
 
     command: str
@@ -63,11 +64,12 @@ class Result:
     rowcount: int = -1
     notices: tuple[str, ...] = field(default=())
     running: Running | None = None
+    origins: tuple[Origin | None, ...] = ()
 
 
-def rows_result(command: str, columns: Schema, table: pa.Table) -> Result:
+def rows_result(command: str, columns: Schema, table: pa.Table, origins: tuple[Origin | None, ...] = ()) -> Result:
     """A result of the rows of `table`, whose columns are `columns` in order."""
-    return Result(command, columns, table, table.num_rows)
+    return Result(command, columns, table, table.num_rows, origins=origins)
 
 
 def text_result(

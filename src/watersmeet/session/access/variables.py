@@ -13,8 +13,13 @@ from watersmeet.dialects.registry import dialect_variables, language_named
 from watersmeet.dialects.variables import Variable
 from watersmeet.errors import did_you_mean, error
 
-#: The variable with the SQL dialect.
+#: The variable with the SQL dialect, and that with the name of the client's program.
 DIALECT: Final = "dialect"
+APPLICATION: Final = "application_name"
+#: The name of a program is cut to so many bytes, as in PostgreSQL. Longer values of other variables are refused:
+#: clients are told of a change, and libpq takes no message of more than 30,000 bytes about it.
+_NAME_BYTES: Final = 63
+_MOST_BYTES: Final = 16_384
 
 _TRUE: Final = ("true", "t", "on", "yes", "1")
 _FALSE: Final = ("false", "f", "off", "no", "0")
@@ -22,7 +27,7 @@ _FALSE: Final = ("false", "f", "off", "no", "0")
 
 #: Variables of all dialects.
 _SHARED: Final = (
-    Variable("application_name", "text", "", "Name of the program, for the reader of a log.", effect=True),
+    Variable(APPLICATION, "text", "", "Name of the program, for the reader of a log.", effect=True),
     Variable(DIALECT, "text", DEFAULT_DIALECT, "SQL that is spoken: " + ", ".join(DIALECTS) + ".", effect=True),
     Variable(
         JOIN_ROWS_SETTING,
@@ -124,6 +129,10 @@ def find(name: str) -> Variable:
 
 
 def _checked(variable: Variable, value: str) -> str:
+    if variable.name == APPLICATION:
+        return value.encode("utf-8", "replace")[:_NAME_BYTES].decode("utf-8", "ignore")
+    if len(value.encode("utf-8", "replace")) > _MOST_BYTES:
+        raise error("INVALID_PARAMETER", f"the value of {variable.name} is longer than {_MOST_BYTES} bytes")
     lowered = value.lower()
     if variable.name == DIALECT:
         return language_named(lowered).name

@@ -99,6 +99,7 @@ def accepting(relation: Relation) -> Relation:
 def upserted(session: Session, relation: Relation, incoming: pa.Table) -> Change:
     """The change that upserts `incoming` into the table: the last row of each key stays.
 
+    PERMISSION_DENIED if it replaces or deletes rows that were there, and the session has not this privilege.
     INVALID_VALUE for a row that deletes what a changelog stream without key does not have.
     """
     if relation.mode == "changelog" and DELTA_COLUMN in incoming.column_names:
@@ -109,6 +110,8 @@ def upserted(session: Session, relation: Relation, incoming: pa.Table) -> Change
     if DELTA_COLUMN in incoming.column_names:
         return _signed(session, relation, fresh)
     old = rows_with_keys(session, relation, fresh)
+    if old.num_rows:
+        session.require("UPDATE", relation, None)
     if replaced.num_rows and isinstance(relation, Stream):
         # Joins may read every version of a stream's row: each was inserted, and deleted.
         return replacement(pa.concat_tables([old, replaced]), incoming)
@@ -120,7 +123,12 @@ def _signed(session: Session, relation: Relation, last: pa.Table) -> Change:
     (-1) removes it.
     """
     came = last.filter(pc.greater(last.column(DELTA_COLUMN), 0)).drop_columns([DELTA_COLUMN])
-    return replacement(rows_with_keys(session, relation, last.drop_columns([DELTA_COLUMN])), came)
+    old = rows_with_keys(session, relation, last.drop_columns([DELTA_COLUMN]))
+    if old.num_rows:
+        session.require("UPDATE", relation, None)
+    if came.num_rows < last.num_rows:
+        session.require("DELETE", relation, None)
+    return replacement(old, came)
 
 
 def replacement(old: pa.Table, new: pa.Table) -> Change:
@@ -139,6 +147,7 @@ def taken_back(session: Session, relation: Relation, written: pa.Table) -> Chang
     rows = written.drop_columns([DELTA_COLUMN])
     if pc.all(came).as_py() in (True, None):
         return Change(rows)
+    session.require("DELETE", relation, None)
     old = _equal_rows(session, relation, rows.filter(pc.invert(came)))
     all_rows = pa.concat_tables([old, rows.cast(old.schema)])
     comes = np.concatenate([np.ones(old.num_rows, bool), came.to_numpy(zero_copy_only=False)])

@@ -19,21 +19,20 @@ from watersmeet.dialects.statements import (
 from watersmeet.dialects.subscribing import SubscribeChanges
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.session.access.reading import bounded, runs_on
-from watersmeet.session.access.result import lines_result
+from watersmeet.session.access.result import Result, lines_result
 from watersmeet.session.access.rights import check_statement
 from watersmeet.session.statements.dml import described_change
 from watersmeet.session.statements.explain import TITLE
 from watersmeet.session.statements.lineage import COLUMNS
 from watersmeet.session.statements.registry import handler_of
 from watersmeet.session.statements.subscribe import described
-from watersmeet.types import Schema
 
 #: Statements that change nothing: what they return is known once they have run.
 _TELLING = (Describe, Explain, ExplainAnalyze, Show, ShowCommits, ShowVariable)
 
 
-def described_columns(session: Session, statement: Statement) -> Schema | None:
-    """The columns of the rows that a statement returns; None if it returns none. Errors of binding.
+def described_result(session: Session, statement: Statement) -> Result | None:
+    """A result with the columns of a statement and without rows; None for one that returns none. Errors of binding.
 
     FEATURE_NOT_SUPPORTED for a query that runs until it is stopped.
     """
@@ -47,18 +46,19 @@ def described_columns(session: Session, statement: Statement) -> Schema | None:
                 "a query that runs until it is stopped can't be prepared",
                 hint="Send it as a simple query.",
             )
-        return bounded(session, statement.query, statement.text).columns
+        query = bounded(session, statement.query, statement.text)
+        return Result("SELECT", query.columns, origins=query.origins)
     if isinstance(statement, Explain) and statement.analyze:
-        described_columns(session, statement.statement)  # its errors, without running it
-        return lines_result("EXPLAIN", TITLE, []).columns
+        described_result(session, statement.statement)  # its errors, without running it
+        return lines_result("EXPLAIN", TITLE, [])
     if isinstance(statement, (Insert, Update, Delete)):
         return described_change(session, statement)
     if isinstance(statement, SubscribeChanges):
-        return described(session, statement)
+        return Result("SUBSCRIBE", described(session, statement))
     if isinstance(statement, ExplainRow):
-        return COLUMNS
+        return Result("EXPLAIN", COLUMNS)
     if isinstance(statement, _TELLING):
         handler = handler_of(type(statement))
         assert handler is not None
-        return handler(session, statement).columns
+        return handler(session, statement)
     return None

@@ -65,7 +65,7 @@ from watersmeet.session.services.refreshing import refresh_read
 from watersmeet.session.statements import externalrows
 from watersmeet.sinks.deliveries import statement_delivery
 from watersmeet.sinks.targets import connector_of
-from watersmeet.types import Schema, arrow_schema
+from watersmeet.types import arrow_schema
 
 
 def merge(session: Session, statement: Merge) -> Result:
@@ -159,7 +159,9 @@ def insert_rows(session: Session, relation: Relation, incoming: pa.Table, statem
     if statement.returning is not None and relation.primary_key:
         rows = last_of_each_key(session, relation, rows)
     result = _result("INSERT", session, relation, None, statement.returning, rows, statement)
-    apply(session, relation, upserted(session, relation, incoming), rejected=rejected)
+    with located(statement, statement.table.span):
+        change = upserted(session, relation, incoming)
+    apply(session, relation, change, rejected=rejected)
     return result
 
 
@@ -330,8 +332,8 @@ def _check_unique(session: Session, relation: Relation, old: pa.Table, new: pa.T
         )
 
 
-def described_change(session: Session, statement: Insert | Update | Delete) -> Schema | None:
-    """The columns that RETURNING would give, with no change of anything; None without RETURNING."""
+def described_change(session: Session, statement: Insert | Update | Delete) -> Result | None:
+    """A result with the columns that RETURNING would give, with no change of anything; None without RETURNING."""
     with session.database.guard:
         if isinstance(statement, Insert):
             made = _bound_insert(session, statement)
@@ -349,7 +351,8 @@ def described_change(session: Session, statement: Insert | Update | Delete) -> S
         if statement.returning is None:
             return None
         tree = exp.select(*statement.returning).from_(table_tree(relation, alias), copy=False)
-        return bounded(session, tree, statement.text).columns
+        query = bounded(session, tree, statement.text)
+        return Result("", query.columns, origins=query.origins)
 
 
 def writable(session: Session, name: Name, statement: Statement, what: str, *, changing: bool = False) -> Relation:
@@ -459,26 +462,15 @@ def _result(
     rows: pa.Table,
     statement: Statement,
 ) -> Result:
+    """The result of a change: the columns and rows of `items` over `rows` of `relation`; None: their number."""
     if items is None:
         return Result(command, rowcount=rows.num_rows)
-    columns, table = returning(session, relation, alias, items, rows, statement)
-    return rows_result(command, columns, table)
-
-
-def returning(
-    session: Session,
-    relation: Relation,
-    alias: str | None,
-    items: tuple[exp.Expression, ...],
-    rows: pa.Table,
-    statement: Statement,
-) -> tuple[Schema, pa.Table]:
-    """The columns and rows of `items` over `rows` of `relation`."""
     query = bounded(session, exp.select(*items).from_(table_tree(relation, alias), copy=False), statement.text)
     if set(query.depends_on) - {relation.id} or sum(1 for i in items for _ in i.find_all(exp.Subquery)):
         raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", "a subquery in RETURNING is not supported")
     with session.database.content.session() as connection, lent(connection, rows, relation.columns, relation.shown):
         try:
-            return described(connection.execute(query.sql).to_arrow_table(), query.columns)
+            table = connection.execute(query.sql).to_arrow_table()
+            return rows_result(command, *described(table, query.columns), query.origins)
         except duckdb.Error as cause:
             raise failed_query(cause, statement.text) from cause

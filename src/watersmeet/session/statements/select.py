@@ -49,7 +49,7 @@ def select(session: Session, statement: Select) -> Result:
             table = rows_of(connection, query.sql, session.result_bytes)
         except duckdb.Error as cause:
             raise failed_query(cause, statement.text) from cause
-    return rows_result("SELECT", *described(table, query.columns))
+    return rows_result("SELECT", *described(table, query.columns), query.origins)
 
 
 @contextmanager
