@@ -158,12 +158,14 @@ class Error(Exception):
     sql, span: the statement and the place in it, if the error has one. code: the number that the statement's dialect
     gives to such errors, if it numbers them. file: the one whose text `sql` is, set by who read it. source: the id
     of the relation that alone can't be read, set by who read it: the others can go on (SOURCE_STOPPED,
-    SOURCE_UNAVAILABLE). lacks_right: what is missing is a right at a server, which somebody may give.
+    SOURCE_UNAVAILABLE). lacks_right: what is missing is a right at a server, which somebody may give. place: the
+    schema, the relation and the column that the error is about, for clients that read these as fields.
     """
 
     file: str | None = None
     source: str | None = None
     lacks_right: bool = False
+    place: tuple[str, str, str] | None = None
 
     def __init__(
         self,

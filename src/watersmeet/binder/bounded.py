@@ -13,7 +13,7 @@ from typing import ClassVar
 from sqlglot import exp
 
 from watersmeet.algebra.bounded import Named, PastScan, TopicScan
-from watersmeet.algebra.nodes import Project
+from watersmeet.algebra.nodes import Aggregate, Project
 from watersmeet.algebra.trees import walk
 from watersmeet.binder.clauses.files import READERS, bind_files
 from watersmeet.binder.clauses.joins import join
@@ -89,13 +89,21 @@ def bind_bounded(
     )
 
 
+def _is_other(value: exp.Expression, column_id: str) -> bool:
+    """Whether a value is a column, under another id."""
+    return isinstance(value, exp.Column) and value.name != column_id
+
+
 def _origins(bound: Bound, known: Mapping[str, Origin]) -> tuple[Origin | None, ...]:
     """For each column of a query, that of a relation which it passes through, as PostgreSQL describes results."""
     passed: dict[str, str] = {}
     for node in walk(bound.relation):
         if isinstance(node, Project):
             columns = ((c.id, e.expression) for c, e in zip(node.outputs, node.exprs, strict=True))
-            passed |= {i: e.name for i, e in columns if isinstance(e, exp.Column) and e.name != i}
+            passed |= {i: e.name for i, e in columns if _is_other(e, i)}
+        elif isinstance(node, Aggregate):
+            keys = zip(node.outputs[: len(node.keys)], node.keys, strict=True)
+            passed |= {c.id: k.expression.name for c, k in keys if _is_other(k.expression, c.id)}
         elif isinstance(node, Named) and node.definition is not None:
             passed |= {c.id: d.id for c, d in zip(node.outputs, node.definition.columns, strict=True)}
 

@@ -24,12 +24,12 @@ from watersmeet.server.clients import Clients
 from watersmeet.server.copying import read_copy
 from watersmeet.server.databasenames import without_database
 from watersmeet.server.flowing import Flow
-from watersmeet.server.oids import TEXT, oid_of, sql_type
+from watersmeet.server.oids import TEXT, UNKNOWN, UUID, UUIDS, oid_of, sql_type
 from watersmeet.server.parameters import Parameter, bound
 from watersmeet.server.portals import Portal, Prepared, check_columns, result_formats
 from watersmeet.server.preparing import READERS as PREPARING
 from watersmeet.server.settings import Saved, Settings
-from watersmeet.server.steps import CatalogStep, EngineStep, Outcome, Source, Step, marked, read_steps
+from watersmeet.server.steps import CatalogStep, EngineStep, Outcome, Source, Step, marked, read_steps, uuid_casts
 from watersmeet.server.traffic import kind_of
 from watersmeet.server.utility import READERS as UTILITY
 from watersmeet.session.access import transactions
@@ -234,7 +234,11 @@ class Backend:
         count = max([len(oids), *numbers])
         if count > 1 << 16 or any(n == 0 for n in numbers):
             raise error("INVALID_PARAMETER", "there is no parameter $0" if 0 in numbers else "too many parameters")
-        given = [sql_type(oid) for oid in [*oids, *[0] * (count - len(oids))]]
+        wanted = [*oids, *[0] * (count - len(oids))]
+        cast = uuid_casts(text)
+        uuids = [cast.get(n, oid if oid in (UUID, UUIDS) else 0) for n, oid in enumerate(wanted, 1)]
+        wanted = [uuid if oid in (0, UNKNOWN) else oid for oid, uuid in zip(wanted, uuids, strict=True)]
+        given = [sql_type(uuid or oid) for oid, uuid in zip(wanted, uuids, strict=True)]
         inferred: dict[int, Parameter] = {}
         open_ones = [_open(i, kind, inferred) for i, kind in enumerate(given)]
         steps = read_steps(self._source(text, open_ones))
@@ -248,7 +252,7 @@ class Backend:
         parameters = []
         for i, kind in enumerate(given):
             if kind is not None:
-                parameters.append(Parameter(oids[i], kind))
+                parameters.append(Parameter(wanted[i], kind, uuids[i]))
             else:
                 parameters.append(inferred.get(i, Parameter(TEXT, None)))
         self.prepared[name] = Prepared(text, tuple(parameters), columns, empty=not steps, described=described)

@@ -229,6 +229,7 @@ def error_response(err: Error, *, severity: str = "ERROR") -> bytes:
     """
     sql, text, detail, hint = concealed(err.sql or "", err.message, err.detail, err.hint)
     place = None if err.span is None or err.sql is None else str(min(err.span.start, len(sql or "")) + 1)
+    schema, table, column = err.place or (None, None, None)
     return _notice(
         b"E",
         {
@@ -239,6 +240,9 @@ def error_response(err: Error, *, severity: str = "ERROR") -> bytes:
             "D": detail,
             "H": hint,
             "P": place,
+            "s": schema,
+            "t": table,
+            "c": column,
             "R": _ROUTINES.get(err.condition, err.condition),
         },
     )

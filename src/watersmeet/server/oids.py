@@ -32,6 +32,8 @@ from watersmeet.types import (
 
 RECORD: Final = 2249
 TEXT: Final = 25
+UUID: Final = 2950
+UUIDS: Final = 2951
 #: What a type without a number of its own is: its values are texts.
 UNKNOWN: Final = 705
 
@@ -94,7 +96,7 @@ _BY_OID: Final[dict[int, SqlType]] = {
     1186: INTERVAL,
     1700: NUMERIC,
     2205: BIGINT,  # regclass
-    2950: VARCHAR,  # uuid
+    UUID: VARCHAR,
     3802: JSONB,
 }
 _ARRAYS: Final[dict[int, int]] = {
@@ -105,7 +107,7 @@ _ARRAYS: Final[dict[int, int]] = {
     1009: TEXT,
     1014: 1042,
     1028: 26,
-    2951: 2950,
+    UUIDS: UUID,
 }
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 import struct
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -16,7 +18,7 @@ from watersmeet.dialects.queries import literal_of
 from watersmeet.errors import Error, error
 from watersmeet.server.binaryvalues import EPOCH_US
 from watersmeet.server.messages import Body, decoded
-from watersmeet.server.oids import sql_type
+from watersmeet.server.oids import UUID, UUIDS, sql_type
 from watersmeet.session.access.assignment import data_type
 from watersmeet.session.access.values import Interval
 from watersmeet.types import BIGINT, INTEGER, TIMESTAMP, VARCHAR, SqlType
@@ -27,16 +29,22 @@ _GROUP_DIGITS: Final = 4
 _NEGATIVE: Final = 0x4000
 _SPECIAL: Final = {0xC000: "NaN", 0xD000: "Infinity", 0xF000: "-Infinity"}
 _EPOCH_DATE: Final = dt.date(2000, 1, 1)
+_UUID_BYTES: Final = 16
+#: Groups of four digits, with hyphens between them or without.
+_UUID_DIGITS: Final = re.compile(r"(?:[0-9a-fA-F]{4}-?){7}[0-9a-fA-F]{4}")
+_UUID_ARRAY: Final = re.compile(r"\s*\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}\s*")
 
 
 @dataclass(frozen=True)
 class Parameter:
     """A parameter of a prepared statement. oid: as the client gave it, else as it was inferred. kind: None: a text
-    whose type follows from where it stands.
+    whose type follows from where it stands. uuid: UUID for the text of one, UUIDS for an array of these: they are
+    brought into PostgreSQL's form.
     """
 
     oid: int
     kind: SqlType | None
+    uuid: int = 0
 
 
 def bound(values: Sequence[bytes | None], formats: Sequence[int], parameters: Sequence[Parameter]) -> list[Any]:
@@ -61,8 +69,13 @@ def literal(value: bytes | None, form: int, parameter: Parameter) -> exp.Express
     kind = parameter.kind
     if value is None:
         return exp.null() if kind is None else exp.Cast(this=exp.null(), to=data_type(kind))
+    if parameter.uuid == UUID:
+        binary = form == 1 and parameter.oid == UUID
+        return literal_of(_uuid(value if binary else decoded(value)), "")
     if kind is None or kind == VARCHAR:
         return literal_of(decoded(value), "")
+    if parameter.uuid == UUIDS and (form == 0 or parameter.oid != UUIDS):
+        return exp.Cast(this=literal_of(_uuids(decoded(value)), ""), to=data_type(kind))
     if form == 0:
         return _written(decoded(value), kind)
     try:
@@ -167,4 +180,29 @@ def _array(body: Body) -> list[Any]:
     length = body.number(4)
     body.number(4)
     values = [body.value() for _ in range(length)]
+    if oid == UUID:
+        return [None if v is None else _uuid(v) for v in values]
     return [None if v is None else _read(Body(v), len(v), element) for v in values]
+
+
+def _uuid(value: bytes | str) -> str:
+    """The text of a uuid, from one in any form that PostgreSQL reads, or from its 16 bytes. INVALID_BINARY_VALUE,
+    INVALID_VALUE.
+    """
+    if isinstance(value, bytes):
+        if len(value) != _UUID_BYTES:
+            raise error("INVALID_BINARY_VALUE", "incorrect binary data for type uuid")
+        return str(uuid.UUID(bytes=value))
+    digits = value.strip()
+    digits = digits[1:-1] if digits.startswith("{") and digits.endswith("}") else digits
+    if _UUID_DIGITS.fullmatch(digits) is None:
+        raise error("INVALID_VALUE", f'invalid input syntax for type uuid: "{value}"')
+    return str(uuid.UUID(hex=digits.replace("-", "")))
+
+
+def _uuids(text: str) -> str:
+    """An array of one dimension in text, with the texts of uuids. INVALID_VALUE."""
+    if _UUID_ARRAY.fullmatch(text) is None:
+        raise error("INVALID_VALUE", f'invalid input syntax for type uuid[]: "{text}"')
+    listed = [v.strip().strip('"') for v in text.strip()[1:-1].split(",")] if text.strip("{ }") else []
+    return "{" + ",".join("NULL" if v.upper() == "NULL" else _uuid(v) for v in listed) + "}"

@@ -10,7 +10,7 @@ from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import Span, error
 from watersmeet.server.datarows import text_columns
 from watersmeet.server.messages import Column
-from watersmeet.server.oids import oid_of
+from watersmeet.server.oids import UUID, UUIDS, oid_of
 from watersmeet.server.steps import Outcome, Reader, Source, Step
 
 
@@ -74,9 +74,9 @@ def _prepare(source: Source, cursor: Cursor) -> Step:
     name = cursor.name().name
     oids = []
     if cursor.take("("):
-        oids.append(oid_of(read_type(cursor)))
+        oids.append(_oid(cursor))
         while cursor.take(","):
-            oids.append(oid_of(read_type(cursor)))
+            oids.append(_oid(cursor))
         cursor.expect(")")
     cursor.expect("AS")
     if cursor.done:
@@ -84,6 +84,13 @@ def _prepare(source: Source, cursor: Cursor) -> Step:
     inner = span_of(cursor.rest)
     text = " " * inner.start + source.text[inner.start : inner.end]  # places stay
     return PrepareStep(name, text, tuple(oids))
+
+
+def _oid(cursor: Cursor) -> int:
+    """The number of the type of a parameter."""
+    if cursor.take("UUID"):
+        return UUIDS if cursor.take("[", "]") else UUID
+    return oid_of(read_type(cursor))
 
 
 def _execute(source: Source, cursor: Cursor) -> Step:

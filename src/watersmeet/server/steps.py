@@ -24,7 +24,7 @@ from watersmeet.errors import Span, error
 from watersmeet.server.catalog import queries
 from watersmeet.server.catalog.tables import relation_oid
 from watersmeet.server.messages import Column
-from watersmeet.server.oids import result_column
+from watersmeet.server.oids import UUID, UUIDS, result_column
 from watersmeet.session.access.result import Result, Running
 from watersmeet.types import Schema
 
@@ -41,8 +41,10 @@ _PREPARES: Final = re.compile(_FRONT + r"PREPARE\b", re.IGNORECASE)
 #: A parameter, or a quote or comment, which holds none.
 _PARAMETER: Final = re.compile(
     r"""\b[eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*.*?\*/
-      | \$(?P<tag>[A-Za-z_]\w*|)\$.*?\$(?P=tag)\$ | (?<!\w)\$(?P<number>\d{1,6})\b""",
-    re.VERBOSE | re.DOTALL,
+      | \$(?P<tag>[A-Za-z_]\w*|)\$.*?\$(?P=tag)\$
+      | (?<!\w)\$(?P<number>\d{1,6})\b(?P<uuid>\s*::\s*UUID\b(?P<many>\s*\[\s*\])?)?
+      | \bCAST\s*\(\s*\$(?P<cast>\d{1,6})\s+AS\s+UUID(?P<several>\s*\[\s*\])?\s*\)""",
+    re.VERBOSE | re.DOTALL | re.IGNORECASE,
 )
 
 
@@ -291,14 +293,30 @@ def _own_step(source: Source, piece: Sequence[Token], part: Part) -> Step | None
 def marked(text: str) -> tuple[str, tuple[int, ...]]:
     """The text with a question mark in the place of each parameter `$n`, and their numbers in order.
 
-    Places stay. Every dialect reads question marks; `$` means something else in most.
+    Places stay. Every dialect reads question marks; `$` means something else in most. A cast of a parameter to uuid is
+    part of it: see `uuid_casts`.
     """
     found: list[int] = []
 
     def mark(match: re.Match[str]) -> str:
-        if match["number"] is None:
+        number = match["number"] or match["cast"]
+        if number is None:
             return match[0]
-        found.append(int(match["number"]))
+        found.append(int(number))
         return "?".rjust(len(match[0]))
 
     return _PARAMETER.sub(mark, text), tuple(found)
+
+
+def uuid_casts(text: str) -> dict[int, int]:
+    """The parameters that a text casts to uuid, or to an array of these, and the number of that type.
+
+    There is no such type: values are texts. What is cast is known to be one, in any form.
+    """
+    found: dict[int, int] = {}
+    for match in _PARAMETER.finditer(text):
+        if match["cast"] is not None:
+            found[int(match["cast"])] = UUIDS if match["several"] else UUID
+        elif match["uuid"] is not None:
+            found[int(match["number"])] = UUIDS if match["many"] else UUID
+    return found

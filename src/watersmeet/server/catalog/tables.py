@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
+from sqlglot.tokens import TokenType
 
 from watersmeet.catalog import (
     COMMON_SCHEMA,
@@ -24,6 +26,8 @@ from watersmeet.catalog import (
     SqlFunction,
     View,
 )
+from watersmeet.dialects.registry import language_named
+from watersmeet.dialects.script import tokenize
 from watersmeet.server.catalog.privileges import OWNER_OID, Rows, acl, granted, role_rows
 from watersmeet.server.catalog.shapes import NUMBERS, SHAPES
 from watersmeet.server.oids import TYPES, modifier_of, oid_of, pg_type
@@ -33,6 +37,8 @@ PG_CATALOG, PUBLIC, INFORMATION_SCHEMA = 11, 2200, 13_000
 #: That of the one database.
 DATABASE_OID: Final = 5
 _FIRST_RELATION: Final = 16_384
+#: Of so many views it is remembered where the query begins: the tables are filled anew with each change of the catalog.
+_MOST_VIEWS: Final = 10_000
 #: Numbers that a relation has: its own, that of its row type, of its key's index, of its key's constraint, of its rule.
 _NUMBERS_OF_ONE: Final = 8
 
@@ -207,7 +213,9 @@ def _relation(relation: Relation, catalog: Catalog, roles: Sequence[Role]) -> Ro
     place = {"table_schema": schema, "table_name": relation.name}
     yield from granted(relation.id, place, roles)
     insertable = "YES" if kind == "r" else "NO"
-    definition = relation.sql if catalog.knows([relation.id]) else None
+    definition = (
+        _query(relation.view_text, relation.dialect) if kind in ("v", "m") and catalog.knows([relation.id]) else None
+    )
     yield (
         ("information_schema", "tables"),
         {**place, "table_type": _KIND_NAMES[kind or "r"], "is_insertable_into": insertable, "is_typed": "NO"},
@@ -228,6 +236,17 @@ def _relation(relation: Relation, catalog: Catalog, roles: Sequence[Role]) -> Ro
         yield from _rule(relation, catalog)
     if key:
         yield from _key(relation, columns, key)
+
+
+@lru_cache(_MOST_VIEWS)
+def _query(sql: str, dialect: str) -> str:
+    """The query of a statement that creates a view, with a semicolon, as PostgreSQL shows it."""
+    depth = 0
+    for token in tokenize(sql, language_named(dialect)):
+        depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
+        if token.token_type == TokenType.ALIAS and not depth:
+            return f"{sql[token.end + 1 :].strip().removesuffix(';')};"
+    return sql
 
 
 def _rule(relation: Relation, catalog: Catalog) -> Rows:

@@ -150,12 +150,14 @@ def _check_not_null(relation: Relation, rows: pa.Table, statement: Statement | N
         first = pc.index(pc.is_null(own.column(i)), value=True).as_py()
         row = python_rows(own.slice(first, 1), tuple(c.type for c in relation.columns))[0]
         shown = ", ".join("null" if v is None else str(v) for v in row)
-        raise _refused(
+        found = _refused(
             statement,
             "NOT_NULL_VIOLATION",
             f'null value in column "{column.name}" of relation "{relation.name}" violates not-null constraint',
             detail=f"Failing row contains ({shown}).",
         )
+        found.place = (relation.schema, relation.name, column.name)
+        raise found
 
 
 def converted(column: str, source: SqlType, target: SqlType, depth: int = 0) -> str:
@@ -211,12 +213,14 @@ def settled(relation: Relation, incoming: pa.Table, statement: Statement | None)
                 statement,
             )
         if column.name in relation.topic.required and pc.any(pc.and_(missing, pc.invert(deleted))).as_py():
-            raise _failure(
+            found = _failure(
                 "NOT_NULL_VIOLATION",
                 f'null value in field "{column.name}" of topic "{relation.name}" violates not-null constraint',
                 statement,
                 f"Declare it {column.name} {column.type.sql} NULL, or write _value NULL for a tombstone.",
             )
+            found.place = (relation.schema, relation.name, column.name)
+            raise found
     return incoming
 
 
