@@ -38,6 +38,7 @@ class Shell:
 
     def __init__(self, connection: Connection, out: Console | None = None, err: Console | None = None) -> None:
         self.connection = connection
+        connection.show_own_writes()
         self.failed = False
         self._out = out or output()
         self._err = err or errors_output()

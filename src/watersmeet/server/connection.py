@@ -17,6 +17,7 @@ from watersmeet.server import messages
 from watersmeet.server.authentication import authenticate
 from watersmeet.server.backend import Backend
 from watersmeet.server.clients import Activity, Client, State
+from watersmeet.server.copying import CopyForm
 from watersmeet.server.datarows import data_rows
 from watersmeet.server.flowing import Encode, follow
 from watersmeet.server.limits import Limits
@@ -28,6 +29,7 @@ from watersmeet.server.traffic import Traffic
 from watersmeet.server.users import Login, Users, expired
 from watersmeet.server.wire import Hangup, Wire
 from watersmeet.session.access.result import Running
+from watersmeet.session.access.variables import APPLICATION
 from watersmeet.session.services.subscribing.shown import ShownUpdates
 
 T = TypeVar("T")
@@ -38,6 +40,8 @@ log: Final = logging.getLogger(__name__)
 _WATCH_S: Final = 0.5
 #: Rows of COPY are kept in memory up to so many bytes, and in a file beyond.
 _COPY_BYTES: Final = 1 << 25
+#: The client that shows the rows of a query only when it has all of them, but those of COPY as they come.
+_PSQL: Final = "psql"
 #: Messages that read or run a statement.
 _BEGINNING: Final = (b"Q", b"P", b"E")
 #: What a client does that waits, by the state of its transaction.
@@ -248,6 +252,8 @@ class Connection(Client):
             self._wire.tell(messages.EMPTY_QUERY)
             return
         self._report()
+        if outcome.running is not None and self._client.session.variables.get(APPLICATION) == _PSQL:
+            outcome = replace(outcome, copied=CopyForm(header=True))
         if outcome.copied is not None:
             await self._copy(outcome)
             return

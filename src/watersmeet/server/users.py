@@ -133,7 +133,8 @@ class Users:
     def session(self, login: Login | None, dialect: str, *, files: bool) -> Session:
         """A session of a user; None: of one who is trusted. files: see `Session`."""
         actor = None if login is None else login.actor
-        return Session(self._database, Variables(dialect), files=files, user=actor, role=actor)
+        waits = self._database.runtime == "inprocess" and not self._database.read_only
+        return Session(self._database, Variables(dialect), files=files, user=actor, role=actor, waits=waits)
 
 
 def refused(name: str) -> Error:

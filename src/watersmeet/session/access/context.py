@@ -30,6 +30,13 @@ _PLACES: Final = ("location", "schema.location", "warehouse.path")
 
 
 @dataclass
+class OwnWrites:
+    """What a session has written. pending: some of it may not be shown yet."""
+
+    pending: bool = False
+
+
+@dataclass
 class Session:
     """The state of a connection.
 
@@ -43,7 +50,8 @@ class Session:
     files: whether its statements may read files of this machine, where the database lets them.
     user: the role that logged in; None for the program that opened the database. role: the role that it acts as, None:
     may do everything. verifiers: of the passwords that the user itself has set.
-    puts_roles: its statements have changed roles.
+    puts_roles: its statements have changed roles. waits: queries outside of a transaction wait until they show what the
+    session has written; writes: that, since the last wait.
     result_bytes: how large the result of a query may be, 0: as large as it is.
     """
 
@@ -62,6 +70,8 @@ class Session:
     role: Actor | None = None
     verifiers: set[str] = field(default_factory=set)
     puts_roles: bool = False
+    waits: bool = False
+    writes: OwnWrites = field(default_factory=OwnWrites)
     result_bytes: int = 0
     _rights: tuple[Mapping[str, Role], Actor, Rights] | None = None
     _thread: threading.local = field(default_factory=threading.local)
@@ -119,6 +129,20 @@ class Session:
         """PERMISSION_DENIED if it may not do that with a relation. text: the statement that errors show."""
         if self.view is None and not self.rights.may(privilege, relation.id):
             raise denied(relation.title, text, detail=f"It takes the privilege {privilege}.")
+
+    def show_writes(self) -> None:
+        """Waits, if the session is to do so, until tables and views show what it has written. Holds no lock.
+
+        If the engine fails, they show what they have, with a notice.
+        """
+        in_own = self.transaction is not None and not self.transaction.read_only
+        if not self.waits or not self.writes.pending or in_own:
+            return
+        self.writes.pending = False
+        try:
+            self.database.flush()
+        except Error as err:
+            self.notice(f"the newest rows are not shown yet: {err.message}")
 
     def put_roles(self, changes: Sequence[RoleChange]) -> None:
         """Changes the roles of the database."""

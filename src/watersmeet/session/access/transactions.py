@@ -105,6 +105,7 @@ def _commit(session: Session, transaction: Transaction) -> None:
     rejected = added(transaction.rejected, overtaken)
     if changes or rejected:
         database.commit(changes, rejected=rejected, catalog=catalog)
+        session.writes.pending = True
     elif catalog is not None:
         database.change_catalog(catalog)
     session.transaction = None

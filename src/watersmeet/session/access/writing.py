@@ -44,6 +44,7 @@ def apply(
     if session.writes_at_once(relation):
         if rows or rejected or copied:
             session.database.commit({relation.id: change} if rows else {}, copied, {relation.id: rejected})
+            session.writes.pending = True
         return
     assert session.transaction is not None
     session.transaction.add(relation.id, change, rejected)

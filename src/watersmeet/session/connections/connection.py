@@ -153,6 +153,10 @@ class Connection:
         # A connection is closed even if it is garbage-collected, or open when Python exits.
         self._finalizer = weakref.finalize(self, session.database.close)
 
+    def show_own_writes(self) -> None:
+        """Without Spark, queries outside of a transaction wait until they show what this connection has written."""
+        self._session.waits = self.opened.runtime == "inprocess" and not self.opened.read_only
+
     @property
     def dialect(self) -> str:
         """The SQL that is spoken."""

@@ -103,6 +103,7 @@ def copy_to(session: Session, statement: CopyTo) -> Result:
 def copied_rows(session: Session, statement: CopyTo) -> Result:
     """The rows that COPY … TO gives, as of one moment."""
     query = bounded(session, _selected(session, statement), statement.text)
+    session.show_writes()
     if refresh_read(session, query.depends_on):
         session.database.flush()
     transaction = session.transaction
