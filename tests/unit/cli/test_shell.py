@@ -49,6 +49,13 @@ def test_statements_of_several_lines(shell):
     assert "│ 1 │ x; │" in out(shell).replace("  ", " ")
 
 
+def test_a_select_shows_what_was_written_before(shell):
+    shell.feed(io.StringIO("CREATE TABLE t (a int); CREATE MATERIALIZED VIEW m AS SELECT sum(a) AS s FROM t;"))
+    out(shell)
+    shell.feed(io.StringIO("INSERT INTO t VALUES (40), (2);\nSELECT s FROM m;\n"))
+    assert "42" in out(shell)
+
+
 def test_a_last_statement_without_semicolon_is_run(shell):
     assert shell.feed(io.StringIO("SELECT 1 AS one;\nSELECT 2 AS two")) == 0
     assert "two" in out(shell)

@@ -93,6 +93,39 @@ SELECT * FROM t WHERE EXISTS (SELECT 1 FROM read_csv(FILE))
 """
 
 
+#: Names of DuckDB's own tables where a WITH query of the same name is not in sight.
+SHADOWED = """
+SELECT * FROM (WITH sqlite_master AS (SELECT 1 AS a) SELECT 1) q, sqlite_master, pg_catalog.pg_class
+WITH sqlite_master AS (SELECT * FROM sqlite_master) SELECT * FROM sqlite_master, pg_catalog.pg_class
+WITH a AS (SELECT * FROM duckdb_tables), duckdb_tables AS (SELECT relname FROM pg_class) SELECT * FROM a
+WITH RECURSIVE a AS (SELECT * FROM sqlite_master), sqlite_master AS (SELECT relname FROM pg_class) SELECT * FROM a
+SELECT (WITH duckdb_tables AS (SELECT 1) SELECT count(*) FROM duckdb_tables), t.* FROM duckdb_tables t, pg_class
+SELECT 1 FROM pg_class WHERE EXISTS (WITH sqlite_master AS (SELECT 1) SELECT * FROM sqlite_master)
+    UNION ALL SELECT 1 FROM sqlite_master
+WITH a AS (SELECT relname FROM pg_class) SELECT * FROM watersmeet_with_0
+"""
+
+
+def test_names_of_with_queries_reach_nothing_beyond_them(serving):
+    with as_user(serving(SHOP), "adam") as client:
+        for statement in SHADOWED.strip().replace("\n    ", " ").splitlines():
+            with pytest.raises(psycopg.errors.UndefinedTable):
+                client.execute(statement)
+        for statement, found in (
+            ("WITH sqlite_master AS (SELECT 1 AS a) SELECT sqlite_master.a FROM sqlite_master, pg_class LIMIT 1", 1),
+            ("WITH pg_class (a) AS (SELECT 2) SELECT m.a FROM pg_class m, pg_namespace LIMIT 1", 2),
+            (
+                "WITH RECURSIVE a AS (SELECT 1 n UNION SELECT n + 1 FROM a WHERE n < 3) SELECT max(n) FROM a, pg_am",
+                3,
+            ),
+            (
+                "WITH a AS (SELECT 4 n), b AS (WITH a AS (SELECT 5 n) SELECT n FROM a) SELECT b.n FROM a, b, pg_am",
+                5,
+            ),
+        ):
+            assert client.execute(statement).fetchone() == (found,)
+
+
 def outside(file: str) -> list[str]:
     """Statements that reach out of the database: files, network, environment, extensions, other databases."""
     readers = """read_csv read_csv_auto read_json read_json_auto read_parquet parquet_scan read_text read_blob sniff_csv

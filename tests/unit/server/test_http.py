@@ -6,6 +6,7 @@ import json
 import re
 import ssl
 import threading
+import urllib.error
 import urllib.request
 
 import pytest
@@ -108,6 +109,69 @@ def test_what_is_not_granted_is_not_there(serving):
         served.python.execute("GRANT SELECT ON joined TO bob")
         assert next(e for e in events if ids["joined"] in e.data.get("figures", {}))
     assert bob("/subscribe?view=c").status == 404
+
+
+def test_the_topology_tells_nothing_of_what_is_hidden(serving):
+    """Neither around a hidden relation, nor by ways through one."""
+    hidden = """
+        CREATE MATERIALIZED VIEW secret AS SELECT a.id FROM o a JOIN c ON a.c = c.id;
+        CREATE MATERIALIZED VIEW shown AS SELECT count(*) AS n FROM secret;
+        GRANT SELECT ON o, c, shown TO bob"""
+    served = serving(USERS + SHOP + hidden, http_port=0)
+    ids = {b["name"]: b["id"] for b in served.http("/api/topology", user="ann:sécret").json["boxes"]}
+
+    def seen(around: str) -> list[str]:
+        graph = served.http(f"/api/topology?around={around}", user="bob:other").json
+        assert not graph["arrows"]
+        return sorted(b["name"] for b in graph["boxes"])
+
+    assert seen(ids["secret"]) == seen("nothing") == []
+    assert seen(ids["o"]) == ["o"]
+    assert seen(ids["shown"]) == ["shown"]
+
+
+def test_arrows_say_how_a_view_is_made_to_those_alone_who_may_know(serving):
+    served = serving(USERS + SHOP + "GRANT SELECT ON o, joined TO bob", http_port=0)
+    for user, labels in (("ann:sécret", {"inner join on c"}), ("bob:other", {""})):
+        graph = served.http("/api/topology", user=user).json
+        names = {b["id"]: b["name"] for b in graph["boxes"]}
+        assert {a["label"] for a in graph["arrows"] if names[a["from"]] == "o"} == labels
+
+
+#: Bodies of requests, and the condition that they get.
+BODIES = {
+    b"[": "INVALID_PARAMETER",
+    b"[]": "INVALID_PARAMETER",
+    b"null": "INVALID_PARAMETER",
+    b"\xff\xfe": "INVALID_PARAMETER",
+    b"[" * 100_000: "INVALID_PARAMETER",
+    b'{"text": 1}': "INVALID_PARAMETER",
+    b'{"text": "SELECT 1", "rows": true}': "INVALID_PARAMETER",
+    b'{"text": "SELECT 1", "rows": NaN}': "INVALID_PARAMETER",
+    b'{"text": "SELECT 1", "rows": ' + b"9" * 6000 + b"}": "INVALID_PARAMETER",
+    b'{"text": "SELECT 1", "dialect": 5}': "INVALID_PARAMETER",
+    b'{"text": "SELECT 1", "dialect": ["a"]}': "INVALID_PARAMETER",
+    b'{"text": "SELECT 1", "tab": {}}': "INVALID_PARAMETER",
+    b'{"text": "SELECT 1", "tab": "\\ud800"}': "UNDEFINED_OBJECT",
+}
+
+
+def test_odd_json_is_a_bad_request(shop):
+    def post(body: bytes, kind: str = "application/json"):
+        request = urllib.request.Request(shop.url + "/api/run", body, {"Content-Type": kind})
+        try:
+            with urllib.request.urlopen(request, timeout=30) as found:
+                return found.status, json.loads(found.read())
+        except urllib.error.HTTPError as found:
+            return found.code, json.loads(found.read())
+
+    for body, condition in BODIES.items():
+        status, told = post(body)
+        assert (status in (400, 404), told["error"]["condition"]) == (True, condition), body[:50]
+    assert post(b'{"text": "SELECT 1"}', "application/json; charset=bogus")[0] == 200
+    for body in (b'{"text": "SELECT 1", "dialect": "\\ud800"}', b'{"text": "SELECT \'\\ud800\'"}'):
+        status, told = post(body)  # what is told may have what UTF-8 does not have
+        assert status == 200 and "error" in told["results"][0]
 
 
 def test_encryption(serving, tmp_path):

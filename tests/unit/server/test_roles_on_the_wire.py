@@ -56,7 +56,7 @@ def test_privileges_as_postgresql_tells_them(serving):
         assert client.info.parameter_status("is_superuser") == "off"
     with as_user(served, "bob") as client:
         assert client.execute("SELECT has_table_privilege('hidden', 'DELETE, SELECT')").fetchone() == (True,)
-        assert client.execute("SELECT definition FROM pg_views").fetchone()[0].startswith("CREATE VIEW w")
+        assert client.execute("SELECT definition FROM pg_views").fetchone()[0].startswith("SELECT")
         client.execute("CREATE TABLE made (a int)")
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             client.execute("CREATE ROLE r")

@@ -85,8 +85,8 @@ def test_a_server_that_only_reads_says_so(serving, tmp_path):
 @pytest.mark.parametrize(
     ("statement", "told"),
     [
-        ("SET max_result_size = 'x'", 'Valid units for this parameter are "B", "kB", "MB", "GB", "TB".'),
-        ("SET statement_timeout = 'x'", 'Valid units for this parameter are "ms", "s", "min", "h", "d".'),
+        ("SET max_result_size = 'x'", 'Valid units for this parameter are "B", "kB", "MB", "GB", and "TB".'),
+        ("SET statement_timeout = 'x'", 'Valid units for this parameter are "us", "ms", "s", "min", "h", and "d".'),
         ("SET DateStyle = 'German'", 'It takes: "iso, mdy", iso, "iso, ymd", "iso, dmy".'),
         ("SELECT * FROM read_csv('x')", "Connect with allow_files = True, or serve with --allow-files."),
         ("REINDEX TABLE t", "REINDEX is not supported"),

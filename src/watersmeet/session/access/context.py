@@ -31,7 +31,7 @@ _PLACES: Final = ("location", "schema.location", "warehouse.path")
 
 @dataclass
 class OwnWrites:
-    """What a session has written. pending: some of it may not be shown yet."""
+    """The rows that a session has committed. pending: some of them may not be shown yet."""
 
     pending: bool = False
 
@@ -50,8 +50,8 @@ class Session:
     files: whether its statements may read files of this machine, where the database lets them.
     user: the role that logged in; None for the program that opened the database. role: the role that it acts as, None:
     may do everything. verifiers: of the passwords that the user itself has set.
-    puts_roles: its statements have changed roles. waits: queries outside of a transaction wait until they show what the
-    session has written; writes: that, since the last wait.
+    puts_roles: its statements have changed roles. waits: queries wait until they show what the session has
+    committed; writes: that, since the last wait.
     result_bytes: how large the result of a query may be, 0: as large as it is.
     """
 
@@ -131,12 +131,11 @@ class Session:
             raise denied(relation.title, text, detail=f"It takes the privilege {privilege}.")
 
     def show_writes(self) -> None:
-        """Waits, if the session is to do so, until tables and views show what it has written. Holds no lock.
+        """Waits, if the session is to do so, until tables and views show what it has committed.
 
         If the engine fails, they show what they have, with a notice.
         """
-        in_own = self.transaction is not None and not self.transaction.read_only
-        if not self.waits or not self.writes.pending or in_own:
+        if not self.waits or not self.writes.pending:
             return
         self.writes.pending = False
         try:

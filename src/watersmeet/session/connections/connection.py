@@ -154,7 +154,7 @@ class Connection:
         self._finalizer = weakref.finalize(self, session.database.close)
 
     def show_own_writes(self) -> None:
-        """Without Spark, queries outside of a transaction wait until they show what this connection has written."""
+        """Without Spark, queries wait until they show what this connection has committed."""
         self._session.waits = self.opened.runtime == "inprocess" and not self.opened.read_only
 
     @property
