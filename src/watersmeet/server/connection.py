@@ -241,6 +241,7 @@ class Connection(Client):
         try:
             while (outcome := await self._run(next, outcomes, None)) is not None:
                 await self._give(outcome)
+                backend.session.puts_roles = False
         finally:
             await self._service.work(outcomes.close)
         await self._ready()

@@ -93,32 +93,32 @@ def test_asyncpg_sends_uuids_in_binary(served):
 # ---- descriptions of results, definitions, fields of errors
 
 
-@pytest.mark.parametrize(
-    ("query", "told"),
-    [
-        ("SELECT id, word, n + 1, n AS x FROM t", "t.id t.word - t.n"),
-        ("SELECT a.*, b.id FROM t AS a (x) JOIN o b ON a.x = b.t", "t.id t.word t.n o.id"),
-        ("SELECT vid, m FROM v", "v.vid v.m"),
-        ("SELECT * FROM mv", "mv.word mv.c"),
-        ("SELECT q.y FROM (SELECT word AS y FROM t ORDER BY id LIMIT 1) q", "t.word"),
-        ("WITH w AS (SELECT id AS k, n FROM t) SELECT a.k, b.n FROM w a, w b", "t.id t.n"),
-        ("SELECT word, count(*) FROM t GROUP BY word", "t.word -"),
-        ("SELECT DISTINCT n FROM t", "t.n"),
-        ("SELECT id FROM t UNION ALL SELECT id FROM o", "-"),
-        ("SELECT id::bigint, coalesce(word, 'x'), (SELECT n FROM t LIMIT 1), 1 FROM t", "- - - -"),
-        ("INSERT INTO t VALUES (9, 'x', 1) RETURNING n, id + 1", "t.n -"),
-        ("UPDATE t SET n = 3 WHERE id = 1 RETURNING *", "t.id t.word t.n"),
-    ],
+#: Queries, and the columns of tables that their columns are.
+ORIGINS = (
+    ("SELECT id, word, n + 1, n AS x FROM t", "t.id t.word - t.n"),
+    ("SELECT a.*, b.id FROM t AS a (x) JOIN o b ON a.x = b.t", "t.id t.word t.n o.id"),
+    ("SELECT vid, m FROM v", "v.vid v.m"),
+    ("SELECT * FROM mv", "mv.word mv.c"),
+    ("SELECT q.y FROM (SELECT word AS y FROM t ORDER BY id LIMIT 1) q", "t.word"),
+    ("WITH w AS (SELECT id AS k, n FROM t) SELECT a.k, b.n FROM w a, w b", "t.id t.n"),
+    ("SELECT word, count(*) FROM t GROUP BY word", "t.word -"),
+    ("SELECT DISTINCT n FROM t", "t.n"),
+    ("SELECT id FROM t UNION ALL SELECT id FROM o", "-"),
+    ("SELECT id::bigint, coalesce(word, 'x'), (SELECT n FROM t LIMIT 1), 1 FROM t", "- - - -"),
+    ("INSERT INTO t VALUES (9, 'x', 1) RETURNING n, id + 1", "t.n -"),
+    ("UPDATE t SET n = 3 WHERE id = 1 RETURNING *", "t.id t.word t.n"),
 )
-def test_a_result_names_the_table_and_column_of_each_column(served, query, told):
-    with served.connect(autocommit=True) as client:
-        tables = dict(client.execute("SELECT oid, relname FROM pg_class").fetchall())
-        rows = client.execute("SELECT attrelid, attnum, attname FROM pg_attribute").fetchall()
-        columns = {(table, number): f"{tables[table]}.{name}" for table, number, name in rows}
-        for prepare in (False, True):  # described before it runs, and by its result
+
+
+def test_a_result_names_the_table_and_column_of_each_column(client):
+    tables = dict(client.execute("SELECT oid, relname FROM pg_class").fetchall())
+    rows = client.execute("SELECT attrelid, attnum, attname FROM pg_attribute").fetchall()
+    columns = {(table, number): f"{tables[table]}.{name}" for table, number, name in rows}
+    for query, told in ORIGINS:
+        for prepare in (False, True):  # by its result, and described before it runs
             result = client.execute(query.replace("(9", "(8") if prepare else query, prepare=prepare).pgresult
             found = [(result.ftable(i), result.ftablecol(i)) for i in range(result.nfields)]
-            assert " ".join(columns.get(place, "-") for place in found) == told
+            assert (query, " ".join(columns.get(place, "-") for place in found)) == (query, told)
 
 
 def test_a_result_of_a_view_does_not_name_what_it_reads(serving):
@@ -158,26 +158,26 @@ def test_a_null_that_is_refused_names_its_column(client):
 # ---- settings
 
 
-@pytest.mark.parametrize(
-    ("value", "shown", "number"),
-    [
-        ("1500", "1500ms", "1500"),
-        ("30000", "30s", "30000"),
-        ("'1.5min'", "90s", "90000"),
-        ("'2min'", "2min", "120000"),
-        ("'1500us'", "2ms", "2"),
-        ("3e3", "3s", "3000"),
-        ("'1 h'", "1h", "3600000"),
-        ("0", "0", "0"),
-    ],
+#: Times as they are set, as SHOW has them, and in milliseconds.
+TIMES = (
+    ("1500", "1500ms", "1500"),
+    ("30000", "30s", "30000"),
+    ("'1.5min'", "90s", "90000"),
+    ("'2min'", "2min", "120000"),
+    ("'1500us'", "2ms", "2"),
+    ("3e3", "3s", "3000"),
+    ("'1 h'", "1h", "3600000"),
+    ("0", "0", "0"),
 )
-def test_times_are_in_milliseconds(client, value, shown, number):
-    with client.transaction():  # a limit for sessions that do nothing outside of one
-        client.execute(f"SET idle_session_timeout = {value}")
-        assert client.execute("SHOW idle_session_timeout").fetchone() == (shown,)
-        asked = "SELECT current_setting(name), setting, unit FROM pg_settings WHERE name = 'idle_session_timeout'"
-        assert client.execute(asked).fetchone() == (shown, number, "ms")
-        client.execute("SET idle_session_timeout = 0")
+
+
+def test_times_are_in_milliseconds(client):
+    asked = "SELECT current_setting(name), setting, unit FROM pg_settings WHERE name = 'idle_session_timeout'"
+    for value, shown, number in TIMES:
+        with client.transaction():  # it is about sessions that do nothing outside of one
+            client.execute(f"SET LOCAL idle_session_timeout = {value}")
+            assert client.execute("SHOW idle_session_timeout").fetchone() == (shown,)
+            assert client.execute(asked).fetchone() == (shown, number, "ms")
 
 
 def test_times_that_are_none(client):

@@ -93,6 +93,7 @@ class Worksheet:
                 try:
                     while (outcome := await self._within_limits(is_gone, next, outcomes, None)) is not None:
                         results.append(await self._taken(outcome, most_rows))
+                        backend.session.puts_roles = False
                 finally:
                     await self._work(outcomes.close)
             except Error as err:

@@ -50,7 +50,7 @@ class Session:
     files: whether its statements may read files of this machine, where the database lets them.
     user: the role that logged in; None for the program that opened the database. role: the role that it acts as, None:
     may do everything. verifiers: of the passwords that the user itself has set.
-    puts_roles: its statements have changed roles. waits: queries wait until they show what the session has
+    puts_roles: the statement that runs has changed roles. waits: queries wait until they show what the session has
     committed; writes: that, since the last wait.
     result_bytes: how large the result of a query may be, 0: as large as it is.
     """

@@ -108,6 +108,7 @@ def _commit(session: Session, transaction: Transaction) -> None:
         session.writes.pending = True
     elif catalog is not None:
         database.change_catalog(catalog)
+    session.puts_roles = bool(transaction.definitions.roles)
     session.transaction = None
     transaction.committed = True
     database.content.clear_overlay(transaction.changes, transaction)
