@@ -169,6 +169,8 @@ def test_odd_json_is_a_bad_request(shop):
         status, told = post(body)
         assert (status in (400, 404), told["error"]["condition"]) == (True, condition), body[:50]
     assert post(b'{"text": "SELECT 1"}', "application/json; charset=bogus")[0] == 200
+    for number in ("9" * 5000, "9" * 30, "-1", "x"):
+        assert shop.http(f"/subscribe?view=totals&after={number}").condition == "INVALID_PARAMETER"
     for body in (b'{"text": "SELECT 1", "dialect": "\\ud800"}', b'{"text": "SELECT \'\\ud800\'"}'):
         status, told = post(body)  # what is told may have what UTF-8 does not have
         assert status == 200 and "error" in told["results"][0]

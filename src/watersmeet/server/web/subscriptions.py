@@ -29,6 +29,8 @@ _NATIVE: Final = ("smallint", "integer", "real", "double precision", "boolean")
 #: What a request may say, and the words of truths.
 _ASKED: Final = ("view", "after", "up_to", "snapshot", "progress")
 _TRUTHS: Final = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}
+#: Digits of the number of a commit.
+_MOST_DIGITS: Final = 18
 #: Under this, a batch keeps its text for all who follow the view.
 _TEXT: Final = "server-sent events"
 
@@ -123,7 +125,7 @@ def _number(text: str | None, name: str) -> int | None:
     """A commit's number. INVALID_PARAMETER."""
     if text is None or not text:
         return None
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > _MOST_DIGITS:
         raise error("INVALID_PARAMETER", f"{name} is the number of a commit")
     return int(text)
 
