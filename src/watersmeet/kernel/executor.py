@@ -16,6 +16,7 @@ from watersmeet.circuit.splitting import Roles
 from watersmeet.errors import error
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import EVALUATOR
+from watersmeet.kernel.failing import check_output, mark_failing
 from watersmeet.kernel.metrics import Counters, Failure, OperatorMetrics, Orphan, Stopwatch, Worker
 from watersmeet.kernel.operators import PIECEWISE, STATEFUL, STEPS, TAKE_SLICES, UNPROMPTED, OperatorOutput
 from watersmeet.kernel.operators.arrange import replay
@@ -150,7 +151,7 @@ def run_stage(
     watch = Stopwatch()
     for op in operators:
         place = f"in operator {op.id}, stage {stage}, bucket {bucket}, epoch {ctx.epoch}"
-        tally = tallies[op.id] = _Tally(place, watch)
+        tally = tallies[op.id] = _Tally(op, place, watch)
         given = [tally.coming(inputs.get(circuit.by_id[i])) for i in op.inputs]
         out: OperatorOutput
         watch.begin(tally)
@@ -186,10 +187,11 @@ def run_stage(
                 out = _stepped(op, given, scoped, step)
             else:
                 out = Delta.none(op.schema)
+            check_output(op, out)
         except TooManyRowsError:
             out = Delta.none(op.schema)
         except Exception as e:
-            e.add_note(tally.note)
+            tally.note(e)
             raise
         finally:
             watch.end()
@@ -201,12 +203,16 @@ def run_stage(
         made = tally.going(out)
         if isinstance(made, Sliced) and inputs.readers.get(op.id, 0) + isinstance(op, Sink) > 1:
             made = _kept(made, ctx.slicing)
-        if op.kind in STATEFUL:
-            state.store_large(mode.state_id(op.id))
-        if isinstance(op, Sink) and publish is not None:
-            publish(op.relation_id, slices_of(made))
-        elif isinstance(op, Sink) and (held := _held(op, made, ctx.slicing)).num_rows:
-            result.published[op.relation_id] = held
+        try:
+            if op.kind in STATEFUL:
+                state.store_large(mode.state_id(op.id))
+            if isinstance(op, Sink) and publish is not None:
+                publish(op.relation_id, slices_of(made))
+            elif isinstance(op, Sink) and (held := _held(op, made, ctx.slicing)).num_rows:
+                result.published[op.relation_id] = held
+        except Exception as e:
+            tally.note(e)
+            raise
         inputs.put(op.id, made)
     for op in operators:
         size = state.size(mode.state_id(op.id)) if op.kind in STATEFUL else (0, 0)
@@ -217,14 +223,23 @@ def run_stage(
 
 
 class _Tally(Worker):
-    """What one operator takes and gives, and its time. note: of errors in it. Slices count when they are read."""
+    """The rows that one operator takes and gives, and its time. Slices count when they are read.
 
-    def __init__(self, note: str, watch: Stopwatch) -> None:
-        self.note = note
+    place: for the notes of errors.
+    """
+
+    def __init__(self, operator: Operator, place: str, watch: Stopwatch) -> None:
+        self._operator = operator
+        self._place = place
         self._watch = watch
         self.counters = Counters()
         self._rows_in = 0
         self._rows_out = 0
+
+    def note(self, cause: Exception) -> None:
+        """Note on an error in which operator, stage, bucket and epoch it was raised."""
+        cause.add_note(self._place)
+        mark_failing(cause, self._operator.id)
 
     def coming(self, changes: Any) -> Any:
         """What an operator reads, counted as input."""
@@ -257,10 +272,14 @@ class _Tally(Worker):
         """The next slice, which the operator makes now."""
         self._watch.begin(self)
         try:
-            return next(pieces, None)
+            piece = next(pieces, None)
+            if piece is not None:
+                check_output(self._operator, piece)
         except Exception as e:
-            e.add_note(self.note)
+            self.note(e)
             raise
+        else:
+            return piece
         finally:
             self._watch.end()
 
@@ -346,12 +365,14 @@ def _claim(operators: Sequence[Operator], state: StageState, mode: Mode) -> None
             continue
         name = mode.state_id(op.id)
         if name not in state.operators and not mode.may_be_new(op.id):
-            raise error(
+            missing = error(
                 "STATE_MISMATCH",
                 f"the stored state has nothing of operator {name}",
                 detail="It was written for another plan, or part of it is missing.",
                 hint="Restore the database's files, or drop the views and create them again.",
             )
+            mark_failing(missing, op.id)
+            raise missing
         state.declare(name)
 
 

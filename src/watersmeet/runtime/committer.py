@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Final
 
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Rebuild, Rescale, SplitKeys
-from watersmeet.errors import error
+from watersmeet.errors import Error, error
 from watersmeet.runtime.budget import merge_bytes
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.eventtimes import Numbers, clocks, late_rows, risen
 from watersmeet.runtime.homes import Returns
 from watersmeet.runtime.idleness import raised
 from watersmeet.runtime.intents import Intent
-from watersmeet.runtime.limits import Verdict, stopped_operators
+from watersmeet.runtime.limits import Verdict, readers, stopped_operators
 from watersmeet.runtime.receipts import Receipt
 from watersmeet.runtime.rescaling import rescaled_packs
 from watersmeet.runtime.splitkeys import split_packs
@@ -43,9 +44,13 @@ _MUCH_US: Final = 100
 _MOST_FAILURES: Final = 16
 
 
-def job_of(db: Database, circuit: Circuit, intent: Intent, workers: Workers) -> Job:
-    """The epoch as its tasks see it: planned before, run on what was committed last. workers: who runs them."""
+def job_of(db: Database, circuit: Circuit, intent: Intent, workers: Workers, failing: Collection[str] = ()) -> Job:
+    """The epoch as its tasks see it: planned before, run on what was committed last. workers: who runs them.
+
+    failing: operators that don't run, and no view that reads them.
+    """
     progress = db.log.progress()
+    stopped = progress.failed.keys() | readers(circuit, failing)
     return Job(
         str(db.layout.root),
         db.layout.id,
@@ -54,7 +59,7 @@ def job_of(db: Database, circuit: Circuit, intent: Intent, workers: Workers) -> 
         packs_before(db, intent),
         progress.watermarks,
         db.log.writer,
-        stopped_operators(circuit, progress.failed) if progress.failed else (),
+        stopped_operators(circuit, stopped) if stopped else (),
         progress.split,
         merge_bytes(),
         workers,
@@ -80,8 +85,12 @@ def commit_epoch(
     *,
     duration_us: int,
     returns: Returns | None = None,
+    failures: Mapping[str, Error] = MappingProxyType({}),
 ) -> Commit:
-    """Commits the epoch, or finds that it is committed already. returns: what came back to its executor."""
+    """Commits the epoch, or finds that it is committed already. returns: what came back to its executor.
+
+    failures: by operator that did not run, the error that it raised in an earlier attempt of the epoch.
+    """
     last = db.log.last_epoch()
     newest = (last.epoch or 0) if last else 0
     if newest >= intent.epoch:
@@ -99,7 +108,7 @@ def commit_epoch(
         for relation_id, change in receipt.relations.items():
             relations[relation_id] = _add(relations.get(relation_id), change)
     before = db.log.progress()
-    verdict = Verdict(db, circuit, intent, receipts, before, packs)
+    verdict = Verdict(db, circuit, intent, receipts, before, packs, failures)
     relations = {i: c for i, c in relations.items() if i not in verdict.failed}
     return db.log.append(
         Commit(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 from typing import Any, Literal
 
 from watersmeet.circuit.circuit import Circuit
@@ -15,7 +17,7 @@ from watersmeet.runtime import reporting
 from watersmeet.runtime.committer import commit_epoch, job_of
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.database import Database
-from watersmeet.runtime.failures import view_failed
+from watersmeet.runtime.failures import run_without_failing, view_failed
 from watersmeet.runtime.flushing import Flush
 from watersmeet.runtime.holds import Holds
 from watersmeet.runtime.intents import Intent
@@ -157,9 +159,10 @@ class InProcessEngine:
         circuit = coordinator.circuit
         assert circuit is not None
         try:
-            receipts = run_epoch(self._db, circuit, intent)
+            receipts, failures = run_without_failing(intent.mode, partial(run_epoch, self._db, circuit, intent))
             duration_s = time.perf_counter() - began
-            commit = commit_epoch(self._db, circuit, intent, receipts, duration_us=round(duration_s * 1e6))
+            duration_us = round(duration_s * 1e6)
+            commit = commit_epoch(self._db, circuit, intent, receipts, duration_us=duration_us, failures=failures)
         except BaseException as cause:
             # What was planned is void: the next call starts from the log again.
             coordinator.abandon()
@@ -177,8 +180,14 @@ class InProcessEngine:
         coordinator.done(commit, duration_s)
 
 
-def run_epoch(db: Database, circuit: Circuit, intent: Intent) -> list[Receipt]:
-    """Runs all tasks of an epoch here, stage by stage; their receipts."""
+def run_epoch(
+    db: Database, circuit: Circuit, intent: Intent, failures: Mapping[str, Error] = MappingProxyType({})
+) -> list[Receipt]:
+    """Run all tasks of an epoch in this process, stage by stage. Return their receipts.
+
+    failures: the operators that failed in an earlier attempt, which don't run.
+    """
     if not intent.has_work:
         return []
-    return [Receipt.from_bytes(bytes(f.body)) for f in run_whole(job_of(db, circuit, intent, workers_here()))]
+    job = job_of(db, circuit, intent, workers_here(), failures)
+    return [Receipt.from_bytes(bytes(f.body)) for f in run_whole(job)]

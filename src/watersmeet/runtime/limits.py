@@ -1,4 +1,4 @@
-"""Views whose joins keep or make more than they may: they stop, the others go on.
+"""Views whose operators fail, or whose joins keep or make more than they may: they stop, the others go on.
 
 What a join keeps: Timeplus, "Multi-JOINs and ASOF JOINs", "Append JOIN Append": `join_max_buffered_bytes` (TP-24,
 ruling D-003-14). What counts is what a join's two sides keep, in bytes as SHOW JOBS counts them, after the epoch.
@@ -11,6 +11,9 @@ A bucket that alone would make too many makes none.
 A view over its limit fails in the commit of that epoch, which shows nothing of what it made of it: its content stays as
 it was, and it is never run again. Views that read it fail with it. The failures are in every commit from then on, until
 the view is dropped.
+
+An operator that raises an error stops all views that read it: the epoch is run again without them (`failures`), and its
+commit records them in the same way.
 """
 
 from __future__ import annotations
@@ -66,8 +69,13 @@ def stopped_operators(circuit: Circuit, failed: Collection[str]) -> tuple[str, .
     return tuple(o.id for o in circuit.operators if o.id not in kept)
 
 
+def readers(circuit: Circuit, operators: Collection[str]) -> set[str]:
+    """The relations whose content depends on one of `operators`."""
+    return {i for i, below in circuit.below_sinks.items() if not below.isdisjoint(operators)} if operators else set()
+
+
 class Verdict:
-    """Which views an epoch stops, from what its tasks tell.
+    """The views that an epoch stops, from what its tasks tell.
 
     held: by operator of views with a limit of bytes, what is kept after the epoch, to be in the epoch's commit. failed:
     by view, those of before and those that the epoch stops.
@@ -81,10 +89,15 @@ class Verdict:
         receipts: Sequence[Receipt],
         before: Progress,
         packs: Mapping[str, str],
+        failures: Mapping[str, Error],
     ) -> None:
-        """before: of the epoch before. packs: those with the state after the epoch."""
+        """before: of the epoch before. packs: those with the state after the epoch. failures: by operator, the error
+        that it raised.
+        """
         catalog = db.catalog()
         self.failed = {i: f for i, f in before.failed.items() if i in catalog.relations}
+        for operator_id, cause in failures.items():
+            self._fail_readers(operator_id, cause, circuit, catalog)
         own = {} if isinstance(intent.mode, Rebuild) else _own_joins(db, circuit, catalog)
         wanted = {i for view in own.values() for both in view.sides for side in both for i in side}
         known = {} if isinstance(intent.mode, (Rescale, SplitKeys)) else before.held
@@ -106,6 +119,14 @@ class Verdict:
                 if relation_id not in self.failed and made[join.id] > (view.most_rows or _ANY):
                     key = _hottest(db, join, relation, circuit, catalog, receipts)
                     self._fail(relation, _makes_too_much(relation, made[join.id], key), circuit, catalog)
+
+    def _fail_readers(self, operator_id: str, cause: Error, circuit: Circuit, catalog: Catalog) -> None:
+        """Stop the views whose own queries contain the operator, and then all that read these."""
+        views = [catalog.relations[i] for i in readers(circuit, (operator_id,)) if i in catalog.relations]
+        own = [v for v in views if operator_id in _own_operators(circuit, v, catalog)]
+        for view in [*own, *views]:
+            if view.id not in self.failed:
+                self._fail(view, _raised(view, operator_id, cause, circuit), circuit, catalog)
 
     def _fail(self, relation: Relation, cause: Error, circuit: Circuit, catalog: Catalog) -> None:
         self.failed[relation.id] = cause.to_json()
@@ -166,9 +187,18 @@ def _ends(circuit: Circuit, view: Relation, catalog: Catalog) -> frozenset[str]:
     return frozenset(circuit.sink_of[i].inputs[0] for i in reads if i in circuit.sink_of)
 
 
+def _own_operators(circuit: Circuit, view: Relation, catalog: Catalog) -> set[str]:
+    return _above(circuit, circuit.sink_of[view.id].id, _ends(circuit, view, catalog))
+
+
+def _above(circuit: Circuit, sink_id: str, ends: frozenset[str]) -> set[str]:
+    """The operators of a view's own query, not those of the views that it reads."""
+    return circuit.upstream({sink_id}, ends) - ends
+
+
 def _between(circuit: Circuit, sink_id: str, ends: frozenset[str]) -> Iterator[Operator]:
     """The joins of a view's own query, not those of the views that it reads."""
-    reached = sorted(circuit.upstream({sink_id}, ends) - ends, key=circuit.order.__getitem__)
+    reached = sorted(_above(circuit, sink_id, ends), key=circuit.order.__getitem__)
     return (o for o in map(circuit.by_id.__getitem__, reached) if isinstance(o, _JOINS))
 
 
@@ -205,6 +235,18 @@ def _summed(
             if operator_id in held:
                 held[operator_id] += size
     return held
+
+
+def _raised(view: Relation, operator_id: str, cause: Error, circuit: Circuit) -> Error:
+    called = _called(view)
+    return error(
+        cause.condition,
+        f"{called} was stopped: {cause.message}",
+        detail=f"An operator of kind {circuit.by_id[operator_id].kind} failed. {called[0].upper()}{called[1:]} shows "
+        f"nothing of the epoch in which that happened; the other views go on.{' ' if cause.detail else ''}"
+        f"{cause.detail or ''}",
+        hint=cause.hint,
+    )
 
 
 def _keeps_too_much(view: Relation, left: int, right: int) -> Error:
@@ -254,4 +296,4 @@ def _makes_too_much(view: Relation, rows: int, hottest: tuple[int, str]) -> Erro
 
 
 def _called(relation: Relation) -> str:
-    return "the query" if isinstance(relation, Query) else f'materialized view "{relation.shown}"'
+    return "the query" if isinstance(relation, Query) else relation.title

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from watersmeet.blobs import BlobRef
 from watersmeet.catalog import EventTime, GeneratedColumn
 from watersmeet.circuit.operators import KEPT, SEQ_ROW_BITS, Scan
 from watersmeet.errors import Error, error
+from watersmeet.kernel.failing import mark_failing
 from watersmeet.kernel.metrics import Counters
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.diffs import ones
@@ -85,11 +87,32 @@ def read_slices(
         parts = _read(layout, packs, intent, piece, list(fields.values()), counts)
         late_below_us = watermarks.get(piece.relation) if _drops(intent, piece.relation) else None
         clocks = intent.live.clocks.get(piece.relation, {})
-        for part in _without_late_rows(parts, event_time, late_below_us, intent.time_us, counts):
-            _tell(clocks, part.table, part.diff, intent.time_us, counts)
-            for scan in readers:
-                found.deltas.setdefault(scan.id, []).append(_delta(scan, piece, part))
+        with _attributed(piece, readers):
+            for part in _without_late_rows(parts, event_time, late_below_us, intent.time_us, counts):
+                _tell(clocks, part.table, part.diff, intent.time_us, counts)
+                for scan in readers:
+                    found.deltas.setdefault(scan.id, []).append(_delta(scan, piece, part))
     return found
+
+
+@contextmanager
+def _attributed(piece: Slice, readers: Iterable[Scan]) -> Iterator[None]:
+    """Note on an error of a table's rows which scans read them. Stop the source on an unforeseen error of its rows."""
+    try:
+        yield
+    except Exception as cause:
+        if isinstance(piece, ChangeSlice):
+            mark_failing(cause, *(scan.id for scan in readers))
+        elif not isinstance(cause, (Error, OSError, MemoryError)):
+            stop = error(
+                "SOURCE_STOPPED",
+                f"a source can't be read: {type(cause).__name__}: {cause}",
+                detail="An epoch skips the source after this error; all other sources and tables are read.",
+                hint="FLUSH tries again. Drop the source if the error stays.",
+            )
+            stop.source = piece.relation
+            raise stop from cause
+        raise
 
 
 def _tell(clocks: Mapping[str, str], table: pa.Table, diff: Diff, now_us: int, counts: SourceCounts) -> None:

@@ -22,12 +22,15 @@ from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Rebuild
 from watersmeet.circuit.operators import Join, MultiJoin, Scan, TemporalJoin
 from watersmeet.circuit.splitting import roles
+from watersmeet.errors import Error
 from watersmeet.kernel.executor import EpochContext, MostRows, run_stage
+from watersmeet.kernel.failing import mark_failing
+from watersmeet.kernel.operators import STATEFUL
 from watersmeet.kernel.runs.delta import Delta
 from watersmeet.kernel.runs.frames import Frame
 from watersmeet.kernel.runs.merge import MERGE_BYTES, MergeBudget
 from watersmeet.kernel.runs.sliced import Slicing
-from watersmeet.kernel.runs.state import StageState
+from watersmeet.kernel.runs.state import StageState, StateManifest
 from watersmeet.objectstores import databasefiles
 from watersmeet.objectstores.base import ObjectPath
 from watersmeet.runtime.eventtimes import Numbers, promised, risen
@@ -45,6 +48,8 @@ from watersmeet.store.manifests import FailedPart, OperatorCounts, RelationChang
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.packs import PackWriter, epoch_prefix
 
+#: Conditions of state that can't be read: only the views whose state it is stop.
+_DAMAGED: Final = frozenset({"DATABASE_DAMAGED", "STATE_DAMAGED", "STATE_MISMATCH"})
 #: So much of the packs stays mapped, in address space: the machine takes pages back when it needs them.
 _MAPPED_BYTES: Final = 16 << 30
 #: And only those that were read in so many epochs: what left the state is not to stay in memory.
@@ -171,14 +176,8 @@ def _run_sources(job: Job, task: int, output: TaskOutput) -> list[Frame]:
     slices: Sequence[Slice] = intent.tasks[task] if intent.tasks else ()
     scans = [o for o in circuit.scans if intent.mode.runs(o.id)]
     stored = _readers_of_content(circuit, intent)
-    found = read_slices(
-        _layout(job),
-        _packs(job),
-        intent,
-        slices,
-        [*scans, *stored.values()],
-        job.watermarks,
-    )
+    read = [o for o in scans if o.id not in job.stopped]
+    found = read_slices(_layout(job), _packs(job), intent, slices, [*read, *stored.values()], job.watermarks)
     sources = {o.id: found.deltas.get(o.id, []) for o in scans}
     sources |= {i: found.deltas.get(scan.id, []) for i, scan in stored.items()}
     seen = {i: c.seen.watermark_us for i, c in found.counts.items() if c.seen.watermark_us is not None}
@@ -247,7 +246,7 @@ def _run(
     packs.age(intent.epoch, _MAPPED_EPOCHS)
     place = f"{stage}/{bucket}"
     has_state = stage > 0 or circuit.buckets == 1
-    manifest = stored_state(packs, job.packs[place], place) if place in job.packs and has_state else None
+    manifest = _manifest(job, circuit, packs, stage, place) if place in job.packs and has_state else None
     parts = packs.parts if isinstance(_layout(job).packs, ObjectPath) else None
     limited = job.workers.memory_bytes is not None
     state = StageState(
@@ -311,6 +310,23 @@ def _run(
     )
     output.tell(receipt, bucket if stage else bucket % circuit.buckets)
     return result.frames
+
+
+def _manifest(job: Job, circuit: Circuit, packs: PackFiles, stage: int, place: str) -> StateManifest | None:
+    """The state in a bucket of a stage before the epoch; None if it is damaged and only stopped views have a part.
+
+    Damage stops all other views that have a part of it.
+    """
+    try:
+        return stored_state(packs, job.packs[place], place)
+    except Error as cause:
+        damaged = [o.id for o in circuit.in_stage(stage) if o.kind in STATEFUL and o.id not in job.stopped]
+        if cause.condition not in _DAMAGED or (not damaged and job.intent.mode.reads_history):
+            raise
+        if not damaged:
+            return None
+        mark_failing(cause, *damaged)
+        raise
 
 
 def _slicing(layout: Layout) -> Slicing:

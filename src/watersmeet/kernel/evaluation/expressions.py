@@ -108,8 +108,13 @@ class Evaluator:
         count = table.num_rows if num_rows is None else num_rows
         with self._lock:
             connection = self._connection()
-            plan = self._plan(connection, request)
-            columns, rows = self._compute(connection, plan, request, table, count, counters or Counters())
+            try:
+                plan = self._plan(connection, request)
+                columns, rows = self._compute(connection, plan, request, table, count, counters or Counters())
+            except (duckdb.FatalException, duckdb.InternalException):
+                # DuckDB refuses all further work of the connection: other expressions need a new one.
+                self._pid = 0
+                raise
         if rows is not None and rows.size == count:
             rows = None
         taken = None if rows is None else pa.array(rows)

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeGuard
 
 from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +25,7 @@ from watersmeet.runtime import reporting
 from watersmeet.runtime.committer import commit_epoch
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.database import Database
-from watersmeet.runtime.failures import view_failed
+from watersmeet.runtime.failures import run_without_failing, view_failed
 from watersmeet.runtime.flushing import Flush
 from watersmeet.runtime.holds import Holds
 from watersmeet.runtime.intents import Intent
@@ -459,9 +460,12 @@ class SparkEngine:
         circuit = coordinator.circuit
         if circuit is None or circuit.fingerprint != intent.circuit:
             circuit = load_circuit(self._db.layout, intent.circuit)
-        receipts, returns = runner.run(circuit, intent)
+        (receipts, returns), failures = run_without_failing(intent.mode, partial(runner.run, circuit, intent))
         duration_s = time.perf_counter() - began
-        commit = commit_epoch(self._db, circuit, intent, receipts, duration_us=round(duration_s * 1e6), returns=returns)
+        duration_us = round(duration_s * 1e6)
+        commit = commit_epoch(
+            self._db, circuit, intent, receipts, duration_us=duration_us, returns=returns, failures=failures
+        )
         with self._changed:
             coordinator.done(commit, duration_s)
             self._duration_s = duration_s

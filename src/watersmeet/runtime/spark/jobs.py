@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Fill
-from watersmeet.errors import CONDITIONS, Error, error
+from watersmeet.errors import CONDITIONS, Error, error, error_from_json
+from watersmeet.kernel.failing import mark_failing
 from watersmeet.kernel.runs.frames import Frame
 from watersmeet.runtime.committer import job_of
 from watersmeet.runtime.database import Database
-from watersmeet.runtime.failures import view_failed
+from watersmeet.runtime.failures import TaskFailedError, view_failed
 from watersmeet.runtime.homes import Executor, Homes, Returns
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.receipts import RECEIPT, Receipt
@@ -89,15 +92,19 @@ class EpochRunner:
         """What Spark says when it is asked: once, and not for each epoch."""
         return int(self._spark.sparkContext.defaultParallelism)
 
-    def run(self, circuit: Circuit, intent: Intent) -> tuple[list[Receipt], Returns]:
+    def run(
+        self, circuit: Circuit, intent: Intent, failures: Mapping[str, Error] = MappingProxyType({})
+    ) -> tuple[list[Receipt], Returns]:
         """The receipts of all tasks, and how many of these came back. Raises the error of the first that failed for
         good.
+
+        failures: the operators that failed in an earlier attempt, which don't run.
         """
         if not intent.has_work:
             return [], Returns()
         single = self._is_single(circuit, intent)
         executors = () if self._executors is None else self._executors.known()
-        made = job_of(self._db, circuit, intent, self.workers)
+        made = job_of(self._db, circuit, intent, self.workers, failures)
         job = pack_job(replace(made, is_sent=not single and self._folder is None))
         began = time.monotonic()
         try:
@@ -193,19 +200,18 @@ def _sent(row: Row) -> Sent:
     return Sent(Frame(row.bucket, row.channel, row.seq, row.body), row.file, row.offset, row.length)
 
 
-def _described(value: dict[str, Any]) -> Error:
+def _described(value: dict[str, Any]) -> Exception:
     """The error that a task described."""
     notes = "; ".join(value["notes"])
+    found: Exception
     if value["condition"] in CONDITIONS:
         found = error(value["condition"], value["message"], detail=value["detail"] or notes or None, hint=value["hint"])
         found.source = value.get("source")
-        return view_failed(found)
-    return error(
-        "VIEW_FAILED",
-        f"the views can't go on: {value['message']}",
-        detail=f"A task failed ({notes or 'see the trace'}). Nothing of the epoch was kept.\n{value['trace']}",
-        hint="The content is as of the epoch before. Open the database again to try once more.",
-    )
+    else:
+        found = TaskFailedError(value["message"], notes, value["trace"], error_from_json(value["failed"]))
+    if value["operators"]:
+        mark_failing(found, *value["operators"])
+    return found
 
 
 def _failure(cause: Exception) -> Error:

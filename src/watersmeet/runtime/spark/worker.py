@@ -22,7 +22,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from watersmeet.errors import Error
+from watersmeet.kernel.failing import failing_operators
 from watersmeet.kernel.runs.frames import Frame
+from watersmeet.runtime.failures import is_of_operators, operator_failed
 from watersmeet.runtime.memory import Rest, return_freed
 from watersmeet.runtime.spark.framefiles import Sent, picked_up, put_down
 from watersmeet.runtime.tasks import Job, run_bucket, run_sources, run_whole
@@ -61,7 +63,6 @@ _WAIT_S: Final = 1.0
 #: … and after so long in any case, so that what else runs on Spark gets its turn.
 _STAY_S: Final = 1.0
 #: Errors of the machine, which another attempt may not meet: Spark repeats the task.
-_PASSING: Final = (OSError, MemoryError)
 _PASSING_CONDITIONS: Final = ("DATABASE_ACCESS",)
 
 
@@ -152,10 +153,8 @@ def _guarded(job: Job | None, work: Callable[[Job], list[Frame]]) -> Iterator[Fr
     _rest.end()
     try:
         frames = work(job)
-    except _PASSING:
-        raise
     except Exception as cause:
-        if isinstance(cause, Error) and cause.condition in _PASSING_CONDITIONS:
+        if _is_passing(cause):
             raise
         frames = [Frame(0, ERROR, 0, json.dumps(describe(cause)).encode())]
     yield from frames
@@ -163,16 +162,25 @@ def _guarded(job: Job | None, work: Callable[[Job], list[Frame]]) -> Iterator[Fr
         _rest.begin()  # the worker lives on, and a smaller epoch may be next for long
 
 
+def _is_passing(cause: Exception) -> bool:
+    if isinstance(cause, MemoryError):
+        return not failing_operators(cause)  # the driver repeats the epoch, and then stops the views of the operator
+    return isinstance(cause, OSError) or (isinstance(cause, Error) and cause.condition in _PASSING_CONDITIONS)
+
+
 def describe(cause: Exception) -> dict[str, Any]:
     """JSON from which the driver makes the error again."""
-    notes = [str(n) for n in getattr(cause, "__notes__", ())]
+    described: dict[str, Any] = {
+        "notes": [str(n) for n in getattr(cause, "__notes__", ())],
+        "operators": failing_operators(cause) if is_of_operators(cause) else (),
+    }
     if isinstance(cause, Error):
-        return {**cause.to_json(), "notes": notes}
-    return {
+        return described | cause.to_json()
+    return described | {
         "condition": None,
         "message": f"{type(cause).__name__}: {cause}",
-        "notes": notes,
         "trace": "".join(traceback.format_exception(cause))[-4000:],
+        "failed": operator_failed(cause).to_json(),
     }
 
 
