@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import errno
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ GROUP_BYTES: Final = 32 << 20
 """The most (uncompressed) bytes of row groups in a slice, if a single one isn't larger."""
 GZIP_ROW_BYTES: Final = 8
 """For the estimate: bytes that a row has at least in a gzip file."""
+_BACK_BYTES: Final = 1 << 20
 _BOM: Final = b"\xef\xbb\xbf"
 
 
@@ -35,11 +37,13 @@ _BOM: Final = b"\xef\xbb\xbf"
 class Cut:
     """The next slice of a file (without its ordinal), or why there is none now.
 
-    piece None: nothing complete to read. waits: there is something that is not complete.
+    piece None: nothing complete to read. waits: there is something that is not complete. needs_line_end: it is a line
+    that is read without its line end only if that stays missing.
     """
 
     piece: FileSlice | AsideSlice | None
     waits: bool = False
+    needs_line_end: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +76,13 @@ def next_cut(
     budget_rows: int,
     budget_bytes: int,
     settled: bool,
+    grows: bool = False,
+    given_up: bool = True,
 ) -> Cut:
     """The slice that follows `state`. Raises OSError.
 
     settled: the file has not changed for a while, what it holds is all there is for now. The budget holds unless
-    a single row, row group or gzip file is larger.
+    a single row, row group or gzip file is larger. grows, given_up: as for `text_cut`.
     """
     if options.format in WHOLE:
         return _document_cut(file, listed, options, settled=settled)
@@ -84,7 +90,18 @@ def next_cut(
         return _gzip_cut(file, listed, settled=settled)
     if options.format == "parquet":
         return _parquet_cut(file, listed, state, budget_rows, budget_bytes, settled=settled)
-    return text_cut(file, listed, state, options, budget_rows, budget_bytes, end=listed.stat.size, settled=settled)
+    return text_cut(
+        file,
+        listed,
+        state,
+        options,
+        budget_rows,
+        budget_bytes,
+        end=listed.stat.size,
+        settled=settled,
+        grows=grows,
+        given_up=given_up,
+    )
 
 
 def text_cut(
@@ -97,8 +114,14 @@ def text_cut(
     *,
     end: int,
     settled: bool,
+    grows: bool = False,
+    given_up: bool = True,
 ) -> Cut:
-    """The next slice of a text file, up to byte `end`."""
+    """The next slice of a text file, up to byte `end`.
+
+    grows: rows were appended to the file after others had been read. given_up: a line is read without its line end,
+    whatever it contains.
+    """
     begin, line, header = state.consumed, state.lines + 1, state.header
     if not state.is_read:
         try:
@@ -113,6 +136,12 @@ def text_cut(
         following = file.read(2)
         # The line end of a line that was taken without it came later.
         begin += 2 if following == b"\r\n" else following.startswith(b"\n")
+        if following and begin == state.consumed and not _was_complete(file, begin, options):
+            # So did the rest of a record that was set aside.
+            rest = _line_end(file, begin, end, settled=False)
+            if rest is None:
+                return Cut(None, waits=not given_up, needs_line_end=True)
+            begin = rest[0]
         line += begin > state.consumed
     if begin >= end:
         return Cut(None)
@@ -125,6 +154,14 @@ def text_cut(
         if index.complete or at_end or window > options.max_record_bytes:
             break
         window = min(4 * window, max(SLICE_BYTES, options.max_record_bytes + 1))
+    needs_line_end = False
+    if settled and at_end and not given_up and len(index):
+        last = data[int(index.ends[-2]) if len(index) > 1 else 0 : int(index.ends[-1])]
+        needs_line_end = not last.endswith(b"\n") and not is_complete(last, options, header, grows=grows)
+    if needs_line_end:
+        index = text_rows(data, options, final=False)
+        if not index.complete:
+            return Cut(None, waits=True, needs_line_end=True)
     if index.complete:
         rows, size = _within(index, budget_rows, budget_bytes)
         lines, terminated = data.count(b"\n", 0, size), data[size - 1 : size] == b"\n"
@@ -151,7 +188,36 @@ def text_cut(
         unterminated=not terminated,
         long=not index.complete,
     )
-    return Cut(piece, waits=not settled and at_end and index.complete < len(data))
+    return Cut(piece, waits=(not settled or needs_line_end) and at_end and index.complete < len(data))
+
+
+def is_complete(line: bytes, options: FileOptions, header: tuple[str, ...] | None, *, grows: bool) -> bool:
+    """Whether a line without a line end may be a whole record: a JSON value; a row of a CSV file that does not grow,
+    with a value for each name of the header.
+    """
+    if options.format != "csv":
+        try:
+            json.loads(line)
+        except ValueError:
+            return False
+        return True
+    if grows or header is None or not options.quote:
+        return not grows
+    text = line.decode("utf-8", errors="replace")
+    return len(next(csv.reader([text], delimiter=options.delimiter, quotechar=options.quote), [])) >= len(header)
+
+
+def _was_complete(file: BinaryIO, end: int, options: FileOptions) -> bool:
+    """Whether the line that was read up to byte `end`, without a line end, was a whole record."""
+    if options.format == "csv":
+        return True
+    begin, line = end, b""
+    while begin and b"\n" not in line:
+        size = min(begin, _BACK_BYTES)
+        begin -= size
+        file.seek(begin)
+        line = file.read(size) + line
+    return is_complete(line.rpartition(b"\n")[2].removeprefix(_BOM), options, None, grows=False)
 
 
 def _line_end(file: BinaryIO, place: int, end: int, *, settled: bool) -> tuple[int, bool] | None:

@@ -33,6 +33,7 @@ WHOLE: Final[tuple[Format, ...]] = ("xml", "avro")
 _READERS: Final = (ROW_PATH, ROW_TAGS, ATTRIBUTES)
 _MAGIC: Final = re.compile(r"[*?\[]")
 DEFAULT_SETTLE_MS: Final = 2000
+DEFAULT_INCOMPLETE_MS: Final = 60_000
 DEFAULT_REFRESH_S: Final = 60
 """RisingWave's."""
 DEFAULT_MAX_RECORD_BYTES: Final = 16 << 20
@@ -53,7 +54,8 @@ class FileOptions:
     and no longer by the time at which they changed; empty: as text; None: they are not sorted so. null_for_bad: a field
     that can't be read is NULL. repeat: how often all files are read once more after all were read; -1: for ever.
     reader: options of the format's reader. store: where the files are objects; then root is what their names begin with
-    there: empty, or directories with `/` at the end. refresh_s: how often objects are listed.
+    there: empty, or directories with `/` at the end. refresh_s: how often objects are listed. incomplete_ms: how long
+    the last line of a text file waits for its line end if it is not a complete record, or if the file grows.
     """
 
     root: str
@@ -77,6 +79,7 @@ class FileOptions:
     reader: tuple[tuple[str, str], ...] = ()
     store: Location | None = None
     refresh_s: int = DEFAULT_REFRESH_S
+    incomplete_ms: int = 0
 
     @property
     def names(self) -> re.Pattern[str] | None:
@@ -125,6 +128,7 @@ def file_options(relation: Relation) -> FileOptions:
         refresh_s = options.integer("refresh.interval.sec", default=DEFAULT_REFRESH_S, minimum=1) or 1
         if pattern is not None and relation.connector.get("match_pattern"):
             name_regex, pattern, recursive = glob_regex(pattern, crosses=True).pattern, None, True
+    incomplete_ms = options.integer("incomplete_ms", default=DEFAULT_INCOMPLETE_MS if settle_ms else 0, minimum=0)
     null_for_bad = options.flag("null_for_bad") or False
     repeat = options.integer("repeat", default=0, minimum=-1)
     if repeat and settle_ms:
@@ -135,6 +139,7 @@ def file_options(relation: Relation) -> FileOptions:
     if kind == "avro":
         library("fastavro", "files of Avro")
     assert settle_ms is not None
+    assert incomplete_ms is not None
     assert max_record is not None
     assert repeat is not None
     return FileOptions(
@@ -159,6 +164,7 @@ def file_options(relation: Relation) -> FileOptions:
         tuple(sorted(reader.items())),
         None if objects is None else objects.location,
         refresh_s,
+        incomplete_ms,
     )
 
 

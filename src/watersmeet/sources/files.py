@@ -81,6 +81,8 @@ class FileSource:
         """When a file of `_work` was first seen as it is."""
         self._blocked: dict[str, tuple[FileStat, bool, int | None]] = {}
         """(as it was, whether something incomplete waits, when to try again) of files that gave nothing."""
+        self._growing: set[str] = set()
+        """Files of `_work` to which something was appended after a part of them had been read."""
         self._vanished: dict[str, FileStat] = {}
         self._replaced: dict[str, FileStat] = {}
         self._problems: dict[str, str] = {}
@@ -360,6 +362,7 @@ class FileSource:
     def _forget_work(self, name: str) -> None:
         for memory in (self._work, self._since_us, self._blocked, self._problems):
             memory.pop(name, None)
+        self._growing.discard(name)
 
     def _has_news(self, name: str, stat: FileStat) -> bool:
         """True if the file has something unread; notes files that were replaced."""
@@ -454,6 +457,9 @@ class FileSource:
         settle_us = self.options.settle_ms * 1000
         settles_us = min(self._since_us[name], stat.mtime_ns // 1000) + settle_us
         settled = now_us >= settles_us
+        given_up_us = settles_us + self.options.incomplete_ms * 1000
+        if known is not None and known.is_read and stat.size > known.size:
+            self._growing.add(name)
         while True:
             cut: Cut = next_cut(
                 file,
@@ -463,11 +469,14 @@ class FileSource:
                 budget_rows=max(1, budget_rows),
                 budget_bytes=max(1, budget_bytes),
                 settled=settled,
+                grows=name in self._growing,
+                given_up=now_us >= given_up_us,
             )
             check_read(file)
             piece = cut.piece
             if piece is None:
-                self._block(name, waits=cut.waits, again_us=settles_us if cut.waits and not settled else None)
+                again_us = given_up_us if cut.needs_line_end else None if settled else settles_us
+                self._block(name, waits=cut.waits, again_us=again_us if cut.waits else None)
                 return
             self._blocked.pop(name, None)
             if isinstance(piece, FileSlice) and not state.is_read:

@@ -11,9 +11,9 @@ from typing import Any
 from unittest import mock
 
 import duckdb
-import numpy as np
 import pyarrow as pa
 import pytest
+from tests.faultysteps import FAULTS, Step, raising
 from tests.thorough import mostly_slow
 
 import watersmeet
@@ -22,13 +22,8 @@ from watersmeet.errors import error
 from watersmeet.kernel import executor
 from watersmeet.kernel.evaluation import expressions
 from watersmeet.kernel.operators import STEPS
-from watersmeet.kernel.runs.arranged import Arranged
-from watersmeet.kernel.runs.delta import Delta
-from watersmeet.kernel.runs.run import Run
 from watersmeet.runtime import slices
 from watersmeet.testing.harness import Harness
-
-Step = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -131,40 +126,6 @@ CASES = {
         "INSERT INTO r VALUES (1, '2024-01-01 00:00:00', {n}); INSERT INTO l VALUES ({n}, 1, '2024-01-01 01:00:00')",
     ),
     "window": _tables("SELECT i, row_number() OVER (PARTITION BY k ORDER BY i) AS n FROM l"),
-}
-
-
-def raising(make: Callable[[], Exception], *_: Any) -> Any:
-    raise make()
-
-
-def wrong_type(step: Step, op: Any, *arguments: Any) -> Any:
-    made = step(op, *arguments)
-    if isinstance(made, Arranged):
-        change = Run(made.change.hash, _other(made.change.columns), None, made.change.keys, pure=True)
-        return Arranged(change, made.null_keys, lambda: made.runs_before, exact=made.exact)
-    assert isinstance(made, Delta)
-    return Delta(_other(made.columns), made.diff)
-
-
-def _other(columns: pa.Table) -> pa.Table:
-    return columns.set_column(0, columns.column_names[0], pa.nulls(columns.num_rows, pa.time32("s")))
-
-
-def wrong_length(step: Step, op: Any, *arguments: Any) -> Any:
-    made = step(op, *arguments)
-    if isinstance(made, Arranged):
-        hashes = np.append(made.change.hash, np.uint64(7))
-        change = Run(hashes, made.change.columns, None, made.change.keys, pure=True)
-        return Arranged(change, made.null_keys, lambda: made.runs_before, exact=made.exact)
-    assert isinstance(made, Delta)
-    return Delta(made.columns, np.ones(made.num_rows + 1, np.int64))
-
-
-FAULTS: dict[str, Callable[[Step], Step]] = {
-    "exception": lambda _: partial(raising, lambda: KeyError("planted")),
-    "wrong type": lambda step: partial(wrong_type, step),
-    "wrong length": lambda step: partial(wrong_length, step),
 }
 
 
