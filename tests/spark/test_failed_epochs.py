@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.spark.failing import PLANTED, TRIED
+from tests.faultysteps import PLANTED
+from tests.spark.failing import TRIED
 from tests.spark.test_kill import ROOT, environment
 from tests.unit.session.test_failed_views import fail_and_mend
 

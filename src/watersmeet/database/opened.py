@@ -162,6 +162,7 @@ class OpenDatabase:
                 self._take_over(parallelism)
             with self.log.explaining():  # Another writer may take over at any time.
                 if not read_only:
+                    self.plans.restore()
                     clean_at_start(self.layout, self.log, self.packs)
                     drop_unused(self.layout, self._secrets, json.dumps(self._catalog.to_json()))
                     self.plans.discard_unused()

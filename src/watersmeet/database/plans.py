@@ -1,21 +1,25 @@
 """The compiled plan of each view and connector table, kept beside the catalog.
 
 What a database runs is what was compiled when the view was made: it is read from here at every start, and never
-planned again. Each writer has files of its own, so that one that was overtaken never replaces the plan of another
-relation that has the same id; the newest writer's counts.
+planned again. A plan whose file is missing or damaged is taken from the circuit of the newest epoch, else from the
+statement of its view; a circuit whose file is missing or damaged is taken from the plans. Each writer has files of its
+own, so that one that was overtaken never replaces the plan of another relation that has the same id; the newest
+writer's counts.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from watersmeet import storage
-from watersmeet.catalog import Catalog
+from watersmeet.catalog import Catalog, Relation
 from watersmeet.circuit.circuit import STATE_FORMAT_VERSION, Circuit
 from watersmeet.circuit.operators import Cut, Operator, Scan, TemporalJoin
-from watersmeet.errors import error
+from watersmeet.errors import Error, error
 from watersmeet.lazyimport import lazy_import
+from watersmeet.runtime.plans import load_circuit, save_circuit
 from watersmeet.serialization import from_json
 from watersmeet.storage import Place
 from watersmeet.store.commits import CommitLog
@@ -23,8 +27,12 @@ from watersmeet.store.layout import Layout, WriterFile, writer_files
 
 if TYPE_CHECKING:
     from watersmeet import planner
+    from watersmeet.database import rebuild
 else:
     planner = lazy_import("watersmeet.planner")
+    rebuild = lazy_import("watersmeet.database.rebuild")
+
+_logger: Final = logging.getLogger(__name__)
 
 
 class Plans:
@@ -35,14 +43,64 @@ class Plans:
     """
 
     def __init__(self, layout: Layout, log: CommitLog, catalog: Catalog, buckets: int) -> None:
-        """Read the plans of all relations in `catalog`. DATABASE_DAMAGED, STATE_MISMATCH."""
+        """Read the plans of all relations in `catalog`. STATE_MISMATCH; DATABASE_DAMAGED if a plan is nowhere."""
         self._layout = layout
         self._log = log
         self.buckets = buckets
         paths = {f.id: f.path for f in writer_files(layout.plans)}
-        self.producers: dict[str, Sequence[Operator]] = {
-            r.id: _load(paths.get(r.id), layout, r.id) for r in catalog.relations.values() if r.is_fed_by_circuit
-        }
+        self.producers: dict[str, Sequence[Operator]] = {}
+        self._unsaved: dict[str, Error] = {}
+        """Why plans were not read from their files."""
+        for relation in catalog.relations.values():
+            if relation.is_fed_by_circuit:
+                self.producers[relation.id] = self._read(paths.get(relation.id), relation, catalog)
+
+    def _read(self, path: Place | None, relation: Relation, catalog: Catalog) -> Sequence[Operator]:
+        try:
+            return _load(path, self._layout, relation.id)
+        except Error as damage:
+            if damage.condition != "DATABASE_DAMAGED":
+                raise
+            self._unsaved[relation.id] = damage
+        running = self._running()
+        sink = None if running is None else running.sink_of.get(relation.id)
+        if running is not None and sink is not None:
+            needed = running.upstream({sink.id})
+            return tuple(o for o in running.operators if o.id in needed)
+        return rebuild.plan_made_anew(relation, self.producers, catalog)
+
+    def _running(self) -> Circuit | None:
+        """The circuit of the newest epoch; None if there is none, or its file is damaged."""
+        last = self._log.last_epoch()
+        try:
+            return None if last is None or last.circuit is None else load_circuit(self._layout, last.circuit)
+        except Error as damage:
+            if damage.condition != "DATABASE_DAMAGED":
+                raise
+            return None
+
+    def restore(self) -> None:
+        """Save the plans, and the circuit of the newest epoch, whose files are missing or damaged. Only for the writer.
+
+        DATABASE_DAMAGED if the circuit's file is, and no plans give that circuit.
+        """
+        for relation_id, damage in self._unsaved.items():
+            _logger.warning("a plan is restored: %s", damage.message)
+            self.add(relation_id, self.producers[relation_id])
+        self._unsaved.clear()
+        last = self._log.last_epoch()
+        if last is None or last.circuit is None:
+            return
+        try:
+            load_circuit(self._layout, last.circuit)
+        except Error as damage:
+            failed = last.progress.failed
+            found = [c for c in (self.circuit, self.circuit.without(failed)) if c.fingerprint == last.circuit]
+            if damage.condition != "DATABASE_DAMAGED" or not found:
+                raise
+            _logger.warning("a plan is restored: %s", damage.message)
+            storage.discard(self._layout.circuit(last.circuit))
+            save_circuit(self._layout, found[0])
 
     @property
     def circuit(self) -> Circuit:

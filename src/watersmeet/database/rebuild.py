@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from watersmeet.algebra.nodes import Node
@@ -22,12 +22,20 @@ def plans_made_anew(catalog: Catalog) -> dict[str, Sequence[Operator]]:
     """The operators of everything that the circuit feeds, by relation id in order of creation."""
     producers: dict[str, Sequence[Operator]] = {}
     for relation in catalog.relations.values():
-        if isinstance(relation, Table) and relation.connector:
-            producers[relation.id] = compile_connector_table(relation)
-        elif isinstance(relation, MaterializedView):
-            tree = read_again(_tree(relation, catalog.seen_by(relation)), relation, catalog)
-            producers[relation.id] = compile_view(tree, relation, producers, catalog=catalog.as_stored)
+        if relation.is_fed_by_circuit:
+            producers[relation.id] = plan_made_anew(relation, producers, catalog)
     return producers
+
+
+def plan_made_anew(
+    relation: Relation, producers: Mapping[str, Sequence[Operator]], catalog: Catalog
+) -> Sequence[Operator]:
+    """The operators of a relation that the circuit feeds. producers: of those that were created before it."""
+    if isinstance(relation, Table):
+        return compile_connector_table(relation)
+    assert isinstance(relation, MaterializedView), f"{relation.title} is fed by the circuit"
+    tree = read_again(_tree(relation, catalog.seen_by(relation)), relation, catalog)
+    return compile_view(tree, relation, producers, catalog=catalog.as_stored)
 
 
 def _tree(relation: Relation, catalog: Catalog) -> Node:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, Final
 
 from watersmeet.blobs import BlobRef
 from watersmeet.catalog import QuerySource, Relation
+from watersmeet.errors import Error
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.holds import Holds
 from watersmeet.runtime.saved import Saved
 from watersmeet.runtime.sourcestatus import SourceStatus
 from watersmeet.slices import ChangeSlice, Slice
-from watersmeet.sources.base import Source
+from watersmeet.sources.base import Poll, Source
 from watersmeet.sources.connectors import open_source
 from watersmeet.sources.dead_letters import forget_dead_letters
 from watersmeet.sources.news import News
 from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import Frontier
+
+_logger: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -103,9 +107,7 @@ class Inputs:
                 more = True
                 break
             source = self.sources[relation_id]
-            poll = source.poll(
-                positions.get(relation_id), max(1, rows // left), max(1, size_bytes // left), now_us, fresh=fresh
-            )
+            poll = self._poll(relation_id, max(1, rows // left), max(1, size_bytes // left), now_us=now_us, fresh=fresh)
             more |= poll.more
             if poll.next_us is not None:
                 next_us = poll.next_us if next_us is None else min(next_us, poll.next_us)
@@ -116,7 +118,7 @@ class Inputs:
                 size_bytes -= poll.size_bytes
                 positions[relation_id] = poll.position
                 moved = True
-            else:
+            elif not self.holds.is_held(relation_id, now_us):
                 self.holds.release([relation_id])
         self._status.publish(self.status, now_us, there_are=bool(self.sources))
         self.next_us = next_us
@@ -203,19 +205,37 @@ class Inputs:
             source.listen(self._news)
         if relation.id not in self.frontier.sources:
             return source
-        self._saved.load(relation.id, source)
-        for commit in self._epochs_since(self.saved_at):
+        since = self.saved_at
+        try:
+            self._saved.load(relation.id, source)
+        except Error as damage:
+            # The commits tell the same as long as all of them are kept. If not, the source's own check fails.
+            _logger.warning("%s", damage.message)
+            source, since = open_source(relation), 0
+            if self._news is not None:
+                source.listen(self._news)
+        for commit in self._epochs_since(since):
             source.accept(commit.progress.taken.get(relation.id, ()))
         return source
 
     def _epochs_since(self, number: int) -> list[Commit]:
-        """The epoch commits above `number`, rising."""
+        """The epoch commits above `number` that are kept, rising."""
         found = []
         commit = self._db.log.last_epoch()
         while commit is not None and commit.number > number:
             found.append(commit)
-            commit = self._db.log.read(commit.epoch_before) if commit.epoch_before else None
+            commit = self._db.log.find(commit.epoch_before) if commit.epoch_before else None
         return found[::-1]
+
+    def _poll(self, relation_id: str, *budget: int, now_us: int, fresh: bool) -> Poll:
+        """What a source has; nothing, and the source is left alone for a while, if its own memory is damaged."""
+        try:
+            return self.sources[relation_id].poll(self.frontier.sources.get(relation_id), *budget, now_us, fresh=fresh)
+        except Error as cause:
+            if cause.source != relation_id:
+                raise
+            self.holds.hold(cause, now_us)
+            return Poll((), None)
 
 
 def _reads_alike(before: Relation | None, now: Relation) -> bool:

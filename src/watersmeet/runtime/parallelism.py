@@ -7,7 +7,7 @@ import json
 from typing import Final
 
 from watersmeet import storage
-from watersmeet.errors import error
+from watersmeet.errors import Error, error
 from watersmeet.runtime.plans import load_circuit
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.layout import Layout
@@ -32,7 +32,12 @@ def parallelism(layout: Layout, log: CommitLog) -> int | None:
         backfill = None if last.frontier is None else last.frontier.backfill
         purpose = None if backfill is None else backfill.purpose
         # What a rebuild has made so far is not in use yet.
-        return load_circuit(layout, purpose.before if isinstance(purpose, Rebuilding) else last.circuit).buckets
+        try:
+            return load_circuit(layout, purpose.before if isinstance(purpose, Rebuilding) else last.circuit).buckets
+        except Error as damage:
+            if damage.condition != "DATABASE_DAMAGED":
+                raise
+            # It is made again from the plans of the views, for the buckets that were noted last.
     try:
         return int(json.loads(storage.read_file(layout.root / _FILE))["buckets"])
     except FileNotFoundError:

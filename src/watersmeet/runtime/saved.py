@@ -6,18 +6,19 @@ Those of the newest writer count.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 from watersmeet import files, storage
-from watersmeet.errors import error
 from watersmeet.runtime.database import Database
 from watersmeet.sources.base import Source
 from watersmeet.storage import Place
 from watersmeet.store.layout import WriterFile, writer_file, writer_files
 
 _COMMIT: Final = "COMMIT"
+_logger: Final = logging.getLogger(__name__)
 
 
 class Saved:
@@ -55,12 +56,13 @@ class Saved:
         return path if isinstance(path, Path) else self._db.layout.local / "sources" / path.name
 
     def read_commit(self) -> int:
-        """The commit up to which what was saved is right; 0 if nothing was saved."""
+        """The commit up to which what was saved is right; 0 if nothing was saved, or the file is damaged."""
         path = self._newest(_COMMIT)
         try:
             return 0 if path is None else int(json.loads(storage.read_file(path))["commit"])
-        except (ValueError, KeyError, TypeError) as cause:
-            raise error("DATABASE_DAMAGED", f"cannot read sources/{path and path.name} of the database") from cause
+        except (ValueError, KeyError, TypeError):
+            _logger.warning("cannot read sources/%s of the database", path and path.name)
+            return 0
 
     def write_commit(self, commit: int) -> None:
         """What this writer saved is right up to that commit: what writers before it saved of the same goes."""

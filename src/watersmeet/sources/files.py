@@ -297,11 +297,15 @@ class FileSource:
     def _check(self, position: Any) -> None:
         expected = 0 if position is None else position["slices"]
         if expected != self.seen.slices:
-            raise error(
+            damage = error(
                 "DATABASE_DAMAGED",
                 f"the position of source {self.relation_id} is slice {expected}, "
                 f"its list of files read ends at {self.seen.slices}",
+                detail=f"The list is in the file sources/{self.relation_id}-*.saved of the database.",
+                hint="Restore that file from a backup, or drop the source and create it again.",
             )
+            damage.source = self.relation_id
+            raise damage
 
     def _position(self, more: int) -> dict[str, int]:
         """The position behind so many more slices."""

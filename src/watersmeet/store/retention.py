@@ -7,6 +7,7 @@ writers up to the cleaner's own. Fences are never deleted, as the log says.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -19,7 +20,7 @@ from typing import Final, NamedTuple
 from watersmeet import storage
 from watersmeet.catalog import Catalog, NamedSubscription
 from watersmeet.environment import seconds_of
-from watersmeet.errors import error
+from watersmeet.errors import Error
 from watersmeet.store import readers
 from watersmeet.store.ages import Ages
 from watersmeet.store.catalogs import remove_uncommitted
@@ -69,6 +70,8 @@ DELIVERY_COMMITS: Final = 1 << 17
 DELIVERY_BYTES: Final = 4 << 30
 #: Of each relation the newest dead letters are kept, so many bytes of them; older ones are only counted.
 DEAD_BYTES: Final = 256 << 20
+
+_logger: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -357,12 +360,19 @@ def clean_at_start(layout: Layout, log: CommitLog, packs: PackFiles) -> None:
 
     Opening costs the same for any number of commits: in an object store, where each takes a request, and where there
     are many, those before the newest checkpoint are left to the first clean-up, which runs beside epochs.
-    STATE_DAMAGED or DATABASE_DAMAGED, with nothing deleted, if a file that the state names is missing; in a directory,
-    also for one that the content is in, or a commit that is looked at.
+    Nothing is deleted, with a warning, if a pack that the state names is missing or damaged; in a directory, also if
+    one is missing that the content is in. DATABASE_DAMAGED if a commit that is looked at is missing.
     """
     newest = newest_checkpoint(layout, log)
     last = log.read(log.head())
-    state = _state_files(log, last, packs)
+    try:
+        state = _state_files(log, last, packs)
+    except Error as damage:
+        if damage.condition != "STATE_DAMAGED":
+            raise
+        log.check()  # another writer may have deleted it
+        _logger.warning("%s: nothing is deleted, and the views whose state it is stop", damage.message)
+        return
     announced = read_floor(layout)
     in_store = layout.directory is None
     recent = newest.moment.transaction
@@ -378,7 +388,10 @@ def clean_at_start(layout: Layout, log: CommitLog, packs: PackFiles) -> None:
     absent = (
         {p.name for p in storage.missing([layout.packs / n for n in sorted(state)])} if in_store else needed - names
     )
-    _check_present(absent, "packs")
+    if absent:
+        log.check()
+        _logger.warning("%s packs are missing, as %s: nothing is deleted", len(absent), min(absent))
+        return
     checkpoints = list(checkpoints_from(layout, newest)) if in_whole else []
     needed = needed.union(*(c.files for c in checkpoints))
     log.check()  # As in `Cleaner.run`.
@@ -502,13 +515,3 @@ def _is_past(name: str, newest_epoch: int | None, newest_snapshot: int) -> bool:
     if snapshot is not None:
         return snapshot <= newest_snapshot
     return epoch is not None and newest_epoch is not None and epoch <= newest_epoch
-
-
-def _check_present(missing: set[str], directory: str) -> None:
-    if missing:
-        name = min(missing)
-        raise error(
-            "DATABASE_DAMAGED",
-            f"{name} is missing from {directory}",
-            detail=f"{len(missing)} files that the database names are missing.",
-        )
