@@ -38,6 +38,7 @@ from watersmeet.store.content import Content
 from watersmeet.store.filesystem import check_storage
 from watersmeet.store.layout import FilePermissions, Layout
 from watersmeet.store.lock import WriterLock
+from watersmeet.store.notes import Note
 from watersmeet.store.packfiles import PackFiles
 from watersmeet.store.positions import sink_positions, subscription_positions
 from watersmeet.store.retention import clean_at_start, kept_history, reading_s
@@ -154,12 +155,13 @@ class OpenDatabase:
                 check_storage(self.layout)
                 opened.callback(WriterLock(self.layout).release)
             self.log = CommitLog(self.layout)
+            self._newest = Note(self.layout, "NEWEST.json")
             self.packs = PackFiles(self.layout.packs)
             opened.callback(self.packs.close)
             if read_only:
                 self._catalog, self._catalog_name = load_catalog(self.layout, self.log)
             else:
-                self._take_over(parallelism)
+                self._take_over(parallelism, rebuild=rebuild)
             with self.log.explaining():  # Another writer may take over at any time.
                 if not read_only:
                     self.plans.restore()
@@ -270,6 +272,8 @@ class OpenDatabase:
                 catalog=name,
                 follows=catalog is not None and catalog.follows_epochs,
             )
+        if self.layout.directory is not None:
+            self._note_newest()  # in an object store it would be one more request: there it is only done at the end
         for relation_id in changes.keys() & self.clocks.keys():
             time = self._catalog.relations[relation_id].event_time
             assert time is not None
@@ -348,9 +352,11 @@ class OpenDatabase:
         """Stop the engine and give everything back. May be called again."""
         if not self._closed:
             self._closed = True
+            if not self.read_only:
+                self._note_newest()
             self._opened.close()
 
-    def _take_over(self, wanted: int | None) -> None:
+    def _take_over(self, wanted: int | None, *, rebuild: bool) -> None:
         """Become the writer of what is there: a database that is refused is left as it is."""
         first = engines.default_parallelism(self.runtime) if wanted is None else wanted
         check_parallelism(first)
@@ -358,6 +364,8 @@ class OpenDatabase:
         while not taken:
             with self.log.one_look():
                 head = self.log.head()
+                if not rebuild:
+                    self._check_newest(head)
                 self._secrets = nameless_secrets(self.layout)
                 self._catalog, self._catalog_name = load_catalog(self.layout, self.log)
                 buckets = parallelism(self.layout, self.log)
@@ -366,6 +374,23 @@ class OpenDatabase:
                     buckets = parallelism(self.layout, self.log)  # another process may have been faster
                 self.plans = Plans(self.layout, self.log, self._catalog, buckets or first)
                 taken = self.log.head() == head and self.log.take_over(head)
+
+    def _check_newest(self, head: int) -> None:
+        """DATABASE_DAMAGED if the last writer made commits after `head`: their files are gone."""
+        said = self._newest.read().get("commit")
+        if isinstance(said, int) and said > head:
+            raise error(
+                "DATABASE_DAMAGED",
+                f"the newest commits of the database are missing: the log ends at {head}, the last writer made {said}",
+                detail=f"They are the files {self.layout.commit(head + 1).name} to {self.layout.commit(said).name} "
+                f"in {self.layout.commits}.",
+                hint="Restore them from a backup. With rebuild the database opens without them, and without what they "
+                "changed.",
+            )
+
+    def _note_newest(self) -> None:
+        """Tell the next writer which commit is the newest, so that it notices if that is deleted."""
+        self._newest.write({"commit": self.log.head()})
 
     def _start(self, wanted: int | None, spark: Any, opened: contextlib.ExitStack, *, rebuild: bool) -> None:
         """Start the engine. wanted: how many buckets; None: as many as there are. rebuild: all state is to be made

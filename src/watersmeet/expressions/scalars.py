@@ -340,6 +340,8 @@ def _anonymous(node: Any, ctx: Context) -> Value:
         if isinstance(argument, (exp.Distinct, exp.Order, exp.Star)):
             raise ctx.error("DATATYPE_MISMATCH", f"{name} is not an aggregate function", node)
     if name == "row":
+        if not nodes:
+            raise ctx.error("FEATURE_NOT_SUPPORTED", "row() without fields is not supported", node)
         return composite.row(nodes, ctx, bind_value)
     check_function(name, node, ctx)  # before its arguments, which may be no columns of a group, or columns at all
     return function(name, [bind_value(a, ctx) for a in nodes], nodes, node, ctx)

@@ -299,9 +299,9 @@ class FileSource:
         if expected != self.seen.slices:
             damage = error(
                 "DATABASE_DAMAGED",
-                f"the position of source {self.relation_id} is slice {expected}, "
-                f"its list of files read ends at {self.seen.slices}",
-                detail=f"The list is in the file sources/{self.relation_id}-*.saved of the database.",
+                f"the list of files read, sources/{self.relation_id}-*.saved, ends at slice {self.seen.slices}; "
+                f"the database has slice {expected}",
+                detail="The file is damaged or missing.",
                 hint="Restore that file from a backup, or drop the source and create it again.",
             )
             damage.source = self.relation_id

@@ -1,4 +1,4 @@
-"""Notes: what the writer tells other processes beside the commits, as JSON by relation id, in files.
+"""Notes: what the writer tells other processes beside the commits, as JSON, most of it by relation id, in files.
 
 Nothing depends on them.
 """
@@ -36,7 +36,7 @@ class Note:
             storage.replace_file(self._path, text.encode(), durable=False)
             self._written = text
 
-    def read(self) -> dict[str, dict[str, Any]]:
+    def read(self) -> dict[str, Any]:
         """What the writer wrote last; empty if there is nothing to read."""
         try:
             found = json.loads(storage.read_file(self._path))

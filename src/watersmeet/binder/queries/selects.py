@@ -267,6 +267,14 @@ class Selecting:
             ctx.sets = self.sets
             found.append((bind_value(inner, ctx), name, node))
             ctx.sets = None
+        if not found:
+            first = next(iter(self.node.expressions), self.node)
+            raise ctx.error(
+                "FEATURE_NOT_SUPPORTED",
+                "a SELECT without columns is not supported",
+                first,
+                hint="Leave a column out of EXCEPT, or select a constant.",
+            )
         return found
 
     def _project(self, relation: Node, items: Sequence[Item]) -> tuple[Node, tuple[OutputColumn, ...]]:

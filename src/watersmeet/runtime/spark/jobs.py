@@ -205,7 +205,8 @@ def _described(value: dict[str, Any]) -> Exception:
     notes = "; ".join(value["notes"])
     found: Exception
     if value["condition"] in CONDITIONS:
-        found = error(value["condition"], value["message"], detail=value["detail"] or notes or None, hint=value["hint"])
+        detail = value["detail"] or (None if value["operators"] else notes or None)
+        found = error(value["condition"], value["message"], detail=detail, hint=value["hint"])
         found.source = value.get("source")
     else:
         found = TaskFailedError(value["message"], notes, value["trace"], error_from_json(value["failed"]))

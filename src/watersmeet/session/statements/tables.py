@@ -49,6 +49,16 @@ def create_table(session: Session, statement: CreateTable) -> Result:
     statement = with_secrets(session, statement)
     if is_captured(statement):
         return create_captured_table(session, statement)
+    if statement.append_only and statement.primary_key:
+        raise error_at(
+            statement,
+            statement.name_span,
+            "FEATURE_NOT_SUPPORTED",
+            "APPEND ONLY with a primary key is not supported",
+            detail="When PRIMARY KEY constraint applied to an APPEND ONLY table, the ON CONFLICT behavior must be "
+            "DO NOTHING, which tables do not have.",
+            hint="Leave out APPEND ONLY or the primary key.",
+        )
     # The query may read the relation that it replaces.
     query = bounded(session, statement.query, statement.text) if statement.query and statement.replaces else None
     if not may_create(session, statement, statement.name, statement.name_span, statement.if_not_exists):
