@@ -107,7 +107,7 @@ class Inputs:
                 more = True
                 break
             source = self.sources[relation_id]
-            poll = self._poll(relation_id, max(1, rows // left), max(1, size_bytes // left), now_us=now_us, fresh=fresh)
+            poll = self._poll(relation_id, max(1, rows // left), max(1, size_bytes // left), now_us, fresh=fresh)
             more |= poll.more
             if poll.next_us is not None:
                 next_us = poll.next_us if next_us is None else min(next_us, poll.next_us)
@@ -227,10 +227,11 @@ class Inputs:
             commit = self._db.log.find(commit.epoch_before) if commit.epoch_before else None
         return found[::-1]
 
-    def _poll(self, relation_id: str, *budget: int, now_us: int, fresh: bool) -> Poll:
+    def _poll(self, relation_id: str, rows: int, size_bytes: int, now_us: int, *, fresh: bool) -> Poll:
         """What a source has; nothing, and the source is left alone for a while, if its own memory is damaged."""
+        position = self.frontier.sources.get(relation_id)
         try:
-            return self.sources[relation_id].poll(self.frontier.sources.get(relation_id), *budget, now_us, fresh=fresh)
+            return self.sources[relation_id].poll(position, rows, size_bytes, now_us, fresh=fresh)
         except Error as cause:
             if cause.source != relation_id:
                 raise
