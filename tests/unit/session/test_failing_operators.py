@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -325,3 +326,18 @@ def test_an_operator_that_returns_no_changes_is_named(connection: watersmeet.Con
     with planted_aggregate(lambda *_: None):
         connection.execute("INSERT INTO l VALUES (1, 1); FLUSH")
     assert "an operator of kind aggregate returned NoneType" in errors(connection)["sums"]["message"]
+
+
+def test_a_clock_that_was_ahead_is_an_error_until_the_machine_has_caught_up(
+    connection: watersmeet.Connection, tmp_path: Path
+) -> None:
+    now_us = time.time_ns() // 1000
+    harness = Harness(connection)
+    harness.set_clock(now_us + 3_600_000_000)
+    connection.execute("INSERT INTO ok VALUES (1); FLUSH")
+    assert connection.execute("SHOW ERRORS").fetchall() == []
+    connection.close()
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as reopened:
+        ((relation, kind, _, _, reason),) = reopened.execute("SHOW ERRORS").fetchall()
+        assert (relation, kind) == (None, "clock")
+        assert "ahead of the machine's clock" in reason

@@ -71,14 +71,16 @@ def test_saved_plans_are_run_and_not_made_anew(tmp_path, monkeypatch):
         assert rows(connection, "SELECT * FROM report") == [("x", 1, 1.0), ("y", 1, None)]
 
 
-def test_a_missing_plan_is_an_error(tmp_path):
+def test_a_missing_plan_is_restored(tmp_path, caplog):
     with connect(tmp_path) as connection:
         connection.execute(SETUP)
         victim = connection._session.catalog.by_name("joined").id
     (tmp_path / "plans" / f"{victim}-1.json").unlink()
-    with pytest.raises(watersmeet.InternalError) as found:
-        connect(tmp_path)
-    assert found.value.condition == "DATABASE_DAMAGED"
+    with connect(tmp_path) as connection:
+        assert f"the plan of relation {victim} is missing" in caplog.text
+        connection.execute("DELETE FROM t WHERE a = 1; FLUSH")
+        assert rows(connection, "SELECT * FROM report") == [("x", 1, 1.0), ("y", 1, None)]
+    assert (tmp_path / "plans" / f"{victim}-2.json").exists()
 
 
 def test_a_plan_that_an_overtaken_writer_saved_late_does_not_count(tmp_path):

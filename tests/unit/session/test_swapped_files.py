@@ -96,8 +96,6 @@ def renamed_checkpoint(path):
 CASES = [
     (copied_commit, False),
     (swapped_packs, False),
-    (swapped_plans, False),
-    (swapped_circuits, False),
     (swapped_snapshots, True),
     (old_catalog, False),
     (renamed_checkpoint, True),
@@ -113,10 +111,20 @@ def test_a_file_in_the_place_of_another_is_found(tmp_path, damage, compacted):
         go_on(path)
     assert found.value.condition in ("DATABASE_DAMAGED", "STATE_DAMAGED")
     assert any(name in found.value.message for name in names), found.value.message
-    if damage not in (swapped_plans, swapped_circuits):
-        with pytest.raises(watersmeet.Error) as found:
-            read(path)
-        assert found.value.condition == "DATABASE_DAMAGED"
+    with pytest.raises(watersmeet.Error) as found:
+        read(path)
+    assert found.value.condition == "DATABASE_DAMAGED"
+
+
+@pytest.mark.parametrize("damage", [swapped_plans, swapped_circuits])
+def test_a_plan_in_the_place_of_another_is_named_and_restored(tmp_path, damage, caplog):
+    path = make(tmp_path / "db", compacted=False)
+    names = {p.name for p in damage(path)}
+    go_on(path)
+    assert any(name in caplog.text for name in names), caplog.text
+    caplog.clear()
+    go_on(path)
+    assert "restored" not in caplog.text
 
 
 def test_a_file_of_another_database_is_refused(tmp_path):

@@ -440,18 +440,18 @@ def test_a_flipped_bit_of_a_snapshot_is_noticed(database):
 
 
 @pytest.mark.parametrize("kind", ["t", "s"])
-def test_a_missing_file_is_told_at_the_start_and_nothing_is_deleted(database, tmp_path, kind):
+def test_a_missing_file_is_told_at_the_start_and_nothing_is_deleted(database, kind, caplog):
     fill(database, 12)
     database.compactor.run()
     fill(database, 2, start=12)
     root = database.layout.root
     database.close()
     (root / "packs" / "0000000001-1-0-0-orphan.pack").write_bytes(b"orphan")
-    next((root / "packs").glob(f"{kind}*.pack")).unlink()
+    gone = next((root / "packs").glob(f"{kind}*.pack"))
+    gone.unlink()
     before = {p for p in root.rglob("*") if "readers" not in str(p)}
-    with pytest.raises(Error, match=kind) as raised:
-        Database(root)
-    assert raised.value.condition == "DATABASE_DAMAGED"
+    Database(root).close()
+    assert gone.name in caplog.text
     assert before <= set(root.rglob("*"))
 
 

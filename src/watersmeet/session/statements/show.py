@@ -45,6 +45,8 @@ from watersmeet.units import length_text
 
 #: RisingWave's lists that are always empty here.
 _EMPTY: Final = ("internal tables",)
+#: The time of epochs is ahead of the machine's clock by more than this: SHOW ERRORS has it.
+_CLOCK_AHEAD_S: Final = 60.0
 
 #: Lists of files in the status of a source, and what is wrong with their files.
 _FILE_PROBLEMS: Final = {
@@ -276,6 +278,13 @@ def _jobs(session: Session, statement: Show) -> Result:
     return typed_result("SHOW", _JOBS, [r for r in rows if _is_like(r[0], statement)])
 
 
+def _ahead(seconds: float) -> str:
+    return (
+        f"the time of the newest epoch is {seconds:.0f} s ahead of the machine's clock, which was set back or is wrong: "
+        "now() and PROCTIME() stand still until the clock has reached it"
+    )
+
+
 def _errors(session: Session, statement: Show) -> Result:
     """All errors so far: failed views, errors in expressions, records and files that were set aside."""
     status = database_status(session)
@@ -283,6 +292,9 @@ def _errors(session: Session, statement: Show) -> Result:
     if status["error"] is not None:
         rows.append((None, "view failed", None, None, _message(status["error"])))
     rows += [(v["name"], "view failed", None, None, _message(v["error"])) for v in status["views"] if v["error"]]
+    ahead_s = (session.database.log.progress().time_us - session.database.clock.now_us()) / 1e6
+    if ahead_s > _CLOCK_AHEAD_S:
+        rows.append((None, "clock", None, None, _ahead(ahead_s)))
     rows += [(v["name"], "not written", None, None, _unwritten(session, v)) for v in status["views"] if v["writing"]]
     for relation in (*status["views"], *status["sources"]):
         told = relation.get("failures", ())
