@@ -36,8 +36,8 @@ class Again:
         self.epochs = 0
         self.rows = 0
 
-    def run_epoch(self, db, circuit, intent):
-        receipts = sorted(_run_epoch(db, circuit, intent), key=lambda r: (r.stage, r.bucket))
+    def run_epoch(self, db, circuit, intent, failures):
+        receipts = sorted(_run_epoch(db, circuit, intent, failures), key=lambda r: (r.stage, r.bucket))
         if not intent.has_work:
             return receipts
         self.epochs += 1

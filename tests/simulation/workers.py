@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tests.simulation.world import Actor, Process, Violation, World
@@ -39,11 +39,11 @@ class Workers:
         self._processes: list[Process] = []
         self._started = 0
 
-    def run_epoch(self, db: Database, circuit: Circuit, intent: Intent) -> list[Receipt]:
+    def run_epoch(self, db: Database, circuit: Circuit, intent: Intent, failures: Mapping[str, Error]) -> list[Receipt]:
         """The receipts of an epoch."""
         if not intent.has_work:
             return []
-        job = job_of(db, circuit, intent, workers_elsewhere(1))
+        job = job_of(db, circuit, intent, workers_elsewhere(1), failures)
         if self._random.random() < 0.5:
             return _receipts(self._stage([lambda: run_whole(job)]))  # as small epochs are run
         tasks = range(max(1, len(intent.tasks)))

@@ -45,8 +45,8 @@ from watersmeet.runtime import inprocess
 interrupts._END_S = 0.5
 run_epoch = inprocess.run_epoch
 
-def long(db, circuit, intent):
-    receipts = run_epoch(db, circuit, intent)
+def long(db, circuit, intent, failures):
+    receipts = run_epoch(db, circuit, intent, failures)
     if intent.slices and os.path.exists("slow"):
         print("in the epoch", flush=True)
         time.sleep(600)
