@@ -315,7 +315,8 @@ def test_rows_of_a_source_that_cannot_be_read_stop_the_source(
 
 
 def test_expressions_go_on_after_an_internal_error_of_duckdb(connection: watersmeet.Connection) -> None:
-    with mock.patch.object(expressions, "_compute", partial(raising, lambda: duckdb.InternalException("planted"))):
+    broken = partial(raising, lambda: duckdb.InternalException("planted"))
+    with mock.patch.object(expressions.Evaluator, "_compute", broken):
         before = expressions.EVALUATOR._connection()
         connection.execute("INSERT INTO l VALUES (1, 1); FLUSH")
     assert errors(connection)["large"] is not None
