@@ -48,14 +48,14 @@ def expected_timeplus(rows: list[tuple[int, int, int]]) -> dict[str, list[tuple]
     lags, numbers = [], []
     for n, k, v in rows:
         before = of.setdefault(k, [])
-        lags.append((n, before[-1] if before else None, before[-2] if len(before) > 1 else -1))
+        lags.append((n, before[-1] if before else 0, before[-2] if len(before) > 1 else -1))
         numbers.append((n, len(before) + 1, v + (before[-1] if before else 0)))
         before.append(v)
     kept = [(n, v) for n, _, v in rows if v > 2]
     return {
         "ends": sorted((k, vs[0], vs[-1], vs) for k, vs in of.items()),
         "lags": sorted(lags),
-        "filtered": [(n, kept[i - 1][1] if i else None) for i, (n, _) in enumerate(kept)],
+        "filtered": [(n, kept[i - 1][1] if i else 0) for i, (n, _) in enumerate(kept)],
         "numbers": sorted(numbers),
     }
 
