@@ -130,11 +130,18 @@ def _extreme(name: str) -> Builder:
 
 
 def _resized(arguments: Arguments) -> Arguments:
-    """The arguments of a function that makes an array as long as its second one says."""
+    """The arguments of a function that makes an array as long as its second one says.
+
+    If the number is too large, also the array is NULL: DuckDB returns an empty one if only the number is.
+    """
     if len(arguments) < 2 or arguments[1].unknown:
         return arguments
-    count = fill(limited("CAST(a0 AS BIGINT) * 8", "a0"), arguments[1].expression)
-    return [arguments[0], replace(arguments[1], expression=count), *arguments[2:]]
+    array, count = arguments[0].finish(), arguments[1]
+    limit = limited("CAST(a0 AS BIGINT) * 8", "a0")
+    number = fill(limit, count.expression)
+    checked = f"({limit})".replace("a0", "a1")
+    whole = fill(f"CASE WHEN a1 IS NULL OR {checked} IS NOT NULL THEN a0 END", array.expression, count.expression)
+    return [replace(array, expression=whole), replace(count, expression=number), *arguments[2:]]
 
 
 def _nullif(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
