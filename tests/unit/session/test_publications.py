@@ -35,19 +35,18 @@ def stopped(opened, table):
 def test_databases_do_not_take_tables_from_each_other(tmp_path, opened, postgres):
     """Each has a publication of its own unless one is named."""
     postgres.execute("CREATE TABLE t (i int PRIMARY KEY); CREATE TABLE u (i int PRIMARY KEY)")
-    source(opened, postgres)
-    opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'; CREATE TABLE u (*) FROM pg TABLE 'u'")
     with watersmeet.connect(tmp_path / "other", runtime="inprocess") as other:
         other.execute(f"CREATE SOURCE pg {options(postgres)}")
         other.execute("CREATE TABLE t (*) FROM pg TABLE 't'; CREATE TABLE u (*) FROM pg TABLE 'u'")
-        assert ask(postgres, "SELECT count(*) FROM pg_publication") == [(2,)]
+        source(opened, postgres)
+        opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'; CREATE TABLE u (*) FROM pg TABLE 'u'")
         other.execute("DROP TABLE u")
         postgres.execute("INSERT INTO u VALUES (1)")
         assert rows(opened, "SELECT * FROM u") == [(1,)]
         other.execute("DROP SOURCE pg CASCADE")
-    assert ask(postgres, "SELECT count(*) FROM pg_publication") == [(1,)]
     postgres.execute("INSERT INTO t VALUES (2)")
     assert rows(opened, "SELECT * FROM t") == [(2,)]
+    assert ask(postgres, "SELECT count(*) FROM pg_publication") == [(1,)]
 
 
 def test_a_named_publication_stays_whole_while_other_slots_may_use_it(tmp_path, opened, postgres):
