@@ -22,6 +22,7 @@ from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.errors import Error, error
 from watersmeet.extras import library
 from watersmeet.lazyimport import lazy_import
+from watersmeet.server.accepterrors import AcceptErrors
 from watersmeet.server.backend import Backend
 from watersmeet.server.catalog.kept import CatalogTables
 from watersmeet.server.clients import Activity, Client
@@ -184,6 +185,7 @@ class Server(Service):
         """Listens. INVALID_PARAMETER if the address is taken, or is not this machine's, or users are lacking."""
         self._endpoint.check_users(self.users)
         self._loop = asyncio.get_running_loop()
+        AcceptErrors(self._loop)
         host, port = self._endpoint.host, self._endpoint.port
         try:
             self._listener = await asyncio.start_server(self._accept, host, port, backlog=256)

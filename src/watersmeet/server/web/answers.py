@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from watersmeet.errors import Error, error
 _STATUS: Final = {
     "AUTHENTICATION_FAILED": 401,
     "HISTORY_GONE": 410,
+    "IDLE_TIMEOUT": 408,
     "INVALID_AUTHORIZATION": 403,
     "PERMISSION_DENIED": 403,
     "UNDEFINED_OBJECT": 404,
@@ -55,12 +57,17 @@ def refused(request: web.Request, err: web.HTTPException) -> web.Response:
     return response
 
 
-async def read_json(request: web.Request) -> dict[str, Any]:
-    """The object that a request has as its body. INVALID_PARAMETER."""
+async def read_json(request: web.Request, most_s: float) -> dict[str, Any]:
+    """The object that a request has as its body. INVALID_PARAMETER; IDLE_TIMEOUT if it takes longer to arrive."""
     if request.content_type != "application/json":
         raise error("INVALID_PARAMETER", "a request has JSON as its body", hint="Content-Type: application/json")
     try:
-        found = json.loads((await request.read()).decode())
+        async with asyncio.timeout(most_s):
+            body = await request.read()
+    except TimeoutError:
+        raise error("IDLE_TIMEOUT", "the client took too long to send the body of its request") from None
+    try:
+        found = json.loads(body.decode())
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):

@@ -21,6 +21,7 @@ from watersmeet.errors import Error, error
 from watersmeet.server.connection import Service
 from watersmeet.server.users import Login, expired
 from watersmeet.server.web import details, health, subscriptions
+from watersmeet.server.web.accepting import Accepting
 from watersmeet.server.web.access import Access
 from watersmeet.server.web.answers import answer, failed, optional_text, read_json, refused, text_field
 from watersmeet.server.web.clients import CONSOLE, REQUEST, SUBSCRIPTION, WebClient, is_gone
@@ -82,15 +83,14 @@ class WebServer:
         self._exporter = Exporter(self._watch.look, self._clients, session.database.meter.read)
         self._looking: asyncio.Task[None] | None = None
         self._runner: web.AppRunner | None = None
-        self._site: web.TCPSite | None = None
+        self._accepting: Accepting | None = None
         self._stopping = asyncio.Event()
 
     @property
     def port(self) -> int:
         """The port, once it listens."""
-        assert self._runner is not None
-        port: int = self._runner.addresses[0][1]
-        return port
+        assert self._accepting is not None
+        return self._accepting.port
 
     async def start(self) -> None:
         """Listens."""
@@ -118,9 +118,11 @@ class WebServer:
         )
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
         await self._runner.setup()
-        self._site = web.TCPSite(self._runner, self._host, self._port, ssl_context=self._service.tls)
+        server = self._runner.server
+        assert server is not None
+        self._accepting = Accepting(server, self._service.tls, self._service.limits)
         try:
-            await self._site.start()
+            await self._accepting.listen(self._host, self._port)
         except OSError as cause:
             await self._runner.cleanup()
             raise error(
@@ -135,6 +137,8 @@ class WebServer:
             self._looking.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._looking
+        if self._accepting is not None:
+            self._accepting.close()
         await asyncio.gather(*(worksheet.close() for worksheet in self._alone))
         if self._runner is not None:
             await self._runner.cleanup()
@@ -186,6 +190,11 @@ class WebServer:
     @web.middleware
     async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Answers errors, and lets nobody in who may not."""
+        assert self._accepting is not None
+        with self._accepting.answering(request.protocol):
+            return await self._answered(request, handler)
+
+    async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             self._access.check_place(request)
             if request.path.startswith(("/api/", "/metrics", "/subscribe")) and request.path not in _OPEN:
@@ -399,7 +408,7 @@ class WebServer:
 
     async def _run(self, request: web.Request) -> web.Response:
         """Runs statements: in the worksheet of a tab, or in a session for them alone."""
-        body = await read_json(request)
+        body = await read_json(request, self._service.limits.authentication_s)
         text, dialect = text_field(body, "text"), optional_text(body, "dialect")
         most_rows = body.get("rows", 1000)
         if type(most_rows) is not int or not 0 <= most_rows <= MOST_ROWS:
@@ -431,7 +440,7 @@ class WebServer:
 
     async def _follow(self, request: web.Request) -> web.Response:
         """Follows relations in the worksheet of a tab."""
-        body = await read_json(request)
+        body = await read_json(request, self._service.limits.authentication_s)
         names = body.get("names")
         if not isinstance(names, list) or not all(isinstance(n, str) for n in names):
             raise error("INVALID_PARAMETER", 'a request needs a list of texts "names"')
@@ -447,7 +456,7 @@ class WebServer:
         return Worksheet(backend, self._work, send, self._service.traffic)
 
     async def _stop(self, request: web.Request) -> web.Response:
-        body = await read_json(request)
+        body = await read_json(request, self._service.limits.authentication_s)
         tab = self._tabs.get(request[USER], text_field(body, "tab"))
         worksheet = tab.client.worksheet
         if worksheet is not None:
