@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 import threading
 import time
@@ -31,6 +32,12 @@ _LINE_S: Final = 5.0
 _FIRST_LINE_S: Final = 1.0
 #: The pause of the in-process runtime between two looks at its sources.
 _PUMP_S: Final = 0.2
+#: The condition of a full disk, and the pauses between two attempts to write.
+FULL: Final = "DISK_FULL"
+_FULL_FIRST_S: Final = 1.0
+_FULL_LAST_S: Final = 30.0
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 def run_scripts(
@@ -191,15 +198,17 @@ def _log(connection: Connection, stop: threading.Event, pump: Pump, *, as_json: 
 
 
 class Pump:
-    """Keeps the in-process runtime working, which does so only in FLUSH. Other runtimes work by themselves.
+    """Keeps the in-process runtime working, which does so only in FLUSH. Spark works by itself.
 
+    resumes: a full disk ends neither runtime. What failed is tried again until there is space.
     failure: the error that ended it.
     """
 
-    def __init__(self, connection: Connection, stop: threading.Event) -> None:
+    def __init__(self, connection: Connection, stop: threading.Event, *, resumes: bool = False) -> None:
         self.failure: Error | None = None
         self._connection = connection
         self._stop = stop
+        self._resumes = resumes
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -208,8 +217,14 @@ class Pump:
         return self.failure is not None or status["state"] == "failed"
 
     def __enter__(self) -> Self:
-        if self._connection.status()["runtime"] == "inprocess":
-            self._thread = threading.Thread(target=self._run, name="watersmeet-pump", daemon=True)
+        database = self._connection.opened
+        work = None
+        if database.runtime == "inprocess":
+            work = self._flush
+        elif self._resumes:
+            work = database.resume
+        if work is not None:
+            self._thread = threading.Thread(target=self._run, args=(work,), name="watersmeet-pump", daemon=True)
             self._thread.start()
         return self
 
@@ -218,11 +233,23 @@ class Pump:
         if self._thread is not None:
             self._thread.join()
 
-    def _run(self) -> None:
+    def _flush(self) -> None:
+        self._connection.execute("FLUSH")
+
+    def _run(self, work: Callable[[], None]) -> None:
+        pause_s, is_full = _PUMP_S, False
         while not self._ended.is_set() and not self._stop.is_set():
             try:
-                self._connection.execute("FLUSH")
+                work()
             except Error as err:
-                self.failure = err
-                return
-            self._stop.wait(_PUMP_S)
+                if not self._resumes or err.condition != FULL:
+                    self.failure = err
+                    return
+                if not is_full:
+                    _LOG.warning("the disk is full: reads go on, writes and views wait (%s)", err.message)
+                pause_s, is_full = min(max(2 * pause_s, _FULL_FIRST_S), _FULL_LAST_S), True
+            else:
+                if is_full:
+                    _LOG.info("the disk has space again: writes and views go on")
+                pause_s, is_full = _PUMP_S, False
+            self._stop.wait(pause_s)

@@ -11,7 +11,7 @@ from typing import Final
 from watersmeet.cli.consoles import errors_output
 from watersmeet.cli.failures import FAILED, print_error
 from watersmeet.cli.interrupts import Interrupts
-from watersmeet.cli.run import Pump, run_all
+from watersmeet.cli.run import FULL, Pump, run_all
 from watersmeet.cli.scripts import Script
 from watersmeet.errors import Error
 from watersmeet.server.service import Endpoint, Server
@@ -43,7 +43,8 @@ def serve(
     say: Callable[[str], None] = print_line,
     ending: Callable[[int], None] = lambda _: None,
 ) -> int:
-    """Runs scripts, then serves until SIGTERM or SIGINT, or until the engine has failed. The exit code.
+    """Runs scripts, then serves until SIGTERM or SIGINT, or until the engine has failed for another reason than a full
+    disk. The exit code.
 
     say: is told where it listens. ending: as in `Interrupts`.
     """
@@ -55,7 +56,7 @@ def serve(
         interrupts.armed = True
         if connection.opened.read_only:
             return asyncio.run(_serve(server, endpoint, connection, interrupts, None, say))
-        with Pump(connection, interrupts.event) as pump:
+        with Pump(connection, interrupts.event, resumes=True) as pump:
             return asyncio.run(_serve(server, endpoint, connection, interrupts, pump, say))
 
 
@@ -87,4 +88,9 @@ async def _serve(
 
 def _failure(connection: Connection, pump: Pump | None) -> Error | None:
     """Why nothing will go on. Asked ten times a second, in the event loop: it must cost nothing."""
-    return None if pump is None else connection.opened.engine.failure or pump.failure
+    if pump is None:
+        return None
+    failure = connection.opened.engine.failure
+    if failure is None or failure.condition == FULL:  # the pump resumes after a full disk
+        return pump.failure
+    return failure

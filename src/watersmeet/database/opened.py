@@ -245,6 +245,12 @@ class OpenDatabase:
         self.engine.install(self.plans.circuit, ())
         self._stale = False
 
+    def resume(self) -> None:
+        """Let the engine run again if it has failed, from its newest commit on."""
+        if self.engine.failure is not None:
+            with self.ddl:
+                self.reinstall()
+
     def commit(
         self,
         changes: Mapping[str, Change],
