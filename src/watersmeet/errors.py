@@ -105,6 +105,7 @@ CONDITIONS: Final[dict[str, Condition]] = {
     "SNAPSHOT_TOO_OLD": Condition("72000", "OperationalError"),
     "SOURCE_STOPPED": Condition("58000", "OperationalError"),
     "SOURCE_UNAVAILABLE": Condition("58030", "OperationalError"),
+    "STATEMENT_LIMIT": Condition("54000", "OperationalError"),
     "STATE_DAMAGED": Condition("XX001", "InternalError"),
     "STATE_MISMATCH": Condition("55000", "OperationalError"),
     "STATE_STORE": Condition("55000", "OperationalError"),

@@ -24,6 +24,7 @@ from watersmeet.server.clients import Clients
 from watersmeet.server.copying import read_copy
 from watersmeet.server.databasenames import without_database
 from watersmeet.server.flowing import Flow
+from watersmeet.server.limits import Limits
 from watersmeet.server.oids import TEXT, UNKNOWN, UUID, UUIDS, oid_of, sql_type
 from watersmeet.server.parameters import Parameter, bound
 from watersmeet.server.portals import Portal, Prepared, check_columns, result_formats
@@ -53,13 +54,22 @@ class Backend:
     process = 0
 
     def __init__(
-        self, session: Session, user: str, database: str, tables: CatalogTables, clients: Clients, settings: Settings
+        self,
+        session: Session,
+        user: str,
+        database: str,
+        tables: CatalogTables,
+        clients: Clients,
+        settings: Settings,
+        limits: Limits,
     ) -> None:
         self.session = session
         self.user = user
         self.database = database
         self.clients = clients
         self.settings = settings
+        self.limits = limits
+        session.memory_bytes = limits.memory_bytes
         self.prepared: dict[str, Prepared] = {}
         self.portals: dict[str, Portal] = {}
         self.savepoints: list[tuple[str, transactions.Savepoint]] = []
@@ -241,7 +251,7 @@ class Backend:
         given = [sql_type(uuid or oid) for oid, uuid in zip(wanted, uuids, strict=True)]
         inferred: dict[int, Parameter] = {}
         open_ones = [_open(i, kind, inferred) for i, kind in enumerate(given)]
-        steps = read_steps(self._source(text, open_ones))
+        steps = self._steps(text, open_ones)
         if len(steps) > 1:
             raise error("SYNTAX_ERROR", "cannot insert multiple commands into a prepared statement", sql=text)
         columns, described = None, self._seen()
@@ -283,7 +293,7 @@ class Backend:
         literals = bound(values, forms, prepared.parameters)
         if prepared.empty:
             return None
-        step = read_steps(self._source(prepared.text, literals))[0]
+        step = self._steps(prepared.text, literals)[0]
         self._check_may_run(step)
         seen = self._seen()
         if not isinstance(step, CatalogStep) and (seen is None or seen != prepared.described):
@@ -370,6 +380,11 @@ class Backend:
             self._fail()
             raise
 
+    def failed(self, err: Error) -> Error:
+        """The error, after it has let the transaction fail."""
+        self._fail()
+        return err
+
     def sync(self) -> None:
         """What follows Sync: outside of a transaction portals end."""
         self._after()
@@ -396,10 +411,16 @@ class Backend:
 
     def _read(self, text: str) -> list[Step]:
         try:
-            return read_steps(self._source(text))
+            return self._steps(text)
         except Error as err:
             self.clients.traffic.ended(kind_of(""), err.sqlstate)
             raise
+
+    def _steps(self, text: str, parameters: Sequence[exp.Expression] = ()) -> list[Step]:
+        """The steps of a text. STATEMENT_LIMIT; QUERY_CANCELED."""
+        computing = self.session.cancellation.computing
+        computing(self.limits.check_words, text)
+        return computing(read_steps, self._source(text, parameters))
 
     def _after(self) -> None:
         if self.session.transaction is None:
@@ -414,10 +435,10 @@ class Backend:
     def _source(self, text: str, parameters: Sequence[exp.Expression] = ()) -> Source:
         if schema_meant(self.database, self.session.catalog) is None:  # otherwise that is what the name means
             text = without_database(text, self.database)
-        return Source(text, self.session.dialect, _READERS, self._is_relation, parameters)
-
-    def _is_relation(self, name: str) -> bool:
-        return relation_written(self.session.catalog, name) is not None
+        catalog = self.session.catalog
+        return Source(
+            text, self.session.dialect, _READERS, lambda name: relation_written(catalog, name) is not None, parameters
+        )
 
 
 def _infer_counts(steps: Sequence[Step]) -> None:

@@ -195,7 +195,8 @@ class Connection(Client):
         most_ms = settings.limit(idle) if idles else 0
         try:
             async with asyncio.timeout(most_ms / 1000 if most_ms else None):
-                message = await self._wire.next(self._service.limits.message_bytes)
+                limits = self._service.limits
+                message = await self._wire.next(limits.message_bytes, limits.statement_bytes)
         except TimeoutError:
             raise error("IDLE_TIMEOUT", f"terminating connection due to {idle}") from None
         if message is None or message.kind == b"X":
@@ -213,6 +214,8 @@ class Connection(Client):
             raise expired(self._login)
         try:
             self._works = True
+            if message.skipped_bytes:
+                raise self._client.failed(self._service.limits.too_long(message.skipped_bytes))
             await handler(self, body)
         except Error as err:
             if err.condition == "PROTOCOL_VIOLATION" and message.kind != b"B":

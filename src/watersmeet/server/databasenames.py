@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_PART: Final = r'(?:"(?:[^"]|"")*"|[A-Za-z_][\w$]*)'
+_PART: Final = r'(?:"(?:[^"]++|"")*+"|[A-Za-z_][\w$]*+)'
 #: A name, with a dot in front of it or two other names behind it; or a quote or comment, which holds none.
 _NAMED: Final = re.compile(
-    rf"""\b[eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' | --[^\n]* | /\*(?>[^*]|\*(?!/))*\*/
-      | \$(?P<tag>[A-Za-z_]\w*|)\$.*?\$(?P=tag)\$
+    rf"""\b[eE]'(?:[^'\\]++|\\.|'')*+' | '(?:[^']++|'')*+' | --[^\n]* | /\*.*?(?:\*/|\Z)
+      | \$(?P<tag>[A-Za-z_]\w*+|)\$.*?(?:\$(?P=tag)\$|\Z)
       | (?P<inner>\.\s*)?(?<![\w"$])(?P<name>{_PART})(?:(?=(?P<dot>\s*\.\s*){_PART}\s*\.\s*{_PART})|)""",
     re.VERBOSE | re.DOTALL,
 )

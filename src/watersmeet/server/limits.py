@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from watersmeet.errors import Error, error
+from watersmeet.session.access.limits import size
+
+#: What a word of a statement takes in its tree, with its tokens.
+_WORD_BYTES: Final = 1 << 10
+#: A word, a quote or a sign, or blanks as a group.
+_WORD: Final = re.compile(r"""'[^']*+(?:'|\Z)|"[^"]*+(?:"|\Z)|\w++|[^\w\s]|(\s++)""")
 
 
 @dataclass(frozen=True)
@@ -13,7 +24,8 @@ class Limits:
     who they are; the oldest goes when there are more. authentication_s: how long a client may take to say who it is.
     slow_client_s: how long it may leave rows untaken. message_bytes: of a message, once it has said who it is.
     requires_tls: connections without encryption are refused. result_size: of one result, as a setting has it, from
-    which clients begin.
+    which clients begin. statement_size: of the text of one statement, apart from parameters and rows of COPY.
+    statement_memory: of one statement that runs in a process of its own, and of the tree of one statement's text.
     """
 
     connections: int = 100
@@ -23,3 +35,36 @@ class Limits:
     message_bytes: int = 1 << 28
     requires_tls: bool = False
     result_size: str = "1GB"
+    statement_size: str = "16MB"
+    statement_memory: str = "1GB"
+
+    @property
+    def statement_bytes(self) -> int:
+        """The most bytes of the text of a statement."""
+        return size("the size of a statement", self.statement_size)
+
+    @property
+    def memory_bytes(self) -> int:
+        """The most bytes that a statement may take."""
+        return size("the memory of a statement", self.statement_memory)
+
+    def check_words(self, text: str) -> None:
+        """STATEMENT_LIMIT for a text whose tree would take too much memory."""
+        most = self.memory_bytes // _WORD_BYTES
+        words = (m for m in _WORD.finditer(text) if m.lastindex is None)
+        if len(text) > most and sum(1 for _ in islice(words, most + 1)) > most:
+            raise error(
+                "STATEMENT_LIMIT",
+                "the statement has too many words",
+                detail=f"It may have {most:,} words, signs and numbers.",
+                hint="Send values as parameters or rows as COPY, or split the statement.",
+            )
+
+    def too_long(self, text_bytes: int) -> Error:
+        """STATEMENT_LIMIT for a text with too many bytes."""
+        return error(
+            "STATEMENT_LIMIT",
+            "the text of the statement is too long",
+            detail=f"It has {text_bytes:,} bytes, and may have {self.statement_bytes:,}.",
+            hint="Send values as parameters or rows as COPY, or split the statement.",
+        )

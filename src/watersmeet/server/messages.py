@@ -28,6 +28,11 @@ MOST_STARTUP_BYTES: Final = 10_000
 #: The greatest body of any other.
 MOST_BODY_BYTES: Final = (1 << 30) - 1
 
+#: The letters of messages with the text of statements.
+_TEXTS: Final = (b"Q", b"P")
+#: So much of a message that is too long is read at once.
+_SKIPPED_BYTES: Final = 1 << 16
+
 _ENCODING: Final = "utf-8"
 _LENGTH: Final = struct.Struct(">i")
 _NUMBERS: Final = {2: ">h", 4: ">i"}
@@ -35,17 +40,32 @@ _NUMBERS: Final = {2: ">h", 4: ">i"}
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a client: its letter and its body."""
+    """One message of a client: its letter and its body.
+
+    skipped_bytes: of a body that was too long and was not kept.
+    """
 
     kind: bytes
     body: bytes
+    skipped_bytes: int = 0
 
 
-async def read_message(reader: asyncio.StreamReader, most_bytes: int = MOST_BODY_BYTES) -> Message | None:
-    """The next message; None at the end of the stream. PROTOCOL_VIOLATION if it is longer than `most_bytes`."""
+async def read_message(
+    reader: asyncio.StreamReader, most_bytes: int = MOST_BODY_BYTES, most_text_bytes: int = MOST_BODY_BYTES
+) -> Message | None:
+    """The next message; None at the end of the stream. PROTOCOL_VIOLATION if it is longer than `most_bytes`.
+
+    most_text_bytes: of a message with the text of statements. The body of a longer one is read and not kept.
+    """
     try:
         head = await reader.readexactly(5)
-        return Message(head[:1], await reader.readexactly(_body_bytes(head[1:], most_bytes)))
+        length = _body_bytes(head[1:], most_bytes)
+        if head[:1] not in _TEXTS or length <= most_text_bytes:
+            return Message(head[:1], await reader.readexactly(length))
+        left = length
+        while left:
+            left -= len(await reader.readexactly(min(left, _SKIPPED_BYTES)))
+        return Message(head[:1], b"", length)
     except (asyncio.IncompleteReadError, ConnectionError):
         return None
 

@@ -88,6 +88,7 @@ class Endpoint:
         LIBRARY_MISSING for HTTP.
         """
         amount(RESULT_SIZE, self.limits.result_size)
+        _ = self.limits.statement_bytes, self.limits.memory_bytes
         if self.http_port is not None:
             library("aiohttp", "servers of HTTP")
         if self.certificate is not None:
@@ -255,7 +256,7 @@ class Server(Service):
         limits = {} if self.users.is_admin(login) else {n: v for n, v in own.items() if n in LIMITS}
         name = options["user"]
         settings = Settings(session, name, {RESULT_SIZE: self.limits.result_size}, limits)
-        backend = Backend(session, name, options.get("database") or name, self._tables, self, settings)
+        backend = Backend(session, name, options.get("database") or name, self._tables, self, settings, self.limits)
         given = {n: v for n, v in options.items() if n not in _NO_SETTINGS and not n.startswith("_pq_.")}
         wanted = {**own, **_command_line(options.get("options", "")), **given}
         for setting, value in wanted.items():

@@ -38,10 +38,10 @@ _FRONT: Final = r"(?>[\s(]|--[^\n]*\n|/\*(?>[^*]|\*(?!/))*\*/)*+"
 _QUERY: Final = re.compile(_FRONT + r"(?:SELECT|TABLE|VALUES|WITH)\b", re.IGNORECASE)
 _PREPARES: Final = re.compile(_FRONT + r"PREPARE\b", re.IGNORECASE)
 
-#: A parameter, or a quote or comment, which holds none.
+#: A parameter, or a quote or comment, which holds none. No quote is read twice: a text of megabytes takes no memory.
 _PARAMETER: Final = re.compile(
-    r"""\b[eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' | "(?:[^"]|"")*" | --[^\n]* | /\*.*?\*/
-      | \$(?P<tag>[A-Za-z_]\w*|)\$.*?\$(?P=tag)\$
+    r"""\b[eE]'(?:[^'\\]++|\\.|'')*+' | '(?:[^']++|'')*+' | "(?:[^"]++|"")*+" | --[^\n]*+ | /\*.*?(?:\*/|\Z)
+      | \$(?P<tag>[A-Za-z_]\w*+|)\$.*?(?:\$(?P=tag)\$|\Z)
       | (?<!\w)\$(?P<number>\d{1,6})\b(?P<uuid>\s*::\s*UUID\b(?P<many>\s*\[\s*\])?)?
       | \bCAST\s*\(\s*\$(?P<cast>\d{1,6})\s+AS\s+UUID(?P<several>\s*\[\s*\])?\s*\)""",
     re.VERBOSE | re.DOTALL | re.IGNORECASE,
@@ -244,7 +244,7 @@ def _only_catalog(source: Source) -> exp.Query | None:
 
 def _apart(text: str) -> str:
     """The text with a space behind each parameter: `$1,$` may be taken for the beginning of a quote."""
-    return _PARAMETER.sub(lambda m: m[0] if m["number"] is None else f"{m[0]} ", text)
+    return _PARAMETER.sub(lambda m: m[0] if m["number"] is None else f"{m[0]} ", text) if "$" in text else text
 
 
 def _read(source: Source, part: Part) -> list[Step]:
@@ -305,7 +305,7 @@ def marked(text: str) -> tuple[str, tuple[int, ...]]:
         found.append(int(number))
         return "?".rjust(len(match[0]))
 
-    return _PARAMETER.sub(mark, text), tuple(found)
+    return _PARAMETER.sub(mark, text) if "$" in text else text, tuple(found)
 
 
 def uuid_casts(text: str) -> dict[int, int]:
@@ -314,7 +314,7 @@ def uuid_casts(text: str) -> dict[int, int]:
     There is no such type: values are texts. What is cast is known to be one, in any form.
     """
     found: dict[int, int] = {}
-    for match in _PARAMETER.finditer(text):
+    for match in _PARAMETER.finditer(text) if "$" in text else ():
         if match["cast"] is not None:
             found[int(match["cast"])] = UUIDS if match["several"] else UUID
         elif match["uuid"] is not None:

@@ -58,9 +58,9 @@ class Wire:
         """The body of a first message; None at the end."""
         return await messages.read_startup(self._reader)
 
-    async def next(self, most_bytes: int) -> Message | None:
-        """The next message; None at the end. PROTOCOL_VIOLATION if it is longer than that."""
-        return await messages.read_message(self._reader, most_bytes)
+    async def next(self, most_bytes: int, most_text_bytes: int = messages.MOST_BODY_BYTES) -> Message | None:
+        """The next message; None at the end. As `messages.read_message`."""
+        return await messages.read_message(self._reader, most_bytes, most_text_bytes)
 
     async def ask(self, answer: bytes) -> bytes:
         """Sends a message of authentication; what the client says to it. Hangup; PROTOCOL_VIOLATION."""

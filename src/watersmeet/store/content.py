@@ -77,6 +77,8 @@ class Content:
         self._refreshes = 0
         self._idle: list[duckdb.DuckDBPyConnection] = []
         self._reading = 0
+        self._moving = threading.Lock()
+        self._movable: list[duckdb.DuckDBPyConnection] = []
         self._overlaid = 0
         self._closed = False
         self._tables: dict[str, ContentTable] = {}
@@ -110,7 +112,11 @@ class Content:
         with self._lock:
             relations = [_stored(catalog, i) for i in sorted(set(relation_ids))]
             try:
-                self._moment = self._refresh_in_time(catalog, relations, to_commit)
+                try:
+                    self._moment = self._refresh_in_time(catalog, relations, to_commit)
+                except duckdb.OutOfMemoryException:
+                    self.move_others()
+                    self._moment = self._refresh_in_time(catalog, relations, to_commit)
                 if newest:
                     # Apart, because rows have their lasting row ids only after COMMIT.
                     with self._transaction():
@@ -182,6 +188,23 @@ class Content:
                     connection.close()
                 else:
                     self._idle.append(connection)
+
+    @contextlib.contextmanager
+    def movable(self, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+        """Inside the block, `move_others` of another thread may interrupt what the connection runs."""
+        with self._moving:
+            self._movable.append(connection)
+        try:
+            yield
+        finally:
+            with self._moving:
+                self._movable.remove(connection)
+
+    def move_others(self) -> None:
+        """Interrupts all queries that may move to a process of their own, as memory is lacking."""
+        with self._moving:
+            for connection in self._movable:
+                connection.interrupt()
 
     def overlay(self, relation_id: str, table: pa.Table, diff: Diff, owner: object = None) -> None:
         """Adds a change of the open transaction `owner` (columns in the relation's order): its `newest` queries see it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from watersmeet.unparsing.failures import map_duckdb_error
+from watersmeet.unparsing.isolation import needs_isolation
 from watersmeet.unparsing.queries import to_duckdb
 
-__all__ = ["map_duckdb_error", "to_duckdb"]
+__all__ = ["map_duckdb_error", "needs_isolation", "to_duckdb"]

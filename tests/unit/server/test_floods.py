@@ -66,7 +66,8 @@ def test_a_body_that_does_not_come_ends_in_time(serving):
     served = serving(http_port=0, limits=Limits(authentication_s=0.5))
     with raw(served.server.http_port) as client:
         client.sendall(
-            b"POST /api/run HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 50\r\n\r\n{"
+            b"POST /api/run HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            b"Content-Length: 50\r\n\r\n{"
         )
         answer = closed(client)
     assert answer.startswith(b"HTTP/1.1 408"), answer

@@ -12,7 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from watersmeet import duckdbs
-from watersmeet.errors import error
+from watersmeet.errors import Error, error
 from watersmeet.machine import cores, memory_bytes
 from watersmeet.types import SqlType
 
@@ -96,14 +96,19 @@ def _rows(connection: duckdb.DuckDBPyConnection, sql: str, most_bytes: int) -> p
     for batch in reader:
         left -= batch.nbytes
         if left < 0:
-            raise error(
-                "RESULT_LIMIT",
-                "the result is too large",
-                detail=f"It may have {most_bytes} bytes here.",
-                hint="Ask for fewer rows or columns, or set max_result_size.",
-            )
+            raise too_large(most_bytes)
         batches.append(batch)
     return pa.Table.from_batches(batches, reader.schema)
+
+
+def too_large(most_bytes: int) -> Error:
+    """RESULT_LIMIT."""
+    return error(
+        "RESULT_LIMIT",
+        "the result is too large",
+        detail=f"It may have {most_bytes} bytes here.",
+        hint="Ask for fewer rows or columns, or set max_result_size.",
+    )
 
 
 def is_interrupt(cause: BaseException) -> bool:

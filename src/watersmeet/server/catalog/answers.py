@@ -75,7 +75,7 @@ class CatalogAnswers:
         self, tree: exp.Query, text: str, *, describes: bool = False
     ) -> tuple[tuple[Column, ...], Schema, pa.Table]:
         """The columns and rows of a query. describes: no rows. FEATURE_NOT_SUPPORTED for what can't be answered."""
-        sql = duckdb_sql(tree.limit(0) if describes else tree, text)
+        sql = self._client.session.cancellation.computing(duckdb_sql, tree.limit(0) if describes else tree, text)
         connection = self._connected()
         self._tell(connection, sql)
         acts = not describes and any(word in sql.lower() for word in ("_backend(", "set_config("))

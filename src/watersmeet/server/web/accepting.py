@@ -99,7 +99,7 @@ class _Client(asyncio.Protocol):
         self._encrypting: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = cast("asyncio.Transport", transport)
         self._owner.enter(self)
         if self._transport.is_closing():
             return

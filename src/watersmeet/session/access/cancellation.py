@@ -1,18 +1,35 @@
-"""Ending a statement from another thread."""
+"""Ending a statement from another thread, in each of its phases.
+
+While a statement is read, bound, rewritten and planned, it runs Python without side effects (`computing`): an exception
+is raised in its thread. While DuckDB runs a query (`over`), it is interrupted. A query that DuckDB can't interrupt runs
+in a process of its own, which is ended (`within`).
+"""
 
 from __future__ import annotations
 
+import ctypes
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Final, TypeVar
 
 import duckdb
 
-from watersmeet.errors import error
+from watersmeet.errors import Error, error
+
+T = TypeVar("T")
+
+#: A handler somewhere may ignore the exception, as Python does in `__del__`: it is raised again after so long.
+_AGAIN_S: Final = 0.3
+
+
+class _StatementEndedError(BaseException):
+    """Raised in a thread that computes. No handler of `Exception` stops it."""
 
 
 class Cancellation:
-    """Ends what a session's statement asks of DuckDB.
+    """Ends the statement of a session.
 
     canceled: `cancel` was called since the last `reset`.
     """
@@ -20,28 +37,86 @@ class Cancellation:
     def __init__(self) -> None:
         self.canceled = False
         self._lock = threading.Lock()
-        self._connection: duckdb.DuckDBPyConnection | None = None
+        self._ends: Callable[[], object] | None = None
+        """Ends what the statement runs now."""
+        self._thread: int | None = None
+        """The thread that computes."""
+        self._sent_s: float | None = None
+        """When the exception was sent to it."""
 
     def reset(self) -> None:
         """A new statement begins."""
         self.canceled = False
 
+    def check(self) -> None:
+        """QUERY_CANCELED if the statement was canceled."""
+        if self.canceled:
+            raise _canceled()
+
     def cancel(self) -> None:
         """Ends the query that runs, if any, and those that the statement would still begin. May be called again."""
         self.canceled = True
         with self._lock:
-            if self._connection is not None:
-                self._connection.interrupt()
+            if self._ends is not None:
+                self._ends()
+            now_s = time.monotonic()
+            if self._thread is not None and (self._sent_s is None or now_s - self._sent_s >= _AGAIN_S):
+                self._sent_s = now_s
+                _raise_in(self._thread, _StatementEndedError)
+
+    def over(self, connection: duckdb.DuckDBPyConnection) -> AbstractContextManager[None]:
+        """Queries of the connection inside the block can be ended. QUERY_CANCELED if the statement is already."""
+        return self.within(connection.interrupt)
 
     @contextmanager
-    def over(self, connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-        """Queries of the connection inside the block can be ended. QUERY_CANCELED if the statement is already."""
-        if self.canceled:
-            raise error("QUERY_CANCELED", "the statement was canceled")
+    def within(self, ends: Callable[[], object]) -> Iterator[None]:
+        """Inside the block, `ends` ends what the statement does. QUERY_CANCELED if the statement is ended already."""
+        self.check()
         with self._lock:
-            before, self._connection = self._connection, connection
+            before, self._ends = self._ends, ends
         try:
             yield
         finally:
             with self._lock:
-                self._connection = before
+                self._ends = before
+
+    def computing(self, action: Callable[..., T], *arguments: object) -> T:
+        """The result of an action that can be given up anywhere: it changes nothing that others see. QUERY_CANCELED.
+
+        The exception never reaches a thread outside of the action. An action within another one is part of it.
+        """
+        if not self._enter():
+            return action(*arguments)
+        try:
+            try:
+                self.check()
+                return action(*arguments)
+            finally:
+                self._leave()
+        except _StatementEndedError:  # maybe within `_leave`
+            self._leave()
+            raise _canceled() from None
+
+    def _enter(self) -> bool:
+        """Notes the thread that computes; False if one does already."""
+        with self._lock:
+            if self._thread is not None:
+                return False
+            self._sent_s, self._thread = None, threading.get_ident()
+            return True
+
+    def _leave(self) -> None:
+        with self._lock:
+            if self._thread is not None and self._sent_s is not None:
+                _raise_in(self._thread, None)  # one that was sent and has not arrived yet
+            self._thread = None
+
+
+def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
+    """Raises an exception in a thread; None takes back one that was not raised yet."""
+    raised = None if kind is None else ctypes.py_object(kind)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
+
+
+def _canceled() -> Error:
+    return error("QUERY_CANCELED", "the statement was canceled")

@@ -52,7 +52,8 @@ class Session:
     may do everything. verifiers: of the passwords that the user itself has set.
     puts_roles: the statement that runs has changed roles. waits: queries wait until they show what the session has
     committed; writes: that, since the last wait.
-    result_bytes: how large the result of a query may be, 0: as large as it is.
+    result_bytes: how large the result of a query may be, 0: as large as it is. memory_bytes: how much memory a query
+    may take that runs in a process of its own, 0: none does.
     """
 
     database: OpenDatabase
@@ -73,6 +74,7 @@ class Session:
     waits: bool = False
     writes: OwnWrites = field(default_factory=OwnWrites)
     result_bytes: int = 0
+    memory_bytes: int = 0
     _rights: tuple[Mapping[str, Role], Actor, Rights] | None = None
     _thread: threading.local = field(default_factory=threading.local)
 

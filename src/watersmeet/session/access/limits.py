@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Final
 
@@ -35,11 +36,21 @@ def amount(name: str, value: str) -> int:
 
     PostgreSQL, "Parameter Names and Values".
     """
-    units, most = (_BYTES, _MOST_BYTES) if name in SIZES else (_MILLISECONDS, _MOST_MILLISECONDS)
+    if name in SIZES:
+        return size(name, value)
+    return _amount(name, value, _MILLISECONDS, _MOST_MILLISECONDS, unit(name))
+
+
+def size(name: str, value: str) -> int:
+    """The bytes of a size such as `16MB`. INVALID_PARAMETER."""
+    return _amount(name, value, _BYTES, _MOST_BYTES, "B")
+
+
+def _amount(name: str, value: str, units: Mapping[str, float], most: int, one: str) -> int:
     factors = {known.lower(): factor for known, factor in units.items()}
     found = _AMOUNT.fullmatch(value)
     if found is None or (found[2] and found[2].lower() not in factors):
-        known = ", ".join(f'"{one}"' for one in list(units)[:-1])
+        known = ", ".join(f'"{written}"' for written in list(units)[:-1])
         raise error(
             "INVALID_PARAMETER",
             f'invalid value for parameter "{name}": "{value}"',
@@ -47,7 +58,6 @@ def amount(name: str, value: str) -> int:
         )
     number = round(Decimal(found[1]) * Decimal(str(factors[found[2].lower()] if found[2] else 1)))
     if not 0 <= number <= most:
-        one = unit(name)
         raise error(
             "INVALID_PARAMETER",
             f'{number} {one} is outside the valid range for parameter "{name}" (0 {one} .. {most} {one})',

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
@@ -23,6 +23,7 @@ from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import relation_in_from
 from watersmeet.errors import Error, error, error_from_json
 from watersmeet.kernel.evaluation.duck import rows_of
+from watersmeet.kernel.evaluation.isolated import Budget, run_isolated
 from watersmeet.session.access.conflicts import check_writers
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.messages import messages_now
@@ -32,12 +33,14 @@ from watersmeet.session.access.system import system_relations
 from watersmeet.sources.narrowing import Narrowed
 from watersmeet.store.merging import quoted
 from watersmeet.types import NUMERIC, Field, Origin, Schema, SqlType, arrow_schema
-from watersmeet.unparsing import map_duckdb_error, to_duckdb
+from watersmeet.unparsing import map_duckdb_error, needs_isolation, to_duckdb
 
 #: The name under which Watersmeet's own rows are lent to DuckDB.
 _LENT: Final = "_watersmeet_rows"
 
 _INCOMING = "_watersmeet_incoming"
+#: How often a query runs in this process before it gets one of its own, if there is too little memory.
+_SHARED_RUNS: Final = 2
 _NOTHING: Final[Mapping[str, pa.Table]] = MappingProxyType({})
 
 
@@ -80,7 +83,9 @@ def bounded(session: Session, tree: exp.Expression, text: str) -> Bounded:
     Errors of the binder, with their places; PERMISSION_DENIED; errors of views that were stopped.
     """
     catalog = readable(session.catalog)
-    query = to_duckdb(tree, catalog, text, session.dialect, files=session.reads_files)
+    query = session.cancellation.computing(
+        lambda: to_duckdb(tree, catalog, text, session.dialect, files=session.reads_files)
+    )
     check_named(session, query.named, text)
     check_running(session, query.depends_on)
     return Bounded(
@@ -122,14 +127,44 @@ def fetch(session: Session, query: Bounded, *, newest: bool, most_bytes: int = 0
 
     Errors of DuckDB as errors of Watersmeet: INVALID_VALUE, DIVISION_BY_ZERO and others.
     """
-    with reading(session, query, newest=newest) as connection:
-        try:
-            table = rows_of(connection, query.sql, most_bytes)
-        except duckdb.Error as cause:
-            raise failed_query(cause, query.text) from cause
+    table = rows_read(session, lambda: reading(session, query, newest=newest), query.sql, query.text, most_bytes)
     if query.exact is not None:
         table = conformed(table, arrow_schema(query.exact, positional=False))
     return table
+
+
+def rows_read(
+    session: Session,
+    opened: Callable[[], AbstractContextManager[duckdb.DuckDBPyConnection]],
+    sql: str,
+    text: str,
+    most_bytes: int = 0,
+) -> pa.Table:
+    """The rows of DuckDB's SQL. opened: gives a connection that shows what it reads, as often as it is asked.
+
+    What DuckDB can't interrupt runs in a process of its own, if the session has memory for it. So does a query that
+    takes the memory of all: the others, which were ended for lack of it, run again on new connections.
+    """
+    content, check = session.database.content, session.cancellation.check
+    isolated = bool(session.memory_bytes) and session.cancellation.computing(needs_isolation, sql)
+    try:
+        for _ in range(_SHARED_RUNS if not isolated else 0):
+            with opened() as connection:
+                try:
+                    with content.movable(connection) if session.memory_bytes else nullcontext():
+                        return rows_of(connection, sql, most_bytes)
+                except duckdb.InterruptException:
+                    check()
+                    break  # it was moved
+                except duckdb.OutOfMemoryException:
+                    if not session.memory_bytes:
+                        raise
+            content.move_others()
+        with opened() as connection:
+            budget = Budget(session.memory_bytes, most_bytes, session.cancellation.within, check)
+            return run_isolated(connection, sql, budget)
+    except duckdb.Error as cause:
+        raise failed_query(cause, text) from cause
 
 
 @contextmanager
@@ -200,9 +235,15 @@ def lent(
     try:
         connection.execute(f"CREATE OR REPLACE TEMP VIEW {quoted(name)} AS SELECT {columns} FROM {quoted(source)}")
         yield
-    finally:
         connection.execute(f"DROP VIEW IF EXISTS temp.{quoted(name)}")
-        connection.unregister(source)
+    except duckdb.Error:
+        # Its transaction is over, and the view with it, unless it was there before. The error is the one to tell.
+        with suppress(duckdb.Error):
+            connection.execute(f"DROP VIEW IF EXISTS temp.{quoted(name)}")
+        raise
+    finally:
+        with suppress(duckdb.Error):
+            connection.unregister(source)
 
 
 def computed(session: Session, rows: pa.Table, texts: Sequence[str], columns: Schema, sql: str = "") -> pa.Table:
@@ -210,16 +251,21 @@ def computed(session: Session, rows: pa.Table, texts: Sequence[str], columns: Sc
 
     sql: the statement that errors show.
     """
-    with session.database.content.session() as connection:
+    listed = ", ".join(f"{t} AS c{i}" for i, t in enumerate(texts))
+    table = rows_read(session, lambda: _lending(session, rows), f"SELECT {listed} FROM {_LENT}", sql)
+    return conformed(table, arrow_schema(columns, positional=False))
+
+
+@contextmanager
+def _lending(session: Session, rows: pa.Table) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection for this thread alone, in which rows are the view `_LENT`."""
+    with session.database.content.reader(session.catalog, ()) as (connection, _), session.cancellation.over(connection):
         connection.register(_LENT, rows)
         try:
-            listed = ", ".join(f"{t} AS c{i}" for i, t in enumerate(texts))
-            table = connection.execute(f"SELECT {listed} FROM {_LENT}").to_arrow_table()
-        except duckdb.Error as cause:
-            raise failed_query(cause, sql) from cause
+            yield connection
         finally:
-            connection.unregister(_LENT)
-    return conformed(table, arrow_schema(columns, positional=False))
+            with suppress(duckdb.Error):
+                connection.unregister(_LENT)
 
 
 def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:

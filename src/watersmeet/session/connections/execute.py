@@ -130,7 +130,7 @@ def _parsed(session: Session, text: str, parameters: Sequence[Any]) -> list[st.S
         raise error("INVALID_PARAMETER", f"a statement must be a string, not {type(text).__name__}")
     if isinstance(parameters, (str, bytes)):
         raise error("INVALID_PARAMETER", "parameters must be a sequence of values, one for each question mark")
-    return parse(text, session.dialect, parameters or ())
+    return session.cancellation.computing(parse, text, session.dialect, parameters or ())
 
 
 def _run(session: Session, statement: st.Statement, lock: threading.RLock) -> Result:

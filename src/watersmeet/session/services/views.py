@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from watersmeet.algebra.nodes import Arrivals, Cut, LateRowFilter, Node, Reopened, Scan
@@ -165,7 +166,8 @@ def _check_order(session: Session, bound: Bound) -> None:
 def _filled(session: Session, bound: Bound) -> Sequence[operators.Operator]:
     """The operators of a view, compiled and filled. LateRowsError, with nothing done."""
     database = session.database
-    made = compile_view(
+    compiling = partial(
+        compile_view,
         bound.tree,
         bound.relation,
         database.plans.producers,
@@ -176,6 +178,7 @@ def _filled(session: Session, bound: Bound) -> Sequence[operators.Operator]:
         late=database.log.progress().late,
         left_out=_left_out(session),
     )
+    made = session.cancellation.computing(compiling)
     fill(session, bound.relation, made)
     return made
 
@@ -218,10 +221,12 @@ def moment(session: Session) -> int:
     return log.newest_transaction(head)
 
 
-def _current(session: Session, bind: Callable[[], BoundQuery]) -> BoundQuery:
-    """The result of `bind`, over the current content of external relations."""
-    found = bind()
-    return bind() if refresh_read(session, found.depends_on) else found
+def _current(session: Session, bind: Callable[[int], BoundQuery]) -> BoundQuery:
+    """The result of `bind`, over the current content of external relations. bind: takes what `moment` returns."""
+    found = session.cancellation.computing(bind, moment(session))
+    if not refresh_read(session, found.depends_on):
+        return found
+    return session.cancellation.computing(bind, moment(session))
 
 
 def bind_running(
@@ -233,19 +238,19 @@ def bind_running(
     """
     text = statement.text
 
-    def bind(closing_us: int | None) -> BoundQuery:
+    def bind(now: int, closing_us: int | None) -> BoundQuery:
         found = bind_query(
             request.query,
             readable(session.catalog),
             text,
             session.dialect,
-            moment=moment(session),
+            moment=now,
             closing_us=closing_us,
         )
         check_request(request, found.tree, text)
         return found
 
-    bound = _current(session, lambda: as_emitted(bind, request.emission, text))
+    bound = _current(session, lambda now: as_emitted(partial(bind, now), request.emission, text))
     session.notices.extend(bound.notices)
     whole = rules_of(session.dialect).running_output(bound, request.query, text) if log else bound.tree
     tree = exactly(whole, whole.columns[: bound.width])
@@ -273,9 +278,7 @@ def bind_view(session: Session, statement: CreateMaterializedView) -> Bound:
         raise error_at(
             statement, statement.span, "FEATURE_NOT_SUPPORTED", f"option {name} of a materialized view is not supported"
         )
-    query = _current(
-        session, lambda: bind_view_query(statement, readable(session.catalog), session.dialect, moment(session))
-    )
+    query = _current(session, lambda now: bind_view_query(statement, readable(session.catalog), session.dialect, now))
     session.notices.extend(query.notices)
     check_columns(query.columns, statement)
     relation = new_relation(

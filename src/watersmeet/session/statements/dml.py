@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import duckdb
@@ -48,10 +49,10 @@ from watersmeet.session.access.reading import (
     Bounded,
     bounded,
     described,
-    failed_query,
     fetch,
     last_of_each_key,
     lent,
+    rows_read,
     rows_with_keys,
     rows_without,
     runs_on,
@@ -468,9 +469,15 @@ def _result(
     query = bounded(session, exp.select(*items).from_(table_tree(relation, alias), copy=False), statement.text)
     if set(query.depends_on) - {relation.id} or sum(1 for i in items for _ in i.find_all(exp.Subquery)):
         raise error_at(statement, statement.span, "FEATURE_NOT_SUPPORTED", "a subquery in RETURNING is not supported")
-    with session.database.content.session() as connection, lent(connection, rows, relation.columns, relation.shown):
-        try:
-            table = connection.execute(query.sql).to_arrow_table()
-            return rows_result(command, *described(table, query.columns), query.origins)
-        except duckdb.Error as cause:
-            raise failed_query(cause, statement.text) from cause
+
+    @contextmanager
+    def shown() -> Iterator[duckdb.DuckDBPyConnection]:
+        with (
+            session.database.content.reader(session.catalog, ()) as (connection, _),
+            session.cancellation.over(connection),
+            lent(connection, rows, relation.columns, relation.shown),
+        ):
+            yield connection
+
+    table = rows_read(session, shown, query.sql, statement.text)
+    return rows_result(command, *described(table, query.columns), query.origins)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final
 
-import duckdb
+import pyarrow as pa
 
 from watersmeet.binder import request_of
 from watersmeet.dialects import parse
@@ -14,7 +13,7 @@ from watersmeet.planner import ExplainOptions, explain
 from watersmeet.session.access.context import Session, denied, error_at
 from watersmeet.session.access.filling import Bound
 from watersmeet.session.access.planning import join_order, joins_many, shares
-from watersmeet.session.access.reading import Bounded, bounded, failed_query, reading, runs_on
+from watersmeet.session.access.reading import Bounded, bounded, reading, rows_read, runs_on
 from watersmeet.session.access.result import Result, lines_result
 from watersmeet.session.services.refreshing import sent
 from watersmeet.session.services.views import bind_running
@@ -110,9 +109,8 @@ def _batch_lines(session: Session, statement: st.Select, kind: st.ExplainFormat)
     """The plan by which DuckDB reads the content, as DuckDB prints it."""
     query = bounded(session, statement.query, statement.text)
     _check_known(session, query, statement)
-    with reading(session, query, newest=False) as connection:
-        rows = connection.execute(f"EXPLAIN (FORMAT {_DUCKDB_FORMATS[kind]}) {query.sql}").fetchall()
-    lines = _printed(rows)
+    sql = f"EXPLAIN (FORMAT {_DUCKDB_FORMATS[kind]}) {query.sql}"
+    lines = _printed(rows_read(session, lambda: reading(session, query, newest=False), sql, statement.text))
     return ["BatchQuery { engine: DuckDB }", *_asked(session, query), *lines] if kind == "text" else lines
 
 
@@ -128,16 +126,10 @@ def _profile(session: Session, statement: st.Select, asked: st.Explain) -> list[
         )
     query = bounded(session, statement.query, statement.text)
     _check_known(session, query, statement)
-    with read_now(session, query) as connection:
-        try:
-            rows = connection.execute(
-                f"EXPLAIN (ANALYZE, FORMAT {_DUCKDB_FORMATS[asked.format]}) {query.sql}"
-            ).fetchall()
-        except duckdb.Error as cause:
-            raise failed_query(cause, statement.text) from cause
-    lines = _printed(rows)
-    sql = next((n for n, line in enumerate(lines) if line.startswith("EXPLAIN (ANALYZE")), -1)
-    return lines[sql + 1 :]  # above is a title, and the text that DuckDB ran
+    sql = f"EXPLAIN (ANALYZE, FORMAT {_DUCKDB_FORMATS[asked.format]}) {query.sql}"
+    lines = _printed(rows_read(session, lambda: read_now(session, query), sql, statement.text))
+    begin = next((n for n, line in enumerate(lines) if line.startswith("EXPLAIN (ANALYZE")), -1)
+    return lines[begin + 1 :]  # above is a title, and the text that DuckDB ran
 
 
 def _check_known(session: Session, query: Bounded, statement: st.Select) -> None:
@@ -145,8 +137,8 @@ def _check_known(session: Session, query: Bounded, statement: st.Select) -> None
         raise denied("EXPLAIN of this query", statement.text, detail="It reads views of what is not granted to you.")
 
 
-def _printed(rows: Iterable[tuple[str, str]]) -> list[str]:
-    return [line for _, text in rows for line in text.strip("\n\t").split("\n")]
+def _printed(plan: pa.Table) -> list[str]:
+    return [line for text in plan.column(1).to_pylist() for line in text.strip("\n\t").split("\n")]
 
 
 def _asked(session: Session, query: Bounded) -> list[str]:

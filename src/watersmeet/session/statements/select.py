@@ -13,10 +13,9 @@ import duckdb
 from watersmeet.catalog import Subscription, turned_into
 from watersmeet.dialects.statements import KillQuery, Select, Subscribe
 from watersmeet.errors import did_you_mean, error
-from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.lazyimport import lazy_import
 from watersmeet.session.access.context import Session, error_at
-from watersmeet.session.access.reading import Bounded, bounded, described, failed_query, reading, runs_on
+from watersmeet.session.access.reading import Bounded, bounded, described, reading, rows_read, runs_on
 from watersmeet.session.access.result import Result, rows_result, text_result
 from watersmeet.session.access.rights import check_named
 from watersmeet.store.positions import Emitted, Position
@@ -44,11 +43,7 @@ def select(session: Session, statement: Select) -> Result:
         shown = running.ShownQuery(start(session, statement, log=session.semantics.changes_topics == "records"))
         return Result("SELECT", shown.columns, running=shown)
     query = bounded(session, statement.query, statement.text)
-    with read_now(session, query) as connection:
-        try:
-            table = rows_of(connection, query.sql, session.result_bytes)
-        except duckdb.Error as cause:
-            raise failed_query(cause, statement.text) from cause
+    table = rows_read(session, lambda: read_now(session, query), query.sql, statement.text, session.result_bytes)
     return rows_result("SELECT", *described(table, query.columns), query.origins)
 
 

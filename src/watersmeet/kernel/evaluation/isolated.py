@@ -1,0 +1,189 @@
+"""Queries in processes of their own, each with its own memory: they can be ended whatever they do.
+
+DuckDB can't be interrupted inside one call of a function, nor while it orders many joins, and what a function makes
+does not count for its memory limit. A query that may do that is run by a process that reads copies of its inputs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+
+from watersmeet.errors import error
+from watersmeet.files import failure
+from watersmeet.kernel.evaluation.duck import too_large
+from watersmeet.kernel.evaluation.queryworker import FAILURE, LENGTH, quoted
+from watersmeet.machine import cores
+from watersmeet.scratch import scratch_folder
+
+_BATCH_ROWS: Final = 1 << 16
+#: So many processes stay for the next query.
+_MOST_IDLE: Final = 2
+_WAIT_S: Final = 0.1
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a query may take. ending: as `Cancellation.within`. check: raises if the statement has ended."""
+
+    memory_bytes: int
+    result_bytes: int
+    ending: Callable[[Callable[[], object]], AbstractContextManager[None]]
+    check: Callable[[], None]
+
+
+class _Worker:
+    """A process that runs queries, one at a time."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", __name__.replace("isolated", "queryworker")]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True
+        )
+
+    def end(self) -> None:
+        """Ends the process. Any thread may ask, several times."""
+        self._process.kill()
+
+    def wait(self) -> None:
+        """Returns when the process has ended and its pipes are closed."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+
+    def run(self, request: dict[str, Any], most_bytes: int) -> pa.Table:
+        """The rows of a query. The errors of DuckDB; RESULT_LIMIT; OSError or ArrowException if the process ends."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        body = json.dumps(request).encode()
+        stdin.write(LENGTH.pack(len(body)) + body)
+        stdin.flush()
+        head = stdout.read(LENGTH.size)
+        if len(head) < LENGTH.size:
+            raise BrokenPipeError
+        told = json.loads(stdout.read(LENGTH.unpack(head)[0]))
+        if told:
+            raise _failure(told["kind"], told["message"])
+        with pa.ipc.open_stream(stdout) as reader:
+            batches, left = [], most_bytes
+            for batch in reader:
+                left -= batch.nbytes
+                if most_bytes and left < 0:
+                    raise too_large(most_bytes)
+                batches.append(batch)
+            return pa.Table.from_batches(batches, reader.schema)
+
+
+_guard: Final = threading.Lock()
+_idle: Final[list[_Worker]] = []
+_places: Final = threading.BoundedSemaphore(max(2, cores()))
+
+
+def run_isolated(connection: duckdb.DuckDBPyConnection, sql: str, budget: Budget) -> pa.Table:
+    """The rows of a query over what a connection shows, from a process of its own. duckdb.Error; RESULT_LIMIT.
+
+    OUT_OF_MEMORY if it takes more than its budget; DISK_FULL; the errors of `budget.check`.
+    """
+    with scratch_folder("query") as folder:
+        with budget.ending(connection.interrupt):
+            tables = [_copied(connection, name, folder / f"{i}.arrow") for i, name in enumerate(_read(connection, sql))]
+        found = connection.execute("SELECT current_setting('enable_external_access')").fetchone()
+        request = {
+            "sql": sql,
+            "tables": tables,
+            "memory_bytes": budget.memory_bytes,
+            "folder": str(folder),
+            "external_access": found is not None and bool(found[0]),
+        }
+        with _place(budget), _worker() as worker:
+            try:
+                with budget.ending(worker.end):
+                    return worker.run(request, budget.result_bytes)
+            except duckdb.OutOfMemoryException as cause:
+                raise _out_of_memory(budget.memory_bytes) from cause
+            except (OSError, pa.ArrowException) as cause:  # the process has ended
+                budget.check()
+                with suppress(FileNotFoundError):
+                    told = json.loads((folder / FAILURE).read_text())
+                    raise _failure(told["kind"], told["message"]) from None
+                raise _out_of_memory(budget.memory_bytes) from cause
+
+
+@contextmanager
+def _worker() -> Iterator[_Worker]:
+    """A process for one query. It stays for the next one unless its query has failed or was ended."""
+    with _guard:
+        worker = _idle.pop() if _idle else None
+    worker = worker or _Worker()
+    kept = False
+    try:
+        yield worker
+        with _guard:
+            kept = len(_idle) < _MOST_IDLE
+            if kept:
+                _idle.append(worker)
+    finally:
+        if not kept:
+            worker.wait()
+
+
+@contextmanager
+def _place(budget: Budget) -> Iterator[None]:
+    """Waits until fewer queries run in processes than there are cores."""
+    while not _places.acquire(timeout=_WAIT_S):
+        budget.check()
+    try:
+        yield
+    finally:
+        _places.release()
+
+
+def _read(connection: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
+    """The names of the views that a query may read."""
+    known = connection.execute("SELECT DISTINCT view_name FROM duckdb_views() WHERE NOT internal").fetchall()
+    return [name for (name,) in known if quoted(name) in sql or re.search(rf"\bFROM {re.escape(name)}\b", sql)]
+
+
+def _copied(connection: duckdb.DuckDBPyConnection, name: str, path: Path) -> dict[str, Any]:
+    """Copies the rows of a view into a file; what `queryworker` shows of it."""
+    described = connection.execute(f"DESCRIBE {quoted(name)}").fetchall()
+    reader = connection.execute(f"SELECT * FROM {quoted(name)}").to_arrow_reader(_BATCH_ROWS)
+    try:
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, reader.schema) as writer:
+            for batch in reader:
+                writer.write_batch(batch)
+    except OSError as cause:
+        raise failure(cause, path) from cause
+    return {"name": name, "columns": [[column, kind] for column, kind, *_ in described], "path": str(path)}
+
+
+def _failure(kind: str, message: str) -> Exception:
+    made = getattr(duckdb, "OutOfMemoryException" if kind == "MemoryError" else kind, duckdb.Error)
+    found: Exception = made(message)
+    return found
+
+
+def _out_of_memory(memory_bytes: int) -> Exception:
+    return error(
+        "OUT_OF_MEMORY",
+        "the statement needs too much memory",
+        detail=f"It may have {memory_bytes:,} bytes.",
+        hint="Read fewer rows or columns, or let the server have a larger --statement-memory.",
+    )
