@@ -323,6 +323,14 @@ def serve(
     max_result_size: Annotated[
         str, typer.Option("--max-result-size", help="Of a result, unless a client sets it. 0: any.")
     ] = "1GB",
+    statement_size: Annotated[
+        str,
+        typer.Option("--statement-size", help="Of the text of a statement, without parameters and rows of COPY."),
+    ] = "16MB",
+    statement_memory: Annotated[
+        str,
+        typer.Option("--statement-memory", help="Of a statement that runs in a process of its own, and of its text."),
+    ] = "1GB",
     allow_files: Annotated[
         bool, typer.Option("--allow-files", help="Let statements of clients read files of this machine.")
     ] = False,
@@ -349,7 +357,12 @@ def serve(
             key,
             dialect,
             allow_files,
-            limits.Limits(connections=connections, result_size=max_result_size),
+            limits.Limits(
+                connections=connections,
+                result_size=max_result_size,
+                statement_size=statement_size,
+                statement_memory=statement_memory,
+            ),
             http_port,
         )
         endpoint = endpoint.hardened(require_tls=require_tls)

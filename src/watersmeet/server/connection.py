@@ -478,7 +478,10 @@ class Connection(Client):
             log.exception("a statement ended by an internal error")
             raise error("INTERNAL_ERROR", f"{type(cause).__name__}: {cause}") from cause
         except asyncio.CancelledError:
-            cancellation.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                while not work.done():
+                    cancellation.cancel()  # again, as above
+                    await asyncio.wait([work], timeout=_WATCH_S)
             with contextlib.suppress(Error, asyncio.CancelledError):
                 await work
             raise

@@ -10,6 +10,8 @@ from typing import Final
 from watersmeet.errors import Error, error
 from watersmeet.session.access.limits import size
 
+_LEAST_TEXT_BYTES: Final = 1 << 10
+_LEAST_MEMORY_BYTES: Final = 64 << 20
 #: What a word of a statement takes in its tree, with its tokens.
 _WORD_BYTES: Final = 1 << 10
 #: A word, a quote or a sign, or blanks as a group.
@@ -37,6 +39,15 @@ class Limits:
     result_size: str = "1GB"
     statement_size: str = "16MB"
     statement_memory: str = "1GB"
+
+    def check(self) -> None:
+        """INVALID_PARAMETER for a size that is not one, or too small for any statement."""
+        for option, found, least in (
+            ("--statement-size", self.statement_bytes, _LEAST_TEXT_BYTES),
+            ("--statement-memory", self.memory_bytes, _LEAST_MEMORY_BYTES),
+        ):
+            if found < least:
+                raise error("INVALID_PARAMETER", f"{option} must be at least {least:,} bytes")
 
     @property
     def statement_bytes(self) -> int:

@@ -88,7 +88,7 @@ class Endpoint:
         LIBRARY_MISSING for HTTP.
         """
         amount(RESULT_SIZE, self.limits.result_size)
-        _ = self.limits.statement_bytes, self.limits.memory_bytes
+        self.limits.check()
         if self.http_port is not None:
             library("aiohttp", "servers of HTTP")
         if self.certificate is not None:

@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from watersmeet import duckdbs
 from watersmeet.errors import Error, error
+from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.server.catalog.kept import CatalogTables, may_signal, put
 from watersmeet.server.catalog.privileges import TRUSTED_OID, role_oid
 from watersmeet.server.catalog.queries import duckdb_sql
@@ -24,6 +25,7 @@ from watersmeet.server.messages import Column
 from watersmeet.server.oids import TEXT, TYPES
 from watersmeet.types import Field as SqlField
 from watersmeet.types import Schema, SqlType
+from watersmeet.unparsing import needs_isolation
 
 #: Arrow's types of results: PostgreSQL's numbers of the types, and the SQL type that has their bytes.
 _RESULTS: Final[dict[pa.DataType, tuple[int, str]]] = {
@@ -75,14 +77,22 @@ class CatalogAnswers:
         self, tree: exp.Query, text: str, *, describes: bool = False
     ) -> tuple[tuple[Column, ...], Schema, pa.Table]:
         """The columns and rows of a query. describes: no rows. FEATURE_NOT_SUPPORTED for what can't be answered."""
-        sql = self._client.session.cancellation.computing(duckdb_sql, tree.limit(0) if describes else tree, text)
+        cancellation = self._client.session.cancellation
+        sql = cancellation.computing(duckdb_sql, tree.limit(0) if describes else tree, text)
+        if cancellation.computing(lambda: needs_isolation(sql, columns_are_small=True)):
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "this query of the catalog could take too much time or memory",
+                detail="It has too many joins, is too long, or calls a function that may make large values.",
+                sql=text,
+            )
         connection = self._connected()
         self._tell(connection, sql)
         acts = not describes and any(word in sql.lower() for word in ("_backend(", "set_config("))
         acting = self._tables.acting(self._client, connection) if acts else nullcontext()
-        with acting, self._client.session.cancellation.over(connection):
+        with acting, cancellation.over(connection):
             try:
-                found = connection.execute(sql).to_arrow_table()
+                found = rows_of(connection, sql, self._client.session.result_bytes)
             except duckdb.Error as cause:
                 raise _failure(cause, text) from cause
         return _typed(found, _bytes_of(tree), _names_of(tree))
