@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import sys
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -21,6 +22,8 @@ _LOG: Final = logging.getLogger(__name__)
 
 #: How often it is looked whether the engine has failed, or a signal came.
 _LOOK_S = 0.1
+#: Descriptors of a server apart from those of its clients.
+_OWN_DESCRIPTORS: Final = 512
 
 
 def print_line(text: str) -> None:
@@ -32,6 +35,17 @@ def print_line(text: str) -> None:
 def log_line(text: str) -> None:
     """Tells the log."""
     _LOG.info("%s", text)
+
+
+def raise_descriptors(wanted: int) -> None:
+    """Lets this process have as many open files and connections, or as many as the system allows, with a warning."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    if most < wanted:
+        _LOG.warning("the system allows %d descriptors (ulimit -n), and all clients together may need %d", most, wanted)
 
 
 def serve(
@@ -49,6 +63,7 @@ def serve(
     say: is told where it listens. ending: as in `Interrupts`.
     """
     console = errors_output()
+    raise_descriptors(2 * (endpoint.limits.connections + endpoint.limits.starting) + _OWN_DESCRIPTORS)
     server = Server(connection.opened, endpoint)
     with Interrupts(ending) as interrupts:
         if scripts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import resource
 import socket
 import ssl
 import time
@@ -14,6 +15,7 @@ import pytest
 from tests.unit.server.test_access import USERS, self_signed
 from tests.unit.server.test_attacks import raw, said
 
+from watersmeet.cli.serve import raise_descriptors
 from watersmeet.server.accepterrors import AcceptErrors
 from watersmeet.server.limits import Limits
 
@@ -125,3 +127,16 @@ def test_a_lack_of_descriptors_is_logged_once(caplog):
         "a connection can't be accepted: Too many open files. Retrying every second."
     ]
     assert any("another error" in r.getMessage() for r in caplog.records)
+
+
+def test_a_server_asks_for_the_descriptors_of_all_clients(caplog):
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+        raise_descriptors(300)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 300
+        raise_descriptors(200)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 300
+        assert not caplog.records
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -83,33 +83,35 @@ class Cancellation:
     def computing(self, action: Callable[..., T], *arguments: object) -> T:
         """The result of an action that can be given up anywhere: it changes nothing that others see. QUERY_CANCELED.
 
-        The exception never reaches a thread outside of the action. An action within another one is part of it.
+        The exception never reaches a thread outside of the action. An action within another one is part of it, and one
+        beside that of another thread is not ended.
         """
-        if not self._enter():
+        thread = threading.get_ident()
+        if self._thread == thread:
             return action(*arguments)
         try:
             try:
+                self._enter(thread)
                 self.check()
                 return action(*arguments)
             finally:
-                self._leave()
-        except _StatementEndedError:  # maybe within `_leave`
-            self._leave()
+                self._leave(thread)
+        except _StatementEndedError:  # maybe within `_enter` or `_leave`
+            self._leave(thread)
             raise _canceled() from None
 
-    def _enter(self) -> bool:
-        """Notes the thread that computes; False if one does already."""
+    def _enter(self, thread: int) -> None:
+        """Notes the thread that computes, unless another one does already."""
         with self._lock:
-            if self._thread is not None:
-                return False
-            self._sent_s, self._thread = None, threading.get_ident()
-            return True
+            if self._thread is None:
+                self._sent_s, self._thread = None, thread
 
-    def _leave(self) -> None:
+    def _leave(self, thread: int) -> None:
         with self._lock:
-            if self._thread is not None and self._sent_s is not None:
-                _raise_in(self._thread, None)  # one that was sent and has not arrived yet
-            self._thread = None
+            if self._thread == thread:
+                if self._sent_s is not None:
+                    _raise_in(thread, None)  # one that was sent and has not arrived yet
+                self._thread = None
 
 
 def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
