@@ -246,8 +246,9 @@ class OpenDatabase:
         self._stale = False
 
     def resume(self) -> None:
-        """Let the engine run again if it has failed, from its newest commit on."""
-        if self.engine.failure is not None:
+        """Let the engine run again, from its newest commit on, if it has failed for lack of space."""
+        failure = self.engine.failure
+        if failure is not None and failure.condition == "DISK_FULL":
             with self.ddl:
                 self.reinstall()
 

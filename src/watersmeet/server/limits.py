@@ -1,4 +1,4 @@
-"""What a client may take of the server."""
+"""Limits of clients of the server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from watersmeet.session.access.limits import size
 
 _LEAST_TEXT_BYTES: Final = 1 << 10
 _LEAST_MEMORY_BYTES: Final = 64 << 20
-#: What a word of a statement takes in its tree, with its tokens.
+#: The memory of a word of a statement, with its tokens and its part of the tree.
 _WORD_BYTES: Final = 1 << 10
 #: A word, a quote or a sign, or blanks as a group.
 _WORD: Final = re.compile(r"""'[^']*+(?:'|\Z)|"[^"]*+(?:"|\Z)|\w++|[^\w\s]|(\s++)""")

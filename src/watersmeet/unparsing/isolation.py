@@ -7,6 +7,7 @@ from typing import Final
 
 import sqlglot
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 #: The most characters and joins of SQL whose planning can be interrupted soon enough.
 _MOST_CHARACTERS: Final = 1 << 20
@@ -35,7 +36,10 @@ def needs_isolation(sql: str, *, columns_are_small: bool = False) -> bool:
         return True
     if not _LARGE.search(sql):
         return False
-    tree = sqlglot.parse_one(_EXPLAIN.sub("", sql), read="duckdb")
+    try:
+        tree = sqlglot.parse_one(_EXPLAIN.sub("", sql), read="duckdb")
+    except (SqlglotError, RecursionError):
+        return True
     return any(
         not _is_small(call, columns_are_small=columns_are_small)
         for call in tree.find_all(exp.Repeat, exp.Pad, *_SERIES)

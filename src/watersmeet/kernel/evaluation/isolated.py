@@ -1,7 +1,7 @@
 """Queries in processes of their own, each with its own memory: they can be ended whatever they do.
 
-DuckDB can't be interrupted inside one call of a function, nor while it orders many joins, and what a function makes
-does not count for its memory limit. A query that may do that is run by a process that reads copies of its inputs.
+DuckDB can't be interrupted inside one call of a function, nor while it orders many joins, and the values that functions
+make don't count for its memory limit. Queries of that kind run in a process that reads copies of their inputs.
 """
 
 from __future__ import annotations
@@ -29,14 +29,17 @@ from watersmeet.machine import cores
 from watersmeet.scratch import scratch_folder
 
 _BATCH_ROWS: Final = 1 << 16
-#: So many processes stay for the next query.
+#: The number of idle processes that stay for later queries.
 _MOST_IDLE: Final = 2
 _WAIT_S: Final = 0.1
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a query may take. ending: as `Cancellation.within`. check: raises if the statement has ended."""
+    """The limits of a query, in bytes; no result_bytes: its result has no limit.
+
+    ending: as `Cancellation.within`. check: raises if the statement has ended.
+    """
 
     memory_bytes: int
     result_bytes: int
@@ -53,6 +56,11 @@ class _Worker:
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True
         )
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs: the system may end one that is idle."""
+        return self._process.poll() is None
 
     def end(self) -> None:
         """Ends the process. Any thread may ask, several times."""
@@ -131,6 +139,9 @@ def _worker() -> Iterator[_Worker]:
     """A process for one query. It stays for the next one unless its query has failed or was ended."""
     with _guard:
         worker = _idle.pop() if _idle else None
+    if worker is not None and not worker.is_alive:
+        worker.wait()
+        worker = None
     worker = worker or _Worker()
     kept = False
     try:
@@ -162,7 +173,7 @@ def _read(connection: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
 
 
 def _copied(connection: duckdb.DuckDBPyConnection, name: str, path: Path) -> dict[str, Any]:
-    """Copies the rows of a view into a file; what `queryworker` shows of it."""
+    """Copies the rows of a view into a file. The arguments of `queryworker._show` for it."""
     described = connection.execute(f"DESCRIBE {quoted(name)}").fetchall()
     reader = connection.execute(f"SELECT * FROM {quoted(name)}").to_arrow_reader(_BATCH_ROWS)
     try:

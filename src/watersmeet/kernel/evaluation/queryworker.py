@@ -40,7 +40,7 @@ def main() -> None:
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE)
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever prints does not garble an answer
+    os.dup2(2, 1)  # printed text does not garble an answer
     requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(sys.stdin.buffer, requests), daemon=True).start()
     while True:
@@ -50,7 +50,7 @@ def main() -> None:
 def _read(stream: BinaryIO, requests: queue.SimpleQueue[dict[str, Any]]) -> None:
     while len(head := stream.read(LENGTH.size)) == LENGTH.size:
         requests.put(json.loads(stream.read(LENGTH.unpack(head)[0])))
-    os._exit(0)  # whatever runs
+    os._exit(0)  # also while a query runs
 
 
 def _answer(request: dict[str, Any], answers: BinaryIO) -> None:
@@ -60,7 +60,6 @@ def _answer(request: dict[str, Any], answers: BinaryIO) -> None:
         memory_limit=f"{request['memory_bytes'] * 3 // 4}B",
         spill_directory=request["folder"],
         external_access=request["external_access"],
-        locked=False,
     )
     begun = False
     try:
@@ -77,7 +76,7 @@ def _answer(request: dict[str, Any], answers: BinaryIO) -> None:
                 writer.write_batch(batch)
     except (duckdb.Error, MemoryError, pa.ArrowException, UnicodeDecodeError) as cause:
         failure = {"kind": type(cause).__name__, "message": str(cause)}
-        if begun:  # within the rows there is no place for it
+        if begun:  # the rows have no place for an error
             Path(request["folder"], FAILURE).write_text(json.dumps(failure))
             os._exit(1)
         _send(answers, failure)

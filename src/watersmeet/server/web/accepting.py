@@ -85,7 +85,7 @@ class Accepting:
 
 
 class _Client(asyncio.Protocol):
-    """One connection: what arrives goes to the protocol of requests, behind TLS if there is some."""
+    """One connection. Its bytes go to the protocol of requests, after TLS if the server has a certificate."""
 
     def __init__(self, owner: Accepting) -> None:
         self._owner = owner
