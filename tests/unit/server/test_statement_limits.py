@@ -140,7 +140,15 @@ def test_the_catalog_answers_within_limits(served):
             client.execute("SELECT * FROM pg_attribute, pg_class")
 
 
-@pytest.mark.parametrize("statement", ["SELECT sum(a) FROM t", "INSERT INTO t SELECT a + 5000, b FROM t WHERE a < 9"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT sum(a) FROM t",
+        "INSERT INTO t SELECT a + 5000, b FROM t WHERE a < 9",
+        "INSERT INTO t VALUES " + ", ".join(f"({i}, lower('Y'))" for i in range(8)),
+        "UPDATE t SET b = 'y' WHERE a < 9",
+    ],
+)
 @pytest.mark.parametrize("failure", [duckdb.OutOfMemoryException, duckdb.InterruptException])
 @pytest.mark.parametrize("times", [1, 2])
 def test_another_one_s_lack_of_memory_fails_no_statement(served, monkeypatch, statement, failure, times):

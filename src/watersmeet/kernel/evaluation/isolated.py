@@ -169,7 +169,7 @@ def _place(budget: Budget) -> Iterator[None]:
 def _read(connection: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
     """The names of the views that a query may read."""
     known = connection.execute("SELECT DISTINCT view_name FROM duckdb_views() WHERE NOT internal").fetchall()
-    return [name for (name,) in known if quoted(name) in sql or re.search(rf"\bFROM {re.escape(name)}\b", sql)]
+    return [name for (name,) in known if quoted(name) in sql or re.search(rf"\b(?:FROM|JOIN) {re.escape(name)}\b", sql)]
 
 
 def _copied(connection: duckdb.DuckDBPyConnection, name: str, path: Path) -> dict[str, Any]:

@@ -252,20 +252,22 @@ def computed(session: Session, rows: pa.Table, texts: Sequence[str], columns: Sc
     sql: the statement that errors show.
     """
     listed = ", ".join(f"{t} AS c{i}" for i, t in enumerate(texts))
-    table = rows_read(session, lambda: _lending(session, rows), f"SELECT {listed} FROM {_LENT}", sql)
+    table = rows_read(session, lambda: lending(session, {_LENT: rows}), f"SELECT {listed} FROM {_LENT}", sql)
     return conformed(table, arrow_schema(columns, positional=False))
 
 
 @contextmanager
-def _lending(session: Session, rows: pa.Table) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection for this thread alone, in which rows are the view `_LENT`."""
+def lending(session: Session, tables: Mapping[str, pa.Table]) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection for this thread, in which tables are views by their names."""
     with session.database.content.reader(session.catalog, ()) as (connection, _), session.cancellation.over(connection):
-        connection.register(_LENT, rows)
+        for name, rows in tables.items():
+            connection.register(name, rows)
         try:
             yield connection
         finally:
-            with suppress(duckdb.Error):
-                connection.unregister(_LENT)
+            for name in tables:
+                with suppress(duckdb.Error):
+                    connection.unregister(name)
 
 
 def conformed(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -370,12 +372,8 @@ def _last(session: Session, relation: Relation, rows: pa.Table) -> npt.NDArray[n
         return None
     keys = ", ".join(quoted(k) for k in relation.primary_key)
     numbered = rows.select(list(relation.primary_key)).append_column("_n", pa.array(np.arange(rows.num_rows)))
-    with session.database.content.session() as connection:
-        connection.register(_INCOMING, numbered)
-        try:
-            found = connection.execute(f'SELECT max("_n") AS n FROM {_INCOMING} GROUP BY {keys}').to_arrow_table()
-        finally:
-            connection.unregister(_INCOMING)
+    sql = f'SELECT max("_n") AS n FROM {_INCOMING} GROUP BY {keys}'
+    found = rows_read(session, lambda: lending(session, {_INCOMING: numbered}), sql, "")
     if found.num_rows == rows.num_rows:
         return None
     return np.sort(found.column(0).to_numpy())
@@ -392,19 +390,23 @@ def rows_with_keys(session: Session, relation: Relation, rows: pa.Table) -> pa.T
         (relation.id,),
         session.catalog,
     )
-    with reading(session, query, newest=True) as connection, lent(connection, rows, relation.columns, _INCOMING):
-        return conformed(connection.execute(query.sql).to_arrow_table(), schema)
+    return conformed(rows_beside(session, query, rows, relation, _INCOMING), schema)
+
+
+def rows_beside(session: Session, query: Bounded, rows: pa.Table, relation: Relation, name: str) -> pa.Table:
+    """The rows of a query of the newest content, in which `rows` of a relation are the view `name`."""
+
+    @contextmanager
+    def shown() -> Iterator[duckdb.DuckDBPyConnection]:
+        with reading(session, query, newest=True) as connection, lent(connection, rows, relation.columns, name):
+            yield connection
+
+    return rows_read(session, shown, query.sql, query.text)
 
 
 def rows_without(session: Session, relation: Relation, rows: pa.Table, others: pa.Table) -> pa.Table:
     """The rows whose key occurs in none of `others`."""
     keys = " AND ".join(f"a.{quoted(k)} = b.{quoted(k)}" for k in relation.primary_key)
-    with session.database.content.session() as connection:
-        connection.register("_wm_rows", rows)
-        connection.register("_wm_others", others)
-        try:
-            kept = connection.execute(f"SELECT a.* FROM _wm_rows a ANTI JOIN _wm_others b ON {keys}").to_arrow_table()
-        finally:
-            connection.unregister("_wm_rows")
-            connection.unregister("_wm_others")
-    return kept.cast(rows.schema)
+    sql = f"SELECT a.* FROM _wm_rows a ANTI JOIN _wm_others b ON {keys}"
+    tables = {"_wm_rows": rows, "_wm_others": others}
+    return rows_read(session, lambda: lending(session, tables), sql, "").cast(rows.schema)

@@ -16,7 +16,16 @@ from watersmeet.database.transaction import Change, consolidated, in_one_form
 from watersmeet.errors import error
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.ordering import in_order
-from watersmeet.session.access.reading import Bounded, computed, conformed, lent, reading, rows_with_keys, split_by_key
+from watersmeet.session.access.reading import (
+    Bounded,
+    computed,
+    conformed,
+    lending,
+    rows_beside,
+    rows_read,
+    rows_with_keys,
+    split_by_key,
+)
 from watersmeet.session.access.rows import as_kept, check_rows, converted, omitted, settled, with_generated
 from watersmeet.store.merging import key_sql, quoted
 from watersmeet.types import INTEGER, VARCHAR, Field, arrow_schema
@@ -183,8 +192,7 @@ def _equal_rows(session: Session, relation: Relation, rows: pa.Table) -> pa.Tabl
         (relation.id,),
         session.catalog,
     )
-    with reading(session, query, newest=True) as connection, lent(connection, rows, relation.columns, _WRITTEN):
-        return conformed(connection.execute(query.sql).to_arrow_table(), schema)
+    return conformed(rows_beside(session, query, rows, relation, _WRITTEN), schema)
 
 
 def _left(session: Session, rows: pa.Table, comes: _Flags) -> _Flags:
@@ -198,12 +206,8 @@ def _left(session: Session, rows: pa.Table, comes: _Flags) -> _Flags:
         "_n", pa.array(np.arange(len(comes)))
     )
     met = _unmet(_SIGNED, [*keys, quoted(TIME_COLUMN)])
-    with session.database.content.session() as connection:
-        connection.register(_SIGNED, signed)
-        try:
-            found = connection.execute(f"SELECT _n FROM ({_unmet(f'({met})', keys)})").to_arrow_table().column(0)
-        finally:
-            connection.unregister(_SIGNED)
+    sql = f"SELECT _n FROM ({_unmet(f'({met})', keys)})"
+    found = rows_read(session, lambda: lending(session, {_SIGNED: signed}), sql, "").column(0)
     left = np.zeros(len(comes), bool)
     left[found.to_numpy()] = True
     return left
