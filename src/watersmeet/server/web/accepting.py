@@ -116,10 +116,11 @@ class _Client(asyncio.Protocol):
                 transport, self, tls, server_side=True, ssl_handshake_timeout=self._owner.limits.authentication_s
             )
         except (OSError, asyncio.CancelledError):  # an error of TLS is one of them
+            encrypted = None
+        if encrypted is None:  # also if the connection ended meanwhile
             transport.abort()
             self.connection_lost(None)
             return
-        assert encrypted is not None
         self._transport = encrypted
         self._begin(encrypted)
 
