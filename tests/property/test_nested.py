@@ -67,11 +67,12 @@ class History:
             self.judge.execute(text)
 
     def check(self, moment: str) -> None:
-        """Every view has the rows of its query."""
+        """Every view has the rows of its query, and so has the query as a batch query."""
         self.connection.execute("FLUSH")
         for name, sql in self.views.items():
-            mine = multiset(self.connection.execute(f"SELECT * FROM {name}").fetchall())
-            assert mine == multiset(self.judge.execute(sql).fetchall()), (moment, sql)
+            theirs = multiset(self.judge.execute(sql).fetchall())
+            for mine in (f"SELECT * FROM {name}", sql):
+                assert multiset(self.connection.execute(mine).fetchall()) == theirs, (moment, mine, sql)
 
 
 def check(seed: int, **options) -> History:

@@ -240,14 +240,34 @@ class Writer:
         """Whether a row has some partner."""
         if not node.pairs:
             return f"EXISTS ({self.select(node.right).text})"
-        lefts, rights = ([sql(s) for s in side] for side in zip(*((k.left, k.right) for k in node.pairs), strict=True))
-        left = f"({', '.join(lefts)})"
-        if rights == list(_ids(node.right.columns)):
-            found = f"({left} IN ({self.text(node.right)}))"
+        if len(node.pairs) > 1:
+            return self._truth_of_rows(node)
+        (pair,) = node.pairs
+        left, right = sql(pair.left), sql(pair.right)
+        if [right] == list(_ids(node.right.columns)):
+            found = f"(({left}) IN ({self.text(node.right)}))"
         else:
-            found = f"({left} IN ({self.select(node.right).bare.listed(rights).text}))"
+            found = f"(({left}) IN ({self.select(node.right).bare.listed([right]).text}))"
         # where only the truth counts, DuckDB makes a semi join of a bare IN
         return found if node.null_aware or node.kind == "semi" else f"coalesce({found}, FALSE)"
+
+    def _truth_of_rows(self, node: Apply) -> str:
+        """Whether a row of several values is IN a subquery.
+
+        DuckDB's own IN of rows is NULL for each row with a NULL, and it has none for subqueries with outer columns.
+        """
+        equal = [sql(as_predicate(k)) for k in node.pairs]
+        known = [not k.left.nullable and not k.right.nullable for k in node.pairs]
+        possible = [e if sure else f"(({e}) IS NOT FALSE)" for e, sure in zip(equal, known, strict=True)]
+
+        def some(parts: list[str]) -> str:
+            return f"EXISTS ({self.select(node.right).filtered(*parts).text})"
+
+        if not node.null_aware or all(known):
+            return some(equal)
+        if node.kind == "anti":
+            return some(possible)
+        return f"(CASE WHEN {some(equal)} THEN TRUE WHEN {some(possible)} THEN NULL ELSE FALSE END)"
 
     @select.register
     def _(self, node: Union) -> Select:
