@@ -30,8 +30,8 @@ from watersmeet.catalog import Catalog, Index, Relation, View
 from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.dialects.depth import depth_checked
 from watersmeet.dialects.nodes import MarkedTable
-from watersmeet.dialects.queries import is_marked, place_of
-from watersmeet.dialects.schemas import with_current_names
+from watersmeet.dialects.queries import is_marked, name_of, place_of
+from watersmeet.dialects.schemas import relation_in_from, with_current_names
 from watersmeet.errors import error
 from watersmeet.expressions.setfunctions import table_call
 from watersmeet.expressions.values import Value
@@ -211,7 +211,7 @@ class BoundedRules(DialectRules):
         return self.own.bounded_join(clause, join)
 
     def written(self, node: exp.Select, env: Environment, binding: Binding) -> exp.Select:
-        return self.own.written(node, env, binding)
+        return _in_order(self.own.written(node, env, binding), env, binding.catalog)
 
     def starred(self, columns: Sequence[ScopeColumn], node: exp.Expression, text: str) -> Sequence[ScopeColumn]:
         return self.own.starred(columns, node, text)
@@ -228,3 +228,24 @@ class BoundedRules(DialectRules):
 
     def missing_neighbor(self, value: Value, scope: Scope) -> Sequence[Value]:
         return self.own.missing_neighbor(value, scope)
+
+
+def _in_order(node: exp.Select, env: Environment, catalog: Catalog) -> exp.Select:
+    """SELECT of columns of an index, in the order of the index if it names none."""
+    clause = node.args.get("from_")
+    table = None if clause is None else clause.this
+    if not isinstance(table, exp.Table) or any(node.args.get(k) for k in ("order", "group", "distinct", "joins")):
+        return node
+    if not all(isinstance(e.unalias(), (exp.Star, exp.Column)) for e in node.expressions):
+        return node
+    if table.args.get("joins") or table.alias_column_names or (not table.db and name_of(table.this) in env.ctes):
+        return node
+    index = relation_in_from(table, catalog)
+    if not isinstance(index, Index):
+        return node
+    names = dict.fromkeys((*index.index_columns, *catalog.relations[index.depends_on[0]].primary_key))
+    alias = table.args["alias"].this if table.alias else table.this
+    keys = [exp.column(exp.to_identifier(name, quoted=True), alias.copy()) for name in names]
+    node = node.copy()
+    node.set("order", exp.Order(expressions=[exp.Ordered(this=key) for key in keys]))
+    return node

@@ -55,6 +55,21 @@ class Marking:
         made: exp.Values = parser.expression(found)
         return made
 
+    def _parse_bracket(self, this: exp.Expression | None = None) -> exp.Expression | None:
+        """A subscript. One of ARRAY (query) is no list of elements, for which sqlglot drops the query."""
+        if isinstance(this, exp.Anonymous) and this.expressions:
+            this = exp.Paren(this=this)
+        found: exp.Expression | None = super()._parse_bracket(this)  # type: ignore[misc]
+        return found.this if isinstance(found, exp.Paren) and found is this else found
+
+    def _parse_in(self, this: exp.Expression | None, *arguments: Any, **more: Any) -> exp.In:
+        """IN, also of the rows of VALUES."""
+        found: exp.In = super()._parse_in(this, *arguments, **more)  # type: ignore[misc]
+        if len(found.expressions) == 1 and isinstance(found.expressions[0], exp.Values):
+            found.set("query", exp.Subquery(this=found.expressions[0]))
+            found.set("expressions", None)
+        return found
+
     def _row_of_values(self) -> exp.Expression:
         row: exp.Expression | None = self._parse_value()  # type: ignore[attr-defined]
         if row is None:

@@ -16,7 +16,9 @@ from watersmeet.expressions.context import Context
 from watersmeet.expressions.jsontext import canonical
 from watersmeet.expressions.templates import fill
 from watersmeet.expressions.values import Value, call, common_type, duckdb_cast, family, number, string, wrap
+from watersmeet.expressions.zones import text_with_offset
 from watersmeet.formats.scalars import DATE_FORM, MOST_HOURS, PLUS_SIGN, TIME_FORM
+from watersmeet.timezones import with_offset
 from watersmeet.types import (
     BIGINT,
     BOOLEAN,
@@ -125,8 +127,9 @@ def _text_as(text: exp.Expression, target: SqlType) -> exp.Expression:
     if target in (DATE, TIME):
         form = _DATE if target == DATE else _TIME
         return fill(_PART.format(form=form.pattern, kind=target.duckdb), text)
-    template = {TIMESTAMPTZ: _ZONED, INTERVAL: _UNSIGNED}.get(target, _WHOLE)
-    return duckdb_cast(fill(template, text), target)
+    if target == TIMESTAMPTZ:
+        return duckdb_cast(fill(_ZONED, text_with_offset(text)), target)
+    return duckdb_cast(fill(_UNSIGNED if target == INTERVAL else _WHOLE, text), target)
 
 
 def as_written(node: exp.Expression) -> exp.Expression | None:
@@ -138,9 +141,10 @@ def as_written(node: exp.Expression) -> exp.Expression | None:
         texts = [_inner(_inner(node.args.get("default")))]
     elif isinstance(node, exp.Cast):
         inner = node.this.unnest()
-        # In CASE, or in one or two calls.
+        # In CASE, in one or two calls, or in CASE within two calls.
         outer = inner.args.get("default") if isinstance(inner, exp.Case) else _inner(inner)
-        texts = [outer, _inner(outer)]
+        deepest = _inner(outer)
+        texts = [outer, deepest.args.get("default") if isinstance(deepest, exp.Case) else deepest]
     else:
         return None
     found = _without_parentheses(node)
@@ -302,7 +306,7 @@ def literal(value: Value, target: SqlType, ctx: Context, node: exp.Expression | 
     if target == INTERVAL:
         source = _PLUS.sub(r"\1\2", source)
     if target == TIMESTAMPTZ:
-        source = _NO_SECONDS.sub(r"\1:00\2", _SPACED_OFFSET.sub(r"\1\2", source))
+        source = _NO_SECONDS.sub(r"\1:00\2", _SPACED_OFFSET.sub(r"\1\2", with_offset(source)))
     if target.is_integer and _FRACTION.match(written):
         raise _invalid(written, target, ctx, node)
     expression = duckdb_cast(string(source), target)

@@ -22,6 +22,7 @@ from watersmeet.expressions.formats import formatted, strptime_format
 from watersmeet.expressions.signatures import builders, signature
 from watersmeet.expressions.templates import fill
 from watersmeet.expressions.values import Value, call, duckdb_cast, string
+from watersmeet.expressions.zones import at_time_zone
 from watersmeet.types import DATE, DOUBLE, INTERVAL, TIMESTAMP, TIMESTAMPTZ, VARCHAR, SqlType
 from watersmeet.units import DAY_US
 
@@ -63,7 +64,7 @@ def _date_part(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Exp
     return Value(duckdb_cast(extracted(field, arguments[1], ctx, node).expression, DOUBLE), DOUBLE)
 
 
-def _date_trunc(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+def _date_trunc(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
     count_checked("date_trunc", arguments, (2, 3), node, ctx)
     written = constant_text(arguments[0], "date_trunc", node, ctx, example="year")
     field = written.lower()
@@ -76,9 +77,12 @@ def _date_trunc(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Ex
             "date_trunc", arguments, node, ctx, "It takes a field, a timestamp or interval, and for timestamptz a zone."
         )
     if len(arguments) == 3:
-        zone = cast(arguments[2], VARCHAR, ctx, node).expression
-        local = Value(call("timezone", zone, value.expression), TIMESTAMP)
-        return Value(call("timezone", zone, _truncated(field, local, TIMESTAMP)), kind)
+        zone = cast(arguments[2], VARCHAR, ctx, node)
+        local = at_time_zone(zone, value, ctx, nodes[2])
+        truncated = Value(_truncated(field, local, TIMESTAMP), TIMESTAMP)
+        if field in _WITHIN_DAY:  # in an hour that comes twice, it stays in its own
+            return Value(fill("a0 - (a1 - a2)", value.expression, local.expression, truncated.expression), kind)
+        return at_time_zone(zone, truncated, ctx, nodes[2])
     return Value(duckdb_cast(_truncated(field, value, kind), kind), kind)
 
 
@@ -90,12 +94,9 @@ def _truncated(field: str, value: Value, kind: SqlType) -> exp.Expression:
     return fill(f"date_trunc('year', a0) - to_years(CAST((year(a0) - 1) % {years} AS INTEGER))", value.expression)
 
 
+_WITHIN_DAY: Final = ("microseconds", "milliseconds", "second", "minute", "hour")
 _TRUNCATED: Final = (
-    "microseconds",
-    "milliseconds",
-    "second",
-    "minute",
-    "hour",
+    *_WITHIN_DAY,
     "day",
     "week",
     "month",
@@ -171,11 +172,7 @@ _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
     "make_time": [signature("int int double", "time", "make_time(a0, a1, a2)")],
     "make_timestamp": [signature("int int int int int double", "timestamp", "make_timestamp(a0, a1, a2, a3, a4, a5)")],
     "make_timestamptz": [signature("int int int int int double", "timestamptz",
-    "make_timestamptz(a0, a1, a2, a3, a4, a5)"),
-                         signature("int int int int int double text", "timestamptz",
-                                   "make_timestamptz(a0, a1, a2, a3, a4, a5, a6)")],
-    "timezone": [signature("text timestamp", "timestamptz", "timezone(a0, a1)"),
-                 signature("text timestamptz", "timestamp", "timezone(a0, a1)")],
+    "make_timestamptz(a0, a1, a2, a3, a4, a5)")],
 })  # fmt: skip
 
 
@@ -187,6 +184,23 @@ def _age(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression
     return _BY_SIGNATURE["age"](arguments, nodes, node, ctx)
 
 
+def _make_timestamptz(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+    if len(arguments) != 7:
+        return _BY_SIGNATURE["make_timestamptz"](arguments, nodes, node, ctx)
+    local = _BY_SIGNATURE["make_timestamp"](arguments[:6], nodes[:6], node, ctx)
+    return at_time_zone(cast(arguments[6], VARCHAR, ctx, nodes[6]), local, ctx, nodes[6])
+
+
+def _timezone(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+    count_checked("timezone", arguments, (2,), node, ctx)
+    zone, value = arguments
+    if value.unknown or value.type == DATE:
+        value = cast(value, TIMESTAMPTZ, ctx, nodes[1])
+    if zone.type != VARCHAR or value.type not in (TIMESTAMP, TIMESTAMPTZ):
+        raise mismatch_of("timezone", arguments, node, ctx, "It takes the name of a zone and a timestamp.")
+    return at_time_zone(zone, value, ctx, nodes[0])
+
+
 DATE_FUNCTIONS: Final[dict[str, Builder]] = {
     **_BY_SIGNATURE, "age": _age, "date_part": _date_part,
     "current_date": _now("current_date", DATE), "current_timestamp": _now("current_timestamp", TIMESTAMPTZ),
@@ -194,5 +208,5 @@ DATE_FUNCTIONS: Final[dict[str, Builder]] = {
     "statement_timestamp": _now("statement_timestamp", TIMESTAMPTZ),
     "localtimestamp": _now("localtimestamp", TIMESTAMP), "now": _now("now", TIMESTAMPTZ),
     "proctime": _now("proctime", TIMESTAMPTZ), "to_char": _to_char, "to_date": _read("to_date", DATE),
-    "to_timestamp": _to_timestamp,
+    "to_timestamp": _to_timestamp, "make_timestamptz": _make_timestamptz, "timezone": _timezone,
 }  # fmt: skip

@@ -17,8 +17,11 @@ from watersmeet.expressions.values import call, string
 _SIGNS: Final[dict[str, str]] = {
     "HH24": "%H|%-H", "HH12": "%I|%-I", "HH": "%I|%-I", "MI": "%M|%-M", "SS": "%S|%-S", "MS": "%g", "US": "%f",
     "YYYY": "%Y", "YY": "%y|%-y", "IYYY": "%G", "MM": "%m|%-m", "DDD": "%j|%-j", "DD": "%d|%-d", "IW": "%V",
-    "TZHTZM": "%z", "TZ": "%Z", "TZH": "%z", "OF": "%z",
+    "TZHTZM": "%z", "TZH:TZM": "%z", "TZ": "%Z", "TZH": "%z", "OF": "%z",
 }  # fmt: skip
+
+#: Offsets as to_char writes them: times are shown in UTC, and strftime leaves out the minutes.
+_OFFSETS: Final[dict[str, str]] = {"TZHTZM": "+0000", "TZH:TZM": "+00:00", "TZM": "00"}
 
 #: Names: the case of the pattern is that of the result.
 _NAMES: Final[dict[str, str]] = {"MONTH": "%B", "MON": "%b", "DAY": "%A", "DY": "%a", "AM": "%p", "PM": "%p"}
@@ -35,7 +38,7 @@ _COMPUTED: Final[dict[str, str]] = {
     "VARCHAR)"),
 }  # fmt: skip
 
-_WORDS: Final = tuple(sorted([*_SIGNS, *_NAMES, *_COMPUTED], key=len, reverse=True))
+_WORDS: Final = tuple(sorted({*_SIGNS, *_OFFSETS, *_NAMES, *_COMPUTED}, key=len, reverse=True))
 _ORDINAL: Final = (
     "a0 || CASE WHEN CAST(a0 AS BIGINT) % 100 BETWEEN 11 AND 13 THEN 'th' WHEN CAST(a0 AS BIGINT) % 10 = 1 THEN 'st' "
     "WHEN CAST(a0 AS BIGINT) % 10 = 2 THEN 'nd' WHEN CAST(a0 AS BIGINT) % 10 = 3 THEN 'rd' ELSE 'th' END"
@@ -81,7 +84,7 @@ def strptime_format(pattern: str, node: exp.Expression, ctx: Context) -> str:
     made = ""
     for piece in _pieces(pattern):
         word = piece.word.upper()
-        if piece.ordinal or word in _COMPUTED:
+        if piece.ordinal or word in _COMPUTED or word == "TZM":
             raise ctx.not_supported(f"the date pattern {piece.word}{piece.ordinal} here", node)
         sign = piece.text.replace("%", "%%") if not word else {**_SIGNS, **_NAMES}[word].split("|", maxsplit=1)[0]
         made += sign
@@ -96,6 +99,9 @@ def formatted(value: exp.Expression, pattern: str) -> exp.Expression:
         word = piece.word.upper()
         if not word:
             signs += piece.text.replace("%", "%%")
+            continue
+        if word in _OFFSETS:
+            signs += _OFFSETS[word]
             continue
         special = _special(value, piece)
         if special is None:

@@ -47,6 +47,9 @@ _FORBIDDEN: Final = frozenset({
     "currval", "error", "getvariable", "nextval", "setseed", "sleep_ms", "stats", "write_log", "pg_sleep",
     "current_connection_id", "current_query_id", "current_transaction_id", "txid_current", "in_search_path",
     "current_setting", "getenv", "remap_struct", "can_cast_implicitly", "create_sort_key",
+    # of DuckDB's own catalog
+    "col_description", "current_schemas", "format_pg_type", "format_type", "map_to_pg_oid", "obj_description",
+    "shobj_description",
 })  # fmt: skip
 
 _FORBIDDEN_PREFIXES: Final = ("pg_", "has_", "inet_", "duckdb_", "__internal", "icu_")

@@ -10,6 +10,7 @@ from watersmeet.expressions.calls import Arguments, Builder
 from watersmeet.expressions.casts import cast
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.signatures import Signature, builders, signature
+from watersmeet.expressions.templates import COMPLEX, OVERFLOW, UNDERFLOW, ZERO_TO_NEGATIVE, failing
 from watersmeet.expressions.values import Value, call, duckdb_cast
 from watersmeet.types import NUMERIC
 
@@ -36,6 +37,33 @@ def _to_degrees(exact: dict[str, int], template: str) -> list[Signature]:
     cases = " ".join(f"WHEN {value} THEN {degrees}" for value, degrees in exact.items())
     return _double(f"CASE a0 {cases} ELSE {template} END")
 
+
+def _in_range(result: str, finite: str, other: str = "") -> str:
+    """A template that fails where `result` is infinite or 0 although the arguments are `finite`. It reads the arguments
+    x and y of a row, so that the expressions for them stand in the SQL once. other: cases before these.
+    """
+    return (
+        f"CASE {other}WHEN isinf({result}) AND {finite} THEN {failing(OVERFLOW, result, 'DOUBLE')} "
+        f"WHEN {result} = 0 AND {finite} THEN {failing(UNDERFLOW, result, 'DOUBLE')} ELSE {result} END"
+    )
+
+
+_X: Final = "struct_extract(_p, 'x')"
+_Y: Final = "struct_extract(_p, 'y')"
+POWER: Final = "list_extract(list_transform([struct_pack(x := a0, y := a1)], lambda _p: {}), 1)".format(
+    _in_range(
+        f"pow({_X}, {_Y})",
+        f"{_X} <> 0 AND isfinite({_X}) AND isfinite({_Y})",
+        f"WHEN {_X} = 0 AND {_Y} < 0 THEN {failing(ZERO_TO_NEGATIVE, _X, 'DOUBLE')} "
+        f"WHEN {_X} < 0 AND {_Y} <> floor({_Y}) THEN {failing(COMPLEX, _X, 'DOUBLE')} ",
+    )
+)
+"""The template of `pow` of two doubles."""
+_EXP: Final = f"list_extract(list_transform([a0], lambda _x: {_in_range('exp(_x)', 'isfinite(_x)')}), 1)"
+_POWER: Final = [
+    signature("double double", "double", POWER),
+    signature("numeric numeric", "numeric", "pow(CAST(a0 AS DOUBLE), CAST(a1 AS DOUBLE))"),
+]
 
 _NOT_ZERO: Final = "CASE WHEN a1 = 0 THEN NULL ELSE a1 END"
 
@@ -80,7 +108,9 @@ _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
     "ceiling": [signature("double", "double", "ceil(a0)"), signature("numeric", "numeric", "ceil(a0)")],
     "floor": [signature("double", "double", "floor(a0)"), signature("numeric", "numeric", "floor(a0)")],
     "div": [signature("numeric numeric", "numeric", f"trunc(a0 / ({_NOT_ZERO}))")],
-    "exp": _both("exp(a0)"), "ln": _both("ln(a0)"), "sqrt": _both("sqrt(a0)"), "log10": _both("log10(a0)"),
+    "exp": [signature("double", "double", _EXP),
+            signature("numeric", "numeric", "exp(CAST(a0 AS DOUBLE))")],
+    "ln": _both("ln(a0)"), "sqrt": _both("sqrt(a0)"), "log10": _both("log10(a0)"),
     "log": [*_both("log10(a0)"),
             signature("numeric numeric", "numeric", "ln(CAST(a1 AS DOUBLE)) / ln(CAST(a0 AS DOUBLE))")],
     "factorial": [signature("bigint", "numeric", "factorial(CAST(a0 AS INTEGER))")],
@@ -88,10 +118,7 @@ _BY_SIGNATURE: Final[dict[str, Builder]] = builders({
     "lcm": [signature("int int", "int", "lcm(a0, a1)"), signature("bigint bigint", "bigint", "lcm(a0, a1)")],
     "mod": [*[signature(f"{t} {t}", t, "a0 % a1") for t in ("smallint", "int", "bigint")],
             signature("numeric numeric", "numeric", f"a0 % ({_NOT_ZERO})")],
-    "power": [signature("double double", "double", "pow(a0, a1)"),
-              signature("numeric numeric", "numeric", "pow(CAST(a0 AS DOUBLE), CAST(a1 AS DOUBLE))")],
-    "pow": [signature("double double", "double", "pow(a0, a1)"),
-            signature("numeric numeric", "numeric", "pow(CAST(a0 AS DOUBLE), CAST(a1 AS DOUBLE))")],
+    "power": _POWER, "pow": _POWER,
     "round": [signature("double", "double", "round_even(a0, 0)"), signature("numeric", "numeric", "round(a0)"),
               signature("numeric int", "numeric", _digits("round")),
               signature("double int", "double", "round(a0, a1)")],

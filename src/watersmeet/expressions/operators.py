@@ -12,6 +12,7 @@ from watersmeet.expressions import jsonb
 from watersmeet.expressions.arrayfunctions import JOINED
 from watersmeet.expressions.casts import cast, coerce, condition, has_cast, text_of
 from watersmeet.expressions.context import Context, first_line, typed_null
+from watersmeet.expressions.mathfunctions import POWER
 from watersmeet.expressions.templates import fill
 from watersmeet.expressions.values import (
     Value,
@@ -269,10 +270,10 @@ def power(left: Value, right: Value, ctx: Context, node: exp.Expression) -> Valu
     left, right = _settle("^", left, right, ctx, node)
     if not (left.type.is_numeric and right.type.is_numeric):
         raise no_operator(ctx, node, "^", left.type, right.type)
-    result = call("pow", duckdb_cast(left.expression, DOUBLE), duckdb_cast(right.expression, DOUBLE))
+    sides = [duckdb_cast(side.expression, DOUBLE) for side in (left, right)]
     if "numeric" in (left.type.name, right.type.name) and not (left.type.is_float or right.type.is_float):
-        return Value(duckdb_cast(result, NUMERIC), NUMERIC)
-    return Value(result, DOUBLE)
+        return Value(duckdb_cast(call("pow", *sides), NUMERIC), NUMERIC)
+    return Value(fill(POWER, *sides), DOUBLE)
 
 
 def bitwise(node: exp.Expression, left: Value, right: Value, ctx: Context) -> Value:

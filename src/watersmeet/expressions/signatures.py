@@ -16,7 +16,7 @@ from sqlglot import exp
 from watersmeet.expressions.calls import Arguments, Builder, mismatch_of
 from watersmeet.expressions.casts import cast
 from watersmeet.expressions.context import Context, first_line, typed_null
-from watersmeet.expressions.templates import fill
+from watersmeet.expressions.templates import TOO_LONG, failing, fill
 from watersmeet.expressions.values import Value, duckdb_cast
 from watersmeet.types import (
     BIGINT,
@@ -50,8 +50,6 @@ _IMPLICIT: Final[dict[str, tuple[str, ...]]] = {
     "timestamptz": ("date", "timestamp"), "interval": ("time",),
 }  # fmt: skip
 
-#: What is said of a value that a number would make longer than this.
-TOO_LONG: Final = "requested length too large"
 _MOST_BYTES: Final = 1 << 26
 
 
@@ -80,11 +78,8 @@ def builders(functions: Functions) -> dict[str, Builder]:
 def limited(size_bytes: str, count: str = "a1", kind: str = "INTEGER") -> str:
     """A template of `count`, of DuckDB's type `kind`, that says how long a value is to be. It fails where that would be
     above 64 MiB: a row with a large number must not take the memory of all others.
-
-    The error is one of a cast, as TRY takes no function `error`, and has the number in it, so that it is no constant.
     """
-    failing = f"CAST(concat('{TOO_LONG}', left(CAST({count} AS VARCHAR), 0)) AS {kind})"
-    return f"CASE WHEN {size_bytes} > {_MOST_BYTES} THEN {failing} ELSE {count} END"
+    return f"CASE WHEN {size_bytes} > {_MOST_BYTES} THEN {failing(TOO_LONG, count, kind)} ELSE {count} END"
 
 
 def _builder(name: str, signatures: Sequence[Signature]) -> Builder:

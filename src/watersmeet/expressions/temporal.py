@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-import duckdb
 from sqlglot import exp
 
 from watersmeet.expressions.casts import cast
@@ -14,8 +13,9 @@ from watersmeet.expressions.context import Context
 from watersmeet.expressions.fields import extracted
 from watersmeet.expressions.operators import no_operator
 from watersmeet.expressions.templates import fill
-from watersmeet.expressions.values import Value, call, duckdb_cast
-from watersmeet.types import BOOLEAN, INTERVAL, TIMESTAMP, TIMESTAMPTZ, VARCHAR
+from watersmeet.expressions.values import Value
+from watersmeet.expressions.zones import at_time_zone
+from watersmeet.types import BOOLEAN, DATE, INTERVAL, TIMESTAMP, TIMESTAMPTZ, VARCHAR
 
 Bind = Callable[[exp.Expression, Context], Value]
 Reader = Callable[[Any, Context, Bind], Value]
@@ -53,27 +53,13 @@ def _spanned(text: str, units: str, node: exp.Expression, ctx: Context) -> str:
 
 def _at_time_zone(node: Any, ctx: Context, bind: Bind) -> Value:
     value, zone = bind(node.this, ctx), bind(node.args["zone"], ctx)
-    if value.unknown:
+    if value.unknown or value.type == DATE:
         value = cast(value, TIMESTAMPTZ, ctx, node)
-    if value.type.name not in ("timestamp", "timestamptz"):
+    if zone.type == INTERVAL:
+        raise ctx.not_supported("an interval as a time zone", node, hint="Add it to the time AT TIME ZONE 'UTC'.")
+    if value.type.name not in ("timestamp", "timestamptz") or zone.type != VARCHAR:
         raise no_operator(ctx, node, "AT TIME ZONE", value.type, zone.type)
-    kind = TIMESTAMPTZ if value.type == TIMESTAMP else TIMESTAMP
-    if zone.unknown and not zone.is_null:
-        _check_zone(zone, ctx, node.args["zone"])
-    return Value(call("timezone", zone.expression, value.expression), kind)
-
-
-def _check_zone(zone: Value, ctx: Context, node: exp.Expression) -> None:
-    """INVALID_PARAMETER for a zone that does not exist; a view would have NULL for every row."""
-    try:
-        ctx.check(call("timezone", zone.expression, duckdb_cast(exp.Literal.string("2000-01-01"), TIMESTAMP)))
-    except duckdb.Error:
-        raise ctx.error(
-            "INVALID_PARAMETER",
-            f'time zone "{zone.expression.name}" not recognized',
-            node,
-            hint="Write a name such as 'Europe/Berlin' or 'UTC'.",
-        ) from None
+    return at_time_zone(zone, value, ctx, node.args["zone"])
 
 
 def _extract(node: Any, ctx: Context, bind: Bind) -> Value:

@@ -130,10 +130,9 @@ def _joined_array(name: str, arguments: Arguments, node: exp.Expression, ctx: Co
     more = [cast(a, VARCHAR, ctx, node).expression for a in arguments[1:]]
     if next(more[0].find_all(exp.Column, exp.Subquery), None) is not None:
         raise ctx.not_supported(f"{name} with a separator that is not a constant", node)
-    if len(more) == 1:
-        return Value(call("array_to_string", texts, more[0]), VARCHAR)
-    filled = fill("list_transform(a0, lambda _t: coalesce(_t, a1))", texts, more[1])
-    return Value(call("array_to_string", filled, more[0]), VARCHAR)
+    if len(more) == 2:
+        texts = fill("list_transform(a0, lambda _t: coalesce(_t, a1))", texts, more[1])
+    return Value(fill("CASE WHEN a1 IS NOT NULL THEN array_to_string(a0, a1) END", texts, more[0]), VARCHAR)
 
 
 def _quote_literal(name: str, null: str | None) -> Builder:

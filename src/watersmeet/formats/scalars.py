@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet import duckdbs
+from watersmeet.timezones import with_offset_sql
 from watersmeet.types import SqlType
 from watersmeet.units import DAY_US
 
@@ -38,6 +39,8 @@ TIME_FORM: Final = r"\s*\d{1,2}:\d{1,2}(:\d{1,2}(\.\d+)?)?([+-]\d{1,2}(:?\d{2})?
 PLUS_SIGN: Final = r"(^|\s)\+(\d)"
 #: Arrow has the time of an interval in nanoseconds.
 MOST_HOURS: Final = 2**63 // (3600 * 10**9)
+#: A zone that is no offset.
+_ZONE: Final = r"[0-9]\s*([A-SU-Ya-su-y]|[TtZz][A-Za-z])"
 
 _local = threading.local()
 
@@ -124,7 +127,7 @@ def convert_scalars(columns: Sequence[pa.Array], types: Sequence[SqlType]) -> li
     """String columns as `types`, which are neither nested nor jsonb."""
     result: list[Converted | None] = [_without_duckdb(c, t) for c, t in zip(columns, types, strict=True)]
     open_ = [i for i, done in enumerate(result) if done is None]
-    expressions = [_expression(types[i], f"t{k}") for k, i in enumerate(open_)]
+    expressions = [_expression(types[i], f"t{k}", columns[i]) for k, i in enumerate(open_)]
     for i, column in zip(open_, evaluate([columns[i] for i in open_], expressions), strict=True):
         result[i] = _checked(columns[i], column, types[i])
     return [done for done in result if done is not None]
@@ -137,8 +140,10 @@ def _one_array(column: pa.ChunkedArray) -> pa.Array:
     return array
 
 
-def _expression(kind: SqlType, column: str) -> str:
+def _expression(kind: SqlType, column: str, texts: pa.Array) -> str:
     template = _EXPRESSIONS.get(kind.name, "TRY_CAST({c} AS {type})")
+    if kind.name == "timestamptz" and pc.any(pc.match_substring_regex(texts, _ZONE)).as_py():
+        column = with_offset_sql(column)
     return template.replace("{c}", column).replace("{type}", kind.duckdb)
 
 

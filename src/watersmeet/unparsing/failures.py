@@ -10,7 +10,7 @@ import duckdb
 from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.casts import NO_INTEGER
 from watersmeet.expressions.context import first_line
-from watersmeet.expressions.signatures import TOO_LONG
+from watersmeet.expressions.templates import FAILURES
 
 _CONDITIONS: Final[tuple[tuple[type[Exception], str], ...]] = (
     (duckdb.ConversionException, "INVALID_VALUE"),
@@ -32,6 +32,7 @@ _OUT_OF_RANGE: Final = (
     re.compile(r'^Casting value "(?P<value>.*)" to type (?P<type>.+?) failed: value is out of range$', re.DOTALL),
     re.compile(r"^Could not cast value (?P<value>.*) to (?P<type>DECIMAL\(.+?\))$", re.DOTALL),
 )
+_UNKNOWN_ZONE: Final = re.compile(r"Unknown TimeZone '(?P<name>.*?)\??'")
 _NO_NUMBER: Final = re.compile(r"^Could not convert string '(?P<value>.*)' to (?P<type>[\w(), ]+)$", re.DOTALL)
 _TYPE_NAME: Final = re.compile(r"\bINT(?:16|32|64)\b|\bDECIMAL(?=\()")
 _SOURCE_COLUMN: Final = re.compile(r"!?\s*when casting from source column \S+$")
@@ -63,14 +64,16 @@ def map_duckdb_error(exc: duckdb.Error, text: str, span: Span | None = None) -> 
             sql=text,
             span=span,
         )
+    if (zone := _UNKNOWN_ZONE.search(message)) is not None:
+        return error("INVALID_PARAMETER", f'time zone "{zone["name"]}" not recognized', sql=text, span=span)
     condition = next((c for kind, c in _CONDITIONS if isinstance(exc, kind)), "INTERNAL_ERROR")
     return error(condition, _lower(_worded(message)), sql=text, span=span)
 
 
 def _worded(message: str) -> str:
     """The message without what only DuckDB knows: names of its types and of columns that the translation made."""
-    if TOO_LONG in message:
-        return TOO_LONG
+    if (known := next((f for f in FAILURES if f in message), None)) is not None:
+        return known
     message = _SOURCE_COLUMN.sub("", message.rstrip(" .!"))
     for pattern in _OUT_OF_RANGE:
         if (found := pattern.match(message)) is not None:

@@ -81,9 +81,9 @@ def _is_query(node: exp.Expression) -> bool:
 
 
 def _array_of_rows(node: exp.Expression) -> exp.Expression | None:
-    """The query of `ARRAY (SELECT …)`."""
+    """The query of `ARRAY (SELECT …)` or `ARRAY (VALUES …)`."""
     named = isinstance(node, exp.Array) or (isinstance(node, exp.Anonymous) and str(node.this).lower() == "array")
-    found = named and len(node.expressions) == 1 and isinstance(node.expressions[0], exp.Query)
+    found = named and len(node.expressions) == 1 and isinstance(node.expressions[0], (exp.Query, exp.Values))
     return node.expressions[0] if found else None
 
 
@@ -197,7 +197,10 @@ class Subqueries:
 
     def value(self, node: exp.Expression, ctx: Context) -> Value | None:
         """The value of an expression that is a subquery, else None."""
-        if (rows := _array_of_rows(node)) is not None:
+        rows = _array_of_rows(node)
+        if isinstance(rows, exp.Values):
+            return self._array_of_values(rows, ctx)
+        if rows is not None:
             bounded = self._binding.rules.bounded
             return self._single(rows, rows, ctx, "array") if bounded else self._array(rows, ctx)
         if not isinstance(node, (exp.Subquery, exp.Exists, exp.In, exp.Binary)):
@@ -223,6 +226,13 @@ class Subqueries:
             return self._mark(predicate, ctx, true_only=true_only and not predicate.negated)
         assert isinstance(node, exp.Binary)
         return self._quantified(node, ctx, true_only=true_only)
+
+    def _array_of_values(self, rows: exp.Values, ctx: Context) -> Value:
+        """ARRAY (VALUES …): the same as an array that is written out."""
+        cells = [row.expressions if isinstance(row, exp.Tuple) else [row] for row in rows.expressions]
+        if any(len(row) != 1 for row in cells):
+            raise ctx.error("SYNTAX_ERROR", "subquery must return only one column", rows)
+        return bind_value(exp.Array(expressions=[row[0] for row in cells]), ctx)
 
     def _scalar(self, node: exp.Expression, ctx: Context) -> Value:
         if self._binding.rules.bounded:

@@ -15,17 +15,17 @@ from typing import Final, Literal
 from sqlglot import exp
 
 from watersmeet.algebra.coercion import is_exact
-from watersmeet.algebra.nodes import Aggregate, AggregateCall, Column, Filter, Node, Project, Repeat, Union
+from watersmeet.algebra.nodes import Aggregate, AggregateCall, Column, Filter, Node, Project, Repeat, Union, Values
 from watersmeet.algebra.scalars import Scalar, column_ref
 from watersmeet.binder.clauses.sources import QUERY_PARTS, check_arguments
 from watersmeet.binder.context.binding import Bound, Environment, OutputColumn, check_width, distinct, read, value_of
 from watersmeet.binder.context.rules import Binding, BindQuery
 from watersmeet.dialects.nodes import kind_of
 from watersmeet.dialects.queries import place_of
-from watersmeet.expressions.casts import coerce
+from watersmeet.expressions.casts import cast, coerce
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.values import Value, call, common_type, duckdb_cast, number
-from watersmeet.types import BIGINT, BOOLEAN, SqlType
+from watersmeet.types import BIGINT, BOOLEAN, VARCHAR, SqlType
 
 Kind = Literal["UNION", "INTERSECT", "EXCEPT"]
 
@@ -270,20 +270,36 @@ def _kind(outputs: Sequence[OutputColumn], ctx: Context, places: Sequence[exp.Ex
     return kind
 
 
+def _literal(relation: Node, place: int) -> exp.Expression | None:
+    """The bare string literal that a column of a SELECT is."""
+    if isinstance(relation, Project):
+        found = relation.exprs[place].expression
+    elif isinstance(relation, Values) and len(relation.rows) == 1:
+        found = relation.rows[0][place].expression
+    else:
+        return None
+    return found if isinstance(found, exp.Literal) and found.is_string else None
+
+
 def _converted(part: Bound, kinds: Sequence[SqlType], ctx: Context, place: exp.Expression, binding: Binding) -> Node:
     """A part with its columns cast to the types of the whole."""
     if all(o.column.type == k for o, k in zip(part.outputs, kinds, strict=True)):
         return part.relation
     columns: list[Column] = []
     exprs = []
-    for output, kind in zip(part.outputs, kinds, strict=True):
+    for i, (output, kind) in enumerate(zip(part.outputs, kinds, strict=True)):
         column = output.column
         if column.type == kind:
             columns.append(column)
             exprs.append(read(column))
             continue
         value = value_of(column)
-        cast = Value(duckdb_cast(value.expression, kind), kind) if output.unknown else coerce(value, kind, ctx, place)
-        columns.append(binding.new_column(column.name, kind, cast.nullable))
-        exprs.append(cast.finish())
+        if not output.unknown:
+            converted = coerce(value, kind, ctx, place)
+        elif (text := _literal(part.relation, i)) is not None:
+            converted = cast(Value(text, VARCHAR, unknown=True), kind, ctx, place)
+        else:
+            converted = Value(duckdb_cast(value.expression, kind), kind)
+        columns.append(binding.new_column(column.name, kind, converted.nullable))
+        exprs.append(converted.finish())
     return Project(part.relation, tuple(columns), tuple(exprs))

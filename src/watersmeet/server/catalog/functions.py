@@ -52,9 +52,9 @@ _MACROS: Final = {
     "pg_collation_is_visible(o)": "true",
     "pg_statistics_obj_is_visible(o)": "true",
     "format_type(o, m)": (
-        "(SELECT CASE WHEN t_.typelem <> 0 AND t_.typlen = -1 THEN (SELECT sql_name(e_.typname, m) FROM "
-        "pg_catalog_.pg_type e_ WHERE e_.oid = t_.typelem) || '[]' ELSE sql_name(t_.typname, m) END FROM "
-        "pg_catalog_.pg_type t_ WHERE t_.oid = o)"
+        "CASE WHEN o IS NULL THEN NULL WHEN o = 0 THEN '-' ELSE coalesce((SELECT CASE WHEN t_.typelem <> 0 AND "
+        "t_.typlen = -1 THEN (SELECT sql_name(e_.typname, m) FROM pg_catalog_.pg_type e_ WHERE e_.oid = t_.typelem) "
+        "|| '[]' ELSE sql_name(t_.typname, m) END FROM pg_catalog_.pg_type t_ WHERE t_.oid = o), '???') END"
     ),
     "pg_get_expr(e, o, pretty := false)": "e",
     "pg_get_viewdef(o, pretty := false)": (
@@ -191,8 +191,16 @@ def definitions() -> list[str]:
     """The statements of DuckDB that make the macros. They need the tables."""
     cases = " ".join(f"WHEN '{name}' THEN '{sql}'" for name, sql in _SQL_NAMES.items())
     digits = "CASE WHEN m > 4 THEN '(' || ((m - 4) >> 16) || ',' || ((m - 4) & 65535) || ')' ELSE '' END"
+    length = "CASE WHEN m > 4 THEN '(' || (m - 4) || ')' ELSE '' END"
+    precision = "CASE WHEN m >= 0 THEN '(' || m || ')' ELSE '' END"
+    lengthy = " ".join(f"WHEN '{name}' THEN '{_SQL_NAMES[name]}' || {length}" for name in ("varchar", "bpchar"))
+    timed = " ".join(
+        f"WHEN '{name}' THEN regexp_replace('{_SQL_NAMES[name]}', ' ', {precision} || ' ')"
+        for name in ("time", "timestamp", "timestamptz")
+    )
     made = [
-        f"CREATE MACRO sql_name(n, m) AS CASE n WHEN 'numeric' THEN 'numeric' || {digits} {cases} ELSE n END",
+        f"CREATE MACRO sql_name(n, m) AS CASE n WHEN 'numeric' THEN 'numeric' || {digits} {lengthy} {timed} {cases} "
+        "ELSE n END",
     ]
     macros = {**_MACROS, **privileges.MACROS}
     made += [f"CREATE MACRO {head} AS {body}" for head, body in sorted(macros.items(), key=lambda m: _rank(m[0]))]

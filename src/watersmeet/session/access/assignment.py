@@ -20,7 +20,7 @@ from watersmeet.session.access.context import error_at
 from watersmeet.session.access.reading import Bounded
 from watersmeet.session.access.rows import converted, omitted
 from watersmeet.store.merging import quoted
-from watersmeet.types import NUMERIC, Field, Schema, SqlType
+from watersmeet.types import NUMERIC, VARCHAR, Field, Schema, SqlType
 
 _TREE_TYPES: Final[dict[str, exp.DataType.Type]] = {
     "boolean": exp.DataType.Type.BOOLEAN,
@@ -73,10 +73,12 @@ class Target:
             return f"make_timestamp(CAST({sql} AS BIGINT) * 1000)"
         return converted(sql, kind, self.column.type)
 
-    def typed(self, value: exp.Expression, *, numbers: bool = False) -> exp.Expression:
+    def typed(self, value: exp.Expression, *, numbers: bool = False, always: bool = False) -> exp.Expression:
         """`value`, cast to the column's type if it is an untyped literal (a string, NULL, ROW(…), an empty array) or a
-        number with more digits than numeric has. numbers: if it is any number.
+        number with more digits than numeric has. numbers: if it is any number. always: if it is no parameter.
         """
+        if always and not _is_open(value) and not isinstance(value, (exp.Placeholder, exp.Parameter)):
+            return _cast(value, self.column.type, value)
         return _typed(value, self.column.type, numbers=numbers)
 
     def needs_numbers(self, values: Sequence[exp.Expression]) -> bool:
@@ -94,8 +96,9 @@ def typed_query(tree: exp.Expression, targets: Sequence[Target]) -> exp.Expressi
         for place, target in enumerate(targets):
             cells = [row[place] for row in rows if place < len(row)]
             numbers = target.needs_numbers(cells)
+            texts = len(cells) > 1 and target.column.type == VARCHAR  # which values of any types may become
             for cell in cells:
-                _replace(cell, target, numbers=numbers)
+                _replace(cell, target, numbers=numbers, always=texts)
     elif isinstance(tree, exp.Select) and not any(isinstance(e, exp.Star) or e.is_star for e in tree.expressions):
         for item, target in zip(tree.expressions, targets, strict=False):
             _replace(item.this if isinstance(item, exp.Alias) else item, target)
@@ -191,8 +194,13 @@ def _typed(value: exp.Expression, kind: SqlType, *, numbers: bool = False) -> ex
     written = _number_text(value, kind, always=numbers)
     if written is None and not (_is_open(value) or (kind.name == "struct" and _is_row(value))):
         return value
-    cast = exp.Cast(this=value.copy() if written is None else exp.Literal.string(written), to=data_type(kind))
-    set_place(cast, own_place(value) or place_of(value))
+    return _cast(value if written is None else exp.Literal.string(written), kind, value)
+
+
+def _cast(value: exp.Expression, kind: SqlType, written: exp.Expression) -> exp.Cast:
+    """`value` as a type, at the place of what was written."""
+    cast = exp.Cast(this=value.copy(), to=data_type(kind))
+    set_place(cast, own_place(written) or place_of(written))
     return cast
 
 
@@ -221,8 +229,8 @@ def _is_row(value: exp.Expression) -> bool:
     return isinstance(value, exp.Anonymous) and str(value.this).lower() == "row"
 
 
-def _replace(node: exp.Expression, target: Target, *, numbers: bool = False) -> None:
-    typed = target.typed(node, numbers=numbers)
+def _replace(node: exp.Expression, target: Target, *, numbers: bool = False, always: bool = False) -> None:
+    typed = target.typed(node, numbers=numbers, always=always)
     if typed is not node:
         node.replace(typed)
 

@@ -99,16 +99,17 @@ def check_columns(columns: Sequence[Field], statement: Statement) -> None:
     """DUPLICATE_COLUMN for names that DuckDB can't distinguish."""
     seen: dict[str, str] = {}
     for column in columns:
-        other = seen.setdefault(column.name.lower(), column.name)
-        if other is not column.name:
-            detail = None if other == column.name else "Two columns can't have names that differ only in case."
+        folded = column.name.lower()
+        if folded in seen:
+            same = seen[folded] == column.name
             raise error_at(
                 statement,
                 statement.span,
                 "DUPLICATE_COLUMN",
                 f'column "{column.name}" specified more than once',
-                detail=detail,
+                detail=None if same else "Two columns can't have names that differ only in case.",
             )
+        seen[folded] = column.name
 
 
 def named_columns(columns: Schema, statement: CreateView) -> Schema:

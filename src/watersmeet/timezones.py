@@ -1,0 +1,123 @@
+"""Names of time zones, PostgreSQL's abbreviations, and the zones in texts of timestamps.
+
+DuckDB takes abbreviations for old names of zones that have summer time (`PST` is Los Angeles there) or lie elsewhere
+(`BST` is Dhaka, `IST` is Kolkata), and `UTC+3` for three hours east, where POSIX has three hours west. A text without a
+zone that it casts after one with a name gets that zone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+#: Seconds east of UTC -> abbreviations of that offset, which have it at all times (PostgreSQL 18, appendix B.4, the
+#: set `Default`). Those that stand for a zone whose offset has changed are not supported.
+_BY_OFFSET: Final = {
+    -36000: "HST TAHT",
+    -34200: "MART",
+    -32400: "AKST GAMT",
+    -28800: "AKDT PST",
+    -25200: "MST PDT",
+    -21600: "CST MDT GALT",
+    -18000: "ACT COT CDT EST PET",
+    -14400: "BOT EDT AMT AST",
+    -12600: "NFT NST",
+    -10800: "BRA BRT CLST GFT PMST PYST UYT WGT ADT",
+    -9000: "NDT",
+    -7200: "BRST FNT PMDT UYST WGST",
+    -3600: "EGT FNST AZOT",
+    0: "EGST AZOST GMT UCT UT UTC Z ZULU WET",
+    3600: "WAT BST CET MET MEZ WETDST",
+    7200: "SAST IST BDST CEST CETDST EET MEST MESZ METDST",
+    10800: "EAT IDT EEST EETDST FET",
+    12600: "IRT",
+    14400: "MSD MUT RET SCT",
+    16200: "AFT",
+    18000: "PKT TJT UZT MUST MVT TFT",
+    20700: "NPT",
+    21600: "ALMT BDT BTT KGST PKST UZST XJT YEKST",
+    23400: "MMT",
+    25200: "ALMST ICT WAST CXT",
+    28800: "BNT BORT CCT HKT MYT PHT AWST WADT",
+    31500: "ACWST",
+    32400: "JAYT JST KST ULAST AWSST WDT PWT",
+    34200: "ACST CAST",
+    36000: "DDUT KDT AEST LIGT CHUT MPT PGT TRUT YAPT",
+    37800: "ACSST ACDT CADT LHST SADT",
+    39600: "AESST AEDT PONT VUT",
+    43200: "NZT FJT GILT MHT NZST TVT WAKT WFT",
+    45900: "CHAST",
+    46800: "FJST NZDT TOT",
+    49500: "CHADT",
+}
+ABBREVIATIONS: Final = {name: offset for offset, names in _BY_OFFSET.items() for name in names.split()}
+"""Seconds east of UTC by abbreviation, in capitals."""
+
+#: Names of the time zone database that have no slash and are no abbreviation.
+_SINGLE: Final = (
+    r"CST6CDT Cuba EST5EDT Egypt Eire GB GB-Eire GMT\+0 GMT-0 GMT0 Greenwich Hongkong Iceland Iran Israel Jamaica Japan "
+    "Kwajalein Libya MST7MDT NZ NZ-CHAT Navajo PRC PST8PDT Poland Portugal ROC ROK Singapore Turkey Universal W-SU"
+)
+ZONE_NAME: Final = f"(?i:[a-z_]+/[a-z0-9_+/-]+|{_SINGLE.replace(' ', '|')})"
+"""A regular expression of names in the time zone database, as Python and DuckDB read it; some are of no zone."""
+_NAMED: Final = re.compile(ZONE_NAME)
+_AT_END: Final = rf"[0-9]\s*{ZONE_NAME}\s*$"
+_NAMED_AT_END: Final = re.compile(_AT_END)
+
+#: A zone that is no name with a slash, at the end of a text.
+_SUFFIX: Final = r"[0-9]\s*([A-Za-z]+(?:[+-][0-9:]+)?)\s*$"
+_IN_TEXT: Final = re.compile(_SUFFIX)
+_DAY: Final = r"\s*[0-9]+[-/. \\][0-9]{1,2}[-/. \\][0-9]{1,2}\s*"
+_TIME: Final = r"[0-9][ T]\s*[0-9]{1,2}:[0-9]{2}(:[0-9]{2}(\.[0-9]*)?)?\s*$"
+
+
+def is_zone_name(text: str) -> bool:
+    """Whether a text has the form of a name of the time zone database."""
+    return _NAMED.fullmatch(text) is not None
+
+
+def with_offset(text: str) -> str:
+    """The text of a timestamptz with an offset in place of an abbreviation. One of none makes a text of no time."""
+    found = _IN_TEXT.search(text)
+    if found is None or _NAMED_AT_END.search(text):
+        return text
+    offset = ABBREVIATIONS.get(found[1].upper())
+    return f"{text[: found.start(1)].rstrip()}{' no zone' if offset is None else _offset_text(offset)}"
+
+
+def zone_sql(zone: str) -> str:
+    """SQL of the name by which DuckDB has the zone `zone`; of one that is no zone, and of abbreviations of hours and a
+    half, it makes one that DuckDB does not have.
+    """
+    names = {s: f"Etc/GMT{-s // 3600:+d}" for s in _BY_OFFSET if s % 3600 == 0}
+    return (
+        f"CASE WHEN regexp_full_match({zone}, '{ZONE_NAME}') THEN {zone} WHEN regexp_full_match({zone}, '[A-Za-z]+') "
+        f"THEN coalesce({_found(zone, names)}, {zone} || '?') ELSE {zone} || '?' END"
+    )
+
+
+def with_offset_sql(text: str) -> str:
+    """The same as `with_offset` in SQL, of many texts: those without a zone get that of UTC."""
+    name = f"regexp_extract({text}, '{_SUFFIX}', 1)"
+    return (
+        f"CASE WHEN regexp_matches({text}, '{_SUFFIX}') AND NOT regexp_matches({text}, '{_AT_END}') THEN "
+        f"concat(regexp_replace({text}, '\\s*[A-Za-z]+([+-][0-9:]+)?\\s*$', ''), "
+        f"coalesce({_found(name, {s: _offset_text(s) for s in _BY_OFFSET})}, ' no zone')) "
+        f"WHEN regexp_full_match({text}, '{_DAY}') THEN concat(trim({text}), ' 00:00:00+00') "
+        f"WHEN regexp_matches({text}, '{_TIME}') THEN concat(trim({text}), "
+        f"CASE WHEN regexp_matches({text}, ':[0-9]+:') THEN '' ELSE ':00' END, '+00') ELSE {text} END"
+    )
+
+
+def _found(name: str, values: Mapping[int, str]) -> str:
+    """SQL of the value for the offset of the abbreviation `name`, or NULL. They are one text, as a CASE of so many
+    branches takes long to plan.
+    """
+    table = "".join(f"|{n}={value}" for s, value in values.items() for n in _BY_OFFSET[s].split())
+    return f"nullif(regexp_extract('{table}|', concat('[|]', upper({name}), '=([^|]*)'), 1), '')"
+
+
+def _offset_text(seconds: int) -> str:
+    minutes = abs(seconds) // 60
+    return f"{'-' if seconds < 0 else '+'}{minutes // 60:02d}:{minutes % 60:02d}"

@@ -1,0 +1,133 @@
+"""Times in time zones are those of PostgreSQL: local times and moments, in gaps and overlaps of summer time, by names
+and abbreviations, in queries, views and keys. A zone that is not supported is refused.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import zoneinfo
+from collections import Counter
+
+import pytest
+
+import watersmeet
+from tests.servers import PostgresDatabase
+from tests.thorough import THOROUGH, mostly_slow
+from watersmeet.timezones import ABBREVIATIONS, is_zone_name
+
+_ROWS = 1000 if THOROUGH else 60
+#: Zones that PostgreSQL also has: offsets with the signs of POSIX, and rules that are written out.
+_POSIX = ("UTC+3", "GMT-5", "+05:30", "-08", "<+03>-3", "JST-9", "AEST-10AEDT,M10.1.0,M4.1.0/3", "FOO+5")
+_FIXED = ("Etc/GMT+5", "Etc/GMT-14", "Etc/UTC", "UTC", "z", "gmt", "EST5EDT", "GB-Eire", "europe/berlin")
+_MINUTES = (-121, -90, -61, -60, -59, -31, -30, -1, 0, 1, 29, 30, 59, 60, 61, 90, 120)
+_COLUMNS = """
+    inst AT TIME ZONE zone, wall AT TIME ZONE zone, date_trunc('hour', inst, zone), date_trunc('day', inst, zone),
+    date_trunc('month', inst, zone), timezone(zone, (inst AT TIME ZONE zone))
+"""
+
+
+class Case:
+    """Random rows of a moment, a local time and a zone."""
+
+    def __init__(self, seed: int, database: PostgresDatabase) -> None:
+        self.random = random.Random(seed)
+        self.theirs = database.connect()
+        self.theirs.execute("SET TimeZone = 'UTC'")
+        named = "SELECT name FROM pg_timezone_names WHERE name !~ '^posix|^localtime$|^Factory$' ORDER BY name"
+        short = "SELECT abbrev FROM pg_timezone_abbrevs ORDER BY abbrev"
+        self.names, self.short = ([n for (n,) in self.theirs.execute(sql).fetchall()] for sql in (named, short))
+        self.rows = [self._row(i) for i in range(_ROWS)]
+
+    def _row(self, number: int) -> tuple[int, dt.datetime, dt.datetime, str]:
+        r = self.random
+        zone = r.choice(r.choices((self.names, self.short, _POSIX, _FIXED), (12, 4, 1, 2))[0])
+        return (number, *self._moments(zone), zone)
+
+    def _moments(self, zone: str) -> tuple[dt.datetime, dt.datetime]:
+        """A moment and a local time, mostly near a change of the zone's offset."""
+        r = self.random
+        if zone in self.names and r.random() < 0.7:
+            changed = _change(zoneinfo.ZoneInfo(zone), r.randrange(1950, 2037))
+            if changed is not None:
+                moment, offset = changed
+                return tuple(t + dt.timedelta(minutes=r.choice(_MINUTES)) for t in (moment, moment + offset))
+        moment = dt.datetime(1880, 1, 1) + dt.timedelta(seconds=r.randrange(220 * 365 * 86400))
+        return moment, moment
+
+
+def _change(zone: zoneinfo.ZoneInfo, year: int) -> tuple[dt.datetime, dt.timedelta] | None:
+    """The first change of offset in a year, in UTC, and the offset before it."""
+    first = dt.datetime(year, 1, 1, tzinfo=dt.UTC)
+    before = first.astimezone(zone).utcoffset()
+    low = first
+    for month in range(1, 13):
+        high = first + dt.timedelta(days=30.4 * month)
+        if high.astimezone(zone).utcoffset() != before:
+            while high - low > dt.timedelta(seconds=1):
+                middle = low + (high - low) / 2
+                low, high = (middle, high) if middle.astimezone(zone).utcoffset() == before else (low, middle)
+            return (high + dt.timedelta(microseconds=500_000)).replace(microsecond=0, tzinfo=None), before
+        low = high
+    return None
+
+
+@pytest.mark.parametrize("seed", mostly_slow(range(3), 1))
+def test_times_are_those_of_postgresql(seed: int, postgres: PostgresDatabase) -> None:
+    case = Case(seed, postgres)
+    with watersmeet.connect(runtime="inprocess") as ours:
+        refused = _refused(ours, {zone for *_, zone in case.rows})
+        assert not any(z in case.names or z.upper() in ABBREVIATIONS for z in refused - {"Factory"})
+        known = [row for row in case.rows if row[3] not in refused]
+        # abbreviations of hours and a half are known where they are written out
+        in_columns = [row for row in known if ABBREVIATIONS.get(row[3].upper(), 0) % 3600 == 0]
+        values = ", ".join(f"({i}, '{inst}+00', '{wall}', '{zone}')" for i, inst, wall, zone in in_columns)
+        texts = ", ".join(f"({i}, '{wall} {zone}')" for i, _, wall, zone in known if is_zone_name(zone) or i % 2)
+        for statement in (
+            "CREATE TABLE t (id INT PRIMARY KEY, inst TIMESTAMPTZ, wall TIMESTAMP, zone VARCHAR)",
+            "CREATE TABLE x (id INT PRIMARY KEY, moment VARCHAR)",
+            f"INSERT INTO t VALUES {values}",
+            f"INSERT INTO x VALUES {texts}, (-1, '2020-07-01 12:00:00'), (-2, '2020-07-01')",
+        ):
+            ours.execute(statement)
+            case.theirs.execute(statement)
+        queries = {
+            "local": f"SELECT id, {_COLUMNS.strip()} FROM t",
+            "keys": "SELECT CAST(inst AT TIME ZONE zone AS DATE) AS day, count(*) AS n FROM t GROUP BY 1",
+            "written": "SELECT id, CAST(moment AS TIMESTAMPTZ) AS moment FROM x",
+        }
+        for name, sql in queries.items():
+            named = sql.replace(_COLUMNS.strip(), ", ".join(f"{c} AS c{i}" for i, c in enumerate(_split(_COLUMNS))))
+            ours.execute(f"CREATE MATERIALIZED VIEW {name} AS {named}")
+            ours.execute("FLUSH")
+            expected = Counter(case.theirs.execute(sql).fetchall())
+            for mine in (sql, f"SELECT * FROM {name}"):
+                found = Counter(ours.execute(mine).fetchall())
+                assert found == expected, (mine, expected - found, found - expected)
+        for i, inst, wall, zone in known[: _ROWS // 6]:  # written out, zones are read when a statement is bound
+            sql = f"SELECT timestamptz '{inst}+00' AT TIME ZONE '{zone}', timestamp '{wall}' AT TIME ZONE '{zone}'"
+            assert ours.execute(sql).fetchall() == case.theirs.execute(sql).fetchall(), (i, sql)
+
+
+def _split(columns: str) -> list[str]:
+    """The expressions of a list."""
+    found, depth = [""], 0
+    for char in columns.strip():
+        depth += {"(": 1, ")": -1}.get(char, 0)
+        if char == "," and not depth:
+            found.append("")
+        else:
+            found[-1] += char
+    return [f.strip() for f in found]
+
+
+def _refused(connection: watersmeet.Connection, zones: set[str]) -> set[str]:
+    """The zones that are not supported."""
+    found = set()
+    for zone in zones:
+        try:
+            connection.execute(f"SELECT timestamp '2020-01-01' AT TIME ZONE '{zone}'")
+        except watersmeet.ProgrammingError as refusal:
+            assert refusal.condition == "INVALID_PARAMETER", zone
+            found.add(zone)
+    return found
