@@ -15,7 +15,8 @@ from watersmeet.errors import Error
 from watersmeet.expressions.calls import by_duckdb, constant_of
 from watersmeet.expressions.casts import cast, coerce, text_of
 from watersmeet.expressions.context import Context
-from watersmeet.expressions.functions import function, is_aggregate
+from watersmeet.expressions.functions import is_aggregate
+from watersmeet.expressions.jsonb import made_of
 from watersmeet.expressions.scalars import bind_condition, bind_value
 from watersmeet.expressions.values import Value
 from watersmeet.types import BIGINT, BOOLEAN, BYTEA, DOUBLE, JSONB, NUMERIC, VARCHAR, SqlType
@@ -244,7 +245,7 @@ class _Binder:
 
     def _json(self, value: Value) -> Scalar:
         value = cast(value, VARCHAR, self.ctx, self.call.node) if value.unknown else value
-        return function("to_jsonb", [value], [self.call.node], self.call.node, self.ctx).finish()
+        return made_of(value).finish()
 
     def _json_key(self, value: Value) -> Scalar:
         """The name of a field as jsonb: text in quotes."""

@@ -18,9 +18,6 @@ from watersmeet.types import JSONB, VARCHAR, SqlType
 Arguments = Sequence[Value]
 Builder = Callable[[Arguments, list[exp.Expression], exp.Expression, Context], Value]
 
-#: Result types that differ from DuckDB's.
-_RESULTS: Final[dict[str, SqlType]] = {"jsonb_build_array": JSONB, "jsonb_build_object": JSONB, "to_jsonb": JSONB}
-
 #: Functions that DuckDB's text can't be written for without arguments.
 _NEVER_EMPTY: Final = frozenset({"array_cat", "array_concat", "list_cat", "list_concat"})
 
@@ -71,8 +68,6 @@ def by_duckdb(name: str, target: str, arguments: Arguments, node: exp.Expression
         raise ctx.error(
             "DATATYPE_MISMATCH", f"function {name} returns a {duckdb_name}, which is not a supported type", node
         )
-    if name in _RESULTS:
-        return Value(duckdb_cast(expression, _RESULTS[name]), _RESULTS[name])
     return Value(expression, kind, exact=kind.duckdb.upper() == duckdb_name.upper())
 
 

@@ -37,11 +37,6 @@ from watersmeet.types import (
     INTEGER,
 )
 
-#: RisingWave's name -> DuckDB's.
-_RENAMED: Final[dict[str, str]] = {
-    "jsonb_build_array": "json_array", "jsonb_build_object": "json_object", "to_jsonb": "to_json",
-}  # fmt: skip
-
 #: Functions that DuckDB has and that a database must not offer.
 _FORBIDDEN: Final = frozenset({
     "currval", "error", "getvariable", "nextval", "setseed", "sleep_ms", "stats", "write_log", "pg_sleep",
@@ -83,7 +78,7 @@ def function(name: str, arguments: Arguments, nodes: list[exp.Expression], node:
         return _SPECIAL[name](arguments, nodes, node, ctx)
     if name in ("array_resize", "list_resize"):
         arguments = _resized(arguments)
-    return by_duckdb(name, _RENAMED.get(name, name), arguments, node, ctx)
+    return by_duckdb(name, name, arguments, node, ctx)
 
 
 def check_function(name: str, node: exp.Expression, ctx: Context) -> None:
@@ -92,7 +87,7 @@ def check_function(name: str, node: exp.Expression, ctx: Context) -> None:
         raise _undefined(name, node, ctx)
     if is_set_function(name) or name in LENIENT_FUNCTIONS or name in _SPECIAL:
         return
-    if ctx.oracle.functions().get(_RENAMED.get(name, name), ("", ""))[0] not in ("scalar", "macro"):
+    if ctx.oracle.functions().get(name, ("", ""))[0] not in ("scalar", "macro"):
         raise _undefined(name, node, ctx)
 
 
@@ -103,7 +98,7 @@ def is_aggregate(name: str, ctx: Context) -> bool:
 
 def _undefined(name: str, node: exp.Expression, ctx: Context) -> Exception:
     scalars = [n for n, (kind, _) in ctx.oracle.functions().items() if kind in ("scalar", "macro", "aggregate")]
-    names = {*scalars, *_RENAMED, *_SPECIAL} - _FORBIDDEN
+    names = {*scalars, *_SPECIAL} - _FORBIDDEN
     words = [n for n in names if n.replace("_", "").isalnum() and not n.startswith(_FORBIDDEN_PREFIXES)]
     hint = did_you_mean(name, words, nearness=0.7)
     return ctx.error("UNDEFINED_FUNCTION", f"function {name} does not exist", node, hint=hint)

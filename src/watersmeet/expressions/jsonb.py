@@ -8,10 +8,11 @@ from typing import Final
 
 from sqlglot import exp
 
+from watersmeet.expressions.casts import text_of
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.templates import fill
-from watersmeet.expressions.values import Value
-from watersmeet.types import BOOLEAN, JSON_MAX_DEPTH, JSONB, VARCHAR
+from watersmeet.expressions.values import Value, call, duckdb_cast, string
+from watersmeet.types import BOOLEAN, JSON_MAX_DEPTH, JSONB, TIMESTAMP, VARCHAR, SqlType
 
 _ENTRIES: Final = "map_from_entries(list_zip(json_keys({0}), json_extract({0}, '$.*')))"
 _LIST: Final = "CASE json_type({0}) WHEN 'ARRAY' THEN json_extract({0}, '$[*]') ELSE [{0}] END"
@@ -55,8 +56,48 @@ _SHALLOW: Final = (
     f"WHEN {_DEPTH.replace('DOC', 'CAST(DOC AS VARCHAR)')} <= {JSON_MAX_DEPTH} THEN DOC "
     "ELSE error(concat('jsonb nests too deeply', left(CAST(DOC AS VARCHAR), 0))) END"
 )
+_WRITTEN: Final = ("bytea", "interval", "timestamp", "timestamptz")
+_ISO: Final = "replace(CAST(a0 AS VARCHAR), ' ', 'T')"
+_ISO_ZONED: Final = f"regexp_replace({_ISO}, '[+]00$', '+00:00')"
 WITHOUT_NULLS: Final = f"json_merge_patch('{{}}', {_SHALLOW.replace('DOC', 'a0')})"
 """The template of jsonb_strip_nulls."""
+
+
+def made_of(value: Value) -> Value:
+    """`to_jsonb(value)`: times, intervals and bytea are texts in PostgreSQL's form, as are floats that are no numbers of
+    JSON.
+    """
+    return Value(duckdb_cast(call("to_json", _member(value.finish().expression, value.type, 0)), JSONB), JSONB)
+
+
+def _member(expression: exp.Expression, kind: SqlType, depth: int) -> exp.Expression:
+    """A value from which DuckDB makes PostgreSQL's JSON."""
+    text = text_of(Value(expression, kind)) if kind.name in ("bytea", "interval") or kind.is_float else expression
+    if kind.name in ("timestamp", "timestamptz"):
+        return fill(_ISO if kind == TIMESTAMP else _ISO_ZONED, expression)
+    if kind.is_float:
+        return fill("CASE WHEN isfinite(a0) THEN CAST(a1 AS JSON) ELSE to_json(a1) END", expression, text)
+    if not _is_converted(kind):
+        return text
+    if kind.element is not None:
+        item = exp.to_identifier(f"_j{depth}")
+        each = exp.Lambda(this=_member(item.copy(), kind.element, depth + 1), expressions=[item])
+        return call("list_transform", expression, each)
+    fields = [
+        exp.PropertyEQ(
+            this=exp.to_identifier(name, quoted=True),
+            expression=_member(call("struct_extract", expression, string(name)), field, depth),
+        )
+        for name, field in kind.fields
+    ]
+    none = exp.If(this=exp.Is(this=exp.Paren(this=expression.copy()), expression=exp.null()), true=exp.null())
+    return exp.Paren(this=exp.Case(ifs=[none], default=exp.Struct(expressions=fields)))
+
+
+def _is_converted(kind: SqlType) -> bool:
+    """Whether an array or struct has values that DuckDB writes otherwise."""
+    inner = [field for _, field in kind.fields] if kind.element is None else [kind.element]
+    return any(k.is_float or k.name in _WRITTEN or _is_converted(k) for k in inner)
 
 
 def contains(whole: Value, part: Value) -> Value:

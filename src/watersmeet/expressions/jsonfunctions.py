@@ -9,11 +9,11 @@ from sqlglot import exp
 
 from watersmeet.expressions import jsonb
 from watersmeet.expressions.calls import Arguments, Builder, count_checked, mismatch_of
-from watersmeet.expressions.casts import cast
+from watersmeet.expressions.casts import cast, text_of
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.signatures import builders, signature
 from watersmeet.expressions.templates import fill
-from watersmeet.expressions.values import Value, call, string
+from watersmeet.expressions.values import Value, call, duckdb_cast, string
 from watersmeet.types import JSONB, VARCHAR, SqlType
 
 _TYPEOF: Final = (
@@ -84,6 +84,31 @@ def _exists(name: str, how: str, kind: SqlType) -> Builder:
     return build
 
 
+def _made(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+    count_checked("to_jsonb", arguments, (1,), node, ctx)
+    return jsonb.made_of(_known(arguments[0], nodes[0], ctx))
+
+
+def _array(arguments: Arguments, nodes: list[exp.Expression], _node: exp.Expression, ctx: Context) -> Value:
+    items = [jsonb.made_of(_known(a, n, ctx)).expression for a, n in zip(arguments, nodes, strict=True)]
+    return Value(duckdb_cast(call("json_array", *items), JSONB), JSONB, nullable=False)
+
+
+def _object(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+    if len(arguments) % 2:
+        raise ctx.error("INVALID_VALUE", "argument list must have even number of elements", node)
+    items = []
+    for i, (argument, written) in enumerate(zip(arguments, nodes, strict=True)):
+        value = _known(argument, written, ctx)
+        items.append(jsonb.made_of(value).expression if i % 2 else text_of(value))
+    return Value(duckdb_cast(call("json_object", *items), JSONB), JSONB, nullable=False)
+
+
+def _known(value: Value, node: exp.Expression, ctx: Context) -> Value:
+    """A bare literal is a text."""
+    return cast(value, VARCHAR, ctx, node) if value.unknown else value
+
+
 _TEXTS: Final = SqlType("array", element=VARCHAR)
 
 JSON_FUNCTIONS: Final[dict[str, Builder]] = {
@@ -93,6 +118,7 @@ JSON_FUNCTIONS: Final[dict[str, Builder]] = {
         "jsonb_typeof": [signature("jsonb", "text", _TYPEOF)],
         "jsonb_strip_nulls": [signature("jsonb", "jsonb", jsonb.WITHOUT_NULLS)],
     }),
+    "jsonb_build_array": _array, "jsonb_build_object": _object, "to_jsonb": _made,
     "jsonb_exists": _exists("jsonb_exists", "one", VARCHAR), "jsonb_exists_all": _exists("jsonb_exists_all", "all",
     _TEXTS),
     "jsonb_exists_any": _exists("jsonb_exists_any", "any", _TEXTS),
