@@ -56,8 +56,9 @@ ABBREVIATIONS: Final = {name: offset for offset, names in _BY_OFFSET.items() for
 
 #: Names of the time zone database that have no slash and are no abbreviation.
 _SINGLE: Final = (
-    r"CST6CDT Cuba EST5EDT Egypt Eire GB GB-Eire GMT\+0 GMT-0 GMT0 Greenwich Hongkong Iceland Iran Israel Jamaica Japan "
-    "Kwajalein Libya MST7MDT NZ NZ-CHAT Navajo PRC PST8PDT Poland Portugal ROC ROK Singapore Turkey Universal W-SU"
+    r"CST6CDT Cuba EST5EDT Egypt Eire GB GB-Eire GMT\+0 GMT-0 GMT0 Greenwich Hongkong Iceland Iran Israel Jamaica "
+    "Japan Kwajalein Libya MST7MDT NZ NZ-CHAT Navajo PRC PST8PDT Poland Portugal ROC ROK Singapore Turkey Universal "
+    "W-SU"
 )
 ZONE_NAME: Final = f"(?i:[a-z_]+/[a-z0-9_+/-]+|{_SINGLE.replace(' ', '|')})"
 """A regular expression of names in the time zone database, as Python and DuckDB read it; some are of no zone."""

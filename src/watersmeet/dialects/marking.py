@@ -57,10 +57,10 @@ class Marking:
 
     def _parse_bracket(self, this: exp.Expression | None = None) -> exp.Expression | None:
         """A subscript. One of ARRAY (query) is no list of elements, for which sqlglot drops the query."""
-        if isinstance(this, exp.Anonymous) and this.expressions:
-            this = exp.Paren(this=this)
-        found: exp.Expression | None = super()._parse_bracket(this)  # type: ignore[misc]
-        return found.this if isinstance(found, exp.Paren) and found is this else found
+        called = isinstance(this, exp.Anonymous) and bool(this.expressions)
+        before = exp.Paren(this=this) if called else this
+        found: exp.Expression | None = super()._parse_bracket(before)  # type: ignore[misc]
+        return this if found is before else found
 
     def _parse_in(self, this: exp.Expression | None, *arguments: Any, **more: Any) -> exp.In:
         """IN, also of the rows of VALUES."""

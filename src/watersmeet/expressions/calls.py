@@ -13,7 +13,7 @@ from watersmeet.expressions.casts import cast
 from watersmeet.expressions.clock import CLOCKS, refused
 from watersmeet.expressions.context import Context, first_line, typed_null
 from watersmeet.expressions.values import Value, call, duckdb_cast
-from watersmeet.types import JSONB, VARCHAR, SqlType
+from watersmeet.types import VARCHAR, SqlType
 
 Arguments = Sequence[Value]
 Builder = Callable[[Arguments, list[exp.Expression], exp.Expression, Context], Value]

@@ -17,6 +17,7 @@ from watersmeet.expressions.jsontext import canonical
 from watersmeet.expressions.templates import fill
 from watersmeet.expressions.values import Value, call, common_type, duckdb_cast, family, number, string, wrap
 from watersmeet.expressions.zones import text_with_offset
+from watersmeet.formats.jsonspaces import spaced_sql
 from watersmeet.formats.scalars import DATE_FORM, MOST_HOURS, PLUS_SIGN, TIME_FORM
 from watersmeet.timezones import with_offset
 from watersmeet.types import (
@@ -83,6 +84,7 @@ _ZONED: Final = (
 #: A text as an interval, without the signs that DuckDB does not read.
 _UNSIGNED: Final = f"regexp_replace(a0, '{PLUS_SIGN}', '\\1\\2', 'g')"
 _WHOLE: Final = f"CASE WHEN regexp_matches(a0, '{_FRACTION.pattern}') THEN concat(a0, '{NO_INTEGER}') ELSE a0 END"
+_SPACED: Final = spaced_sql("a0")
 #: What has another form than a date, or a time of a day, has to be a day and a time, of which that part is taken.
 _PART: Final = (
     "CASE WHEN regexp_full_match(a0, '{form}') THEN CAST(a0 AS {kind}) ELSE CAST(CAST(a0 AS TIMESTAMP) AS {kind}) END"
@@ -223,6 +225,8 @@ def text_of(value: Value) -> exp.Expression:
     text = duckdb_cast(expression, VARCHAR)
     if kind.name == "numeric" and kind.precision is None:
         return call("regexp_replace", text, string(r"\.?0+$"), string(""))
+    if kind == JSONB:
+        return fill(_SPACED, text)
     if kind.name == "bytea":
         return exp.Paren(this=exp.DPipe(this=string("\\x"), expression=call("lower", call("hex", expression))))
     if kind == INTERVAL:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.errors import error
+from watersmeet.formats.jsonspaces import spaced
 from watersmeet.server.buffers import BINARY, NOTHING, Rows, fixed, sized
 from watersmeet.server.oids import oid_of
 from watersmeet.server.textvalues import interval_parts
@@ -35,7 +36,7 @@ def encoded(values: pa.Array, kind: SqlType) -> pa.Array:
         case "varchar" | "bytea":
             return values.cast(BINARY)
         case "jsonb":
-            return pc.binary_join_element_wise(pa.scalar(b"\1", BINARY), values.cast(BINARY), NOTHING)
+            return pc.binary_join_element_wise(pa.scalar(b"\1", BINARY), spaced(values).cast(BINARY), NOTHING)
         case "numeric":
             return numbers(values, kind)
         case "array":

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.formats.jsonspaces import spaced
 from watersmeet.types import NUMERIC, SqlType
 
 _STRING: Final = pa.large_string()
@@ -27,8 +28,10 @@ def texts(values: pa.Array, kind: SqlType) -> pa.Array:
     match kind.name:
         case "boolean":
             return pc.if_else(values, pa.scalar("t", _STRING), pa.scalar("f", _STRING))
-        case "smallint" | "integer" | "bigint" | "varchar" | "jsonb":
+        case "smallint" | "integer" | "bigint" | "varchar":
             return values.cast(_STRING)
+        case "jsonb":
+            return spaced(values.cast(_STRING))
         case "real" | "double precision":
             return _floats(values)
         case "numeric":

@@ -87,3 +87,22 @@ def test_elements(values: list[Any], space: str, ascii_only: bool) -> None:
 )
 def test_what_is_no_json(text: str) -> None:
     assert is_valid(pa.array([text, '["NaN,]"]', text])).tolist() == [False, True, False]
+
+
+def test_text_of_jsonb_has_blanks_behind_colons_and_commas() -> None:
+    source = random.Random(4)
+
+    def document(depth: int) -> object:
+        kind = source.random()
+        if depth == 0 or kind < 0.4:
+            return source.choice([1, -2.5, None, True, 'a,b: "c\\ ', "", " ", ",", ":", "\\", "ü"])
+        if kind < 0.7:
+            return [document(depth - 1) for _ in range(source.randrange(4))]
+        return {source.choice(["a", "b,c", '"', ":", " x"]): document(depth - 1) for _ in range(source.randrange(4))}
+
+    documents = [document(4) for _ in range(300)]
+    expected = [json.dumps(d, ensure_ascii=False) for d in documents]
+    texts = pa.array([json.dumps(d, ensure_ascii=False, separators=(",", ":")) for d in documents])
+    assert spaced(texts).to_pylist() == spaced(pa.array(expected)).to_pylist() == expected
+    (column,) = evaluate([texts], [spaced_sql("t0")])
+    assert column.to_pylist() == expected

@@ -198,10 +198,8 @@ def definitions() -> list[str]:
         f"WHEN '{name}' THEN regexp_replace('{_SQL_NAMES[name]}', ' ', {precision} || ' ')"
         for name in ("time", "timestamp", "timestamptz")
     )
-    made = [
-        f"CREATE MACRO sql_name(n, m) AS CASE n WHEN 'numeric' THEN 'numeric' || {digits} {lengthy} {timed} {cases} "
-        "ELSE n END",
-    ]
+    numeric = f"WHEN 'numeric' THEN 'numeric' || {digits}"
+    made = [f"CREATE MACRO sql_name(n, m) AS CASE n {numeric} {lengthy} {timed} {cases} ELSE n END"]
     macros = {**_MACROS, **privileges.MACROS}
     made += [f"CREATE MACRO {head} AS {body}" for head, body in sorted(macros.items(), key=lambda m: _rank(m[0]))]
     return [*made, *privileges.definitions()]

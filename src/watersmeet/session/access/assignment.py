@@ -96,7 +96,7 @@ def typed_query(tree: exp.Expression, targets: Sequence[Target]) -> exp.Expressi
         for place, target in enumerate(targets):
             cells = [row[place] for row in rows if place < len(row)]
             numbers = target.needs_numbers(cells)
-            texts = len(cells) > 1 and target.column.type == VARCHAR  # which values of any types may become
+            texts = target.column.type == VARCHAR  # which values of any types may become
             for cell in cells:
                 _replace(cell, target, numbers=numbers, always=texts)
     elif isinstance(tree, exp.Select) and not any(isinstance(e, exp.Star) or e.is_star for e in tree.expressions):
