@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 from tests.thorough import examples
 
 from watersmeet.formats.jsonscan import canonical, elements, is_valid, members, newest
+from watersmeet.formats.jsonspaces import spaced, spaced_sql
+from watersmeet.formats.scalars import evaluate
 
 
 class Pairs(list[Any]):

@@ -63,12 +63,29 @@ def test_a_text_is_read_to_its_end_or_is_no_value(kind: SqlType, good: list[str]
     assert found.column.is_valid().to_pylist() == [*[True] * len(good), *[False] * len(bad), False]
 
 
+def test_a_text_without_a_zone_is_in_utc_whatever_stands_before_it() -> None:
+    texts = {
+        "2020-07-01 12:00:00 Europe/Berlin": "2020-07-01 10:00:00Z",
+        "2020-07-01 12:00:00": "2020-07-01 12:00:00Z",
+        "2020-07-01": "2020-07-01 00:00:00Z",
+        "2020-07-01 12:00:00 PST": "2020-07-01 20:00:00Z",
+        "2020-07-01T12:00": "2020-07-01 12:00:00Z",
+        "2020-07-01 12:00:00-03": "2020-07-01 15:00:00Z",
+        "2020-07-01 12:00:00 EST5EDT": "2020-07-01 16:00:00Z",
+        "2020-07-01 12:00:00 UTC+3": None,
+    }
+    (found,) = scalars.convert_scalars([pa.array(texts)], [t.TIMESTAMPTZ])
+    assert found.column.cast(pa.timestamp("s", "UTC")).cast(pa.string()).to_pylist() == list(texts.values())
+    assert found.bad is not None
+    assert found.bad.tolist() == [v is None for v in texts.values()]
+
+
 def same(kind: SqlType, texts: list[str]) -> None:
     array = pa.array([*texts, None])
     short = scalars._without_duckdb(array, kind)
     if short is None:
         return
-    (column,) = scalars.evaluate([array], [scalars._expression(kind, "t0")])
+    (column,) = scalars.evaluate([array], [scalars._expression(kind, "t0", array)])
     long = scalars._checked(array, column, kind)
     assert long.bad is None
     assert raw(short.column) == raw(long.column)

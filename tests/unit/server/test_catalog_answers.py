@@ -123,6 +123,23 @@ def test_what_a_session_is(serving):
         assert client.execute("SELECT * FROM pg_publication").fetchall() == []
 
 
+def test_names_of_types_by_their_numbers(serving):
+    named = {
+        (16, 0): "boolean",
+        (1043, 14): "character varying(10)",
+        (1043, -1): "character varying",
+        (1700, 655366): "numeric(10,2)",
+        (1184, 3): "timestamp(3) with time zone",
+        (1083, 0): "time(0) without time zone",
+        (1015, 9): "character varying(5)[]",
+        (0, -1): "-",
+        (99999, -1): "???",
+    }
+    with serving().connect() as client:
+        calls = ", ".join(f"format_type({number}, {modifier})" for number, modifier in named)
+        assert client.execute(f"SELECT {calls}, format_type(NULL, 1)").fetchone() == (*named.values(), None)
+
+
 def test_patterns_and_what_views_depend_on(serving):
     with serving(SHOP + "CREATE TABLE a_b (a int); CREATE TABLE axb (a int)").connect() as client:
         for like in ("LIKE", "OPERATOR(pg_catalog.~~)", "ILIKE"):

@@ -435,6 +435,10 @@ def test_parts_are_named_in_sql(sql, message):
             "SCALAR_SUBQUERY_ROWS",
             "more than one row returned by a subquery used as an expression",
         ),
+        ("SELECT pow(id::float8 * 10, 400) FROM a", "INVALID_VALUE", "value out of range: overflow"),
+        ("SELECT exp(id::float8 * -1000) FROM a", "INVALID_VALUE", "value out of range: underflow"),
+        ("SELECT 0::float8 ^ (-id) FROM a", "INVALID_VALUE", "zero raised to a negative power is undefined"),
+        ("SELECT now() AT TIME ZONE x FROM a", "INVALID_PARAMETER", 'time zone "x" not recognized'),
         ("SELECT 2147483647 + id FROM a", "INVALID_VALUE", "overflow in addition of integer"),
     ],
 )
