@@ -261,7 +261,7 @@ def test_it_tells_which_content_is_read():
 def test_relations_may_have_other_names_in_duckdb():
     sql = "SELECT id FROM ai"
     assert to_duckdb(parse(sql)[0].query, CATALOG, sql, relation_name=lambda r: f"r!{r.id}").sql == (
-        'SELECT "#1" AS "id" FROM "r!t1" AS "~#1"("#1", "#2", "#3", "#4")'
+        'SELECT "#1" AS "id" FROM "r!t1" AS "~#1"("#1", "#2", "#3", "#4") ORDER BY "#2" NULLS LAST, 1 NULLS LAST'
     )
 
 
