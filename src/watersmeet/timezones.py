@@ -66,7 +66,7 @@ _NAMED: Final = re.compile(ZONE_NAME)
 _AT_END: Final = rf"[0-9]\s*{ZONE_NAME}\s*$"
 _NAMED_AT_END: Final = re.compile(_AT_END)
 
-#: A zone that is no name with a slash, at the end of a text.
+#: A zone without a slash at the end of a text.
 _SUFFIX: Final = r"[0-9]\s*([A-Za-z]+(?:[+-][0-9:]+)?)\s*$"
 _IN_TEXT: Final = re.compile(_SUFFIX)
 _DAY: Final = r"\s*[0-9]+[-/. \\][0-9]{1,2}[-/. \\][0-9]{1,2}\s*"
@@ -79,7 +79,7 @@ def is_zone_name(text: str) -> bool:
 
 
 def with_offset(text: str) -> str:
-    """The text of a timestamptz with an offset in place of an abbreviation. One of none makes a text of no time."""
+    """The text of a timestamptz with an offset instead of an abbreviation; unknown abbreviations make it invalid."""
     found = _IN_TEXT.search(text)
     if found is None or _NAMED_AT_END.search(text):
         return text
@@ -88,8 +88,8 @@ def with_offset(text: str) -> str:
 
 
 def zone_sql(zone: str) -> str:
-    """SQL of the name by which DuckDB has the zone `zone`; of one that is no zone, and of abbreviations of hours and a
-    half, it makes one that DuckDB does not have.
+    """SQL of DuckDB's name for the zone `zone`. Unknown zones, and abbreviations whose offset is not whole hours, get a
+    name that DuckDB refuses.
     """
     names = {s: f"Etc/GMT{-s // 3600:+d}" for s in _BY_OFFSET if s % 3600 == 0}
     return (
@@ -99,7 +99,7 @@ def zone_sql(zone: str) -> str:
 
 
 def with_offset_sql(text: str) -> str:
-    """The same as `with_offset` in SQL, of many texts: those without a zone get that of UTC."""
+    """SQL of `with_offset` for a column of texts, where texts without a zone also get the offset of UTC."""
     name = f"regexp_extract({text}, '{_SUFFIX}', 1)"
     return (
         f"CASE WHEN regexp_matches({text}, '{_SUFFIX}') AND NOT regexp_matches({text}, '{_AT_END}') THEN "
@@ -112,8 +112,8 @@ def with_offset_sql(text: str) -> str:
 
 
 def _found(name: str, values: Mapping[int, str]) -> str:
-    """SQL of the value for the offset of the abbreviation `name`, or NULL. They are one text, as a CASE of so many
-    branches takes long to plan.
+    """SQL of the value for the offset of the abbreviation `name`, or NULL. The table is one text, because a CASE with a
+    branch for each offset takes long to plan.
     """
     table = "".join(f"|{n}={value}" for s, value in values.items() for n in _BY_OFFSET[s].split())
     return f"nullif(regexp_extract('{table}|', concat('[|]', upper({name}), '=([^|]*)'), 1), '')"

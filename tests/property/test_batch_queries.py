@@ -1,5 +1,5 @@
-"""Batch queries with subqueries give the rows of PostgreSQL: also in shapes that no view can keep, as those that are
-linked with the outer query by inequalities alone.
+"""Batch queries with subqueries return the rows of PostgreSQL, also in shapes that views refuse, such as subqueries that
+only inequalities link with the outer query.
 """
 
 from __future__ import annotations

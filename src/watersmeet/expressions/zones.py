@@ -24,7 +24,7 @@ _WITH_OFFSET: Final = with_offset_sql("a0")
 def at_time_zone(zone: Value, value: Value, ctx: Context, node: exp.Expression) -> Value:
     """`value AT TIME ZONE zone`: the local time of a timestamptz, the moment of a timestamp.
 
-    INVALID_PARAMETER for a constant that is no zone; a row whose zone is none fails.
+    INVALID_PARAMETER for an unknown constant zone; rows with an unknown zone fail.
     """
     kind = TIMESTAMP if value.type == TIMESTAMPTZ else TIMESTAMPTZ
     if not isinstance(zone.expression, exp.Literal):

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _STRING: Final = r'"(?:[^"\\]|\\.)*"'
-#: (pattern, replacement), one after the other: white space outside of strings goes, blanks come. A match always goes on
-#: from the one before, so that none begins within a string.
+#: (pattern, replacement) in sequence: remove white space outside strings, add blanks, remove the last blank. Matches of
+#: the second pattern are adjacent, so that none begins within a string.
 _STEPS: Final = (
     (rf"({_STRING})|[ \t\r\n]+", r"\1"),
     (rf'((?:{_STRING}|[^",:])*)([,:]|$)', r"\1\2 "),
