@@ -1,5 +1,5 @@
-"""Batch queries with subqueries return the rows of PostgreSQL, also in shapes that views refuse, such as subqueries that
-only inequalities link with the outer query.
+"""Batch queries with subqueries return the rows of PostgreSQL, also in shapes that views refuse: subqueries that only
+inequalities link with the outer query.
 """
 
 from __future__ import annotations
