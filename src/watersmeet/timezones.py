@@ -66,6 +66,8 @@ _NAMED: Final = re.compile(ZONE_NAME)
 _AT_END: Final = rf"[0-9]\s*{ZONE_NAME}\s*$"
 _NAMED_AT_END: Final = re.compile(_AT_END)
 
+#: The end of a text that DuckDB must not read as a time.
+NO_TIME: Final = " is no time"
 #: A zone without a slash at the end of a text.
 _SUFFIX: Final = r"[0-9]\s*([A-Za-z]+(?:[+-][0-9:]+)?)\s*$"
 _IN_TEXT: Final = re.compile(_SUFFIX)
@@ -84,7 +86,7 @@ def with_offset(text: str) -> str:
     if found is None or _NAMED_AT_END.search(text):
         return text
     offset = ABBREVIATIONS.get(found[1].upper())
-    return f"{text[: found.start(1)].rstrip()}{' no zone' if offset is None else _offset_text(offset)}"
+    return text + NO_TIME if offset is None else text[: found.start(1)].rstrip() + _offset_text(offset)
 
 
 def zone_sql(zone: str) -> str:
@@ -103,8 +105,8 @@ def with_offset_sql(text: str) -> str:
     name = f"regexp_extract({text}, '{_SUFFIX}', 1)"
     return (
         f"CASE WHEN regexp_matches({text}, '{_SUFFIX}') AND NOT regexp_matches({text}, '{_AT_END}') THEN "
-        f"concat(regexp_replace({text}, '\\s*[A-Za-z]+([+-][0-9:]+)?\\s*$', ''), "
-        f"coalesce({_found(name, {s: _offset_text(s) for s in _BY_OFFSET})}, ' no zone')) "
+        f"coalesce(regexp_replace({text}, '\\s*[A-Za-z]+([+-][0-9:]+)?\\s*$', '') || "
+        f"{_found(name, {s: _offset_text(s) for s in _BY_OFFSET})}, {text} || '{NO_TIME}') "
         f"WHEN regexp_full_match({text}, '{_DAY}') THEN concat(trim({text}), ' 00:00:00+00') "
         f"WHEN regexp_matches({text}, '{_TIME}') THEN concat(trim({text}), "
         f"CASE WHEN regexp_matches({text}, ':[0-9]+:') THEN '' ELSE ':00' END, '+00') ELSE {text} END"

@@ -11,6 +11,7 @@ from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.casts import NO_INTEGER
 from watersmeet.expressions.context import first_line
 from watersmeet.expressions.templates import FAILURES
+from watersmeet.timezones import NO_TIME
 
 _CONDITIONS: Final[tuple[tuple[type[Exception], str], ...]] = (
     (duckdb.ConversionException, "INVALID_VALUE"),
@@ -74,7 +75,7 @@ def _worded(message: str) -> str:
     """The message without what only DuckDB knows: names of its types and of columns that the translation made."""
     if (known := next((f for f in FAILURES if f in message), None)) is not None:
         return known
-    message = _SOURCE_COLUMN.sub("", message.rstrip(" .!"))
+    message = _SOURCE_COLUMN.sub("", message.rstrip(" .!")).replace(NO_TIME, "")
     for pattern in _OUT_OF_RANGE:
         if (found := pattern.match(message)) is not None:
             return f"value {found['value']} is out of range for type {_sql_type(found['type'])}"
