@@ -134,12 +134,12 @@ def _resized(arguments: Arguments) -> Arguments:
     """
     if len(arguments) < 2 or arguments[1].unknown:
         return arguments
-    array, count = arguments[0].finish(), arguments[1]
+    array, count = arguments[0].finish().expression, arguments[1]
     limit = limited("CAST(a0 AS BIGINT) * 8", "a0")
     number = fill(limit, count.expression)
     checked = f"({limit})".replace("a0", "a1")
-    whole = fill(f"CASE WHEN a1 IS NULL OR {checked} IS NOT NULL THEN a0 END", array.expression, count.expression)
-    return [replace(array, expression=whole), replace(count, expression=number), *arguments[2:]]
+    whole = fill(f"CASE WHEN a1 IS NULL OR {checked} IS NOT NULL THEN a0 END", array, count.expression)
+    return [replace(arguments[0], expression=whole), replace(count, expression=number), *arguments[2:]]
 
 
 def _nullif(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
