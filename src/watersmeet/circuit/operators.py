@@ -61,6 +61,7 @@ class Map(Operator):
     """Filter, then project: rows with `predicate` true (None: all), `exprs[i]` gives column i.
 
     An expression that raises an error gives NULL (a predicate: false) and is counted.
+    required: columns that must not be NULL because of an error; a row with such a column is dropped.
     partitions: an annotation for those who read the plan: here a topic is given as many partitions as the one that it
     is joined with has. Buckets are not partitions, so that nothing moves.
     """
@@ -69,6 +70,7 @@ class Map(Operator):
     exprs: tuple[str, ...]
     predicate: str | None
     partitions: int | None = None
+    required: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

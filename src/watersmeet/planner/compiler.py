@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from watersmeet.algebra.nodes import Node
 from watersmeet.algebra.rewrites import JoinOrder, rewrite
-from watersmeet.catalog import ROWTIME, Catalog, Pump, Relation
+from watersmeet.catalog import ROWTIME, Catalog, Pump, Relation, SinkQuery
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import KEPT, Operator, Scan, Sink, Sort, SortKey, Upsert
+from watersmeet.circuit.operators import KEPT, Map, Operator, Scan, Sink, Sort, SortKey, Upsert
 from watersmeet.planner.builder import Builder
 from watersmeet.planner.distribution import Placement, key_columns
 from watersmeet.planner.lowering import Lowering, Producer
@@ -51,9 +52,24 @@ def compile_view(
     produced = {p.operator.id: (i, p.names) for i, p in reversed(readable.items())}
     sharing = Sharing(builder, produced, catalog or Catalog(), enabled=share)
     top = Lowering(builder, readable, sharing, sink.id, multiway=multiway).top(rewrite(tree, join_order), columns)
+    required = _required(sink, catalog)
+    if required and isinstance(top, Map):
+        top = builder.add(replace(top, required=required))
     if isinstance(sink, Pump) and sink.merging is not None:
         top = _in_order(builder, top, sink, len(age))
     return builder.closure(_sink(builder, top, sink))
+
+
+def _required(view: Relation, catalog: Catalog | None) -> tuple[int, ...]:
+    """The columns of a view INTO a relation that takes no NULL in them, where NULL becomes a default.
+
+    The default of a value that could not be computed would be a wrong value: such a row is not written.
+    """
+    target = None if catalog is None or isinstance(view, SinkQuery) else catalog.relations.get(view.feeds)
+    if target is None:
+        return ()
+    whole = {c.name for c in target.columns if not c.nullable}
+    return tuple(i for i, c in enumerate(view.columns) if c.name in whole)
 
 
 def _in_order(builder: Builder, top: Operator, pump: Pump, age: int) -> Operator:

@@ -125,6 +125,31 @@ def test_erroneous_cells_are_null_and_counted():
     assert errors == 3
 
 
+@pytest.mark.parametrize(
+    ("required", "predicate", "kept"),
+    [
+        ((), None, [0, 1, 2, 3]),
+        ((0,), None, [0, 2, 3]),
+        ((0, 1), None, [0, 2, 3]),
+        ((2,), None, [0, 1, 2, 3]),
+        ((0,), "c1 > 0", [2, 3]),
+    ],
+)
+def test_a_row_whose_required_column_fails_is_dropped(required, predicate, kept):
+    """NULL that no error gave stays, and so does a part that fails within a value that is not NULL."""
+    rows = table((VARCHAR, ["1", "x", None, "4"]), (INTEGER, [0, 1, 2, 3]))
+    exprs = ["CAST(c0 AS INTEGER)", "c1", "coalesce(CAST(c0 AS INTEGER), -1)"]
+    counters = Counters()
+    types = columns(INTEGER, INTEGER, INTEGER)
+    found, places = EVALUATOR.project(
+        rows, columns(VARCHAR, INTEGER), exprs, types, predicate, counters, required=required
+    )
+    whole = {0: (1, 0, 1), 1: (None, 1, -1), 2: (None, 2, -1), 3: (4, 3, 4)}
+    assert list(zip(*[c.to_pylist() for c in found.columns], strict=True)) == [whole[i] for i in kept]
+    assert (list(range(4)) if places is None else places.tolist()) == kept
+    assert counters.expression_errors == 2
+
+
 def test_erroneous_predicate_is_false_and_counted():
     rows = table((VARCHAR, ["1", "x", None, "9999999999", "-5"]))
     assert project(rows, [VARCHAR], ["CAST(c0 AS INT) * 2"], [INTEGER], "CAST(c0 AS INT) > 0") == ([[2]], [0], 2)

@@ -52,6 +52,7 @@ class _Request:
     exprs: tuple[str, ...]
     results: tuple[SqlType, ...]
     predicate: str | None
+    required: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,12 +92,14 @@ class Evaluator:
         predicate: str | None = None,
         counters: Counters | None = None,
         num_rows: int | None = None,
+        required: Sequence[int] = (),
     ) -> tuple[pa.Table, Rows | None]:
         """Rows of `table` where `predicate` is true, with column c<i> = exprs[i] of type output[i].
 
         `schema` gives the types of `table`'s columns; expressions use the table's column names
         (c0… or l0… and r0…). Also returns the ascending positions of the rows kept, None if all were.
         num_rows: needed if `table` has no columns, because Arrow then does not know it.
+        required: output columns; rows in which one is NULL because of an error are dropped.
         """
         request = _Request(
             tuple(table.column_names),
@@ -104,6 +107,7 @@ class Evaluator:
             tuple(exprs),
             tuple(f.type for f in output),
             predicate,
+            tuple(required),
         )
         count = table.num_rows if num_rows is None else num_rows
         with self._lock:
@@ -194,7 +198,7 @@ class Evaluator:
             self._recovery = Recovery(self._memory_limit_bytes)
             self._recoveries.append(self._recovery)  # kept as connections are
         return self._recovery.project(
-            request.names, request.types, table, count, plan.computed, request.predicate, counters
+            request.names, request.types, table, count, plan.computed, request.predicate, counters, request.required
         )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import duckdb
@@ -53,16 +53,26 @@ class _Plan:
 
 @dataclass(frozen=True)
 class _Given:
-    """Rows to evaluate, and where their errors are counted: for an output column, None for a predicate."""
+    """Rows to evaluate, and where their errors are counted: for an output column, None for a predicate.
+
+    rows: their positions in the first table that was given. failed: positions of rows with an error, in any order.
+    """
 
     table: pa.Table
     count: int
     counters: Counters
     column: int | None
+    rows: Rows
+    failed: list[Rows] = field(default_factory=list)
 
     def take(self, rows: Rows) -> _Given:
         table = self.table.take(pa.array(rows)) if self.table.num_columns else self.table
-        return _Given(table, len(rows), self.counters, self.column)
+        return replace(self, table=table, count=len(rows), rows=self.rows[rows])
+
+    def fail(self, sql: str, reason: str, rows: Rows) -> None:
+        """Counts an error of the expression `sql` in the rows at these positions of the table."""
+        self.counters.failed(self.column, sql, reason, len(rows))
+        self.failed.append(self.rows[rows])
 
 
 class Recovery:
@@ -84,21 +94,30 @@ class Recovery:
         exprs: Sequence[tuple[int, str, SqlType]],
         predicate: str | None,
         counters: Counters,
+        required: Sequence[int] = (),
     ) -> tuple[Columns, Rows | None]:
         """The values of `exprs` in the rows where `predicate` is true, and the positions of these rows.
 
         exprs: positions in the output, for the counters; expressions; types.
+        required: positions in the output; rows in which one is NULL because of an error are dropped.
         """
-        given, rows = _Given(table, count, counters, None), None
+        given, rows = _Given(table, count, counters, None, np.arange(count)), None
         if predicate is not None:
             passed = self._evaluate(names, types, given, predicate, BOOLEAN).fill_null(False).to_numpy()
             rows = np.flatnonzero(passed)
             given = given.take(rows)
-        columns = []
+        columns, keep = [], np.ones(given.count, np.bool_)
         for position, sql, kind in exprs:
-            own = _Given(given.table, given.count, counters, position)
-            columns.append(self._evaluate(names, types, own, sql, kind))
-        return columns, rows
+            own = _Given(given.table, given.count, counters, position, np.arange(given.count))
+            values = self._evaluate(names, types, own, sql, kind)
+            if position in required and own.failed:
+                failed = np.unique(np.concatenate(own.failed))
+                keep[failed[values.take(pa.array(failed)).is_null().to_numpy()]] = False
+            columns.append(values)
+        if keep.all():
+            return columns, rows
+        rows = np.flatnonzero(keep) if rows is None else rows[keep]
+        return [column.filter(pa.array(keep)) for column in columns], rows
 
     def _evaluate(
         self, names: tuple[str, ...], types: tuple[SqlType, ...], given: _Given, sql: str, kind: SqlType
@@ -111,7 +130,7 @@ class Recovery:
             try:
                 plan = self._planned(names, types, kind, parse(self._connection, cast_to(sql, kind)))
             except VALUE_ERRORS as cause:  # in a constant that DuckDB evaluates while it plans
-                given.counters.failed(given.column, sql, _reason(cause), given.count)
+                given.fail(sql, _reason(cause), np.arange(given.count))
                 return pa.chunked_array([pa.nulls(given.count, kind.arrow)])
             self._plans[key] = plan
             if len(self._plans) > _PLANS:
@@ -182,7 +201,7 @@ class Recovery:
                 pieces.append((rows[found], self._values_without(plan, part, given.take(rows[found]))))
                 rows = np.delete(rows, found)
         if len(rows):
-            given.counters.failed(given.column, plan.tolerant.sql, "", len(rows))
+            given.fail(plan.tolerant.sql, "", rows)
             pieces.append((rows, pa.chunked_array([pa.nulls(len(rows), plan.kind.arrow)])))
         return pieces
 
@@ -232,7 +251,7 @@ class Recovery:
             finally:
                 drop(self._connection, statement)
             plan.reasons[i] = _reason(*escaped.values()) if escaped else ""
-        given.counters.failed(given.column, part.written, plan.reasons[i], len(rows))
+        given.fail(part.written, plan.reasons[i], rows)
 
 
 def _reason(cause: Exception) -> str:

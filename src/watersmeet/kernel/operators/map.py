@@ -11,9 +11,9 @@ from watersmeet.kernel.runs.state import State
 
 
 def step(op: Map, inputs: Sequence[Delta], state: State, ctx: StepContext) -> Delta:  # noqa: ARG001
-    """The input's rows where the predicate is true, projected. Order and diffs stay."""
+    """The input's rows where the predicate is true and no required column fails, projected. Order and diffs stay."""
     delta = inputs[0]
     columns, rows = ctx.evaluator.project(
-        delta.columns, ctx.schemas[0], op.exprs, op.schema, op.predicate, ctx.counters, delta.num_rows
+        delta.columns, ctx.schemas[0], op.exprs, op.schema, op.predicate, ctx.counters, delta.num_rows, op.required
     )
     return Delta(columns, delta.diff if rows is None else delta.diff[rows])

@@ -10,6 +10,7 @@ from watersmeet.catalog import MaterializedView, Table
 from watersmeet.circuit.operators import Operator, TemporalJoin
 from watersmeet.dialects.schemas import relation_written
 from watersmeet.errors import error
+from watersmeet.expressions.casts import NO_INTEGER
 from watersmeet.kernel.joins.memo import MEMO
 from watersmeet.kernel.joins.unmatched import WAITING
 from watersmeet.kernel.operators.arrange import ROWS
@@ -122,7 +123,12 @@ def _tell_failures(session: Session, status: dict[str, Any]) -> None:
 
 
 def _failure(columns: list[str], expression: str, part: FailedPart) -> dict[str, Any]:
-    return {"columns": columns, "expression": expression, "rows": part.rows, "reason": part.reason}
+    return {
+        "columns": columns,
+        "expression": expression,
+        "rows": part.rows,
+        "reason": part.reason.replace(NO_INTEGER, ""),
+    }
 
 
 def memory_status(session: Session) -> dict[str, int | None]:
