@@ -206,7 +206,7 @@ class Recovery:
         return pieces
 
     def _values_without(self, plan: _Plan, part: Part, given: _Given) -> pa.ChunkedArray:
-        """The values with NULL in place of a part."""
+        """The values with a part replaced by NULL."""
         tree = without(self._connection, plan.tolerant.tree, part)
         simpler = self._planned(plan.names, plan.types, plan.kind, tree)
         try:

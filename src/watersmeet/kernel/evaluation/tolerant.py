@@ -100,7 +100,7 @@ def tolerant(connection: duckdb.DuckDBPyConnection, tree: Tree) -> Tolerant:
 
 
 def without(connection: duckdb.DuckDBPyConnection, tree: Tree, part: Part) -> Tree:
-    """The expression with NULL, of the same type, in place of a part."""
+    """The expression with a part replaced by NULL of the same type."""
     null = parse(connection, "CASE WHEN false THEN 1 END")
     null["case_checks"][0]["then_expr"] = {**part.node, "alias": ""}
 
@@ -177,7 +177,7 @@ def _tried(node: Tree) -> Tree:
 
 
 def _within(node: Tree) -> Tree:
-    """The node with operands that do not fail. What a lambda computes can fail: that is an error of the node."""
+    """The node with operands that do not fail. An error inside of a lambda is an error of the node."""
     return _with_children(node, lambda child: child if child["class"] == "LAMBDA" else _tried(child))
 
 
