@@ -359,9 +359,9 @@ class OpenDatabase:
         """Stop the engine and give everything back. May be called again."""
         if not self._closed:
             self._closed = True
-            if not self.read_only:
-                self._note_newest()
-            self._opened.close()
+            with self._opened:  # given back whatever becomes of the note
+                if not self.read_only:
+                    self._note_newest()
 
     def _take_over(self, wanted: int | None, *, rebuild: bool) -> None:
         """Become the writer of what is there: a database that is refused is left as it is."""
