@@ -55,7 +55,7 @@ def test_workers_have_little_memory() -> None:
         mock.patch.object(mapped.PassingRun, "nearby", autospec=True, side_effect=mapped.PassingRun.nearby) as nearby,
         mock.patch.object(EarlyBlobs, "add", autospec=True, side_effect=EarlyBlobs.add) as added,
     ):
-        for seed in (9400, 9401):
+        for seed in (9402, 9403):
             slowly(seed, 2000)
     print(nearby.call_count, added.call_count)
     assert nearby.call_count > 5

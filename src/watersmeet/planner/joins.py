@@ -238,7 +238,8 @@ def _rewrite(node: Join) -> str:
     sides = [frozenset(c.id for c in side.columns) for side in (node.left, node.right)]
     if node.residual is None or any(node.residual.columns.isdisjoint(side) for side in sides):
         return _CONSTANT
-    if all(_compares(part, sides) for part in _alternatives(node.residual.expression)):
+    alternatives = _alternatives(node.residual.expression)
+    if len(alternatives) > 1 and all(_compares(part, sides) for part in alternatives):
         return _ALTERNATIVES.get(node.kind, _HINT)
     return _HINT
 
