@@ -99,8 +99,7 @@ class Plans:
             if damage.condition != "DATABASE_DAMAGED" or not found:
                 raise
             _logger.warning("a plan is restored: %s", damage.message)
-            storage.discard(self._layout.circuit(last.circuit))
-            save_circuit(self._layout, found[0])
+            save_circuit(self._layout, found[0], over=True)
 
     @property
     def circuit(self) -> Circuit:

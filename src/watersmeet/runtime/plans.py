@@ -17,10 +17,10 @@ from watersmeet.serialization import from_json
 from watersmeet.store.layout import Layout
 
 
-def save_circuit(layout: Layout, circuit: Circuit) -> None:
-    """Stores the circuit under its fingerprint, unless it is there."""
+def save_circuit(layout: Layout, circuit: Circuit, *, over: bool = False) -> None:
+    """Stores the circuit under its fingerprint, unless the file exists. over: also over a damaged file, in one step."""
     path = layout.circuit(circuit.fingerprint)
-    if not storage.exists(path):
+    if over or not storage.exists(path):
         deflated = base64.b64encode(zlib.compress(circuit.text.encode(), 4)).decode("ascii")
         value = {"state_format": STATE_FORMAT_VERSION, "deflated_circuit": deflated}
         storage.replace_file(path, layout.seal(path, value), durable=layout.durable)
