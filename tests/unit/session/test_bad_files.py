@@ -95,7 +95,7 @@ def test_no_line_of_json_stops_a_view_and_numbers_keep_their_digits(run, source,
     run("FLUSH")
     assert run("SELECT a, b, d, j::varchar FROM v WHERE a < 4 ORDER BY a") == [
         (2, None, Decimal("1.2345678901"), None),
-        (3, "99999999999999.99", None, '{"k":99999999999999.99}'),
+        (3, "99999999999999.99", None, '{"k": 99999999999999.99}'),
     ]
     assert run("SELECT (s).x, (s).y FROM v WHERE a = 4") == [
         (Decimal("1.234567890123456"), ["99999999999999.99", "1.10"])
