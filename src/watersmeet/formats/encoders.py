@@ -153,7 +153,8 @@ def open_writer(
     """
     if encoding == "json":
         connected = flag(options, "schemas.enable", default=False)
-        writer = json_writer(columns, JsonStyle(date="days_from_epoch" if connected else "days_from_ce").asked(options))
+        style = JsonStyle(date="days_from_epoch" if connected else "days_from_ce").asked(options)
+        writer = json_writer(columns, _key_style(style) if part == "key" else style)
         if not connected:
             return writer
         schema = _connect_struct(columns, f"{destination.database}.{destination.relation}")
@@ -219,11 +220,16 @@ def _key_writer(columns: Schema, format: MessageFormat, destination: Destination
         fields = tuple(Field(name, kind) for name, kind in columns[0].type.fields)
         return _Unpacked(columns[0].name, open_writer(fields, encoding, options, destination, part="key"))
     if is_own and encoding == "json":
-        style = JsonStyle().asked(options)
+        style = _key_style(JsonStyle().asked(options))
         return SqlWriter(columns, f"CASE WHEN t0 IS NOT NULL THEN {json_value('t0', columns[0].type, style)} END")
     if encoding is None:
         encoding = ("bytes" if columns[0].type.name == "bytea" else "string") if is_own else format.encoding
     return open_writer(columns, encoding, options, destination, part="key", whole=is_own)
+
+
+def _key_style(style: JsonStyle) -> JsonStyle:
+    """The style in which NaN, infinities and NULL are different keys."""
+    return replace(style, float="string")
 
 
 class _Unpacked:
@@ -342,6 +348,18 @@ def changed_keys(keys: pa.BinaryArray, diff: Numbers) -> ChangedKeys:
     return ChangedKeys(*found)
 
 
+def _message_keys(keys: Writer, rows: pa.Table) -> pa.BinaryArray:
+    """The keys of messages. DELIVERY_REFUSED for NULL: such a message would have no key."""
+    found = keys.write(rows)
+    if found.null_count:
+        raise error(
+            "DELIVERY_REFUSED",
+            "a row has NULL as its key, and a message without a key neither replaces nor deletes a row",
+            hint="KEY ENCODE JSON writes NULL.",
+        )
+    return found
+
+
 class _Upsert:
     """A message for each key that changed: its new row, or none if it has no row any more."""
 
@@ -350,7 +368,7 @@ class _Upsert:
 
     def encode(self, rows: pa.Table, diff: Numbers, time_us: int) -> Encoded:
         del time_us
-        keys = self._keys.write(rows)
+        keys = _message_keys(self._keys, rows)
         changed = changed_keys(keys, diff)
         is_there = changed.came >= 0
         if len(changed.first) == len(rows) and is_there.all():
@@ -379,7 +397,7 @@ class _Debezium:
         self._keys, self._around_keys, self._envelopes = keys, around_keys, envelopes
 
     def encode(self, rows: pa.Table, diff: Numbers, time_us: int) -> Encoded:
-        keys = self._keys.write(rows)
+        keys = _message_keys(self._keys, rows)
         changed = changed_keys(keys, diff)
         values = self._envelopes.write(rows, changed, time_us // 1000)
         is_deletion = changed.came < 0
@@ -404,7 +422,7 @@ def _json_envelopes(
     enabled = flag(format.options, "schemas.enable", default=True)
     prefix = f"RisingWave.{destination.database}.{destination.relation}"
     is_json = format.key_encoding in (None, "json")
-    keys = json_writer(key, style) if is_json else _key_writer(key, format, destination, is_own=False)
+    keys = json_writer(key, _key_style(style)) if is_json else _key_writer(key, format, destination, is_own=False)
     key_schema = _dumped(_connect_struct(key, f"{prefix}.Key"))
     around_keys = (b'{"schema":' + key_schema + b',"payload":', b"}") if is_json and enabled else None
     schema = _dumped(_debezium_schema(columns, prefix)) if enabled else None

@@ -35,6 +35,16 @@ def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
+def row_codes(rows: pa.Table) -> npt.NDArray[np.int64]:
+    """The same number for equal rows. NULL equals NULL, and NaN equals NaN."""
+    codes = np.zeros(rows.num_rows, np.int64)
+    for column in rows.columns:
+        encoded = one_array(column).dictionary_encode(null_encoding="encode")
+        own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        _, codes = np.unique(codes * (len(encoded.dictionary) + 1) + own, return_inverse=True)
+    return codes
+
+
 def reals(column: pa.Array, form: str) -> pa.BinaryArray:
     """Floating-point numbers in the form of that name of numpy's."""
     return fixed(column.to_numpy(zero_copy_only=False).astype(form))

@@ -16,12 +16,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.clients.databaseservers import Server, ssl_mode
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.faults import fault
-from watersmeet.sinks.base import Delivery, Place, Portion, RowChange, Unavailable
+from watersmeet.formats.writers import Writer
+from watersmeet.sinks.base import Delivery, Place, Portion, RowChange, Unavailable, newest_rows
 from watersmeet.types import Field
 
 PROGRESS: Final = "watersmeet_sinks"
@@ -120,6 +123,18 @@ class DatabaseTarget(abc.ABC, Generic[Rows]):
             self._write(rows)
             fault("database.written")
         fault("database.committed")
+
+    def _newest(self, portions: Sequence[Portion], keys: Writer) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+        """See `newest_rows`. DELIVERY_REFUSED for a new row with NULL in its key, which no unique index finds again."""
+        rows, gone = newest_rows(portions, [c.name for c in self._delivery.columns], keys)
+        null = np.zeros(len(rows), np.bool_)
+        for column in self._key:
+            has_null = rows.column(column.name).is_null().to_numpy()
+            if (has_null & ~gone).any():
+                raise self._refused(f'Its key has NULL in column "{column.name}".')
+            null |= has_null
+        # The table never had a row with such a key.
+        return rows.filter(pa.array(~null)), gone[~null]
 
     def append(self, rows: pa.Table) -> None:
         """Adds rows of a statement, with the columns of the delivery, in one transaction."""

@@ -15,7 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.clients.lakes import DELTA_STORES, delta_library, delta_location, delta_storage, first_line
 from watersmeet.errors import Error, did_you_mean, error
@@ -25,6 +28,7 @@ from watersmeet.formats.writers import json_writer
 from watersmeet.sinks.base import Delivery, Place, Portion, Target, Unavailable, newest_rows, rows_that_came
 from watersmeet.sinks.laketables import LakeColumns, check_form, flag
 from watersmeet.sinks.targets import Connector, check_options
+from watersmeet.types import SqlType
 
 #: How often a version is tried again that somebody else came before.
 _ATTEMPTS: Final = 10
@@ -58,6 +62,7 @@ class DeltaTarget:
         self._is_upsert = delivery.format.rows == "upsert"
         self._keys = json_writer(tuple(by_name[name] for name in delivery.key), EXACT_JSON)
         self._application = f"watersmeet-{database_id}-{delivery.target_id}"
+        self._partition_columns: list[str] = []
         self._table: Any = None
         self._writer = 0
 
@@ -128,6 +133,7 @@ class DeltaTarget:
                     f"there is no {self._what}",
                     hint="Create it first, or add create_table_if_not_exists = 'true'.",
                 ) from cause
+            self._columns.check_partitions(self._what, options.partition_by, _is_partition_type)
             table = self._library.DeltaTable.create(
                 options.location,
                 self._columns.schema,
@@ -136,6 +142,8 @@ class DeltaTarget:
                 storage_options=options.storage,
             )
         self._columns.check(self._what, pa.schema(table.schema().to_arrow()))
+        self._partition_columns = [n for n in table.metadata().partition_columns if n in self._names]
+        self._columns.check_partitions(self._what, self._partition_columns, _is_partition_type)
         return table
 
     def _place(self, table: Any) -> Place | None:
@@ -164,7 +172,11 @@ class DeltaTarget:
         source, target = "s", "t"
         values = {_quoted(n): f"{source}.{_quoted(n)}" for n in self._names}
         gone = f"{source}.{_quoted(_GONE)}"
-        same = " AND ".join(f"{target}.{_quoted(k)} = {source}.{_quoted(k)}" for k in self._delivery.key)
+        # The library skips files by statistics only for `=`, which never matches NULL.
+        same = " AND ".join(
+            f"({target}.{_quoted(k)} {'<=>' if rows.column(k).null_count else '='} {source}.{_quoted(k)})"
+            for k in self._delivery.key
+        )
         (
             self._table.merge(
                 rows, same, source_alias=source, target_alias=target, commit_properties=self._properties(place)
@@ -176,11 +188,28 @@ class DeltaTarget:
         )
 
     def _added(self, portions: Sequence[Portion]) -> pa.Table:
-        return self._columns.written(pa.concat_tables([rows_that_came(p).select(self._names) for p in portions]))
+        return self._written(pa.concat_tables([rows_that_came(p).select(self._names) for p in portions]))
 
     def _changes(self, portions: Sequence[Portion]) -> pa.Table:
         rows, gone = newest_rows(portions, self._names, self._keys)
-        return self._columns.written(rows).append_column(_GONE, pa.array(gone))
+        return self._written(rows, gone).append_column(_GONE, pa.array(gone))
+
+    def _written(self, rows: pa.Table, gone: npt.NDArray[np.bool_] | None = None) -> pa.Table:
+        """Rows in the types of the table. DELIVERY_REFUSED for an empty text in a partition column, which Delta's
+        protocol reads as NULL.
+        """
+        written = self._columns.written(rows)
+        for name in self._partition_columns:
+            column = written.column(name)
+            empty = pc.fill_null(pc.equal(pc.binary_length(column), 0), fill_value=False) if _is_text(column) else None
+            if empty is not None and pc.any(empty if gone is None else pc.and_not(empty, pa.array(gone))).as_py():
+                raise error(
+                    "DELIVERY_REFUSED",
+                    f'a row has an empty text in partition column "{name}" of {self._what}',
+                    detail="Delta Lake stores NULL for an empty text in a partition column.",
+                    hint=f"Write nullif({name}, '') in the query of the sink, or choose another partition column.",
+                )
+        return written
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
@@ -193,6 +222,15 @@ class DeltaTarget:
             raise error("DELIVERY_REFUSED", f"{self._what} refuses: {first_line(cause)}") from cause
         except (self._exceptions.DeltaError, OSError) as cause:
             raise Unavailable(f"{self._what} can't be read or written: {first_line(cause)}") from cause
+
+
+def _is_text(column: pa.ChunkedArray) -> bool:
+    return bool(pa.types.is_string(column.type))
+
+
+def _is_partition_type(kind: SqlType) -> bool:
+    """Whether all values of the type, as names of partitions, are read back unchanged by the library."""
+    return kind.name not in ("real", "double precision", "bytea") and not (kind.name == "numeric" and kind.decimals)
 
 
 def _quoted(name: str) -> str:

@@ -20,7 +20,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.clients.lakes import (
     ICEBERG_OPTIONS,
@@ -33,11 +35,12 @@ from watersmeet.clients.lakes import (
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.faults import fault
 from watersmeet.formats.valuetexts import EXACT_JSON
+from watersmeet.formats.wire import row_codes
 from watersmeet.formats.writers import json_writer
 from watersmeet.sinks.base import Delivery, Place, Portion, Target, Unavailable, newest_rows, rows_that_came
 from watersmeet.sinks.laketables import LakeColumns, check_form, flag
 from watersmeet.sinks.targets import Connector, check_options
-from watersmeet.types import Schema
+from watersmeet.types import Schema, SqlType
 
 #: How often a commit is tried again that somebody else came before.
 _ATTEMPTS: Final = 10
@@ -178,9 +181,14 @@ class IcebergTarget:
                     f"there is no {self._what}",
                     hint="Create it first, or add create_table_if_not_exists = 'true'.",
                 ) from cause
+            self._columns.check_partitions(
+                self._what, [c for transform, c in options.partition_by if transform == "identity"], _is_partition_type
+            )
             self._create_table()
             table = self._catalog.load_table(options.place.table)
         self._columns.check(self._what, table.schema().as_arrow())
+        sources = [table.schema().find_column_name(part.source_id) for part in table.spec().fields]
+        self._columns.check_partitions(self._what, sources, _is_partition_type)
         return table
 
     def _create_table(self) -> None:
@@ -220,12 +228,13 @@ class IcebergTarget:
         expressions = iceberg_library("pyiceberg.expressions")
         if changed.num_rows:
             # Of a key of several columns this takes more than its rows: those that are to stay are written again.
-            found = functools.reduce(
-                operator.and_, [expressions.In(k, changed.column(k).unique().to_pylist()) for k in key]
-            )
+            found = functools.reduce(operator.and_, [_one_of(expressions, k, changed.column(k)) for k in key])
             there = self._table.scan(row_filter=found).to_arrow()
             if there.num_rows:
-                staying = there.join(changed.cast(there.select(key).schema), key, join_type="left anti")
+                # A join would not take NULL for equal to NULL.
+                both = pa.concat_tables([changed, there.select(key).cast(changed.schema)])
+                codes = row_codes(both)
+                staying = there.filter(pa.array(~np.isin(codes[len(changed) :], codes[: len(changed)])))
                 transaction.overwrite(_stacked([staying.select(there.column_names), came], there.schema), found)
                 return
         transaction.append(came)
@@ -236,6 +245,20 @@ class IcebergTarget:
         kept = (Unavailable, self._exceptions.CommitFailedException)
         with iceberg_explained(self._options.place, Unavailable, *kept):
             yield
+
+
+def _one_of(expressions: Any, name: str, values: pa.ChunkedArray) -> Any:
+    """The expression that a column has one of the values, where NULL equals NULL and NaN equals NaN."""
+    reference = expressions.Reference(name)
+    chosen = values.unique()
+    found = [expressions.IsNull(reference)] if chosen.null_count else []
+    chosen = chosen.drop_null()
+    if pa.types.is_floating(chosen.type):
+        is_nan = pc.is_nan(chosen)
+        found += [expressions.IsNaN(reference)] if pc.any(is_nan).as_py() else []
+        chosen = chosen.filter(pc.invert(is_nan))
+    found += [expressions.In(reference, chosen.to_pylist())] if len(chosen) else []
+    return functools.reduce(operator.or_, found)
 
 
 def _stacked(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
@@ -252,6 +275,11 @@ def _stacked(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
             for t in tables
         ]
     )
+
+
+def _is_partition_type(kind: SqlType) -> bool:
+    """Whether the library writes all values of the type as a partition: it fails on NaN."""
+    return not kind.is_float
 
 
 def _options(delivery: Delivery) -> _Options:

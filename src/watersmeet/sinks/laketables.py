@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import pyarrow as pa
 
 from watersmeet.errors import did_you_mean, error
 from watersmeet.formats.valuetexts import plain_text
 from watersmeet.formats.writers import evaluate_text
 from watersmeet.sinks.base import Delivery
-from watersmeet.types import Schema
+from watersmeet.types import Schema, SqlType
 
 
 class LakeColumns:
@@ -48,6 +50,16 @@ class LakeColumns:
                 f'column "{lacking[0]}" of {what} must not be NULL, and the sink has no column for it',
             )
         self.schema = pa.schema([f.with_nullable(there.field(f.name).nullable) for f in self.schema])
+
+    def check_partitions(self, what: str, names: Sequence[str], takes: Callable[[SqlType], bool]) -> None:
+        """Raise FEATURE_NOT_SUPPORTED for a partition column among `names` with values that its library loses."""
+        for column in self._columns:
+            if column.name in names and not takes(column.type):
+                raise error(
+                    "FEATURE_NOT_SUPPORTED",
+                    f'{what} can\'t be partitioned by column "{column.name}" of type {column.type.sql}',
+                    hint=f"Partition by a text: CAST({column.name} AS varchar) in the query of the sink.",
+                )
 
     def written(self, rows: pa.Table) -> pa.Table:
         """Rows of the sink in the types of the table. DELIVERY_REFUSED for NULL in a column that takes none."""

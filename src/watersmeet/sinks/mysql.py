@@ -26,7 +26,7 @@ from watersmeet.errors import Error, error
 from watersmeet.faults import fault
 from watersmeet.formats.valuetexts import EXACT_JSON, plain_text
 from watersmeet.formats.writers import SqlWriter, concatenated, json_writer, places, value_bytes
-from watersmeet.sinks.base import Delivery, Portion, RowChange, Target, Unavailable, newest_rows, rows_that_came
+from watersmeet.sinks.base import Delivery, Portion, RowChange, Target, Unavailable, rows_that_came
 from watersmeet.sinks.databases import (
     OPTIONS,
     RIGHTS,
@@ -259,7 +259,7 @@ class MysqlTarget(DatabaseTarget[MysqlRows]):
         columns, nothing = self._delivery.columns, pa.array([], pa.binary())
         if not self._key:
             return self._added(pa.concat_tables([rows_that_came(p) for p in portions]))
-        table, gone = newest_rows(portions, [c.name for c in columns], self._key_texts)
+        table, gone = self._newest(portions, self._key_texts)
         came = table.filter(pa.array(~gone))
         keys = self._written_keys(came) if self._merges else nothing
         return MysqlRows(self._written(came, columns), keys, self._written_keys(table.filter(pa.array(gone))))

@@ -21,7 +21,7 @@ from watersmeet.errors import Error, error
 from watersmeet.faults import fault
 from watersmeet.formats.valuetexts import EXACT_JSON, array_literal
 from watersmeet.formats.writers import concatenated, csv_writer, evaluate_text, json_writer, value_bytes
-from watersmeet.sinks.base import Delivery, Portion, RowChange, Target, newest_rows, rows_that_came
+from watersmeet.sinks.base import Delivery, Portion, RowChange, Target, rows_that_came
 from watersmeet.sinks.databases import (
     OPTIONS,
     PROGRESS,
@@ -201,7 +201,7 @@ class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
         if not self._key:
             return self._added(pa.concat_tables([rows_that_came(p) for p in portions]))
         # A line for each key that changed: its last row, or one that says that it has none any more.
-        rows, gone = newest_rows(portions, [c.name for c in columns], self._keys)
+        rows, gone = self._newest(portions, self._keys)
         rows = rows.append_column(_GONE, pa.array(gone))
         for name, text in self._loose.items():
             rows = rows.append_column(text, rows.column(name))

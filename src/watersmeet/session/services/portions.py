@@ -20,6 +20,7 @@ from watersmeet import duckdbs
 from watersmeet.catalog import Relation, Table
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.formats.scalars import evaluate
+from watersmeet.kernel.arrays.columns import one_form
 from watersmeet.kernel.arrays.hashing import hash_columns
 from watersmeet.scratch import scratch_folder
 from watersmeet.session.access.messageparts import with_computed_parts
@@ -123,9 +124,13 @@ class Portions:
         return placed(pieces, self._delivery.generation, self._changes.taken, skipped, time_us, most_rows, keys)
 
     def _completed(self, portion: Portion) -> Portion:
-        """The portion with the parts of messages that follow from its rows."""
+        """The portion with one form of equal keys, and with the parts of messages that follow from its rows."""
         delivery = self._delivery
-        rows = with_computed_parts(portion.rows, delivery.computed_parts, delivery.title)
+        rows = portion.rows
+        for name in delivery.key:
+            place = rows.column_names.index(name)
+            rows = rows.set_column(place, rows.schema.field(place), one_form(rows.column(place)))
+        rows = with_computed_parts(rows, delivery.computed_parts, delivery.title)
         return replace(portion, rows=rows)
 
     def _named(self, rows: pa.Table) -> pa.Table:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.formats.wire import one_array
+from watersmeet.formats.wire import row_codes
 
 Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -43,7 +43,7 @@ def last_rows(changes: KeyedChanges, there: pa.Table) -> tuple[pa.Table, dict[st
     there: the rows with these keys before. A row with a missing value is not among those after the changes.
     """
     key = list(changes.key)
-    codes = _codes(pa.concat_tables([there.select(key), changes.keys()]))
+    codes = row_codes(pa.concat_tables([there.select(key), changes.keys()]))
     before, gone, written = there.num_rows, len(changes.gone_at), len(changes.written_at)
     # Events: the rows that were there, those that go, those that come.
     times = np.concatenate([np.full(before, -1, np.int64), changes.gone_at, changes.written_at])
@@ -59,16 +59,6 @@ def last_rows(changes: KeyedChanges, there: pa.Table) -> tuple[pa.Table, dict[st
         for mask in missing.values():
             last = last[~mask[last]]
     return rows.take(pa.array(last)), missing
-
-
-def _codes(keys: pa.Table) -> Numbers:
-    """The same number for equal keys. NULL equals NULL."""
-    codes = np.zeros(keys.num_rows, np.int64)
-    for column in keys.columns:
-        encoded = one_array(column).dictionary_encode(null_encoding="encode")
-        own = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        _, codes = np.unique(codes * (len(encoded.dictionary) + 1) + own, return_inverse=True)
-    return codes
 
 
 def _sources(codes: Numbers, order: Numbers, times: Numbers, before: int, gone: int, written: int) -> Numbers:
