@@ -29,7 +29,8 @@ class Files:
 
     def sql(self, kind):
         del kind
-        return f"WITH (connector = 'fs', fs.path = '{self._path}', type = 'upsert', primary_key = 'k') FORMAT UPSERT ENCODE PARQUET"
+        options = f"connector = 'fs', fs.path = '{self._path}', type = 'upsert', primary_key = 'k'"
+        return f"WITH ({options}) FORMAT UPSERT ENCODE PARQUET"
 
     def rows(self):
         newest = (
