@@ -15,7 +15,7 @@ from watersmeet.formats.convert import MessageRules, TimeNumbers, are_zoned, jso
 from watersmeet.formats.jsonscan import canonical, elements, first_bytes, is_valid
 from watersmeet.formats.payloads import Read, as_texts, joined, moved, nothing, of_rows, option_error, without_head
 from watersmeet.formats.scalars import Converted, Mask, convert_scalars
-from watersmeet.types import Field
+from watersmeet.types import DEFAULT_PRECISION, Field
 
 _BRACE, _BRACKET = b"{["
 _NOT_OBJECT: Final = "json: not a JSON object"
@@ -250,7 +250,7 @@ def _by_arrow(texts: pa.StringArray, fields: Sequence[Field], rules: MessageRule
     if not pc.all(braces).as_py():
         return None
     schema = _arrow_schema(fields, texts[0].as_py())
-    if schema is None:
+    if schema is None or _may_wrap(texts, schema):
         return None
     joined_texts = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts), "\n")[0]
     data = joined_texts.as_buffer()
@@ -292,6 +292,17 @@ def _plain_column(column: Field, values: pa.Array, rules: MessageRules) -> Conve
     if kind.is_float and pc.all(pc.is_finite(values)).as_py() is False:
         return None
     return Converted(values) if kind.name != "numeric" or _fit(values) else None
+
+
+def _may_wrap(texts: pa.StringArray, schema: pa.Schema) -> bool:
+    """Whether a text may have a number that Arrow's reader scales modulo 2^128: one of more digits than its column has
+    before the point, or with an exponent.
+    """
+    scales = [field.type.scale for field in schema if pa.types.is_decimal(field.type)]
+    if not scales:
+        return False
+    long = f"[0-9]{{{DEFAULT_PRECISION + 1 - max(scales)}}}"
+    return bool(pc.any(pc.match_substring_regex(texts, rf"{long}|[0-9.][eE][+-]?[0-9]")).as_py())
 
 
 def _may_be_there(texts: pa.StringArray, name: str, values: pa.Array) -> bool:

@@ -163,6 +163,8 @@ def _without_duckdb(texts: pa.Array, kind: SqlType) -> Converted | None:
         # Arrow takes hours without minutes, and decimals that overflow.
         if not plain[1] <= shortest <= longest <= plain[2]:
             return None
+    if kind.name == "numeric" and _may_wrap(texts, kind):
+        return None
     try:
         column = pc.cast(texts, kind.arrow)
     except pa.ArrowInvalid:
@@ -170,6 +172,15 @@ def _without_duckdb(texts: pa.Array, kind: SqlType) -> Converted | None:
     if kind.is_float and pc.all(pc.is_finite(column)).as_py() is False:
         return None
     return Converted(column)
+
+
+def _may_wrap(texts: pa.Array, kind: SqlType) -> bool:
+    """Whether a text has more digits before its point than the type. Arrow scales such a number modulo 2^128, so that
+    the result may be a wrong number of few digits.
+    """
+    point = pc.find_substring(texts, ".")
+    before = pc.if_else(pc.less(point, 0), pc.binary_length(texts), point)
+    return bool((pc.max(before).as_py() or 0) > kind.arrow.precision - kind.arrow.scale)
 
 
 def _has_only(texts: pa.Array, letters: Mask) -> bool:

@@ -19,6 +19,7 @@ NUMBER = st.one_of(
     st.floats(width=64).map(repr),
     st.integers(-(2**70), 2**70).map(str),
 )
+WIDE = SqlType("numeric", 38, 30)
 MOMENT = (
     st.datetimes().map(str)
     | st.datetimes().map(lambda d: d.isoformat(timespec="minutes"))
@@ -29,11 +30,18 @@ MOMENT = (
 
 @examples(400)
 @given(
-    st.sampled_from([t.DOUBLE, t.REAL, t.INTEGER, t.BIGINT, t.SMALLINT, t.NUMERIC, SqlType("numeric", 10, 2)]),
+    st.sampled_from([t.DOUBLE, t.REAL, t.INTEGER, t.BIGINT, t.SMALLINT, t.NUMERIC, SqlType("numeric", 10, 2), WIDE]),
     st.lists(NUMBER, min_size=1, max_size=3),
 )
 def test_numbers(kind: SqlType, texts: list[str]) -> None:
     same(kind, texts)
+
+
+@pytest.mark.parametrize("kind", [t.NUMERIC, SqlType("numeric", 38, 2), SqlType("numeric", 38, 20), WIDE])
+@pytest.mark.parametrize("digits", range(20, 39))
+def test_numbers_of_many_digits(kind: SqlType, digits: int) -> None:
+    for text in ("9" * digits, "1234567890" * 4):
+        same(kind, [text[:digits], f"-{text[: digits - 1]}"])
 
 
 @examples(400)
