@@ -23,7 +23,7 @@ from watersmeet.formats.avrocontainers import container_block, container_head
 from watersmeet.formats.avroschema import Node, read_schema
 from watersmeet.formats.base import Numbers
 from watersmeet.formats.convert import convert
-from watersmeet.formats.logicaltypes import with_meaning
+from watersmeet.formats.logicaltypes import decimals, with_meaning
 from watersmeet.formats.payloads import Read, joined, moved, nothing, of_rows, without_head
 from watersmeet.formats.registry import RegisteredSchema, Registry, UnknownSchemaError
 from watersmeet.formats.retyping import can_read, retyped
@@ -278,7 +278,7 @@ def _flat(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
 
 def declared(node: Node, raw: pa.Array, column: Field, called: str) -> Converted:
     """Plain values of a schema in the type that was declared. DATATYPE_MISMATCH if they can't be."""
-    found = _declared(node, raw, column.type)
+    found = declare(node, raw, column.type)
     if found is None:
         raise error(
             "DATATYPE_MISMATCH",
@@ -288,9 +288,12 @@ def declared(node: Node, raw: pa.Array, column: Field, called: str) -> Converted
     return found
 
 
-def _declared(node: Node, raw: pa.Array, kind: SqlType) -> Converted | None:
+def declare(node: Node, raw: pa.Array, kind: SqlType) -> Converted | None:
+    """Plain values of a schema as a type; None if they can't be of it, whatever they are."""
     if node.kind == "null":
         return Converted(pa.nulls(len(raw), kind.arrow))
+    if node.is_variable_decimal and (found := _of_own_scales(node, raw, kind)) is not None:
+        return found
     if kind.name == "jsonb" and node.kind != "bytes":
         return _as_json(node, raw)
     if node.kind == "record" and kind.name == "struct":
@@ -302,23 +305,72 @@ def _declared(node: Node, raw: pa.Array, kind: SqlType) -> Converted | None:
     plain = raw.dictionary_decode() if pa.types.is_dictionary(raw.type) else raw
     if node.kind == "enum":
         plain = pa.array(node.symbols).take(raw) if pa.types.is_integer(raw.type) else raw
-    done = Converted(plain) if node.logical is None else with_meaning(plain, node.logical)
-    values, meaning = done.column, None if node.logical is None else node.logical.meaning
+    if node.kind in ("int", "long") and kind.name == "boolean" and node.logical is None:
+        return _booleans(plain)
+    meaning = None if node.logical is None else node.logical.meaning
+    is_plain = node.logical is None or (meaning == "duration" and kind.is_integer)
+    done = Converted(plain) if is_plain or node.logical is None else with_meaning(plain, node.logical)
+    values = done.column
+    if meaning == "decimal":
+        number = _of_decimals(values, kind)
+        return None if number is None else merged(done, number)
     if (kind.name, meaning) in (("timestamp", "timestamp"), ("timestamptz", "local timestamp")):
         values = values.cast(pa.int64()).view(kind.arrow)
     elif meaning in ("zoned text", "json") and kind.name != "varchar":
         return convert([values], [kind])[0] if kind.name == "timestamptz" else None
-    elif kind.name == "varchar" and meaning not in ("date", "time", "timestamp", "local timestamp"):
+    elif kind.name == "varchar" and meaning not in ("date", "time", "timestamp", "local timestamp", "duration"):
         if node.kind in ("bytes", "fixed") and meaning is None:
             return None
-        return _merged(done, Converted(values.cast(pa.string())))
-    elif kind.name == "numeric" and meaning == "decimal":
-        return _merged(done, rescaled(values, kind))
+        return merged(done, Converted(values.cast(pa.string())))
     elif kind.name == "numeric" and node.kind in ("float", "double"):
-        return _merged(done, convert([values.cast(pa.string())], [kind])[0])
+        return merged(done, convert([values.cast(pa.string())], [kind])[0])
     elif not can_read(values.type, kind):
         return None
-    return _merged(done, retyped(values, kind))
+    return merged(done, retyped(values, kind))
+
+
+def _booleans(numbers: pa.Array) -> Converted:
+    """1 and 0, as MySQL has booleans; others are bad."""
+    is_one = pc.equal(numbers, 1)
+    fits = pc.fill_null(pc.or_(is_one, pc.equal(numbers, 0)), fill_value=True)
+    if pc.all(fits).as_py() in (True, None):
+        return Converted(is_one)
+    return Converted(pc.if_else(fits, is_one, pa.scalar(None, pa.bool_())), ~fits.to_numpy(zero_copy_only=False))
+
+
+def _of_decimals(values: pa.Array, kind: SqlType) -> Converted | None:
+    """Decimals as a type: whole numbers exactly, floating-point numbers to the nearest."""
+    if kind.name == "numeric":
+        return rescaled(values, kind)
+    if kind.is_integer:
+        return retyped(values, kind)
+    if kind.is_float or kind.name in ("varchar", "jsonb"):
+        (texts,) = evaluate([values], ["CAST(t0 AS VARCHAR)"])
+        return convert([texts], [kind])[0]
+    return None
+
+
+def _of_own_scales(node: Node, raw: pa.StructArray, kind: SqlType) -> Converted | None:
+    """Records of a scale and an unscaled value as a type of numbers or texts."""
+    scale, value = node.part("scale"), node.part("value")
+    assert scale is not None
+    assert value is not None
+    scales, values = raw.field(scale[0]), raw.field(value[0])
+    present = raw.is_valid().to_numpy(zero_copy_only=False)
+    complete = present & pc.and_(scales.is_valid(), values.is_valid()).to_numpy(zero_copy_only=False)
+    column, bad = pa.nulls(len(raw), kind.arrow), present & ~complete
+    if _of_decimals(pa.nulls(0, pa.decimal128(38, 0)), kind) is None:
+        return None
+    for number in pc.unique(scales.filter(pa.array(complete))).to_pylist():
+        mine = complete & pc.fill_null(pc.equal(scales, number), fill_value=False).to_numpy(zero_copy_only=False)
+        unscaled = decimals(of_rows(values, mine), number)
+        found = _of_decimals(unscaled.column, kind)
+        assert found is not None
+        found = merged(unscaled, found)
+        column = pc.replace_with_mask(column, pa.array(mine), found.column)
+        if found.bad is not None:
+            bad[np.flatnonzero(mine)[found.bad]] = True
+    return Converted(column, bad if bad.any() else None)
 
 
 def rescaled(values: pa.Array, kind: SqlType) -> Converted:
@@ -328,7 +380,8 @@ def rescaled(values: pa.Array, kind: SqlType) -> Converted:
     return convert([values.cast(pa.string())], [kind])[0]
 
 
-def _merged(first: Converted, second: Converted) -> Converted:
+def merged(first: Converted, second: Converted) -> Converted:
+    """The second of two conversions in a row, with the bad rows of both."""
     if first.bad is None or second.bad is None:
         return Converted(second.column, second.bad if first.bad is None else first.bad)
     return Converted(second.column, first.bad | second.bad)
@@ -343,7 +396,7 @@ def _as_struct(node: Node, raw: pa.StructArray, kind: SqlType) -> Converted | No
             columns.append(pa.nulls(len(raw), part_kind.arrow))
             continue
         values = pc.if_else(valid, raw.field(part[0]), pa.scalar(None, raw.field(part[0]).type))
-        found = _declared(part[1], values, part_kind)
+        found = declare(part[1], values, part_kind)
         if found is None:
             return None
         if found.bad is not None:
@@ -362,13 +415,13 @@ def _as_list(node: Node, raw: pa.Array, kind: SqlType) -> Converted | None:
         names = [name for name, _ in kind.element.fields]
         if len(names) != 2 or kind.element.fields[0][1].name != "varchar":
             return None
-        values = _declared(node.items, raw.items, kind.element.fields[1][1])
+        values = declare(node.items, raw.items, kind.element.fields[1][1])
         if values is None:
             return None
         pairs = pa.StructArray.from_arrays([raw.keys, values.column], fields=list(kind.element.arrow))
         found = Converted(pairs, values.bad)
     else:
-        items = _declared(node.items, raw.values, kind.element)
+        items = declare(node.items, raw.values, kind.element)
         if items is None:
             return None
         found = items
@@ -388,7 +441,7 @@ def _as_json(node: Node, raw: pa.Array) -> Converted | None:
     kind = node.type
     if kind is None:
         return None
-    found = _declared(node, raw, kind)
+    found = declare(node, raw, kind)
     if found is None:
         return None
     if node.kind == "map":
@@ -396,4 +449,4 @@ def _as_json(node: Node, raw: pa.Array) -> Converted | None:
     else:
         (texts,) = evaluate([found.column], ["CAST(to_json(t0) AS VARCHAR)"])
     texts = pc.if_else(found.column.is_valid(), texts, pa.scalar(None, pa.string()))
-    return _merged(found, convert([texts], [SqlType("jsonb")])[0])
+    return merged(found, convert([texts], [SqlType("jsonb")])[0])

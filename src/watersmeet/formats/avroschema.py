@@ -53,6 +53,10 @@ _SQL: Final[dict[str, SqlType]] = {
 }
 
 
+#: The name of Debezium's record of a decimal with a scale of its own.
+VARIABLE_DECIMAL: Final = "io.debezium.data.VariableScaleDecimal"
+
+
 @dataclass(frozen=True)
 class Node:
     """A type of a schema.
@@ -77,6 +81,11 @@ class Node:
     def plain(self) -> Any:
         """The type as JSON, without what values mean; an enum is an int."""
         return _plain(self, count())
+
+    @property
+    def is_variable_decimal(self) -> bool:
+        """Whether it is Debezium's record of a decimal with a scale of its own."""
+        return self.name == VARIABLE_DECIMAL and None not in map(self.part, ("scale", "value"))
 
     @property
     def title(self) -> str:

@@ -6,11 +6,8 @@ Source: Debezium, "Change events" of its connectors; RisingWave, FORMAT DEBEZIUM
 from __future__ import annotations
 
 import base64
-import decimal
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -20,19 +17,18 @@ import pyarrow.compute as pc
 
 from watersmeet.catalog import MessageFormat
 from watersmeet.errors import error
-from watersmeet.formats.avropayloads import AvroReader, declared, raw_columns
+from watersmeet.formats.avropayloads import AvroReader, declare, declared, merged, raw_columns
 from watersmeet.formats.avroschema import Node
 from watersmeet.formats.base import Numbers
+from watersmeet.formats.connectschema import has_meaning, record_of, written_as
 from watersmeet.formats.convert import MessageRules, json_objects
 from watersmeet.formats.jsonpayloads import JsonKeyReader, JsonReader, message_rules
 from watersmeet.formats.jsonscan import Parts, canonical, first_bytes, is_valid, members, newest
-from watersmeet.formats.logicaltypes import Logical, of_connect
 from watersmeet.formats.payloads import Read, as_texts, joined, moved, nothing, of_rows
 from watersmeet.formats.scalars import Converted
-from watersmeet.types import BIGINT, BYTEA, JSONB, VARCHAR, Field
+from watersmeet.types import JSONB, Field
 
 _BRACE: Final = b"{"[0]
-_VARIABLE: Final = "io.debezium.data.VariableScaleDecimal"
 #: Stands for a value that the database did not send because the change left it as it was.
 _UNAVAILABLE: Final = "__debezium_unavailable_value"
 _UNAVAILABLE_BASE64: Final = base64.b64encode(_UNAVAILABLE.encode()).decode()
@@ -298,90 +294,40 @@ def typed_objects(texts: pa.StringArray, schemas: pa.StringArray, part: str | No
     for code in np.unique(which[objects]).tolist():
         places = np.flatnonzero((which == code) & objects)
         chosen = texts if len(places) == len(texts) else of_rows(texts, places)
-        meanings = {} if code < 0 else _meanings(codes.dictionary[code].as_py(), part)
-        found = _by_meanings(chosen, reader.fields, reader.rules, meanings) if meanings else reader.read_texts(chosen)
+        schema = None if code < 0 else record_of(codes.dictionary[code].as_py(), part)
+        if schema is not None and any(_node(schema, f) for f in reader.fields):
+            found = _by_schema(chosen, reader.fields, reader.rules, schema)
+        else:
+            found = reader.read_texts(chosen)
         reads.append(moved(found, places))
     return joined(reads, reader.fields) if reads else nothing(reader.fields)
 
 
-def _by_meanings(
-    texts: pa.StringArray, fields: Sequence[Field], rules: MessageRules, meanings: Mapping[str, Logical | str]
-) -> Read:
-    raw = [_raw_field(f, meanings.get(f.name)) for f in fields]
-    found, wrong = json_objects(texts, [f.name for f in fields], [kind for kind, _ in raw], rules)
+def _by_schema(texts: pa.StringArray, fields: Sequence[Field], rules: MessageRules, schema: Node) -> Read:
+    """Valid JSON objects as rows, their members by a schema where it says more than JSON does."""
+    nodes = [_node(schema, f) for f in fields]
+    kinds = [f.type if node is None else written_as(node) for f, node in zip(fields, nodes, strict=True)]
+    found, wrong = json_objects(texts, [f.name for f in fields], kinds, rules)
     columns = []
-    for column, values, (_, node) in zip(fields, found, raw, strict=True):
+    for column, values, node in zip(fields, found, nodes, strict=True):
         done = values
         if node is not None:
-            done = declared(node, values.column, column, "the message's schema")
-            if values.bad is not None:
-                done = Converted(done.column, values.bad if done.bad is None else values.bad | done.bad)
-        elif meanings.get(column.name) == _VARIABLE and column.type.name == "numeric":
-            done = _variable_decimals(values.column, column)
+            read = declare(node, values.column, column.type)
+            if read is None:  # a number that is another time than the column's is no value of it
+                read = Converted(
+                    pa.nulls(len(values.column), column.type.arrow),
+                    values.column.is_valid().to_numpy(zero_copy_only=False),
+                )
+            done = merged(values, read)
         columns.append(done)
     reasons = dict.fromkeys(np.flatnonzero(wrong).tolist(), "json: not a JSON object")
     return Read(columns, np.flatnonzero(~wrong), reasons)
 
 
-def _raw_field(column: Field, meaning: Logical | str | None) -> tuple[Any, Node | None]:
-    """(the type in which a member is read at first, what it means then)."""
-    name = column.type.name
-    if meaning == _VARIABLE and name == "numeric":
-        return VARCHAR, None
-    if isinstance(meaning, Logical):
-        if meaning.meaning == "decimal" and name == "numeric":
-            return BYTEA, Node("bytes", logical=meaning)
-        if (
-            (meaning.meaning == "date" and name == "date")
-            or (meaning.meaning == "time" and name == "time")
-            or (meaning.meaning in ("timestamp", "local timestamp") and name in ("timestamp", "timestamptz"))
-        ):
-            return BIGINT, Node("long", logical=meaning)
-    return column.type, None
-
-
-@lru_cache(maxsize=256)
-def _meanings(schema: str, part: str | None) -> Mapping[str, Logical | str]:
-    """What the fields of a schema of Kafka Connect mean, of those that mean more than they are."""
-    try:
-        fields = json.loads(schema)["fields"]
-        if part is not None:
-            fields = next(f for f in fields if f.get("field") == part)["fields"]
-        found = {f["field"]: (f.get("name"), f.get("parameters") or {}) for f in fields}
-    except (ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError):
-        return {}
-    meanings: dict[str, Logical | str] = {}
-    for name, (known, parameters) in found.items():
-        logical = of_connect(known, parameters)
-        if logical is not None:
-            meanings[name] = logical
-        elif known == _VARIABLE:
-            meanings[name] = _VARIABLE
-    return meanings
-
-
-def _variable_decimals(texts: pa.StringArray, column: Field) -> Converted:
-    """Decimals that say their scale themselves, one by one."""
-    precision, scale = column.type.arrow.precision, column.type.arrow.scale
-    values: list[decimal.Decimal | None] = []
-    bad = np.zeros(len(texts), np.bool_)
-    with decimal.localcontext(decimal.Context(prec=200, rounding=decimal.ROUND_HALF_UP)):
-        for i, text in enumerate(texts.to_pylist()):
-            value = None
-            if text is not None:
-                try:
-                    said = json.loads(text)
-                    number = int.from_bytes(base64.b64decode(said["value"], validate=True), "big", signed=True)
-                    value = (
-                        decimal.Decimal(number).scaleb(-int(said["scale"])).quantize(decimal.Decimal(1).scaleb(-scale))
-                    )
-                except (ValueError, KeyError, TypeError, decimal.InvalidOperation):
-                    value = None
-                if value is not None and abs(value) >= 10 ** (precision - scale):
-                    value = None
-                bad[i] = value is None
-            values.append(value)
-    return Converted(pa.array(values, column.type.arrow), bad if bad.any() else None)
+def _node(schema: Node, column: Field) -> Node | None:
+    """The type of a column in a schema; None if JSON says as much."""
+    part = schema.part(column.name)
+    return part[1] if part is not None and has_meaning(part[1], column.type) else None
 
 
 def _unsent_members(objects: pa.StringArray, fields: Sequence[Field]) -> dict[str, Numbers]:

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.formats.scalars import FIRST_DAY, FIRST_US, LAST_DAY, LAST_US, Converted, Mask
-from watersmeet.types import DATE, TIME, TIMESTAMP, TIMESTAMPTZ, SqlType
+from watersmeet.formats.scalars import FIRST_DAY, FIRST_US, LAST_DAY, LAST_US, Converted, Mask, convert_scalars
+from watersmeet.types import DATE, INTERVAL, TIME, TIMESTAMP, TIMESTAMPTZ, SqlType
 from watersmeet.units import DAY_US
 
-Meaning = Literal["decimal", "date", "time", "timestamp", "local timestamp", "uuid", "json", "zoned text"]
+Meaning = Literal["decimal", "date", "time", "timestamp", "local timestamp", "duration", "uuid", "json", "zoned text"]
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,19 @@ class Logical:
     def type(self) -> SqlType:
         """The SQL type that has these values."""
         if self.meaning == "decimal":
-            return SqlType("numeric", min(self.precision, 38), self.scale)
-        return {"date": DATE, "time": TIME, "timestamp": TIMESTAMPTZ, "local timestamp": TIMESTAMP}.get(
-            self.meaning, {"json": SqlType("jsonb"), "zoned text": TIMESTAMPTZ}.get(self.meaning, SqlType("varchar"))
-        )
+            return SqlType("numeric", min(self.precision, 38), max(self.scale, 0))
+        return {
+            "date": DATE,
+            "time": TIME,
+            "duration": INTERVAL,
+            "timestamp": TIMESTAMPTZ,
+            "local timestamp": TIMESTAMP,
+        }.get(self.meaning, {"json": SqlType("jsonb"), "zoned text": TIMESTAMPTZ}.get(self.meaning, SqlType("varchar")))
 
 
+#: The parts of Arrow's intervals.
+_INTERVAL: Final = np.dtype([("months", "<i4"), ("days", "<i4"), ("nanoseconds", "<i8")])
+_MOST_DURATION_US: Final = (2**63 - 1) // 1000
 _MS, _US, _NS = 1000, 1_000_000, 1_000_000_000
 
 #: Source: Avro specification, "Logical Types".
@@ -65,6 +72,8 @@ _CONNECT: Final = {
     "io.debezium.time.Timestamp": Logical("local timestamp", _MS),
     "io.debezium.time.MicroTimestamp": Logical("local timestamp", _US),
     "io.debezium.time.NanoTimestamp": Logical("local timestamp", _NS),
+    "io.debezium.time.MicroDuration": Logical("duration", _US),
+    "io.debezium.time.NanoDuration": Logical("duration", _NS),
     "io.debezium.time.ZonedTimestamp": Logical("zoned text"),
     "io.debezium.data.Json": Logical("json"),
 }
@@ -105,6 +114,8 @@ def with_meaning(raw: pa.Array, logical: Logical) -> Converted:
         return Converted(_uuids(raw) if not pa.types.is_string(raw.type) else raw)
     if meaning in ("json", "zoned text"):
         return Converted(raw)
+    if meaning == "duration":
+        return _durations(raw, logical.units)
     values = pc.fill_null(raw, 0).to_numpy(zero_copy_only=False).astype(np.int64)
     null = raw.is_null().to_numpy(zero_copy_only=False)
     if meaning == "date":
@@ -128,8 +139,30 @@ def with_meaning(raw: pa.Array, logical: Logical) -> Converted:
     return Converted(column, wrong & ~null if wrong.any() else None)
 
 
+def _durations(raw: pa.Array, units: int) -> Converted:
+    """Numbers as intervals of hours and less. An interval has whole microseconds, and Arrow has it in nanoseconds."""
+    values = pc.fill_null(raw, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    null = raw.is_null().to_numpy(zero_copy_only=False)
+    if units == _NS:
+        wrong = values % 1000 != 0
+    else:
+        wrong = (values > _MOST_DURATION_US) | (values < -_MOST_DURATION_US)
+        values = np.where(wrong, 0, values) * 1000
+    column = np.zeros(len(values), _INTERVAL)
+    column["nanoseconds"] = np.where(wrong, 0, values)
+    found = pa.Array.from_buffers(INTERVAL.arrow, len(values), [None, pa.py_buffer(column.tobytes())])
+    mask = null | wrong
+    found = pc.if_else(pa.array(~mask), found, pa.scalar(None, INTERVAL.arrow)) if mask.any() else found
+    return Converted(found, wrong if wrong.any() else None)
+
+
 def decimals(raw: pa.Array, scale: int) -> Converted:
-    """Bytes as decimals of 38 digits: two's complement, big-endian, as in Avro and Java's BigInteger."""
+    """Bytes as decimals of 38 digits: two's complement, big-endian, as in Avro and Java's BigInteger.
+
+    Those of a negative scale are whole numbers with that many zeros more.
+    """
+    if scale < 0:
+        return _multiplied(decimals(raw, 0), -scale)
     raw = raw.cast(pa.binary())
     sizes = pc.fill_null(pc.binary_length(raw), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     null = raw.is_null().to_numpy(zero_copy_only=False)
@@ -156,6 +189,16 @@ def decimals(raw: pa.Array, scale: int) -> Converted:
     mask = null | digits
     column = pc.if_else(pa.array(~mask), column, pa.scalar(None, column.type)) if mask.any() else column
     return Converted(column, digits & ~null if (digits & ~null).any() else None)
+
+
+def _multiplied(whole: Converted, zeros: int) -> Converted:
+    """Whole decimals times a power of ten."""
+    zero = pc.equal(whole.column, pa.scalar(0, whole.column.type))
+    texts = pc.if_else(zero, "0", pc.binary_join_element_wise(whole.column.cast(pa.string()), "0" * min(zeros, 38), ""))
+    (done,) = convert_scalars([texts], [SqlType("numeric", 38, 0)])
+    if whole.bad is None or done.bad is None:
+        return Converted(done.column, done.bad if whole.bad is None else whole.bad)
+    return Converted(done.column, whole.bad | done.bad)
 
 
 def _too_many_digits(column: pa.Array) -> Mask:

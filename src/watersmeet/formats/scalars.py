@@ -42,9 +42,31 @@ MOST_HOURS: Final = 2**63 // (3600 * 10**9)
 #: A zone that is no offset.
 _ZONE: Final = r"[0-9]\s*([A-SU-Ya-su-y]|[TtZz][A-Za-z])"
 
+#: ISO 8601's intervals, with a sign for each part, and at most microseconds.
+_ISO: Final = (
+    r"(?i)\s*P([+-]?\d+Y)?([+-]?\d+M)?([+-]?\d+W)?([+-]?\d+D)?"
+    r"(T([+-]?\d+H)?([+-]?\d+M)?([+-]?\d+([.]\d{1,6}0*)?S)?)?\s*"
+)
+
 _local = threading.local()
 
 _UNSIGNED: Final = f"regexp_replace({{c}}, '{PLUS_SIGN}', '\\1\\2', 'g')"
+
+
+def _words(part: int, letters: str) -> str:
+    """A part of ISO 8601's interval `{c}` in words. letters: L1:word1 L2:word2 …"""
+    found = f"split_part(upper({{c}}), 'T', {part})"
+    for letter, word in (pair.split(":") for pair in letters.split()):
+        found = f"replace({found}, '{letter}', ' {word} ')"
+    return found
+
+
+#: The text of an interval as DuckDB reads it.
+_INTERVAL: Final = _UNSIGNED.replace(
+    "{c}",
+    f"CASE WHEN regexp_full_match({{c}}, '{_ISO}') THEN {_words(1, 'Y:years M:months W:weeks D:days P:')} || "
+    f"{_words(2, 'H:hours M:minutes S:seconds')} ELSE {{c}} END",
+)
 
 #: Conversion of text `{c}` to each type, where plain TRY_CAST takes what SQL would not.
 _EXPRESSIONS: Final[dict[str, str]] = {
@@ -60,8 +82,8 @@ _EXPRESSIONS: Final[dict[str, str]] = {
     "OR TRY_CAST(trim({c}) AS TIMESTAMP) IS NOT NULL) THEN TRY_CAST({c} AS DATE) END",
     "time": f"CASE WHEN TRY_CAST({{c}} AS TIME) < TIME '24:00:00' AND (regexp_full_match({{c}}, '{TIME_FORM}') "
     "OR TRY_CAST(trim({c}) AS TIMESTAMP) IS NOT NULL) THEN TRY_CAST({c} AS TIME) END",
-    "interval": f"CASE WHEN abs(date_part('hour', TRY_CAST({_UNSIGNED} AS INTERVAL))) <= {MOST_HOURS} "
-    f"THEN TRY_CAST({_UNSIGNED} AS INTERVAL) END",
+    "interval": f"CASE WHEN abs(date_part('hour', TRY_CAST({_INTERVAL} AS INTERVAL))) <= {MOST_HOURS} "
+    f"THEN TRY_CAST({_INTERVAL} AS INTERVAL) END",
     "timestamp": "CASE WHEN isfinite(TRY_CAST({c} AS TIMESTAMP)) THEN TRY_CAST({c} AS TIMESTAMP) END",
     "timestamptz": "CASE WHEN isfinite(TRY_CAST({c} AS TIMESTAMPTZ)) THEN TRY_CAST({c} AS TIMESTAMPTZ) END",
     "bytea": "CASE WHEN starts_with({c}, '\\x') THEN CASE WHEN length({c}) % 2 = 0 THEN TRY(unhex(substr({c}, 3))) END "

@@ -222,6 +222,98 @@ def test_the_schema_of_a_message_says_what_values_mean() -> None:
     ]
 
 
+CONNECT, TIME = "org.apache.kafka.connect.data.", "io.debezium.time."
+VARIABLE = {
+    "type": "struct",
+    "name": "io.debezium.data.VariableScaleDecimal",
+    "fields": [{"field": "scale", "type": "int32"}, {"field": "value", "type": "bytes"}],
+}
+BAD = object()
+
+
+def decimal_of(scale: int) -> dict[str, Any]:
+    return {"type": "bytes", "name": CONNECT + "Decimal", "parameters": {"scale": str(scale)}}
+
+
+def named(kind: str, name: str) -> dict[str, Any]:
+    return {"type": kind, "name": name}
+
+
+def array_of(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+NUMERIC = SqlType("numeric", 38, 10)
+MICROS = named("int64", TIME + "MicroTimestamp")
+MEANINGS: list[tuple[dict[str, Any], SqlType, Any, Any]] = [
+    (named("int64", TIME + "MicroDuration"), t.INTERVAL, 3_723_000_001, (0, 0, 3_723_000_001_000)),
+    (named("int64", TIME + "MicroDuration"), t.INTERVAL, -1, (0, 0, -1000)),
+    (named("int64", TIME + "MicroDuration"), t.INTERVAL, 2**62, BAD),
+    (named("int64", TIME + "MicroDuration"), t.BIGINT, 2**62, 2**62),
+    (named("int64", TIME + "NanoDuration"), t.INTERVAL, -1_500_000_000, (0, 0, -1_500_000_000)),
+    (named("int64", TIME + "NanoDuration"), t.INTERVAL, 1_500, BAD),
+    (named("string", TIME + "Interval"), t.INTERVAL, "P1Y2M3DT4H5M6.7S", (14, 3, 14_706_700_000_000)),
+    (named("string", TIME + "Interval"), t.INTERVAL, "P-1Y-1M-2DT0H0M-1.5S", (-13, -2, -1_500_000_000)),
+    (named("string", TIME + "Interval"), t.INTERVAL, "P0Y5M-3DT1H0M0.000001S", (5, -3, 3_600_000_001_000)),
+    (named("string", TIME + "Interval"), t.INTERVAL, "P1W", (0, 7, 0)),
+    (named("string", TIME + "Interval"), t.INTERVAL, "PT0.0000001S", BAD),
+    (named("string", TIME + "Interval"), t.INTERVAL, "P", BAD),
+    ({"type": "string"}, t.INTERVAL, "1 year -2 days 00:00:01.5", (12, -2, 1_500_000_000)),
+    (MICROS, t.TIMESTAMP, 1, datetime(1970, 1, 1, 0, 0, 0, 1)),
+    (MICROS, t.DATE, 1, BAD),
+    (named("int32", TIME + "Date"), t.TIMESTAMP, 1, BAD),
+    (array_of(MICROS), SqlType("array", element=t.TIMESTAMP), [1, None], [datetime(1970, 1, 1, 0, 0, 0, 1), None]),
+    (array_of(MICROS), SqlType("array", element=t.TIMESTAMP), [2**62], BAD),
+    (array_of(decimal_of(2)), SqlType("array", element=NUMERIC), [binary(-125), None], [Decimal("-1.25"), None]),
+    (array_of(decimal_of(2)), SqlType("array", element=t.VARCHAR), [binary(-125)], ["-1.25"]),
+    (array_of(decimal_of(2)), SqlType("array", element=NUMERIC), ["?"], BAD),
+    (array_of(VARIABLE), SqlType("array", element=NUMERIC), [{"scale": 1, "value": binary(5)}], [Decimal("0.5")]),
+    (decimal_of(2), t.VARCHAR, binary(-1), "-0.01"),
+    (decimal_of(10), t.VARCHAR, binary(1), "0.0000000001"),
+    (decimal_of(2), t.DOUBLE, binary(-12345), -123.45),
+    (decimal_of(30), t.DOUBLE, binary(10**29), 0.1),
+    (decimal_of(0), t.BIGINT, binary(2**63 - 1), 2**63 - 1),
+    (decimal_of(0), t.BIGINT, binary(2**63), BAD),
+    (decimal_of(1), t.INTEGER, binary(20), 2),
+    (decimal_of(1), t.INTEGER, binary(21), BAD),
+    (decimal_of(2), t.JSONB, binary(150), "1.50"),
+    (decimal_of(-3), NUMERIC, binary(-12), Decimal(-12000)),
+    (decimal_of(-3), t.BIGINT, binary(0), 0),
+    (decimal_of(-30), t.VARCHAR, binary(10**9), BAD),
+    (decimal_of(2), t.BYTEA, binary(1), b"\x01"),
+    (decimal_of(2), t.DATE, binary(1), BAD),
+    (VARIABLE, t.VARCHAR, {"scale": 12, "value": binary(1)}, "0.000000000001"),
+    (VARIABLE, t.DOUBLE, {"scale": -1, "value": binary(5)}, 50.0),
+    (VARIABLE, NUMERIC, {"scale": 2, "value": None}, BAD),
+    *(({"type": "int16"}, t.BOOLEAN, n, n == 1) for n in (0, 1)),
+    ({"type": "int16"}, t.BOOLEAN, 2, BAD),
+    ({"type": "boolean"}, t.BOOLEAN, True, True),
+    (array_of({"type": "int16"}), SqlType("array", element=t.BOOLEAN), [1, 0, None], [True, False, None]),
+    (
+        {"type": "struct", "fields": [{"field": "x", **decimal_of(1)}, {"field": "y", "type": "string"}]},
+        SqlType("struct", fields=(("x", NUMERIC), ("y", t.VARCHAR))),
+        {"x": binary(-5), "y": "a"},
+        {"x": Decimal("-0.5"), "y": "a"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("schema", "kind", "written", "expected"), MEANINGS)
+def test_values_arrive_as_their_schema_says_or_not_at_all(
+    schema: dict[str, Any], kind: SqlType, written: Any, expected: Any
+) -> None:
+    parts = [{"field": "id", "type": "int32"}, {"field": "v", **schema}]
+    whole = {"type": "struct", "fields": [{"field": "after", "type": "struct", "fields": parts}]}
+    batch = messages([change("c", None, {"id": i, "v": v}, whole) for i, v in enumerate([written, None])])
+    found = decode(batch, columns(id=t.INTEGER, v=kind), FORM, ["id"])
+    assert list(reasons(found)) == ([0] if expected is BAD else [])
+    wanted = [] if expected is BAD else [(1, 0, expected)]
+    assert [(*row[:2], tuple(row[2]) if kind == t.INTERVAL and row[2] else row[2]) for row in rows(found)] == [
+        *wanted,
+        (1, 1, None),
+    ]
+
+
 MONGO = MessageFormat(rows="debezium_mongo")
 
 
