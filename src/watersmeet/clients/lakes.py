@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -59,6 +61,8 @@ ICEBERG_OPTIONS: Final = (*ICEBERG_CONNECTION, "database.name", "table.name")
 _TYPES: Final = {"rest": "rest", "jdbc": "sql", "sql": "sql"}
 #: Errors that no catalog and no store can be the cause of.
 _MISTAKES: Final = (TypeError, AttributeError, AssertionError)
+#: Colors of a terminal.
+_STYLE: Final = re.compile(r"\x1b\[[0-9;]*m")
 _LACKING_TYPES: Final = ("storage", "hive", "glue", "snowflake")
 
 
@@ -83,6 +87,19 @@ def delta_storage(options: Mapping[str, str]) -> dict[str, str]:
     if endpoint.startswith("http://"):
         storage["AWS_ALLOW_HTTP"] = "true"
     return storage
+
+
+def delta_problem(location: str, storage: Mapping[str, str], cause: BaseException) -> str:
+    """The reason of an error of the library, in one line: lacking credentials of S3, or its innermost cause."""
+    lines = [_STYLE.sub("", line).strip(" ↳") for line in str(cause).splitlines() if line.strip()]
+    if "loading credentials" in str(cause) and location.startswith(("s3://", "s3a://")):
+        given = {**os.environ, **storage}
+        names = ("s3.access.key", "s3.secret.key", "s3.region")
+        lacking = [name for name in names if not given.get(DELTA_STORES[name])]
+        return f"there are no credentials; set {', '.join(lacking or names)}, or AWS's variables of the environment"
+    if len(lines) < 2:
+        return first_line(cause)
+    return f"{lines[0]}: {lines[-1]}"
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import Error, Span, error
 from watersmeet.secretvalues import reference
 
+#: Tokens in quotes: a string, one with escapes (`E'\\t'`), a name.
+_QUOTED: Final = ("STRING", "BYTE_STRING", "IDENTIFIER")
 #: Options that are paths of files, beside each of which another one takes the content.
 _FILES: Final = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
 
@@ -74,7 +76,7 @@ def read_value(cursor: Cursor) -> str:
     """A string, a number or a word as text."""
     sign = "-" if cursor.take("-") else ""
     token = cursor.current
-    if token is None or not (token.text[:1].isalnum() or token.token_type.name in ("STRING", "IDENTIFIER")):
+    if token is None or not (token.text[:1].isalnum() or token.token_type.name in _QUOTED):
         raise cursor.error(detail="A value was expected here.")
     cursor.index += 1
     return sign + str(token.text)

@@ -74,6 +74,40 @@ class ProtoMessage:
         return next(iter(equal + alike), None)
 
 
+def _well_known(name: str, *fields: ProtoField, is_map_entry: bool = False) -> ProtoMessage:
+    return ProtoMessage(f"{_GOOGLE}{name}", fields, is_map_entry=is_map_entry)
+
+
+_GOOGLE: Final = "google.protobuf."
+#: Messages of files that come with Protobuf's compiler, and so with no schema.
+_WELL_KNOWN: Final = {
+    message.name: message
+    for message in (
+        _well_known("Duration", ProtoField("seconds", 1, _LONG), ProtoField("nanos", 2, "int32")),
+        _well_known("Any", ProtoField("type_url", 1, "string"), ProtoField("value", 2, "bytes")),
+        _well_known("FieldMask", ProtoField("paths", 1, "string", repeated=True)),
+        _well_known("Struct", ProtoField("fields", 1, "message", f"{_GOOGLE}Struct.FieldsEntry", repeated=True)),
+        _well_known(
+            "Struct.FieldsEntry",
+            ProtoField("key", 1, "string"),
+            ProtoField("value", 2, "message", f"{_GOOGLE}Value", optional=True),
+            is_map_entry=True,
+        ),
+        _well_known(
+            "Value",
+            ProtoField("null_value", 1, "enum", f"{_GOOGLE}NullValue", optional=True),
+            ProtoField("number_value", 2, "double", optional=True),
+            ProtoField("string_value", 3, "string", optional=True),
+            ProtoField("bool_value", 4, "bool", optional=True),
+            ProtoField("struct_value", 5, "message", f"{_GOOGLE}Struct", optional=True),
+            ProtoField("list_value", 6, "message", f"{_GOOGLE}ListValue", optional=True),
+        ),
+        _well_known("ListValue", ProtoField("values", 1, "message", f"{_GOOGLE}Value", repeated=True)),
+    )
+}
+_WELL_KNOWN_ENUMS: Final = {f"{_GOOGLE}NullValue": {0: "NULL_VALUE"}}
+
+
 @dataclass
 class ProtoSchema:
     """By their full names, messages and enums (names by number). top: the messages of the file itself, in order."""
@@ -89,7 +123,7 @@ class ProtoSchema:
                 return self.messages[self.top[0]]
             hint = "message = 'name'; there are " + ", ".join(self.top) + "."
             raise error("CONNECTOR_OPTION", "message: the schema has several messages", hint=hint)
-        found = [full for full in self.messages if full == name or full.endswith("." + name)]
+        found = [n for n in self.messages if n == name or (n.endswith("." + name) and n not in _WELL_KNOWN)]
         if len(found) != 1 and name not in self.messages:
             known = "There are " + ", ".join(self.top) + "."
             raise error("CONNECTOR_OPTION", f'message: the schema has no message "{name}"', hint=known)
@@ -244,10 +278,11 @@ def _full_name(schema: ProtoSchema, scope: str, name: str) -> str:
     for full in candidates:
         if full in schema.messages or full in schema.enums or full == TIMESTAMP or wrapped_type(full):
             return full
-    if "google.protobuf.Duration" in candidates:
-        seconds = (ProtoField("seconds", 1, _LONG), ProtoField("nanos", 2, "int32"))
-        schema.messages["google.protobuf.Duration"] = ProtoMessage("google.protobuf.Duration", seconds)
-        return "google.protobuf.Duration"
+    for full in candidates:
+        if full in _WELL_KNOWN:
+            schema.messages |= _WELL_KNOWN
+            schema.enums |= _WELL_KNOWN_ENUMS
+            return full
     raise ValueError(f'there is no type "{name}"')
 
 

@@ -20,7 +20,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.clients.lakes import DELTA_STORES, delta_library, delta_location, delta_storage, first_line
+from watersmeet.clients.lakes import (
+    DELTA_STORES,
+    delta_library,
+    delta_location,
+    delta_problem,
+    delta_storage,
+    first_line,
+)
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.faults import fault
 from watersmeet.formats.valuetexts import EXACT_JSON
@@ -221,7 +228,8 @@ class DeltaTarget:
         except (self._exceptions.SchemaMismatchError, self._exceptions.DeltaProtocolError) as cause:
             raise error("DELIVERY_REFUSED", f"{self._what} refuses: {first_line(cause)}") from cause
         except (self._exceptions.DeltaError, OSError) as cause:
-            raise Unavailable(f"{self._what} can't be read or written: {first_line(cause)}") from cause
+            reason = delta_problem(self._options.location, self._options.storage, cause)
+            raise Unavailable(f"{self._what} can't be read or written: {reason}") from cause
 
 
 def _is_text(column: pa.ChunkedArray) -> bool:

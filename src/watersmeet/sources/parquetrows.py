@@ -66,7 +66,10 @@ class ParquetReader:
         no difference either. Raises DamagedError if that is so of the file.
         """
         try:
-            parquet = pq.ParquetFile(file, pre_buffer=False, page_checksum_verification=True)
+            # Nanoseconds in 64 bits, the default for INT96, end in the years 1677 and 2262.
+            parquet = pq.ParquetFile(
+                file, pre_buffer=False, page_checksum_verification=True, coerce_int96_timestamp_unit="us"
+            )
             schema = parquet.schema_arrow
             footer = checked_footer(parquet.metadata, piece.size_bytes)
         except UNREADABLE as failure:

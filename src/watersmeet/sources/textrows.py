@@ -27,6 +27,7 @@ from watersmeet.sources.fileoptions import FileOptions
 from watersmeet.sources.rows import FilePlace, Problems, Rows, concat, gather, match_names, not_null_names
 from watersmeet.types import Field
 
+_ARRAY: Final = "json: an array; a file of JSON has one object in each line, without an array around them"
 _JSON_SPACE: Final = b" \t\r\n"
 LETTER_BYTES: Final = 4 * MAX_TEXT
 """The bytes of a record that are read for its dead letter."""
@@ -156,7 +157,8 @@ class TextReader:
         columns, wrong = json_objects(lines, names, types)
         for row in np.nonzero(wrong)[0].tolist():
             if text.bytes_of(row).strip(_JSON_SPACE):
-                problems.add(row, "json: not a JSON object")
+                is_array = text.bytes_of(row).lstrip(_JSON_SPACE).startswith(b"[")
+                problems.add(row, _ARRAY if is_array else "json: not a JSON object")
         return np.nonzero(~wrong)[0], columns
 
     def _by_paths(self, text: _Text, lines: pa.StringArray, problems: Problems) -> tuple[Rows, list[Converted]]:

@@ -103,6 +103,13 @@ def test_options_and_format():
     }
 
 
+def test_options_may_have_escapes():
+    source = one(
+        r"CREATE SOURCE s (a int) WITH (connector = 'file', path = '/x') FORMAT PLAIN ENCODE CSV (delimiter = E'\t')"
+    )
+    assert source.options["delimiter"] == "\t"
+
+
 def test_columns_may_be_left_to_the_connector():
     assert one("CREATE TABLE t WITH (connector = 'file', path = 'x')").columns == ()
 

@@ -322,6 +322,31 @@ def test_a_message_that_holds_itself_is_refused_where_it_is_wanted() -> None:
         decode(messages([b"\x08\x05"]), columns(left=t.JSONB), form)
 
 
+@pytest.mark.parametrize("name", ["Any", "Struct", "Value", "ListValue", "Duration", "FieldMask"])
+def test_messages_of_the_compiler_need_no_schema(name: str) -> None:
+    file = {"ListValue": "struct", "Value": "struct", "FieldMask": "field_mask"}.get(name, name.lower())
+    text = (
+        f'syntax = "proto3"; import "google/protobuf/{file}.proto"; '
+        f"message Value {{ int32 n = 1; google.protobuf.{name} b = 2; }}"
+    )
+    form = MessageFormat(encoding="protobuf", options={"schema": text, "message": "Value"})
+    assert rows(decode(messages([b"\x08\x05\x12\x00"]), columns(n=t.INTEGER), form)) == [(5,)]
+    wanted = columns(b=t.JSONB)
+    if name in ("Any", "Duration", "FieldMask"):
+        assert decode(messages([b"\x08\x05"]), wanted, form).table.num_rows == 1
+    else:
+        with pytest.raises(Error, match=f'"google.protobuf.{"Struct" if name == "Struct" else "Value|ListValue"}'):
+            decode(messages([b"\x08\x05"]), wanted, form)
+
+
+def test_any_is_the_name_of_a_type_and_bytes() -> None:
+    text = 'syntax = "proto3"; import "google/protobuf/any.proto"; message M { google.protobuf.Any b = 1; }'
+    form = MessageFormat(encoding="protobuf", options={"schema": text})
+    kind = t.SqlType("struct", fields=(("type_url", t.VARCHAR), ("value", t.BYTEA)))
+    found = decode(messages([b"\x0a\x06\x0a\x01x\x12\x01\xff"]), columns(b=kind), form)
+    assert rows(found) == [({"type_url": "x", "value": b"\xff"},)]
+
+
 def test_a_file_that_is_no_set_of_descriptors(tmp_path: Path) -> None:
     path = tmp_path / "x.desc"
     path.write_bytes(b"\xff\xff")

@@ -16,6 +16,7 @@ from tests.unit.sinks.portions import TWO, history, portion
 import watersmeet
 from watersmeet import faults
 from watersmeet.catalog import MessageFormat
+from watersmeet.clients.lakes import delta_problem
 from watersmeet.errors import Error
 from watersmeet.sinks.base import Delivery, Place
 from watersmeet.sinks.delta import DeltaTarget
@@ -316,3 +317,15 @@ def test_a_table_on_an_object_store(bucket):
     assert fenced.value.condition == "WRITER_FENCED"
     after.deliver([portion(4, (1, "a"), (2, "b"), (2, "c"), diff=[-1, -1, 1])])
     assert content(options["location"], **storage) == [(2, "c")]
+
+
+def test_lacking_credentials_of_s3_are_named(monkeypatch):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    arrow = "\x1b[31m↳\x1b[0m"
+    cause = OSError(f"Kernel error -> Operation not supported\n {arrow} an error occurred while loading credentials\n")
+    told = delta_problem("s3://b/x", {"AWS_REGION": "r"}, cause)
+    assert told.startswith("there are no credentials; set s3.access.key, s3.secret.key, or")
+    other = OSError(f"Kernel error -> Generic S3 error\n   {arrow} tcp connect error\n    {arrow} Connection refused\n")
+    assert delta_problem("s3://b/x", {}, other) == "Kernel error -> Generic S3 error: Connection refused"
+    assert delta_problem("/tmp/x", {}, OSError("one line")) == "one line"

@@ -100,6 +100,20 @@ def test_value(tmp_path: Path, kind: SqlType, text: str, value: Any) -> None:
         assert driver.dead == []
 
 
+def test_an_array_around_the_objects_is_named(tmp_path: Path) -> None:
+    _, driver = read(tmp_path, '[{"a": 1},\n{"a": 2}]\n{"a": 3}\n')
+    first, *_ = driver.dead
+    assert "json: an array" in str(first)
+
+
+@pytest.mark.parametrize("text", ["12345678901234567890123456789012345678", "123456789012345678901234567890", "1e29"])
+@pytest.mark.parametrize("form", ["%s", '"%s"', "-%s"])
+def test_numbers_of_too_many_digits_are_no_value(tmp_path: Path, text: str, form: str) -> None:
+    columns = (Field("n", t.INTEGER), Field("v", t.NUMERIC))
+    rows, driver = read(tmp_path, f'{{"n": 1, "v": {form % text}}}\n', columns)
+    assert (rows, driver.reasons()) == ([], [("a.json", 1, "value")])
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [

@@ -52,6 +52,19 @@ def test_types_that_can_be_read(tmp_path: Path, kind: SqlType, array: pa.Array, 
     assert ([v for (v,) in rows], driver.dead) == (values, [])
 
 
+def test_int96_is_exact_in_all_years(tmp_path: Path) -> None:
+    values = [
+        dt.datetime(1, 1, 1),
+        dt.datetime(1677, 1, 1),
+        dt.datetime(2024, 1, 1, 1, 1, 1, 123456),
+        dt.datetime(2263, 1, 1, 0, 0, 0, 1),
+        dt.datetime(9999, 12, 31, 23, 59, 59, 999999),
+    ]
+    table = pa.table({"v": pa.array([*values, None], pa.timestamp("us"))})
+    rows, driver = read(tmp_path, table, (Field("v", t.TIMESTAMP),), use_deprecated_int96_timestamps=True)
+    assert ([v for (v,) in rows], driver.dead) == ([*values, None], [])
+
+
 @pytest.mark.parametrize(
     ("kind", "array"),
     [

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.clients.lakes import delta_library, delta_location, delta_storage, first_line
+from watersmeet.clients.lakes import delta_library, delta_location, delta_problem, delta_storage, first_line
 from watersmeet.errors import Error, error
 from watersmeet.objectstores.access import open_store
 from watersmeet.objectstores.base import StoreProblem
@@ -197,7 +197,8 @@ class DeltaLog:
         except self._exceptions.DeltaProtocolError as cause:
             raise LakeProblem(f"{self.what} can't be read: {first_line(cause)}", passes=False) from cause
         except (self._exceptions.DeltaError, OSError, ValueError, KeyError) as cause:
-            raise LakeProblem(f"{self.what} can't be read for now: {first_line(cause)}", passes=True) from cause
+            reason = delta_problem(self._location, delta_storage(self._connector), cause)
+            raise LakeProblem(f"{self.what} can't be read for now: {reason}", passes=True) from cause
 
 
 def _protocol_problem(features: Iterable[str]) -> str | None:
