@@ -57,6 +57,11 @@ class ProtoField:
     repeated: bool = False
     optional: bool = False
 
+    @property
+    def has_presence(self) -> bool:
+        """Whether an absent field differs from one with the default of its type."""
+        return not self.repeated and (self.optional or self.type == "message")
+
 
 @dataclass(frozen=True)
 class ProtoMessage:

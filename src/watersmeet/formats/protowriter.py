@@ -70,15 +70,24 @@ class ProtobufWriter:
         self._registry = open_registry(options)
         self._header = b""
         self._encode: Callable[[Sequence[pa.Array], int], pa.BinaryArray] | None = None
+        self._without_null: frozenset[str] = frozenset()
+        """Columns of a key in which NULL and the default of the type would be one key."""
         if self._registry is None:
             schema = protobuf_schema(options)
-            self._encode = message_encoder(columns, schema, schema.message(self._message))
+            self._take(schema, schema.message(self._message))
 
     def write(self, rows: pa.Table) -> pa.BinaryArray:
         if self._encode is None:
             self._connect()
         assert self._encode is not None
         arrays = [one_array(rows.column(c.name)) for c in self._columns]
+        for column, array in zip(self._columns, arrays, strict=True):
+            if column.name in self._without_null and array.null_count:
+                raise error(
+                    "DELIVERY_REFUSED",
+                    f'a row has NULL in column "{column.name}" of its key, for which its message has no presence',
+                    hint="Make the field optional in the schema of the key.",
+                )
         written = self._encode(arrays, len(rows))
         return concatenated([self._header, written]) if self._header else written
 
@@ -95,8 +104,14 @@ class ProtobufWriter:
             )
         schema = from_text(newest, self._registry)
         message = schema.message(self._message)
-        self._encode = message_encoder(self._columns, schema, message)
+        self._take(schema, message)
         self._header = b"\0" + newest.id.to_bytes(4, "big") + _path_bytes(schema, message)
+
+    def _take(self, schema: ProtoSchema, message: ProtoMessage) -> None:
+        self._encode = message_encoder(self._columns, schema, message)
+        if self._part == "key":
+            parts = {c.name: message.field(c.name) for c in self._columns}
+            self._without_null = frozenset(n for n, part in parts.items() if part is not None and not part.has_presence)
 
 
 def message_encoder(
@@ -146,7 +161,7 @@ def _field(kind: SqlType, part: ProtoField, schema: ProtoSchema, path: str) -> E
         return _repeated(kind, part, schema, path)
     wire, encode = _single(kind, part, schema, path)
     tag = _tag(part.number, wire)
-    if part.optional or part.type == "message":
+    if part.has_presence:
         return lambda column: with_nulls(column, encode, tag, b"")
 
     def write(column: pa.Array) -> pa.BinaryArray:

@@ -183,6 +183,29 @@ def test_other_types_are_texts(form: MessageFormat) -> None:
     assert Order.FromString(value).s == "1.50"
 
 
+@pytest.mark.parametrize(("name", "kind", "plain"), [("s", t.VARCHAR, ""), ("i", t.INTEGER, 0)])
+def test_a_key_without_presence_takes_no_null(form: MessageFormat, name: str, kind: SqlType, plain: Any) -> None:
+    keyed = MessageFormat("upsert", "protobuf", options={**form.options, "key.message": "Order"})
+    of = columns(**{name: kind, "l": t.BIGINT})
+    encoder = open_encoder(of, (name,), keyed, Destination("orders"))
+
+    def keys(*values: Any) -> list[bytes]:
+        table = pa.table([pa.array(values, kind.arrow), pa.array(range(len(values)))], names=[name, "l"])
+        return encoder.encode(table, np.ones(len(values), np.int64), 0).keys.to_pylist()
+
+    assert keys(plain) == [b""]
+    with pytest.raises(Error) as refused:
+        keys(plain, None)
+    assert refused.value.condition == "DELIVERY_REFUSED"
+
+
+def test_a_key_with_presence_takes_null(form: MessageFormat) -> None:
+    keyed = MessageFormat("upsert", "protobuf", options={**form.options, "key.message": "Order"})
+    encoder = open_encoder(columns(opt=t.INTEGER, l=t.BIGINT), ("opt",), keyed, Destination("orders"))
+    table = pa.table([pa.array([0, None], pa.int32()), pa.array([1, 2])], names=["opt", "l"])
+    assert len(set(encoder.encode(table, np.ones(2, np.int64), 0).keys.to_pylist())) == 2
+
+
 def test_an_upsert_needs_a_format_of_the_key(form: MessageFormat) -> None:
     upsert = MessageFormat("upsert", "protobuf", None, form.options)
     with pytest.raises(Error, match="needs a format of the key"):
