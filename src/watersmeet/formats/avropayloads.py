@@ -307,17 +307,20 @@ def declare(node: Node, raw: pa.Array, kind: SqlType) -> Converted | None:
         plain = pa.array(node.symbols).take(raw) if pa.types.is_integer(raw.type) else raw
     if node.kind in ("int", "long") and kind.name == "boolean" and node.logical is None:
         return _booleans(plain)
-    meaning = None if node.logical is None else node.logical.meaning
-    is_plain = node.logical is None or (meaning == "duration" and kind.is_integer)
-    done = Converted(plain) if is_plain or node.logical is None else with_meaning(plain, node.logical)
+    meant = node.logical
+    if meant is not None and meant.meaning == "duration" and kind.is_integer:
+        meant = None
+    done, meaning = Converted(plain), None
+    if meant is not None:
+        done, meaning = with_meaning(plain, meant), meant.meaning
     values = done.column
     if meaning == "decimal":
         number = _of_decimals(values, kind)
         return None if number is None else merged(done, number)
     if (kind.name, meaning) in (("timestamp", "timestamp"), ("timestamptz", "local timestamp")):
         values = values.cast(pa.int64()).view(kind.arrow)
-    elif meaning in ("zoned text", "json") and kind.name != "varchar":
-        return convert([values], [kind])[0] if kind.name == "timestamptz" else None
+    elif meaning in ("zoned text", "interval text", "json") and kind.name != "varchar":
+        return convert([values], [kind])[0] if meant is not None and kind == meant.type else None
     elif kind.name == "varchar" and meaning not in ("date", "time", "timestamp", "local timestamp", "duration"):
         if node.kind in ("bytes", "fixed") and meaning is None:
             return None

@@ -11,10 +11,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.formats.scalars import FIRST_DAY, FIRST_US, LAST_DAY, LAST_US, Converted, Mask, convert_scalars
-from watersmeet.types import DATE, INTERVAL, TIME, TIMESTAMP, TIMESTAMPTZ, SqlType
+from watersmeet.types import DATE, INTERVAL, JSONB, TIME, TIMESTAMP, TIMESTAMPTZ, VARCHAR, SqlType
 from watersmeet.units import DAY_US
 
-Meaning = Literal["decimal", "date", "time", "timestamp", "local timestamp", "duration", "uuid", "json", "zoned text"]
+Meaning = Literal[
+    "decimal", "date", "time", "timestamp", "local timestamp", "duration", "uuid", "json", "zoned text", "interval text"
+]
+
+
+_TYPES: Final[dict[Meaning, SqlType]] = {
+    "date": DATE,
+    "time": TIME,
+    "timestamp": TIMESTAMPTZ,
+    "local timestamp": TIMESTAMP,
+    "duration": INTERVAL,
+    "json": JSONB,
+    "zoned text": TIMESTAMPTZ,
+    "interval text": INTERVAL,
+}
 
 
 @dataclass(frozen=True)
@@ -31,13 +45,7 @@ class Logical:
         """The SQL type that has these values."""
         if self.meaning == "decimal":
             return SqlType("numeric", min(self.precision, 38), max(self.scale, 0))
-        return {
-            "date": DATE,
-            "time": TIME,
-            "duration": INTERVAL,
-            "timestamp": TIMESTAMPTZ,
-            "local timestamp": TIMESTAMP,
-        }.get(self.meaning, {"json": SqlType("jsonb"), "zoned text": TIMESTAMPTZ}.get(self.meaning, SqlType("varchar")))
+        return _TYPES.get(self.meaning, VARCHAR)
 
 
 #: The parts of Arrow's intervals.
@@ -75,6 +83,7 @@ _CONNECT: Final = {
     "io.debezium.time.MicroDuration": Logical("duration", _US),
     "io.debezium.time.NanoDuration": Logical("duration", _NS),
     "io.debezium.time.ZonedTimestamp": Logical("zoned text"),
+    "io.debezium.time.Interval": Logical("interval text"),
     "io.debezium.data.Json": Logical("json"),
 }
 _CONNECT_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
@@ -112,7 +121,7 @@ def with_meaning(raw: pa.Array, logical: Logical) -> Converted:
         return Converted(raw) if pa.types.is_decimal(raw.type) else decimals(raw, logical.scale)
     if meaning == "uuid":
         return Converted(_uuids(raw) if not pa.types.is_string(raw.type) else raw)
-    if meaning in ("json", "zoned text"):
+    if meaning in ("json", "zoned text", "interval text"):
         return Converted(raw)
     if meaning == "duration":
         return _durations(raw, logical.units)
