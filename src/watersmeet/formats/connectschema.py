@@ -89,10 +89,13 @@ def has_meaning(node: Node, kind: SqlType) -> bool:
             or (kind.name == "jsonb" and has_meaning(node.items, kind))
         )
     if node.is_variable_decimal:
-        return declare(node, pa.array([], node.arrow), kind) is not None
+        return _is_declarable(node, kind)
     if node.kind == "record":
         parts = [(node.part(name), part) for name, part in kind.fields]
-        return any(held is not None and has_meaning(held[1], part) for held, part in parts)
+        # A struct with a part that only JSON's rules convert, such as a date in a text, is read by them as a whole.
+        return any(held is not None and has_meaning(held[1], part) for held, part in parts) and _is_declarable(
+            node, kind
+        )
     if node.kind == "long" and kind.name == "boolean":
         return True
     if node.logical is None:
@@ -101,3 +104,7 @@ def has_meaning(node: Node, kind: SqlType) -> bool:
     if meaning == "decimal":
         return kind.name != "bytea"
     return meaning in _TIMES and kind.name in ("date", "time", "timestamp", "timestamptz", "interval")
+
+
+def _is_declarable(node: Node, kind: SqlType) -> bool:
+    return declare(node, pa.array([], node.arrow), kind) is not None

@@ -295,6 +295,12 @@ MEANINGS: list[tuple[dict[str, Any], SqlType, Any, Any]] = [
         {"x": binary(-5), "y": "a"},
         {"x": Decimal("-0.5"), "y": "a"},
     ),
+    (
+        {"type": "struct", "fields": [{"field": "x", **MICROS}, {"field": "y", "type": "string"}]},
+        SqlType("struct", fields=(("x", t.TIMESTAMP), ("y", t.DATE))),
+        {"x": 1_709_164_800_000_000, "y": "2024-02-29"},
+        {"x": datetime(2024, 2, 29), "y": date(2024, 2, 29)},
+    ),
 ]
 
 
