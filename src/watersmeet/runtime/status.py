@@ -125,23 +125,29 @@ def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None =
             }
     for relation_id, failure in progress.failed.items():
         if relation_id in known:
-            status["views"][relation_id] = {
-                "name": known[relation_id].shown,
-                "ready": True,
-                **_kept(totals.get(relation_id, _NOTHING)),
-                "late": progress.left_out.get(relation_id, 0),
-                "state_rows": 0,
-                "state_bytes": 0,
-                "merge_debt_bytes": 0,
-                "hot_keys": [],
-                "expression_errors": 0,
-                "watermark": None,
-                "held_back_by": None,
-                "error": failure,
-            }
+            total, left_out = totals.get(relation_id, _NOTHING), progress.left_out.get(relation_id, 0)
+            status["views"][relation_id] = _stopped(known[relation_id].shown, total, left_out, failure)
     said = read_source_status(db) if sources is None else sources
     status["sources"] = _sources(circuit, commit, db.log.read(head).rejected, known, said)
     return status
+
+
+def _stopped(name: str, total: RelationTotals, left_out: int, failure: Mapping[str, Any]) -> dict[str, Any]:
+    """The status of a view that has no operators any more."""
+    return {
+        "name": name,
+        "ready": True,
+        **_kept(total),
+        "late": left_out,
+        "state_rows": 0,
+        "state_bytes": 0,
+        "merge_debt_bytes": 0,
+        "hot_keys": [],
+        "expression_errors": 0,
+        "watermark": None,
+        "held_back_by": None,
+        "error": failure,
+    }
 
 
 def _sources(
