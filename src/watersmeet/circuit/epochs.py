@@ -7,6 +7,7 @@
 | `Fill` | those with a role | history | by its role |
 | `Rebuild` | all operators | history | made anew beside that which is in use |
 | `Rescale`, `SplitKeys` | none | nothing | that of the epoch before, handed to other buckets |
+| `Refresh` | none | nothing | that of the epoch before |
 
 A database has epochs of all kinds but the first. `Start` is the first micro-batch of a join of DataFrames, which has no
 history.
@@ -203,4 +204,18 @@ class SplitKeys(Mode):
         return False
 
 
-kinds(Mode, {cls.kind: cls for cls in (Start, Live, Fill, Rebuild, Rescale, SplitKeys)})
+@dataclass(frozen=True)
+class Refresh(Mode):
+    """Stopped views run again, with the operators and the content of hidden views that were filled for them.
+
+    The epoch changes the content of each view by the difference only. made: the hidden views, by view.
+    """
+
+    kind: ClassVar[str] = "refresh"
+    made: Mapping[str, str]
+
+    def runs(self, operator_id: str) -> bool:  # noqa: ARG002
+        return False
+
+
+kinds(Mode, {cls.kind: cls for cls in (Start, Live, Fill, Rebuild, Rescale, SplitKeys, Refresh)})

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from watersmeet.catalog import Catalog, Relation, Subscription
 from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.operators import Operator
 from watersmeet.database.locks import lock
 from watersmeet.database.outside import Outside
 from watersmeet.database.plans import Plans
@@ -345,6 +346,34 @@ class OpenDatabase:
         while not self._compactor.settle(relations):
             self.commit({})
             self.flush()
+
+    def is_readable(self, relation_id: str) -> bool:
+        """Whether no file with the content of a relation is missing or damaged."""
+        self.content.drop(relation_id)
+        try:
+            self.content.refresh(self._catalog, [relation_id])
+        except Error as damage:
+            if damage.condition not in ("DATABASE_DAMAGED", "STATE_DAMAGED"):
+                raise
+            return False
+        return True
+
+    def replace_content(self, made: Mapping[str, str]) -> None:
+        """Let relations whose content can't be read have that of others: `made`, by id."""
+        while made and not self._compactor.replace(made):
+            self.commit({})
+            self.flush()
+        for relation_id in made:
+            self.content.drop(relation_id)
+
+    def refresh(self, plans: Mapping[str, Sequence[Operator]], made: Mapping[str, str]) -> None:
+        """Let stopped views run again, with `plans`, after hidden views were filled for them: `made`, by view."""
+        for relation_id, operators in plans.items():
+            if operators != self.plans.producers[relation_id]:
+                self.plans.add(relation_id, operators)
+        hidden = set(made.values())
+        producers = [operators for i, operators in self.plans.producers.items() if i not in hidden]
+        self.engine.refresh(planner.assemble(producers, self.buckets), made)
 
     def at_close(self, callback: Callable[[], None]) -> None:
         """Have something given back when the database is closed."""

@@ -28,14 +28,22 @@ def plans_made_anew(catalog: Catalog) -> dict[str, Sequence[Operator]]:
 
 
 def plan_made_anew(
-    relation: Relation, producers: Mapping[str, Sequence[Operator]], catalog: Catalog
+    relation: Relation,
+    producers: Mapping[str, Sequence[Operator]],
+    catalog: Catalog,
+    *,
+    late: Mapping[str, int] | None = None,
+    left_out: frozenset[str] = frozenset(),
 ) -> Sequence[Operator]:
-    """The operators of a relation that the circuit feeds. producers: of those that were created before it."""
+    """The operators of a relation that the circuit feeds. producers: of those that were created before it.
+
+    late, left_out: as in `compile_view`.
+    """
     if isinstance(relation, Table):
         return compile_connector_table(relation)
     assert isinstance(relation, MaterializedView), f"{relation.title} is fed by the circuit"
     tree = read_again(_tree(relation, catalog.seen_by(relation)), relation, catalog)
-    return compile_view(tree, relation, producers, catalog=catalog.as_stored)
+    return compile_view(tree, relation, producers, catalog=catalog.as_stored, late=late, left_out=left_out)
 
 
 def _tree(relation: Relation, catalog: Catalog) -> Node:

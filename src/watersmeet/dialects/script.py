@@ -18,6 +18,7 @@ from watersmeet.dialects.history import read_alter_system, read_show_commits
 from watersmeet.dialects.lineage import read_explain_row
 from watersmeet.dialects.options import not_supported
 from watersmeet.dialects.queries import Parameters, read_tree
+from watersmeet.dialects.refresh import read_refresh
 from watersmeet.dialects.registry import Language
 from watersmeet.dialects.statements import (
     Create,
@@ -40,7 +41,7 @@ _DML: Final = ("INSERT", "UPDATE", "DELETE")
 _LACKING: Final = (
     "ALTER", "ANALYZE", "CALL", "CANCEL", "CHECKPOINT", "CLOSE", "CLUSTER", "COMMENT", "DEALLOCATE", "DECLARE",
     "DISCARD", "DO", "EXECUTE", "FETCH", "GRANT", "LISTEN", "LOAD", "LOCK", "MERGE", "MOVE", "NOTIFY", "PREPARE",
-    "REASSIGN", "RECOVER", "REFRESH", "REINDEX", "RELEASE", "REVOKE", "SAVEPOINT", "SUBSCRIBE", "TRUNCATE", "UNLISTEN",
+    "REASSIGN", "RECOVER", "REINDEX", "RELEASE", "REVOKE", "SAVEPOINT", "SUBSCRIBE", "TRUNCATE", "UNLISTEN",
     "UNSUBSCRIBE", "USE", "VACUUM",
 )  # fmt: skip
 _HINTS: Final = {
@@ -72,6 +73,7 @@ _SIMPLE: Final[dict[str, Callable[[Cursor, dict[str, Any]], Statement]]] = {
     "FLUSH": utility.read_flush,
     "GRANT": roles.read_grant,
     "KILL": utility.read_kill,
+    "REFRESH": read_refresh,
     "RESET": utility.read_reset,
     "REVOKE": roles.read_revoke,
     "ROLLBACK": utility.read_rollback,

@@ -11,7 +11,7 @@ from typing import Final
 
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.epochs import Rebuild, Rescale, SplitKeys
+from watersmeet.circuit.epochs import Rebuild, Refresh, Rescale, SplitKeys
 from watersmeet.errors import Error, error
 from watersmeet.runtime.budget import merge_bytes
 from watersmeet.runtime.database import Database
@@ -21,6 +21,7 @@ from watersmeet.runtime.idleness import raised
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.limits import Verdict, readers, stopped_operators
 from watersmeet.runtime.receipts import Receipt
+from watersmeet.runtime.refreshes import differences
 from watersmeet.runtime.rescaling import rescaled_packs
 from watersmeet.runtime.splitkeys import split_packs
 from watersmeet.runtime.tasks import Job
@@ -107,6 +108,8 @@ def commit_epoch(
     for receipt in receipts:
         for relation_id, change in receipt.relations.items():
             relations[relation_id] = _add(relations.get(relation_id), change)
+    if isinstance(intent.mode, Refresh):
+        relations = differences(db, intent.epoch, intent.mode.made)
     before = db.log.progress()
     verdict = Verdict(db, circuit, intent, receipts, before, packs, failures)
     relations = {i: c for i, c in relations.items() if i not in verdict.failed}
@@ -175,6 +178,8 @@ def _progress(
         for receipt in receipts:
             late.update({i: counts.seen.late for i, counts in receipt.sources.items()})
     left_out.update(late_rows(circuit, _summed(receipts)))
+    if isinstance(intent.mode, Refresh):
+        left_out |= Counter({view: left_out[hidden] for view, hidden in intent.mode.made.items()})
     split = intent.mode.split if isinstance(intent.mode, SplitKeys) else before.split
     return Progress(
         intent.time_us,

@@ -12,7 +12,7 @@ from typing import Final
 
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.epochs import Fill, Live, Mode, Rebuild, Rescale, SplitKeys, StoredContent
+from watersmeet.circuit.epochs import Fill, Live, Mode, Rebuild, Refresh, Rescale, SplitKeys, StoredContent
 from watersmeet.circuit.placing import Placing
 from watersmeet.errors import error, error_from_json
 from watersmeet.kernel.operators import STATEFUL
@@ -219,6 +219,20 @@ class Coordinator:
         save_circuit(self._db.layout, circuit)
         self.circuit = circuit
         return self._intent(circuit, Rescale(placings), self.inputs.frontier, (), everywhere=False)
+
+    def refresh(self, circuit: Circuit, made: Mapping[str, str]) -> Intent:
+        """The epoch that starts stopped views again, in `circuit`. made: as in `Refresh`.
+
+        STATE_MISMATCH, with nothing planned, if operators have no state.
+        """
+        assert self.is_drained
+        assert self.backfill is None
+        assert self._stored is not None
+        circuit = circuit.without(self._failed.keys() - made.keys())
+        _check_operators(self._stored, circuit, circuit.by_id)
+        save_circuit(self._db.layout, circuit)
+        self.circuit = circuit
+        return self._intent(circuit, Refresh(made), self.inputs.frontier, (), everywhere=False)
 
     def plan(self, now_us: int, *, fresh: bool = False, sources: bool = True) -> Intent | None:
         """The next intent, or None if there is nothing to do. fresh, sources: as in `Inputs.take`."""

@@ -94,6 +94,13 @@ class Engine(Protocol):
         """
         ...
 
+    def refresh(self, circuit: Circuit, made: Mapping[str, str]) -> None:
+        """Runs `circuit` from now on, in which stopped views have the operators of hidden views; in one commit.
+
+        made: as in `Refresh`. DATABASE_DAMAGED if the content of a view can't be read.
+        """
+        ...
+
     def stop(self) -> None:
         """Stops at the end of an epoch. May be called again, and at any time."""
         ...

@@ -125,6 +125,11 @@ class InProcessEngine:
             coordinator = self._gathered()
             self._run(coordinator, coordinator.rescale(circuit, placings))
 
+    def refresh(self, circuit: Circuit, made: Mapping[str, str]) -> None:
+        with self._lock:
+            coordinator = self._gathered()
+            self._run(coordinator, coordinator.refresh(circuit, made))
+
     def stop(self) -> None:
         with self._lock:
             if self._coordinator is not None:

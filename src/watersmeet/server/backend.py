@@ -203,21 +203,6 @@ class Backend:
         """Runs a statement of the session."""
         return execute_statement(self.session, statement, self._lock)
 
-    def refresh(self, name: Name) -> None:
-        """Waits outside of a transaction until a materialized view reflects all that was committed before.
-
-        UNDEFINED_RELATION, CATALOG_TYPE_MISMATCH.
-        """
-        relation = self.session.find(name)
-        if relation is None:
-            hint = near_relations(self.session.catalog, name.name, name.schema)
-            raise error("UNDEFINED_RELATION", f'materialized view "{name.shown}" does not exist', hint=hint)
-        if not isinstance(relation, MaterializedView):
-            raise error("CATALOG_TYPE_MISMATCH", f'"{name.shown}" is not a materialized view')
-        if self.session.transaction is None and not self.session.database.read_only:
-            with self.session.numbered():
-                transactions.flush(self.session)
-
     def locked(self, action: Callable[..., Result], *arguments: Any) -> Result:
         """What `action` does with the session, as a statement of it."""
         with self._lock, self.session.numbered():

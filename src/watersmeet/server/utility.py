@@ -463,23 +463,6 @@ def _truncate(source: Source, cursor: Cursor) -> Step:
     return OwnStep(run)
 
 
-def _refresh(source: Source, cursor: Cursor) -> Step:
-    """REFRESH MATERIALIZED VIEW: it keeps itself up to date. Outside of a transaction this waits for it."""
-    del source
-    cursor.expect("MATERIALIZED", "VIEW")
-    cursor.take("CONCURRENTLY")
-    name = cursor.relation_name()
-    cursor.take("WITH", "DATA")
-    cursor.end()
-
-    def run(client: Any) -> Outcome:
-        client.refresh(name)
-        notice = f'materialized view "{name.shown}" keeps itself up to date'
-        return replace(_done("REFRESH MATERIALIZED VIEW"), notices=(notice,))
-
-    return OwnStep(run)
-
-
 def _unlisten(source: Source, cursor: Cursor) -> Step:
     """UNLISTEN: nothing is listened to."""
     del source, cursor
@@ -493,7 +476,6 @@ READERS: Final[dict[str, Reader]] = {
     "DECLARE": _declare,
     "DISCARD": _discard,
     "FETCH": _fetch,
-    "REFRESH": _refresh,
     "TRUNCATE": _truncate,
     "MOVE": lambda source, cursor: _fetch(source, cursor, moves=True),
     "RELEASE": _release,

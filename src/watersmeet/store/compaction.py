@@ -14,8 +14,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
+from types import MappingProxyType
 from typing import Final
 
 import pyarrow as pa
@@ -134,6 +135,11 @@ class Compactor:
         with self._running, self._log.explaining():
             return self._is_settled(relations) or self._run(relations)
 
+    def replace(self, made: Mapping[str, str]) -> bool:
+        """Makes a checkpoint in which relations have the content of others: `made`, by id. False as in `settle`."""
+        with self._running, self._log.explaining():
+            return self._run(frozenset(), made)
+
     def _is_settled(self, relations: frozenset[str]) -> bool:
         last = self._last
         if not all(level.insert_only for i in relations & last.relations.keys() for level in last.relations[i].levels):
@@ -141,8 +147,8 @@ class Compactor:
         later = (self._log.read(n).relations for n in range(last.moment.transaction + 1, self._log.head() + 1))
         return not any(change.deleted_rows for changes in later for i, change in changes.items() if i in relations)
 
-    def _run(self, whole: frozenset[str]) -> bool:
-        """Whether there is a new checkpoint. whole: relations of which it has one level."""
+    def _run(self, whole: frozenset[str], made: Mapping[str, str] = MappingProxyType({})) -> bool:
+        """Whether there is a new checkpoint. whole: relations of which it has one level. made: as in `replace`."""
         self._log.check()
         # The head first: a relation that is not in a catalog read after it has no change up to it.
         head = self._log.head()
@@ -155,7 +161,7 @@ class Compactor:
         # nothing.
         named = moment.head == last.moment.head + 1 and self._log.read(head).kind == "checkpoint"
         if made := moment.head > last.moment.head and not named:
-            checkpoint = self._checkpoint(catalog, moment, last, whole)
+            checkpoint = self._checkpoint(catalog, moment, last, whole, made)
             save_checkpoint(self._layout, self._log, checkpoint)
             self._last = checkpoint
             self._change_bytes = 0
@@ -197,16 +203,19 @@ class Compactor:
                 self.last_error = cause
                 pause_s = _RETRY_S
 
-    def _checkpoint(self, catalog: Catalog, moment: Moment, last: Checkpoint, whole: frozenset[str]) -> Checkpoint:
+    def _checkpoint(
+        self, catalog: Catalog, moment: Moment, last: Checkpoint, whole: frozenset[str], made: Mapping[str, str]
+    ) -> Checkpoint:
         relations = [r for r in catalog.relations.values() if r.is_stored]
         changes, named = self._changes(relations, moment, last)
         prefix = snapshot_prefix(moment.head, self._log.writer)
         writer = PackWriter(self._layout.packs, prefix, durable=self._layout.durable, own_file_bytes=_OWN_FILE_BYTES)
         found = {}
         for relation in relations:
-            before = last.relations.get(relation.id, Snapshot(0))
+            source = made.get(relation.id, relation.id)
+            before = last.relations.get(source, Snapshot(0))
             found[relation.id] = self._snapshot(
-                writer, relation, moment, before, changes[relation.id], whole=relation.id in whole
+                writer, relation, moment, before, changes[source], whole=relation.id in whole
             )
         pack = writer.finish()
         found = {i: snapshot.within(pack) for i, snapshot in found.items()}

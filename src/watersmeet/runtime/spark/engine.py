@@ -205,6 +205,12 @@ class SparkEngine:
             self._add(coordinator.rescale(circuit, placings))
             self._drained()
 
+    def refresh(self, circuit: Circuit, made: Mapping[str, str]) -> None:
+        with self._planning_held(), self._changed:
+            coordinator = self._gathered()
+            self._add(coordinator.refresh(circuit, made))
+            self._drained()
+
     def stop(self) -> None:
         with self._changed:
             self._stopping = True

@@ -176,7 +176,7 @@ def _filled(session: Session, bound: Bound) -> Sequence[operators.Operator]:
         share=shares(session.variables),
         multiway=joins_many(session.variables),
         late=database.log.progress().late,
-        left_out=_left_out(session),
+        left_out=rows_left_out(session),
     )
     made = session.cancellation.computing(compiling)
     fill(session, bound.relation, made)
@@ -203,7 +203,7 @@ def _filling(session: Session, view: Relation, found: Fill, number: int) -> Boun
     return Bound(found.tree, relation)
 
 
-def _left_out(session: Session) -> frozenset[str]:
+def rows_left_out(session: Session) -> frozenset[str]:
     """The late-row filters in views, of those views that left rows out."""
     left_out = session.database.log.progress().left_out
     views = [ops for i, ops in session.database.plans.producers.items() if left_out.get(i)]

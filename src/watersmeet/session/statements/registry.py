@@ -22,6 +22,7 @@ from watersmeet.dialects.lineage import ExplainRow
 from watersmeet.dialects.merging import CreateMergingPump, Merge
 from watersmeet.dialects.namedcollections import CreateNamedCollection
 from watersmeet.dialects.namedsubscriptions import AlterRetention, CreateSubscription
+from watersmeet.dialects.refresh import RefreshView
 from watersmeet.dialects.subscribing import SubscribeChanges
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.filling import Bound
@@ -93,6 +94,7 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
     rl.GrantRole: "roles.grant_role",
     rl.RenameRole: "roles.rename_role",
     rl.SetRole: "roles.set_role",
+    RefreshView: "viewrefresh.refresh_view",
     st.Recover: "subscriptions.recover_query",
     st.Rollback: "transactions.rollback_statement",
     st.Select: "select.select",
@@ -133,6 +135,7 @@ DEFINING: Final = (
     st.DropSecret,
     st.KillQuery,
     LimitSink,
+    RefreshView,
     ResetSource,
     st.Recover,
     st.StartSink,

@@ -1,0 +1,29 @@
+"""REFRESH MATERIALIZED VIEW, in all dialects: PostgreSQL and RisingWave, "REFRESH MATERIALIZED VIEW"."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from watersmeet.dialects.options import not_supported
+from watersmeet.dialects.statements import Name, Statement
+from watersmeet.dialects.tokens import Cursor, span_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefreshView(Statement):
+    """`REFRESH MATERIALIZED VIEW [CONCURRENTLY] name [WITH DATA]`. name: None for ALL: those that were stopped."""
+
+    name: Name | None
+
+
+def read_refresh(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor stands behind REFRESH."""
+    cursor.expect("MATERIALIZED", "VIEW")
+    cursor.take("CONCURRENTLY")  # nobody who reads the view waits
+    name = None if cursor.take("ALL") else cursor.relation_name()
+    if cursor.at("WITH", "NO", "DATA"):
+        raise not_supported("WITH NO DATA", cursor.text, span_of(cursor.rest))
+    cursor.take("WITH", "DATA")
+    cursor.end()
+    return RefreshView(**base, name=name)

@@ -1,0 +1,175 @@
+"""REFRESH MATERIALIZED VIEW: stopped views are computed again from their statements, and run again.
+
+PostgreSQL and RisingWave, "REFRESH MATERIALIZED VIEW". Each stopped view is filled as a hidden one over the current
+content of its inputs. One commit then starts the stopped views again with the operators of the hidden ones, and changes
+their content by the difference: identity, grants, indexes, sinks and subscriptions stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from watersmeet.catalog import CacheFill, MaterializedView, NamedSubscription, Query, Relation, Sink, turned_into
+from watersmeet.circuit.operators import Operator
+from watersmeet.database.rebuild import plan_made_anew
+from watersmeet.dialects.refresh import RefreshView
+from watersmeet.errors import Error, error, error_from_json
+from watersmeet.planner import assemble
+from watersmeet.runtime.rebuilds import check_rebuild
+from watersmeet.session.access import transactions
+from watersmeet.session.access.context import Session, error_at, located, sentence, undefined_relation
+from watersmeet.session.access.definitions import remove
+from watersmeet.session.access.filling import fill, undo
+from watersmeet.session.access.result import Result
+from watersmeet.session.services.views import rows_left_out
+
+_COMMAND = "REFRESH MATERIALIZED VIEW"
+
+
+def refresh_view(session: Session, statement: RefreshView) -> Result:
+    """REFRESH MATERIALIZED VIEW of one view, and the stopped ones that read it, or of all stopped views.
+
+    A view that was not stopped follows its inputs by itself: outside of a transaction the statement waits for it.
+    UNDEFINED_RELATION, CATALOG_TYPE_MISMATCH, TRANSACTION_STATE, FEATURE_NOT_SUPPORTED, DEPENDENT_OBJECTS; the error
+    of a stopped relation that a view reads; those of filling a view.
+    """
+    stopped = _stopped(session)
+    if statement.name is not None:
+        view = _named(session, statement)
+        read = {view.id, *(r.id for r in session.catalog.dependents(view.id))}
+        if view.id not in stopped:
+            session.notice(f"{view.title} keeps itself up to date")
+        stopped = {i: r for i, r in stopped.items() if i in read}
+    elif not stopped:
+        session.notice("no materialized view is stopped")
+    if stopped:
+        session.require_definer(_COMMAND)
+        session.require_no_transaction(_COMMAND)
+        with located(statement, statement.span if statement.name is None else statement.name.span):
+            _refresh(session, stopped)
+    if session.transaction is None and not session.database.read_only:
+        transactions.flush(session)
+    return Result(_COMMAND)
+
+
+def _stopped(session: Session) -> dict[str, MaterializedView]:
+    """All stopped views by id, inputs first. Running queries have ended with the error."""
+    catalog = session.database.catalog
+    found = [r for i in session.database.log.progress().failed if (r := catalog.relations.get(i)) is not None]
+    views = [r for r in found if isinstance(r, MaterializedView) and not isinstance(r, Query)]
+    return {r.id: r for r in sorted(views, key=lambda r: (len(catalog.upstream([r.id])), r.id))}
+
+
+def _named(session: Session, statement: RefreshView) -> MaterializedView:
+    assert statement.name is not None
+    view = session.find(statement.name)
+    if view is None:
+        names = [r.shown for r in session.catalog.shown if isinstance(r, MaterializedView) and r.is_named]
+        raise undefined_relation(session.catalog, statement.name, statement, "materialized view", names)
+    if not isinstance(view, MaterializedView):
+        raise error_at(
+            statement, statement.name.span, "CATALOG_TYPE_MISMATCH", f'"{view.shown}" is not a materialized view'
+        )
+    return view
+
+
+def _refresh(session: Session, stopped: Mapping[str, MaterializedView]) -> None:
+    """Fills hidden views in the order of `stopped`, and starts these again. After an error all is as before."""
+    database = session.database
+    _check_inputs(session, stopped)
+    database.flush()
+    made: dict[str, str] = {}
+    plans: dict[str, Sequence[Operator]] = {}
+    try:
+        for view in stopped.values():
+            plans[view.id] = _plan(session, view, plans)
+            _check_readers(session, view, plans[view.id])
+            hidden = _hidden(session, view, made)
+            sink = plans[view.id][-1]
+            fill(session, hidden, (*plans[view.id][:-1], replace(sink, relation_id=hidden.id)))
+            made[view.id] = hidden.id
+        lost = {view: made[view] for view in stopped if not database.is_readable(view)}
+        for view_id in lost:
+            if readers := _readers(session, stopped[view_id]):
+                raise error(
+                    "DEPENDENT_OBJECTS",
+                    f"cannot refresh {stopped[view_id].title} because its rows are lost and other objects depend on "
+                    "their changes",
+                    detail=sentence(f"{r.title} depends on it" for r in readers),
+                    hint="Drop these, refresh the view, and create them again.",
+                )
+        database.replace_content(lost)
+        database.refresh(plans, made)
+    except BaseException:
+        undo(session, set(made.values()))
+        raise
+    remove(session, set(made.values()))
+    session.reported_failures.difference_update(stopped)
+
+
+def _check_inputs(session: Session, stopped: Mapping[str, MaterializedView]) -> None:
+    """The error of a stopped relation that one of the views reads and the statement does not start again;
+    FEATURE_NOT_SUPPORTED for views that fill caches.
+    """
+    known, failed = session.database.catalog.relations, session.database.log.progress().failed
+    for view in stopped.values():
+        for relation_id in sorted(session.database.catalog.upstream([view.id])):
+            if relation_id in failed and relation_id not in stopped:
+                found = error_from_json(failed[relation_id])
+                raise error(
+                    found.condition,
+                    f"{view.title} can't be refreshed: {known[relation_id].title}, which it reads, was stopped",
+                    detail=found.message,
+                    hint=f"{_COMMAND} ALL refreshes all stopped views.",
+                )
+        if any(isinstance(r, CacheFill) and r.owner == view.id for r in known.values()):
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f"{_COMMAND} of {view.title}, which fills the cache of a dictionary, is not supported",
+                hint="Drop the view and create it again.",
+            )
+
+
+def _plan(
+    session: Session, view: MaterializedView, plans: Mapping[str, Sequence[Operator]]
+) -> Sequence[Operator]:
+    """The plan of a stopped view. plans: of those before it. Operators of other stopped views are not shared."""
+    database = session.database
+    progress = database.log.progress()
+    running = {i: ops for i, ops in database.plans.producers.items() if i not in progress.failed}
+    return plan_made_anew(
+        view, {**running, **plans}, database.catalog, late=progress.late, left_out=rows_left_out(session)
+    )
+
+
+def _check_readers(session: Session, view: MaterializedView, plan: Sequence[Operator]) -> None:
+    """FEATURE_NOT_SUPPORTED if others were given changes of a view whose rows its inputs do not tell again."""
+    if readers := _readers(session, view):
+        database = session.database
+        try:
+            check_rebuild(assemble([plan], database.buckets), database.log.progress(), database.catalog.relations)
+        except Error as refused:
+            refused.detail = f"{refused.detail} {sentence(f'{r.title} depends on its changes' for r in readers)}"
+            raise
+
+
+def _readers(session: Session, view: MaterializedView) -> list[Relation]:
+    """What was given the changes of a view: sinks, subscriptions, what the view itself writes."""
+    known = session.database.catalog.relations.values()
+    found = [r for r in known if isinstance(r, Sink) and (r.delivers == view.id or r.id == view.owner)]
+    found += [r for r in known if isinstance(r, NamedSubscription) and view.id in r.depends_on]
+    return [*found, *([] if not view.feeds or found else [view])]
+
+
+def _hidden(session: Session, view: MaterializedView, made: Mapping[str, str]) -> MaterializedView:
+    return turned_into(
+        MaterializedView,
+        view,
+        id=session.catalog.new_id(MaterializedView),
+        name=f"?{view.name}",
+        hidden=True,
+        staged=True,
+        feeds="",
+        depends_on=tuple(made.get(i, i) for i in view.depends_on),
+    )
