@@ -23,6 +23,7 @@ from watersmeet.database.transaction import Change
 from watersmeet.errors import Error, error
 from watersmeet.kernel.arrays.times import microseconds
 from watersmeet.lazyimport import lazy_import
+from watersmeet.runtime import refreshes
 from watersmeet.runtime.budget import merge_bytes
 from watersmeet.runtime.clock import Clock
 from watersmeet.runtime.database import Database
@@ -347,22 +348,38 @@ class OpenDatabase:
             self.commit({})
             self.flush()
 
-    def is_readable(self, relation_id: str) -> bool:
-        """Whether no file with the content of a relation is missing or damaged."""
-        self.content.drop(relation_id)
+    def has_difference(self, view: str, hidden: str) -> bool:
+        """Whether a view can get the content of a hidden one by a change: its own can be read, and a view that only
+        grows loses no row.
+        """
+        known = self._catalog.relations
+        self.content.drop(view)
         try:
-            self.content.refresh(self._catalog, [relation_id])
+            self.content.refresh(self._catalog, [view])
+            return not known[view].append_only or (
+                known[hidden].append_only and not refreshes.deletes(self._runtime, view, hidden)
+            )
         except Error as damage:
-            if damage.condition not in ("DATABASE_DAMAGED", "STATE_DAMAGED"):
+            if damage.condition != "DATABASE_DAMAGED":
                 raise
             return False
-        return True
 
     def replace_content(self, made: Mapping[str, str]) -> None:
-        """Let relations whose content can't be read have that of others: `made`, by id."""
-        while made and not self._compactor.replace(made):
+        """Let views have the content of hidden ones without a change: `made`, by view. Readers load it again."""
+        if not made:
+            return
+        while not self._compactor.replace(made):
             self.commit({})
             self.flush()
+        with self.guard:
+            catalog = self._catalog
+            version = catalog.version + 1
+            known = catalog.relations
+            loaded = {
+                view: replace(known[view], since=version, append_only=known[hidden].append_only)
+                for view, hidden in made.items()
+            }
+            self.change_catalog(replace(catalog, version=version, relations={**known, **loaded}))
         for relation_id in made:
             self.content.drop(relation_id)
 
@@ -446,7 +463,7 @@ class OpenDatabase:
         if ended:
             self.change_catalog(self._catalog.without(ended))
             self.plans.remove(ended)
-        database = Database(
+        self._runtime = database = Database(
             self.layout, self.log, self.packs, lambda: self._catalog.as_stored, self.clock, _column_names
         )
         self._compactor = Compactor(

@@ -52,7 +52,7 @@ _MACHINE: Final = frozenset(
     }
 )
 _NO_SPACE: Final = "No space left on device"
-_AGAIN: Final = "Drop the view and create it again."
+_AGAIN: Final = "REFRESH MATERIALIZED VIEW computes the view again."
 
 
 class TaskFailedError(Exception):

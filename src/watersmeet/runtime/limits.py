@@ -10,7 +10,7 @@ A bucket that alone would make too many makes none.
 
 A view over its limit fails in the commit of that epoch, which shows nothing of what it made of it: its content stays as
 it was, and it is never run again. Views that read it fail with it. The failures are in every commit from then on, until
-the view is dropped.
+the view is refreshed or dropped.
 
 An operator that raises an error stops all views that read it: the epoch is run again without them (`failures`), and its
 commit records them in the same way.
@@ -142,7 +142,7 @@ class Verdict:
                     "VIEW_FAILED",
                     f"{_called(above)} can't go on: {_called(relation)}, which it reads, was stopped",
                     detail=f"{cause.condition}: {cause.message}",
-                    hint=f"Drop it, and {_called(relation)}.",
+                    hint=f"REFRESH MATERIALIZED VIEW of {_called(relation)} also refreshes it.",
                 ).to_json()
 
 

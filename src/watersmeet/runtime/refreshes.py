@@ -31,11 +31,22 @@ def differences(db: Database, epoch: int, made: Mapping[str, str]) -> dict[str, 
         reader.keep(0)
         for view, hidden in made.items():
             written = ChangeWriter(writer, unread=False)
-            for table, diff in merged(_both(db, known[view], hidden), _schema(known[view])):
+            for table, diff in _difference(db, known[view], hidden):
                 written.add(table, diff)
             changes[view] = written.finish()
     pack = writer.finish()
     return {view: change.within(pack) for view, change in changes.items() if change.blobs}
+
+
+def deletes(db: Database, view: str, hidden: str) -> bool:
+    """Whether the difference between a view and the hidden view that was filled for it deletes rows."""
+    with closing(Reader(db.layout)) as reader:
+        reader.keep(0)
+        return any(bool((diff < 0).any()) for _, diff in _difference(db, db.catalog().relations[view], hidden))
+
+
+def _difference(db: Database, view: Relation, hidden: str) -> Iterator[tuple[pa.Table, Diff]]:
+    return merged(_both(db, view, hidden), _schema(view))
 
 
 def _both(db: Database, view: Relation, hidden: str) -> Iterator[tuple[pa.Table, Diff]]:

@@ -11,12 +11,10 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from watersmeet.catalog import MaterializedView
 from watersmeet.database.locks import lock
 from watersmeet.dialects import statements as st
 from watersmeet.dialects.nodes import infer_open, open_parameter
-from watersmeet.dialects.schemas import near_relations, relation_written, schema_meant
-from watersmeet.dialects.statements import Name
+from watersmeet.dialects.schemas import relation_written, schema_meant
 from watersmeet.errors import Error, error
 from watersmeet.server.catalog.answers import CatalogAnswers
 from watersmeet.server.catalog.kept import CatalogTables

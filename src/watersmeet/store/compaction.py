@@ -135,10 +135,10 @@ class Compactor:
         with self._running, self._log.explaining():
             return self._is_settled(relations) or self._run(relations)
 
-    def replace(self, made: Mapping[str, str]) -> bool:
-        """Makes a checkpoint in which relations have the content of others: `made`, by id. False as in `settle`."""
+    def replace(self, sources: Mapping[str, str]) -> bool:
+        """Makes a checkpoint in which relations have the content of others: `sources`, by id. False as in `settle`."""
         with self._running, self._log.explaining():
-            return self._run(frozenset(), made)
+            return self._run(frozenset(), sources)
 
     def _is_settled(self, relations: frozenset[str]) -> bool:
         last = self._last
@@ -147,8 +147,8 @@ class Compactor:
         later = (self._log.read(n).relations for n in range(last.moment.transaction + 1, self._log.head() + 1))
         return not any(change.deleted_rows for changes in later for i, change in changes.items() if i in relations)
 
-    def _run(self, whole: frozenset[str], made: Mapping[str, str] = MappingProxyType({})) -> bool:
-        """Whether there is a new checkpoint. whole: relations of which it has one level. made: as in `replace`."""
+    def _run(self, whole: frozenset[str], sources: Mapping[str, str] = MappingProxyType({})) -> bool:
+        """Whether there is a new checkpoint. whole: relations of which it has one level. sources: as in `replace`."""
         self._log.check()
         # The head first: a relation that is not in a catalog read after it has no change up to it.
         head = self._log.head()
@@ -161,7 +161,7 @@ class Compactor:
         # nothing.
         named = moment.head == last.moment.head + 1 and self._log.read(head).kind == "checkpoint"
         if made := moment.head > last.moment.head and not named:
-            checkpoint = self._checkpoint(catalog, moment, last, whole, made)
+            checkpoint = self._checkpoint(catalog, moment, last, whole, sources)
             save_checkpoint(self._layout, self._log, checkpoint)
             self._last = checkpoint
             self._change_bytes = 0
@@ -204,7 +204,7 @@ class Compactor:
                 pause_s = _RETRY_S
 
     def _checkpoint(
-        self, catalog: Catalog, moment: Moment, last: Checkpoint, whole: frozenset[str], made: Mapping[str, str]
+        self, catalog: Catalog, moment: Moment, last: Checkpoint, whole: frozenset[str], sources: Mapping[str, str]
     ) -> Checkpoint:
         relations = [r for r in catalog.relations.values() if r.is_stored]
         changes, named = self._changes(relations, moment, last)
@@ -212,7 +212,7 @@ class Compactor:
         writer = PackWriter(self._layout.packs, prefix, durable=self._layout.durable, own_file_bytes=_OWN_FILE_BYTES)
         found = {}
         for relation in relations:
-            source = made.get(relation.id, relation.id)
+            source = sources.get(relation.id, relation.id)
             before = last.relations.get(source, Snapshot(0))
             found[relation.id] = self._snapshot(
                 writer, relation, moment, before, changes[source], whole=relation.id in whole

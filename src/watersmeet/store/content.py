@@ -297,7 +297,8 @@ class Content:
             for table in known:
                 self._unload(table.relation.id)
         for relation in relations:
-            if relation.id in self._tables and self._tables[relation.id].relation.columns != relation.columns:
+            loaded = self._tables.get(relation.id)
+            if loaded is not None and _is_other(loaded.relation, relation):
                 self._unload(relation.id)
         missing = [r for r in relations if r.id not in self._tables]
         if missing:
@@ -548,6 +549,11 @@ def _pieces(parts: Iterable[tuple[pa.Table, Diff]]) -> Iterator[tuple[pa.Table, 
     last = _joined(pending)
     if last is not None:
         yield last
+
+
+def _is_other(before: Relation, now: Relation) -> bool:
+    """Whether what was loaded of a relation is not its content any more: its columns changed, or all rows at once."""
+    return before.columns != now.columns or (before.is_there and before.since != now.since)
 
 
 def _place(schema: str, relation: Relation) -> tuple[str, str]:

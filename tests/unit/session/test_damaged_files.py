@@ -111,6 +111,38 @@ def test_state_that_is_damaged_stops_its_views_alone(path: Path, damage: Damage)
         assert sorted(connection.execute(QUERIES["sums"])) == [(2, 5), (9, 9)]
 
 
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("named", ["sums", "ALL"])
+def test_views_whose_state_and_rows_are_damaged_are_refreshed(path: Path, damage: Damage, named: str) -> None:
+    (newest,) = [p for p in path.glob("packs/*.pack") if p.name.startswith(max_epoch(path))]
+    damage(newest)
+    with watersmeet.connect(path, runtime="inprocess") as connection:
+        check(connection, "sums", "top")
+        connection.execute(f"REFRESH MATERIALIZED VIEW {named}")
+        assert sorted(connection.execute(QUERIES["sums"])) == [(2, 5), (9, 9)]
+        assert sorted(connection.execute(QUERIES["top"])) == [(2,), (9,)]
+    with watersmeet.connect(path, runtime="inprocess") as connection:
+        connection.execute("INSERT INTO t VALUES (2, 1); FLUSH")
+        assert sorted(connection.execute(QUERIES["sums"])) == [(2, 6), (9, 9)]
+        assert connection.execute("SHOW ERRORS").fetchall() == []
+
+
+def test_lost_rows_that_a_sink_has_are_not_guessed(path: Path) -> None:
+    with watersmeet.connect(path, runtime="inprocess") as connection:
+        connection.execute(
+            "CREATE SUBSCRIPTION s FROM sums WITH (retention = '1D'); INSERT INTO t VALUES (2, 1); FLUSH"
+        )
+    (newest,) = [p for p in path.glob("packs/*.pack") if p.name.startswith(max_epoch(path))]
+    gone(newest)
+    with watersmeet.connect(path, runtime="inprocess") as connection:
+        connection.execute("INSERT INTO t VALUES (2, 1); FLUSH")
+        with pytest.raises(Error, match='cannot refresh materialized view "sums"') as found:
+            connection.execute("REFRESH MATERIALIZED VIEW sums")
+        assert found.value.condition == "DEPENDENT_OBJECTS"
+        connection.execute("DROP SUBSCRIPTION s; REFRESH MATERIALIZED VIEW sums")
+        assert sorted(connection.execute(QUERIES["sums"])) == [(2, 7)]
+
+
 def max_epoch(path: Path) -> str:
     return max(p.name.partition("-")[0] for p in path.glob("packs/0*.pack"))
 

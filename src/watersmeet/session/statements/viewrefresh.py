@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from watersmeet.catalog import CacheFill, MaterializedView, NamedSubscription, Query, Relation, Sink, turned_into
 from watersmeet.circuit.operators import Operator
+from watersmeet.circuit.operators import Sink as SinkOperator
 from watersmeet.database.rebuild import plan_made_anew
 from watersmeet.dialects.refresh import RefreshView
 from watersmeet.errors import Error, error, error_from_json
@@ -22,7 +23,9 @@ from watersmeet.session.access.context import Session, error_at, located, senten
 from watersmeet.session.access.definitions import remove
 from watersmeet.session.access.filling import fill, undo
 from watersmeet.session.access.result import Result
+from watersmeet.session.services.delivery import Deliveries
 from watersmeet.session.services.views import rows_left_out
+from watersmeet.sinks.deliveries import deliveries
 
 _COMMAND = "REFRESH MATERIALIZED VIEW"
 
@@ -86,25 +89,22 @@ def _refresh(session: Session, stopped: Mapping[str, MaterializedView]) -> None:
             plans[view.id] = _plan(session, view, plans)
             _check_readers(session, view, plans[view.id])
             hidden = _hidden(session, view, made)
-            sink = plans[view.id][-1]
-            fill(session, hidden, (*plans[view.id][:-1], replace(sink, relation_id=hidden.id)))
+            *operators, sink = plans[view.id]
+            assert isinstance(sink, SinkOperator)
+            fill(session, hidden, (*operators, replace(sink, relation_id=hidden.id)))
             made[view.id] = hidden.id
-        lost = {view: made[view] for view in stopped if not database.is_readable(view)}
+        lost = {view: hidden for view, hidden in made.items() if not database.has_difference(view, hidden)}
         for view_id in lost:
-            if readers := _readers(session, stopped[view_id]):
-                raise error(
-                    "DEPENDENT_OBJECTS",
-                    f"cannot refresh {stopped[view_id].title} because its rows are lost and other objects depend on "
-                    "their changes",
-                    detail=sentence(f"{r.title} depends on it" for r in readers),
-                    hint="Drop these, refresh the view, and create them again.",
-                )
+            _check_lost(session, stopped[view_id])
         database.replace_content(lost)
         database.refresh(plans, made)
     except BaseException:
         undo(session, set(made.values()))
         raise
     remove(session, set(made.values()))
+    for delivery in deliveries(database.catalog):
+        if delivery.relation in stopped and isinstance(database.deliveries, Deliveries):
+            database.deliveries.restart(delivery.id)
     session.reported_failures.difference_update(stopped)
 
 
@@ -131,9 +131,7 @@ def _check_inputs(session: Session, stopped: Mapping[str, MaterializedView]) -> 
             )
 
 
-def _plan(
-    session: Session, view: MaterializedView, plans: Mapping[str, Sequence[Operator]]
-) -> Sequence[Operator]:
+def _plan(session: Session, view: MaterializedView, plans: Mapping[str, Sequence[Operator]]) -> Sequence[Operator]:
     """The plan of a stopped view. plans: of those before it. Operators of other stopped views are not shared."""
     database = session.database
     progress = database.log.progress()
@@ -154,10 +152,21 @@ def _check_readers(session: Session, view: MaterializedView, plan: Sequence[Oper
             raise
 
 
+def _check_lost(session: Session, view: MaterializedView) -> None:
+    """DEPENDENT_OBJECTS if others were given changes of a view whose new content no change can tell them."""
+    if readers := _readers(session, view):
+        raise error(
+            "DEPENDENT_OBJECTS",
+            f"cannot refresh {view.title} because rows that it showed are lost and other objects depend on its changes",
+            detail=sentence(f"{r.title} depends on it" for r in readers),
+            hint="Drop these, refresh the view, and create them again.",
+        )
+
+
 def _readers(session: Session, view: MaterializedView) -> list[Relation]:
     """What was given the changes of a view: sinks, subscriptions, what the view itself writes."""
     known = session.database.catalog.relations.values()
-    found = [r for r in known if isinstance(r, Sink) and (r.delivers == view.id or r.id == view.owner)]
+    found: list[Relation] = [r for r in known if isinstance(r, Sink) and (r.delivers == view.id or r.id == view.owner)]
     found += [r for r in known if isinstance(r, NamedSubscription) and view.id in r.depends_on]
     return [*found, *([] if not view.feeds or found else [view])]
 
