@@ -29,9 +29,12 @@ def test_an_operator_that_fails_in_a_worker_stops_its_views_alone(tmp_path: Path
     code = "import sys; from tests.spark.failing import main; main(sys.argv[1], shuffles=bool(sys.argv[2:]))"
     command = [sys.executable, "-c", code, str(tmp_path / "db"), *["shuffles"][:shuffles]]
     run = subprocess.run(command, cwd=ROOT, env=made, stdout=subprocess.PIPE, check=True, text=True)
-    first, second, good = json.loads(run.stdout.splitlines()[-1])
+    first, second, good, refreshed, rows, ahead = json.loads(run.stdout.splitlines()[-1])
     assert first == second
     assert good == [[len(TRIED) + 1]]
+    assert set(refreshed.values()) == {None}
+    assert rows == [[1]]
+    assert ahead == [True, False]
     assert first.pop("good") is None
     for n, (kind, fault) in enumerate(TRIED.items()):
         found = first.pop(f"v{n}")

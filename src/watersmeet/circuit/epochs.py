@@ -7,7 +7,7 @@
 | `Fill` | those with a role | history | by its role |
 | `Rebuild` | all operators | history | made anew beside that which is in use |
 | `Rescale`, `SplitKeys` | none | nothing | that of the epoch before, handed to other buckets |
-| `Refresh` | none | nothing | that of the epoch before |
+| `Refresh`, `ResetClock` | none | nothing | that of the epoch before |
 
 A database has epochs of all kinds but the first. `Start` is the first micro-batch of a join of DataFrames, which has no
 history.
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from watersmeet.circuit.placing import Placing
 from watersmeet.serialization import kinds
@@ -218,4 +218,18 @@ class Refresh(Mode):
         return False
 
 
-kinds(Mode, {cls.kind: cls for cls in (Start, Live, Fill, Rebuild, Rescale, SplitKeys, Refresh)})
+@dataclass(frozen=True)
+class ResetClock(Mode):
+    """The time of epochs is that of the machine's clock again, though it was later before.
+
+    stopped: by view whose operators follow the time of epochs, the error that it shows until it is refreshed.
+    """
+
+    kind: ClassVar[str] = "resetclock"
+    stopped: Mapping[str, dict[str, Any]]
+
+    def runs(self, operator_id: str) -> bool:  # noqa: ARG002
+        return False
+
+
+kinds(Mode, {cls.kind: cls for cls in (Start, Live, Fill, Rebuild, Rescale, SplitKeys, Refresh, ResetClock)})

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from watersmeet.catalog import Relation
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.epochs import Fill, Live, Mode, Rebuild, Refresh, Rescale, SplitKeys, StoredContent
+from watersmeet.circuit.epochs import Fill, Live, Mode, Rebuild, Refresh, Rescale, ResetClock, SplitKeys, StoredContent
 from watersmeet.circuit.placing import Placing
 from watersmeet.errors import error, error_from_json
 from watersmeet.kernel.operators import STATEFUL
@@ -234,6 +234,15 @@ class Coordinator:
         self.circuit = circuit
         return self._intent(circuit, Refresh(made), self.inputs.frontier, (), everywhere=False)
 
+    def reset_clock(self, stopped: Mapping[str, dict[str, Any]]) -> Intent:
+        """The epoch whose time is that of the machine's clock, whatever the time was. stopped: as in `ResetClock`."""
+        assert self.is_drained
+        assert self.backfill is None
+        assert self.circuit is not None
+        self._time_us = self._db.clock.now_us()
+        self._idleness = Idleness()
+        return self._intent(self.circuit, ResetClock(stopped), self.inputs.frontier, (), everywhere=False)
+
     def plan(self, now_us: int, *, fresh: bool = False, sources: bool = True) -> Intent | None:
         """The next intent, or None if there is nothing to do. fresh, sources: as in `Inputs.take`."""
         if self.circuit is None:
@@ -388,9 +397,9 @@ class Coordinator:
         tasks = divide(slices, circuit.buckets) if slices or everywhere else ()
         self.epoch += 1
         if (isinstance(mode, Live) and tasks) or not self.live_views:
-            # The clocks of machines may go back, and the next writer may have another one: the time of the epochs never
-            # does. In a backfill it stands still: what the new views share with others, or read of them, is of that
-            # time. So it does where no task is run that could let it pass.
+            # The clocks of machines may go back, and the next writer may have another one: the time of the epochs only
+            # does by `reset_clock`. In a backfill it stands still: what the new views share with others, or read of
+            # them, is of that time. So it does where no task is run that could let it pass.
             self._time_us = max(self._time_us, self._db.clock.now_us())
         self._stored = circuit
         if isinstance(mode, Live):

@@ -101,6 +101,10 @@ class Engine(Protocol):
         """
         ...
 
+    def reset_clock(self, stopped: Mapping[str, dict[str, Any]]) -> None:
+        """Lets the time of epochs begin again at the machine's clock, in one commit. stopped: as in `ResetClock`."""
+        ...
+
     def stop(self) -> None:
         """Stops at the end of an epoch. May be called again, and at any time."""
         ...

@@ -130,6 +130,11 @@ class InProcessEngine:
             coordinator = self._gathered()
             self._run(coordinator, coordinator.refresh(circuit, made))
 
+    def reset_clock(self, stopped: Mapping[str, dict[str, Any]]) -> None:
+        with self._lock:
+            coordinator = self._gathered()
+            self._run(coordinator, coordinator.reset_clock(stopped))
+
     def stop(self) -> None:
         with self._lock:
             if self._coordinator is not None:

@@ -51,7 +51,8 @@ class Intent:
     epoch: its number. circuit: fingerprint. frontier: what the inputs will have given once it is committed. mode: which
     kind of epoch it is. tasks: the slices that each task of stage 0 reads; a slice has a `seq`, its place in the
     epoch's order of arrival. everywhere: every bucket runs, with or without rows. specs: by relation, of those
-    that need one. time_us: the time of the epoch (microseconds since 1970, UTC), never below that of the one before.
+    that need one. time_us: the time of the epoch (microseconds since 1970, UTC), below that of the one before only in
+    `ResetClock`.
     event_times: by relation with WATERMARK FOR, see `eventtimes.event_times`. most_rows: by join, the least and the
     most rows that its views allow, see `limits.most_rows`.
     """

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.operators import TimeFilter
+from watersmeet.circuit.operators import Operator, TemporalJoin, TimeFilter
 from watersmeet.runtime.eventtimes import promised
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.receipts import Receipt
@@ -23,6 +23,12 @@ Waiting = Mapping[str, int]
 def clocked(circuit: Circuit) -> list[TimeFilter]:
     """The operators whose bound follows the clock."""
     return [o for o in circuit.operators if isinstance(o, TimeFilter) and any(t.source == NOW for t in o.bound)]
+
+
+def follows_clock(operator: Operator) -> bool:
+    """Whether the time of epochs decides what an operator returns or keeps."""
+    kept_for = isinstance(operator, TemporalJoin) and operator.ttl_us is not None
+    return kept_for or f'"source":"{NOW}"' in operator.text
 
 
 def is_due(circuit: Circuit, progress: Progress, now_us: int) -> bool:

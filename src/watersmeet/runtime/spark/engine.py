@@ -211,6 +211,12 @@ class SparkEngine:
             self._add(coordinator.refresh(circuit, made))
             self._drained()
 
+    def reset_clock(self, stopped: Mapping[str, dict[str, Any]]) -> None:
+        with self._planning_held(), self._changed:
+            coordinator = self._gathered()
+            self._add(coordinator.reset_clock(stopped))
+            self._drained()
+
     def stop(self) -> None:
         with self._changed:
             self._stopping = True

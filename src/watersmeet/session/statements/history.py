@@ -9,8 +9,9 @@ from watersmeet.algebra.durations import timeout_us
 from watersmeet.catalog import Relation
 from watersmeet.dialects.history import AlterSystem, ShowCommits
 from watersmeet.errors import did_you_mean
-from watersmeet.session.access.context import Session, error_at
+from watersmeet.session.access.context import Session, error_at, located
 from watersmeet.session.access.result import Result, typed_result
+from watersmeet.session.statements.clockreset import reset_clock
 from watersmeet.store.history import oldest_commit
 from watersmeet.store.manifests import Commit
 from watersmeet.types import BIGINT, TIMESTAMPTZ, VARCHAR, Field, Schema
@@ -26,6 +27,7 @@ _COMMITS: Final[Schema] = (
 RETENTION: Final = "retention"
 #: RisingWave's name for it, in milliseconds.
 _RETENTION_MS: Final = "time_travel_retention_ms"
+_CLOCK: Final = "clock"
 
 
 def show_commits(session: Session, statement: ShowCommits) -> Result:
@@ -61,21 +63,41 @@ def _row(commit: Commit, shown: dict[str, Relation]) -> tuple[Any, ...]:
 
 
 def alter_system(session: Session, statement: AlterSystem) -> Result:
-    """ALTER SYSTEM SET retention: for how long history is kept. INVALID_PARAMETER, UNDEFINED_OBJECT."""
+    """ALTER SYSTEM SET retention: for how long history is kept. ALTER SYSTEM RESET clock: see `clockreset`.
+
+    INVALID_PARAMETER, UNDEFINED_OBJECT.
+    """
     session.require_definer("ALTER SYSTEM")
     session.require_no_transaction("ALTER SYSTEM")
+    if statement.name == _CLOCK:
+        return _reset_clock(session, statement)
     if statement.name not in (RETENTION, _RETENTION_MS):
         raise error_at(
             statement,
             statement.place,
             "UNDEFINED_OBJECT",
             f'there is no setting "{statement.name}" of the database',
-            hint=did_you_mean(statement.name, [RETENTION]) or f"There is one: {RETENTION}.",
+            hint=did_you_mean(statement.name, [RETENTION, _CLOCK])
+            or f"There are two: {RETENTION} and, for RESET only, {_CLOCK}.",
         )
     retention_us = None if statement.value is None else _length_us(statement, statement.value)
     database = session.database
     with database.guard:
         database.change_catalog(database.catalog.with_retention(retention_us))
+    return Result("ALTER SYSTEM")
+
+
+def _reset_clock(session: Session, statement: AlterSystem) -> Result:
+    if statement.value is not None:
+        raise error_at(
+            statement,
+            statement.place,
+            "INVALID_PARAMETER",
+            "clock can only be reset",
+            hint="ALTER SYSTEM RESET clock lets the time of epochs begin again at the machine's clock.",
+        )
+    with located(statement, statement.place):
+        reset_clock(session)
     return Result("ALTER SYSTEM")
 
 

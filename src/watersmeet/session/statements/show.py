@@ -281,7 +281,7 @@ def _jobs(session: Session, statement: Show) -> Result:
 def _ahead(seconds: float) -> str:
     return (
         f"the time of the newest epoch is {seconds:.0f} s ahead of the machine's clock, which was set back or is "
-        "wrong: now() and PROCTIME() stand still until the clock has reached it"
+        "wrong: now() and PROCTIME() stand still until the clock has reached it, or until ALTER SYSTEM RESET clock"
     )
 
 

@@ -7,7 +7,7 @@ their content by the difference: identity, grants, indexes, sinks and subscripti
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from watersmeet.catalog import CacheFill, MaterializedView, NamedSubscription, Query, Relation, Sink, turned_into
@@ -50,7 +50,7 @@ def refresh_view(session: Session, statement: RefreshView) -> Result:
         session.require_definer(_COMMAND)
         session.require_no_transaction(_COMMAND)
         with located(statement, statement.span if statement.name is None else statement.name.span):
-            _refresh(session, stopped)
+            refresh(session, stopped)
     if session.transaction is None and not session.database.read_only:
         transactions.flush(session)
     return Result(_COMMAND)
@@ -60,7 +60,13 @@ def _stopped(session: Session) -> dict[str, MaterializedView]:
     """All stopped views by id, inputs first. Running queries have ended with the error."""
     catalog = session.database.catalog
     found = [r for i in session.database.log.progress().failed if (r := catalog.relations.get(i)) is not None]
-    views = [r for r in found if isinstance(r, MaterializedView) and not isinstance(r, Query)]
+    return refreshable(session, found)
+
+
+def refreshable(session: Session, relations: Iterable[Relation]) -> dict[str, MaterializedView]:
+    """Those of the relations that can be refreshed, by id, inputs first."""
+    catalog = session.database.catalog
+    views = [r for r in relations if isinstance(r, MaterializedView) and not isinstance(r, Query)]
     return {r.id: r for r in sorted(views, key=lambda r: (len(catalog.upstream([r.id])), r.id))}
 
 
@@ -77,10 +83,10 @@ def _named(session: Session, statement: RefreshView) -> MaterializedView:
     return view
 
 
-def _refresh(session: Session, stopped: Mapping[str, MaterializedView]) -> None:
+def refresh(session: Session, stopped: Mapping[str, MaterializedView]) -> None:
     """Fills hidden views in the order of `stopped`, and starts these again. After an error all is as before."""
     database = session.database
-    _check_inputs(session, stopped)
+    check_inputs(session, stopped)
     database.flush()
     made: dict[str, str] = {}
     plans: dict[str, Sequence[Operator]] = {}
@@ -108,7 +114,7 @@ def _refresh(session: Session, stopped: Mapping[str, MaterializedView]) -> None:
     session.reported_failures.difference_update(stopped)
 
 
-def _check_inputs(session: Session, stopped: Mapping[str, MaterializedView]) -> None:
+def check_inputs(session: Session, stopped: Mapping[str, MaterializedView]) -> None:
     """The error of a stopped relation that one of the views reads and the statement does not start again;
     FEATURE_NOT_SUPPORTED for views that fill caches.
     """
