@@ -10,8 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from watersmeet.catalog import CacheFill, MaterializedView, NamedSubscription, Query, Relation, Sink, turned_into
-from watersmeet.circuit.operators import Operator
+from watersmeet.catalog import (
+    CacheFill,
+    MaterializedView,
+    NamedSubscription,
+    Query,
+    Relation,
+    Sink,
+    Subscription,
+    turned_into,
+)
+from watersmeet.circuit.operators import Arrivals, Operator
 from watersmeet.circuit.operators import Sink as SinkOperator
 from watersmeet.database.rebuild import plan_made_anew
 from watersmeet.dialects.refresh import RefreshView
@@ -24,7 +33,7 @@ from watersmeet.session.access.definitions import remove
 from watersmeet.session.access.filling import fill, undo
 from watersmeet.session.access.result import Result
 from watersmeet.session.services.delivery import Deliveries
-from watersmeet.session.services.views import rows_left_out
+from watersmeet.session.services.views import moment, rows_left_out
 from watersmeet.sinks.deliveries import deliveries
 
 _COMMAND = "REFRESH MATERIALIZED VIEW"
@@ -94,6 +103,7 @@ def refresh(session: Session, stopped: Mapping[str, MaterializedView]) -> None:
         for view in stopped.values():
             plans[view.id] = _plan(session, view, plans)
             _check_readers(session, view, plans[view.id])
+            _settle(session, plans[view.id])
             hidden = _hidden(session, view, made)
             *operators, sink = plans[view.id]
             assert isinstance(sink, SinkOperator)
@@ -143,8 +153,24 @@ def _plan(session: Session, view: MaterializedView, plans: Mapping[str, Sequence
     progress = database.log.progress()
     running = {i: ops for i, ops in database.plans.producers.items() if i not in progress.failed}
     return plan_made_anew(
-        view, {**running, **plans}, database.catalog, late=progress.late, left_out=rows_left_out(session)
+        view,
+        {**running, **plans},
+        database.catalog,
+        moment=moment(session),
+        late=progress.late,
+        left_out=rows_left_out(session),
     )
+
+
+def _settle(session: Session, plan: Sequence[Operator]) -> None:
+    """Lets the rows that are there when a view is filled be the only ones that have arrived, where the view counts
+    arrivals of a relation that loses rows.
+    """
+    circuit = assemble([plan], session.database.buckets)
+    arrivals = {o.id for o in circuit.operators if isinstance(o, Arrivals) and o.moment}
+    read = circuit.upstream(arrivals)
+    if relations := frozenset(s.relation_id for s in circuit.scans if s.id in read):
+        session.database.settle(relations)
 
 
 def _check_readers(session: Session, view: MaterializedView, plan: Sequence[Operator]) -> None:
@@ -154,8 +180,12 @@ def _check_readers(session: Session, view: MaterializedView, plan: Sequence[Oper
         try:
             check_rebuild(assemble([plan], database.buckets), database.log.progress(), database.catalog.relations)
         except Error as refused:
-            refused.detail = f"{refused.detail} {sentence(f'{r.title} depends on its changes' for r in readers)}"
-            raise
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f"{view.title} can't be refreshed: {refused.message}",
+                detail=f"{refused.detail} {sentence(f'{r.title} depends on its changes' for r in readers)}",
+                hint="Drop the view and what depends on its changes, and create them again.",
+            ) from refused
 
 
 def _check_lost(session: Session, view: MaterializedView) -> None:
@@ -174,7 +204,7 @@ def _readers(session: Session, view: MaterializedView) -> list[Relation]:
     known = session.database.catalog.relations.values()
     found: list[Relation] = [r for r in known if isinstance(r, Sink) and (r.delivers == view.id or r.id == view.owner)]
     found += [r for r in known if isinstance(r, NamedSubscription) and view.id in r.depends_on]
-    return [*found, *([] if not view.feeds or found else [view])]
+    return found or ([view] if view.feeds or isinstance(view, Subscription) else [])
 
 
 def _hidden(session: Session, view: MaterializedView, made: Mapping[str, str]) -> MaterializedView:
