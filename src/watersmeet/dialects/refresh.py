@@ -20,7 +20,7 @@ class RefreshView(Statement):
 def read_refresh(cursor: Cursor, base: dict[str, Any]) -> Statement:
     """The cursor stands behind REFRESH."""
     cursor.expect("MATERIALIZED", "VIEW")
-    cursor.take("CONCURRENTLY")  # nobody who reads the view waits
+    cursor.take("CONCURRENTLY")  # readers never wait
     name = None if cursor.take("ALL") else cursor.relation_name()
     if cursor.at("WITH", "NO", "DATA"):
         raise not_supported("WITH NO DATA", cursor.text, span_of(cursor.rest))

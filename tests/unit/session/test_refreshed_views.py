@@ -173,8 +173,8 @@ def test_a_view_that_begins_at_a_moment(tmp_path: Path, into: str) -> None:
     with watersmeet.connect(tmp_path / "db", "timeplus", runtime="inprocess") as connection:
         connection.execute(
             "CREATE STREAM s (k string, i int); CREATE STREAM target (k string, i int); "
-            f"CREATE MATERIALIZED VIEW v {into}AS SELECT k, i FROM s WHERE i > 0; INSERT INTO s (k, i) VALUES ('a', 1); "
-            "FLUSH"
+            f"CREATE MATERIALIZED VIEW v {into}AS SELECT k, i FROM s WHERE i > 0; "
+            "INSERT INTO s (k, i) VALUES ('a', 1); FLUSH"
         )
         with mock.patch.dict(STEPS, {"map": partial(raising, lambda: KeyError("planted"))}):
             connection.execute("INSERT INTO s (k, i) VALUES ('b', 2); FLUSH")

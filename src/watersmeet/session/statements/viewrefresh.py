@@ -163,9 +163,7 @@ def _plan(session: Session, view: MaterializedView, plans: Mapping[str, Sequence
 
 
 def _settle(session: Session, plan: Sequence[Operator]) -> None:
-    """Lets the rows that are there when a view is filled be the only ones that have arrived, where the view counts
-    arrivals of a relation that loses rows.
-    """
+    """Compacts relations of whose arrivals a view is made, so that their history is their present rows only."""
     circuit = assemble([plan], session.database.buckets)
     arrivals = {o.id for o in circuit.operators if isinstance(o, Arrivals) and o.moment}
     read = circuit.upstream(arrivals)
@@ -184,7 +182,7 @@ def _check_readers(session: Session, view: MaterializedView, plan: Sequence[Oper
                 "FEATURE_NOT_SUPPORTED",
                 f"{view.title} can't be refreshed: {refused.message}",
                 detail=f"{refused.detail} {sentence(f'{r.title} depends on its changes' for r in readers)}",
-                hint="Drop the view and what depends on its changes, and create them again.",
+                hint="Drop the view and its readers, and create them again.",
             ) from refused
 
 
@@ -200,7 +198,7 @@ def _check_lost(session: Session, view: MaterializedView) -> None:
 
 
 def _readers(session: Session, view: MaterializedView) -> list[Relation]:
-    """What was given the changes of a view: sinks, subscriptions, what the view itself writes."""
+    """The objects that received the changes of a view: sinks, subscriptions, the view itself if it writes a stream."""
     known = session.database.catalog.relations.values()
     found: list[Relation] = [r for r in known if isinstance(r, Sink) and (r.delivers == view.id or r.id == view.owner)]
     found += [r for r in known if isinstance(r, NamedSubscription) and view.id in r.depends_on]
