@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.faultysteps import raising
 
 import watersmeet
 from watersmeet import Error
+from watersmeet.database.opened import OpenDatabase
 from watersmeet.kernel.operators import STEPS
 
 SETUP = (
@@ -185,3 +187,25 @@ def test_a_view_that_begins_at_a_moment(tmp_path: Path, into: str) -> None:
             return
         connection.execute("REFRESH MATERIALIZED VIEW v; INSERT INTO s (k, i) VALUES ('c', 3); FLUSH")
         assert rows(connection, "SELECT k, i FROM table(v)") == [("c", 3)]
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+def test_a_kill_around_the_commit(connection: watersmeet.Connection, tmp_path: Path, *, before: bool) -> None:
+    """The copy of the directory is what a process leaves behind that is killed at that moment."""
+    stop(connection)
+    method = OpenDatabase.refresh
+
+    def killed(*arguments: Any) -> None:
+        if not before:
+            method(*arguments)
+        shutil.copytree(tmp_path / "db", tmp_path / "killed")
+        raise KeyboardInterrupt
+
+    with mock.patch.object(OpenDatabase, "refresh", killed), pytest.raises(KeyboardInterrupt):
+        connection.execute("REFRESH MATERIALIZED VIEW sums")
+    with watersmeet.connect(tmp_path / "killed", runtime="inprocess") as reopened:
+        assert {n for n, e in errors(reopened).items() if e} == ({"sums", "top"} if before else set())
+        reopened.execute("REFRESH MATERIALIZED VIEW ALL; INSERT INTO t VALUES (1, 1); FLUSH")
+        assert rows(reopened, "SELECT * FROM sums") == [(1, 6), (2, 2), (5, 5)]
+        assert rows(reopened, "SELECT * FROM top") == TOP
+        assert not [r for r in reopened._session.database.catalog.relations.values() if r.staged]
