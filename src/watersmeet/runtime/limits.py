@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from watersmeet.catalog import MOST_JOIN_ROWS, Catalog, Query, Relation
+from watersmeet.catalog import MOST_JOIN_ROWS, Catalog, MaterializedView, Query, Relation
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Rebuild, Refresh, Rescale, ResetClock, SplitKeys
 from watersmeet.circuit.operators import Arrange, AsofJoin, Join, MultiJoin, Operator, TemporalJoin, TopN, Versions
@@ -144,7 +144,9 @@ class Verdict:
                     "VIEW_FAILED",
                     f"{_called(above)} can't go on: {_called(relation)}, which it reads, was stopped",
                     detail=f"{cause.condition}: {cause.message}",
-                    hint=f"REFRESH MATERIALIZED VIEW of {_called(relation)} also refreshes it.",
+                    hint=f"REFRESH MATERIALIZED VIEW of {_called(relation)} also refreshes it."
+                    if isinstance(relation, MaterializedView)
+                    else f"Drop it, and {_called(relation)}.",
                 ).to_json()
 
 
@@ -249,7 +251,7 @@ def _raised(view: Relation, operator_id: str, cause: Error, circuit: Circuit) ->
         detail=f"An operator of kind {circuit.by_id[operator_id].kind} failed. {called[0].upper()}{called[1:]} shows "
         f"nothing of the epoch in which that happened; the other views go on.{' ' if cause.detail else ''}"
         f"{cause.detail or ''}",
-        hint=cause.hint,
+        hint=cause.hint if isinstance(view, MaterializedView) else "Drop it and create it again.",
     )
 
 

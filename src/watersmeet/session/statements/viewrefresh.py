@@ -137,7 +137,9 @@ def check_inputs(session: Session, stopped: Mapping[str, MaterializedView]) -> N
                     found.condition,
                     f"{view.title} can't be refreshed: {known[relation_id].title}, which it reads, was stopped",
                     detail=found.message,
-                    hint=f"{_COMMAND} ALL refreshes all stopped views.",
+                    hint=f"{_COMMAND} ALL refreshes all stopped views."
+                    if isinstance(known[relation_id], MaterializedView)
+                    else f"Drop both and create them again: {_COMMAND} is for views only.",
                 )
         if any(isinstance(r, CacheFill) and r.owner == view.id for r in known.values()):
             raise error(
