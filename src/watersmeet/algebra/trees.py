@@ -29,6 +29,18 @@ def walk(node: Node) -> Iterator[Node]:
         yield from walk(i)
 
 
+def walk_once(node: Node) -> Iterator[Node]:
+    """All nodes, each once: a query of WITH that is read twice is in a tree twice, with all that it reads."""
+    pending, seen = [node], {id(node)}
+    while pending:
+        found = pending.pop()
+        yield found
+        for i in found.inputs:
+            if id(i) not in seen:
+                seen.add(id(i))
+                pending.append(i)
+
+
 def read(column: Column) -> Scalar:
     """The scalar that is nothing but `column`."""
     return Scalar(column_ref(column.id), column.type, column.nullable)

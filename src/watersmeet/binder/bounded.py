@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.bounded import Named, PastScan, TopicScan
 from watersmeet.algebra.nodes import Aggregate, Project
-from watersmeet.algebra.trees import walk
+from watersmeet.algebra.trees import walk_once
 from watersmeet.binder.clauses.files import READERS, bind_files
 from watersmeet.binder.clauses.joins import join
 from watersmeet.binder.clauses.lookups import is_looked_up
@@ -97,7 +97,7 @@ def _is_other(value: exp.Expression, column_id: str) -> bool:
 def _origins(bound: Bound, known: Mapping[str, Origin]) -> tuple[Origin | None, ...]:
     """For each column of a query, that of a relation which it passes through, as PostgreSQL describes results."""
     passed: dict[str, str] = {}
-    for node in walk(bound.relation):
+    for node in walk_once(bound.relation):
         if isinstance(node, Project):
             columns = ((c.id, e.expression) for c, e in zip(node.outputs, node.exprs, strict=True))
             passed |= {i: e.name for i, e in columns if _is_other(e, i)}
