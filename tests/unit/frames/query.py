@@ -74,9 +74,9 @@ class Query:
             cut = rng.randrange(len(rows) + 1) if rng is not None else 0
             for part in (rows[:cut], rows[cut:]):
                 if part:
-                    arrays = [
-                        pa.array([r[i] for r in part], f.type.arrow) for i, f in enumerate(self.given[index].columns)
-                    ]
+                    wide = self.shape.sides[index].schema  # DataFrames are cast to these types before
+                    count = len(self.given[index].columns)
+                    arrays = [pa.array([r[i] for r in part], wide[i].type.arrow) for i in range(count)]
                     cutter = Cutter(self.shape, index)
                     limit = None if now is None else int((now - datetime(1970, 1, 1)).total_seconds() * 1e6)
                     diff = np.array([r[-1] for r in part], np.int64) if self.given[index].signed else None

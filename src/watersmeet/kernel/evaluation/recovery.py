@@ -35,7 +35,7 @@ _SOURCE: Final = " when casting from source column "
 
 @dataclass
 class _Plan:
-    """An expression and its statements. reasons: by part, the first error that was seen."""
+    """An expression and its statements."""
 
     names: tuple[str, ...]
     types: tuple[SqlType, ...]
@@ -43,7 +43,6 @@ class _Plan:
     tolerant: Tolerant
     whole: Statement
     by_parts: Statement | None = None
-    reasons: dict[int, str] = field(default_factory=dict)
 
     @property
     def told(self) -> list[int]:
@@ -242,16 +241,16 @@ class Recovery:
         return np.concatenate(ran), together, escaped
 
     def _count(self, plan: _Plan, i: int, given: _Given, rows: Rows) -> None:
-        """Counts the errors of a part; the first one says why."""
-        part = plan.tolerant.parts[i]
-        if i not in plan.reasons:
+        """Counts the errors of a part. The reason is that of the first row for which the counters have none."""
+        part, reason = plan.tolerant.parts[i], ""
+        if (given.column, part.written) not in given.counters.failures:
             statement = prepare(self._connection, plan.names, plan.types, [part.where_reached])
             try:
                 _, _, escaped = self._run(statement, given.take(rows[:1]))
             finally:
                 drop(self._connection, statement)
-            plan.reasons[i] = _reason(*escaped.values()) if escaped else ""
-        given.fail(part.written, plan.reasons[i], rows)
+            reason = _reason(*escaped.values()) if escaped else ""
+        given.fail(part.written, reason, rows)
 
 
 def _reason(cause: Exception) -> str:

@@ -144,6 +144,8 @@ def why_unpublished(
         return f"{publication} of {shown} was dropped"
     if not found.is_complete:
         return f"{publication} does not publish every INSERT, UPDATE, DELETE and TRUNCATE"
+    # The entry is read first: if the publication changes now, the listing says how.
+    added = entry and not _has_entry(entry, publication_entry(connection, options, oid))
     listing = _listing(connection, options, oid)
     if not listing.is_listed and not (found.via_root and there[2] and _is_listed(connection, options, schema, name)):
         return f"{shown} is not in {publication} any more"
@@ -151,7 +153,7 @@ def why_unpublished(
         return f"{publication} has only rows of {shown} where {listing.filters[0]}"
     if listing.columns is not None and (lacking := sorted(columns - listing.columns)):
         return f'{publication} does not have column "{lacking[0]}" of {shown}'
-    if entry and not _has_entry(entry, publication_entry(connection, options, oid)):
+    if added:
         return f"{shown} was taken out of {publication} and added again"
     return ""
 
