@@ -4,7 +4,7 @@
 |---|---|
 | `fast` | one seed of each law whose seeds are quick, few examples |
 | `test` | a third of what `check` tries without `-m slow`; `make test-more` the slow rest |
-| `check` | some seeds, a sixth of the examples; an eighth of the slow seeds |
+| `check` | some seeds, a tenth of the examples; a sixteenth of the slow seeds |
 | `thorough` | all seeds and examples, and as many fresh seeds again |
 
 Fresh seeds begin at WATERSMEET_FRESH, which the header of the run shows. WATERSMEET_SEEDS=from-to, with one module,
@@ -29,9 +29,9 @@ FRESH = int(os.environ.get("WATERSMEET_FRESH", "0"))
 
 
 def examples(many: int, *suppressed: HealthCheck) -> settings:
-    """For @given: `many` examples in the thorough tier, a sixth of them usually."""
+    """For @given: `many` examples in the thorough tier, a tenth of them usually."""
     return settings(
-        max_examples=many if THOROUGH else max(8 if _LESS == 1 else 2, many // (6 * _LESS)),
+        max_examples=many if THOROUGH else max(8 if _LESS == 1 else 2, many // (10 * _LESS)),
         deadline=None,
         suppress_health_check=(HealthCheck.too_slow, *suppressed),
     )
@@ -46,7 +46,7 @@ def mostly_slow(cases: Sequence[object], quick: int, slow: int | None = None, *,
     """For parametrize: the first `quick` cases as they are, the next `slow` as slow tests, the rest in the
     thorough tier alone. In tiers that try less, of `quick` the first ones as they are, and the others as slow tests.
 
-    slow: without it, all others, or of whole numbers, which are taken for seeds, an eighth of them. The thorough tier
+    slow: without it, all others, or of whole numbers, which are taken for seeds, a sixteenth of them. The thorough tier
     has fresh seeds as well, as many again, unless the numbers are none (`fresh`).
     """
     given = os.environ.get("WATERSMEET_SEEDS")
@@ -59,6 +59,6 @@ def mostly_slow(cases: Sequence[object], quick: int, slow: int | None = None, *,
     if THOROUGH:
         others += range(FRESH, FRESH + len(cases)) if seeds and fresh else []
     else:
-        others = others[: slow if slow is not None else (len(others) + 7) // 8 if seeds else len(others)]
+        others = others[: slow if slow is not None else (len(others) + 15) // 16 if seeds else len(others)]
     later = [*cases[at_once:quick], *others]
     return [*cases[:at_once], *[pytest.param(case, marks=pytest.mark.slow) for case in later]]
