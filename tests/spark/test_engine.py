@@ -519,13 +519,13 @@ def test_a_source_that_cannot_be_read_while_a_view_is_filled_holds_up_no_other_v
         failed.append("asked")
         raise again(away)
 
-    def reads_nothing(self, circuit, intent):
+    def reads_nothing(self, circuit, intent, *failing):
         if intent.mode.reads_history and intent.slices:
             failed.append("read")
             cause = again(away)
             cause.source = next(iter(intent.specs))
             raise cause
-        return run(self, circuit, intent)
+        return run(self, circuit, intent, *failing)
 
     with watersmeet.connect(tmp_path / "db", parallelism=2) as connection:
         connection.execute(

@@ -70,8 +70,8 @@ from watersmeet.runtime.spark.jobs import EpochRunner
 interrupts._END_S = 0.5
 run = EpochRunner.run
 
-def long(self, circuit, intent):
-    receipts = run(self, circuit, intent)
+def long(self, circuit, intent, *failing):
+    receipts = run(self, circuit, intent, *failing)
     if intent.slices and os.path.exists("slow"):
         print("in the epoch", flush=True)
         time.sleep(600)
