@@ -415,10 +415,12 @@ class OpenDatabase:
         check_parallelism(first)
         taken = False
         while not taken:
+            # Read before the log: another writer may make commits, and note them, at any moment.
+            noted = None if rebuild else self._newest.read().get("commit")
             with self.log.one_look():
                 head = self.log.head()
-                if not rebuild:
-                    self._check_newest(head)
+                if isinstance(noted, int):
+                    self._check_newest(noted, head)
                 self._secrets = nameless_secrets(self.layout)
                 self._catalog, self._catalog_name = load_catalog(self.layout, self.log)
                 buckets = parallelism(self.layout, self.log)
@@ -428,14 +430,13 @@ class OpenDatabase:
                 self.plans = Plans(self.layout, self.log, self._catalog, buckets or first)
                 taken = self.log.head() == head and self.log.take_over(head)
 
-    def _check_newest(self, head: int) -> None:
-        """DATABASE_DAMAGED if the last writer made commits after `head`: their files are gone."""
-        said = self._newest.read().get("commit")
-        if isinstance(said, int) and said > head:
+    def _check_newest(self, noted: int, head: int) -> None:
+        """DATABASE_DAMAGED if a writer made commits up to `noted`, and the log ends before: their files are gone."""
+        if noted > head:
             raise error(
                 "DATABASE_DAMAGED",
-                f"the newest commits of the database are missing: the log ends at {head}, the last writer made {said}",
-                detail=f"They are the files {self.layout.commit(head + 1).name} to {self.layout.commit(said).name} "
+                f"the newest commits of the database are missing: the log ends at {head}, the last writer made {noted}",
+                detail=f"They are the files {self.layout.commit(head + 1).name} to {self.layout.commit(noted).name} "
                 f"in {self.layout.commits}.",
                 hint="Restore them from a backup. With rebuild the database opens without them, and without what they "
                 "changed.",
