@@ -228,7 +228,7 @@ class Inputs:
         return found[::-1]
 
     def _poll(self, relation_id: str, rows: int, size_bytes: int, now_us: int, *, fresh: bool) -> Poll:
-        """What a source has; nothing, and the source is left alone for a while, if its own memory is damaged."""
+        """The new slices of a source. If its own memory is damaged: none, and it is not polled for a while."""
         position = self.frontier.sources.get(relation_id)
         try:
             return self.sources[relation_id].poll(position, rows, size_bytes, now_us, fresh=fresh)

@@ -1,4 +1,4 @@
-"""Failed logins, and how long the next ones wait: whoever guesses passwords gets few answers."""
+"""Failed logins, and the waits that they impose on later ones, so that guessing passwords is slow."""
 
 from __future__ import annotations
 
