@@ -18,7 +18,7 @@ import watersmeet
 from tests.thorough import mostly_slow
 from watersmeet.catalog import AddressRanges, Dictionary, External
 from watersmeet.errors import Error
-from watersmeet.formats.addresses import address_sql
+from watersmeet.expressions.lenient import address_sql
 from watersmeet.formats.scalars import evaluate
 from watersmeet.session.services.addressranges import address_ranges
 from watersmeet.testing.harness import Harness

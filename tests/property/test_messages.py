@@ -20,8 +20,8 @@ from tests.thorough import mostly_slow
 from tests.unit.formats.messages import messages
 from watersmeet import types as t
 from watersmeet.catalog import MessageFormat
-from watersmeet.formats.base import Decoder
 from watersmeet.formats.decoders import open_decoder
+from watersmeet.formats.payloads import Decoder
 from watersmeet.types import Field, SqlType
 
 REGRESSIONS: Final = [54, 275, 600, 3596, 3799]

@@ -17,8 +17,8 @@ from watersmeet.expressions.jsontext import canonical
 from watersmeet.expressions.templates import fill
 from watersmeet.expressions.values import Value, call, common_type, duckdb_cast, family, number, string, wrap
 from watersmeet.expressions.zones import text_with_offset
-from watersmeet.formats.jsonspaces import spaced_sql
 from watersmeet.formats.scalars import DATE_FORM, MOST_HOURS, PLUS_SIGN, TIME_FORM
+from watersmeet.formats.valuetexts import spaced_sql
 from watersmeet.timezones import with_offset
 from watersmeet.types import (
     BIGINT,

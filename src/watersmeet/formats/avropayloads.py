@@ -1,9 +1,8 @@
-"""Payloads in Avro.
+"""Payloads and container files in Avro.
 
-All bodies of one schema are read at once, as a block of an Avro file, which Polars reads as columns. It is told the
-plain types only: what numbers and bytes mean is added here. That each body ends with its message is checked by the
-sizes that the values have; where they don't agree, and for schemas that Polars does not read, bodies are read one by
-one.
+All bodies of one schema are read at once, as a block of an Avro file, which Polars reads as columns. Polars receives
+plain types only; this module adds the logical types. The sizes of the values show whether each body ends with its
+message; where they disagree, and for schemas that Polars does not read, bodies are read one by one.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +18,10 @@ import pyarrow.compute as pc
 
 from watersmeet.errors import error
 from watersmeet.extras import library
-from watersmeet.formats.avrocontainers import container_block, container_head
-from watersmeet.formats.avroschema import Node, read_schema
-from watersmeet.formats.base import Numbers
+from watersmeet.formats.avroschema import Node, container_block, container_head, read_schema
 from watersmeet.formats.convert import convert
 from watersmeet.formats.logicaltypes import decimals, with_meaning
-from watersmeet.formats.payloads import Read, joined, moved, nothing, of_rows, without_head
+from watersmeet.formats.payloads import Numbers, Read, joined, moved, nothing, of_rows, without_head
 from watersmeet.formats.registry import RegisteredSchema, Registry, UnknownSchemaError
 from watersmeet.formats.retyping import can_read, retyped
 from watersmeet.formats.scalars import Converted, Mask, evaluate
@@ -32,8 +29,10 @@ from watersmeet.types import Field, SqlType
 
 #: The option of a format that keeps the text of the schema from which the columns were taken.
 TAKEN_SCHEMA: Final = "taken.schema"
+
 _SYNC: Final = bytes(range(16))
 _FRAME: Final = 5
+
 """Bytes before a body: zero, and the id of its schema as a big-endian int."""
 
 
@@ -453,3 +452,31 @@ def _as_json(node: Node, raw: pa.Array) -> Converted | None:
         (texts,) = evaluate([found.column], ["CAST(to_json(t0) AS VARCHAR)"])
     texts = pc.if_else(found.column.is_valid(), texts, pa.scalar(None, pa.string()))
     return merged(found, convert([texts], [SqlType("jsonb")])[0])
+
+
+def count_records(file: BinaryIO) -> int:
+    """How many records a file has, by the heads of its blocks. Raises what fastavro raises for a file that is none."""
+    return sum(block.num_records for block in library("fastavro", "files of Avro").block_reader(file))
+
+
+def read_records(file: BinaryIO, fields: Sequence[Field]) -> Read:
+    """The records of a file, each of them a row. Raises what fastavro raises for a file that is none.
+
+    DATATYPE_MISMATCH if its schema has a field that is no column of the declared type.
+    """
+    fastavro = library("fastavro", "files of Avro")
+    blocks = fastavro.block_reader(file)
+    text = blocks.metadata["avro.schema"]
+    schema = read_schema(RegisteredSchema(0, "AVRO", text))
+    count, data = 0, io.BytesIO()
+    for block in blocks:
+        count += block.num_records
+        data.write(block.bytes_.read())
+    records = read_block(schema, count, data.getbuffer()) if schema.is_plain and schema.kind == "record" else None
+    if records is None:
+        parsed = fastavro.parse_schema(schema.plain)
+        data.seek(0)
+        records = pa.array(
+            [schema.shaped(fastavro.schemaless_reader(data, parsed)) for _ in range(count)], schema.arrow
+        )
+    return Read(columns_in(schema, records, fields, "the schema of the file", {}), np.arange(count, dtype=np.int64))

@@ -1,4 +1,7 @@
-"""Schemas of Avro as trees: plain types, what their values mean, how many bytes values take."""
+"""Schemas of Avro as trees: plain types, their logical types, sizes of values; the frame of container files.
+
+Source: Avro 1.12, "Object Container Files".
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,7 @@ Kind = Literal[
 ]  # fmt: skip
 
 Sizes = npt.NDArray[np.int64]
+
 _ARROW: Final[dict[str, pa.DataType]] = {
     "null": pa.null(),
     "boolean": pa.bool_(),
@@ -38,6 +42,7 @@ _ARROW: Final[dict[str, pa.DataType]] = {
     "enum": pa.int32(),
     "union": pa.string(),
 }
+
 _SQL: Final[dict[str, SqlType]] = {
     "boolean": BOOLEAN,
     "int": INTEGER,
@@ -51,7 +56,6 @@ _SQL: Final[dict[str, SqlType]] = {
     "union": JSONB,
     "map": JSONB,
 }
-
 
 #: The name of Debezium's record of a decimal with a scale of its own.
 VARIABLE_DECIMAL: Final = "io.debezium.data.VariableScaleDecimal"
@@ -373,3 +377,25 @@ def _no_type(name: str, node: Node) -> Error:
     return error(
         "FEATURE_NOT_SUPPORTED", f'field "{name}" of the schema is {node.title}, for which there is no SQL type'
     )
+
+
+def container_head(schema: Any, sync: bytes) -> bytes:
+    """The beginning of a file without compression. schema: as JSON has it. sync: 16 bytes, which end each block."""
+    text = json.dumps(schema).encode()
+    return b"".join((b"Obj\x01", _varint(1), _varint(11), b"avro.schema", _varint(len(text)), text, _varint(0), sync))
+
+
+def container_block(count: int, records: bytes | memoryview | pa.Buffer, sync: bytes) -> bytes:
+    """A block of so many records."""
+    return b"".join((_varint(count), _varint(memoryview(records).nbytes), records, sync))
+
+
+def _varint(number: int) -> bytes:
+    """A number that is not negative as Avro writes it."""
+    rest = number << 1
+    out = bytearray()
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)

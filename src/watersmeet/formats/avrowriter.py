@@ -22,9 +22,11 @@ import pyarrow.compute as pc
 from watersmeet.errors import Error, error
 from watersmeet.formats.registry import Part, Registry, open_registry, subject_of
 from watersmeet.formats.valuetexts import interval_text, numeric_text
-from watersmeet.formats.wire import (
+from watersmeet.formats.writers import (
     Encode,
     big_endian,
+    concatenated,
+    evaluate_text,
     fixed,
     gathered,
     lengths_of,
@@ -33,11 +35,11 @@ from watersmeet.formats.wire import (
     one_array,
     reals,
     shortest,
+    spread,
     varints,
     with_nulls,
     zigzag,
 )
-from watersmeet.formats.writers import concatenated, evaluate_text, spread
 from watersmeet.types import DEFAULT_PRECISION, DEFAULT_SCALE, Field, Schema, SqlType
 
 _PRIMITIVE: Final = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")

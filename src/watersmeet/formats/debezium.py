@@ -1,13 +1,15 @@
-"""Debezium's envelopes: what a row was before a change, and is after it.
+"""Debezium's envelopes: the row before a change and after it; also schemas of Kafka Connect in JSON messages.
 
-Source: Debezium, "Change events" of its connectors; RisingWave, FORMAT DEBEZIUM.
+Source: Debezium, "Change events" of its connectors; Kafka Connect, `JsonConverter`; RisingWave, FORMAT DEBEZIUM.
 """
 
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -18,24 +20,123 @@ import pyarrow.compute as pc
 from watersmeet.catalog import MessageFormat
 from watersmeet.errors import error
 from watersmeet.formats.avropayloads import AvroReader, declare, declared, merged, raw_columns
-from watersmeet.formats.avroschema import Node
-from watersmeet.formats.base import Numbers
-from watersmeet.formats.connectschema import has_meaning, record_of, written_as
+from watersmeet.formats.avroschema import VARIABLE_DECIMAL, Kind, Node
 from watersmeet.formats.convert import MessageRules, json_objects
 from watersmeet.formats.jsonpayloads import JsonKeyReader, JsonReader, message_rules
 from watersmeet.formats.jsonscan import Parts, canonical, first_bytes, is_valid, members, newest
-from watersmeet.formats.payloads import Read, as_texts, joined, moved, nothing, of_rows
+from watersmeet.formats.logicaltypes import of_connect
+from watersmeet.formats.payloads import Numbers, Read, as_texts, joined, moved, nothing, of_rows
 from watersmeet.formats.scalars import Converted
-from watersmeet.types import JSONB, Field
+from watersmeet.types import BIGINT, BOOLEAN, BYTEA, DOUBLE, JSONB, REAL, VARCHAR, Field, SqlType
+
+_KINDS: Final[dict[str, Kind]] = {
+    "boolean": "boolean",
+    "int8": "long",
+    "int16": "long",
+    "int32": "long",
+    "int64": "long",
+    "float": "float",
+    "float32": "float",
+    "double": "double",
+    "float64": "double",
+    "bytes": "bytes",
+    "string": "string",
+}
+
+_WRITTEN_AS: Final[dict[str, SqlType]] = {
+    "boolean": BOOLEAN,
+    "long": BIGINT,
+    "float": REAL,
+    "double": DOUBLE,
+    "bytes": BYTEA,
+    "string": VARCHAR,
+}
+
+#: Meanings of numbers that JSON alone would read as other times.
+_TIMES: Final = ("date", "time", "timestamp", "local timestamp", "duration")
+
+
+@lru_cache(maxsize=256)
+def record_of(schema: str, part: str | None) -> Node | None:
+    """The tree of a schema, or of its field `part`; None for an unreadable one."""
+    try:
+        found = json.loads(schema)
+        if part is not None:
+            found = next(f for f in found["fields"] if f.get("field") == part)
+        node = _node(found)
+    except (ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError):
+        return None
+    return node if node.kind == "record" else None
+
+
+def _node(schema: Mapping[str, Any]) -> Node:
+    """Maps, whose JSON is not one form, are unions: their values are read as JSON."""
+    kind, name = schema.get("type", "struct"), schema.get("name")
+    if name == VARIABLE_DECIMAL:
+        return Node("record", name=name, fields=((("scale",), Node("long")), (("value",), Node("bytes"))))
+    if kind == "struct":
+        return Node("record", name=name or "", fields=tuple(((f["field"],), _node(f)) for f in schema["fields"]))
+    if kind == "array":
+        return Node("array", items=_node(schema["items"]))
+    if kind not in _KINDS:
+        return Node("union")
+    logical = of_connect(name, schema.get("parameters") or {})
+    fits = logical is None or (logical.meaning == "decimal") == (kind == "bytes")
+    return Node(_KINDS[kind], logical=logical if fits else None)
+
+
+def written_as(node: Node) -> SqlType:
+    """The type in which JSON values of a schema are read first."""
+    if node.kind == "record":
+        return SqlType("struct", fields=tuple((names[0], written_as(part)) for names, part in node.fields))
+    if node.kind == "array":
+        assert node.items is not None
+        return SqlType("array", element=written_as(node.items))
+    return _WRITTEN_AS.get(node.kind, VARCHAR)
+
+
+def has_meaning(node: Node, kind: SqlType) -> bool:
+    """Whether the schema says of a value for this column more than its JSON does."""
+    if node.kind == "array":
+        return node.items is not None and (
+            (kind.element is not None and has_meaning(node.items, kind.element))
+            or (kind.name == "jsonb" and has_meaning(node.items, kind))
+        )
+    if node.is_variable_decimal:
+        return _is_declarable(node, kind)
+    if node.kind == "record":
+        parts = [(node.part(name), part) for name, part in kind.fields]
+        # A struct with a part that only JSON's rules convert, such as a date in a text, is read by them as a whole.
+        return any(held is not None and has_meaning(held[1], part) for held, part in parts) and _is_declarable(
+            node, kind
+        )
+    if node.kind == "long" and kind.name == "boolean":
+        return True
+    if node.logical is None:
+        return False
+    meaning = node.logical.meaning
+    if meaning == "decimal":
+        return kind.name != "bytea"
+    return meaning in _TIMES and kind.name in ("date", "time", "timestamp", "timestamptz", "interval")
+
+
+def _is_declarable(node: Node, kind: SqlType) -> bool:
+    return declare(node, pa.array([], node.arrow), kind) is not None
+
 
 _BRACE: Final = b"{"[0]
+
 #: Stands for a value that the database did not send because the change left it as it was.
 _UNAVAILABLE: Final = "__debezium_unavailable_value"
+
 _UNAVAILABLE_BASE64: Final = base64.b64encode(_UNAVAILABLE.encode()).decode()
+
 #: As it is written in JSON. Of an array it is the only element.
 _UNAVAILABLE_JSON: Final = rf'^(\[\s*)?"({_UNAVAILABLE}|{_UNAVAILABLE_BASE64})"(\s*\])?$'
+
 #: Changes with a row after them, those of all rows (TRUNCATE), those of none (a message that was written to the log).
 _WITH_ROW: Final = ("c", "r", "u")
+
 ALL_ROWS: Final = "t"
 _NO_ROW: Final = "m"
 
@@ -295,7 +396,7 @@ def typed_objects(texts: pa.StringArray, schemas: pa.StringArray, part: str | No
         places = np.flatnonzero((which == code) & objects)
         chosen = texts if len(places) == len(texts) else of_rows(texts, places)
         schema = None if code < 0 else record_of(codes.dictionary[code].as_py(), part)
-        if schema is not None and any(_node(schema, f) for f in reader.fields):
+        if schema is not None and any(_field_node(schema, f) for f in reader.fields):
             found = _by_schema(chosen, reader.fields, reader.rules, schema)
         else:
             found = reader.read_texts(chosen)
@@ -305,7 +406,7 @@ def typed_objects(texts: pa.StringArray, schemas: pa.StringArray, part: str | No
 
 def _by_schema(texts: pa.StringArray, fields: Sequence[Field], rules: MessageRules, schema: Node) -> Read:
     """Valid JSON objects as rows, their members by a schema where it says more than JSON does."""
-    nodes = [_node(schema, f) for f in fields]
+    nodes = [_field_node(schema, f) for f in fields]
     kinds = [f.type if node is None else written_as(node) for f, node in zip(fields, nodes, strict=True)]
     found, wrong = json_objects(texts, [f.name for f in fields], kinds, rules)
     columns = []
@@ -324,7 +425,7 @@ def _by_schema(texts: pa.StringArray, fields: Sequence[Field], rules: MessageRul
     return Read(columns, np.flatnonzero(~wrong), reasons)
 
 
-def _node(schema: Node, column: Field) -> Node | None:
+def _field_node(schema: Node, column: Field) -> Node | None:
     """The type of a column in a schema; None if JSON says as much."""
     part = schema.part(column.name)
     return part[1] if part is not None and has_meaning(part[1], column.type) else None

@@ -13,12 +13,16 @@ import pyarrow.compute as pc
 
 from watersmeet.catalog import MessageFormat
 from watersmeet.errors import Error
-from watersmeet.formats.base import Decoded, Decoder, Messages, Numbers, Unreadable
 from watersmeet.formats.debezium import ALL_ROWS, EnvelopeReader
 from watersmeet.formats.messageparts import check_part, part_column
 from watersmeet.formats.payloads import (
+    Decoded,
+    Decoder,
+    Messages,
+    Numbers,
     PayloadReader,
     Read,
+    Unreadable,
     cut_rows,
     default_of,
     first_of,

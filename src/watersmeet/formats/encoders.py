@@ -19,12 +19,12 @@ from watersmeet.catalog import MessageFormat
 from watersmeet.catalog.parts import Encoding
 from watersmeet.errors import error
 from watersmeet.formats.avrowriter import AvroWriter, envelope_schema
-from watersmeet.formats.base import Numbers
+from watersmeet.formats.messageparts import WINDOW, WindowedKeyWriter, value_of
+from watersmeet.formats.payloads import Numbers
 from watersmeet.formats.protowriter import ProtobufWriter
 from watersmeet.formats.registry import Part
 from watersmeet.formats.scalars import evaluate
 from watersmeet.formats.valuetexts import JsonStyle, json_value
-from watersmeet.formats.windowedkeys import WINDOW, WindowedKeyWriter, value_of
 from watersmeet.formats.writers import (
     SqlWriter,
     Writer,
@@ -37,7 +37,7 @@ from watersmeet.formats.writers import (
     string_writer,
     tsv_writer,
 )
-from watersmeet.formats.xmlwriter import xml_writer
+from watersmeet.formats.xmltext import xml_writer
 from watersmeet.types import BIGINT, VARCHAR, Field, Schema, SqlType
 
 _TRUE: Final = ("true", "t", "1", "yes", "on")

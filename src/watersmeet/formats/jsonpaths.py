@@ -16,11 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.errors import error
-from watersmeet.formats.base import Numbers
 from watersmeet.formats.convert import MessageRules, json_values
 from watersmeet.formats.jsonpayloads import JsonReader, objects_in
 from watersmeet.formats.jsonscan import elements, first_bytes, first_deep, is_valid, member
-from watersmeet.formats.payloads import Read, as_texts, first_of, of_rows, spread
+from watersmeet.formats.payloads import Numbers, Read, as_texts, first_of, of_rows, spread
 from watersmeet.formats.scalars import Converted
 from watersmeet.types import Field
 

@@ -16,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.formats.avropayloads import declared, split_frames
-from watersmeet.formats.base import Numbers
-from watersmeet.formats.payloads import Read, joined, moved, nothing, of_rows
+from watersmeet.formats.payloads import Numbers, Read, joined, moved, nothing, of_rows
 from watersmeet.formats.protoschema import TIMESTAMP, ProtoField, ProtoMessage, ProtoSchema, from_text, wrapped_type
 from watersmeet.formats.registry import Registry, UnknownSchemaError
 from watersmeet.formats.scalars import Converted, Mask

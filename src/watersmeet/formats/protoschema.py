@@ -12,8 +12,7 @@ from watersmeet.extras import library
 from watersmeet.formats.avroschema import Node
 from watersmeet.formats.logicaltypes import Logical
 from watersmeet.formats.payloads import option_error
-from watersmeet.formats.registry import RegisteredSchema, Registry
-from watersmeet.formats.schemafiles import schema_bytes
+from watersmeet.formats.registry import RegisteredSchema, Registry, schema_bytes
 
 #: By number of a descriptor's type, its word in .proto files.
 _WORDS: Final = (

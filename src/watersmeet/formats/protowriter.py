@@ -28,8 +28,10 @@ from watersmeet.formats.protoschema import (
 )
 from watersmeet.formats.registry import Part, open_registry, subject_of
 from watersmeet.formats.valuetexts import plain_text
-from watersmeet.formats.wire import (
+from watersmeet.formats.writers import (
     Encode,
+    concatenated,
+    evaluate_text,
     fixed,
     gathered,
     lengths_of,
@@ -37,11 +39,11 @@ from watersmeet.formats.wire import (
     numbers_of,
     one_array,
     reals,
+    spread,
     varints,
     with_nulls,
     zigzag,
 )
-from watersmeet.formats.writers import concatenated, evaluate_text, spread
 from watersmeet.types import Field, Schema, SqlType
 
 _VARINT, _FIXED64, _SPAN, _FIXED32 = 0, 1, 2, 5

@@ -1,7 +1,7 @@
-"""Values as text, in DuckDB's SQL: what JSON, CSV and plain text write for a value of each type.
+"""Values as text, in DuckDB's SQL, for JSON, CSV and plain text; and the spacing of PostgreSQL's jsonb texts.
 
-An expression here is SQL over one value, which it names any number of times, so callers pass the name of a column or of
-a parameter, never a computation.
+An expression is SQL over one value, which it may name several times, so callers pass the name of a column or of a
+parameter, never a computation.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.errors import did_you_mean, error
 from watersmeet.types import Field, SqlType
@@ -225,3 +228,27 @@ EXACT_JSON: Final = JsonStyle(
     interval="text",
     float="string",
 )
+
+_STRING: Final = r'"(?:[^"\\]|\\.)*"'
+
+#: (pattern, replacement) in sequence: remove white space outside strings, add blanks, remove the last blank. Matches of
+#: the second pattern are adjacent, so that none begins within a string.
+_STEPS: Final = (
+    (rf"({_STRING})|[ \t\r\n]+", r"\1"),
+    (rf'((?:{_STRING}|[^",:])*)([,:]|$)', r"\1\2 "),
+    (" +$", ""),
+)
+
+
+def spaced(texts: pa.Array) -> pa.Array:
+    """Texts of jsonb with PostgreSQL's blanks."""
+    for pattern, replacement in _STEPS:
+        texts = pc.replace_substring_regex(texts, pattern, replacement)
+    return texts
+
+
+def spaced_sql(text: str) -> str:
+    """The same in SQL of DuckDB."""
+    for pattern, replacement in _STEPS:
+        text = f"regexp_replace({text}, '{pattern}', '{replacement}', 'g')"
+    return text

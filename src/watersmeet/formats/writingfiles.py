@@ -1,14 +1,21 @@
-"""Rows as whole files: Parquet, JSON (an object a line) and CSV."""
+"""Rows as files: whole ones (Parquet, JSON with an object a line, CSV), and those that grow (also XML and Avro)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import BinaryIO, Final, Literal, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from watersmeet.catalog.parts import Encoding
 from watersmeet.errors import error
+from watersmeet.formats.avroschema import container_block, container_head
+from watersmeet.formats.avrowriter import derived_schema, record_encoder
+from watersmeet.formats.registry import schema_bytes
 from watersmeet.formats.valuetexts import EXACT_JSON
 from watersmeet.formats.writers import (
     Writer,
@@ -19,10 +26,10 @@ from watersmeet.formats.writers import (
     json_writer,
     value_bytes,
 )
+from watersmeet.formats.xmltext import DATA_ELEMENTS, tags, xml_writer
 from watersmeet.types import Schema, SqlType
 
 FileFormat = Literal["parquet", "json", "csv"]
-
 FILE_FORMATS: Final[tuple[FileFormat, ...]] = ("parquet", "json", "csv")
 
 
@@ -126,3 +133,53 @@ def _for_parquet(column: pa.ChunkedArray, kind: SqlType) -> pa.ChunkedArray | pa
         return column
     assert kind.name == "interval"
     return evaluate_text([column], "CAST(t0 AS VARCHAR)").cast(pa.string())
+
+
+#: Rows that are written at once: their text has less than 2 GB.
+_SLICE_ROWS: Final = 1 << 17
+
+
+@dataclass(frozen=True)
+class GrowingFormat:
+    """head: with what a file begins. tail: with what it ends, once no more rows come. rows: the bytes of rows, which
+    can follow the head or other rows.
+    """
+
+    head: bytes
+    rows: Callable[[pa.Table], bytes]
+    tail: bytes = b""
+
+
+def growing_format(columns: Schema, encoding: Encoding, options: Mapping[str, str]) -> GrowingFormat:
+    """The format of files of rows of these columns. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
+    if encoding == "json":
+        return GrowingFormat(b"", _lines(json_writer(columns, EXACT_JSON.asked(options))))
+    if encoding == "csv":
+        delimiter = options.get("delimiter", ",")
+        head = b"" if options.get("without_header", "true") == "true" else csv_header(columns, delimiter)
+        return GrowingFormat(head, _lines(csv_writer(columns, delimiter)))
+    if encoding == "xml":
+        begin, end = tags(options.get(DATA_ELEMENTS, "data"))
+        head = b'<?xml version="1.0" encoding="UTF-8"?>\n' + begin.encode() + b"\n"
+        return GrowingFormat(head, _lines(xml_writer(columns, options)), end.encode() + b"\n")
+    if encoding == "avro":
+        return _avro(columns, options)
+    raise error("FEATURE_NOT_SUPPORTED", f"files in {encoding.upper()} that grow")
+
+
+def _avro(columns: Schema, options: Mapping[str, str]) -> GrowingFormat:
+    given = schema_bytes(options)
+    schema = json.loads(given) if given is not None else derived_schema(columns, "row")
+    encode = record_encoder(columns, schema)
+    sync = hashlib.md5(json.dumps(schema).encode(), usedforsecurity=False).digest()
+    return GrowingFormat(
+        container_head(schema, sync), lambda rows: container_block(len(rows), value_bytes(encode(rows)), sync)
+    )
+
+
+def _lines(writer: Writer) -> Callable[[pa.Table], bytes]:
+    def written(rows: pa.Table) -> bytes:
+        begins = range(0, len(rows), _SLICE_ROWS)
+        return b"".join(value_bytes(concatenated([writer.write(rows.slice(b, _SLICE_ROWS)), b"\n"])) for b in begins)
+
+    return written

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.errors import error
-from watersmeet.formats.jsonspaces import spaced
+from watersmeet.formats.valuetexts import spaced
 from watersmeet.server.buffers import BINARY, NOTHING, Rows, fixed, sized
 from watersmeet.server.oids import oid_of
 from watersmeet.server.textvalues import interval_parts

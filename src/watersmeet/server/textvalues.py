@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.formats.jsonspaces import spaced
+from watersmeet.formats.valuetexts import spaced
 from watersmeet.types import NUMERIC, SqlType
 
 _STRING: Final = pa.large_string()

@@ -35,8 +35,7 @@ from watersmeet.clients.lakes import (
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.faults import fault
 from watersmeet.formats.valuetexts import EXACT_JSON
-from watersmeet.formats.wire import row_codes
-from watersmeet.formats.writers import json_writer
+from watersmeet.formats.writers import json_writer, row_codes
 from watersmeet.sinks.base import Delivery, Place, Portion, Target, Unavailable, newest_rows, rows_that_came
 from watersmeet.sinks.laketables import LakeColumns, check_form, flag
 from watersmeet.sinks.targets import Connector, check_options

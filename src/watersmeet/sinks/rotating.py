@@ -33,9 +33,9 @@ from watersmeet import files
 from watersmeet.catalog import ROWTIME
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.faults import fault
-from watersmeet.formats.growingfiles import GrowingFormat, growing_format
 from watersmeet.formats.valuetexts import plain_text
 from watersmeet.formats.writers import evaluate_text
+from watersmeet.formats.writingfiles import GrowingFormat, growing_format
 from watersmeet.sinks.base import Delivery, Place, Portion, Target, rows_that_came
 from watersmeet.sinks.filewriters import (
     Writers,

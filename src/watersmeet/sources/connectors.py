@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from watersmeet.catalog import Input, MessageFormat, Relation
 from watersmeet.clients.lakes import CONNECTORS as LAKES
 from watersmeet.errors import did_you_mean, error
-from watersmeet.formats.schemafiles import with_kept_schema
+from watersmeet.formats.registry import with_kept_schema
 from watersmeet.objectstores.access import check_objects
 from watersmeet.sources.base import Source
 from watersmeet.sources.datagen import DatagenSource

@@ -13,7 +13,7 @@ from typing import BinaryIO, Final
 
 import numpy as np
 
-from watersmeet.formats.csvscan import Dialect, RowIndex, scan_lines, scan_rows
+from watersmeet.formats.csvtext import Dialect, RowIndex, scan_lines, scan_rows
 from watersmeet.objectstores.access import ObjectFile
 from watersmeet.slices import Aside, AsideSlice, FileSlice, FileVersion, RenamingSlice
 from watersmeet.sources.documentrows import document_rows

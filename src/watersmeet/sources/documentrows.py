@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import Error
-from watersmeet.formats.avrofiles import count_records, read_records
+from watersmeet.formats.avropayloads import count_records, read_records
 from watersmeet.formats.payloads import Read
 from watersmeet.formats.scalars import Converted
-from watersmeet.formats.xmlpayloads import XmlReader
+from watersmeet.formats.xmltext import XmlReader
 from watersmeet.sources.base import DeadLetterSink, SourceRows
 from watersmeet.sources.fileoptions import Format
 from watersmeet.sources.rows import DamagedError, FilePlace, Problems, gather, not_null_names

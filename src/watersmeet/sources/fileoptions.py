@@ -11,7 +11,7 @@ from typing import Final, Literal, cast, get_args
 from watersmeet.catalog import Relation
 from watersmeet.extras import library
 from watersmeet.formats.jsonpaths import PATH, ROW_PATH
-from watersmeet.formats.xmlpayloads import ATTRIBUTES, ROW_TAGS
+from watersmeet.formats.xmltext import ATTRIBUTES, ROW_TAGS
 from watersmeet.objectstores.base import Location, ObjectPath, is_url, object_path, option_names
 from watersmeet.sources.options import Options, refuse
 

@@ -15,8 +15,7 @@ from watersmeet.catalog.parts import Encoding
 from watersmeet.errors import did_you_mean, error
 from watersmeet.formats.jsonpaths import PATH, ROW_PATH, JsonPathReader
 from watersmeet.formats.jsonpayloads import message_rules
-from watersmeet.formats.xmlpayloads import ATTRIBUTES, ROW_TAGS, XmlReader
-from watersmeet.formats.xmlwriter import DATA_ELEMENTS, ELEMENTS, ROW_ELEMENTS
+from watersmeet.formats.xmltext import ATTRIBUTES, DATA_ELEMENTS, ELEMENTS, ROW_ELEMENTS, ROW_TAGS, XmlReader
 from watersmeet.sources.fileoptions import absolute_path
 from watersmeet.sources.javatimes import date_format
 from watersmeet.sources.kafka.externalstreams import WRITTEN, properties_file

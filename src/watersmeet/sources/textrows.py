@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from watersmeet.errors import Error
 from watersmeet.formats.convert import convert, json_objects
-from watersmeet.formats.csvscan import RowIndex
-from watersmeet.formats.csvtable import csv_table
+from watersmeet.formats.csvtext import RowIndex, csv_table
 from watersmeet.formats.jsonpaths import JsonPathReader
 from watersmeet.formats.jsonpayloads import message_rules
 from watersmeet.formats.payloads import moved

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.catalog import MessageFormat
-from watersmeet.formats.base import Decoded, Messages
 from watersmeet.formats.decoders import open_decoder
+from watersmeet.formats.payloads import Decoded, Messages
 from watersmeet.types import Field, SqlType
 
 Bytes = bytes | str | None

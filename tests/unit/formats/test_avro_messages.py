@@ -20,7 +20,7 @@ from watersmeet import types as t
 from watersmeet.catalog import MessageFormat
 from watersmeet.errors import Error
 from watersmeet.formats import avropayloads
-from watersmeet.formats.schemacolumns import registered_schema, schema_columns, taken_schema
+from watersmeet.formats.readers import registered_schema, schema_columns, taken_schema
 from watersmeet.types import SqlType
 
 

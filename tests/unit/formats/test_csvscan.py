@@ -5,8 +5,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.thorough import examples
 
-from watersmeet.formats import csvscan
-from watersmeet.formats.csvscan import Dialect, scan_rows
+from watersmeet.formats import csvtext
+from watersmeet.formats.csvtext import Dialect, scan_rows
 
 COMMA = Dialect()
 
@@ -17,7 +17,7 @@ def rows(text: bytes, dialect: Dialect = COMMA, *, final: bool = True) -> list[b
 
 
 def by_rules(text: bytes, dialect: Dialect = COMMA, *, final: bool = True) -> tuple[list[int], list[int], int]:
-    return csvscan._by_rules(text, 0, dialect, final=final)
+    return csvtext._by_rules(text, 0, dialect, final=final)
 
 
 @pytest.mark.parametrize(

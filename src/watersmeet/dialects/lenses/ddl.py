@@ -16,7 +16,7 @@ from watersmeet.dialects.sqltypes import read_type
 from watersmeet.dialects.statements import CreateTopic, Drop, Name, StartProcessor, Statement, StopProcessor
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import Span, did_you_mean, error
-from watersmeet.formats.windowedkeys import split_window, windowed_key
+from watersmeet.formats.messageparts import split_window, windowed_key
 from watersmeet.types import BIGINT, INTEGER, VARCHAR, Field, SqlType
 
 #: Formats that a key or a value may be stored in. Of topics in the database only their names matter: joined keys have

@@ -12,7 +12,7 @@ from watersmeet.database.transaction import Transaction
 from watersmeet.dialects.statements import CreateProcessor, CreateTopic
 from watersmeet.dialects.variables import KAFKA_PROPERTIES, TOPIC_CONFIGURATION
 from watersmeet.errors import Error, error
-from watersmeet.formats.windowedkeys import WINDOW, split_window
+from watersmeet.formats.messageparts import WINDOW, split_window
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.sources.kafka.options import START, TOPIC_ID, kafka_options
 from watersmeet.sources.kafka.topics import create_topic, delete_topic, partitions_of

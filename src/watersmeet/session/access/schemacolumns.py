@@ -8,7 +8,7 @@ from typing import TypeVar
 from watersmeet.clients.lakes import CONNECTORS as LAKES
 from watersmeet.dialects.statements import CreateRelation
 from watersmeet.errors import did_you_mean, error
-from watersmeet.formats.schemacolumns import registered_schema, schema_columns, taken_schema
+from watersmeet.formats.readers import registered_schema, schema_columns, taken_schema
 from watersmeet.session.access.context import Session, error_at, located
 from watersmeet.sources.lakes.source import lake_schema
 from watersmeet.types import Field, Schema

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from watersmeet.catalog import AddressRanges
 from watersmeet.errors import error
-from watersmeet.formats.addresses import DIGITS, address_sql, network_sql, rest_sql
+from watersmeet.expressions.lenient import DIGITS, address_sql, network_sql, rest_sql
 from watersmeet.formats.scalars import evaluate
 from watersmeet.types import VARCHAR, Field, Schema
 

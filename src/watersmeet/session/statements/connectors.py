@@ -8,7 +8,7 @@ from typing import Final
 from watersmeet.catalog import Input, QuerySource, Relation, one
 from watersmeet.dialects import parse
 from watersmeet.dialects.statements import Alter, AlterConnector, AlterQuery, CreateRelation, RefreshSchema
-from watersmeet.formats.schemafiles import KEPT_SCHEMA
+from watersmeet.formats.registry import KEPT_SCHEMA
 from watersmeet.session.access.context import Session, error_at, located, sentence
 from watersmeet.session.access.definitions import kind_word, named
 from watersmeet.session.access.result import Result

@@ -33,7 +33,7 @@ from watersmeet.catalog import (
 from watersmeet.dialects.schemas import schema_meant
 from watersmeet.dialects.statements import CreateProcessor, Name, StartProcessor, StopProcessor
 from watersmeet.errors import Error
-from watersmeet.formats.windowedkeys import split_window
+from watersmeet.formats.messageparts import split_window
 from watersmeet.session.access.context import Session, error_at, located, sentence, undefined_relation
 from watersmeet.session.access.definitions import check_columns, may_create, new_relation, remove
 from watersmeet.session.access.filling import Bound, stop_feeding

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.formats.wire import row_codes
+from watersmeet.formats.writers import row_codes
 
 Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

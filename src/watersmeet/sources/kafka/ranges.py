@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from watersmeet.clients.kafka import Brokers, client_config, failure, is_lasting, is_unknown_topic, library
 from watersmeet.errors import Error, error
-from watersmeet.formats.base import Messages
+from watersmeet.formats.payloads import Messages
 from watersmeet.slices import MessageSlice
 from watersmeet.sources.base import Unavailable
 from watersmeet.sources.kafka.options import KafkaOptions

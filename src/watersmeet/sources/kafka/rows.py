@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.formats.base import Decoder, Messages
 from watersmeet.formats.decoders import open_decoder, together
+from watersmeet.formats.payloads import Decoder, Messages
 from watersmeet.serialization import to_json
 from watersmeet.slices import JumpSlice, MessageSlice
 from watersmeet.sources.base import DeadLetterSink, SourceRows, Unavailable

@@ -18,8 +18,7 @@ import pyarrow as pa
 from watersmeet.catalog import External
 from watersmeet.clients.lakes import IcebergPlace, iceberg_catalog, iceberg_explained, iceberg_library, iceberg_place
 from watersmeet.errors import did_you_mean, error
-from watersmeet.formats.arrowtypes import columns_of, sql_type
-from watersmeet.formats.retyping import can_read, retyped
+from watersmeet.formats.retyping import can_read, columns_of, retyped, sql_type
 from watersmeet.objectstores.base import is_local
 from watersmeet.sources.contents import Reader
 from watersmeet.sources.narrowing import Condition

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from watersmeet.catalog import ARRIVAL, Relation
 from watersmeet.errors import Error, error
-from watersmeet.formats.arrowtypes import columns_of
+from watersmeet.formats.retyping import columns_of
 from watersmeet.slices import LakeFile, LakeRole, LakeSlice, SourceSlice, VersionSlice
 from watersmeet.sources.base import History, Poll
 from watersmeet.sources.cutting import GROUP_BYTES

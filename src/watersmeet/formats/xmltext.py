@@ -1,7 +1,7 @@
-"""Payloads in XML.
+"""XML: payloads and documents as rows, and rows as elements.
 
-Each payload is parsed by the standard library's parser, in C. A document type is refused: what entities stand for is
-never read. Names count without their namespaces.
+The standard library's parser, in C, parses each payload. Document types are refused, so that no entity is expanded.
+Names are compared without their namespaces.
 """
 
 from __future__ import annotations
@@ -19,17 +19,20 @@ from watersmeet.errors import error
 from watersmeet.formats.convert import MessageRules, convert, json_values
 from watersmeet.formats.payloads import Read, spread
 from watersmeet.formats.scalars import Converted
-from watersmeet.types import Field, SqlType
+from watersmeet.formats.valuetexts import literal, plain_text
+from watersmeet.formats.writers import SqlWriter, places
+from watersmeet.types import Field, Schema, SqlType
 
 #: Options: the paths of elements that are rows, with commas between them; whether columns may be attributes of them;
 #: before the name of a column the path of that.
 ROW_TAGS: Final = "row_tags"
+
 ATTRIBUTES: Final = "use_attributes"
 PATH: Final = "path."
-
 _STEP: Final = re.compile(r"(?:[\w.\-]+:)?(\w[\w.\-]*|\*)(\[\d+\])?")
 _DECLARATION: Final = re.compile(rb"\s*<\?xml[^>]*\?>")
 _ENCODING: Final = re.compile(rb"""<\?xml[^>]*encoding\s*=\s*["']([\w.\-]+)""")
+
 #: Encodings in which a document type looks as it does in ASCII.
 _ASCII: Final = (b"utf-8", b"us-ascii", b"iso-8859-1")
 
@@ -232,3 +235,53 @@ def _value(found: str | ET.Element, kind: SqlType, parent: ET.Element) -> Any:
         return {n: None if inner[n] is None else _value(inner[n], t, found) for n, t in kind.fields}  # type: ignore[arg-type]
     said = "".join(found.itertext())
     return said if kind.name == "varchar" else said.strip() or None
+
+
+#: Options: the elements around a row, the outermost first, with commas between them; the elements around all rows of a
+#: file, or around the row of a message; before the name of a column the elements around its value.
+ROW_ELEMENTS: Final = "row_elements"
+
+DATA_ELEMENTS: Final = "data_elements"
+ELEMENTS: Final = "elements."
+_NAME: Final = re.compile(r"[^\W\d][\w.\-]*")
+
+#: What XML 1.0 can't have, by no means, becomes this.
+_REPLACEMENT: Final = "�"
+
+_NEVER: Final = "[\\x00-\\x08\\x0B\\x0C\\x0E-\\x1F￾￿]"
+_ESCAPED: Final = (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("\r", "&#13;"))
+
+
+def xml_writer(columns: Schema, options: Mapping[str, str]) -> SqlWriter:
+    """Writes an element for each row, `row` if nothing else is said, with one for each value that is not NULL.
+
+    CONNECTOR_OPTION for names that no element can have.
+    """
+    parts = []
+    for place, column in zip(places(columns), columns, strict=True):
+        begin, end = tags(options.get(ELEMENTS + column.name, column.name))
+        text = plain_text(place, column.type)
+        if column.type.name in ("varchar", "jsonb") or column.type.is_nested:
+            for character, escaped in _ESCAPED:
+                text = f"replace({text}, {_character(character)}, {literal(escaped)})"
+            text = f"regexp_replace({text}, {literal(_NEVER)}, {literal(_REPLACEMENT)}, 'g')"
+        parts.append(f"coalesce({literal(begin)} || {text} || {literal(end)}, '')")
+    begin, end = tags(options.get(ROW_ELEMENTS, "row"))
+    return SqlWriter(columns, f"concat({literal(begin)}, {', '.join([*parts, literal(end)])})")
+
+
+def tags(elements: str) -> tuple[str, str]:
+    """(what opens elements, what closes them). CONNECTOR_OPTION."""
+    names = [n.strip() for n in elements.split(",")]
+    _check(names)
+    return "".join(f"<{n}>" for n in names), "".join(f"</{n}>" for n in reversed(names))
+
+
+def _check(names: Sequence[str]) -> None:
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise error("CONNECTOR_OPTION", f'XML can\'t have an element "{name}"', hint="Name another one.")
+
+
+def _character(character: str) -> str:
+    return literal(character) if character.isprintable() else f"chr({ord(character)})"
