@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from watersmeet.cli import shell as prompt
     from watersmeet.database import engines
     from watersmeet.runtime import reporting as epochs
-    from watersmeet.server import limits, service
+    from watersmeet.server import clients, service
     from watersmeet.session.connections.connection import Connection
     from watersmeet.testing import harness
 else:
@@ -49,7 +49,7 @@ else:
     prompt = lazy_import("watersmeet.cli.shell")
     texttests = lazy_import("watersmeet.cli.texttests")
     engines = lazy_import("watersmeet.database.engines")
-    limits = lazy_import("watersmeet.server.limits")
+    clients = lazy_import("watersmeet.server.clients")
     service = lazy_import("watersmeet.server.service")
     harness = lazy_import("watersmeet.testing.harness")
 
@@ -357,7 +357,7 @@ def serve(
             key,
             dialect,
             allow_files,
-            limits.Limits(
+            clients.Limits(
                 connections=connections,
                 result_size=max_result_size,
                 statement_size=statement_size,

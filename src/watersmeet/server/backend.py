@@ -16,20 +16,17 @@ from watersmeet.dialects import statements as st
 from watersmeet.dialects.nodes import infer_open, open_parameter
 from watersmeet.dialects.schemas import relation_written, schema_meant
 from watersmeet.errors import Error, error
-from watersmeet.server.catalog.answers import CatalogAnswers
-from watersmeet.server.catalog.kept import CatalogTables
-from watersmeet.server.clients import Clients
+from watersmeet.server.catalog.answers import CatalogAnswers, CatalogTables
+from watersmeet.server.clients import Clients, Limits, kind_of
 from watersmeet.server.copying import read_copy
 from watersmeet.server.databasenames import without_database
 from watersmeet.server.flowing import Flow
-from watersmeet.server.limits import Limits
 from watersmeet.server.oids import TEXT, UNKNOWN, UUID, UUIDS, oid_of, sql_type
 from watersmeet.server.parameters import Parameter, bound
 from watersmeet.server.portals import Portal, Prepared, check_columns, result_formats
 from watersmeet.server.preparing import READERS as PREPARING
 from watersmeet.server.settings import Saved, Settings
 from watersmeet.server.steps import CatalogStep, EngineStep, Outcome, Source, Step, marked, read_steps, uuid_casts
-from watersmeet.server.traffic import kind_of
 from watersmeet.server.utility import READERS as UTILITY
 from watersmeet.session.access import transactions
 from watersmeet.session.access.assignment import data_type

@@ -14,20 +14,16 @@ from typing import Any, BinaryIO, Final, TypeVar
 
 from watersmeet.errors import Error, error
 from watersmeet.server import messages
-from watersmeet.server.authentication import authenticate
 from watersmeet.server.backend import Backend
-from watersmeet.server.clients import Activity, Client, State
+from watersmeet.server.clients import Activity, Client, Limits, State, Traffic
 from watersmeet.server.copying import CopyForm
 from watersmeet.server.datarows import data_rows
 from watersmeet.server.flowing import Encode, follow
-from watersmeet.server.limits import Limits
 from watersmeet.server.messages import Body, Message, violation
 from watersmeet.server.portals import Portal
-from watersmeet.server.startup import start
 from watersmeet.server.steps import Outcome
-from watersmeet.server.traffic import Traffic
 from watersmeet.server.users import Login, Users, expired
-from watersmeet.server.wire import Hangup, Wire
+from watersmeet.server.wire import Hangup, Wire, authenticate, start
 from watersmeet.session.access.result import Running
 from watersmeet.session.access.variables import APPLICATION
 from watersmeet.session.services.subscribing.shown import ShownUpdates

@@ -19,10 +19,18 @@ from watersmeet.dialects.copying import CopyTo, read_copy_options
 from watersmeet.dialects.statements import Insert, Name
 from watersmeet.dialects.tokens import Cursor, span_of
 from watersmeet.errors import Span, error
-from watersmeet.server.binarycopy import read_binary
-from watersmeet.server.buffers import BINARY, NOTHING, contents, fixed
-from watersmeet.server.copyrows import ESCAPES, read_csv, read_text
-from watersmeet.server.datarows import BATCH_ROWS, binary_copy_rows, copy_end, copy_header, text_columns
+from watersmeet.server.copyrows import ESCAPES, read_binary, read_csv, read_text
+from watersmeet.server.datarows import (
+    BATCH_ROWS,
+    BINARY,
+    NOTHING,
+    binary_copy_rows,
+    contents,
+    copy_end,
+    copy_header,
+    fixed,
+    text_columns,
+)
 from watersmeet.server.steps import EngineStep, Outcome, Source, Step, outcome_of
 from watersmeet.session.statements.copying import copied_columns, copied_rows, insert_copied
 from watersmeet.types import Schema

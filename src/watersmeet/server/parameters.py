@@ -16,9 +16,9 @@ from sqlglot import exp
 
 from watersmeet.dialects.queries import literal_of
 from watersmeet.errors import Error, error
-from watersmeet.server.binaryvalues import EPOCH_US
 from watersmeet.server.messages import Body, decoded
 from watersmeet.server.oids import UUID, UUIDS, sql_type
+from watersmeet.server.valuebytes import EPOCH_US
 from watersmeet.session.access.assignment import data_type
 from watersmeet.session.access.values import Interval
 from watersmeet.types import BIGINT, INTEGER, TIMESTAMP, VARCHAR, SqlType

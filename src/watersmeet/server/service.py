@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import hmac
 import ipaddress
 import logging
@@ -11,6 +12,7 @@ import secrets
 import shlex
 import ssl
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -22,14 +24,11 @@ from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.errors import Error, error
 from watersmeet.extras import library
 from watersmeet.lazyimport import lazy_import
-from watersmeet.server.accepterrors import AcceptErrors
 from watersmeet.server.backend import Backend
-from watersmeet.server.catalog.kept import CatalogTables
-from watersmeet.server.clients import Activity, Client
+from watersmeet.server.catalog.answers import CatalogTables
+from watersmeet.server.clients import Activity, Client, Limits, Traffic
 from watersmeet.server.connection import Connection, Service
-from watersmeet.server.limits import Limits
 from watersmeet.server.settings import Settings
-from watersmeet.server.traffic import Traffic
 from watersmeet.server.users import Login, Users
 from watersmeet.session.access.limits import LIMITS, RESULT_SIZE, amount
 
@@ -38,19 +37,52 @@ if TYPE_CHECKING:
 else:
     web = lazy_import("watersmeet.server.web.service")
 
+#: Errors after which the event loop listens again, a second later.
+_LACKING: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+#: The least time between two messages.
+_PAUSE_S: Final = 60.0
+
+
+class AcceptErrors:
+    """The exception handler of an event loop that listens. Other errors go to the handler before it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._before = loop.get_exception_handler()
+        self._logged_s: float | None = None
+        loop.set_exception_handler(self)
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Logs an error of the loop."""
+        cause = context.get("exception")
+        if not isinstance(cause, OSError) or cause.errno not in _LACKING or "socket" not in context:
+            if self._before is None:
+                loop.default_exception_handler(context)
+            else:
+                self._before(loop, context)
+            return
+        now_s = time.monotonic()
+        if self._logged_s is None or now_s - self._logged_s >= _PAUSE_S:
+            self._logged_s = now_s
+            log.warning("a connection can't be accepted: %s. Retrying every second.", cause.strerror)
+
+
 T = TypeVar("T")
 
 #: So many members of `admin` can connect beyond the limit.
 _RESERVED: Final = 3
+
 _SECRET_BYTES: Final = 4
+
 #: How often it is checked whether the users of clients may stay.
 _LOGINS_S: Final = 0.5
 
 log: Final = logging.getLogger(__name__)
-
 DEFAULT_PORT: Final = 5433
+
 #: Names of an encoding, a zone and other things that a client's library sends on its own: what can't be is left.
 _LENIENT: Final = ("timezone",)
+
 _NO_SETTINGS: Final = ("user", "database", "options", "replication")
 
 

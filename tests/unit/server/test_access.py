@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 import watersmeet
 from watersmeet.errors import Error
 from watersmeet.passwords import Verifier
-from watersmeet.server.limits import Limits
+from watersmeet.server.clients import Limits
 from watersmeet.server.service import Endpoint
 from watersmeet.server.users import Users
 

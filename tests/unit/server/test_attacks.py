@@ -16,7 +16,7 @@ from tests.thorough import mostly_slow
 from tests.unit.server.test_access import connected, self_signed
 from tests.unit.server.test_any_messages import frames, message, started
 
-from watersmeet.server.limits import Limits
+from watersmeet.server.clients import Limits
 
 SHOP = """
 CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (1);

@@ -10,8 +10,8 @@ from selenium.webdriver.common.keys import Keys
 
 from watersmeet.catalog import Catalog, Table
 from watersmeet.drawing import Arrow, Box, Diagram
+from watersmeet.server.web.details import Graphs
 from watersmeet.server.web.figures import Figures
-from watersmeet.server.web.graph import Graphs
 from watersmeet.server.web.watch import Watch
 
 SHOP = """

@@ -15,7 +15,7 @@ from tests.thorough import mostly_slow
 from tests.unit.server.test_any_messages import message, spoken, started
 
 from watersmeet import Error
-from watersmeet.server import binarycopy, copyrows
+from watersmeet.server import copyrows
 from watersmeet.types import INTEGER, JSONB, NUMERIC, TIMESTAMP, VARCHAR, Field
 
 SHOP = """
@@ -280,7 +280,7 @@ def some_value(rng: random.Random, kind: str):
 def test_rows_that_come_in_binary(serving, seed, monkeypatch):
     """As psycopg writes them, cut at any place: the same as by INSERT."""
     rng = random.Random(seed)
-    monkeypatch.setattr(binarycopy, "_BLOCK_BYTES", rng.choice((1, 100, 700, 1 << 20)))
+    monkeypatch.setattr(copyrows, "_BLOCK_BYTES", rng.choice((1, 100, 700, 1 << 20)))
     rows = [(k, *(some_value(rng, kind) for kind in KINDS)) for k in range(rng.choice((0, 1, 40)))]
     with serving(MADE).connect(autocommit=True) as client:
         with client.cursor().copy("COPY b FROM STDIN (FORMAT binary)") as copy:
@@ -308,7 +308,7 @@ def test_damaged_rows_in_binary_are_refused(seed):
     row = struct.pack(">hiiih", 5, 4, 17, 2, 0x4141) + number + struct.pack(">ii", -1, 3) + b"\x01{}"
     for _ in range(50):
         data = bytearray(HEAD + row * rng.randint(0, 5) + b"\xff\xff")
-        assert binarycopy.read_binary(bytes(data), columns).num_rows == (len(data) - 21) // len(row)
+        assert copyrows.read_binary(bytes(data), columns).num_rows == (len(data) - 21) // len(row)
         for _ in range(rng.randint(1, 4)):
             kind = rng.random()
             if kind < 0.3:
@@ -318,7 +318,7 @@ def test_damaged_rows_in_binary_are_refused(seed):
             else:
                 data += rng.randbytes(rng.randint(1, 9))
         try:
-            binarycopy.read_binary(bytes(data), columns)
+            copyrows.read_binary(bytes(data), columns)
         except Error as err:
             assert err.sqlstate[:2] == "22"
 
@@ -336,4 +336,4 @@ def test_damaged_rows_in_binary_are_refused(seed):
 )
 def test_what_is_wrong_with_rows_in_binary(data, wanted):
     with pytest.raises(Error, match=wanted):
-        binarycopy.read_binary(data, (Field("a", INTEGER),))
+        copyrows.read_binary(data, (Field("a", INTEGER),))

@@ -16,8 +16,8 @@ from tests.unit.server.test_access import USERS, self_signed
 from tests.unit.server.test_attacks import raw, said
 
 from watersmeet.cli.serve import raise_descriptors
-from watersmeet.server.accepterrors import AcceptErrors
-from watersmeet.server.limits import Limits
+from watersmeet.server.clients import Limits
+from watersmeet.server.service import AcceptErrors
 
 HEAD = b"GET /livez HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 #: Longer than any limit that these tests set.

@@ -14,7 +14,7 @@ from tests.unit.server.test_access import USERS, self_signed
 from tests.waiting import until
 
 import watersmeet
-from watersmeet.server.limits import Limits
+from watersmeet.server.clients import Limits
 from watersmeet.server.service import BackgroundServer, Endpoint
 from watersmeet.server.web.access import COOKIE
 

@@ -8,7 +8,7 @@ import socket
 import time
 from collections import Counter
 
-from watersmeet.server.limits import Limits
+from watersmeet.server.clients import Limits
 from watersmeet.server.web import tabs
 from watersmeet.server.web.subscriptions import written
 from watersmeet.session.services.subscribing.updates import Update

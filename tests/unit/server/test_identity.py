@@ -12,8 +12,8 @@ from tests.waiting import until
 
 from watersmeet.catalog.roles import PutRole, RemoveRole, RenameRole, Role, changed
 from watersmeet.passwords import Verifier
-from watersmeet.server.guessing import Guesses
-from watersmeet.server.limits import Limits
+from watersmeet.server.clients import Limits
+from watersmeet.server.users import Guesses
 
 SHOP = """
 CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (1);

@@ -11,7 +11,7 @@ import time
 import psycopg
 import pytest
 
-from watersmeet.server.limits import Limits
+from watersmeet.server.clients import Limits
 
 BANK = """
 CREATE TABLE accounts (id int PRIMARY KEY, money bigint);

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import watersmeet
 from watersmeet.objectstores import requesttimes
 from watersmeet.runtime.memory import Meter
-from watersmeet.server.traffic import Traffic, kind_of
+from watersmeet.server.clients import Traffic, kind_of
 from watersmeet.server.web.metrics import FAMILIES, PREFIX, Clients, Exporter, seconds_of
 from watersmeet.server.web.watch import Epochs, Watch
 from watersmeet.session.access.context import Session

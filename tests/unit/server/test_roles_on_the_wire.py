@@ -11,7 +11,7 @@ from tests.unit.server.test_access import connected
 from tests.unit.server.test_catalog_answers import psql
 
 from watersmeet.passwords import Verifier
-from watersmeet.server.limits import Limits
+from watersmeet.server.clients import Limits
 
 SHOP = """
 CREATE TABLE t (a int PRIMARY KEY, b int); INSERT INTO t VALUES (1, 2);

@@ -11,7 +11,7 @@ import pytest
 from tests.waiting import until
 
 from watersmeet.errors import Error
-from watersmeet.server.limits import Limits
+from watersmeet.server.clients import Limits
 from watersmeet.session.access import reading
 from watersmeet.types import INTEGER, Field
 

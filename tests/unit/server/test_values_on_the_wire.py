@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from watersmeet.server import binaryvalues, textvalues
+from watersmeet.server import valuebytes
 from watersmeet.server.datarows import data_rows
 from watersmeet.types import (
     BYTEA,
@@ -33,11 +33,11 @@ WORDS = SqlType("array", element=VARCHAR)
 
 
 def texts(values, kind):
-    return textvalues.texts(pa.array(values, kind.arrow), kind).to_pylist()
+    return valuebytes.texts(pa.array(values, kind.arrow), kind).to_pylist()
 
 
 def binary(values, kind):
-    return binaryvalues.encoded(pa.array(values, kind.arrow), kind).to_pylist()
+    return valuebytes.encoded(pa.array(values, kind.arrow), kind).to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,9 @@ def test_text(kind, value, text):
 
 def test_moments_before_christ_and_infinite_ones():
     moments = pa.array([-62_135_596_800_000_001, 1 - 2**63, 2**63 - 1]).cast(pa.timestamp("us"))
-    shown = textvalues.texts(moments, TIMESTAMP).to_pylist()
+    shown = valuebytes.texts(moments, TIMESTAMP).to_pylist()
     assert shown == ["0001-12-31 23:59:59.999999 BC", "-infinity", "infinity"]
-    assert [struct.unpack(">q", b)[0] for b in binaryvalues.encoded(moments, TIMESTAMP).to_pylist()[1:]] == [
+    assert [struct.unpack(">q", b)[0] for b in valuebytes.encoded(moments, TIMESTAMP).to_pylist()[1:]] == [
         -(2**63),
         2**63 - 1,
     ]

@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Callable, Iterator
 from typing import Final, cast
 
-from watersmeet.server.limits import Limits
+from watersmeet.server.clients import Limits
 
 #: How long a connection may wait for its next request.
 _IDLE_S: Final = 75.0

@@ -1,4 +1,4 @@
-"""Who asks, and from where: users, tokens, and pages of others in the same browser.
+"""Requests: the user who sends one, its JSON body, and answers as JSON. Foreign pages in the same browser are refused.
 
 A user proves who it is by HTTP basic authentication, with the password of the other protocol. `POST /api/login` gives a
 token for it, in a cookie that scripts can't read. Programs may send user and password with each request, or the token
@@ -16,27 +16,33 @@ import binascii
 import hashlib
 import hmac
 import ipaddress
+import json
 import secrets
 import time
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from watersmeet.errors import error
+from watersmeet.errors import Error, error
 from watersmeet.server.users import Login, Users
 
 COOKIE: Final = "watersmeet"
+
 #: A token that nobody uses is forgotten after so long.
 _IDLE_S: Final = 12 * 3600.0
+
 #: So many tokens a user has at once: a new one ends the oldest.
 _MOST_TOKENS: Final = 16
+
 #: So many checked passwords are remembered.
 _MOST_CHECKED: Final = 1000
+
 #: A password that was checked is not checked again for so long: that takes some milliseconds of a processor.
 _CHECKED_S: Final = 300.0
+
 #: So many passwords are checked at the same time at most.
 _CHECKS: Final = 2
 
@@ -167,3 +173,86 @@ def _host_of(text: str) -> str:
 def _digest(token: str) -> bytes:
     """What is kept of a token: who reads the memory can't use it, and a look-up tells nothing by its time."""
     return hashlib.sha256(token.encode()).digest()
+
+
+#: By condition, the status of an answer. Others are what the client asked for in the wrong way.
+_STATUS: Final = {
+    "AUTHENTICATION_FAILED": 401,
+    "HISTORY_GONE": 410,
+    "IDLE_TIMEOUT": 408,
+    "INVALID_AUTHORIZATION": 403,
+    "PERMISSION_DENIED": 403,
+    "UNDEFINED_OBJECT": 404,
+    "UNDEFINED_RELATION": 404,
+    "TOO_MANY_CONNECTIONS": 503,
+    "ADMIN_SHUTDOWN": 503,
+    "INTERNAL_ERROR": 500,
+}
+
+_BAD_REQUEST: Final = 400
+
+#: What is asked for is as new as the answer: nobody keeps it.
+_NOT_KEPT: Final = {"Cache-Control": "no-store"}
+
+
+def compact(value: Any) -> str:
+    """JSON without spaces. A lone surrogate, which UTF-8 does not have, becomes a question mark."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    return text.encode("utf-8", "replace").decode()
+
+
+def answer(value: Any, status: int = 200) -> web.Response:
+    """A JSON answer."""
+    return web.Response(text=compact(value), content_type="application/json", headers=_NOT_KEPT, status=status)
+
+
+def failed(err: Error) -> web.Response:
+    """The answer for an error."""
+    return answer({"error": err.to_json()}, _STATUS.get(err.condition, _BAD_REQUEST))
+
+
+def refused(request: web.Request, err: web.HTTPException) -> web.Response:
+    """The answer for a request that nothing answers."""
+    told = error("UNDEFINED_OBJECT", f"{request.path} is not served: {err.reason}")
+    if isinstance(err, web.HTTPMethodNotAllowed):
+        allowed = ", ".join(sorted(err.allowed_methods))
+        told = error("INVALID_PARAMETER", f"{request.path} is not served by {request.method}", hint=f"Use {allowed}.")
+    elif isinstance(err, web.HTTPRequestEntityTooLarge):
+        told = error("INVALID_PARAMETER", "the body of the request is too large", detail=f"{err.text}.")
+    response = failed(told)
+    response.set_status(err.status)
+    return response
+
+
+async def read_json(request: web.Request, most_s: float) -> dict[str, Any]:
+    """The object that a request has as its body. INVALID_PARAMETER; IDLE_TIMEOUT if it takes longer to arrive."""
+    if request.content_type != "application/json":
+        raise error("INVALID_PARAMETER", "a request has JSON as its body", hint="Content-Type: application/json")
+    try:
+        async with asyncio.timeout(most_s):
+            body = await request.read()
+    except TimeoutError:
+        raise error("IDLE_TIMEOUT", "the client took too long to send the body of its request") from None
+    try:
+        found = json.loads(body.decode())
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise error("INVALID_PARAMETER", "the body of a request is not a JSON object")
+    return found
+
+
+def text_field(body: dict[str, Any], name: str) -> str:
+    """A text of a request. INVALID_PARAMETER if it is missing."""
+    value = optional_text(body, name)
+    if value is None:
+        raise error("INVALID_PARAMETER", f'a request needs a text "{name}"')
+    return value
+
+
+def optional_text(body: dict[str, Any], name: str) -> str | None:
+    """A text of a request; None if it is missing. INVALID_PARAMETER for another value."""
+    value = body.get(name)
+    if value is not None and not isinstance(value, str):
+        raise error("INVALID_PARAMETER", f'"{name}" of a request must be a text')
+    return value

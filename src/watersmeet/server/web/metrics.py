@@ -1,4 +1,4 @@
-"""Metrics for Prometheus. A series without a value is left out: a number that stands for none would set off alerts.
+"""Health, and metrics for Prometheus. A series without a value is left out: a placeholder number would set off alerts.
 
 Names end with their unit. Relations are labelled by their names, which stay when they are made anew.
 """
@@ -6,16 +6,20 @@ Names end with their unit. Relations are labelled by their names, which stay whe
 from __future__ import annotations
 
 import datetime as dt
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from watersmeet import __version__
+from watersmeet.errors import error
 from watersmeet.extras import library
 from watersmeet.lazyimport import lazy_import
 from watersmeet.objectstores.requesttimes import BOUNDS_S, Times, request_times
 from watersmeet.runtime.memory import Usage
 from watersmeet.server.web.watch import Look
+from watersmeet.session.access.context import Session
 
 if TYPE_CHECKING:
     import prometheus_client as prometheus
@@ -251,3 +255,32 @@ def _rising(times: Times) -> list[int]:
         total += count
         found.append(total)
     return found
+
+
+#: A disk with less space than this can't take a transaction.
+_LEAST_BYTES: Final = 1 << 20
+
+
+def is_alive() -> dict[str, Any]:
+    """It answers."""
+    return {"alive": True}
+
+
+def readiness(session: Session) -> tuple[bool, dict[str, Any]]:
+    """Whether the database is open, its engine has not failed and its disk has space, and why not. One that has nothing
+    to do is ready; so is one where a view has stopped, as the others go on.
+    """
+    database = session.database
+    if database.is_closed:
+        return False, {"ready": False, "reason": "the database is closed"}
+    failure = None if database.read_only else database.engine.failure
+    if failure is None and not database.read_only and _is_full(database.layout.directory):
+        failure = error("DISK_FULL", "no space left for the database")
+    if failure is not None:
+        return False, {"ready": False, "condition": failure.condition, "reason": failure.message}
+    return True, {"ready": True}
+
+
+def _is_full(directory: Path | None) -> bool:
+    """Whether the disk of a database is full; False for one in an object store."""
+    return directory is not None and shutil.disk_usage(directory).free < _LEAST_BYTES

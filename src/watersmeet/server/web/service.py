@@ -20,16 +20,14 @@ from watersmeet.dialectnames import DIALECTS
 from watersmeet.errors import Error, error
 from watersmeet.server.connection import Service
 from watersmeet.server.users import Login, expired
-from watersmeet.server.web import details, health, subscriptions
+from watersmeet.server.web import details, metrics, subscriptions
 from watersmeet.server.web.accepting import Accepting
-from watersmeet.server.web.access import Access
-from watersmeet.server.web.answers import answer, failed, optional_text, read_json, refused, text_field
-from watersmeet.server.web.clients import CONSOLE, REQUEST, SUBSCRIPTION, WebClient, is_gone
+from watersmeet.server.web.access import Access, answer, failed, optional_text, read_json, refused, text_field
+from watersmeet.server.web.details import Graphs, shown_graph
 from watersmeet.server.web.figures import Figures
-from watersmeet.server.web.graph import Graphs, shown_graph
 from watersmeet.server.web.history import DATABASE, STEP_S
 from watersmeet.server.web.metrics import Clients, Exporter
-from watersmeet.server.web.tabs import Frames, Tab, Tabs, sight_of
+from watersmeet.server.web.tabs import CONSOLE, REQUEST, SUBSCRIPTION, Frames, Tab, Tabs, WebClient, is_gone, sight_of
 from watersmeet.server.web.watch import Watch
 from watersmeet.server.web.worksheets import MOST_ROWS, Worksheet
 from watersmeet.session.access.context import Session
@@ -253,11 +251,11 @@ class WebServer:
 
     async def _livez(self, request: web.Request) -> web.Response:
         del request
-        return answer(health.is_alive())
+        return answer(metrics.is_alive())
 
     async def _readyz(self, request: web.Request) -> web.Response:
         del request
-        ready, said = health.readiness(self._watch.session)
+        ready, said = metrics.readiness(self._watch.session)
         return answer(said, 200 if ready else 503)
 
     async def _metrics(self, request: web.Request) -> web.Response:

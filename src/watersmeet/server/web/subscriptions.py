@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from aiohttp import web
 
 from watersmeet.errors import Error, did_you_mean, error
-from watersmeet.server.textvalues import texts
+from watersmeet.server.valuebytes import texts
 from watersmeet.server.web.tabs import STILL_THERE, STILL_THERE_S, event
 from watersmeet.session.access.context import Session
 from watersmeet.session.services.subscribing.opening import subscribe

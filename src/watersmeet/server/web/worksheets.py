@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from watersmeet.errors import Error, error
 from watersmeet.server.backend import Backend
+from watersmeet.server.clients import Traffic
 from watersmeet.server.datarows import text_columns
 from watersmeet.server.messages import Column
 from watersmeet.server.steps import Outcome
-from watersmeet.server.traffic import Traffic
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.result import Running
 from watersmeet.session.access.rights import check_followed
