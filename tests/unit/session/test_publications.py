@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 
 import pytest
 from tests.unit.session.test_capturing import ask, options, rows, source
@@ -11,6 +12,7 @@ from tests.waiting import until
 import watersmeet
 from watersmeet import errors
 from watersmeet.session.services import capturing
+from watersmeet.sources.capture.postgres.system import SlotStream
 from watersmeet.sources.dead_letters import DeadLetterWriter
 
 
@@ -155,6 +157,36 @@ def test_every_truncation_of_a_partition_is_followed(opened, postgres, monkeypat
         assert rows(opened, query) == ask(postgres, query), change
         assert rows(opened, own.format("part")) == ask(postgres, own.format("t21")), change
         assert rows(opened, "SELECT * FROM n") == ask(postgres, "SELECT count(*), min(i) FROM t"), change
+
+
+@pytest.mark.slow
+def test_a_partition_whose_rows_come_before_queries_see_it(tmp_path, own_postgres, monkeypatch):
+    """A server that waits for a standby writes a commit to its log, and shows it later."""
+    postgres, asked = own_postgres, threading.Event()
+    lineage = SlotStream.lineage
+
+    def noted(self, version):
+        if version.name == "t3":
+            asked.set()
+        return lineage(self, version)
+
+    monkeypatch.setattr(SlotStream, "lineage", noted)
+    postgres.execute(PARTITIONED)
+    with watersmeet.connect(tmp_path / "db", runtime="inprocess") as opened:
+        source(opened, postgres)
+        opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'; FLUSH")
+        postgres.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+        postgres.execute("SELECT pg_reload_conf()")
+        until(lambda: ask(postgres, "SHOW synchronous_standby_names") == [("nobody",)])
+        made = "CREATE TABLE t3 PARTITION OF t FOR VALUES FROM (100) TO (200); INSERT INTO t VALUES (100, 'later')"
+        writer = threading.Thread(target=postgres.execute, args=[made])
+        writer.start()
+        assert asked.wait(60)
+        assert ask(postgres, "SELECT relname FROM pg_class WHERE relname = 't3'") == []
+        postgres.execute("ALTER SYSTEM RESET synchronous_standby_names")
+        postgres.execute("SELECT pg_reload_conf()")
+        writer.join()
+        assert rows(opened, "SELECT * FROM t WHERE i = 100") == [(100, "later")]
 
 
 def test_a_truncated_partition_stops_a_table_without_a_snapshot(opened, postgres):

@@ -149,6 +149,8 @@ class SlotStream(Stream):
     def __init__(self, options: PostgresOptions, place: str, history: str) -> None:
         self._options = options
         self._recent: deque[int] = deque(maxlen=_REMEMBERED)
+        self._unseen = np.zeros(0, np.int64)
+        """Transactions of the newest batch, unless queries are known to see them."""
         self._writers: dict[int, frozenset[str]] = {}
         self._columns: dict[int, dict[str, Column]] = {}
         self._lineages: dict[int, tuple[TableVersion, list[Lineage]]] = {}
@@ -168,6 +170,7 @@ class SlotStream(Stream):
         batch = self._reader.read(wait_s)
         if batch is not None:
             self._recent.extend(batch.xids.tolist())
+            self._unseen = batch.xids
         self.reached = lsn_text(self._reader.reached)
         return batch
 
@@ -238,6 +241,7 @@ class SlotStream(Stream):
     def lineage(self, version: TableVersion) -> Sequence[Lineage]:
         known = self._lineages.get(version.oid)
         if known is None or known[0] is not version:
+            self._wait_for_sight()  # of the transaction that made it a partition
             own = Lineage(version.oid, version.schema, version.name)
             above = [Lineage(*a) for a in ancestors(self._connection, version.oid)]
             known = self._lineages[version.oid] = version, [own, *above]
@@ -246,6 +250,7 @@ class SlotStream(Stream):
     def is_emptied(self, captured: Captured, truncation: Truncation) -> bool:
         if super().is_emptied(captured, truncation):
             return True
+        self._wait_for_sight()
         with_rows = partitions(self._connection, captured.oid)
         return bool(with_rows) and {t.oid for t in truncation.tables} >= with_rows
 
@@ -277,19 +282,21 @@ class SlotStream(Stream):
         newest = max(own, key=lambda r: int(r.places[0]))
         names, transaction = tuple(newest.table.types), newest.transactions[0]
         if not captured.types.keys() >= {*names} - {*captured.left_out}:
-            self._wait_for_sight(int(batch.xids[transaction]))
+            self._wait_for_sight()
         return Added(names, lsn_text(int(batch.commit_lsns[transaction])))
 
-    def _wait_for_sight(self, xid: int) -> None:
-        """Waits until queries see a transaction: its changes come as soon as it is in the log, which may be earlier.
+    def _wait_for_sight(self) -> None:
+        """Waits until queries see the transactions of the newest batch: their changes come as soon as they are in the
+        log, which may be earlier.
 
-        RUNTIME_UNAVAILABLE if that takes long, as it may when a standby has to have it first.
+        RUNTIME_UNAVAILABLE if that takes long, as it may when a standby has to have them first.
         """
         end = time.monotonic() + _SIGHT_S
-        while not snapshot_now(self._connection).sees(np.array([xid], np.int64)).all():
+        while len(self._unseen) and not snapshot_now(self._connection).sees(self._unseen).all():
             if time.monotonic() > end:
                 raise error("RUNTIME_UNAVAILABLE", "a transaction that was committed can't be seen yet")
             time.sleep(_LOOK_S)
+        self._unseen = self._unseen[:0]
 
     def added_now(self, there: TableThere, position: TablePosition | None) -> Added | None:  # noqa: ARG002
         return Added(tuple(there.types), lsn_text(end_of_log(self._connection)))
