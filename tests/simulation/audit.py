@@ -64,6 +64,8 @@ class Audit:
             missing = self._needed(names, history, history[head], floor) - names
             if missing:
                 raise Violation(f"missing, though a commit up to {head} names it: {', '.join(sorted(missing))}")
+            if bare := self._without_plans(names, history[head]):
+                raise Violation(f"no plan is there of {', '.join(sorted(bare))}")
 
     def garbage(self) -> set[str]:
         """What is there and is not needed by the newest commit, of what takes much room."""
@@ -100,6 +102,14 @@ class Audit:
             if checkpoint in names:
                 needed |= {f"packs/{name}" for name in self._mentions(checkpoint)}
         return needed
+
+    def _without_plans(self, names: set[str], head: dict[str, Any]) -> set[str]:
+        """The views that the newest commit knows, of which no writer's plan is there: a start would make it anew."""
+        if not head["catalog"]:
+            return set()
+        known = self._json(self._read(f"catalog/{head['catalog']}.json"))["relations"]
+        planned = {n.removeprefix("plans/").partition("-")[0] for n in names if n.startswith("plans/")}
+        return {r["id"] for r in known if r["kind"] == "materialized view"} - planned
 
     def _mentions(self, name: str) -> set[str]:
         if name not in self._mentioned:

@@ -173,21 +173,25 @@ def stops_at_commit(supervisor: Supervisor, process: Process, *, after: int = 0)
     return bool(linked)
 
 
-def pauses(kind: Kind, at: int, plan: tuple[str, ...] = PLAN) -> bool:
+def pauses(kind: Kind, at: int, plan: tuple[str, ...] = PLAN, before: str = "") -> bool:
     """The writer stands still before its step `at`, while another one works and cleans up, and goes on then.
 
-    plan: of both. False if it has fewer steps.
+    plan: of both. before: how the steps begin that count; all if it is empty. False if it has fewer such steps.
     """
-    reached = []
+    reached: list[str] = []
+    left = at
 
     def script(supervisor: Supervisor) -> None:
         world = supervisor.world
         first = writes(supervisor, plan)
 
         def watch(actor: Actor, what: str) -> bool:
-            if first.process.steps == at:
-                reached.append(what)
-                first.process.pause(FOR_EVER)
+            nonlocal left
+            if actor.process is first.process and what.startswith(before):
+                left -= 1
+                if not left:
+                    reached.append(what)
+                    first.process.pause(FOR_EVER)
             return bool(reached)
 
         world.watchers.append(watch)
