@@ -28,7 +28,8 @@ class RescalingRun(CrashingRun):
 
     def step(self, step: Step) -> None:
         if self._open is None and self.random.random() < 0.2:
-            self.execute(f"{_ALTER}{self.random.choice(_COUNTS)}")
+            now = self.parallelism()
+            self.execute(f"{_ALTER}{self.random.choice([n for n in _COUNTS if n != now])}")
             self.rescaled += 1
         if step.kind == "reopen":
             self.options = {**self.options, "parallelism": self.random.choice((*_COUNTS, None))}
@@ -68,9 +69,15 @@ def rescale(seed: int) -> tuple[int, int]:
 
 @pytest.mark.slow
 def test_the_number_of_buckets_changes() -> None:
-    found = [rescale(seed) for seed in range(9000, 9003)]
-    print(found)
-    assert all(sum(counts) > 3 for counts in zip(*found, strict=True))
+    """Often, and statements are killed often: how often one seed does it follows from each step of the product."""
+    changes = stops = 0
+    for seed in range(9000, 9010):
+        changed, stopped = rescale(seed)
+        changes, stops = changes + changed, stops + stopped
+        print("seed", seed, "changes", changes, "stops", stops)
+        if min(changes, stops) > 3:
+            return
+    pytest.fail("neither is likely any more")
 
 
 @pytest.mark.parametrize("seed", mostly_slow(range(9010, 9210), 0, 3))
