@@ -25,8 +25,8 @@ from watersmeet.binder.queries.setops import bind_set_operation
 from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.catalog import Catalog
 from watersmeet.dialectnames import DEFAULT_DIALECT
-from watersmeet.dialects.depth import depth_checked
-from watersmeet.dialects.nodes import kind_of
+from watersmeet.dialects.tree.nodes import kind_of
+from watersmeet.dialects.tree.queries import depth_checked
 from watersmeet.errors import error
 from watersmeet.types import Field
 

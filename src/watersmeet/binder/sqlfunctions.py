@@ -15,10 +15,11 @@ from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.catalog import Catalog, SqlFunction
-from watersmeet.dialects.queries import name_of, place_of, read_tree
 from watersmeet.dialects.registry import language_named
-from watersmeet.dialects.schemas import quoted, schema_meant
+from watersmeet.dialects.schemas import schema_meant
 from watersmeet.dialects.script import tokenize
+from watersmeet.dialects.tree.queries import name_of, place_of, read_tree
+from watersmeet.dialects.tree.tokens import quoted
 from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.functions import check_function

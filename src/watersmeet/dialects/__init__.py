@@ -7,12 +7,10 @@ shared.
 from __future__ import annotations
 
 from watersmeet.dialectnames import DEFAULT_DIALECT, DIALECTS
-from watersmeet.dialects.characters import check_characters
-from watersmeet.dialects.depth import depth_checked
-from watersmeet.dialects.queries import Parameters
 from watersmeet.dialects.registry import language_named
-from watersmeet.dialects.statements import Statement
 from watersmeet.dialects.switches import read_text, split_statements
+from watersmeet.dialects.tree.queries import Parameters, check_characters, depth_checked
+from watersmeet.dialects.tree.statements import Statement
 
 __all__ = ["DIALECTS", "language_named", "parse", "split_statements"]
 

@@ -11,25 +11,26 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokens import Token
 
 from watersmeet.catalog import COMMON_SCHEMA
-from watersmeet.dialects import ddl, functions, variables
-from watersmeet.dialects.alter import read_alter, read_rename
+from watersmeet.dialects import variables
 from watersmeet.dialects.lenses import ddl as lenses
+from watersmeet.dialects.lenses.ddl import goes_on, read_insert
 from watersmeet.dialects.lenses.grammar import WatersmeetLenses
-from watersmeet.dialects.lenses.processors import goes_on, read_insert
 from watersmeet.dialects.lenses.variables import LENSES as LENSES_VARIABLES
-from watersmeet.dialects.merging import read_merge
-from watersmeet.dialects.queries import Parameters
-from watersmeet.dialects.risingwave import WatersmeetRisingWave
+from watersmeet.dialects.risingwave import ddl as functions
+from watersmeet.dialects.risingwave.grammar import WatersmeetRisingWave
 from watersmeet.dialects.semantics import LENSES, RISINGWAVE, SQLSTREAM, TIMEPLUS, Semantics
 from watersmeet.dialects.sqlstream import ddl as sqlstream
 from watersmeet.dialects.sqlstream.grammar import WatersmeetSqlstream
-from watersmeet.dialects.statements import Statement
+from watersmeet.dialects.sqlstream.merging import read_merge
+from watersmeet.dialects.statements import ddl
+from watersmeet.dialects.statements.alter import read_alter, read_rename
 from watersmeet.dialects.timeplus import ddl as timeplus
-from watersmeet.dialects.timeplus.codes import CODES
 from watersmeet.dialects.timeplus.columns import read_columns
+from watersmeet.dialects.timeplus.ddl import CODES, read_subscription
 from watersmeet.dialects.timeplus.grammar import WatersmeetTimeplus
-from watersmeet.dialects.timeplus.subscriptions import read_subscription
-from watersmeet.dialects.tokens import Cursor
+from watersmeet.dialects.tree.queries import Parameters
+from watersmeet.dialects.tree.statements import Statement
+from watersmeet.dialects.tree.tokens import Cursor
 from watersmeet.dialects.variables import Variable
 from watersmeet.errors import did_you_mean, error
 from watersmeet.types import Schema

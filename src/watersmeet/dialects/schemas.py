@@ -9,18 +9,17 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.catalog import COMMON_SCHEMA, Catalog, Relation, SqlFunction
-from watersmeet.dialects.nodes import ImpliedAlias, KnownTable
-from watersmeet.dialects.queries import is_folded, name_of
 from watersmeet.dialects.registry import COMMON_NAMES
-from watersmeet.dialects.semantics import Folding, Semantics
-from watersmeet.dialects.tokens import folded
+from watersmeet.dialects.semantics import Semantics
+from watersmeet.dialects.tree.nodes import ImpliedAlias, KnownTable
+from watersmeet.dialects.tree.queries import is_folded, name_of
+from watersmeet.dialects.tree.tokens import unquoted
 from watersmeet.errors import did_you_mean
 from watersmeet.places import own_place, set_place
 
 #: What the one database of a directory is called, as in RisingWave at first.
 DATABASE: Final = "dev"
 
-_PLAIN: Final = re.compile(r"[a-z_][a-z0-9_$]*\Z")
 _LISTED: Final = re.compile(r'\s*("(?:[^"]|"")*"|[^,]*?)\s*(?:,|\Z)')
 
 
@@ -111,19 +110,6 @@ def with_current_names(tree: exp.Expression, catalog: Catalog, semantics: Semant
             )
             item.replace(made)
     return tree
-
-
-def quoted(name: str) -> str:
-    """A name in the form in which `search_path` lists it."""
-    return name if _PLAIN.match(name) else '"' + name.replace('"', '""') + '"'
-
-
-def unquoted(text: str, folding: Folding = "none") -> str:
-    """The name that a text means."""
-    text = text.strip()
-    if len(text) > 1 and text[0] == text[-1] == '"':
-        return text[1:-1].replace('""', '"')
-    return folded(text, folding)
 
 
 def listed(path: str) -> tuple[str, ...]:

@@ -11,16 +11,16 @@ from typing import Any, Final
 from sqlglot.errors import TokenError
 from sqlglot.tokens import Token, TokenType
 
-from watersmeet.dialects import databases, roles, utility
-from watersmeet.dialects.copying import read_copy
-from watersmeet.dialects.explaining import read_explain
-from watersmeet.dialects.history import read_alter_system, read_show_commits
-from watersmeet.dialects.lineage import read_explain_row
-from watersmeet.dialects.options import not_supported
-from watersmeet.dialects.queries import Parameters, read_tree
-from watersmeet.dialects.refresh import read_refresh
-from watersmeet.dialects.registry import Language
-from watersmeet.dialects.statements import (
+from watersmeet.dialects.registry import Language, language_named
+from watersmeet.dialects.statements import databases, dml, roles, utility
+from watersmeet.dialects.statements.dml import read_copy
+from watersmeet.dialects.statements.explaining import read_explain, read_explain_row
+from watersmeet.dialects.statements.history import read_alter_system, read_show_commits
+from watersmeet.dialects.statements.refresh import read_refresh
+from watersmeet.dialects.statements.subscribing import QUERIES, read_subscribe
+from watersmeet.dialects.timeplus.ddl import WORDS as SUBSCRIPTIONS
+from watersmeet.dialects.tree.queries import Parameters, read_tree
+from watersmeet.dialects.tree.statements import (
     Create,
     CreateProcessor,
     CreateSchema,
@@ -31,19 +31,20 @@ from watersmeet.dialects.statements import (
     Statement,
     Unit,
 )
-from watersmeet.dialects.subscribing import QUERIES, read_subscribe
-from watersmeet.dialects.timeplus.subscriptions import WORDS as SUBSCRIPTIONS
-from watersmeet.dialects.tokens import Cursor, span_of, syntax_error
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, span_of, syntax_error, words_of
 from watersmeet.errors import Error, Span, did_you_mean, error
+from watersmeet.secretnames import is_secret
 from watersmeet.types import Schema
 
 _DML: Final = ("INSERT", "UPDATE", "DELETE")
+
 _LACKING: Final = (
     "ALTER", "ANALYZE", "CALL", "CANCEL", "CHECKPOINT", "CLOSE", "CLUSTER", "COMMENT", "DEALLOCATE", "DECLARE",
     "DISCARD", "DO", "EXECUTE", "FETCH", "GRANT", "LISTEN", "LOAD", "LOCK", "MERGE", "MOVE", "NOTIFY", "PREPARE",
     "REASSIGN", "RECOVER", "REINDEX", "RELEASE", "REVOKE", "SAVEPOINT", "SUBSCRIBE", "TRUNCATE", "UNLISTEN",
     "UNSUBSCRIBE", "USE", "VACUUM",
 )  # fmt: skip
+
 _HINTS: Final = {
     **dict.fromkeys(
         ("RECOVER", "UNSUBSCRIBE"),
@@ -60,6 +61,7 @@ _QUOTES: Final = {
     "/": "comment",
     "$": "dollar-quoted string",
 }
+
 _NOTED: Final = re.compile(r"from \d+:(\d+)")
 _UNDONE: Final = (CreateProcessor, CreateTopic, SetVariable)
 
@@ -82,6 +84,7 @@ _SIMPLE: Final[dict[str, Callable[[Cursor, dict[str, Any]], Statement]]] = {
     "START": utility.read_begin,
     "WAIT": utility.read_flush,
 }
+
 _WORDS: Final = (*QUERIES[:3], *_DML, *_SIMPLE, "COPY", "CREATE", "DROP", "EXPLAIN")
 
 
@@ -280,7 +283,7 @@ def _dispatch(cursor: Cursor, base: dict[str, Any], language: Language, paramete
     if word == "MERGE" and language.merge is not None:
         return language.merge(cursor, language.grammar, base, parameters)
     if word in _DML:
-        return utility.read_dml(cursor, language.grammar, base, parameters)
+        return dml.read_dml(cursor, language.grammar, base, parameters)
     if parameters:
         raise error("INVALID_PARAMETER", f"{word} takes no parameters", sql=cursor.text, span=span_of([token]))
     cursor.index += 1
@@ -355,3 +358,64 @@ def _explained(cursor: Cursor, language: Language) -> Statement:
     if cursor.done:
         raise cursor.error()
     return _read(cursor.originals(cursor.rest), cursor.text, language, ())
+
+
+HIDDEN: Final = "'[HIDDEN]'"
+
+#: The words, not in parentheses, behind which options stand and no columns.
+_OPTIONS: Final = ("SOURCE", "LAYOUT", "SETTINGS", "WITH", "PROPERTIES", "OPTIONS")
+
+_CLAUSES: Final = ("SOURCE", "LAYOUT")  # with a parenthesis: CREATE SOURCE is something else
+
+#: What is made of options alone.
+_COLLECTION: Final = ["NAMED", "COLLECTION"]
+
+#: Of `HEADER(NAME 'n' VALUE 'v')`: how many words before the last one the first one is.
+_BEFORE: Final = 4
+
+_SIGNS: Final = ("(", ")", ",", ".", "=")
+
+
+def without_secrets(text: str, dialect: str) -> str:
+    """The text of a CREATE statement with `'[HIDDEN]'` in place of the values of its secret options (`PASSWORD 'x'`,
+    `password = 'x'`).
+    """
+    words = words_of(tokenize(text, language_named(dialect)))
+    depth, i, inside = 0, 0, [w.text.upper() for w in words[1:3]] == _COLLECTION
+    found: list[tuple[int, int]] = []
+    while i < len(words):
+        word, following = words[i].text, [w.text for w in words[i + 1 : i + 3]]
+        depth += (word == "(") - (word == ")")
+        inside = inside or (
+            depth == 0 and word.upper() in _OPTIONS and (word.upper() not in _CLAUSES or following[:1] == ["("])
+        )
+        value = i + 2 if following[:1] == ["="] else i + 1
+        if (
+            not inside
+            or word in _SIGNS
+            or value >= len(words)
+            or words[value].text in _SIGNS
+            or (value == i + 1 and (depth == 0 or following[1:] == ["="]))
+        ):
+            i += 1
+            continue
+        if words[value].text.upper() == "SECRET" and text[words[value].start] not in "'\"" and value + 1 < len(words):
+            i = value + 2  # a reference
+            continue
+        last = min(value + (words[value].text == "-"), len(words) - 1)
+        name, given = _dotted([w.text for w in words], i).lower(), words[value].text
+        is_header = word.lower() == "value" and i > _BEFORE and words[i - _BEFORE].text.lower() == "header"
+        if is_secret(name, given) or is_header:
+            found.append((words[value].start, words[last].end + 1))
+        i = last + 1
+    for start, end in reversed(found):
+        text = text[:start] + HIDDEN + text[end:]
+    return text
+
+
+def _dotted(words: list[str], last: int) -> str:
+    """The name of parts with points between them that ends at place `last`."""
+    first = last
+    while first >= 2 and words[first - 1] == ".":
+        first -= 2
+    return "".join(words[first : last + 1])

@@ -12,10 +12,10 @@ from typing import Final
 from sqlglot.errors import TokenError
 from sqlglot.tokens import Token
 
-from watersmeet.dialects.queries import Parameters
 from watersmeet.dialects.registry import Language, language_named
 from watersmeet.dialects.script import cut, read_script, tokenize
-from watersmeet.dialects.statements import SetVariable, Statement
+from watersmeet.dialects.tree.queries import Parameters
+from watersmeet.dialects.tree.statements import SetVariable, Statement
 from watersmeet.errors import Error, Span, error
 
 _LINE: Final = re.compile(r"^[ \t]*(--[ \t]*dialect[ \t]*:[ \t]*(\S+))[ \t]*\r?$", re.MULTILINE | re.IGNORECASE)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import duckdb
 from sqlglot import exp
 
-from watersmeet.dialects.nodes import is_open
+from watersmeet.dialects.tree.nodes import is_open
 from watersmeet.expressions.casts import cast
 from watersmeet.expressions.clock import CLOCKS, refused
 from watersmeet.expressions.context import Context, first_line, typed_null

@@ -10,7 +10,7 @@ from typing import Final
 import duckdb
 from sqlglot import exp
 
-from watersmeet.dialects.nodes import infer_open
+from watersmeet.dialects.tree.nodes import infer_open
 from watersmeet.expressions.arraytext import list_sql, list_text
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.jsontext import canonical

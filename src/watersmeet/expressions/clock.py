@@ -17,7 +17,7 @@ from sqlglot import exp
 from watersmeet.algebra.comparisons import MIRRORED
 from watersmeet.algebra.times import epoch_time, not_a_filter
 from watersmeet.algebra.timewindows import UNITS_MONTHS, UNITS_US
-from watersmeet.dialects.queries import place_of
+from watersmeet.dialects.tree.queries import place_of
 from watersmeet.errors import Error
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.values import Value, boolean, call, columns_of, duckdb_cast, family, wrap

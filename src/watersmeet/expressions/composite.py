@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from watersmeet.dialects.nodes import sql_of
-from watersmeet.dialects.queries import name_of
+from watersmeet.dialects.tree.nodes import sql_of
+from watersmeet.dialects.tree.queries import name_of
 from watersmeet.expressions.casts import cast, unify
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.jsonfunctions import json_element

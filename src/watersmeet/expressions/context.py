@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from watersmeet.algebra.oracle import ORACLE, Oracle
 from watersmeet.algebra.sortkeys import SortKey
-from watersmeet.dialects.queries import place_of
+from watersmeet.dialects.tree.queries import place_of
 from watersmeet.errors import Error, error
 from watersmeet.expressions.values import Value
 from watersmeet.types import SqlType

@@ -9,7 +9,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.dialects.nodes import is_open
+from watersmeet.dialects.tree.nodes import is_open
 from watersmeet.expressions import patterns
 from watersmeet.expressions.calls import Arguments, Builder, constant_text, count_checked
 from watersmeet.expressions.casts import cast

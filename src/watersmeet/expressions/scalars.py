@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from watersmeet.dialects.nodes import Adapted, kind_of, own_parts, sql_of
-from watersmeet.dialects.queries import place_of
-from watersmeet.dialects.sqltypes import type_of_tree
+from watersmeet.dialects.tree.nodes import Adapted, kind_of, own_parts, sql_of
+from watersmeet.dialects.tree.queries import place_of
+from watersmeet.dialects.tree.sqltypes import type_of_tree
 from watersmeet.errors import Span
 from watersmeet.expressions import composite, rounding, sqlfunctions, temporal, textual
 from watersmeet.expressions.casts import cast, condition, unify

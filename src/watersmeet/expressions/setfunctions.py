@@ -11,7 +11,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.dialects.queries import name_of
+from watersmeet.dialects.tree.queries import name_of
 from watersmeet.expressions.calls import Arguments, Builder, count_checked, mismatch_of
 from watersmeet.expressions.casts import cast, coerce
 from watersmeet.expressions.context import Context

@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.dialects.tokens import RESERVED
+from watersmeet.dialects.tree.tokens import RESERVED
 from watersmeet.expressions.calls import Arguments, Builder, constant_text, count_checked, mismatch_of
 from watersmeet.expressions.casts import cast, text_of
 from watersmeet.expressions.context import Context

@@ -12,9 +12,9 @@ from typing import Any, Final
 from sqlglot import exp
 
 from watersmeet.database.locks import lock
-from watersmeet.dialects import statements as st
-from watersmeet.dialects.nodes import infer_open, open_parameter
 from watersmeet.dialects.schemas import relation_written, schema_meant
+from watersmeet.dialects.tree import statements as st
+from watersmeet.dialects.tree.nodes import infer_open, open_parameter
 from watersmeet.errors import Error, error
 from watersmeet.server.catalog.answers import CatalogAnswers, CatalogTables
 from watersmeet.server.clients import Clients, Limits, kind_of

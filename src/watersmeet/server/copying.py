@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from sqlglot import exp
 
-from watersmeet.dialects.copying import CopyTo, read_copy_options
-from watersmeet.dialects.statements import Insert, Name
-from watersmeet.dialects.tokens import Cursor, span_of
+from watersmeet.dialects.statements.dml import CopyTo, read_copy_options
+from watersmeet.dialects.tree.statements import Insert, Name
+from watersmeet.dialects.tree.tokens import Cursor, span_of
 from watersmeet.errors import Span, error
 from watersmeet.server.copyrows import ESCAPES, read_binary, read_csv, read_text
 from watersmeet.server.datarows import (

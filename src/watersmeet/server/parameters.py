@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from watersmeet.dialects.queries import literal_of
+from watersmeet.dialects.tree.queries import literal_of
 from watersmeet.errors import Error, error
 from watersmeet.server.messages import Body, decoded
 from watersmeet.server.oids import UUID, UUIDS, sql_type

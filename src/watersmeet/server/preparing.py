@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from watersmeet.dialects.sqltypes import read_type
-from watersmeet.dialects.tokens import Cursor, span_of
+from watersmeet.dialects.tree.sqltypes import read_type
+from watersmeet.dialects.tree.tokens import Cursor, span_of
 from watersmeet.errors import Span, error
 from watersmeet.server.datarows import text_columns
 from watersmeet.server.messages import Column

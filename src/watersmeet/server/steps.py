@@ -13,13 +13,12 @@ from sqlglot import exp
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.catalog import Catalog
-from watersmeet.dialects import statements as st
-from watersmeet.dialects.characters import check_characters
-from watersmeet.dialects.depth import depth_checked
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import cut, read_script, tokenize
 from watersmeet.dialects.switches import Part, parts
-from watersmeet.dialects.tokens import Cursor
+from watersmeet.dialects.tree import statements as st
+from watersmeet.dialects.tree.queries import check_characters, depth_checked
+from watersmeet.dialects.tree.tokens import Cursor
 from watersmeet.errors import Span, error
 from watersmeet.server.catalog import queries
 from watersmeet.server.catalog.tables import relation_oid

@@ -8,9 +8,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from watersmeet.dialects.namedsubscriptions import read_beginning
-from watersmeet.dialects.options import read_options, read_value
-from watersmeet.dialects.tokens import Cursor, span_of
+from watersmeet.dialects.statements.namedsubscriptions import read_beginning
+from watersmeet.dialects.tree.tokens import Cursor, read_options, read_value, span_of
 from watersmeet.errors import error
 from watersmeet.server.flowing import Flow
 from watersmeet.server.messages import Column

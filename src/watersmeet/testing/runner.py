@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.dialects import language_named
-from watersmeet.dialects.sqltypes import type_named
+from watersmeet.dialects.tree.sqltypes import type_named
 from watersmeet.errors import Error
 from watersmeet.session.access.values import python_rows
 from watersmeet.session.connections.connection import Connection

@@ -11,8 +11,8 @@ from watersmeet.algebra.bounded import TopicScan
 from watersmeet.binder.bounded import bind_bounded
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.dialectnames import DEFAULT_DIALECT
-from watersmeet.dialects.depth import depth_checked
-from watersmeet.dialects.statements import QuerySql
+from watersmeet.dialects.tree.queries import depth_checked
+from watersmeet.dialects.tree.statements import QuerySql
 from watersmeet.types import Field
 from watersmeet.unparsing.narrowing import looked_up, narrowed
 from watersmeet.unparsing.relations import Writer

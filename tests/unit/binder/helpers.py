@@ -11,7 +11,7 @@ from watersmeet.algebra.nodes import Aggregate, Expand, Filter, Join, Project, S
 from watersmeet.binder import bind_query
 from watersmeet.catalog import Catalog, Index
 from watersmeet.dialects import parse
-from watersmeet.dialects.statements import (
+from watersmeet.dialects.tree.statements import (
     CreateIndex,
     CreateRelation,
     CreateSource,

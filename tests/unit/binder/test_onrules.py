@@ -13,8 +13,8 @@ from watersmeet.binder.dialects.lenses.on_conditions import check_on
 from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.catalog import Catalog
 from watersmeet.dialects import language_named
-from watersmeet.dialects.queries import read_tree
 from watersmeet.dialects.script import tokenize
+from watersmeet.dialects.tree.queries import read_tree
 from watersmeet.errors import Error
 from watersmeet.expressions.values import Value
 from watersmeet.types import INTEGER

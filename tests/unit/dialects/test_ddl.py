@@ -6,7 +6,7 @@ import pytest
 from tests.unit.binder.helpers import refusal
 
 from watersmeet.dialects import parse
-from watersmeet.dialects import statements as st
+from watersmeet.dialects.tree import statements as st
 from watersmeet.types import Field, SqlType
 
 

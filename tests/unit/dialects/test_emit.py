@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import sqlglot
 
-from watersmeet.dialects.timeplus.emit import cut_emit
 from watersmeet.dialects.timeplus.grammar import WatersmeetTimeplus
+from watersmeet.dialects.timeplus.nodes import cut_emit
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import watersmeet
-from watersmeet.dialects.nodes import Adapted, ColumnPath, CommaJoin, FirstName, FoldedName, ImpliedAlias, sql_of
-from watersmeet.dialects.queries import read_tree
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import tokenize
 from watersmeet.dialects.timeplus.nodes import PlainUnion
+from watersmeet.dialects.tree.nodes import Adapted, ColumnPath, CommaJoin, FirstName, FoldedName, ImpliedAlias, sql_of
+from watersmeet.dialects.tree.queries import read_tree
 
 SOURCE = Path(watersmeet.__file__).parent
 

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.binder.helpers import refusal
 
 from watersmeet.dialects import parse, split_statements
-from watersmeet.dialects import statements as st
+from watersmeet.dialects.tree import statements as st
 from watersmeet.errors import Error
 
 

@@ -6,8 +6,8 @@ import pytest
 from tests.unit.binder.helpers import refusal
 
 from watersmeet.dialects import parse
-from watersmeet.dialects import statements as st
-from watersmeet.dialects.explaining import ExplainAnalyze
+from watersmeet.dialects.statements.explaining import ExplainAnalyze
+from watersmeet.dialects.tree import statements as st
 
 
 def one(text):

@@ -10,15 +10,15 @@ import pytest
 import watersmeet
 from watersmeet import catalog as c
 from watersmeet.dialectnames import DIALECTS
-from watersmeet.dialects import statements as st
-from watersmeet.dialects.captured import CreateCapturedTable
-from watersmeet.dialects.dictionaries import CreateDictionary
-from watersmeet.dialects.foreigntables import CreateForeignTable
-from watersmeet.dialects.formatschemas import CreateFormatSchema
-from watersmeet.dialects.merging import CreateMergingPump
-from watersmeet.dialects.namedcollections import CreateNamedCollection
-from watersmeet.dialects.namedsubscriptions import CreateSubscription
 from watersmeet.dialects.registry import language_named
+from watersmeet.dialects.sqlstream.ddl import CreateForeignTable
+from watersmeet.dialects.sqlstream.merging import CreateMergingPump
+from watersmeet.dialects.statements.captured import CreateCapturedTable
+from watersmeet.dialects.statements.formatschemas import CreateFormatSchema
+from watersmeet.dialects.statements.namedcollections import CreateNamedCollection
+from watersmeet.dialects.statements.namedsubscriptions import CreateSubscription
+from watersmeet.dialects.timeplus.external import CreateDictionary
+from watersmeet.dialects.tree import statements as st
 from watersmeet.types import INTEGER, Field
 
 #: By dialect, what makes a relation of each kind, under the name of its class.

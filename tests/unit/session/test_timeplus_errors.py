@@ -8,7 +8,7 @@ import pytest
 
 import watersmeet
 from watersmeet import Error
-from watersmeet.dialects.timeplus.codes import CODES
+from watersmeet.dialects.timeplus.ddl import CODES
 from watersmeet.errors import CONDITIONS
 
 STREAMS = """CREATE STREAM a(i int, k string); CREATE STREAM b(j int, k string); CREATE MUTABLE STREAM m(k string,

@@ -12,7 +12,7 @@ from watersmeet.binder.clauses.groupingsets import expanded, grouping
 from watersmeet.binder.context.binding import value_of
 from watersmeet.binder.context.rules import Binding
 from watersmeet.binder.context.scope import ScopeContext, SubqueryValues
-from watersmeet.dialects.queries import name_of
+from watersmeet.dialects.tree.queries import name_of
 from watersmeet.errors import Error
 from watersmeet.expressions.aggregatecalls import aggregate_name, bind_call, written
 from watersmeet.expressions.context import UNORDERED, Context, RowOrder

@@ -15,7 +15,7 @@ from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.context.binding import Environment, filtered
 from watersmeet.binder.context.keys import condition_parts, equality_key
 from watersmeet.binder.context.scope import Scope, ScopeContext
-from watersmeet.dialects.queries import place_of
+from watersmeet.dialects.tree.queries import place_of
 from watersmeet.errors import error
 from watersmeet.expressions.casts import coerce
 from watersmeet.expressions.clock import reads_clock

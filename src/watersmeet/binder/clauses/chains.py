@@ -16,8 +16,8 @@ from watersmeet.binder.clauses.timewindows import check_join
 from watersmeet.binder.context.binding import Environment, check_alias_list, filtered, value_of
 from watersmeet.binder.context.rules import Binding, JoinClause, Sourced
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext, single
-from watersmeet.dialects.nodes import CommaJoin
-from watersmeet.dialects.queries import place_of
+from watersmeet.dialects.tree.nodes import CommaJoin
+from watersmeet.dialects.tree.queries import place_of
 from watersmeet.errors import did_you_mean, error
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.scalars import bind_condition, bind_value

@@ -11,7 +11,7 @@ from watersmeet.binder.clauses.named import named_rows
 from watersmeet.binder.clauses.sources import alias_of, not_supported
 from watersmeet.binder.context.binding import Cte, Environment, check_alias_list
 from watersmeet.binder.context.rules import Binding, BindQuery
-from watersmeet.dialects.queries import name_of, place_of
+from watersmeet.dialects.tree.queries import name_of, place_of
 from watersmeet.errors import error
 
 

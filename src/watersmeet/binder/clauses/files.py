@@ -12,7 +12,7 @@ from watersmeet.algebra.oracle import Oracle
 from watersmeet.binder.context.binding import Environment, check_alias_list, scope_columns
 from watersmeet.binder.context.rules import Binding, Sourced
 from watersmeet.binder.context.scope import Scope, ScopeContext, single
-from watersmeet.dialects.queries import name_of, place_of
+from watersmeet.dialects.tree.queries import name_of, place_of
 from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.context import Context, first_line
 from watersmeet.expressions.scalars import bind_value

@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from watersmeet.binder.clauses.stars import star_of
 from watersmeet.binder.context.scope import Scope
-from watersmeet.dialects.queries import name_of
+from watersmeet.dialects.tree.queries import name_of
 
 
 def aliased(node: exp.Expression, items: Sequence[exp.Expression], scope: Scope) -> exp.Expression | None:

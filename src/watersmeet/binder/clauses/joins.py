@@ -16,8 +16,8 @@ from watersmeet.binder.context.binding import Environment
 from watersmeet.binder.context.keys import condition_parts, equality_key, key_of
 from watersmeet.binder.context.rules import JoinClause, JoinSubqueries, Sourced
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext, named
-from watersmeet.dialects.nodes import FirstName
-from watersmeet.dialects.queries import name_of, place_of
+from watersmeet.dialects.tree.nodes import FirstName
+from watersmeet.dialects.tree.queries import name_of, place_of
 from watersmeet.errors import did_you_mean, error
 from watersmeet.expressions.casts import coerce
 from watersmeet.expressions.clock import reads_clock

@@ -19,8 +19,8 @@ from watersmeet.binder.context.binding import Environment, read
 from watersmeet.binder.context.rules import Binding, JoinClause, Sourced
 from watersmeet.binder.context.scope import Scope, ScopeContext
 from watersmeet.catalog import ARRIVAL, ExternalTable, Index, MaterializedView, Relation, Source, Table, View, one
-from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.dialects.schemas import relation_in_from
+from watersmeet.dialects.tree.queries import name_of, place_of
 from watersmeet.errors import error
 from watersmeet.expressions.casts import coerce
 from watersmeet.expressions.scalars import bind_value

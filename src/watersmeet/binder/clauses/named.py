@@ -14,7 +14,7 @@ from watersmeet.algebra.nodes import Column, Node, Project
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.context.binding import Bound, Cte, Environment, OutputColumn, check_width, value_of
 from watersmeet.binder.context.rules import Binding, BindQuery
-from watersmeet.dialects.queries import place_of
+from watersmeet.dialects.tree.queries import place_of
 from watersmeet.errors import error
 from watersmeet.expressions.parts import words_of
 from watersmeet.expressions.values import duckdb_cast

@@ -16,7 +16,7 @@ from watersmeet.algebra.nodes import Node, SortKey, TopN
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.context.binding import Bound, Environment, Item, OutputColumn, value_of
 from watersmeet.binder.context.rules import Binding
-from watersmeet.dialects.queries import name_of
+from watersmeet.dialects.tree.queries import name_of
 from watersmeet.expressions.casts import cast
 from watersmeet.expressions.context import Context, first_line
 from watersmeet.expressions.scalars import bind_value

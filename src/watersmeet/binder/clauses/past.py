@@ -16,8 +16,8 @@ from watersmeet.binder.context.binding import Environment
 from watersmeet.binder.context.rules import Binding
 from watersmeet.binder.context.scope import Scope, ScopeContext
 from watersmeet.catalog import Index, Relation
-from watersmeet.dialects.nodes import PastCommit
-from watersmeet.dialects.queries import name_of, place_of
+from watersmeet.dialects.tree.nodes import PastCommit
+from watersmeet.dialects.tree.queries import name_of, place_of
 from watersmeet.errors import Error, error
 from watersmeet.expressions.casts import coerce
 from watersmeet.expressions.scalars import bind_value

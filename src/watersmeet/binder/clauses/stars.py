@@ -7,7 +7,7 @@ from sqlglot import exp
 from watersmeet.binder.clauses.sources import check_arguments
 from watersmeet.binder.context.rules import DialectRules
 from watersmeet.binder.context.scope import Scope, ScopeColumn, unknown_source
-from watersmeet.dialects.queries import name_of, place_of
+from watersmeet.dialects.tree.queries import name_of, place_of
 from watersmeet.errors import did_you_mean, error
 
 

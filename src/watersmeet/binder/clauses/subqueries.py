@@ -22,7 +22,7 @@ from watersmeet.binder.context.binding import Environment, filtered, value_of
 from watersmeet.binder.context.keys import key_of
 from watersmeet.binder.context.rules import Binding, BindQuery
 from watersmeet.binder.context.scope import Scope
-from watersmeet.dialects.queries import place_of
+from watersmeet.dialects.tree.queries import place_of
 from watersmeet.expressions.aggregatecalls import UNORDERED
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.operators import comparable, compare

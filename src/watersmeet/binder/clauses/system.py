@@ -10,7 +10,7 @@ from watersmeet.algebra.bounded import SystemScan
 from watersmeet.binder.context.binding import Environment, check_alias_list, scope_columns
 from watersmeet.binder.context.rules import Binding, Sourced
 from watersmeet.binder.context.scope import single
-from watersmeet.dialects.queries import name_of, place_of
+from watersmeet.dialects.tree.queries import name_of, place_of
 from watersmeet.errors import error
 from watersmeet.sources.dead_letters import COLUMNS
 from watersmeet.types import Schema

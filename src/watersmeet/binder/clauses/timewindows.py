@@ -23,8 +23,8 @@ from watersmeet.binder.context.binding import Environment, check_alias_list, rea
 from watersmeet.binder.context.keys import condition_parts
 from watersmeet.binder.context.rules import Binding, BindQuery, NamedItem, Sourced
 from watersmeet.binder.context.scope import Scope, ScopeContext
-from watersmeet.dialects.nodes import own_parts
-from watersmeet.dialects.queries import name_of, place_of
+from watersmeet.dialects.tree.nodes import own_parts
+from watersmeet.dialects.tree.queries import name_of, place_of
 from watersmeet.errors import Error
 from watersmeet.expressions.casts import text_of
 from watersmeet.expressions.context import Context

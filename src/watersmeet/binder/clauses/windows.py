@@ -22,8 +22,8 @@ from watersmeet.binder.context.binding import value_of
 from watersmeet.binder.context.rules import Binding
 from watersmeet.binder.context.scope import ScopeContext
 from watersmeet.circuit.operators import COLLECTED
-from watersmeet.dialects.nodes import sql_of
-from watersmeet.dialects.queries import name_of
+from watersmeet.dialects.tree.nodes import sql_of
+from watersmeet.dialects.tree.queries import name_of
 from watersmeet.expressions.aggregatecalls import aggregate_name, bind_call, written
 from watersmeet.expressions.calls import constant_of
 from watersmeet.expressions.casts import cast, unify

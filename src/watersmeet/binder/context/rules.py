@@ -31,9 +31,9 @@ from watersmeet.binder.context.binding import (
 from watersmeet.binder.context.emission_request import Emission, Request, with_limit
 from watersmeet.binder.context.scope import Scope, ScopeColumn, SubqueryValues, single
 from watersmeet.catalog import Catalog, Relation
-from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.registry import Language
 from watersmeet.dialects.semantics import Semantics
+from watersmeet.dialects.tree.queries import place_of
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.values import Value
 from watersmeet.types import SqlType

@@ -9,10 +9,10 @@ from typing import Protocol
 
 from sqlglot import exp
 
-from watersmeet.dialects.nodes import Adapted, ColumnPath, FirstName, ImpliedAlias, text_of
-from watersmeet.dialects.queries import is_folded, name_of
 from watersmeet.dialects.schemas import comparable_schema
 from watersmeet.dialects.semantics import Semantics
+from watersmeet.dialects.tree.nodes import Adapted, ColumnPath, FirstName, ImpliedAlias, text_of
+from watersmeet.dialects.tree.queries import is_folded, name_of
 from watersmeet.errors import did_you_mean
 from watersmeet.expressions.context import Context, RowOrder
 from watersmeet.expressions.scalars import bind_value

@@ -35,8 +35,8 @@ from watersmeet.binder.context.binding import Bound, Environment, Item, OutputCo
 from watersmeet.binder.context.keys import condition_parts
 from watersmeet.binder.context.rules import Binding, BindQuery, Groups, SelectList, Sourced
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext, item_name, single, unaliased_name
-from watersmeet.dialects.nodes import kind_of, own_parts
-from watersmeet.dialects.queries import name_of, place_of
+from watersmeet.dialects.tree.nodes import kind_of, own_parts
+from watersmeet.dialects.tree.queries import name_of, place_of
 from watersmeet.expressions.aggregatecalls import has_aggregate
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.scalars import bind_value

@@ -20,8 +20,8 @@ from watersmeet.algebra.scalars import Scalar, column_ref
 from watersmeet.binder.clauses.sources import QUERY_PARTS, check_arguments
 from watersmeet.binder.context.binding import Bound, Environment, OutputColumn, check_width, distinct, read, value_of
 from watersmeet.binder.context.rules import Binding, BindQuery
-from watersmeet.dialects.nodes import kind_of
-from watersmeet.dialects.queries import place_of
+from watersmeet.dialects.tree.nodes import kind_of
+from watersmeet.dialects.tree.queries import place_of
 from watersmeet.expressions.casts import cast, coerce
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.values import Value, call, common_type, duckdb_cast, number

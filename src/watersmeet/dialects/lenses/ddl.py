@@ -1,4 +1,7 @@
-"""CREATE and DROP of Lenses: topics. Lenses, "Joins", "Key decoder types", "Co-partitioning" (LS-47)."""
+"""CREATE and DROP of topics in Lenses, and the processors that write them.
+
+Lenses, "Joins", all listings; "Key decoder types", "Co-partitioning".
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
+from sqlglot.tokens import Token, TokenType
 
 from watersmeet.algebra.durations import timeout_us
 from watersmeet.catalog import KEY_COLUMN
-from watersmeet.dialects import ddl
-from watersmeet.dialects.options import not_supported, read_value
-from watersmeet.dialects.sqltypes import read_type
-from watersmeet.dialects.statements import CreateTopic, Drop, Name, StartProcessor, Statement, StopProcessor
-from watersmeet.dialects.tokens import Cursor, span_of
+from watersmeet.dialects.lenses.grammar import RecordSelect
+from watersmeet.dialects.statements import ddl
+from watersmeet.dialects.tree.queries import Parameters, read_tree
+from watersmeet.dialects.tree.sqltypes import read_type
+from watersmeet.dialects.tree.statements import (
+    CreateProcessor,
+    CreateTopic,
+    Drop,
+    Name,
+    StartProcessor,
+    Statement,
+    StopProcessor,
+)
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_value, span_of
 from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.formats.messageparts import split_window, windowed_key
 from watersmeet.types import BIGINT, INTEGER, VARCHAR, Field, SqlType
@@ -22,10 +36,13 @@ from watersmeet.types import BIGINT, INTEGER, VARCHAR, Field, SqlType
 #: Formats that a key or a value may be stored in. Of topics in the database only their names matter: joined keys have
 #: to have the same (LS-31).
 FORMATS: Final = ("AVRO", "JSON", "STRING", "INT", "LONG", "BYTES", "CSV", "XML", "PROTOBUF")
+
 #: Formats of keys that may have windows.
 _IN_WINDOWS: Final = ("INT", "LONG", "STRING", "BYTES", "JSON", "AVRO")
+
 #: The types of keys that are declared by their format alone.
 _KEY_TYPES: Final = {"STRING": VARCHAR, "INT": INTEGER, "LONG": BIGINT}
+
 #: The property of a topic that is silent for so long: it holds nobody back any more.
 IDLE_TIMEOUT: Final = "watermark_idle_timeout"
 
@@ -271,3 +288,74 @@ def _number(value: str, what: str, cursor: Cursor, place: Span) -> int:
             hint="It must be a whole number above 0.",
         )
     return int(value)
+
+
+def goes_on(tokens: Sequence[Token]) -> bool:
+    """True for `WITH a AS (…)` without a query behind it."""
+    if not tokens or tokens[0].token_type != TokenType.WITH:
+        return False
+    depth = 0
+    for token in tokens[1:]:
+        depth += (token.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
+        if depth == 0 and token.token_type in (TokenType.SELECT, TokenType.INSERT):
+            return False
+    return True
+
+
+def read_insert(cursor: Cursor, dialect: Dialect, base: dict[str, Any], parameters: Parameters) -> Statement | None:
+    """INSERT of a query with a nature; None for one of rows. The cursor stands at INSERT and stays there for None.
+
+    INVALID_PARAMETER for parameters of the first: a processor runs by its text. FEATURE_NOT_SUPPORTED for one with a
+    list of fields.
+    """
+    start = cursor.index
+    cursor.expect("INSERT", "INTO")
+    target = cursor.relation_name()
+    if cursor.at("("):
+        _check_listed(cursor)
+        cursor.index = start
+        return None
+    stored = cursor.take("STORE")
+    key = read_format(cursor, of_key=True) if stored and cursor.take("KEY", "AS") else None
+    value = read_format(cursor) if stored and cursor.take("VALUE", "AS") else None
+    if stored and key is None and value is None:
+        raise cursor.error(detail="KEY AS or VALUE AS was expected here.")
+    if cursor.at("WITH") or cursor.at("SELECT"):
+        tree = read_tree(cursor.originals(cursor.rest), cursor.text, dialect, parameters)
+        query = tree.find(exp.Select) if not isinstance(tree, exp.Select) else tree
+        if isinstance(query, RecordSelect):
+            if parameters:
+                raise error(
+                    "INVALID_PARAMETER",
+                    "a processor takes no parameters",
+                    sql=cursor.text,
+                    span=target.span,
+                    hint="Write the values out.",
+                )
+            return CreateProcessor(
+                **base,
+                name=target.name,
+                name_span=target.span,
+                schema=target.schema,
+                query=tree,
+                key_format=key,
+                value_format=value,
+            )
+    if stored:
+        raise cursor.error(detail="SELECT STREAM or SELECT TABLE was expected here.")
+    cursor.index = start
+    return None
+
+
+def _check_listed(cursor: Cursor) -> None:
+    """FEATURE_NOT_SUPPORTED for SELECT STREAM or TABLE behind the list of fields at which the cursor stands."""
+    first = cursor.index
+    while not cursor.done and not cursor.take(")"):
+        cursor.index += 1
+    if cursor.at("SELECT", "STREAM") or cursor.at("SELECT", "TABLE"):
+        raise not_supported(
+            "a list of fields before SELECT STREAM or TABLE",
+            cursor.text,
+            span_of(cursor.tokens[first : cursor.index]),
+            hint="Name the fields with AS; they are matched by name.",
+        )

@@ -24,19 +24,81 @@ from watersmeet.catalog import (
     TOMBSTONE,
     VALUE_FACET,
 )
-from watersmeet.dialects.lenses.nodes import RecordSelect, RecordTable, WithinComma, WithinJoin
-from watersmeet.dialects.marking import SPECIAL_SYNTAX, Marking
-from watersmeet.dialects.nodes import ColumnPath, CommaJoin, adapt, name_item, retyped, text_of, wrap
-from watersmeet.dialects.queries import place_of
-from watersmeet.dialects.tokens import span_of
+from watersmeet.dialects.tree.marking import SPECIAL_SYNTAX, Marking
+from watersmeet.dialects.tree.nodes import (
+    ColumnPath,
+    CommaJoin,
+    MarkedSelect,
+    MarkedTable,
+    adapt,
+    name_item,
+    retyped,
+    text_of,
+    wrap,
+)
+from watersmeet.dialects.tree.queries import place_of
+from watersmeet.dialects.tree.tokens import span_of
 from watersmeet.errors import Error, Span, error
 from watersmeet.places import own_place, set_place
 from watersmeet.units import ABBREVIATED
 
+
+class RecordSelect(MarkedSelect):
+    """SELECT STREAM or SELECT TABLE."""
+
+    arg_types: ClassVar[dict[str, Any]] = {**exp.Select.arg_types, "nature": True}
+    own_parts: ClassVar[frozenset[str]] = frozenset({"nature"})
+
+    @property
+    def word(self) -> str:
+        """STREAM or TABLE."""
+        return str(self.args["nature"].name.upper())
+
+
+class RecordTable(MarkedTable):
+    """A topic in FROM of such a SELECT."""
+
+    arg_types: ClassVar[dict[str, Any]] = {**exp.Table.arg_types, "nature": True}
+    own_parts: ClassVar[frozenset[str]] = frozenset({"nature"})
+
+    @property
+    def is_table(self) -> bool:
+        """Whether the last record of each key counts, and not every one."""
+        return bool(self.args["nature"].name == "table")
+
+
+class WithinJoin(exp.Join):  # type: ignore[misc]
+    """`JOIN … WITHIN 5s GRACE PERIOD 1h`, as often as it is written."""
+
+    arg_types: ClassVar[dict[str, Any]] = {**exp.Join.arg_types, "within": True, "grace": False}
+    own_parts: ClassVar[frozenset[str]] = frozenset({"within", "grace"})
+
+    @property
+    def lengths(self) -> list[exp.Expression]:
+        """The intervals behind WITHIN."""
+        return list(self.args["within"])
+
+    @property
+    def grace_periods(self) -> list[exp.Expression]:
+        """The intervals behind GRACE PERIOD."""
+        return list(self.args.get("grace") or [])
+
+
+class WithinComma(CommaJoin, WithinJoin):
+    """`, … WITHIN 5s`, which no query can have."""
+
+
+def lengths_of(node: exp.Join) -> list[exp.Expression]:
+    """The intervals behind WITHIN of a join; none without."""
+    return node.lengths if isinstance(node, WithinJoin) else []
+
+
 _UNITS: Final = {short: f"{unit}s" for short, unit in ABBREVIATED.items() if short != "us"}
 _FACETS: Final = (KEY_COLUMN, VALUE_FACET, META_FACET)
+
 #: Fields of `_meta` that records of Kafka have.
 _OF_KAFKA: Final = {"offset": RECORD_OFFSET, "partition": RECORD_PARTITION}
+
 _NATURES: Final = ("STREAM", "TABLE")
 
 

@@ -14,9 +14,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.dialects.depth import depth_checked
-from watersmeet.dialects.nodes import ImpliedAlias
-from watersmeet.dialects.queries import place_of
+from watersmeet.dialects.tree.nodes import ImpliedAlias
+from watersmeet.dialects.tree.queries import depth_checked, place_of
 from watersmeet.errors import error
 
 #: What the copies of a statement may have in all: aliases of aliases may double each time.

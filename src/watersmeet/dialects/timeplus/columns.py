@@ -1,20 +1,163 @@
-"""What the CREATE statements of Timeplus share: names, columns, keys."""
+"""Types, columns and keys in CREATE statements of Timeplus: `nullable(string)`, `datetime64(3)`.
+
+Timeplus, "Multi-JOINs and ASOF JOINs", all listings.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sqlglot import Dialect, exp
 
 from watersmeet.catalog import DELTA_COLUMN
-from watersmeet.dialects.options import not_supported
-from watersmeet.dialects.queries import read_expression
-from watersmeet.dialects.statements import Name
-from watersmeet.dialects.timeplus.types import ColumnType, read_column_type
-from watersmeet.dialects.tokens import Cursor, span_of
-from watersmeet.errors import error
-from watersmeet.types import JSONB, Field
+from watersmeet.dialects.tree.queries import read_expression
+from watersmeet.dialects.tree.sqltypes import numeric
+from watersmeet.dialects.tree.statements import Name
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, span_of
+from watersmeet.errors import did_you_mean, error
+from watersmeet.types import JSONB, Field, SqlType
+
+#: Unsigned types are the next larger signed ones: every value has room, sums and differences are as in the others.
+_NAMES: Final[dict[str, str]] = {
+    "bool": "boolean",
+    "int8": "smallint", "int16": "smallint", "int32": "integer", "int": "integer", "integer": "integer",
+    "int64": "bigint",
+    "bigint": "bigint", "smallint": "smallint", "uint8": "smallint", "uint16": "integer", "uint32": "bigint",
+    "uint": "bigint",
+    "float32": "real", "float": "real", "float64": "double precision", "double": "double precision",
+    "string": "varchar", "fixed_string": "varchar",
+    "date": "date", "date32": "date", "datetime": "timestamp", "datetime64": "timestamp",
+    "json": "jsonb",
+}  # fmt: skip
+
+_LARGE: Final = {"uint64": 20, "int128": 38, "uint128": 38}
+
+_LACKING: Final = {
+    "uuid": "Use string.",
+    "ipv4": "Use string.",
+    "ipv6": "Use string.",
+    "map": "Use json.",
+    "tuple": "Use json.",
+    "int256": "Use int128.",
+    "uint256": "Use int128.",
+    "enum8": "Use string.",
+    "enum16": "Use string.",
+    "enum": "Use string.",
+}
+
+#: The numbers that a column of these types takes.
+_RANGES: Final[dict[str, tuple[int, int]]] = {
+    "int8": (-(1 << 7), (1 << 7) - 1), "uint8": (0, (1 << 8) - 1), "uint16": (0, (1 << 16) - 1), "uint32": (0,
+    (1 << 32) - 1),
+    "uint": (0, (1 << 32) - 1), "uint64": (0, (1 << 64) - 1), "uint128": (0, 10**38 - 1),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ColumnType:
+    """A type as a column has it.
+
+    range: the numbers that it takes, where that are fewer than its SQL type has; digits: of a second.
+    """
+
+    type: SqlType
+    nullable: bool = False
+    range: tuple[int, int] | None = None
+    digits: int | None = None
+
+
+def read_column_type(cursor: Cursor) -> ColumnType:
+    """Reads a type at the cursor. UNDEFINED_OBJECT, FEATURE_NOT_SUPPORTED."""
+    place = cursor.name(reserved=True)
+    name = place.name.lower()
+    if name in ("nullable", "low_cardinality", "array"):
+        cursor.expect("(")
+        inner = read_column_type(cursor)
+        cursor.expect(")")
+        if name == "array":
+            return ColumnType(SqlType("array", element=inner.type))
+        return replace(inner, nullable=inner.nullable or name == "nullable")
+    if name.startswith("decimal"):
+        return _decimal(name, cursor)
+    if name in _LARGE:
+        return ColumnType(SqlType("numeric", _LARGE[name], 0), range=_RANGES.get(name))
+    if name in _LACKING:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f"type {name} is not supported",
+            hint=_LACKING[name],
+            sql=cursor.text,
+            span=place.span,
+        )
+    if name not in _NAMES:
+        raise error(
+            "UNDEFINED_OBJECT",
+            f'type "{place.name}" does not exist',
+            hint=did_you_mean(name, [*_NAMES, *_LARGE, "array", "nullable"]),
+            sql=cursor.text,
+            span=place.span,
+        )
+    digits = {"datetime": 0, "datetime64": 3}.get(name)
+    if cursor.take("("):  # a time zone and a length change nothing
+        if name == "datetime64":
+            digits = cursor.integer()
+        cursor.until(")")
+        cursor.expect(")")
+    return ColumnType(SqlType(_NAMES[name]), range=_RANGES.get(name), digits=digits)
+
+
+#: sqlglot's names of types that a cast names -> those that the binder reads.
+_TREES: Final[dict[exp.DType, exp.DType]] = {
+    exp.DType.TINYINT: exp.DType.SMALLINT, exp.DType.UTINYINT: exp.DType.SMALLINT, exp.DType.USMALLINT: exp.DType.INT,
+    exp.DType.UINT: exp.DType.BIGINT, exp.DType.DATE32: exp.DType.DATE, exp.DType.DATETIME: exp.DType.TIMESTAMP,
+    exp.DType.DATETIME64: exp.DType.TIMESTAMP, exp.DType.FIXEDSTRING: exp.DType.TEXT, exp.DType.JSON: exp.DType.JSONB,
+}  # fmt: skip
+
+_DIGITS: Final = {exp.DType.UBIGINT: 20, exp.DType.INT128: 38, exp.DType.UINT128: 38}
+_SCALED: Final = {exp.DType.DECIMAL32: 9, exp.DType.DECIMAL64: 18, exp.DType.DECIMAL128: 38}
+
+
+def tree_of(name: str) -> exp.DataType:
+    """The tree of a type that a cast names by a text."""
+    found: exp.DataType = cast_type(exp.DataType.build(name, dialect="clickhouse"))
+    return found
+
+
+def cast_type(tree: exp.DataType) -> exp.DataType:
+    """The type of a cast as the binder reads it: without what it says of NULL, of digits of a second, of a length."""
+    kind = tree.this
+    if kind == exp.DType.LOWCARDINALITY and tree.expressions:
+        return cast_type(tree.expressions[0])
+    if kind == exp.DType.ARRAY:
+        return exp.DataType(this=kind, expressions=[cast_type(e) for e in tree.expressions], nested=True)
+    if kind in _TREES:
+        return exp.DataType(this=_TREES[kind])
+    if kind in _DIGITS:
+        return _numeric(_DIGITS[kind], 0)
+    if kind in _SCALED:
+        return _numeric(_SCALED[kind], int(tree.expressions[0].name) if tree.expressions else 0)
+    return tree
+
+
+def _numeric(*digits: int) -> exp.DataType:
+    return exp.DataType(
+        this=exp.DType.DECIMAL, expressions=[exp.DataTypeParam(this=exp.Literal.number(d)) for d in digits]
+    )
+
+
+def _decimal(name: str, cursor: Cursor) -> ColumnType:
+    """`decimal(p, s)`, `decimal64(s)`."""
+    start = cursor.index
+    cursor.expect("(")
+    first = cursor.integer()
+    second = cursor.integer() if cursor.take(",") else None
+    cursor.expect(")")
+    digits = {"decimal32": 9, "decimal64": 18, "decimal128": 38}.get(name)
+    from_to = (digits, first) if digits is not None else (first, second or 0)
+    return ColumnType(numeric(*from_to, cursor.text, span_of(cursor.tokens[start - 1 : cursor.index])))
+
 
 #: The one column that may be a map, of names and values: its text is JSON.
 HEADERS_COLUMN: Final = "_tp_message_headers"

@@ -1,4 +1,4 @@
-"""CREATE and DROP of Timeplus: streams, views; what is lacking is refused by name."""
+"""CREATE, ALTER and DROP of Timeplus: streams and views; its subscriptions, and its numbers of errors."""
 
 from __future__ import annotations
 
@@ -9,41 +9,46 @@ from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 
 from watersmeet.catalog import ARRIVAL, TIME_COLUMN, DropWord, StreamMode
-from watersmeet.dialects import alter, ddl
-from watersmeet.dialects.formatschemas import read_format_schema
-from watersmeet.dialects.lakedatabases import read_database
-from watersmeet.dialects.namedcollections import read_named_collection
-from watersmeet.dialects.options import not_supported, read_setting, read_value
-from watersmeet.dialects.statements import (
-    Alter,
-    AlterQuery,
-    CreateMaterializedView,
-    CreateStream,
-    Drop,
-    Name,
-    Refused,
-    Statement,
-    StreamIndex,
-)
+from watersmeet.dialects.statements import alter, ddl
+from watersmeet.dialects.statements.formatschemas import read_format_schema
+from watersmeet.dialects.statements.lakedatabases import read_database
+from watersmeet.dialects.statements.namedcollections import read_named_collection
 from watersmeet.dialects.timeplus.columns import key_names, read_column, read_default, refuse_default
 from watersmeet.dialects.timeplus.external import (
     read_dictionary,
     read_external_stream,
     read_external_table,
 )
-from watersmeet.dialects.tokens import Cursor, span_of
-from watersmeet.dialects.typedefaults import type_default
+from watersmeet.dialects.tree.queries import read_tree
+from watersmeet.dialects.tree.sqltypes import type_default
+from watersmeet.dialects.tree.statements import (
+    Alter,
+    AlterQuery,
+    CreateMaterializedView,
+    CreateStream,
+    Drop,
+    Name,
+    Recover,
+    Refused,
+    Statement,
+    StreamIndex,
+    Subscribe,
+    Unsubscribe,
+)
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_setting, read_value, span_of
 from watersmeet.errors import Span, error
 from watersmeet.types import TIMESTAMP, Field
 
 #: Of a second, that times have here.
 _DIGITS: Final = 6
+
 _MODES: Final[dict[str, StreamMode]] = {
     "append": "append",
     "changelog": "changelog",
     "versioned_kv": "versioned_kv",
     "changelog_kv": "changelog_kv",
 }
+
 _LACKING: Final = (
     ("RANDOM", "STREAM"),
     ("FUNCTION",),
@@ -54,6 +59,7 @@ _LACKING: Final = (
     ("DISK",),
     ("TEMPORARY",),
 )
+
 #: Settings of CREATE STREAM that say how the product stores a stream; nothing here depends on them.
 _STORAGE: Final = (
     "shards",
@@ -372,3 +378,57 @@ class _Stream:
                     sql=self.cursor.text,
                     span=self.base["span"],
                 )
+
+
+CODES: Final[dict[str, int]] = {
+    "AMBIGUOUS_COLUMN": 207,  # AMBIGUOUS_IDENTIFIER
+    "ASOF_KIND": 48,  # NOT_IMPLEMENTED
+    "ASOF_WITHOUT_EQUALITY": 62,  # SYNTAX_ERROR
+    "ASOF_WITHOUT_INEQUALITY": 62,
+    "CATALOG_TYPE_MISMATCH": 80,  # INCORRECT_QUERY
+    "COLUMN_NOT_GROUPED": 215,  # NOT_AN_AGGREGATE
+    "CYCLIC_ALIASES": 174,
+    "DATATYPE_MISMATCH": 53,  # TYPE_MISMATCH
+    "DIRECT_KEY": 48,
+    "DIRECT_RIGHT_SIDE": 48,
+    "DISK_FULL": 243,  # NOT_ENOUGH_SPACE
+    "DUPLICATE_COLUMN": 15,  # DUPLICATE_COLUMN
+    "DUPLICATE_OBJECT": 57,  # STREAM_ALREADY_EXISTS
+    "EMIT_NOT_POSSIBLE": 48,
+    "EXPRESSION_WITHOUT_NAME": 206,  # ALIAS_REQUIRED
+    "FEATURE_NOT_SUPPORTED": 48,
+    "INTERNAL_ERROR": 49,  # LOGICAL_ERROR
+    "INVALID_PARAMETER": 36,  # BAD_ARGUMENTS
+    "INVALID_VALUE": 6,  # CANNOT_PARSE_TEXT
+    "JOIN_KIND": 48,
+    "JOIN_WITHOUT_EQUALITY": 403,  # INVALID_JOIN_ON_EXPRESSION
+    "NOT_NULL_VIOLATION": 349,  # CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN
+    "OUT_OF_MEMORY": 241,  # MEMORY_LIMIT_EXCEEDED
+    "QUERY_CANCELED": 394,  # QUERY_WAS_CANCELLED
+    "READ_ONLY_RELATION": 242,  # STREAM_IS_READ_ONLY
+    "READ_ONLY_SESSION": 164,  # READONLY
+    "SCALAR_SUBQUERY_ROWS": 125,  # INCORRECT_RESULT_OF_SCALAR_SUBQUERY
+    "SYNTAX_ERROR": 62,
+    "TIME_FILTER": 48,
+    "UNDEFINED_COLUMN": 47,  # UNKNOWN_IDENTIFIER
+    "UNDEFINED_FUNCTION": 46,  # UNKNOWN_FUNCTION
+    "UNDEFINED_OBJECT": 115,  # UNKNOWN_SETTING
+    "UNDEFINED_RELATION": 60,  # UNKNOWN_STREAM
+    "WINDOW_JOIN": 48,
+}
+
+#: The first words of the statements.
+WORDS: Final = ("RECOVER", "SUBSCRIBE", "UNSUBSCRIBE")
+
+
+def read_subscription(word: str, cursor: Cursor, grammar: Dialect, base: dict[str, Any]) -> Statement:
+    """One of `WORDS`: the cursor stands behind it."""
+    if word == "SUBSCRIBE":
+        cursor.expect("TO")
+        if not any(cursor.at(w) for w in ("SELECT", "WITH", "(")):
+            raise cursor.error(hint="Write SUBSCRIBE TO SELECT ….")
+        return Subscribe(**base, query=read_tree(cursor.originals(cursor.rest), cursor.text, grammar))
+    cursor.expect("FROM" if word == "RECOVER" else "TO")
+    query_id = cursor.query_id()
+    cursor.end()
+    return (Recover if word == "RECOVER" else Unsubscribe)(**base, id=query_id)

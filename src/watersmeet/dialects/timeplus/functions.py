@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from watersmeet.dialects.nodes import wrap
-from watersmeet.dialects.timeplus.types import cast_type, tree_of
+from watersmeet.dialects.timeplus.columns import cast_type, tree_of
+from watersmeet.dialects.tree.nodes import wrap
 from watersmeet.places import own_place, set_place
 
 Arguments = Sequence[exp.Expression]

@@ -8,7 +8,7 @@ node of its own. `2m` becomes an interval. A join's words become `method` (ASOF,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Final
 
 from sqlglot import exp
@@ -17,27 +17,55 @@ from sqlglot.parser import Parser as AnyParser
 from sqlglot.tokens import Token, TokenType
 
 from watersmeet.catalog import TIME_COLUMN
-from watersmeet.dialects.marking import SPECIAL_SYNTAX, Marking
-from watersmeet.dialects.nodes import FirstName, ImpliedAlias, retyped
-from watersmeet.dialects.options import not_supported
-from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.timeplus.aliases import with_aliases
-from watersmeet.dialects.timeplus.emit import cut_emit
 from watersmeet.dialects.timeplus.functions import with_conditions, with_functions
-from watersmeet.dialects.timeplus.nodes import PlainUnion, StreamTable
-from watersmeet.dialects.timeplus.unions import says_mode, with_union_modes
-from watersmeet.dialects.tokens import span_of
+from watersmeet.dialects.timeplus.nodes import PlainUnion, StreamTable, cut_emit
+from watersmeet.dialects.tree.marking import SPECIAL_SYNTAX, Marking
+from watersmeet.dialects.tree.nodes import FirstName, ImpliedAlias, retyped
+from watersmeet.dialects.tree.queries import place_of
+from watersmeet.dialects.tree.tokens import not_supported, span_of
 from watersmeet.places import own_place, set_place
 from watersmeet.units import ABBREVIATED
+
+_MODES: Final = {"ALL": TokenType.ALL, "DISTINCT": TokenType.DISTINCT}
+
+
+def with_union_modes(tokens: Sequence[Token]) -> list[Token]:
+    """The tokens with the mode that the setting says, if there is one, behind every UNION without."""
+    mode = _setting(tokens)
+    if mode is None:
+        return list(tokens)
+    found: list[Token] = []
+    for token, after in zip(tokens, [*tokens[1:], None], strict=True):
+        found.append(token)
+        if token.token_type == TokenType.UNION and not says_mode(after):
+            found.append(Token(_MODES[mode], mode, token.line, token.col, token.start, token.end, []))
+    return found
+
+
+def says_mode(token: Token | None) -> bool:
+    """Whether a token, the one behind UNION, is ALL or DISTINCT."""
+    return token is not None and token.text.upper() in _MODES
+
+
+def _setting(tokens: Sequence[Token]) -> str | None:
+    """What the query says of `union_default_mode`."""
+    for name, sign, value in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if name.text.lower() == "union_default_mode" and sign.token_type == TokenType.EQ:
+            return value.text.upper() if value.text.upper() in _MODES else None
+    return None
+
 
 _SIDES: Final = ("LEFT", "RIGHT", "FULL")
 _KINDS: Final = ("INNER", "OUTER", "CROSS", "SEMI", "ANTI")
 _STRICT: Final = ("ALL", "ASOF", "LATEST", "ANY")
+
 #: Functions in FROM that Proton has, and what may be written instead.
 _LACKING: Final = {
     "session": "tumble(stream, 5s) and hop(stream, 1s, 5s) exist.",
     "dedup": "changelog(stream, key) has the last row of each key; GROUP BY with earliest(x) the first.",
 }
+
 _BETWEEN_EXPRESSIONS: Final = (
     TokenType.ALIAS,
     TokenType.COMMA,
@@ -49,6 +77,7 @@ _BETWEEN_EXPRESSIONS: Final = (
     TokenType.SELECT,
     TokenType.WHERE,
 )
+
 _WORD: Final = re.compile(r"[A-Za-z_]\w*\Z")
 _INTERVAL: Final = re.compile(r"(\d+)(ns|us|ms|s|m|h|d|w|M|q|y)\Z")
 _UNITS: Final = {**ABBREVIATED, "M": "month", "y": "year"}

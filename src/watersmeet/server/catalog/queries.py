@@ -10,8 +10,8 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from watersmeet.dialects.nodes import infer_open
-from watersmeet.dialects.queries import bind_parameters
+from watersmeet.dialects.tree.nodes import infer_open
+from watersmeet.dialects.tree.queries import bind_parameters
 from watersmeet.errors import Error, error
 from watersmeet.server.catalog.functions import CALLED, CALLED_IN_FROM, SESSION_FUNCTIONS, is_catalog_table
 from watersmeet.server.catalog.shapes import OF_CLIENTS, SHAPES

@@ -11,8 +11,8 @@ from sqlglot import exp
 from watersmeet.catalog import (
     Relation,
 )
-from watersmeet.dialects.queries import is_default, place_of
-from watersmeet.dialects.statements import Name, Statement
+from watersmeet.dialects.tree.queries import is_default, place_of
+from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.errors import Span, did_you_mean
 from watersmeet.expressions.values import decimal_literal
 from watersmeet.places import own_place, set_place

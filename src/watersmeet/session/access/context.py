@@ -17,7 +17,7 @@ from watersmeet.database.transaction import Stoppable, Transaction
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import find_relation, listed, near_relations, schema_meant
 from watersmeet.dialects.semantics import Semantics
-from watersmeet.dialects.statements import Name, Statement
+from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.objectstores.base import ENVIRONMENT, is_local
 from watersmeet.secretvalues import revealed

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from watersmeet.catalog import AddressRanges, Index, MaterializedView, Relation, SinkQuery, Table, TopicWriter
-from watersmeet.dialects.statements import (
+from watersmeet.dialects.tree.statements import (
     Alter,
     Create,
     CreateView,

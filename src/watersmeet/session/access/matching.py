@@ -7,7 +7,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from watersmeet.catalog import Relation
-from watersmeet.dialects.statements import Statement, Update
+from watersmeet.dialects.tree.statements import Statement, Update
 from watersmeet.session.access.assignment import Target, named_targets
 from watersmeet.session.access.columnvalues import check_given
 from watersmeet.session.access.context import Session

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from watersmeet.catalog import Merging, Relation, one
-from watersmeet.dialects.merging import MergeClauses
-from watersmeet.dialects.statements import Name, Statement
+from watersmeet.dialects.sqlstream.merging import MergeClauses
+from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.session.access.assignment import named_targets
 from watersmeet.session.access.context import error_at
 from watersmeet.sinks.targets import connector_named

@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from watersmeet.catalog import ComputedPart, Relation
-from watersmeet.dialects.queries import read_expression
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import tokenize
+from watersmeet.dialects.tree.queries import read_expression
 from watersmeet.errors import error
 from watersmeet.formats.encoders import BROKERS_OWN, COMPUTED_KEY, COMPUTED_PARTITION
 from watersmeet.kernel.metrics import Counters

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from watersmeet.dialects.queries import read_tree
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import tokenize
+from watersmeet.dialects.tree.queries import read_tree
 from watersmeet.errors import error
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.reading import bounded, fetch, runs_on

@@ -17,10 +17,10 @@ from sqlglot import exp
 from watersmeet.algebra.bounded import PastScan, TopicScan
 from watersmeet.binder.clauses.timewindows import window_call
 from watersmeet.catalog import Catalog, MaterializedView, Relation, View
-from watersmeet.dialects.nodes import MarkedSelect, MarkedTable
-from watersmeet.dialects.queries import is_marked, name_of
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import relation_in_from
+from watersmeet.dialects.tree.nodes import MarkedSelect, MarkedTable
+from watersmeet.dialects.tree.queries import is_marked, name_of
 from watersmeet.errors import Error, error, error_from_json
 from watersmeet.kernel.evaluation.duck import rows_of
 from watersmeet.kernel.evaluation.isolated import Budget, run_isolated

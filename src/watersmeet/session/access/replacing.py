@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from watersmeet.catalog import Relation, StoppedPump, View, one
 from watersmeet.catalog.roles import PassGrants
-from watersmeet.dialects import statements as st
+from watersmeet.dialects.tree import statements as st
 from watersmeet.session.access.context import Session, error_at, sentence
 from watersmeet.session.access.schemas import schema_for
 

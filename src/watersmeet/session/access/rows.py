@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.catalog import ARRIVAL, RECORD_TIME, TOMBSTONE, VALUE_FACET, Relation
-from watersmeet.dialects.statements import Statement
+from watersmeet.dialects.tree.statements import Statement
 from watersmeet.errors import Error, error
 from watersmeet.formats.jsonscan import canonical
 from watersmeet.kernel.arrays.times import microseconds

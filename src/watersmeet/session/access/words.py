@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from watersmeet.catalog import FAMILIES, DropWord, Relation, one
 from watersmeet.dialects.semantics import Semantics
-from watersmeet.dialects.statements import Name, Statement
+from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.session.access.context import Session, error_at, undefined_relation
 
 

@@ -14,7 +14,7 @@ from watersmeet.database.locks import lock
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.dialects import language_named, parse
-from watersmeet.dialects.statements import Recover, Select, Statement, Subscribe
+from watersmeet.dialects.tree.statements import Recover, Select, Statement, Subscribe
 from watersmeet.errors import error
 from watersmeet.lazyimport import lazy_import
 from watersmeet.session.access import transactions

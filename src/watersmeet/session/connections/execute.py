@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from watersmeet.database.transaction import Transaction
 from watersmeet.dialects import parse
-from watersmeet.dialects import statements as st
-from watersmeet.dialects.copying import CopyFrom
+from watersmeet.dialects.statements.dml import CopyFrom
+from watersmeet.dialects.tree import statements as st
 from watersmeet.errors import Error, error
 from watersmeet.kernel.evaluation.duck import is_interrupt
 from watersmeet.session.access import transactions

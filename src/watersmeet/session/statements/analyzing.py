@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from watersmeet.catalog import MaterializedView, Relation, Sink
-from watersmeet.dialects.explaining import ExplainAnalyze
+from watersmeet.dialects.statements.explaining import ExplainAnalyze
 from watersmeet.planner import PlanTree, Producers
 from watersmeet.session.access.context import Session, denied, error_at
 from watersmeet.session.access.planning import producers_of

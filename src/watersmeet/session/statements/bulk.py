@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from watersmeet.catalog import VALUE_FACET, Relation
 from watersmeet.dialects import parse
-from watersmeet.dialects.statements import Insert
+from watersmeet.dialects.tree.statements import Insert
 from watersmeet.session.access.assignment import Target
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.reading import conformed

@@ -18,8 +18,8 @@ from sqlglot import exp
 from watersmeet import files
 from watersmeet.binder.clauses.files import files_refused
 from watersmeet.catalog import Relation
-from watersmeet.dialects.copying import Copy, CopyFrom, CopyTo
-from watersmeet.dialects.statements import Insert, Name, Statement
+from watersmeet.dialects.statements.dml import Copy, CopyFrom, CopyTo
+from watersmeet.dialects.tree.statements import Insert, Name, Statement
 from watersmeet.errors import Error, did_you_mean
 from watersmeet.expressions.arraytext import list_sql
 from watersmeet.formats.writingfiles import FILE_FORMATS, FileFormat, FileWriter

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watersmeet.dialects.databases import AlterDatabase
+from watersmeet.dialects.statements.databases import AlterDatabase
 from watersmeet.session.access.context import Session, error_at, located
 from watersmeet.session.access.result import Result
 

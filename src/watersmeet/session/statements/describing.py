@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from watersmeet.dialects.explaining import ExplainAnalyze
-from watersmeet.dialects.history import ShowCommits
-from watersmeet.dialects.lineage import ExplainRow
-from watersmeet.dialects.statements import (
+from watersmeet.dialects.statements.explaining import ExplainAnalyze, ExplainRow
+from watersmeet.dialects.statements.history import ShowCommits
+from watersmeet.dialects.statements.subscribing import SubscribeChanges
+from watersmeet.dialects.tree.statements import (
     Delete,
     Describe,
     Explain,
@@ -16,7 +16,6 @@ from watersmeet.dialects.statements import (
     Statement,
     Update,
 )
-from watersmeet.dialects.subscribing import SubscribeChanges
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.session.access.reading import bounded, runs_on
 from watersmeet.session.access.result import Result, lines_result

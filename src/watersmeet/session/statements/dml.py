@@ -26,9 +26,9 @@ from watersmeet.catalog import (
 )
 from watersmeet.catalog.roles import Privilege
 from watersmeet.database.transaction import Change
-from watersmeet.dialects.merging import Merge
-from watersmeet.dialects.queries import place_of
-from watersmeet.dialects.statements import Delete, Insert, Name, Statement, Update
+from watersmeet.dialects.sqlstream.merging import Merge
+from watersmeet.dialects.tree.queries import place_of
+from watersmeet.dialects.tree.statements import Delete, Insert, Name, Statement, Update
 from watersmeet.errors import error
 from watersmeet.session.access.assignment import (
     Target,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from watersmeet.catalog import Relation, one
-from watersmeet.dialects.statements import (
+from watersmeet.dialects.tree.statements import (
     Drop,
     Name,
 )

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from watersmeet.binder import request_of
 from watersmeet.dialects import parse
-from watersmeet.dialects import statements as st
+from watersmeet.dialects.tree import statements as st
 from watersmeet.planner import ExplainOptions, explain
 from watersmeet.session.access.context import Session, denied, error_at
 from watersmeet.session.access.filling import Bound

@@ -12,7 +12,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from watersmeet.catalog import ExternalTable, one
-from watersmeet.dialects.statements import Delete, Name, Update
+from watersmeet.dialects.tree.statements import Delete, Name, Update
 from watersmeet.session.access.assignment import Target, check_types
 from watersmeet.session.access.context import Session, error_at, located
 from watersmeet.session.access.matching import assigned, both_images, matching

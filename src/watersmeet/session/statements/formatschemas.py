@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Final
 
 from watersmeet.catalog import FormatSchema, MessageFormat
-from watersmeet.dialects.formatschemas import CreateFormatSchema
-from watersmeet.dialects.statements import Name
+from watersmeet.dialects.statements.formatschemas import CreateFormatSchema
+from watersmeet.dialects.tree.statements import Name
 from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.formats.avroschema import read_schema
 from watersmeet.formats.protoschema import from_text

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from watersmeet.algebra.durations import timeout_us
 from watersmeet.catalog import Relation
-from watersmeet.dialects.history import AlterSystem, ShowCommits
+from watersmeet.dialects.statements.history import AlterSystem, ShowCommits
 from watersmeet.errors import did_you_mean
 from watersmeet.session.access.context import Session, error_at, located
 from watersmeet.session.access.result import Result, typed_result

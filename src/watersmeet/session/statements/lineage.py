@@ -9,7 +9,7 @@ import duckdb
 from watersmeet.algebra.nodes import Filter, Node, Project
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.binder.bounded import bind_bounded
-from watersmeet.dialects.lineage import ExplainRow
+from watersmeet.dialects.statements.explaining import ExplainRow
 from watersmeet.errors import DataError, Error, error
 from watersmeet.kernel.evaluation.statements import VALUE_ERRORS
 from watersmeet.lineage import Asker, Search, Step, drawn, origins_of

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from watersmeet.catalog import NamedCollection
-from watersmeet.dialects.namedcollections import CreateNamedCollection
-from watersmeet.dialects.statements import Name
+from watersmeet.dialects.statements.namedcollections import CreateNamedCollection
+from watersmeet.dialects.tree.statements import Name
 from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.secretvalues import revealed_options
 from watersmeet.session.access.context import Session

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from watersmeet.algebra.durations import timeout_us
 from watersmeet.catalog import NamedSubscription, Relation
-from watersmeet.dialects.namedsubscriptions import AlterRetention, Beginning, CreateSubscription
-from watersmeet.dialects.statements import Name, Statement
+from watersmeet.dialects.statements.namedsubscriptions import AlterRetention, Beginning, CreateSubscription
+from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.session.access.definitions import add, may_create, new_relation

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from watersmeet.catalog import CapturedDatabase, CapturedTable
-from watersmeet.dialects.captured import ResetSource
+from watersmeet.dialects.statements.captured import ResetSource
 from watersmeet.serialization import to_json
 from watersmeet.session.access.context import Session, error_at, located
 from watersmeet.session.access.result import Result

@@ -6,24 +6,23 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from watersmeet.dialects import roles as rl
-from watersmeet.dialects import statements as st
-from watersmeet.dialects.alter import LimitSink
-from watersmeet.dialects.captured import CreateCapturedTable, ResetSource
-from watersmeet.dialects.copying import CopyFrom, CopyTo
-from watersmeet.dialects.databases import AlterDatabase
-from watersmeet.dialects.dictionaries import CreateDictionary
-from watersmeet.dialects.explaining import ExplainAnalyze
-from watersmeet.dialects.foreigntables import CreateForeignTable
-from watersmeet.dialects.formatschemas import CreateFormatSchema
-from watersmeet.dialects.history import AlterSystem, ShowCommits
-from watersmeet.dialects.lakedatabases import CreateLakeDatabase
-from watersmeet.dialects.lineage import ExplainRow
-from watersmeet.dialects.merging import CreateMergingPump, Merge
-from watersmeet.dialects.namedcollections import CreateNamedCollection
-from watersmeet.dialects.namedsubscriptions import AlterRetention, CreateSubscription
-from watersmeet.dialects.refresh import RefreshView
-from watersmeet.dialects.subscribing import SubscribeChanges
+from watersmeet.dialects.sqlstream.ddl import CreateForeignTable
+from watersmeet.dialects.sqlstream.merging import CreateMergingPump, Merge
+from watersmeet.dialects.statements import roles as rl
+from watersmeet.dialects.statements.alter import LimitSink
+from watersmeet.dialects.statements.captured import CreateCapturedTable, ResetSource
+from watersmeet.dialects.statements.databases import AlterDatabase
+from watersmeet.dialects.statements.dml import CopyFrom, CopyTo
+from watersmeet.dialects.statements.explaining import ExplainAnalyze, ExplainRow
+from watersmeet.dialects.statements.formatschemas import CreateFormatSchema
+from watersmeet.dialects.statements.history import AlterSystem, ShowCommits
+from watersmeet.dialects.statements.lakedatabases import CreateLakeDatabase
+from watersmeet.dialects.statements.namedcollections import CreateNamedCollection
+from watersmeet.dialects.statements.namedsubscriptions import AlterRetention, CreateSubscription
+from watersmeet.dialects.statements.refresh import RefreshView
+from watersmeet.dialects.statements.subscribing import SubscribeChanges
+from watersmeet.dialects.timeplus.external import CreateDictionary
+from watersmeet.dialects.tree import statements as st
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.filling import Bound
 from watersmeet.session.access.result import Result

@@ -21,7 +21,8 @@ from watersmeet.catalog.roles import (
     all_of,
 )
 from watersmeet.catalog.roles import RenameRole as Renamed
-from watersmeet.dialects.roles import (
+from watersmeet.dialects.schemas import schema_meant
+from watersmeet.dialects.statements.roles import (
     AlterRole,
     CreateRole,
     DropRole,
@@ -31,8 +32,7 @@ from watersmeet.dialects.roles import (
     RoleOptions,
     SetRole,
 )
-from watersmeet.dialects.schemas import schema_meant
-from watersmeet.dialects.statements import Name, Statement
+from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.errors import Error, did_you_mean
 from watersmeet.passwords import Verifier
 from watersmeet.secretvalues import reference

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import duckdb
 
 from watersmeet.catalog import Subscription, turned_into
-from watersmeet.dialects.statements import KillQuery, Select, Subscribe
+from watersmeet.dialects.tree.statements import KillQuery, Select, Subscribe
 from watersmeet.errors import did_you_mean, error
 from watersmeet.lazyimport import lazy_import
 from watersmeet.session.access.context import Session, error_at

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from watersmeet.dialects.schemas import listed, schema_meant
-from watersmeet.dialects.statements import SetVariable, ShowVariable
+from watersmeet.dialects.tree.statements import SetVariable, ShowVariable
 from watersmeet.errors import Error, did_you_mean
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.session.access.result import Result, text_result

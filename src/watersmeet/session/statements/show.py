@@ -23,7 +23,7 @@ from watersmeet.catalog import (
     TopicWriter,
 )
 from watersmeet.dialects.schemas import DATABASE, schema_meant, schema_shown
-from watersmeet.dialects.statements import Describe, Show
+from watersmeet.dialects.tree.statements import Describe, Show
 from watersmeet.session.access.context import Session, denied, error_at
 from watersmeet.session.access.result import Result, text_result, typed_result
 from watersmeet.session.access.schemas import undefined_schema

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from watersmeet.catalog import Relation
-from watersmeet.dialects.statements import Name
-from watersmeet.dialects.subscribing import SubscribeChanges
+from watersmeet.dialects.statements.subscribing import SubscribeChanges
+from watersmeet.dialects.tree.statements import Name
 from watersmeet.errors import did_you_mean
 from watersmeet.session.access.context import Session, error_at, located
 from watersmeet.session.access.result import Result

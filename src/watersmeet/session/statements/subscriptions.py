@@ -10,7 +10,7 @@ from typing import Final
 from watersmeet.binder.emission import request_of
 from watersmeet.catalog import Subscription
 from watersmeet.dialects import parse
-from watersmeet.dialects.statements import Name, Recover, Subscribe, Unsubscribe
+from watersmeet.dialects.tree.statements import Name, Recover, Subscribe, Unsubscribe
 from watersmeet.errors import did_you_mean
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.session.access.definitions import remove

@@ -7,15 +7,15 @@ from typing import TypeVar
 
 from watersmeet.catalog import ARRIVAL, Index, Input, Relation, Source, Table
 from watersmeet.database.transaction import Change
-from watersmeet.dialects.messages import check_rows
-from watersmeet.dialects.queries import place_of
-from watersmeet.dialects.schemas import quoted
-from watersmeet.dialects.statements import (
+from watersmeet.dialects.statements.definitions import check_rows
+from watersmeet.dialects.tree.queries import place_of
+from watersmeet.dialects.tree.statements import (
     CreateIndex,
     CreateRelation,
     CreateSource,
     CreateTable,
 )
+from watersmeet.dialects.tree.tokens import quoted
 from watersmeet.errors import did_you_mean
 from watersmeet.planner import compile_connector_table
 from watersmeet.session.access.assignment import Target, assignable

@@ -20,7 +20,7 @@ from watersmeet.catalog import (
     Topic,
     TopicTable,
 )
-from watersmeet.dialects.statements import CreateProcessor, CreateTopic, Name
+from watersmeet.dialects.tree.statements import CreateProcessor, CreateTopic, Name
 from watersmeet.formats.decoders import open_decoder
 from watersmeet.planner import compile_connector_table
 from watersmeet.session.access.context import Session, located

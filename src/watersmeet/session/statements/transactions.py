@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watersmeet.dialects.statements import Begin, Commit, Flush, Rollback
+from watersmeet.dialects.tree.statements import Begin, Commit, Flush, Rollback
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.transactions import commit, flush, new_transaction, rollback

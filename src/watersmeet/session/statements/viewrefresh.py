@@ -23,7 +23,7 @@ from watersmeet.catalog import (
 from watersmeet.circuit.operators import Arrivals, Operator
 from watersmeet.circuit.operators import Sink as SinkOperator
 from watersmeet.database.rebuild import plan_made_anew
-from watersmeet.dialects.refresh import RefreshView
+from watersmeet.dialects.statements.refresh import RefreshView
 from watersmeet.errors import Error, error, error_from_json
 from watersmeet.planner import assemble
 from watersmeet.runtime.rebuilds import check_rebuild

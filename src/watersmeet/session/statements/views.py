@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from watersmeet.binder import bind_query
 from watersmeet.catalog import MaterializedView, View
-from watersmeet.dialects.queries import is_marked
 from watersmeet.dialects.registry import language_named
-from watersmeet.dialects.statements import (
+from watersmeet.dialects.tree.queries import is_marked
+from watersmeet.dialects.tree.statements import (
     CreateMaterializedView,
     CreateView,
 )

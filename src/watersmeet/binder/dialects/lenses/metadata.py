@@ -19,8 +19,8 @@ from watersmeet.binder.context.scope import Scope, ScopeColumn, single
 from watersmeet.binder.dialects.lenses.extensions import RecordKind, RecordLayout, RecordMetadata, metadata_in
 from watersmeet.binder.dialects.lenses.records import HIDDEN, RESERVED, packed
 from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
-from watersmeet.dialects.lenses.nodes import RecordSelect
-from watersmeet.dialects.queries import place_of
+from watersmeet.dialects.lenses.grammar import RecordSelect
+from watersmeet.dialects.tree.queries import place_of
 from watersmeet.errors import Error, error
 from watersmeet.expressions.aggregatecalls import has_aggregate
 from watersmeet.expressions.context import Context

@@ -16,7 +16,7 @@ from sqlglot import exp
 from watersmeet.binder.context.binding import Environment
 from watersmeet.binder.context.rules import Binding
 from watersmeet.binder.context.scope import Scope, ScopeContext
-from watersmeet.dialects.nodes import text_of
+from watersmeet.dialects.tree.nodes import text_of
 from watersmeet.errors import Error
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.expressions.values import Value, columns_of

@@ -12,7 +12,7 @@ from watersmeet.algebra.nodes import Node, Repartition
 from watersmeet.binder.context.binding import Environment
 from watersmeet.binder.context.scope import Scope
 from watersmeet.binder.dialects.lenses.extensions import RecordLayout, RecordMetadata, metadata_in
-from watersmeet.dialects.queries import place_of
+from watersmeet.dialects.tree.queries import place_of
 from watersmeet.errors import error
 
 Sourced = tuple[Node, Scope]

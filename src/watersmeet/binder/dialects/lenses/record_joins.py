@@ -25,8 +25,8 @@ from watersmeet.binder.dialects.lenses.partitions import check_keys, copartition
 from watersmeet.binder.dialects.lenses.records import packed
 from watersmeet.binder.dialects.lenses.within import Within, grace_of, length_of, time_of, windowed
 from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
-from watersmeet.dialects.lenses.nodes import lengths_of
-from watersmeet.dialects.queries import name_of, place_of
+from watersmeet.dialects.lenses.grammar import lengths_of
+from watersmeet.dialects.tree.queries import name_of, place_of
 from watersmeet.errors import Error, error
 from watersmeet.expressions.values import Value, of_scalar
 

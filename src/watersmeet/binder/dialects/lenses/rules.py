@@ -52,8 +52,8 @@ from watersmeet.binder.dialects.lenses.metadata import (
 from watersmeet.binder.dialects.lenses.record_joins import record_join
 from watersmeet.binder.dialects.lenses.records import HIDDEN, bind_records
 from watersmeet.catalog import KEY_COLUMN, Relation, View
-from watersmeet.dialects.lenses.nodes import RecordSelect, RecordTable, lengths_of
-from watersmeet.dialects.queries import place_of
+from watersmeet.dialects.lenses.grammar import RecordSelect, RecordTable, lengths_of
+from watersmeet.dialects.tree.queries import place_of
 from watersmeet.errors import error
 from watersmeet.expressions.aggregatecalls import has_aggregate
 from watersmeet.expressions.context import Context

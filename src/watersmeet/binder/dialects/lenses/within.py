@@ -30,9 +30,9 @@ from watersmeet.binder.context.rules import Binding
 from watersmeet.binder.context.scope import Scope
 from watersmeet.binder.dialects.lenses.extensions import RecordMetadata, metadata_in
 from watersmeet.catalog import RECORD_TIME
-from watersmeet.dialects.lenses.nodes import WithinJoin, lengths_of
-from watersmeet.dialects.nodes import plain
-from watersmeet.dialects.queries import place_of
+from watersmeet.dialects.lenses.grammar import WithinJoin, lengths_of
+from watersmeet.dialects.tree.nodes import plain
+from watersmeet.dialects.tree.queries import place_of
 from watersmeet.errors import error
 from watersmeet.expressions.values import duckdb_cast
 from watersmeet.units import DAY_US

@@ -27,7 +27,7 @@ from watersmeet.binder.context.scope import Scope, ScopeColumn, StreamInput
 from watersmeet.binder.dialects.sqlstream.join_windows import CURRENT, RangeWindow, RowsWindow, UnitWindow, join_window
 from watersmeet.binder.dialects.sqlstream.row_lifetimes import Framed, framed, moved, timestamp
 from watersmeet.catalog import ROWTIME
-from watersmeet.dialects.queries import place_of
+from watersmeet.dialects.tree.queries import place_of
 from watersmeet.errors import error
 from watersmeet.types import BOOLEAN, INTEGER, TIMESTAMP
 from watersmeet.watermarks import both

@@ -17,7 +17,7 @@ from watersmeet.algebra.durations import has_months, lengths_us
 from watersmeet.binder.context.binding import Environment
 from watersmeet.binder.context.scope import Scope, ScopeContext
 from watersmeet.catalog import ROWTIME
-from watersmeet.dialects.queries import name_of, place_of
+from watersmeet.dialects.tree.queries import name_of, place_of
 from watersmeet.errors import error
 from watersmeet.expressions.context import Context
 from watersmeet.expressions.rounding import Unit, unit_of

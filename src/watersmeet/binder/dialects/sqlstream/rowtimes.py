@@ -20,8 +20,8 @@ from watersmeet.binder.clauses.sources import not_supported
 from watersmeet.binder.context.binding import Bound, Environment, Item, check_alias_list, scope_columns, value_of
 from watersmeet.binder.context.rules import Binding, BindQuery, NamedItem
 from watersmeet.binder.context.scope import Scope, ScopeColumn, StreamInput, single
-from watersmeet.dialects.queries import is_marked, place_of
-from watersmeet.dialects.sqlstream.nodes import window_of
+from watersmeet.dialects.sqlstream.grammar import window_of
+from watersmeet.dialects.tree.queries import is_marked, place_of
 from watersmeet.errors import error
 
 ROWTIME: Final = "ROWTIME"

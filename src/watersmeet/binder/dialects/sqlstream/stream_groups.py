@@ -23,7 +23,7 @@ from watersmeet.binder.context.binding import Bound, Environment
 from watersmeet.binder.context.rules import Binding
 from watersmeet.binder.context.scope import Scope, ScopeContext
 from watersmeet.catalog import ROWTIME
-from watersmeet.dialects.queries import place_of
+from watersmeet.dialects.tree.queries import place_of
 from watersmeet.errors import error
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.expressions.values import Value

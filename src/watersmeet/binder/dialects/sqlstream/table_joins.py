@@ -36,7 +36,7 @@ from watersmeet.binder.context.rules import Binding
 from watersmeet.binder.context.scope import Scope, ScopeColumn, StreamInput
 from watersmeet.binder.dialects.sqlstream.join_windows import UnitWindow, join_window
 from watersmeet.binder.dialects.sqlstream.row_lifetimes import timestamp
-from watersmeet.dialects.queries import place_of
+from watersmeet.dialects.tree.queries import place_of
 from watersmeet.errors import Error, Span, error
 from watersmeet.expressions.rounding import Unit, after, floor
 from watersmeet.types import TIMESTAMP

@@ -12,8 +12,8 @@ from watersmeet.binder.clauses.newest import newest
 from watersmeet.binder.clauses.sources import not_supported
 from watersmeet.binder.context.binding import Environment, read
 from watersmeet.binder.context.rules import Binding
-from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.dialects.timeplus.nodes import StreamTable
+from watersmeet.dialects.tree.queries import name_of, place_of
 from watersmeet.errors import did_you_mean, error
 
 

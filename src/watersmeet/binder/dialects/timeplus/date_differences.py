@@ -14,9 +14,9 @@ from typing import Any, Final
 from sqlglot import exp
 
 from watersmeet.binder.context.keys import condition_parts
-from watersmeet.dialects.nodes import retyped, sql_of
-from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.timeplus.nodes import RangeJoin
+from watersmeet.dialects.tree.nodes import retyped, sql_of
+from watersmeet.dialects.tree.queries import place_of
 from watersmeet.errors import Span, error
 from watersmeet.places import set_place
 from watersmeet.units import SECOND_US, UNITS_US

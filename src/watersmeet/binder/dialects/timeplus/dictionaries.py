@@ -19,9 +19,9 @@ from watersmeet.algebra.trees import exactly
 from watersmeet.binder.context.binding import Environment, Fill, read
 from watersmeet.binder.context.rules import Binding
 from watersmeet.catalog import Relation
-from watersmeet.dialects.nodes import MarkedTable
-from watersmeet.dialects.queries import name_of, place_of
 from watersmeet.dialects.schemas import relation_in_from
+from watersmeet.dialects.tree.nodes import MarkedTable
+from watersmeet.dialects.tree.queries import name_of, place_of
 from watersmeet.errors import error
 from watersmeet.expressions.values import duckdb_cast
 from watersmeet.types import VARCHAR, SqlType

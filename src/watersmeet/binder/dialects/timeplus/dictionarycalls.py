@@ -20,10 +20,10 @@ from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.context.binding import Environment, read
 from watersmeet.binder.context.rules import Binding
 from watersmeet.catalog import AddressRanges, Relation
-from watersmeet.dialects.nodes import KnownTable
-from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.schemas import find_relation
 from watersmeet.dialects.timeplus.nodes import DictionaryJoin
+from watersmeet.dialects.tree.nodes import KnownTable
+from watersmeet.dialects.tree.queries import place_of
 from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.places import own_place, set_place
 from watersmeet.types import JSONB, VARCHAR

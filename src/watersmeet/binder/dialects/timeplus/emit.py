@@ -12,8 +12,8 @@ from sqlglot import exp
 from watersmeet.binder.clauses.timewindows import NAMES, window_call
 from watersmeet.binder.context.emission_request import Emission, EmitMode, Place
 from watersmeet.catalog import DELTA_COLUMN
-from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.timeplus.nodes import EmitClause
+from watersmeet.dialects.tree.queries import place_of
 from watersmeet.errors import error
 
 #: The setting with the id of a running query.

@@ -15,9 +15,9 @@ from watersmeet.algebra.durations import duration_us
 from watersmeet.binder.context.scope import Scope
 from watersmeet.binder.dialects.timeplus.date_differences import check_lengths, with_differences
 from watersmeet.catalog import TIME_COLUMN
-from watersmeet.dialects.nodes import retyped
-from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.timeplus.nodes import RangeJoin
+from watersmeet.dialects.tree.nodes import retyped
+from watersmeet.dialects.tree.queries import place_of
 from watersmeet.errors import Error, error
 from watersmeet.places import own_place, set_place
 

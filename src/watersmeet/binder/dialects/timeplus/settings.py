@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from watersmeet.binder.context.rules import Binding
 from watersmeet.binder.context.settings import JOIN_ROWS_SETTING
-from watersmeet.dialects.queries import name_of, place_of
+from watersmeet.dialects.tree.queries import name_of, place_of
 from watersmeet.errors import did_you_mean, error
 
 #: Settings that a query may have and that change no result here.

@@ -31,9 +31,9 @@ from watersmeet.binder.context.rules import Binding
 from watersmeet.binder.dialects.timeplus.dictionaries import by_key, check_key, dictionary_of, look_up
 from watersmeet.binder.dialects.timeplus.unrestored_nulls import without_restored_nulls
 from watersmeet.catalog import Index
-from watersmeet.dialects.nodes import CommaJoin
-from watersmeet.dialects.queries import place_of
 from watersmeet.dialects.timeplus.nodes import RangeJoin
+from watersmeet.dialects.tree.nodes import CommaJoin
+from watersmeet.dialects.tree.queries import place_of
 from watersmeet.errors import Error, error
 
 #: How many of the newest rows of a key an ASOF join keeps.

@@ -19,7 +19,7 @@ from watersmeet.algebra.scalars import Scalar
 from watersmeet.binder.context.binding import value_of
 from watersmeet.binder.context.rules import Binding
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeTable
-from watersmeet.dialects.typedefaults import type_default
+from watersmeet.dialects.tree.sqltypes import type_default
 from watersmeet.expressions.templates import fill
 from watersmeet.expressions.values import Value, duckdb_cast
 from watersmeet.types import DOUBLE

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.catalog import Relation
-from watersmeet.dialects.subscribing import Envelope
+from watersmeet.dialects.statements.subscribing import Envelope
 from watersmeet.formats.valuetexts import EXACT_JSON, JsonStyle
 from watersmeet.formats.writers import json_writer
 from watersmeet.session.services.subscribing.updates import ChangeBatch, Update

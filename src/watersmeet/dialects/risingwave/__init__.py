@@ -1,0 +1,1 @@
+"""RisingWave's grammar and statements."""

@@ -1,0 +1,1 @@
+"""Readers of the statements that several dialects have."""

@@ -1,0 +1,200 @@
+"""ALTER of relations: ADD COLUMN, RENAME COLUMN, RENAME TO.
+
+RisingWave, "ALTER TABLE", "ALTER SOURCE", "ALTER VIEW", "ALTER MATERIALIZED VIEW"; Timeplus, "ALTER STREAM".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, Final
+
+from watersmeet.catalog import DropWord
+from watersmeet.dialects.statements.namedsubscriptions import read_retention
+from watersmeet.dialects.tree.sqltypes import read_type
+from watersmeet.dialects.tree.statements import (
+    AddColumn,
+    AlterConnector,
+    Name,
+    RefreshSchema,
+    Refused,
+    RenameColumn,
+    RenameRelation,
+    StartSink,
+    Statement,
+)
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, read_value, span_of
+from watersmeet.errors import Span
+from watersmeet.types import Field
+
+#: Reads a column that is added, up to the end: the column, and the fields of `AddColumn` that its type gives.
+ColumnReader = Callable[[Cursor], tuple[Field, dict[str, Any]]]
+
+_KINDS: Final[dict[tuple[str, ...], DropWord]] = {
+    ("TABLE",): "table",
+    ("SOURCE",): "source",
+    ("STREAM",): "stream",
+    ("EXTERNAL", "STREAM"): "stream",
+    ("EXTERNAL", "TABLE"): "stream",
+    ("DICTIONARY",): "dictionary",
+    ("VIEW",): "view",
+    ("MATERIALIZED", "VIEW"): "materialized view",
+    ("INDEX",): "index",
+    ("SUBSCRIPTION",): "subscription",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitSink(Statement):
+    """`ALTER SINK name SET SINK_RATE_LIMIT = limit`."""
+
+    name: Name
+    limit: str
+    limit_span: Span
+    if_exists: bool = False
+
+
+def read_plain_column(cursor: Cursor) -> tuple[Field, dict[str, Any]]:
+    """`name type [NULL | NOT NULL]`."""
+    name = cursor.name()
+    kind = read_type(cursor)
+    nullable = True
+    while not cursor.done:
+        if cursor.take("NOT", "NULL"):
+            nullable = False
+        elif not cursor.take("NULL"):
+            word = cursor.tokens[cursor.index]
+            raise not_supported(f"{word.text.upper()} on a column", cursor.text, span_of([word]))
+    return Field(name.name, kind, nullable), {}
+
+
+def read_alter(
+    cursor: Cursor,
+    base: dict[str, Any],
+    read_column: ColumnReader = read_plain_column,
+    kinds: Collection[str] = ("TABLE", "SOURCE", "VIEW", "MATERIALIZED", "INDEX", "SUBSCRIPTION"),
+) -> Statement:
+    """ALTER …: the cursor stands behind ALTER. kinds: the first words of those that the dialect has."""
+    if cursor.take("SINK"):
+        return _read_sink(cursor, base)
+    for words, kind in _KINDS.items():
+        if words[0] in kinds and cursor.take(*words):
+            return _altered(cursor, base, kind, " ".join(words), read_column)
+    return _refused(cursor, base, "ALTER")
+
+
+def _read_sink(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """`ALTER SINK name START`, `ALTER SINK name SET SINK_RATE_LIMIT = n`."""
+    if_exists = cursor.take("IF", "EXISTS")
+    name = cursor.relation_name()
+    limit = _read_limit(cursor, "SINK_RATE_LIMIT")
+    if limit is not None:
+        return LimitSink(**base, name=name, if_exists=if_exists, limit=limit[0], limit_span=limit[1])
+    if not cursor.take("START"):
+        return _refused(cursor, base, "ALTER SINK …", "START and SET SINK_RATE_LIMIT are supported.")
+    cursor.end()
+    return StartSink(**base, name=name, if_exists=if_exists)
+
+
+def read_rename(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """`RENAME STREAM name TO new`: the cursor stands behind RENAME."""
+    cursor.expect("STREAM")
+    name = cursor.relation_name()
+    cursor.expect("TO")
+    return _renamed(cursor, {**base, "kind": "stream", "name": name})
+
+
+def _altered(cursor: Cursor, base: dict[str, Any], kind: DropWord, words: str, read_column: ColumnReader) -> Statement:
+    if_exists = cursor.take("IF", "EXISTS")
+    name = cursor.relation_name()
+    if kind == "subscription" and (kept := read_retention(cursor, base, name, if_exists=if_exists)) is not None:
+        return kept
+    base = {**base, "kind": kind, "name": name, "if_exists": if_exists}
+    if cursor.take("RENAME", "TO"):
+        return _renamed(cursor, base)
+    if cursor.take("RENAME"):
+        cursor.take("COLUMN")
+        column = cursor.name()
+        cursor.expect("TO")
+        new = cursor.name()
+        cursor.end()
+        return RenameColumn(**base, column=column, new=new)
+    if cursor.take("ADD"):
+        cursor.take("COLUMN")
+        if_not_exists = cursor.take("IF", "NOT", "EXISTS")
+        rest = cursor.rest
+        if not rest:
+            raise cursor.error(detail="A column was expected here.")
+        place = span_of(rest)
+        field, more = read_column(cursor)
+        cursor.end()
+        return AddColumn(
+            **base,
+            column=field,
+            column_span=span_of(rest[:1]),
+            definition=cursor.text[place.start : place.end],
+            if_not_exists=if_not_exists,
+            **more,
+        )
+    if cursor.take("CONNECTOR", "WITH"):
+        spans: dict[str, Span] = {}
+        options = read_options(cursor, spans)
+        cursor.end()
+        return AlterConnector(**base, options=options, spans=spans)
+    if (found := _read_limit(cursor, "SOURCE_RATE_LIMIT")) is not None:
+        limit = {"source_rate_limit": found[0]}
+        return AlterConnector(
+            **base, options=limit, spans=dict.fromkeys(limit, found[1]), clause="SET SOURCE_RATE_LIMIT"
+        )
+    if cursor.at("SET", "BACKFILL_RATE_LIMIT"):
+        cursor.index += 1
+        hint = "A new view reads its history in bounded epochs, one after the other; other views wait for it."
+        return _refused(cursor, base, f"ALTER {words} … SET", hint)
+    if cursor.take("REFRESH", "SCHEMA"):
+        cursor.end()
+        return RefreshSchema(**base)
+    return _refused(cursor, base, f"ALTER {words} …")
+
+
+def _read_limit(cursor: Cursor, name: str) -> tuple[str, Span] | None:
+    """`SET name {= | TO} value` to the end, and the place from the name on; None if something else is there."""
+    if not cursor.take("SET", name):
+        return None
+    start = cursor.index - 1
+    if not cursor.take("TO"):
+        cursor.expect("=")
+    value = read_value(cursor)
+    place = span_of(cursor.tokens[start : cursor.index])
+    cursor.end()
+    return value, place
+
+
+def _renamed(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    new = cursor.name()
+    if cursor.at("."):
+        raise not_supported("RENAME into another schema", cursor.text, span_of(cursor.rest))
+    cursor.end()
+    return RenameRelation(**base, new=new)
+
+
+def _refused(
+    cursor: Cursor,
+    base: dict[str, Any],
+    words: str,
+    hint: str = "ADD COLUMN, RENAME COLUMN, RENAME TO, CONNECTOR WITH, REFRESH SCHEMA and SET SOURCE_RATE_LIMIT are "
+    "supported.",
+) -> Statement:
+    if cursor.done:
+        raise cursor.error()
+    word = cursor.tokens[cursor.index]
+    shown = f"{words} {word.text.upper()}"
+    fields = {n: base[n] for n in ("text", "sql", "span")}
+    return Refused(
+        **fields,
+        error=not_supported(
+            shown,
+            cursor.text,
+            span_of([*cursor.tokens[:1], word]),
+            hint=hint,
+        ),
+    )

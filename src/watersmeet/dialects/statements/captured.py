@@ -1,0 +1,67 @@
+"""What RisingWave's statements say of captured databases: CREATE TABLE with `FROM source TABLE 'schema.table'` and
+INCLUDE, RESET SOURCE.
+
+Source: RisingWave, "Ingest data from PostgreSQL CDC", "RESET SOURCE".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from watersmeet.dialects.tree.statements import CreateTable, Name, Statement
+from watersmeet.dialects.tree.tokens import Cursor, span_of
+from watersmeet.errors import Span
+from watersmeet.types import TIMESTAMPTZ, VARCHAR, SqlType
+
+#: The connectors whose CREATE SOURCE makes a captured database.
+CONNECTORS: Final = ("postgres-cdc", "mysql-cdc")
+#: What may be said of its changes: they are changes of rows.
+FORMATS: Final = (("plain", "json"), ("debezium", "json"))
+#: What INCLUDE can make a column of, and its type.
+PARTS: Final[dict[str, SqlType]] = {
+    "timestamp": TIMESTAMPTZ,
+    "database_name": VARCHAR,
+    "schema_name": VARCHAR,
+    "table_name": VARCHAR,
+}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """`FROM source TABLE 'table'`. span: of the clause."""
+
+    source: Name
+    table: str
+    span: Span
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateCapturedTable(CreateTable):
+    """`CREATE TABLE … FROM source TABLE 'table'`."""
+
+    origin: Origin
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResetSource(Statement):
+    """`RESET SOURCE name`: a captured database, or a table of one, is read anew."""
+
+    name: Name
+
+
+def read_reset_source(cursor: Cursor, base: dict[str, Any]) -> Statement:
+    """The cursor stands behind RESET SOURCE."""
+    name = cursor.relation_name()
+    cursor.end()
+    return ResetSource(**base, name=name)
+
+
+def read_origin(cursor: Cursor) -> Origin:
+    """The cursor stands at FROM."""
+    start = cursor.index
+    cursor.expect("FROM")
+    source = cursor.relation_name()
+    cursor.expect("TABLE")
+    table = cursor.string()
+    return Origin(source, table, span_of(cursor.tokens[start : cursor.index]))

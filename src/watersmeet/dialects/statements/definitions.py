@@ -1,0 +1,466 @@
+"""Definitions of tables and sources: columns, options, FORMAT … ENCODE, INCLUDE.
+
+RisingWave, "Data formats and encoding options", "INCLUDE clause".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.tokens import Token
+
+from watersmeet.catalog import Encoding, MessageFormat, RowForm
+from watersmeet.clients.lakes import CONNECTORS as LAKES
+from watersmeet.dialects.statements import captured
+from watersmeet.dialects.tree.queries import read_expression
+from watersmeet.dialects.tree.sqltypes import read_type
+from watersmeet.dialects.tree.statements import Watermark
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, span_of
+from watersmeet.errors import Error, Span, did_you_mean, error
+from watersmeet.objectstores.base import CONNECTORS as STORES
+from watersmeet.types import BYTEA, JSONB, TIMESTAMP, TIMESTAMPTZ, VARCHAR, Field, SqlType
+
+#: The connectors that read messages.
+CONNECTORS: Final = ("kafka",)
+
+_HEADERS: Final = SqlType("array", element=SqlType("struct", fields=(("key", VARCHAR), ("value", BYTEA))))
+#: By part of a message: the type of a column that INCLUDE makes of it.
+PARTS: Final[dict[str, SqlType]] = {
+    "key": BYTEA,
+    "partition": VARCHAR,
+    "offset": VARCHAR,
+    "timestamp": TIMESTAMPTZ,
+    "header": _HEADERS,
+    "payload": JSONB,
+}
+
+#: By their words, the types that a column of one header may have.
+_HEADER_TYPES: Final = {"BYTEA": BYTEA, "VARCHAR": VARCHAR}
+#: By part of the place of a row in a file.
+FILE_PARTS: Final[dict[str, SqlType]] = {"file": VARCHAR, "offset": VARCHAR}
+
+_REGISTRY: Final = (
+    "connection",
+    "schema.registry",
+    "schema.registry.username",
+    "schema.registry.password",
+    "schema.registry.name.strategy",
+    "message",
+    "key.message",
+    "schema.location",
+)
+_JSON: Final = ("timestamptz.handling.mode",)
+_AVRO: Final = (*_REGISTRY, "map.handling.mode")
+
+#: What can be read: by FORMAT and ENCODE the options.
+READABLE: Final[dict[tuple[RowForm, Encoding], tuple[str, ...]]] = {
+    ("plain", "json"): (*_JSON, *_REGISTRY),
+    ("plain", "avro"): _AVRO,
+    ("plain", "protobuf"): _REGISTRY,
+    ("plain", "csv"): ("delimiter", "without_header"),
+    ("plain", "bytes"): (),
+    ("upsert", "json"): (*_JSON, *_REGISTRY),
+    ("upsert", "avro"): _AVRO,
+    ("upsert", "protobuf"): _REGISTRY,
+    ("debezium", "json"): (*_JSON, "ignore_key"),
+    ("debezium", "avro"): (*_AVRO, "ignore_key"),
+    ("debezium_mongo", "json"): (*_JSON, "strong_schema"),
+}
+
+
+@dataclass(frozen=True)
+class Included:
+    """`INCLUDE part ['header' [type]] [AS name]`. type: None for the part's own; name: for the default one."""
+
+    part: str
+    header: str | None
+    type: SqlType | None
+    name: str | None
+    span: Span
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """`FORMAT rows ENCODE encoding (options)`. spans: of the options."""
+
+    rows: str
+    encoding: str
+    span: Span
+    options: Mapping[str, str] = field(default_factory=dict)
+    spans: Mapping[str, Span] = field(default_factory=dict)
+    key_encoding: str | None = None
+
+
+def read_included(cursor: Cursor) -> Included:
+    """The cursor stands behind INCLUDE."""
+    start = cursor.index - 1
+    part = cursor.word()
+    header = kind = None
+    token = cursor.current
+    if part.name == "header" and token is not None and token.token_type.name == "STRING":
+        header = str(token.text)
+        cursor.index += 1
+        kind = next((kind for word, kind in _HEADER_TYPES.items() if cursor.take(word)), None)
+    name = cursor.name().name if cursor.take("AS") else None
+    return Included(part.name, header, kind, name, span_of(cursor.tokens[start : cursor.index]))
+
+
+def read_encoded(cursor: Cursor) -> Encoded:
+    """The cursor stands behind FORMAT."""
+    start = cursor.index - 1
+    rows = cursor.word().name
+    cursor.expect("ENCODE")
+    encoding = cursor.word().name
+    spans: dict[str, Span] = {}
+    options = read_options(cursor, spans) if cursor.at("(") else {}
+    key_encoding = cursor.word().name if cursor.take("KEY", "ENCODE") else None
+    return Encoded(rows, encoding, span_of(cursor.tokens[start : cursor.index]), options, spans, key_encoding)
+
+
+def included_columns(
+    found: list[Included], connector: str, known: Mapping[str, SqlType], text: str
+) -> tuple[list[Field], dict[str, str]]:
+    """(the columns that INCLUDE makes, the part that each shows). known: the parts that there are. SYNTAX_ERROR."""
+    columns: list[Field] = []
+    parts: dict[str, str] = {}
+    what = {"cdc": "change", "kafka": "message"}.get(connector, "file")
+    for item in found:
+        if item.part not in known:
+            raise error(
+                "SYNTAX_ERROR",
+                f"INCLUDE {item.part} is no part of a {what}",
+                sql=text,
+                span=item.span,
+                hint=did_you_mean(item.part, known) or "It is one of " + ", ".join(known) + ".",
+            )
+        own = f"_rw_{connector}_{item.part}" + (f"_{item.header}" if item.header else "")
+        name = item.name or own
+        kind = item.type or (BYTEA if item.header else known[item.part])
+        columns.append(Field(name, kind))
+        parts[name] = {"header": f"header:{item.header}" if item.header else "headers"}.get(item.part, item.part)
+    return columns, parts
+
+
+def message_format(encoded: Encoded | None, text: str) -> MessageFormat:
+    """The format of messages that are read; plain JSON if nothing is said. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
+    if encoded is None:
+        return MessageFormat(bad_field="null")
+    for (rows, encoding), known in READABLE.items():
+        if (rows, encoding) == (encoded.rows, encoded.encoding):
+            for name in encoded.options:
+                if name not in known:
+                    raise error(
+                        "CONNECTOR_OPTION",
+                        f'FORMAT {rows.upper()} ENCODE {encoding.upper()} has no option "{name}"',
+                        sql=text,
+                        span=encoded.spans[name],
+                        hint=did_you_mean(name, known)
+                        or ("It has " + ", ".join(sorted(known)) + "." if known else "It has no options."),
+                    )
+            if encoded.key_encoding is not None:
+                raise _unreadable("KEY ENCODE of a source", text, encoded, "Keys are read as they are needed.")
+            keyed = encoding if rows == "debezium" else None
+            return MessageFormat(rows, encoding, keyed, dict(encoded.options), "null", encoding == "json")
+    pairs = ", ".join(f"{r.upper()} {e.upper()}" for r, e in READABLE)
+    what = f"FORMAT {encoded.rows.upper()} ENCODE {encoded.encoding.upper()}"
+    raise _unreadable(what, text, encoded, f"These are supported: {pairs}.")
+
+
+def check_rows(
+    form: MessageFormat,
+    columns: tuple[Field, ...],
+    primary_key: tuple[str, ...],
+    parts: Mapping[str, str],
+    *,
+    is_table: bool,
+) -> None:
+    """CONNECTOR_OPTION if the columns and the key are not those that the format has."""
+    what = f"FORMAT {form.rows.upper()}"
+    if form.rows == "upsert":
+        keys = [name for name, part in parts.items() if part == "key"]
+        if not keys:
+            raise error(
+                "CONNECTOR_OPTION",
+                "INCLUDE KEY clause not set",
+                detail=f"With {what} the key of a message says which row it is.",
+                hint="Write INCLUDE KEY AS k, and PRIMARY KEY (k).",
+            )
+        if not is_table or primary_key != (keys[0],):
+            raise error(
+                "CONNECTOR_OPTION",
+                f'{what} needs a table whose primary key is the column of INCLUDE KEY, "{keys[0]}"',
+                hint=f"Write CREATE TABLE … PRIMARY KEY ({keys[0]}).",
+            )
+    elif form.rows != "plain" and not (is_table and primary_key):
+        raise error(
+            "CONNECTOR_OPTION",
+            f"{what} needs a table with a primary key",
+            detail="Its messages change rows, which only a table keeps.",
+            hint="Write CREATE TABLE … PRIMARY KEY (…).",
+        )
+    values = [c for c in columns if c.name not in parts]
+    if form.encoding == "bytes" and (len(values) != 1 or values[0].type != BYTEA):
+        raise error(
+            "CONNECTOR_OPTION",
+            "ENCODE BYTES needs exactly one column of type bytea",
+            hint="Write (data bytea).",
+        )
+
+
+def _unreadable(what: str, text: str, encoded: Encoded, hint: str) -> Error:
+    return error("FEATURE_NOT_SUPPORTED", f"{what} is not supported", sql=text, span=encoded.span, hint=hint)
+
+
+#: The connectors that read files and objects.
+FILES: Final = ("file", "posix_fs", *STORES)
+
+
+#: Reads the type of a column.
+TypeReader = Callable[[Cursor], SqlType]
+
+
+class Definition:
+    """What is read of a CREATE TABLE or CREATE SOURCE, clause by clause."""
+
+    def __init__(
+        self, cursor: Cursor, dialect: Dialect, read_type: TypeReader = read_type, *, has_values: bool = True
+    ) -> None:
+        """has_values: whether columns may say what is in them, by DEFAULT or AS."""
+        self.cursor = cursor
+        self.has_values = has_values
+        self.dialect = dialect
+        self.read_type = read_type
+        self.columns: list[Field] = []
+        self.bare_names: list[str] = []
+        self.spans: dict[str, Span] = {}
+        self.primary_key: tuple[str, ...] = ()
+        self.watermarks: list[Watermark] = []
+        self.arrivals: list[str] = []
+        self.generated: dict[str, exp.Expression] = {}
+        self.declared: dict[str, exp.Expression] = {}
+        self.options: dict[str, str] = {}
+        self.included: list[Included] = []
+        self.encoded: Encoded | None = None
+        self.format: MessageFormat | None = None
+        self.message_parts: dict[str, str] = {}
+        self.star: Span | None = None
+        self.takes_columns = False
+        self.origin: captured.Origin | None = None
+        self.append_only = False
+        self.refusal: Error | None = None
+
+    def refuse(self, feature: str, span: Span, hint: str | None = None) -> None:
+        """Notes that the statement has a feature that is lacking; the first one is reported."""
+        self.refusal = self.refusal or not_supported(feature, self.cursor.text, span, hint=hint)
+
+    def read_columns(self) -> None:
+        """The columns in parentheses. `finish` checks them."""
+        cursor = self.cursor
+        if not cursor.take("("):
+            return
+        while not cursor.at(")"):
+            self._read_item()
+            if not cursor.take(","):
+                break
+        cursor.expect(")")
+
+    def _read_item(self) -> None:
+        cursor = self.cursor
+        start = cursor.index
+        if cursor.take("WATERMARK", "FOR"):
+            column = cursor.name()
+            cursor.expect("AS")
+            tokens = cursor.until(",", ")")
+            tree = read_expression(cursor.originals(tokens), cursor.text, self.dialect)
+            span = span_of(cursor.tokens[start : cursor.index])
+            self.watermarks.append(Watermark(column.name, tree, span))
+        elif cursor.take("PRIMARY", "KEY"):
+            self._set_key(tuple(n.name for n in cursor.names()), span_of(cursor.tokens[start : cursor.index]))
+        elif cursor.at("*"):
+            self.star = span_of([cursor.tokens[cursor.index]])
+            cursor.index += 1
+        elif any(cursor.at(word) for word in ("CONSTRAINT", "UNIQUE", "CHECK", "FOREIGN", "EXCLUDE", "PERIOD")):
+            self.refuse(f"{cursor.tokens[start].text.upper()} in a table", span_of([cursor.tokens[start]]))
+            cursor.until(",", ")")
+        else:
+            self._read_column()
+
+    def _read_column(self) -> None:
+        cursor = self.cursor
+        name = cursor.name()
+        if name.name in self.spans:
+            raise error(
+                "DUPLICATE_COLUMN", f'column "{name.name}" specified more than once', sql=cursor.text, span=name.span
+            )
+        self.spans[name.name] = name.span
+        if cursor.at(",") or cursor.at(")"):
+            self.bare_names.append(name.name)
+            return
+        kind = self.read_type(cursor)
+        nullable = True
+        while not (cursor.at(",") or cursor.at(")")):
+            start = cursor.index
+            if cursor.take("NOT", "NULL"):
+                nullable = False
+            elif cursor.take("PRIMARY", "KEY"):
+                self._set_key((name.name,), name.span)
+            elif cursor.take("AS", "PROCTIME", "(", ")"):
+                if kind not in (TIMESTAMP, TIMESTAMPTZ):
+                    raise error(
+                        "DATATYPE_MISMATCH",
+                        f'column "{name.name}" AS PROCTIME() can\'t be {kind.sql}',
+                        sql=cursor.text,
+                        span=name.span,
+                        hint="It must be a timestamp with time zone, or a timestamp.",
+                    )
+                self.arrivals.append(name.name)
+            elif not self.has_values and (cursor.at("DEFAULT") or cursor.at("AS")):
+                what = "DEFAULT" if cursor.at("DEFAULT") else "a generated column"
+                cursor.until(",", ")")
+                self.refuse(what, span_of(cursor.tokens[start : cursor.index]))
+            elif cursor.take("AS"):
+                self.generated[name.name] = self._read_value(cursor.until(",", ")"))
+            elif cursor.take("DEFAULT"):
+                first = cursor.index
+                cursor.index += 1  # which may be NULL
+                cursor.until(",", ")", "NOT", "NULL", "PRIMARY")
+                self.declared[name.name] = self._read_value(cursor.tokens[first : cursor.index])
+            elif cursor.at("GENERATED"):
+                cursor.until(",", ")")
+                place = span_of(cursor.tokens[start : cursor.index])
+                self.refuse("GENERATED … AS", place, f"Write {name.name} {kind.sql} AS (expression).")
+            elif any(cursor.at(word) for word in ("UNIQUE", "CHECK", "REFERENCES", "CONSTRAINT", "COLLATE")):
+                word = cursor.tokens[start].text.upper()
+                cursor.until(",", ")")
+                self.refuse(f"{word} on a column", span_of(cursor.tokens[start : cursor.index]))
+            elif not cursor.take("NULL"):
+                raise cursor.error()
+        if name.name in self.generated and not nullable:
+            self.refuse("NOT NULL on a generated column", name.span)
+        self.columns.append(Field(name.name, kind, nullable))
+
+    def _read_value(self, tokens: Sequence[Token]) -> exp.Expression:
+        return read_expression(self.cursor.originals(tokens), self.cursor.text, self.dialect)
+
+    def _set_key(self, names: tuple[str, ...], span: Span) -> None:
+        if self.primary_key:
+            raise error("SYNTAX_ERROR", "multiple primary keys are not allowed", sql=self.cursor.text, span=span)
+        self.primary_key = names
+        self.key_span = span
+
+    def finish(self) -> None:
+        """Checks what was read, once nothing more is."""
+        names = [c.name for c in self.columns]
+        for key in self.primary_key:
+            if key not in names and not self.takes_columns:
+                raise error(
+                    "UNDEFINED_COLUMN",
+                    f'column "{key}" named in key does not exist',
+                    sql=self.cursor.text,
+                    span=self.key_span,
+                )
+        if len(set(self.primary_key)) < len(self.primary_key):
+            raise error(
+                "DUPLICATE_COLUMN",
+                "a column appears twice in the primary key",
+                sql=self.cursor.text,
+                span=self.key_span,
+            )
+        for key in self.primary_key:
+            if key in self.generated:
+                raise error(
+                    "FEATURE_NOT_SUPPORTED",
+                    "Generated columns should not be part of the primary key. "
+                    f'Here column "{key}" is defined as part of the primary key.',
+                    sql=self.cursor.text,
+                    span=self.key_span,
+                )
+        self.columns = [Field(c.name, c.type, c.nullable and c.name not in self.primary_key) for c in self.columns]
+        for mark in self.watermarks:
+            if mark.column not in names and not self.takes_columns:
+                raise error(
+                    "UNDEFINED_COLUMN",
+                    f'column "{mark.column}" of the watermark does not exist',
+                    sql=self.cursor.text,
+                    span=mark.span,
+                )
+        if self.bare_names and self.columns:
+            name = self.bare_names[0]
+            raise error("SYNTAX_ERROR", f'column "{name}" has no type', sql=self.cursor.text, span=self.spans[name])
+
+    def read_clauses(self) -> None:
+        """The clauses between the columns and the end (or AS)."""
+        cursor = self.cursor
+        while not cursor.done and not cursor.at("AS"):
+            start = cursor.index
+            if cursor.take("APPEND", "ONLY"):
+                self.append_only = True
+            elif cursor.at("WITH", "("):
+                cursor.index += 1
+                self.options.update(read_options(cursor))
+            elif cursor.take("FORMAT"):
+                self.encoded = read_encoded(cursor)
+            elif cursor.take("ON", "CONFLICT"):
+                if not (cursor.take("OVERWRITE") or cursor.take("DO", "UPDATE", "FULL")):
+                    cursor.until("WITH", "APPEND", "FORMAT", "AS")
+                    self.refuse("ON CONFLICT other than OVERWRITE", span_of(cursor.tokens[start : cursor.index]))
+            elif cursor.take("INCLUDE"):
+                self.included.append(read_included(cursor))
+            elif cursor.take("WITH", "VERSION", "COLUMN"):
+                cursor.names()
+                self.refuse("WITH VERSION COLUMN", span_of(cursor.tokens[start : cursor.index]))
+            elif cursor.at("FROM"):
+                self.origin = captured.read_origin(cursor)
+            else:
+                raise cursor.error()
+        self._finish_format()
+        self.finish()
+
+    def _finish_format(self) -> None:
+        """What FORMAT … ENCODE and INCLUDE mean is up to the connector: files, or messages."""
+        encoded = self.encoded
+        if self.origin is not None or self.options.get("connector", "").lower() in captured.CONNECTORS:
+            self.takes_columns = self.star is not None or not self.columns
+            columns, self.message_parts = included_columns(self.included, "cdc", captured.PARTS, self.cursor.text)
+            self.columns += columns
+            if encoded is not None and (encoded.rows, encoded.encoding) not in captured.FORMATS:
+                self.refuse(f"FORMAT {encoded.rows.upper()} with changes of a database", encoded.span)
+            return
+        if self.options.get("connector", "").lower() in CONNECTORS:
+            connector = self.options["connector"].lower()
+            self.takes_columns = self.star is not None or not self.columns
+            columns, self.message_parts = included_columns(self.included, connector, PARTS, self.cursor.text)
+            self.columns += columns
+            try:
+                self.format = message_format(encoded, self.cursor.text)
+            except Error as problem:
+                self.refusal = self.refusal or problem
+            return
+        if self.options.get("connector", "").lower() in LAKES:
+            self.takes_columns = self.star is not None or not self.columns
+            for item in self.included:
+                self.refuse("INCLUDE with a table of a lake", item.span)
+            if encoded is not None and (encoded.rows, encoded.encoding) != ("none", "none"):
+                self.refuse(f"FORMAT {encoded.rows.upper()} with a table of a lake", encoded.span, "Leave it out.")
+            return
+        connector = self.options.get("connector", "").lower()
+        if connector in FILES:
+            columns, self.message_parts = included_columns(self.included, connector, FILE_PARTS, self.cursor.text)
+            self.columns += columns
+        else:
+            for item in self.included:
+                self.refuse(f"INCLUDE with connector {connector}" if connector else "INCLUDE of a table", item.span)
+        if self.star is not None:
+            hint = "List the columns: they are not read from the data."
+            self.refuse("a column list with *", self.star, hint)
+        if encoded is None:
+            return
+        for key, value in encoded.options.items():
+            self.options.setdefault(key, value)
+        self.options.setdefault("format", encoded.encoding)
+        if encoded.rows != "plain":
+            self.refuse(f"FORMAT {encoded.rows.upper()}", encoded.span, "With files, FORMAT PLAIN is supported.")

@@ -1,0 +1,204 @@
+"""INSERT, UPDATE, DELETE, and COPY to and from files (PostgreSQL, "COPY")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
+
+from watersmeet.dialects.tree.queries import Parameters, is_default, is_folded, name_of, place_of, read_tree
+from watersmeet.dialects.tree.statements import Delete, Insert, Name, Refused, Statement, Update
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_value, span_of
+from watersmeet.errors import Span, error
+
+_STREAMS: Final = ("STDIN", "STDOUT", "PROGRAM")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copy(Statement):
+    """What COPY … FROM and COPY … TO share. options, spans: by name in lower case."""
+
+    columns: tuple[Name, ...]
+    path: str
+    path_span: Span
+    options: Mapping[str, str]
+    spans: Mapping[str, Span]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopyFrom(Copy):
+    """`COPY table [(columns)] FROM 'path' [(options)]`."""
+
+    table: Name
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopyTo(Copy):
+    """`COPY {table [(columns)] | (query)} TO 'path' [(options)]`."""
+
+    table: Name | None
+    query: exp.Expression | None
+
+
+def read_copy(cursor: Cursor, dialect: Dialect, base: dict[str, Any]) -> Statement:
+    """COPY …: the cursor stands behind COPY."""
+    query, table = None, None
+    columns: tuple[Name, ...] = ()
+    if cursor.take("("):
+        query = read_tree(cursor.originals(cursor.until(")")), cursor.text, dialect)
+        cursor.expect(")")
+    else:
+        table = cursor.relation_name()
+        columns = cursor.names() if cursor.at("(") else ()
+    comes = query is None and cursor.take("FROM")
+    if not comes:
+        cursor.expect("TO")
+    for word in _STREAMS:
+        if cursor.at(word):
+            feature = f"COPY {'FROM' if comes else 'TO'} {word}"
+            refused = not_supported(
+                feature,
+                cursor.text,
+                span_of(cursor.rest[:1]),
+                hint="A server and its clients have it; here, name a file.",
+            )
+            return Refused(**base, error=refused)
+    path_span = span_of(cursor.rest[:1] or cursor.tokens)
+    path = cursor.string()
+    cursor.take("WITH")
+    spans: dict[str, Span] = {}
+    options = read_copy_options(cursor, spans) if cursor.at("(") else {}
+    cursor.end()
+    base = {**base, "path": path, "path_span": path_span, "options": options, "spans": spans, "columns": columns}
+    if comes:
+        assert table is not None
+        return CopyFrom(**base, table=table)
+    return CopyTo(**base, table=table, query=query)
+
+
+def read_copy_options(cursor: Cursor, spans: dict[str, Span]) -> dict[str, str]:
+    """`(NAME [=] [value], …)`: names in lower case; without a value it is `true`."""
+    cursor.expect("(")
+    options: dict[str, str] = {}
+    while not cursor.at(")"):
+        start = cursor.index
+        name = cursor.word()
+        if name.name in options:
+            raise error("CONNECTOR_OPTION", f'option "{name.name}" is given twice', sql=cursor.text, span=name.span)
+        cursor.take("=")
+        is_bare = cursor.at(",") or cursor.at(")")
+        options[name.name] = "true" if is_bare else _read_text(cursor)
+        spans[name.name] = span_of(cursor.tokens[start : cursor.index])
+        if not cursor.take(","):
+            break
+    cursor.expect(")")
+    return options
+
+
+def _read_text(cursor: Cursor) -> str:
+    """A value; that of a string may be anything."""
+    token = cursor.current
+    if token is not None and token.token_type.name == "STRING":
+        return cursor.string()
+    return read_value(cursor)
+
+
+#: Clauses whose name in the tree is not what is written.
+_CLAUSES: Final = {"conflict": "ON CONFLICT", "with_": "WITH", "limit": "LIMIT", "order": "ORDER BY"}
+
+
+def allow(tree: exp.Expression, base: dict[str, Any], *allowed: str) -> None:
+    """FEATURE_NOT_SUPPORTED for a clause that is not among these."""
+    for name, value in tree.args.items():
+        if value and name not in allowed:
+            shown = _CLAUSES.get(name, name.strip("_").upper())
+            place = place_of(value) if isinstance(value, exp.Expression) else place_of(tree)
+            hint = "A row replaces the one with its key: leave the clause out." if name == "conflict" else None
+            raise not_supported(f"{shown} in {type(tree).__name__.upper()}", base["text"], place, hint=hint)
+
+
+def target_name(tree: exp.Expression | None, base: dict[str, Any]) -> tuple[Name, str | None]:
+    """The table that a statement writes, and its alias. SYNTAX_ERROR, FEATURE_NOT_SUPPORTED."""
+    text = base["text"]
+    if not isinstance(tree, exp.Table) or not isinstance(tree.this, exp.Identifier):
+        raise error("SYNTAX_ERROR", "the name of a table was expected", sql=text, span=base["span"])
+    allow(tree, base, "this", "alias", "db")
+    alias, schema = tree.args.get("alias"), tree.args.get("db")
+    name = plain_name(tree.this, place_of(tree.this) or base["span"], name_of(schema) if schema else None)
+    return name, name_of(alias.this) if alias else None
+
+
+def plain_name(identifier: exp.Expression, span: Span, schema: str | None = None) -> Name:
+    """The name that an identifier is."""
+    return Name(name_of(identifier), span, is_folded(identifier), schema)
+
+
+def column_name(tree: exp.Expression, span: Span) -> Name:
+    """A column, or a field of one: `address.city`."""
+    if not isinstance(tree, exp.Dot):
+        return plain_name(tree, span)
+    first, *others = tree.flatten()
+    return replace(plain_name(first, span), path=tuple(name_of(p) for p in others))
+
+
+def read_dml(cursor: Cursor, dialect: Dialect, base: dict[str, Any], parameters: Parameters) -> Statement:
+    """INSERT, UPDATE and DELETE: the cursor stands at the first word."""
+    tree = read_tree(cursor.originals(cursor.rest), cursor.text, dialect, parameters)
+    if isinstance(tree, exp.Insert):
+        return _insert(tree, base)
+    if isinstance(tree, exp.Update):
+        return _update(tree, base)
+    if isinstance(tree, exp.Delete):
+        return _delete(tree, base)
+    raise cursor.error()
+
+
+def _returning(tree: exp.Expression) -> tuple[exp.Expression, ...] | None:
+    clause = tree.args.get("returning")
+    return tuple(clause.expressions) if clause else None
+
+
+def _insert(tree: exp.Insert, base: dict[str, Any]) -> Statement:
+    allow(tree, base, "this", "expression", "returning", "default")
+    columns: tuple[Name, ...] = ()
+    target = tree.this
+    if isinstance(target, exp.Schema):
+        columns = tuple(column_name(c, place_of(c) or base["span"]) for c in target.expressions)
+        target = target.this
+    name, _ = target_name(target, base)
+    if tree.args.get("default") or tree.expression is None:
+        raise not_supported("INSERT … DEFAULT VALUES", base["text"], name.span)
+    return Insert(**base, table=name, columns=columns, query=tree.expression, returning=_returning(tree))
+
+
+def _update(tree: exp.Update, base: dict[str, Any]) -> Statement:
+    allow(tree, base, "this", "expressions", "where", "returning")
+    name, alias = target_name(tree.this, base)
+    assignments = []
+    for item in tree.expressions:
+        target = item.this
+        if not isinstance(item, exp.EQ) or not isinstance(target, exp.Column):
+            raise not_supported("this form of SET", base["text"], place_of(item) or name.span)
+        place = place_of(target.this) or Span(0, 0)
+        if is_default(item.expression):
+            raise not_supported("DEFAULT in UPDATE", base["text"], place_of(item.expression))
+        assignments.append((plain_name(target.this, place), item.expression))
+    where = tree.args.get("where")
+    return Update(
+        **base,
+        table=name,
+        alias=alias,
+        assignments=tuple(assignments),
+        where=where.this if where else None,
+        returning=_returning(tree),
+    )
+
+
+def _delete(tree: exp.Delete, base: dict[str, Any]) -> Statement:
+    allow(tree, base, "this", "where", "returning")
+    name, alias = target_name(tree.this, base)
+    where = tree.args.get("where")
+    return Delete(**base, table=name, alias=alias, where=where.this if where else None, returning=_returning(tree))

@@ -1,0 +1,212 @@
+"""EXPLAIN, EXPLAIN ANALYZE, and Watersmeet's own EXPLAIN ROW and EXPLAIN MISSING ROW."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlglot import exp
+from sqlglot.tokens import Token, TokenType
+
+from watersmeet.catalog import SHOWN_CREATED
+from watersmeet.dialects.tree.statements import Explain, ExplainFormat, Name, Refused, Select, Statement
+from watersmeet.dialects.tree.tokens import Cursor, not_supported, span_of, syntax_error
+from watersmeet.errors import error
+
+_KINDS: Final = tuple(tuple(word.upper().split()) for word in SHOWN_CREATED)
+
+#: Statements that EXPLAIN ANALYZE would have to run.
+_STATEMENTS: Final = ("CREATE", "INSERT", "UPDATE", "DELETE", "MERGE", "COPY", "DROP", "ALTER", "SUBSCRIBE")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainAnalyze(Statement):
+    """`EXPLAIN ANALYZE [(options)] [kind] name`: what the operators of something that runs have done.
+
+    kind: the word in front of the name, lower case; "" without one. seconds: in the last seconds; None: in the last
+    epochs.
+    """
+
+    name: Name
+    kind: str = ""
+    verbose: bool = False
+    format: ExplainFormat = "text"
+    seconds: int | None = None
+
+
+def read_explain(cursor: Cursor, base: dict[str, Any], read: Callable[[Cursor], Statement]) -> Statement:
+    """EXPLAIN …: the cursor stands behind EXPLAIN; `read` reads the statement that is explained."""
+    first = cursor.index
+    wanted: dict[str, Any] = {}
+    if cursor.take("ANALYZE"):
+        wanted["analyze"] = True
+    if cursor.at("(") and not _is_query_in_parentheses(cursor):
+        cursor.expect("(")
+        _read_explain_option(cursor, wanted)
+        while cursor.take(","):
+            _read_explain_option(cursor, wanted)
+        cursor.expect(")")
+    elif cursor.take("VERBOSE"):
+        wanted["verbose"] = True
+    analyze = wanted.pop("analyze", False)
+    is_query = cursor.at("SELECT") or cursor.at("WITH") or cursor.at("VALUES") or cursor.at("(")
+    if "seconds" in wanted and (is_query or not analyze):
+        raise syntax_error(
+            cursor.text, cursor.tokens[first], detail="DURATION_SECS is for EXPLAIN ANALYZE of something that runs."
+        )
+    if not analyze:
+        return Explain(**base, statement=read(cursor), **wanted)
+    if wanted.keys() & {"level", "trace"}:
+        raise syntax_error(
+            cursor.text, cursor.tokens[first], detail="With ANALYZE the options are VERBOSE, FORMAT and DURATION_SECS."
+        )
+    if is_query:
+        return Explain(**base, statement=read(cursor), analyze=True, **wanted)
+    return _read_analyzed(cursor, base, wanted)
+
+
+def _read_analyzed(cursor: Cursor, base: dict[str, Any], wanted: dict[str, Any]) -> Statement:
+    """What EXPLAIN ANALYZE names."""
+    start = cursor.index
+    statement = next((word for word in _STATEMENTS if cursor.take(word)), None)
+    if statement is not None:
+        return Refused(
+            **base,
+            error=not_supported(
+                f"EXPLAIN ANALYZE {statement}",
+                cursor.text,
+                span_of(cursor.tokens[start : cursor.index]),
+                hint="EXPLAIN ANALYZE SELECT … shows what a query does, EXPLAIN ANALYZE MATERIALIZED VIEW … what the "
+                "operators of a view have done.",
+            ),
+        )
+    kind = next((words for words in _KINDS if cursor.take(*words)), ())
+    if kind and cursor.done:  # a relation may be called like that
+        cursor.index, kind = start, ()
+    name = cursor.relation_name()
+    cursor.end()
+    return ExplainAnalyze(**base, name=name, kind=" ".join(kind).lower(), **wanted)
+
+
+def _is_query_in_parentheses(cursor: Cursor) -> bool:
+    return cursor.at("(", "SELECT") or cursor.at("(", "(") or cursor.at("(", "WITH") or cursor.at("(", "VALUES")
+
+
+def _flag(cursor: Cursor) -> bool:
+    if cursor.take("FALSE") or cursor.take("OFF"):
+        return False
+    if not cursor.take("TRUE"):
+        cursor.take("ON")
+    return True
+
+
+def _read_explain_option(cursor: Cursor, wanted: dict[str, Any]) -> None:
+    start = cursor.index
+    word = cursor.word().name
+    if word == "verbose":
+        wanted["verbose"] = _flag(cursor)
+    elif word in ("logical", "physical", "distsql"):
+        wanted["level"] = word
+    elif word == "trace":
+        wanted["trace"] = _flag(cursor)
+    elif word == "analyze":
+        wanted["analyze"] = _flag(cursor)
+    elif word == "duration_secs":
+        wanted["seconds"] = cursor.integer()
+    elif word == "backfill":
+        _flag(cursor)
+    elif word == "type":
+        level = cursor.word().name
+        if level not in ("logical", "physical", "distsql"):
+            cursor.index -= 1
+            raise cursor.error(detail="LOGICAL, PHYSICAL or DISTSQL was expected here.")
+        wanted["level"] = level
+    elif word == "format":
+        kind = cursor.word().name
+        if kind not in ("text", "json", "dot"):
+            raise not_supported(
+                f"EXPLAIN (FORMAT {kind.upper()})",
+                cursor.text,
+                span_of(cursor.tokens[start : cursor.index]),
+                hint="FORMAT TEXT, JSON and DOT are supported.",
+            )
+        wanted["format"] = kind
+    else:
+        cursor.index = start
+        raise cursor.error(detail="The options are ANALYZE, VERBOSE, TRACE, LOGICAL, PHYSICAL, DISTSQL and FORMAT.")
+
+
+#: So many rows of each step are shown unless LIMIT says otherwise.
+ROWS: Final = 100
+
+MOST: Final = 1000
+_LEADING: Final = (("SELECT", TokenType.SELECT), ("*", TokenType.STAR), ("FROM", TokenType.FROM))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainRow(Statement):
+    """`EXPLAIN [MISSING] ROW [(LIMIT limit)] …`: where the rows of a query come from.
+
+    query: of the rows. missing: of `EXPLAIN MISSING ROW relation WHERE condition`: why no row meets the condition.
+    """
+
+    query: exp.Expression
+    missing: bool = False
+    limit: int = ROWS
+
+
+def read_explain_row(cursor: Cursor, base: dict[str, Any], read: Callable[[Cursor], Statement]) -> Statement | None:
+    """The statement; None if EXPLAIN, behind which the cursor stands, is about something else. `read` reads a query."""
+    missing = cursor.take("MISSING", "ROW")
+    if not missing and not (cursor.at("ROW") and not cursor.at("ROW", ",")):
+        return None
+    if not missing:
+        cursor.expect("ROW")
+    limit = _limit(cursor) if cursor.at("(", "LIMIT") else ROWS
+    if cursor.done:
+        raise cursor.error()
+    if missing:
+        query = _of_condition(cursor, read)
+    else:
+        found = read(cursor)
+        if not isinstance(found, Select):
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "EXPLAIN ROW of this statement is not supported",
+                sql=cursor.text,
+                span=found.span,
+                hint="EXPLAIN ROW SELECT … shows where the rows of a query come from.",
+            )
+        query = found.query
+    return ExplainRow(**base, query=query, missing=missing, limit=limit)
+
+
+def _limit(cursor: Cursor) -> int:
+    cursor.expect("(")
+    cursor.expect("LIMIT")
+    place = span_of(cursor.rest[:1]) if cursor.rest else None
+    found = cursor.integer()
+    if not 0 < found <= MOST:
+        raise error("INVALID_PARAMETER", f"LIMIT is from 1 to {MOST}", sql=cursor.text, span=place)
+    cursor.expect(")")
+    return found
+
+
+def _of_condition(cursor: Cursor, read: Callable[[Cursor], Statement]) -> exp.Expression:
+    """`relation [alias] WHERE condition` as the query of all rows that meet it."""
+    rest = cursor.originals(cursor.rest)
+    first = rest[0]
+    leading = [Token(kind, text, first.line, first.col, first.start, first.start, []) for text, kind in _LEADING]
+    found = read(Cursor([*leading, *rest], cursor.text))
+    query = found.query if isinstance(found, Select) else None
+    parts = {k for k, v in query.args.items() if v} if isinstance(query, exp.Select) else set()
+    if query is None or not parts <= {"expressions", "from_", "from", "where", "kind"} or "where" not in parts:
+        raise error(
+            "SYNTAX_ERROR",
+            "EXPLAIN MISSING ROW takes one relation and a condition",
+            sql=cursor.text,
+            span=span_of(rest),
+            hint="Write EXPLAIN MISSING ROW relation WHERE column = value AND ….",
+        )
+    return query

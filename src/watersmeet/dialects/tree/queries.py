@@ -1,0 +1,409 @@
+"""Parsing of queries and of the statements that contain expressions, by sqlglot's parser.
+
+sqlglot accepts more than PostgreSQL does; `_check` refuses what would silently mean something else.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
+from typing import Any, Final
+
+from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import ParseError
+from sqlglot.tokens import Token, TokenType
+
+from watersmeet.dialects.tree.nodes import CommaJoin, FoldedName, ImpliedAlias, MarkedSelect
+from watersmeet.dialects.tree.tokens import syntax_error
+from watersmeet.errors import Error, Span, error
+from watersmeet.places import own_place, set_place
+from watersmeet.types import JSON_DEPTH_RULE
+
+_REFUSED: Final = re.compile("[\x00\ud800-\udfff]")
+
+
+def refused_character(text: str) -> int | None:
+    """The place of the first character that text can't hold, None if there is none."""
+    found = _REFUSED.search(text)
+    return None if found is None else found.start()
+
+
+def not_in_repertoire(value: str, sql: str, span: Span | None) -> Error:
+    """CHARACTER_NOT_IN_REPERTOIRE for `value`, which stands at `span` of the statement `sql`."""
+    place = refused_character(value)
+    assert place is not None
+    shown = _REFUSED.sub(" ", sql)  # an error is written somewhere, so it must be text itself
+    what = "a lone surrogate" if ord(value[place]) else "the null character"
+    return error(
+        "CHARACTER_NOT_IN_REPERTOIRE",
+        f"text can't contain U+{ord(value[place]):04X}, {what}",
+        sql=shown,
+        span=span,
+        hint="Bytes of any kind can be stored in a column of type bytea.",
+    )
+
+
+def check_characters(sql: str) -> None:
+    """Raises CHARACTER_NOT_IN_REPERTOIRE if a statement is no text."""
+    place = refused_character(sql)
+    if place is not None:
+        raise not_in_repertoire(sql, sql, Span(place, place + 1))
+
+
+_AFTER_A_LIST: Final = frozenset({"FROM", "WHERE", "GROUP", "ORDER", "HAVING", "LIMIT", "UNION", "ON", ")", ","})
+_BEFORE_A_LIST: Final = frozenset({"SELECT", "DISTINCT", "FROM", "GROUP BY", "ORDER BY", "VALUES", "("})
+
+#: No name that a user can write starts so.
+_HOLDER: Final = "?"
+
+#: What sqlglot takes for functions in front of set operations whose sides have parentheses.
+_OVER_QUERIES: Final[dict[str, type[exp.Expression]]] = {
+    "EXISTS": exp.Exists,
+    "ANY": exp.Any,
+    "SOME": exp.Any,
+    "ALL": exp.All,
+}
+
+#: How an operand ends, and how the text begins, that the operator `?` of jsonb stands between.
+_OPERAND_ENDS: Final = (
+    TokenType.IDENTIFIER, TokenType.VAR, TokenType.STRING, TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.JSONB,
+)  # fmt: skip
+
+_TEXT_BEGINS: Final = (TokenType.STRING, TokenType.PLACEHOLDER, TokenType.QDCOLON)
+Parameters = Sequence[Any] | Mapping[str, Any]
+
+
+def place_of(node: exp.Expression) -> Span | None:
+    """The place of a tree: from its first to its last node that knows its place; of its surroundings if none does."""
+    around: exp.Expression | None = node
+    while around is not None:
+        places = [place for n in around.walk() if (place := own_place(n)) is not None]
+        if places:
+            return Span(min(p.start for p in places), max(p.end for p in places))
+        around = around.parent
+    return None
+
+
+def read_tree(tokens: Sequence[Token], text: str, dialect: Dialect, parameters: Parameters = ()) -> exp.Expression:
+    """The tree of a query, INSERT, UPDATE or DELETE. Its nodes' places are in `text`."""
+    _check_tokens(tokens, text)
+    parser = dialect.parser()
+    try:
+        trees = parser.parse(_numbered(tokens) if parameters else list(tokens), text)
+    except ParseError as found:
+        token = found.errors[0].get("token") if found.errors else None
+        end = tokens[-1].end + 1
+        if token is not None and token.start >= end:
+            token = None
+        raise syntax_error(text, token, end=end) from None
+    if len(trees) != 1 or trees[0] is None:
+        raise syntax_error(text, tokens[0])
+    tree: exp.Expression = trees[0]
+    for node in list(tree.find_all(exp.Table)):
+        if isinstance(node.this, exp.Values):  # `((VALUES …) AS a JOIN …)`
+            node.replace(exp.Subquery(**node.args))
+    for call in list(tree.find_all(exp.Anonymous)):  # `EXISTS ((SELECT …) UNION (SELECT …))`
+        made = _OVER_QUERIES.get(str(call.this).upper())
+        if made is not None and len(call.expressions) == 1 and isinstance(call.expressions[0], exp.SetOperation):
+            read = made(this=call.expressions[0])
+            set_place(read, own_place(call))
+            call.replace(read)
+    whole = Span(tokens[0].start, tokens[-1].end + 1)
+    if place_of(tree) is None:
+        set_place(tree, whole)
+    _check(tree, text, whole)
+    return bind_parameters(tree, parameters, text)
+
+
+def is_default(node: exp.Expression) -> bool:
+    """Whether a value is the word DEFAULT."""
+    if isinstance(node, exp.Column):
+        return not node.table and not node.this.args.get("quoted") and str(node.name).upper() == "DEFAULT"
+    return isinstance(node, exp.Var) and str(node.name).upper() == "DEFAULT"
+
+
+def is_marked(query: exp.Expression) -> bool:
+    """True if a SELECT here or anywhere in the query says that it runs until it is stopped."""
+    return query.find(MarkedSelect) is not None
+
+
+def read_expression(tokens: Sequence[Token], text: str, dialect: Dialect) -> exp.Expression:
+    """The tree of one scalar expression."""
+    if not tokens:
+        raise syntax_error(text, None)
+    select = Token(TokenType.SELECT, "SELECT", 1, 1, tokens[0].start, tokens[0].start, [])
+    tree = read_tree([select, *tokens], text, dialect)
+    if len(tree.expressions) != 1 or tree.args.get("from_"):
+        raise syntax_error(text, tokens[-1])
+    found: exp.Expression = tree.expressions[0]
+    found = found.this if isinstance(found, ImpliedAlias) else found
+    if place_of(found) is None:
+        set_place(found, Span(tokens[0].start, tokens[-1].end + 1))
+    return found
+
+
+def _check_tokens(tokens: Sequence[Token], text: str) -> None:
+    following: list[Token | None] = [*tokens[1:], None]
+    for token, after in zip(tokens, following, strict=True):
+        kind = token.token_type
+        if kind == TokenType.COMMA and (after is None or _is_word(after, _AFTER_A_LIST)):
+            raise syntax_error(text, after, end=tokens[-1].end + 1)
+        if after is not None and after.token_type == TokenType.COMMA and _is_word(token, _BEFORE_A_LIST):
+            raise syntax_error(text, after)
+        if kind in (TokenType.SEMI, TokenType.ANTI) and after is not None and after.token_type == TokenType.JOIN:
+            raise syntax_error(
+                text,
+                token,
+                hint="Write a semi join as EXISTS or IN (SELECT …), an anti join as NOT EXISTS or NOT IN (SELECT …).",
+            )
+
+
+def _is_word(token: Token, words: frozenset[str]) -> bool:
+    return token.token_type not in (TokenType.STRING, TokenType.IDENTIFIER) and token.text.upper() in words
+
+
+def _check(tree: exp.Expression, text: str, whole: Span) -> None:
+    """whole: the place of the tree, for what has none of its own."""
+    for node in tree.walk():
+        if isinstance(node, exp.Join):
+            _check_join(node, text)
+        elif isinstance(node, exp.Limit) and node.expressions:
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "LIMIT … BY is not supported",
+                sql=text,
+                span=place_of(node),
+                hint="Number the rows of each key by row_number() OVER (PARTITION BY … ORDER BY …).",
+            )
+        elif isinstance(node, exp.Select) and not node.expressions:
+            raise error("SYNTAX_ERROR", "a select list is missing", sql=text, span=place_of(node) or whole)
+        elif isinstance(node, exp.Select) and node.args.get("joins") and not node.args.get("from_"):
+            raise _join_without_from(node.args["joins"][0], text)
+        elif isinstance(node, exp.In) and not _has_alternatives(node):
+            raise error("SYNTAX_ERROR", "IN without a list", sql=text, span=place_of(node) or whole)
+        elif isinstance(node, exp.Values) and not all(_has_content(row) for row in node.expressions):
+            raise error("SYNTAX_ERROR", "a row of VALUES without values", sql=text, span=place_of(node) or whole)
+        elif isinstance(node, exp.Group) and not _has_content(node):
+            raise error("SYNTAX_ERROR", "GROUP BY without a list", sql=text, span=place_of(tree))
+        elif isinstance(node, exp.Ordered) and node.args.get("with_fill"):
+            raise error(
+                "FEATURE_NOT_SUPPORTED", "WITH FILL in ORDER BY is not supported", sql=text, span=place_of(node)
+            )
+        elif isinstance(node, exp.Order) and not node.expressions:
+            raise error("SYNTAX_ERROR", "ORDER BY without a list", sql=text, span=place_of(tree))
+
+
+def _has_content(node: exp.Expression) -> bool:
+    return any(value for value in node.args.values())
+
+
+def _has_alternatives(node: exp.In) -> bool:
+    """Whether there is anything behind IN."""
+    return any(node.args.get(name) for name in ("expressions", "query", "unnest", "field"))
+
+
+def _join_without_from(join: exp.Join, text: str) -> Exception:
+    """`SELECT a JOIN b`, which the parser reads as a query without FROM whose joins nobody would see."""
+    return error(
+        "SYNTAX_ERROR", "JOIN without FROM", sql=text, span=own_place(join) or place_of(join), hint="Write FROM."
+    )
+
+
+def _check_join(join: exp.Join, text: str) -> None:
+    span = own_place(join) or place_of(join)
+    has_condition = bool(join.args.get("on") or join.args.get("using"))
+    method, kind = join.method.upper(), join.kind.upper()
+    free = isinstance(join, CommaJoin) or kind == "CROSS" or method == "NATURAL" or _is_lateral(join)
+    if free and has_condition:
+        word = "NATURAL" if method == "NATURAL" else "CROSS"
+        raise error("JOIN_WITH_CONDITION", f"{word} JOIN takes neither ON nor USING", sql=text, span=span)
+    if not free and not has_condition:
+        raise error("JOIN_WITHOUT_CONDITION", "JOIN without ON or USING", sql=text, span=span)
+    if (
+        kind not in ("", "INNER", "OUTER", "CROSS")
+        or method not in ("", "NATURAL", "ASOF", "LATEST")
+        or (kind == "CROSS" and method)
+    ):
+        raise error("SYNTAX_ERROR", f"{(method + ' ' + kind).strip()} JOIN does not exist", sql=text, span=span)
+
+
+def _is_lateral(join: exp.Join) -> bool:
+    return isinstance(join.this, exp.Lateral) and join.kind.upper() == "CROSS"
+
+
+def _numbered(tokens: Sequence[Token]) -> list[Token]:
+    """The tokens with each `?` made a name with its number, because a tree does not keep the order of the text.
+
+    Between an operand and a text or parameter it is the operator of jsonb.
+    """
+    numbered: list[Token] = []
+    used = 0
+    for t, after in zip(tokens, [*tokens[1:], None], strict=True):
+        if t.token_type not in (TokenType.PLACEHOLDER, TokenType.QDCOLON) or (
+            numbered
+            and numbered[-1].token_type in _OPERAND_ENDS
+            and after is not None
+            and after.token_type in _TEXT_BEGINS
+        ):
+            numbered.append(t)
+            continue
+        numbered.append(Token(TokenType.VAR, f"{_HOLDER}{used}", t.line, t.col, t.start, t.start, []))
+        used += 1
+        if t.token_type == TokenType.QDCOLON:  # `?::int` is read as one sign and the type
+            numbered.append(Token(TokenType.DCOLON, "::", t.line, t.col, t.start + 1, t.end, []))
+    return numbered
+
+
+def _is_holder(node: exp.Expression) -> bool:
+    if isinstance(node, (exp.Placeholder, exp.Parameter)):
+        return True
+    named = isinstance(node, (exp.Column, exp.Var)) or isinstance(node.parent, exp.Fetch)
+    return named and node.name.startswith(_HOLDER)
+
+
+def bind_parameters(tree: exp.Expression, parameters: Parameters, text: str) -> exp.Expression:
+    """The tree with literals in the place of its parameters. INVALID_PARAMETER unless there is one value for each."""
+    holders = [n for n in tree.walk() if _is_holder(n)]
+    used: set[int | str] = set()
+    for holder in holders:
+        key = _key_of(holder)
+        if isinstance(parameters, Mapping):
+            known = key in parameters
+        else:
+            known = isinstance(key, int) and 0 <= key < len(parameters)
+        if not known:
+            shown = key + 1 if isinstance(key, int) else f'"{key}"'
+            raise error(
+                "INVALID_PARAMETER",
+                f"no value for parameter {shown}",
+                sql=text,
+                span=place_of(holder),
+                detail=f"{len(parameters)} values were given.",
+            )
+        used.add(key)
+        place = place_of(holder)
+        literal = literal_of(parameters[key], text, place)  # type: ignore[index]
+        set_place(literal, place)  # without one, each look for its place goes through all that is around it
+        if holder is tree:
+            return literal
+        _put(literal, holder)
+    if len(used) < len(parameters):
+        raise error(
+            "INVALID_PARAMETER",
+            f"the statement has {len(used)} parameters, but {len(parameters)} values were given",
+            sql=text,
+        )
+    return tree
+
+
+def _put(literal: exp.Expression, holder: exp.Expression) -> None:
+    """Puts a literal in the place of a parameter. `replace` would go through the whole list in which it stands."""
+    parent, key, index = holder.parent, holder.arg_key, holder.index
+    if parent is None or key is None or index is None:
+        holder.replace(literal)
+        return
+    parent.args[key][index] = literal
+    literal.parent, literal.arg_key, literal.index = parent, key, index
+
+
+def _key_of(holder: exp.Expression) -> int | str:
+    """The number (from 0) or the name of the parameter that `holder` stands for."""
+    name = str(holder.this.name if isinstance(holder, exp.Parameter) else holder.name)
+    if isinstance(holder, exp.Parameter) and name.isdecimal():
+        return int(name) - 1
+    if name.startswith(_HOLDER):
+        return int(name.removeprefix(_HOLDER) or 0)
+    return name
+
+
+def literal_of(value: Any, text: str, span: Span | None = None) -> exp.Expression:
+    """The literal of a Python value, which stands at `span` of `text`; a tree stands for itself.
+
+    INVALID_PARAMETER for a type without one, CHARACTER_NOT_IN_REPERTOIRE, JSON_TOO_DEEP.
+    """
+    if isinstance(value, exp.Expression):
+        tree: exp.Expression = value.copy()
+        return tree
+    if value is None:
+        return exp.null()
+    if isinstance(value, bool):
+        return exp.Boolean(this=value)
+    if isinstance(value, (int, float, Decimal)):
+        return _number(value)
+    if isinstance(value, str):
+        if refused_character(value) is not None:
+            raise not_in_repertoire(value, text, span)
+        return exp.Literal.string(value)
+    if isinstance(value, (bytes, bytearray)):
+        return exp.cast(exp.Literal.string("\\x" + bytes(value).hex()), exp.DataType.Type.VARBINARY)
+    if isinstance(value, dt.datetime):
+        kind = exp.DataType.Type.TIMESTAMP if value.tzinfo is None else exp.DataType.Type.TIMESTAMPTZ
+        return exp.cast(exp.Literal.string(value.isoformat(sep=" ")), kind)
+    if isinstance(value, dt.date):
+        return exp.cast(exp.Literal.string(value.isoformat()), exp.DataType.Type.DATE)
+    if isinstance(value, dt.time):
+        return exp.cast(exp.Literal.string(value.isoformat()), exp.DataType.Type.TIME)
+    if isinstance(value, dt.timedelta):
+        return exp.cast(exp.Literal.string(_interval_text(value)), exp.DataType.Type.INTERVAL)
+    if isinstance(value, dict):
+        try:
+            written = json.dumps(value, default=str)
+        except RecursionError:
+            raise error("JSON_TOO_DEEP", JSON_DEPTH_RULE, sql=text, span=span) from None
+        return exp.cast(exp.Literal.string(written), exp.DataType.Type.JSONB)
+    if isinstance(value, uuid.UUID):
+        return exp.Literal.string(str(value))
+    if isinstance(value, (list, tuple)):
+        return exp.Array(expressions=[literal_of(v, text, span) for v in value])
+    raise error("INVALID_PARAMETER", f"a parameter can't be a value of Python's type {type(value).__name__}", sql=text)
+
+
+def _interval_text(value: dt.timedelta) -> str:
+    """The text of an interval; one that keeps its months apart (`session.access.values.Interval`) keeps them."""
+    months = getattr(value, "months", None)
+    if months is not None:
+        days, microseconds = getattr(value, "month_days", 0), getattr(value, "microseconds_of_day", 0)
+        return f"{months} months {days} days {microseconds} microseconds"
+    return f"{value.days} days {value.seconds * 1_000_000 + value.microseconds} microseconds"
+
+
+def _number(value: float | Decimal) -> exp.Expression:
+    if isinstance(value, float):
+        return exp.cast(exp.Literal.string(repr(value)), exp.DataType.Type.DOUBLE)
+    if isinstance(value, Decimal) and not value.is_finite():
+        return exp.cast(exp.Literal.string(str(value)), exp.DataType.Type.DOUBLE)
+    digits = format(abs(value), "f") if isinstance(value, Decimal) else str(abs(value))
+    literal = exp.Literal.number(digits)
+    return exp.Neg(this=literal) if value < 0 else literal
+
+
+def is_folded(identifier: exp.Expression) -> bool:
+    """True for a name that was written without quotes in a dialect that folds such names: case does not tell it from
+    others.
+    """
+    return not identifier.args.get("quoted") or isinstance(identifier, FoldedName)
+
+
+def name_of(identifier: exp.Expression) -> str:
+    """The folded name of an identifier: by the dialect's grammar, else lower case unless quoted."""
+    return str(identifier.name) if identifier.args.get("quoted") else identifier.name.lower()
+
+
+@contextmanager
+def depth_checked(text: str) -> Iterator[None]:
+    """FEATURE_NOT_SUPPORTED for a statement that is nested more deeply than it can be read."""
+    try:
+        yield
+    except RecursionError:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "the statement is nested too deeply",
+            sql=text,
+            hint="Split long chains of operators or parentheses into several views or columns.",
+        ) from None

@@ -1,0 +1,328 @@
+"""A cursor over the tokens of a statement, for everything that is not a query: words, names, options, values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from sqlglot.tokens import Token, TokenType
+
+from watersmeet.dialects.semantics import Folding
+from watersmeet.dialects.tree.statements import Name
+from watersmeet.errors import Error, Span, error
+from watersmeet.secretvalues import reference
+
+_WORD: Final = re.compile(r"[^\W\d][\w$]*\Z")
+
+#: Words that PostgreSQL reserves: no relation or column is called so without quotes.
+RESERVED: Final = frozenset({
+    "all", "and", "any", "array", "as", "asc", "both", "case", "cast", "check", "collate", "column", "constraint",
+    "create", "cross", "default", "desc", "distinct", "do", "else", "end", "except", "false", "fetch", "for",
+    "foreign", "from", "full", "grant", "group", "having", "in", "inner", "intersect", "into", "is", "join",
+    "lateral", "leading", "left", "limit", "natural", "not", "null", "offset", "on", "or", "order", "outer",
+    "primary", "references", "returning", "right", "select", "some", "table", "then", "to", "trailing", "true",
+    "union", "unique", "using", "when", "where", "window", "with",
+})  # fmt: skip
+
+_QUOTED: Final = (TokenType.STRING, TokenType.IDENTIFIER, TokenType.HEREDOC_STRING)
+
+
+def span_of(tokens: Sequence[Token]) -> Span:
+    """The place of one or more tokens."""
+    return Span(tokens[0].start, tokens[-1].end + 1)
+
+
+def folded(text: str, folding: Folding) -> str:
+    """A name that is written without quotes."""
+    return text.lower() if folding == "lower" else text.upper() if folding == "upper" else text
+
+
+def words_of(tokens: Sequence[Token]) -> list[Token]:
+    """The tokens with those of several words (`PRIMARY KEY`) cut into one each."""
+    words: list[Token] = []
+    for token in tokens:
+        if token.token_type in _QUOTED or not re.search(r"\w\s+\w", token.text):
+            words.append(token)
+            continue
+        for found in re.finditer(r"\S+", token.text):
+            start = token.start + found.start()
+            words.append(
+                Token(TokenType.VAR, found.group(), token.line, token.col, start, start + len(found.group()) - 1, [])
+            )
+    return words
+
+
+def syntax_error(
+    text: str, token: Token | None, *, end: int | None = None, detail: str | None = None, hint: str | None = None
+) -> Error:
+    """PostgreSQL's syntax error at `token`, or at the end of the input (offset `end`) for None."""
+    if token is None:
+        place = len(text.rstrip()) if end is None else end
+        return error(
+            "SYNTAX_ERROR",
+            "syntax error at end of input",
+            detail=detail,
+            hint=hint,
+            sql=text,
+            span=Span(place, place + 1),
+        )
+    shown = text[token.start : token.end + 1]
+    return error(
+        "SYNTAX_ERROR", f'syntax error at or near "{shown}"', detail=detail, hint=hint, sql=text, span=span_of([token])
+    )
+
+
+class Cursor:
+    """Reads the tokens of a statement from left to right. All failures are SYNTAX_ERROR with a place.
+
+    folding: what becomes of names without quotes.
+    """
+
+    def __init__(self, tokens: Sequence[Token], text: str, *, folding: Folding = "lower") -> None:
+        self.tokens: Sequence[Token] = words_of(tokens)
+        self.text = text
+        self.folding = folding
+        self.index = 0
+        self._originals = tokens
+
+    @property
+    def current(self) -> Token | None:
+        """The token at the cursor, None at the end."""
+        return self.tokens[self.index] if self.index < len(self.tokens) else None
+
+    @property
+    def done(self) -> bool:
+        """True at the end."""
+        return self.index >= len(self.tokens)
+
+    @property
+    def rest(self) -> Sequence[Token]:
+        """The tokens from the cursor on."""
+        return self.tokens[self.index :]
+
+    def originals(self, tokens: Sequence[Token]) -> list[Token]:
+        """The tokenizer's own tokens (several words in one) of a part, as sqlglot's parser wants them."""
+        if not tokens:
+            return []
+        places = [
+            i
+            for i, t in enumerate(self._originals)
+            if t.start <= tokens[0].start <= t.end or t.start <= tokens[-1].end <= t.end
+        ]
+        return list(self._originals[places[0] : places[-1] + 1])
+
+    def at(self, *words: str) -> bool:
+        """True if the next tokens are these words (upper case) or signs, none of them quoted."""
+        if self.index + len(words) > len(self.tokens):
+            return False
+        pairs = zip(words, self.tokens[self.index :], strict=False)
+        return all(
+            token.text.upper() == word and token.token_type not in (TokenType.IDENTIFIER, TokenType.STRING)
+            for word, token in pairs
+        )
+
+    def take(self, *words: str) -> bool:
+        """Like `at`, and moves past them if true."""
+        if not self.at(*words):
+            return False
+        self.index += len(words)
+        return True
+
+    def expect(self, *words: str) -> None:
+        """Moves past the words; an error if they are not there."""
+        for word in words:
+            if not self.take(word):
+                raise self.error(detail=f"{word} was expected here.")
+
+    def error(self, *, detail: str | None = None, hint: str | None = None) -> Error:
+        """A syntax error at the cursor."""
+        end = self.tokens[-1].end + 1 if self.tokens else None
+        return syntax_error(self.text, self.current, end=end, detail=detail, hint=hint)
+
+    def end(self) -> None:
+        """An error unless at the end."""
+        if not self.done:
+            raise self.error()
+
+    def name(self, *, reserved: bool = False) -> Name:
+        """The next token as a name, folded unless quoted. reserved: reserved words are names here."""
+        token = self.current
+        if token is None:
+            raise self.error(detail="A name was expected here.")
+        if token.token_type == TokenType.IDENTIFIER:
+            if not token.text:
+                raise error("INVALID_NAME", "zero-length name", sql=self.text, span=span_of([token]))
+            self.index += 1
+            return Name(token.text, span_of([token]))
+        if (
+            token.token_type == TokenType.STRING
+            or not _WORD.match(token.text)
+            or (not reserved and token.text.lower() in RESERVED)
+        ):
+            raise self.error(detail="A name was expected here.")
+        self.index += 1
+        return Name(folded(token.text, self.folding), span_of([token]), folded=self.folding != "none")
+
+    def word(self) -> Name:
+        """The next token as a word that is no name (an option, a variable, a type): in lower case, reserved or not."""
+        found = self.name(reserved=True)
+        return Name(found.name.lower(), found.span)
+
+    def relation_name(self) -> Name:
+        """A name that may be qualified by a schema, which may be called as a reserved word is (`default.t`)."""
+        following = self.tokens[self.index + 1].text if self.index + 1 < len(self.tokens) else ""
+        first = self.name(reserved=following == ".")
+        if not self.take("."):
+            return first
+        second = self.name(reserved=True)
+        return Name(second.name, Span(first.span.start, second.span.end), second.folded, first.name)
+
+    def names(self) -> tuple[Name, ...]:
+        """`(name, …)`, with optional ASC or DESC behind a name, which mean nothing here."""
+        self.expect("(")
+        found = [self.name()]
+        self._skip_order()
+        while self.take(","):
+            found.append(self.name())
+            self._skip_order()
+        self.expect(")")
+        return tuple(found)
+
+    def _skip_order(self) -> None:
+        if not self.take("ASC"):
+            self.take("DESC")
+        if self.take("NULLS") and not self.take("FIRST"):
+            self.expect("LAST")
+
+    def string(self) -> str:
+        """The value of the next token, a string literal."""
+        token = self.current
+        if token is None or token.token_type not in (TokenType.STRING, TokenType.NATIONAL_STRING):
+            raise self.error(detail="A string was expected here.")
+        self.index += 1
+        return str(token.text)
+
+    def query_id(self) -> Name:
+        """The id of a query: a text, with its place."""
+        place = span_of(self.rest[:1] or self.tokens)
+        return Name(self.string(), place)
+
+    def integer(self) -> int:
+        """The value of the next token, an integer literal."""
+        token = self.current
+        if token is None or not token.text.isdecimal() or token.token_type != TokenType.NUMBER:
+            raise self.error(detail="An integer was expected here.")
+        self.index += 1
+        return int(token.text)
+
+    def split_shift(self) -> None:
+        """If the cursor is at `>>` (two ends of STRUCT<…> that the tokenizer read as one sign), cuts it in two."""
+        token = self.current
+        if token is None or not self.at(">>"):
+            return
+        halves = [
+            Token(TokenType.GT, ">", token.line, token.col, place, place, []) for place in (token.start, token.end)
+        ]
+        self.tokens = [*self.tokens[: self.index], *halves, *self.tokens[self.index + 1 :]]
+
+    def until(self, *stops: str) -> Sequence[Token]:
+        """The tokens up to the first of `stops` outside parentheses, or the end; moves to it."""
+        start, depth = self.index, 0
+        while not self.done:
+            if depth == 0 and any(self.at(stop) for stop in stops):
+                break
+            depth += self.at("(") - self.at(")")
+            self.index += 1
+        return self.tokens[start : self.index]
+
+
+#: Tokens in quotes: a string, one with escapes (`E'\\t'`), a name.
+_QUOTED_VALUES: Final = ("STRING", "BYTE_STRING", "IDENTIFIER")
+
+#: Options that are paths of files, beside each of which another one takes the content.
+_FILES: Final = ("ssl.ca.location", "ssl.certificate.location", "ssl.key.location")
+
+
+def not_supported(feature: str, text: str, span: Span | None, *, hint: str | None = None) -> Error:
+    """The error that Watersmeet lacks a feature of the dialect."""
+    return error("FEATURE_NOT_SUPPORTED", f"{feature} is not supported", hint=hint, sql=text, span=span)
+
+
+def read_options(cursor: Cursor, spans: dict[str, Span] | None = None) -> dict[str, str]:
+    """`(name = value, …)`; names may contain dots and are lower-cased. spans: gets the place of each option."""
+    cursor.expect("(")
+    options: dict[str, str] = {}
+    while not cursor.at(")"):
+        tokens = cursor.until("=", ",")
+        key = "".join(t.text for t in tokens).lower()
+        if not key or not cursor.take("="):
+            raise cursor.error(detail="An option is written name = 'value'.")
+        if key in options:
+            raise error("CONNECTOR_OPTION", f'option "{key}" is given twice', sql=cursor.text, span=span_of(tokens))
+        secret = _read_secret(cursor)
+        if secret is not None and cursor.at("AS", "FILE"):
+            key = _as_content(cursor, key, span_of(tokens))
+        options[key] = secret or read_value(cursor)
+        if spans is not None:
+            spans[key] = span_of([*tokens, cursor.tokens[cursor.index - 1]])
+        if not cursor.take(","):
+            break
+    cursor.expect(")")
+    return options
+
+
+def _read_secret(cursor: Cursor) -> str | None:
+    """`SECRET name` as a reference; None if something else is there."""
+    if not cursor.at("SECRET") or cursor.at("SECRET", ",") or cursor.at("SECRET", ")"):
+        return None
+    cursor.index += 1
+    return reference(cursor.name().name)
+
+
+def _as_content(cursor: Cursor, key: str, span: Span) -> str:
+    """The option that takes the content of a file in place of the option `key`, which takes its path: `SECRET name AS
+    FILE` says that the secret is the content.
+    """
+    cursor.index += 2
+    if not key.endswith(_FILES):
+        hint = "It is for " + ", ".join(f"properties.{name}" for name in _FILES) + "."
+        raise not_supported(f"SECRET … AS FILE of option {key}", cursor.text, span, hint=hint)
+    return f"{key.removesuffix('location')}pem"
+
+
+def read_setting(cursor: Cursor, settings: dict[str, str]) -> str:
+    """`name = value`, added to `settings`: the name in lower case. CONNECTOR_OPTION if it is there already."""
+    name = cursor.name(reserved=True)
+    cursor.expect("=")
+    setting = name.name.lower()
+    if setting in settings:
+        raise error("CONNECTOR_OPTION", f'option "{name.name}" is given twice', sql=cursor.text, span=name.span)
+    settings[setting] = read_value(cursor)
+    return setting
+
+
+def read_value(cursor: Cursor) -> str:
+    """A string, a number or a word as text."""
+    sign = "-" if cursor.take("-") else ""
+    token = cursor.current
+    if token is None or not (token.text[:1].isalnum() or token.token_type.name in _QUOTED_VALUES):
+        raise cursor.error(detail="A value was expected here.")
+    cursor.index += 1
+    return sign + str(token.text)
+
+
+_PLAIN: Final = re.compile(r"[a-z_][a-z0-9_$]*\Z")
+
+
+def quoted(name: str) -> str:
+    """A name in the form in which `search_path` lists it."""
+    return name if _PLAIN.match(name) else '"' + name.replace('"', '""') + '"'
+
+
+def unquoted(text: str, folding: Folding = "none") -> str:
+    """The name that a text means."""
+    text = text.strip()
+    if len(text) > 1 and text[0] == text[-1] == '"':
+        return text[1:-1].replace('""', '"')
+    return folded(text, folding)
