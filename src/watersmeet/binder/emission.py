@@ -38,8 +38,7 @@ from watersmeet.binder.context.emission_request import Emission, Request
 from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.binder.query import bind_query
 from watersmeet.catalog import DELTA_COLUMN, Catalog
-from watersmeet.dialects.sqlstream.merging import CreateMergingPump
-from watersmeet.dialects.tree.statements import CreateMaterializedView
+from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateMergingPump
 from watersmeet.errors import Error, error
 from watersmeet.watermarks import NOW, Watermark, delayed
 

@@ -14,7 +14,8 @@ from watersmeet.catalog import CacheFill, Catalog, MaterializedView, Relation, T
 from watersmeet.circuit.operators import Operator
 from watersmeet.database.reopening import read_again
 from watersmeet.dialects import parse
-from watersmeet.dialects.tree.statements import CreateMaterializedView, CreateProcessor, Subscribe
+from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateProcessor
+from watersmeet.dialects.tree.statements import Subscribe
 from watersmeet.planner import compile_connector_table, compile_view
 
 

@@ -1,4 +1,4 @@
-"""Dialects: from SQL text to statements (`parse`). What queries in them mean is said by `binder` and `batch`.
+"""Dialects: from SQL text to statements (`parse`). `binder` defines what queries mean.
 
 A dialect is a small difference to one of sqlglot's grammars and a table of defaults (`semantics`); everything else is
 shared.

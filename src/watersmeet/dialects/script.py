@@ -19,18 +19,9 @@ from watersmeet.dialects.statements.history import read_alter_system, read_show_
 from watersmeet.dialects.statements.refresh import read_refresh
 from watersmeet.dialects.statements.subscribing import QUERIES, read_subscribe
 from watersmeet.dialects.timeplus.ddl import WORDS as SUBSCRIPTIONS
+from watersmeet.dialects.tree.definitions import Create, CreateProcessor, CreateSchema, CreateTopic
 from watersmeet.dialects.tree.queries import Parameters, read_tree
-from watersmeet.dialects.tree.statements import (
-    Create,
-    CreateProcessor,
-    CreateSchema,
-    CreateTopic,
-    Refused,
-    Select,
-    SetVariable,
-    Statement,
-    Unit,
-)
+from watersmeet.dialects.tree.statements import Refused, Select, SetVariable, Statement, Unit
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, span_of, syntax_error, words_of
 from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.secretnames import is_secret

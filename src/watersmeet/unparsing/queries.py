@@ -3,20 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from watersmeet.algebra.bounded import TopicScan
+from watersmeet.algebra.bounded import PastScan, TopicScan
 from watersmeet.binder.bounded import bind_bounded
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.dialects.tree.queries import depth_checked
-from watersmeet.dialects.tree.statements import QuerySql
-from watersmeet.types import Field
+from watersmeet.sources.narrowing import Narrowed
+from watersmeet.types import Field, Origin, Schema
 from watersmeet.unparsing.narrowing import looked_up, narrowed
 from watersmeet.unparsing.relations import Writer
 from watersmeet.unparsing.texts import quoted
+
+
+@dataclass(frozen=True)
+class QuerySql:
+    """DuckDB SQL of a bounded query and what it gives.
+
+    depends_on: ids of the relations whose content it reads. named: of those that the query itself names, views, too.
+    functions: of the functions of SQL that it calls. system: names of the system relations that it reads. topics: those
+    that it reads as they are now; their outputs are the columns that it reads, at least one. narrowed: what it needs of
+    external tables. lookups: by which columns it looks up rows, as (relation id, column). past: what it reads as of
+    earlier moments. origins: for each column, that of a relation that it names, if it is nothing else.
+    """
+
+    sql: str
+    columns: Schema
+    depends_on: tuple[str, ...] = ()
+    named: tuple[str, ...] = ()
+    functions: tuple[str, ...] = ()
+    system: tuple[str, ...] = ()
+    topics: tuple[TopicScan, ...] = ()
+    narrowed: tuple[Narrowed, ...] = ()
+    lookups: tuple[tuple[str, str], ...] = ()
+    past: tuple[PastScan, ...] = ()
+    origins: tuple[Origin | None, ...] = ()
 
 
 def to_duckdb(

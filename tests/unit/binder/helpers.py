@@ -11,13 +11,7 @@ from watersmeet.algebra.nodes import Aggregate, Expand, Filter, Join, Project, S
 from watersmeet.binder import bind_query
 from watersmeet.catalog import Catalog, Index
 from watersmeet.dialects import parse
-from watersmeet.dialects.tree.statements import (
-    CreateIndex,
-    CreateRelation,
-    CreateSource,
-    CreateTable,
-    CreateView,
-)
+from watersmeet.dialects.tree.definitions import CreateIndex, CreateRelation, CreateSource, CreateTable, CreateView
 from watersmeet.errors import Error
 from watersmeet.unparsing import to_duckdb
 

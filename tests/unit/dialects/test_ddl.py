@@ -6,7 +6,7 @@ import pytest
 from tests.unit.binder.helpers import refusal
 
 from watersmeet.dialects import parse
-from watersmeet.dialects.tree import statements as st
+from watersmeet.dialects.tree import definitions as df
 from watersmeet.types import Field, SqlType
 
 
@@ -72,7 +72,7 @@ def test_types(text, shown):
 def test_table_with_inline_key():
     """RA-22"""
     table = one('CREATE table T1 (id int primary key, value INT NOT NULL, "Q" varchar NULL)')
-    assert isinstance(table, st.CreateTable)
+    assert isinstance(table, df.CreateTable)
     assert (table.name, table.primary_key) == ("t1", ("id",))
     integer = SqlType("integer")
     assert table.columns == (
@@ -91,7 +91,7 @@ def test_table_with_composite_key_and_append_only():
 def test_options_and_format():
     source = one("""CREATE SOURCE s (a int) WITH (connector = 'file', Path = '/x', fields.a.start = 1, "q.r" = true)
                     FORMAT PLAIN ENCODE CSV (delimiter = ';', without_header = 'true')""")
-    assert isinstance(source, st.CreateSource)
+    assert isinstance(source, df.CreateSource)
     assert source.options == {
         "connector": "file",
         "path": "/x",
@@ -121,9 +121,9 @@ def test_create_table_as():
 
 def test_views():
     view = one("CREATE VIEW v (a) AS SELECT 1")
-    assert (type(view), view.name, view.column_names) == (st.CreateView, "v", ("a",))
+    assert (type(view), view.name, view.column_names) == (df.CreateView, "v", ("a",))
     view = one("CREATE MATERIALIZED VIEW IF NOT EXISTS v WITH (x = 'y') AS (SELECT 1) UNION SELECT 2")
-    assert (type(view), view.if_not_exists, view.options) == (st.CreateMaterializedView, True, {"x": "y"})
+    assert (type(view), view.if_not_exists, view.options) == (df.CreateMaterializedView, True, {"x": "y"})
 
 
 def test_index():

@@ -7,6 +7,7 @@ from tests.unit.binder.helpers import refusal
 
 from watersmeet.dialects import parse
 from watersmeet.dialects.statements.explaining import ExplainAnalyze
+from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree import statements as st
 
 
@@ -76,7 +77,7 @@ def test_explain():
         False,
         "physical",
         "text",
-        st.CreateMaterializedView,
+        df.CreateMaterializedView,
     )
     assert plain.statement.sql == "CREATE MATERIALIZED VIEW v AS SELECT 1 AS a"
     explained = one("EXPLAIN (VERBOSE, DISTSQL, FORMAT JSON) SELECT 1")

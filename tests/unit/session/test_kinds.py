@@ -11,14 +11,12 @@ import watersmeet
 from watersmeet import catalog as c
 from watersmeet.dialectnames import DIALECTS
 from watersmeet.dialects.registry import language_named
-from watersmeet.dialects.sqlstream.ddl import CreateForeignTable
-from watersmeet.dialects.sqlstream.merging import CreateMergingPump
 from watersmeet.dialects.statements.captured import CreateCapturedTable
 from watersmeet.dialects.statements.formatschemas import CreateFormatSchema
 from watersmeet.dialects.statements.namedcollections import CreateNamedCollection
 from watersmeet.dialects.statements.namedsubscriptions import CreateSubscription
-from watersmeet.dialects.timeplus.external import CreateDictionary
-from watersmeet.dialects.tree import statements as st
+from watersmeet.dialects.tree import definitions as df
+from watersmeet.dialects.tree.definitions import CreateDictionary, CreateForeignTable, CreateMergingPump
 from watersmeet.types import INTEGER, Field
 
 #: By dialect, what makes a relation of each kind, under the name of its class.
@@ -56,31 +54,31 @@ INSERT INTO Processor SELECT STREAM * FROM TopicTable""",
 #: By dialect, statements that replace what is called `name`.
 REPLACING = {
     "risingwave": {
-        st.CreateTable: "TABLE name (a int)",
-        st.CreateSource: "SOURCE name (a int, b int) WITH (connector = 'datagen')",
-        st.CreateView: 'VIEW name AS SELECT a, b FROM "Table"',
-        st.CreateMaterializedView: 'MATERIALIZED VIEW name AS SELECT b FROM "Table"',
-        st.CreateIndex: 'INDEX name ON "Table" (a)',
-        st.CreateSink: "SINK name FROM \"Table\" WITH (connector = 'blackhole', type = 'upsert')",
-        st.CreateConnection: "CONNECTION name WITH (type = 'kafka', properties.bootstrap.server = 'h:1')",
+        df.CreateTable: "TABLE name (a int)",
+        df.CreateSource: "SOURCE name (a int, b int) WITH (connector = 'datagen')",
+        df.CreateView: 'VIEW name AS SELECT a, b FROM "Table"',
+        df.CreateMaterializedView: 'MATERIALIZED VIEW name AS SELECT b FROM "Table"',
+        df.CreateIndex: 'INDEX name ON "Table" (a)',
+        df.CreateSink: "SINK name FROM \"Table\" WITH (connector = 'blackhole', type = 'upsert')",
+        df.CreateConnection: "CONNECTION name WITH (type = 'kafka', properties.bootstrap.server = 'h:1')",
         CreateSubscription: "SUBSCRIPTION name FROM \"Table\" WITH (retention = '2D')",
     },
     "timeplus": {
-        st.CreateStream: "STREAM name (a int)",
-        st.CreateExternalStream: "EXTERNAL STREAM name (a int) SETTINGS type = 'file', path = '{file}', format = 'CSV'",
-        st.CreateExternalTable: "EXTERNAL TABLE name SETTINGS type = 'timeplus', table = 'below'",
+        df.CreateStream: "STREAM name (a int)",
+        df.CreateExternalStream: "EXTERNAL STREAM name (a int) SETTINGS type = 'file', path = '{file}', format = 'CSV'",
+        df.CreateExternalTable: "EXTERNAL TABLE name SETTINGS type = 'timeplus', table = 'below'",
         CreateDictionary: "DICTIONARY name (a int, b string) PRIMARY KEY a SOURCE(TIMEPLUS(STREAM 'below')) "
         "LAYOUT(FLAT())",
         CreateFormatSchema: "FORMAT SCHEMA name AS 'message N {}' TYPE Protobuf",
         CreateNamedCollection: "NAMED COLLECTION name AS topic = 't'",
     },
     "sqlstream": {
-        st.CreateServer: "SERVER name TYPE 'FILE' FOREIGN DATA WRAPPER ECDA",
-        st.CreateForeignStream: "FOREIGN STREAM name (a INTEGER) SERVER FILE_SERVER "
+        df.CreateServer: "SERVER name TYPE 'FILE' FOREIGN DATA WRAPPER ECDA",
+        df.CreateForeignStream: "FOREIGN STREAM name (a INTEGER) SERVER FILE_SERVER "
         "OPTIONS (PARSER 'CSV', DIRECTORY '{file}')",
-        st.CreatePump: 'PUMP name STOPPED AS INSERT INTO "written" SELECT STREAM "A" FROM "read" WHERE "A" > 1',
+        df.CreatePump: 'PUMP name STOPPED AS INSERT INTO "written" SELECT STREAM "A" FROM "read" WHERE "A" > 1',
     },
-    "lenses": {st.CreateTopic: "TABLE name (_key int, item string) FORMAT (INT, AVRO)"},
+    "lenses": {df.CreateTopic: "TABLE name (_key int, item string) FORMAT (INT, AVRO)"},
 }
 #: What a word of DROP means in a dialect where it is not what it says.
 MEANT = {("timeplus", "view"): "any view", ("lenses", "table"): "topic"}
@@ -259,12 +257,12 @@ def test_every_statement_that_makes_a_relation_says_of_which_kind():
     def below(base):
         return [base, *(s for b in base.__subclasses__() for s in below(b))]
 
-    abstract = {st.Create, st.CreateRelation}
-    silent = {s for s in below(st.Create) if not hasattr(s, "makes")} - abstract
-    assert silent == {st.CreateFunction}
+    abstract = {df.Create, df.CreateRelation}
+    silent = {s for s in below(df.Create) if not hasattr(s, "makes")} - abstract
+    assert silent == {df.CreateFunction}
     replaced = {s for statements in REPLACING.values() for s in statements}
-    assert {s for s in below(st.Create)} - abstract - silent - replaced == {
-        st.CreateProcessor,
+    assert {s for s in below(df.Create)} - abstract - silent - replaced == {
+        df.CreateProcessor,
         CreateCapturedTable,
         CreateForeignTable,
         CreateMergingPump,

@@ -37,9 +37,9 @@ from watersmeet.catalog import (
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import near_relations, relation_in_from, with_current_names
 from watersmeet.dialects.script import read_script
+from watersmeet.dialects.tree.definitions import CreateView
 from watersmeet.dialects.tree.nodes import own_parts
 from watersmeet.dialects.tree.queries import name_of, place_of
-from watersmeet.dialects.tree.statements import CreateView
 from watersmeet.errors import Error, error
 from watersmeet.expressions.casts import unify
 from watersmeet.expressions.context import Context

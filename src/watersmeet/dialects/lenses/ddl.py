@@ -17,17 +17,10 @@ from watersmeet.algebra.durations import timeout_us
 from watersmeet.catalog import KEY_COLUMN
 from watersmeet.dialects.lenses.grammar import RecordSelect
 from watersmeet.dialects.statements import ddl
+from watersmeet.dialects.tree.definitions import CreateProcessor, CreateTopic, Drop
 from watersmeet.dialects.tree.queries import Parameters, read_tree
 from watersmeet.dialects.tree.sqltypes import read_type
-from watersmeet.dialects.tree.statements import (
-    CreateProcessor,
-    CreateTopic,
-    Drop,
-    Name,
-    StartProcessor,
-    Statement,
-    StopProcessor,
-)
+from watersmeet.dialects.tree.statements import Name, StartProcessor, Statement, StopProcessor
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_value, span_of
 from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.formats.messageparts import split_window, windowed_key

@@ -15,9 +15,10 @@ from watersmeet.catalog import MessageFormat
 from watersmeet.catalog.parts import Encoding, RowForm
 from watersmeet.dialects.statements import ddl, namedsubscriptions, secrets
 from watersmeet.dialects.statements.ddl import cut_emit
+from watersmeet.dialects.tree.definitions import CreateFunction, CreateSink, DropFunction
 from watersmeet.dialects.tree.queries import read_tree
 from watersmeet.dialects.tree.sqltypes import read_type
-from watersmeet.dialects.tree.statements import CreateFunction, CreateSink, DropFunction, Refused, Statement
+from watersmeet.dialects.tree.statements import Refused, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, span_of
 from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.types import Field, SqlType

@@ -5,51 +5,33 @@ SQLstream, "CREATE SERVER", "CREATE FOREIGN STREAM", "CREATE FOREIGN TABLE".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokens import TokenType
 
-from watersmeet.catalog import ARRIVAL, DropWord, ExternalTable, Relation
-from watersmeet.dialects.sqlstream.merging import CreateMergingPump, merging_query, read_merge
+from watersmeet.catalog import ARRIVAL, DropWord
+from watersmeet.dialects.sqlstream.merging import merging_query, read_merge
 from watersmeet.dialects.statements import alter, ddl
-from watersmeet.dialects.statements.definitions import Definition, TypeReader
-from watersmeet.dialects.tree.queries import is_marked, place_of, read_tree
-from watersmeet.dialects.tree.sqltypes import read_type
-from watersmeet.dialects.tree.statements import (
+from watersmeet.dialects.statements.tables import Definition, TypeReader
+from watersmeet.dialects.tree.definitions import (
     AlterPump,
     CreateForeignStream,
+    CreateForeignTable,
+    CreateMergingPump,
     CreatePump,
-    CreateRelation,
     CreateServer,
     CreateStream,
     Drop,
-    Name,
-    Refused,
-    Statement,
     Watermark,
 )
+from watersmeet.dialects.tree.queries import is_marked, place_of, read_tree
+from watersmeet.dialects.tree.sqltypes import read_type
+from watersmeet.dialects.tree.statements import Name, Refused, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_value, span_of
 from watersmeet.errors import Span, error
 from watersmeet.types import TIMESTAMP, Field, SqlType
-
-
-@dataclass(frozen=True, kw_only=True)
-class CreateForeignTable(CreateRelation):
-    """`CREATE FOREIGN TABLE name [(columns)] SERVER server [OPTIONS (…)]`. options: as those of a server.
-
-    places: of the options. Without columns it has those of the table there.
-    """
-
-    makes: ClassVar[type[Relation]] = ExternalTable
-
-    server: Name
-    options: Mapping[str, str] = field(default_factory=dict)
-    places: Mapping[str, Span] = field(default_factory=dict)
-
 
 #: The wrapper of all adapters of streams that are here, and that of databases.
 _WRAPPER: Final = "ECDA"

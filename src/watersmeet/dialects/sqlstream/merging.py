@@ -5,7 +5,6 @@ SQLstream, "MERGE", "CREATE PUMP".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlglot import exp
@@ -13,42 +12,13 @@ from sqlglot.dialects.dialect import Dialect
 
 from watersmeet.dialects.sqlstream.grammar import StreamSelect
 from watersmeet.dialects.statements.dml import column_name, target_name
+from watersmeet.dialects.tree.definitions import Merge, MergeClauses
 from watersmeet.dialects.tree.queries import Parameters, is_marked, name_of, place_of, read_tree
-from watersmeet.dialects.tree.statements import CreatePump, Insert, Name, Statement
+from watersmeet.dialects.tree.statements import Insert, Name
 from watersmeet.dialects.tree.tokens import Cursor, not_supported
 from watersmeet.errors import Span, error
 
 _CLAUSES: Final = {"with_": "WITH", "returning": "RETURNING", "using_cond": "ON (columns)"}
-
-Pairs = tuple[tuple[Name, exp.Expression], ...]
-
-
-@dataclass(frozen=True)
-class MergeClauses:
-    """What MERGE says beside its INSERT: on: columns of the table, and the values that are compared with them; updated:
-    columns that a row gets that is there already, and their values.
-    """
-
-    on: Pairs
-    updated: Pairs
-
-
-@dataclass(frozen=True, kw_only=True)
-class Merge(Statement):
-    """`MERGE INTO table USING source ON … [WHEN MATCHED THEN UPDATE SET …] WHEN NOT MATCHED THEN INSERT …`.
-
-    insert: writes the rows that are not there yet.
-    """
-
-    insert: Insert
-    clauses: MergeClauses
-
-
-@dataclass(frozen=True, kw_only=True)
-class CreateMergingPump(CreatePump):
-    """A pump that runs a MERGE: `query` gives the rows that it inserts."""
-
-    clauses: MergeClauses
 
 
 def read_merge(cursor: Cursor, dialect: Dialect, base: dict[str, Any], parameters: Parameters = ()) -> Merge:

@@ -11,18 +11,16 @@ from typing import Any, Final
 
 from watersmeet.catalog import DropWord
 from watersmeet.dialects.statements.namedsubscriptions import read_retention
-from watersmeet.dialects.tree.sqltypes import read_type
-from watersmeet.dialects.tree.statements import (
+from watersmeet.dialects.tree.definitions import (
     AddColumn,
     AlterConnector,
-    Name,
     RefreshSchema,
-    Refused,
     RenameColumn,
     RenameRelation,
     StartSink,
-    Statement,
 )
+from watersmeet.dialects.tree.sqltypes import read_type
+from watersmeet.dialects.tree.statements import Name, Refused, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, read_value, span_of
 from watersmeet.errors import Span
 from watersmeet.types import Field

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from watersmeet.dialects.tree.statements import CreateTable, Name, Statement
+from watersmeet.dialects.tree.definitions import CreateTable
+from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.dialects.tree.tokens import Cursor, span_of
 from watersmeet.errors import Span
 from watersmeet.types import TIMESTAMPTZ, VARCHAR, SqlType

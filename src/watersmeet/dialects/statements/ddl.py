@@ -10,13 +10,11 @@ from sqlglot.tokens import Token
 
 from watersmeet.catalog import DropWord
 from watersmeet.dialects.statements import captured
-from watersmeet.dialects.statements.definitions import (
+from watersmeet.dialects.statements.tables import (
     Definition,
     TypeReader,
 )
-from watersmeet.dialects.tree.queries import read_tree
-from watersmeet.dialects.tree.sqltypes import read_type
-from watersmeet.dialects.tree.statements import (
+from watersmeet.dialects.tree.definitions import (
     CreateIndex,
     CreateMaterializedView,
     CreateSchema,
@@ -26,10 +24,10 @@ from watersmeet.dialects.tree.statements import (
     Drop,
     DropSchema,
     Emit,
-    Name,
-    Refused,
-    Statement,
 )
+from watersmeet.dialects.tree.queries import read_tree
+from watersmeet.dialects.tree.sqltypes import read_type
+from watersmeet.dialects.tree.statements import Name, Refused, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, span_of
 from watersmeet.errors import error
 

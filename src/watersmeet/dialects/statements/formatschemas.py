@@ -10,7 +10,7 @@ from typing import Any, ClassVar, get_args
 
 from watersmeet.catalog import FormatSchema, Relation
 from watersmeet.catalog.formatschemas import SchemaType
-from watersmeet.dialects.tree.statements import Create
+from watersmeet.dialects.tree.definitions import Create
 from watersmeet.dialects.tree.tokens import Cursor, span_of
 from watersmeet.errors import Span, error
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from watersmeet.dialects.tree.statements import CreateSchema
+from watersmeet.dialects.tree.definitions import CreateSchema
 from watersmeet.dialects.tree.tokens import Cursor, read_setting
 
 

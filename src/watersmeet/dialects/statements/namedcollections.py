@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from watersmeet.catalog import NamedCollection, Relation
-from watersmeet.dialects.tree.statements import Create
+from watersmeet.dialects.tree.definitions import Create
 from watersmeet.dialects.tree.tokens import Cursor, read_setting
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from watersmeet.catalog import NamedSubscription, Relation
-from watersmeet.dialects.tree.statements import Create, Name, Statement
+from watersmeet.dialects.tree.definitions import Create
+from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.dialects.tree.tokens import Cursor, read_options, read_value, span_of
 from watersmeet.errors import Span
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from watersmeet.dialects.tree.statements import CreateConnection, CreateSecret, DropSecret, Refused, Statement
+from watersmeet.dialects.tree.definitions import CreateConnection, CreateSecret, DropSecret
+from watersmeet.dialects.tree.statements import Refused, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, span_of
 from watersmeet.errors import Span, error
 from watersmeet.secretvalues import outside

@@ -19,22 +19,17 @@ from watersmeet.dialects.timeplus.external import (
     read_external_stream,
     read_external_table,
 )
-from watersmeet.dialects.tree.queries import read_tree
-from watersmeet.dialects.tree.sqltypes import type_default
-from watersmeet.dialects.tree.statements import (
+from watersmeet.dialects.tree.definitions import (
     Alter,
     AlterQuery,
     CreateMaterializedView,
     CreateStream,
     Drop,
-    Name,
-    Recover,
-    Refused,
-    Statement,
     StreamIndex,
-    Subscribe,
-    Unsubscribe,
 )
+from watersmeet.dialects.tree.queries import read_tree
+from watersmeet.dialects.tree.sqltypes import type_default
+from watersmeet.dialects.tree.statements import Name, Recover, Refused, Statement, Subscribe, Unsubscribe
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_setting, read_value, span_of
 from watersmeet.errors import Span, error
 from watersmeet.types import TIMESTAMP, Field

@@ -5,44 +5,18 @@ Timeplus, "Multi-JOINs and ASOF JOINs", "External Table", "Dictionary".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from sqlglot import Dialect, exp
 
-from watersmeet.catalog import TIME_COLUMN, DictionaryTable, Relation
+from watersmeet.catalog import TIME_COLUMN
 from watersmeet.dialects.timeplus.columns import key_names, read_columns, read_default
+from watersmeet.dialects.tree.definitions import Clause, CreateDictionary, CreateExternalStream, CreateExternalTable
 from watersmeet.dialects.tree.queries import place_of
-from watersmeet.dialects.tree.statements import (
-    Clause,
-    CreateExternalStream,
-    CreateExternalTable,
-    CreateRelation,
-    Name,
-    Statement,
-)
+from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_setting, read_value, span_of
 from watersmeet.errors import error
 from watersmeet.types import TIMESTAMP, Field
-
-
-@dataclass(frozen=True, kw_only=True)
-class CreateDictionary(CreateRelation):
-    """`CREATE DICTIONARY name (columns) PRIMARY KEY … SOURCE(source) LAYOUT(layout) [LIFETIME(…)]`.
-
-    lifetime_s: its least and its greatest value; 0 and 0 is for ever, None if it is not given. bounds: the columns of
-    `RANGE(MIN first MAX last)`, between which a row is valid; none without it.
-    """
-
-    makes: ClassVar[type[Relation]] = DictionaryTable
-
-    source: Clause
-    layout: Clause
-    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    lifetime_s: tuple[int, int] | None = None
-    bounds: tuple[Name, ...] = ()
-
 
 #: The kind of what is outside that this is itself, unless another host is named.
 _OWN: Final = "timeplus"

@@ -12,8 +12,9 @@ from watersmeet.algebra.scalars import column_ref
 from watersmeet.binder.context.scope import ScopeColumn, ScopeContext, single
 from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.catalog import ARRIVAL, GeneratedColumn, Relation
+from watersmeet.dialects.tree.definitions import CreateRelation
 from watersmeet.dialects.tree.queries import name_of, place_of
-from watersmeet.dialects.tree.statements import CreateRelation, Statement
+from watersmeet.dialects.tree.statements import Statement
 from watersmeet.expressions.casts import cast
 from watersmeet.expressions.clock import is_clock, reads_clock
 from watersmeet.expressions.context import Context, first_line

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from watersmeet.catalog import Connection
 from watersmeet.catalog.connections import ConnectionType
 from watersmeet.dialects.schemas import relation_written
-from watersmeet.dialects.tree.statements import CreateRelation, CreateSink
+from watersmeet.dialects.tree.definitions import CreateRelation, CreateSink
 from watersmeet.errors import did_you_mean
 from watersmeet.session.access.context import Session, error_at
 

@@ -6,14 +6,8 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from watersmeet.catalog import AddressRanges, Index, MaterializedView, Relation, SinkQuery, Table, TopicWriter
-from watersmeet.dialects.tree.statements import (
-    Alter,
-    Create,
-    CreateView,
-    Drop,
-    Name,
-    Statement,
-)
+from watersmeet.dialects.tree.definitions import Alter, Create, CreateView, Drop
+from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.errors import Span
 from watersmeet.session.access.context import Session, error_at, sentence, undefined_relation
 from watersmeet.session.access.filling import clear_away

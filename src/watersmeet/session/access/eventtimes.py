@@ -11,8 +11,8 @@ from sqlglot import exp
 
 from watersmeet.algebra.durations import TIME_TYPES, duration_us, has_months, timeout_us
 from watersmeet.catalog import EventTime
+from watersmeet.dialects.tree.definitions import CreateRelation, CreateTable, Watermark
 from watersmeet.dialects.tree.queries import name_of
-from watersmeet.dialects.tree.statements import CreateRelation, CreateTable, Watermark
 from watersmeet.errors import Error, error
 from watersmeet.session.access.context import error_at
 from watersmeet.units import DAY_US

@@ -9,7 +9,7 @@ from typing import Final, cast
 from watersmeet.catalog import MessageFormat, Relation, TopicTable
 from watersmeet.catalog.parts import Encoding
 from watersmeet.database.transaction import Transaction
-from watersmeet.dialects.tree.statements import CreateProcessor, CreateTopic
+from watersmeet.dialects.tree.definitions import CreateProcessor, CreateTopic
 from watersmeet.dialects.variables import KAFKA_PROPERTIES, TOPIC_CONFIGURATION
 from watersmeet.errors import Error, error
 from watersmeet.formats.messageparts import WINDOW, split_window

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from watersmeet.catalog import Merging, Relation, one
-from watersmeet.dialects.sqlstream.merging import MergeClauses
+from watersmeet.dialects.tree.definitions import MergeClauses
 from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.session.access.assignment import named_targets
 from watersmeet.session.access.context import error_at

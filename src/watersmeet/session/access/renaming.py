@@ -12,7 +12,7 @@ from sqlglot.tokens import Token, TokenType
 from watersmeet.catalog import Index, Known, Relation
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import read_script, tokenize
-from watersmeet.dialects.tree.statements import Create, CreateTable
+from watersmeet.dialects.tree.definitions import Create, CreateTable
 from watersmeet.session.access.context import Session
 
 #: Items of a column list other than columns.

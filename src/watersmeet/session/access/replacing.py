@@ -13,12 +13,12 @@ from collections.abc import Iterator
 
 from watersmeet.catalog import Relation, StoppedPump, View, one
 from watersmeet.catalog.roles import PassGrants
-from watersmeet.dialects.tree import statements as st
+from watersmeet.dialects.tree import definitions as df
 from watersmeet.session.access.context import Session, error_at, sentence
 from watersmeet.session.access.schemas import schema_for
 
 
-def check_replaceable(statement: st.Create, existing: Relation) -> None:
+def check_replaceable(statement: df.Create, existing: Relation) -> None:
     """CATALOG_TYPE_MISMATCH if the statement creates another kind of relation than the existing one."""
     made = statement.makes.words.role
     if existing.role == made:
@@ -33,7 +33,7 @@ def check_replaceable(statement: st.Create, existing: Relation) -> None:
 
 
 @contextlib.contextmanager
-def keeping_grants(session: Session, statement: st.Create) -> Iterator[None]:
+def keeping_grants(session: Session, statement: df.Create) -> Iterator[None]:
     """What roles were granted on the relation that a statement replaces, inside the block, they have on the new one."""
     schema = schema_for(session, statement)
     old = session.catalog.by_name(statement.name, schema)
@@ -44,7 +44,7 @@ def keeping_grants(session: Session, statement: st.Create) -> Iterator[None]:
         session.put_roles([PassGrants(old.id, new.id)])
 
 
-def check_view(session: Session, statement: st.CreateView, old: Relation, new: Relation) -> None:
+def check_view(session: Session, statement: df.CreateView, old: Relation, new: Relation) -> None:
     """Checks that a plain view may replace another one.
 
     DATATYPE_MISMATCH for columns that are missing or different, DEPENDENT_OBJECTS if something has been filled through

@@ -10,7 +10,6 @@ from typing import Final
 
 from watersmeet.catalog import SHOWN
 from watersmeet.catalog.roles import ADMIN, READER, WRITER
-from watersmeet.dialects.sqlstream.ddl import CreateForeignTable
 from watersmeet.dialects.statements import roles as rl
 from watersmeet.dialects.statements.captured import CreateCapturedTable, ResetSource
 from watersmeet.dialects.statements.databases import AlterDatabase
@@ -21,8 +20,9 @@ from watersmeet.dialects.statements.history import AlterSystem, ShowCommits
 from watersmeet.dialects.statements.lakedatabases import CreateLakeDatabase
 from watersmeet.dialects.statements.namedcollections import CreateNamedCollection
 from watersmeet.dialects.statements.subscribing import SubscribeChanges
-from watersmeet.dialects.timeplus.external import CreateDictionary
+from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree import statements as st
+from watersmeet.dialects.tree.definitions import CreateDictionary, CreateForeignTable
 from watersmeet.session.access.context import Session, denied
 
 #: What everybody may run who may connect.
@@ -58,15 +58,15 @@ _OUTSIDE: Final = (
     CreateLakeDatabase,
     CreateNamedCollection,
     ResetSource,
-    st.AlterConnector,
-    st.CreateConnection,
-    st.CreateExternalStream,
-    st.CreateExternalTable,
-    st.CreateForeignStream,
-    st.CreateSecret,
-    st.CreateServer,
-    st.CreateSink,
-    st.DropSecret,
+    df.AlterConnector,
+    df.CreateConnection,
+    df.CreateExternalStream,
+    df.CreateExternalTable,
+    df.CreateForeignStream,
+    df.CreateSecret,
+    df.CreateServer,
+    df.CreateSink,
+    df.DropSecret,
 )
 #: What is true for all users of the database.
 _OF_ALL: Final = (
@@ -135,4 +135,4 @@ def _shown(what: str) -> str | None:
 
 def _has_connector(statement: st.Statement) -> bool:
     """Whether rows of what it makes come from outside, or go there."""
-    return isinstance(statement, st.CreateRelation) and "connector" in statement.options
+    return isinstance(statement, df.CreateRelation) and "connector" in statement.options

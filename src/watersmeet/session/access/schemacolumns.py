@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from watersmeet.clients.lakes import CONNECTORS as LAKES
-from watersmeet.dialects.tree.statements import CreateRelation
+from watersmeet.dialects.tree.definitions import CreateRelation
 from watersmeet.errors import did_you_mean, error
 from watersmeet.formats.readers import registered_schema, schema_columns, taken_schema
 from watersmeet.session.access.context import Session, error_at, located

@@ -7,7 +7,8 @@ from typing import Final
 from watersmeet.catalog import COMMON_SCHEMA
 from watersmeet.dialects.registry import COMMON_NAMES
 from watersmeet.dialects.schemas import schema_meant, schema_shown
-from watersmeet.dialects.tree.statements import Create, CreateSchema, DropSchema, Name, SetVariable, Statement
+from watersmeet.dialects.tree.definitions import Create, CreateSchema, DropSchema
+from watersmeet.dialects.tree.statements import Name, SetVariable, Statement
 from watersmeet.dialects.tree.tokens import quoted
 from watersmeet.errors import did_you_mean
 from watersmeet.session.access.context import Session, error_at

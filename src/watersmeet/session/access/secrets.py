@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 from watersmeet.catalog import Connection, External, MaterializedView, MessageFormat, Relation, View
 from watersmeet.dialects.script import without_secrets
-from watersmeet.dialects.tree.statements import AlterConnector, CreateConnection, CreateRelation, CreateSink
+from watersmeet.dialects.tree.definitions import AlterConnector, CreateConnection, CreateRelation, CreateSink
 from watersmeet.errors import did_you_mean
 from watersmeet.objectstores.base import CREDENTIALS
 from watersmeet.secretnames import is_secret

@@ -14,6 +14,7 @@ import pyarrow as pa
 from watersmeet.database.transaction import Transaction
 from watersmeet.dialects import parse
 from watersmeet.dialects.statements.dml import CopyFrom
+from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree import statements as st
 from watersmeet.errors import Error, error
 from watersmeet.kernel.evaluation.duck import is_interrupt
@@ -200,10 +201,10 @@ def run_statement(session: Session, statement: st.Statement) -> Result:
         raise error_at(
             statement, statement.span, "FEATURE_NOT_SUPPORTED", f"{type(statement).__name__} is not supported"
         )
-    replaces = isinstance(statement, (st.Create, st.CreateSchema)) and statement.replaces
+    replaces = isinstance(statement, (df.Create, df.CreateSchema)) and statement.replaces
     try:
         with transactions.own_transaction(session) if replaces else nullcontext():
-            if replaces and isinstance(statement, st.Create):
+            if replaces and isinstance(statement, df.Create):
                 with keeping_grants(session, statement):
                     return handler(session, statement)
             try:

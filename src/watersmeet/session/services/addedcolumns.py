@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from watersmeet.catalog import CapturedTable
 from watersmeet.dialects import parse
-from watersmeet.dialects.tree.statements import CreateRelation
+from watersmeet.dialects.tree.definitions import CreateRelation
 from watersmeet.errors import error
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.renaming import alter_indexes, note_names, with_column, written

@@ -22,7 +22,8 @@ from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.catalog import CacheFill, MaterializedView, Query, QuerySource, Relation, Source, turned_into
 from watersmeet.circuit import operators
 from watersmeet.database.reopening import by_source, moved, reading, reopened_scans, scan_of
-from watersmeet.dialects.tree.statements import CreateMaterializedView, Select, Subscribe
+from watersmeet.dialects.tree.definitions import CreateMaterializedView
+from watersmeet.dialects.tree.statements import Select, Subscribe
 from watersmeet.errors import error
 from watersmeet.planner import compile_view
 from watersmeet.runtime.rebuilds import LateRowsError

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from watersmeet.catalog import ARRIVAL, Input, Relation, Source, Table, View, one
-from watersmeet.dialects.tree.statements import AddColumn, Alter, RenameColumn, RenameRelation
+from watersmeet.dialects.tree.definitions import AddColumn, Alter, RenameColumn, RenameRelation
 from watersmeet.errors import did_you_mean
 from watersmeet.session.access.context import Session, error_at, sentence
 from watersmeet.session.access.definitions import check_folded, kind_word, named

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from watersmeet.catalog import Captured, CapturedDatabase, CapturedTable, Relation
 from watersmeet.dialects.statements.captured import CreateCapturedTable
-from watersmeet.dialects.tree.statements import CreateRelation, CreateSource, CreateTable
+from watersmeet.dialects.tree.definitions import CreateRelation, CreateSource, CreateTable
 from watersmeet.errors import did_you_mean, error
 from watersmeet.session.access.capturing import dropping
 from watersmeet.session.access.columnvalues import generated_columns

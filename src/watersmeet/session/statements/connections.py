@@ -11,7 +11,7 @@ from typing import Final
 from watersmeet.catalog import Connection, Relation
 from watersmeet.catalog.connections import ConnectionType
 from watersmeet.clients.lakes import ICEBERG_CONNECTION, ICEBERG_OPTIONS, iceberg_catalog_type
-from watersmeet.dialects.tree.statements import CreateConnection
+from watersmeet.dialects.tree.definitions import CreateConnection
 from watersmeet.errors import did_you_mean
 from watersmeet.session.access.context import Session, error_at, located
 from watersmeet.session.access.definitions import add, may_create, new_relation

@@ -11,9 +11,8 @@ from typing import Final
 
 from watersmeet.catalog import AddressRanges, Dictionary, DictionaryTable, DictionaryView, Relation
 from watersmeet.circuit.operators import FOREVER_US
-from watersmeet.dialects.timeplus.external import CreateDictionary
+from watersmeet.dialects.tree.definitions import Clause, CreateDictionary
 from watersmeet.dialects.tree.sqltypes import type_default
-from watersmeet.dialects.tree.statements import Clause
 from watersmeet.errors import Span, did_you_mean
 from watersmeet.session.access.columnvalues import default_values
 from watersmeet.session.access.context import Session, error_at, located

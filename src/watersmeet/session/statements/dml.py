@@ -26,7 +26,7 @@ from watersmeet.catalog import (
 )
 from watersmeet.catalog.roles import Privilege
 from watersmeet.database.transaction import Change
-from watersmeet.dialects.sqlstream.merging import Merge
+from watersmeet.dialects.tree.definitions import Merge
 from watersmeet.dialects.tree.queries import place_of
 from watersmeet.dialects.tree.statements import Delete, Insert, Name, Statement, Update
 from watersmeet.errors import error

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from watersmeet.catalog import Relation, one
-from watersmeet.dialects.tree.statements import (
-    Drop,
-    Name,
-)
+from watersmeet.dialects.tree.definitions import Drop
+from watersmeet.dialects.tree.statements import Name
 from watersmeet.session.access.capturing import drop_captured
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.session.access.definitions import kind_word, named, remove, with_dependents

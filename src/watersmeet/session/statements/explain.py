@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from watersmeet.binder import request_of
 from watersmeet.dialects import parse
+from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree import statements as st
 from watersmeet.planner import ExplainOptions, explain
 from watersmeet.session.access.context import Session, denied, error_at
@@ -26,7 +27,7 @@ TITLE: Final = "QUERY PLAN"
 _DUCKDB_FORMATS: Final[dict[st.ExplainFormat, str]] = {"text": "text", "json": "json", "dot": "graphviz"}
 
 #: Statements that EXPLAIN of a script really runs, so that later statements find what they name.
-_MADE: Final = (st.Create, st.CreateSchema, st.Drop, st.DropFunction, st.DropSchema, st.SetVariable)
+_MADE: Final = (df.Create, df.CreateSchema, df.Drop, df.DropFunction, df.DropSchema, st.SetVariable)
 
 
 def explain_statement(session: Session, statement: st.Explain) -> Result:
@@ -59,7 +60,7 @@ def _running_lines(session: Session, statement: st.Statement, options: ExplainOp
 
     None for anything else.
     """
-    if isinstance(statement, (st.CreateMaterializedView, st.CreateProcessor)):
+    if isinstance(statement, (df.CreateMaterializedView, df.CreateProcessor)):
         return _lines(session, bind(session, statement), options)
     if isinstance(statement, (st.Select, st.Subscribe)) and runs_on(session, statement.query):
         request = request_of(statement.query, statement.text, session.dialect)
@@ -97,7 +98,7 @@ def explain_script(session: Session, text: str) -> list[tuple[str, list[str]]]:
         lines = _running_lines(session, inner, ExplainOptions(**_planning(session)))
         if lines is not None:
             queries += isinstance(inner, (st.Select, st.Subscribe))
-            plans.append((inner.name if isinstance(inner, st.Create) else f"query {queries}", lines))
+            plans.append((inner.name if isinstance(inner, df.Create) else f"query {queries}", lines))
         if inner is statement and isinstance(inner, _MADE):
             handler = handler_of(type(inner))
             assert handler is not None

@@ -17,13 +17,8 @@ from watersmeet.catalog import (
     Source,
 )
 from watersmeet.dialects.schemas import find_relation, near_relations
+from watersmeet.dialects.tree.definitions import Clause, CreateExternalStream, CreateExternalTable, CreateRelation
 from watersmeet.dialects.tree.sqltypes import type_default
-from watersmeet.dialects.tree.statements import (
-    Clause,
-    CreateExternalStream,
-    CreateExternalTable,
-    CreateRelation,
-)
 from watersmeet.errors import Span, did_you_mean, error
 from watersmeet.formats.decoders import open_decoder
 from watersmeet.session.access.context import Session, error_at, located

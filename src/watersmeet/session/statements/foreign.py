@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from watersmeet.catalog import ARRIVAL, ROWTIME, EventTime, Server, Source
-from watersmeet.dialects.tree.statements import CreateForeignStream, CreateServer
+from watersmeet.dialects.tree.definitions import CreateForeignStream, CreateServer
 from watersmeet.errors import did_you_mean
 from watersmeet.formats.decoders import open_decoder
 from watersmeet.secretvalues import revealed_options

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from watersmeet.catalog import ExternalTable, Server
-from watersmeet.dialects.sqlstream.ddl import CreateForeignTable
+from watersmeet.dialects.tree.definitions import CreateForeignTable
 from watersmeet.secretvalues import revealed_options
 from watersmeet.session.access.context import Session, error_at, located, undefined_relation
 from watersmeet.session.access.definitions import may_create, new_relation

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from watersmeet.catalog import ARRIVAL, External, ExternalTable, NamedCollection
 from watersmeet.dialects.statements.lakedatabases import CreateLakeDatabase
-from watersmeet.dialects.tree.statements import CreateStream
+from watersmeet.dialects.tree.definitions import CreateStream
 from watersmeet.errors import Error
 from watersmeet.secretvalues import revealed_options
 from watersmeet.session.access.context import Session, error_at, located

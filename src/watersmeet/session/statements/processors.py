@@ -31,7 +31,8 @@ from watersmeet.catalog import (
     turned_into,
 )
 from watersmeet.dialects.schemas import schema_meant
-from watersmeet.dialects.tree.statements import CreateProcessor, Name, StartProcessor, StopProcessor
+from watersmeet.dialects.tree.definitions import CreateProcessor
+from watersmeet.dialects.tree.statements import Name, StartProcessor, StopProcessor
 from watersmeet.errors import Error
 from watersmeet.formats.messageparts import split_window
 from watersmeet.session.access.context import Session, error_at, located, sentence, undefined_relation

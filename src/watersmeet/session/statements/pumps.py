@@ -17,7 +17,7 @@ from watersmeet.binder import bind_query
 from watersmeet.binder.clauses.sources import view_statement
 from watersmeet.catalog import ROWTIME, Catalog, Merging, Pump, Relation, StoppedPump, turned_into
 from watersmeet.dialects.schemas import schema_meant
-from watersmeet.dialects.tree.statements import AlterPump, CreatePump
+from watersmeet.dialects.tree.definitions import AlterPump, CreatePump
 from watersmeet.dialects.tree.tokens import quoted
 from watersmeet.errors import again, error
 from watersmeet.session.access.assignment import named_targets

@@ -6,8 +6,6 @@ import importlib
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from watersmeet.dialects.sqlstream.ddl import CreateForeignTable
-from watersmeet.dialects.sqlstream.merging import CreateMergingPump, Merge
 from watersmeet.dialects.statements import roles as rl
 from watersmeet.dialects.statements.alter import LimitSink
 from watersmeet.dialects.statements.captured import CreateCapturedTable, ResetSource
@@ -21,8 +19,9 @@ from watersmeet.dialects.statements.namedcollections import CreateNamedCollectio
 from watersmeet.dialects.statements.namedsubscriptions import AlterRetention, CreateSubscription
 from watersmeet.dialects.statements.refresh import RefreshView
 from watersmeet.dialects.statements.subscribing import SubscribeChanges
-from watersmeet.dialects.timeplus.external import CreateDictionary
+from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree import statements as st
+from watersmeet.dialects.tree.definitions import CreateDictionary, CreateForeignTable, CreateMergingPump, Merge
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.filling import Bound
 from watersmeet.session.access.result import Result
@@ -39,51 +38,51 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
     ResetSource: "recapturing.reset_source",
     CopyFrom: "copying.copy_from",
     CopyTo: "copying.copy_to",
-    st.CreateConnection: "connections.create_connection",
+    df.CreateConnection: "connections.create_connection",
     CreateDictionary: "dictionaries.create_dictionary",
-    st.CreateExternalStream: "external.create_external_stream",
+    df.CreateExternalStream: "external.create_external_stream",
     CreateFormatSchema: "formatschemas.create_format_schema",
-    st.CreateExternalTable: "external.create_external_table",
-    st.CreateForeignStream: "foreign.create_foreign_stream",
+    df.CreateExternalTable: "external.create_external_table",
+    df.CreateForeignStream: "foreign.create_foreign_stream",
     CreateForeignTable: "foreigntables.create_foreign_table",
-    st.CreateFunction: "sqlfunctions.create_function",
-    st.CreateIndex: "tables.create_index",
+    df.CreateFunction: "sqlfunctions.create_function",
+    df.CreateIndex: "tables.create_index",
     CreateLakeDatabase: "lakedatabases.create_lake_database",
     CreateNamedCollection: "namedcollections.create_named_collection",
-    st.CreateMaterializedView: "views.create_materialized_view",
-    st.AddColumn: "altering.alter",
+    df.CreateMaterializedView: "views.create_materialized_view",
+    df.AddColumn: "altering.alter",
     AlterDatabase: "databases.alter_database",
-    st.AlterConnector: "connectors.alter_connector",
-    st.AlterQuery: "connectors.alter_query",
-    st.RefreshSchema: "connectors.refresh_schema",
-    st.AlterPump: "pumps.alter_pump",
+    df.AlterConnector: "connectors.alter_connector",
+    df.AlterQuery: "connectors.alter_query",
+    df.RefreshSchema: "connectors.refresh_schema",
+    df.AlterPump: "pumps.alter_pump",
     CreateMergingPump: "pumps.create_pump",
-    st.CreatePump: "pumps.create_pump",
-    st.CreateProcessor: "processors.create_processor",
-    st.CreateSchema: "schemaddl.create_schema",
-    st.CreateSecret: "secrets.create_secret",
-    st.CreateServer: "foreign.create_server",
-    st.CreateSink: "sinks.create_sink",
+    df.CreatePump: "pumps.create_pump",
+    df.CreateProcessor: "processors.create_processor",
+    df.CreateSchema: "schemaddl.create_schema",
+    df.CreateSecret: "secrets.create_secret",
+    df.CreateServer: "foreign.create_server",
+    df.CreateSink: "sinks.create_sink",
     CreateSubscription: "namedsubscriptions.create_subscription",
-    st.CreateSource: "tables.create_source",
-    st.CreateStream: "streams.create_stream",
-    st.CreateTable: "tables.create_table",
-    st.CreateTopic: "topics.create_topic",
-    st.CreateView: "views.create_view",
+    df.CreateSource: "tables.create_source",
+    df.CreateStream: "streams.create_stream",
+    df.CreateTable: "tables.create_table",
+    df.CreateTopic: "topics.create_topic",
+    df.CreateView: "views.create_view",
     st.Delete: "dml.delete",
     st.Describe: "show.describe",
-    st.Drop: "drop.drop",
-    st.DropFunction: "sqlfunctions.drop_function",
-    st.DropSecret: "secrets.drop_secret",
-    st.DropSchema: "schemaddl.drop_schema",
+    df.Drop: "drop.drop",
+    df.DropFunction: "sqlfunctions.drop_function",
+    df.DropSecret: "secrets.drop_secret",
+    df.DropSchema: "schemaddl.drop_schema",
     ExplainRow: "lineage.explain_row",
     st.Explain: "explain.explain_statement",
     ExplainAnalyze: "analyzing.explain_analyze",
     st.Flush: "transactions.flush_statement",
     st.Insert: "dml.insert",
     st.KillQuery: "select.kill_query",
-    st.RenameColumn: "altering.alter",
-    st.RenameRelation: "altering.alter",
+    df.RenameColumn: "altering.alter",
+    df.RenameRelation: "altering.alter",
     LimitSink: "sinks.limit_sink",
     Merge: "dml.merge",
     rl.AlterRole: "roles.alter_role",
@@ -101,7 +100,7 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
     st.SetVariable: "settings.set_variable",
     st.Show: "show.show",
     st.ShowVariable: "settings.show_variable",
-    st.StartSink: "sinks.start_sink",
+    df.StartSink: "sinks.start_sink",
     st.StartProcessor: "processors.start_processor",
     st.StopProcessor: "processors.stop_processor",
     st.Subscribe: "subscriptions.subscribe",
@@ -112,32 +111,32 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
 
 #: The functions that bind the views that statements create.
 _BINDERS: Final[dict[type[st.Statement], str]] = {
-    st.CreateMaterializedView: "views.bind_view",
-    st.CreateProcessor: "processors.bind_processor",
+    df.CreateMaterializedView: "views.bind_view",
+    df.CreateProcessor: "processors.bind_processor",
     CreateMergingPump: "views.bind_view",
-    st.CreatePump: "views.bind_view",
+    df.CreatePump: "views.bind_view",
 }
 
 #: Statements that wait for views while other threads run statements. Only one of them runs at a time.
 DEFINING: Final = (
     AlterDatabase,
-    st.Alter,
+    df.Alter,
     AlterRetention,
     AlterSystem,
-    st.AlterPump,
-    st.Create,
-    st.CreateSchema,
-    st.CreateSecret,
-    st.Drop,
-    st.DropFunction,
-    st.DropSchema,
-    st.DropSecret,
+    df.AlterPump,
+    df.Create,
+    df.CreateSchema,
+    df.CreateSecret,
+    df.Drop,
+    df.DropFunction,
+    df.DropSchema,
+    df.DropSecret,
     st.KillQuery,
     LimitSink,
     RefreshView,
     ResetSource,
     st.Recover,
-    st.StartSink,
+    df.StartSink,
     st.StartProcessor,
     st.StopProcessor,
     st.Subscribe,
@@ -151,7 +150,7 @@ def handler_of(kind: type[st.Statement]) -> Handler | None:
     return function_named(HANDLERS[kind]) if kind in HANDLERS else None
 
 
-def bind(session: Session, statement: st.Create) -> Bound:
+def bind(session: Session, statement: df.Create) -> Bound:
     """The view that a statement would create, for EXPLAIN."""
     bound: Bound = function_named(_BINDERS[type(statement)])(session, statement)
     return bound

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from watersmeet.catalog import Relation, SqlFunction
-from watersmeet.dialects.tree.statements import CreateSchema, DropSchema
+from watersmeet.dialects.tree.definitions import CreateSchema, DropSchema
 from watersmeet.session.access.context import Session, error_at, sentence
 from watersmeet.session.access.definitions import remove, with_dependents
 from watersmeet.session.access.kafkatopics import drop_topics

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 
 from watersmeet.binder.clauses.files import files_refused
-from watersmeet.dialects.tree.statements import CreateSecret, DropSecret
+from watersmeet.dialects.tree.definitions import CreateSecret, DropSecret
 from watersmeet.errors import did_you_mean
 from watersmeet.secretvalues import outside, place_outside
 from watersmeet.session.access.context import Session, error_at, sentence

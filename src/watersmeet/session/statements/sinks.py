@@ -25,8 +25,9 @@ from watersmeet.catalog.parts import RowForm
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import tokenize
 from watersmeet.dialects.statements.alter import LimitSink
+from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateSink, StartSink
 from watersmeet.dialects.tree.queries import read_tree
-from watersmeet.dialects.tree.statements import CreateMaterializedView, CreateSink, Name, StartSink
+from watersmeet.dialects.tree.statements import Name
 from watersmeet.dialects.tree.tokens import quoted
 from watersmeet.errors import Error, did_you_mean, error_from_json
 from watersmeet.session.access.assignment import Target, check_types, named_targets

@@ -12,7 +12,8 @@ from dataclasses import replace
 from watersmeet.binder.sqlfunctions import can_be_called, checked_body
 from watersmeet.catalog import Relation, SqlFunction
 from watersmeet.dialects.schemas import find_function, schema_meant
-from watersmeet.dialects.tree.statements import CreateFunction, DropFunction, Name, Show, Statement
+from watersmeet.dialects.tree.definitions import CreateFunction, DropFunction
+from watersmeet.dialects.tree.statements import Name, Show, Statement
 from watersmeet.errors import did_you_mean
 from watersmeet.session.access.context import Session, error_at, sentence
 from watersmeet.session.access.definitions import remove, with_dependents

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from watersmeet.catalog import EventTime, Index, Stream
-from watersmeet.dialects.tree.statements import CreateStream
+from watersmeet.dialects.tree.definitions import CreateStream
 from watersmeet.session.access.columnvalues import default_values
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation

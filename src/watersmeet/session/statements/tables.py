@@ -7,14 +7,9 @@ from typing import TypeVar
 
 from watersmeet.catalog import ARRIVAL, Index, Input, Relation, Source, Table
 from watersmeet.database.transaction import Change
-from watersmeet.dialects.statements.definitions import check_rows
+from watersmeet.dialects.statements.tables import check_rows
+from watersmeet.dialects.tree.definitions import CreateIndex, CreateRelation, CreateSource, CreateTable
 from watersmeet.dialects.tree.queries import place_of
-from watersmeet.dialects.tree.statements import (
-    CreateIndex,
-    CreateRelation,
-    CreateSource,
-    CreateTable,
-)
 from watersmeet.dialects.tree.tokens import quoted
 from watersmeet.errors import did_you_mean
 from watersmeet.planner import compile_connector_table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from watersmeet.catalog import ROWTIME, Merging, Relation, Stream
-from watersmeet.dialects.tree.statements import CreateMaterializedView
+from watersmeet.dialects.tree.definitions import CreateMaterializedView
 from watersmeet.errors import did_you_mean
 from watersmeet.session.access.assignment import Target, check_types
 from watersmeet.session.access.context import Session, error_at

@@ -20,7 +20,8 @@ from watersmeet.catalog import (
     Topic,
     TopicTable,
 )
-from watersmeet.dialects.tree.statements import CreateProcessor, CreateTopic, Name
+from watersmeet.dialects.tree.definitions import CreateProcessor, CreateTopic
+from watersmeet.dialects.tree.statements import Name
 from watersmeet.formats.decoders import open_decoder
 from watersmeet.planner import compile_connector_table
 from watersmeet.session.access.context import Session, located

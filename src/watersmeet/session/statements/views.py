@@ -7,11 +7,8 @@ from dataclasses import replace
 from watersmeet.binder import bind_query
 from watersmeet.catalog import MaterializedView, View
 from watersmeet.dialects.registry import language_named
+from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateView
 from watersmeet.dialects.tree.queries import is_marked
-from watersmeet.dialects.tree.statements import (
-    CreateMaterializedView,
-    CreateView,
-)
 from watersmeet.errors import NotSupportedError
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.definitions import add, check_columns, may_create, named_columns, new_relation

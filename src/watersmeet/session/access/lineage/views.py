@@ -33,7 +33,7 @@ from watersmeet.catalog import (
 from watersmeet.circuit import operators
 from watersmeet.dialects import parse
 from watersmeet.dialects.statements.explaining import ExplainRow
-from watersmeet.dialects.tree.statements import CreateMaterializedView, CreateProcessor
+from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateProcessor
 from watersmeet.errors import Error, error
 from watersmeet.lineage import Asker, Came, Explained, Read
 from watersmeet.lineage.guarded import guarded

@@ -16,9 +16,9 @@ from sqlglot.tokens import Token
 from watersmeet.catalog import Encoding, MessageFormat, RowForm
 from watersmeet.clients.lakes import CONNECTORS as LAKES
 from watersmeet.dialects.statements import captured
+from watersmeet.dialects.tree.definitions import Watermark
 from watersmeet.dialects.tree.queries import read_expression
 from watersmeet.dialects.tree.sqltypes import read_type
-from watersmeet.dialects.tree.statements import Watermark
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, read_options, span_of
 from watersmeet.errors import Error, Span, did_you_mean, error
 from watersmeet.objectstores.base import CONNECTORS as STORES

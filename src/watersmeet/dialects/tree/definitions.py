@@ -1,0 +1,524 @@
+"""Statements that create, alter and drop objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from sqlglot import exp
+
+from watersmeet.catalog import (
+    Connection,
+    DictionaryTable,
+    DropWord,
+    ExternalTable,
+    Index,
+    MaterializedView,
+    MessageFormat,
+    Processor,
+    Pump,
+    Relation,
+    Server,
+    Sink,
+    Source,
+    Stream,
+    StreamMode,
+    Table,
+    TopicTable,
+    View,
+)
+from watersmeet.dialects.tree.statements import Insert, Name, Statement
+from watersmeet.errors import Span
+from watersmeet.types import Field, Schema, SqlType
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """`WATERMARK FOR column AS expression`."""
+
+    column: str
+    expression: exp.Expression
+    span: Span
+
+
+@dataclass(frozen=True, kw_only=True)
+class Create(Statement):
+    """What makes something. schema: as written in front of its name, None without one; name_span has both.
+
+    replaces: CREATE OR REPLACE. makes: of what makes a relation, its kind.
+    """
+
+    makes: ClassVar[type[Relation]]
+
+    name: str
+    name_span: Span
+    schema: str | None
+    if_not_exists: bool = False
+    replaces: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateRelation(Create):
+    """What CREATE TABLE and CREATE SOURCE share.
+
+    columns: declared columns; a column is not nullable if NOT NULL or part of the primary key.
+    options: WITH options (lower-case names) and those of FORMAT … ENCODE, where `format` is the
+    encoding (json, csv, parquet). No columns: to be read from the connector's data. arrivals: columns that are
+    `AS PROCTIME()`. generated: by column, what other columns `AS expression` gives. declared: by column, its DEFAULT.
+    takes_columns: those of the schema come before them. format, message_parts: of a connector of
+    messages, as in `catalog.Input`.
+    """
+
+    columns: Schema
+    primary_key: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    watermarks: tuple[Watermark, ...] = ()
+    arrivals: tuple[str, ...] = ()
+    generated: Mapping[str, exp.Expression] = field(default_factory=dict)
+    declared: Mapping[str, exp.Expression] = field(default_factory=dict)
+    takes_columns: bool = False
+    format: MessageFormat | None = None
+    message_parts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateTable(CreateRelation):
+    """`CREATE TABLE`.
+
+    append_only: refuses UPDATE and DELETE. query: of CREATE TABLE … AS, with `columns` empty and the wanted names in
+    `column_names` (empty: those of the query).
+    """
+
+    makes: ClassVar[type[Relation]] = Table
+
+    append_only: bool = False
+    query: exp.Expression | None = None
+    column_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateSource(CreateRelation):
+    """`CREATE SOURCE`."""
+
+    makes: ClassVar[type[Relation]] = Source
+
+
+@dataclass(frozen=True)
+class StreamIndex:
+    """`index name (columns) storing (storing)`."""
+
+    name: Name
+    columns: tuple[Name, ...]
+    storing: tuple[Name, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateStream(CreateRelation):
+    """`CREATE [MUTABLE] STREAM`. defaults, ranges: as in the catalog.
+
+    ordered: rows come in the order of the time with the watermark. digits: as in the catalog.
+    """
+
+    makes: ClassVar[type[Relation]] = Stream
+
+    mode: StreamMode
+    defaults: Mapping[str, str]
+    digits: Mapping[str, int] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    indexes: tuple[StreamIndex, ...] = ()
+    ordered: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateExternalTable(CreateRelation):
+    """`CREATE EXTERNAL TABLE name [(columns)] SETTINGS type = '…', …`. options: the settings.
+
+    No columns: those of the content. own: it is over a relation of this database.
+    """
+
+    makes: ClassVar[type[Relation]] = ExternalTable
+
+    own: bool = False
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateExternalStream(CreateRelation):
+    """`CREATE EXTERNAL STREAM name (columns) SETTINGS type = '…', …`. options: the settings.
+
+    arrivals: the time at which a row came.
+    """
+
+    makes: ClassVar[type[Relation]] = Source
+
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateServer(Create):
+    """`CREATE SERVER name TYPE 'kind' FOREIGN DATA WRAPPER ECDA [OPTIONS (…)]`. kind: in upper case.
+
+    options: names as they are written, those without quotes in upper case.
+    """
+
+    makes: ClassVar[type[Relation]] = Server
+
+    kind: str
+    kind_span: Span
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateConnection(Create):
+    """`CREATE CONNECTION name WITH (type = …, …)`. options: names in lower case."""
+
+    makes: ClassVar[type[Relation]] = Connection
+
+    options: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateForeignStream(CreateRelation):
+    """`CREATE FOREIGN STREAM name (columns) SERVER server [OPTIONS (…)]`. options: as those of a server.
+
+    places: of the options.
+    """
+
+    makes: ClassVar[type[Relation]] = Source
+
+    server: Name
+    places: Mapping[str, Span] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clause:
+    """A call with options by name: `MYSQL(DB 'testdb' TABLE 'products')`. name, options' names: lower case.
+
+    span: of the call. own: as a source it is a relation of this database.
+    """
+
+    name: str
+    options: Mapping[str, str]
+    span: Span
+    own: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateTopic(CreateRelation):
+    """Lenses' `CREATE TABLE topic (_key type, field type, …) FORMAT (key, value) PROPERTIES (…)`.
+
+    columns: `_key` and the fields, as they are declared. compacted: whether Kafka keeps the last record of each key
+    alone. idle_us: after how long without records it no longer holds back others. None: as the settings say.
+    """
+
+    makes: ClassVar[type[Relation]] = TopicTable
+
+    key_format: str
+    value_format: str
+    partitions: int | None = None
+    replication: int | None = None
+    compacted: bool | None = None
+    idle_us: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateProcessor(Create):
+    """Lenses' `INSERT INTO target [STORE KEY AS format VALUE AS format] SELECT STREAM|TABLE …`: a query that writes a
+    topic as it runs.
+    """
+
+    makes: ClassVar[type[Relation]] = Processor
+
+    query: exp.Expression
+    key_format: str | None = None
+    value_format: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateFunction(Create):
+    """`CREATE FUNCTION name ([name] type, …) RETURNS type LANGUAGE SQL AS 'SELECT expression'`, or RETURN expression.
+
+    The fields are as in the catalog.
+    """
+
+    parameters: Schema
+    returns: SqlType
+    body: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropFunction(Statement):
+    """`DROP FUNCTION [IF EXISTS] name [(types)], … [CASCADE]`. signatures: of each name the types, None without."""
+
+    names: tuple[Name, ...]
+    signatures: tuple[tuple[SqlType, ...] | None, ...]
+    if_exists: bool = False
+    cascade: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateView(Create):
+    """`CREATE VIEW name [(columns)] AS query`. column_names: empty if the query's names are taken."""
+
+    makes: ClassVar[type[Relation]] = View
+
+    query: exp.Expression
+    column_names: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Emit:
+    """When a view's rows come out: `EMIT CHANGES`, `EMIT ON WINDOW CLOSE`, `EMIT ON ARRIVAL`. span: of the clause."""
+
+    mode: Literal["changes", "window close", "arrival"]
+    span: Span
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateMaterializedView(CreateView):
+    """`CREATE MATERIALIZED VIEW name [INTO stream] [(columns)] [WITH (options)] AS query [EMIT …]`.
+
+    into: what its rows are written to.
+    """
+
+    makes: ClassVar[type[Relation]] = MaterializedView
+
+    emit: Emit | None = None
+    into: Name | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreatePump(CreateMaterializedView):
+    """`CREATE PUMP name [STARTED | STOPPED] AS INSERT INTO into [(targets)] query`."""
+
+    makes: ClassVar[type[Relation]] = Pump
+
+    started: bool
+    targets: tuple[Name, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlterPump(Statement):
+    """`ALTER PUMP name, … START` or `STOP`; `schema.*` names all of a schema: `every` is that name, and `names` is
+    empty.
+    """
+
+    names: tuple[Name, ...]
+    start: bool
+    every: Name | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateSink(Create):
+    """`CREATE SINK name [INTO into [(targets)]] {FROM source | AS query} [WITH (options)] [FORMAT … ENCODE …]`.
+
+    source: None with a query; query: None with a source; query_text: with its EMIT. options: names in lower case.
+    places: of the options, and of the words from FORMAT on as `format`. format: None without FORMAT; its `options` are
+    those behind ENCODE.
+    """
+
+    makes: ClassVar[type[Relation]] = Sink
+
+    source: Name | None
+    query: exp.Expression | None
+    emit: Emit | None
+    query_text: str
+    into: Name | None
+    options: Mapping[str, str]
+    places: Mapping[str, Span]
+    targets: tuple[Name, ...] = ()
+    format: MessageFormat | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartSink(Statement):
+    """`ALTER SINK name START`: a sink that was stopped goes on."""
+
+    name: Name
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alter(Statement):
+    """`ALTER kind name …` of a relation."""
+
+    kind: DropWord
+    name: Name
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenameRelation(Alter):
+    """`… RENAME TO new`; `RENAME STREAM name TO new`."""
+
+    new: Name
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenameColumn(Alter):
+    """`… RENAME [COLUMN] column TO new`."""
+
+    column: Name
+    new: Name
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddColumn(Alter):
+    """`… ADD [COLUMN] column type [NULL | NOT NULL]`.
+
+    definition: as it is written. default: what rows get that don't name it, as in the catalog. range, digits: of its
+    type, as in the catalog. if_not_exists: nothing happens to a relation that has it.
+    """
+
+    column: Field
+    column_span: Span
+    definition: str
+    default: str | None = None
+    range: tuple[int, int] | None = None
+    digits: int | None = None
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlterConnector(Alter):
+    """`… CONNECTOR WITH (option = 'value', …)`. spans: the places of the options. clause: the words that say so."""
+
+    options: Mapping[str, str]
+    spans: Mapping[str, Span]
+    clause: str = "CONNECTOR WITH"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlterQuery(Alter):
+    """`… MODIFY QUERY SETTING name = value, …` of a view. spans: the places of the settings."""
+
+    settings: Mapping[str, str]
+    spans: Mapping[str, Span]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefreshSchema(Alter):
+    """`… REFRESH SCHEMA`: the columns are taken from the schema again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateIndex(Create):
+    """`CREATE INDEX name ON table (columns) [INCLUDE (include)]`."""
+
+    makes: ClassVar[type[Relation]] = Index
+
+    table: Name
+    columns: tuple[str, ...]
+    include: tuple[str, ...] = ()
+    distributed_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateSecret(Statement):
+    """`CREATE SECRET name WITH (backend = 'meta') AS 'value'`. Its text has no value. Or `WITH (backend = 'env', name =
+    '…')`, `(backend = 'file', path = '…')`, whose value says where it is.
+    """
+
+    name: Name
+    value: str = field(repr=False)
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropSecret(Statement):
+    """`DROP SECRET name`."""
+
+    name: Name
+    if_exists: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateSchema(Statement):
+    """`CREATE [OR REPLACE] SCHEMA name`."""
+
+    name: Name
+    if_not_exists: bool = False
+    replaces: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropSchema(Statement):
+    """`DROP SCHEMA names [CASCADE]`."""
+
+    names: tuple[Name, ...]
+    if_exists: bool = False
+    cascade: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drop(Statement):
+    """`DROP kind names [CASCADE]`."""
+
+    kind: DropWord
+    names: tuple[Name, ...]
+    if_exists: bool = False
+    cascade: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateDictionary(CreateRelation):
+    """`CREATE DICTIONARY name (columns) PRIMARY KEY … SOURCE(source) LAYOUT(layout) [LIFETIME(…)]`.
+
+    lifetime_s: its least and its greatest value; 0 and 0 is for ever, None if it is not given. bounds: the columns of
+    `RANGE(MIN first MAX last)`, between which a row is valid; none without it.
+    """
+
+    makes: ClassVar[type[Relation]] = DictionaryTable
+
+    source: Clause
+    layout: Clause
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    lifetime_s: tuple[int, int] | None = None
+    bounds: tuple[Name, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateForeignTable(CreateRelation):
+    """`CREATE FOREIGN TABLE name [(columns)] SERVER server [OPTIONS (…)]`. options: as those of a server.
+
+    places: of the options. Without columns it has those of the table there.
+    """
+
+    makes: ClassVar[type[Relation]] = ExternalTable
+
+    server: Name
+    options: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, Span] = field(default_factory=dict)
+
+
+Pairs = tuple[tuple[Name, exp.Expression], ...]
+
+
+@dataclass(frozen=True)
+class MergeClauses:
+    """What MERGE says beside its INSERT: on: columns of the table, and the values that are compared with them; updated:
+    columns that a row gets that is there already, and their values.
+    """
+
+    on: Pairs
+    updated: Pairs
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateMergingPump(CreatePump):
+    """A pump that runs a MERGE: `query` gives the rows that it inserts."""
+
+    clauses: MergeClauses
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merge(Statement):
+    """`MERGE INTO table USING source ON … [WHEN MATCHED THEN UPDATE SET …] WHEN NOT MATCHED THEN INSERT …`.
+
+    insert: writes the rows that are not there yet.
+    """
+
+    insert: Insert
+    clauses: MergeClauses
