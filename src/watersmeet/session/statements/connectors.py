@@ -7,11 +7,7 @@ from typing import Final
 
 from watersmeet.catalog import Input, QuerySource, Relation, one
 from watersmeet.dialects import parse
-from watersmeet.dialects.tree.definitions import Alter
-from watersmeet.dialects.tree.definitions import AlterConnector
-from watersmeet.dialects.tree.definitions import AlterQuery
-from watersmeet.dialects.tree.definitions import CreateRelation
-from watersmeet.dialects.tree.definitions import RefreshSchema
+from watersmeet.dialects.tree.definitions import Alter, AlterConnector, AlterQuery, CreateRelation, RefreshSchema
 from watersmeet.formats.registry import KEPT_SCHEMA
 from watersmeet.session.access.context import Session, error_at, located, sentence
 from watersmeet.session.access.definitions import kind_word, named
