@@ -337,6 +337,13 @@ def own_mysql(tmp_path: Path) -> Iterator[MysqlDatabase]:
     server.remove()
 
 
+@pytest.fixture
+def there(request: pytest.FixtureRequest) -> PostgresDatabase | MysqlDatabase:
+    """The database that a test is parametrized with (`tests.captures.on_each`)."""
+    found: PostgresDatabase | MysqlDatabase = request.getfixturevalue(request.param)
+    return found
+
+
 @dataclass(frozen=True)
 class ClickhouseDatabase:
     """A database of one test, on a server of ClickHouse."""

@@ -13,8 +13,8 @@ import pytest
 from psycopg.errors import LockNotAvailable
 
 import watersmeet
+from tests.captures import ask, source
 from tests.thorough import mostly_slow
-from tests.unit.session.test_capturing import ask, source
 from tests.waiting import until
 from watersmeet import faults
 from watersmeet.catalog import CapturedTable
@@ -239,7 +239,7 @@ class History:
         for name in self.made:
             size = r.choice([3, 20, 1000])
             self.connection.execute(
-                f"CREATE TABLE {name} (*) WITH (snapshot.batch_size = '{size}') FROM pg TABLE '{name}'"
+                f"CREATE TABLE {name} (*) WITH (snapshot.batch_size = '{size}') FROM there TABLE '{name}'"
             )
             if name == "c":
                 self.failing = False
@@ -373,7 +373,7 @@ def test_a_killed_process_goes_on_where_it_was(tmp_path, postgres, point):
     path = tmp_path / "db"
     with watersmeet.connect(path, runtime="inprocess") as connection:
         slot = source(connection, postgres)
-        connection.execute("CREATE TABLE t (*) WITH (snapshot.batch_size = '7') FROM pg TABLE 't'")
+        connection.execute("CREATE TABLE t (*) WITH (snapshot.batch_size = '7') FROM there TABLE 't'")
         connection.execute("CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n, sum(v) AS v FROM t")
         if point != "capture.chunk":
             connection.execute("FLUSH")
@@ -409,7 +409,7 @@ def test_the_server_forgets_only_what_was_committed_here(tmp_path, postgres, mon
     postgres.execute("CREATE TABLE t (i int PRIMARY KEY); CREATE TABLE other (i int)")
     with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
         slot = source(connection, postgres)
-        connection.execute("CREATE TABLE t (*) FROM pg TABLE 't'")
+        connection.execute("CREATE TABLE t (*) FROM there TABLE 't'")
         connection.execute("FLUSH")
 
         def stop(point):

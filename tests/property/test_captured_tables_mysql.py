@@ -12,9 +12,9 @@ import threading
 import pytest
 
 import watersmeet
+from tests.captures import ask, source
 from tests.property.test_captured_tables import KILLED, POINTS, newest
 from tests.thorough import mostly_slow
-from tests.unit.session.test_capturing_mysql import ask, source
 from watersmeet import faults
 from watersmeet.sources.capture.mysql import binlog, system
 from watersmeet.sources.capture.mysql.gtids import Gtids
@@ -269,7 +269,7 @@ class History:
         for name in ("both_a", "both_b", "c", "a", "b"):
             size = r.choice([3, 20, 1000])
             self.connection.execute(
-                f"CREATE TABLE {name} (*) WITH (snapshot.batch_size = '{size}') FROM my TABLE '{name}'"
+                f"CREATE TABLE {name} (*) WITH (snapshot.batch_size = '{size}') FROM there TABLE '{name}'"
             )
             self.made.append(name)
             if name == "c":
@@ -321,7 +321,7 @@ def test_a_killed_process_goes_on_where_it_was(tmp_path, mysql, point):
     path = tmp_path / "db"
     with watersmeet.connect(path, runtime="inprocess") as connection:
         source(connection, mysql)
-        connection.execute("CREATE TABLE t (*) WITH (snapshot.batch_size = '7') FROM my TABLE 't'")
+        connection.execute("CREATE TABLE t (*) WITH (snapshot.batch_size = '7') FROM there TABLE 't'")
         connection.execute("CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n, sum(v) AS v FROM t")
         if point != "capture.chunk":
             connection.execute("FLUSH")
@@ -348,7 +348,7 @@ def test_a_server_that_is_killed_loses_nothing_here(tmp_path, own_mysql):
     own_mysql.execute("CREATE TABLE t (i int PRIMARY KEY, v int); INSERT INTO t SELECT seq, 0 FROM seq_1_to_5000")
     with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
         source(connection, own_mysql)
-        connection.execute("CREATE TABLE t (*) WITH (snapshot.batch_size = '50') FROM my TABLE 't'")
+        connection.execute("CREATE TABLE t (*) WITH (snapshot.batch_size = '50') FROM there TABLE 't'")
         for i in range(3):
             own_mysql.execute(f"UPDATE t SET v = v + 1 WHERE i % 3 = {i}; UPDATE t SET i = -i WHERE i % 7 = {i}")
             own_mysql.server.kill()
@@ -370,7 +370,7 @@ def test_changes_of_other_tables_move_the_place(tmp_path, mysql, monkeypatch):
     mysql.execute("CREATE TABLE t (i int PRIMARY KEY); CREATE TABLE other (i int)")
     with watersmeet.connect(tmp_path / "db", runtime="inprocess") as connection:
         source(connection, mysql)
-        connection.execute("CREATE TABLE t (*) FROM my TABLE 't'")
+        connection.execute("CREATE TABLE t (*) FROM there TABLE 't'")
         connection.execute("FLUSH")
         log = connection._session.database.log
 

@@ -12,9 +12,8 @@ from decimal import Decimal
 import pytest
 
 import watersmeet
+from tests import captures
 from tests.thorough import mostly_slow
-from tests.unit.session import test_capturing as pg
-from tests.unit.session import test_capturing_mysql as my
 
 #: By type: values that arrive, and values for which there is no equivalent.
 POSTGRES = {
@@ -220,7 +219,7 @@ class Values:
         expected = self.theirs()
         absent = {i for i, odd in self.odd.items() if odd} | (self.lost & self.odd.keys())
         listed = ", ".join(self.shown(c) for c in self.columns)
-        found = pg.rows(self.connection, f"SELECT {listed} FROM {name} ORDER BY i")
+        found = captures.rows(self.connection, f"SELECT {listed} FROM {name} ORDER BY i")
         good = [row for row in expected if row[1] not in absent]
         for ours, theirs in zip(found, good, strict=True):
             for column, a, b in zip(self.columns, ours, theirs, strict=True):
@@ -271,7 +270,7 @@ class PostgresValues(Values):
         self.external = {c for c in self.columns if self.columns[c] in ("text", "bytea") and self.random.random() < 0.7}
         for column in self.external:
             postgres.execute(f"ALTER TABLE t ALTER {column} SET STORAGE EXTERNAL")
-        pg.source(connection, postgres)
+        captures.source(connection, postgres)
 
     def write(self, statement, values):
         for column in values:
@@ -306,7 +305,7 @@ class PostgresValues(Values):
     def follow(self, name):
         size = self.random.choice([2, 3, 1000])
         self.connection.execute(
-            f"CREATE TABLE {name} (*) WITH (snapshot.batch_size = '{size}') FROM pg TABLE 't'; FLUSH"
+            f"CREATE TABLE {name} (*) WITH (snapshot.batch_size = '{size}') FROM there TABLE 't'; FLUSH"
         )
 
     def shown(self, column):
@@ -327,10 +326,10 @@ class PostgresValues(Values):
     def texts(self):
         """As varchar every value of every type arrives."""
         columns = ", ".join(f"{c} varchar" for c in self.columns if c not in ("k", "i"))
-        self.connection.execute(f"CREATE TABLE texts (*, {columns}) FROM pg TABLE 't'; FLUSH")
+        self.connection.execute(f"CREATE TABLE texts (*, {columns}) FROM there TABLE 't'; FLUSH")
         self.insert(3)
         names = [c for c in self.columns if c not in ("k", "i")]
-        found = pg.rows(self.connection, f"SELECT i, {', '.join(names)} FROM texts ORDER BY i")
+        found = captures.rows(self.connection, f"SELECT i, {', '.join(names)} FROM texts ORDER BY i")
         with self.postgres.connect() as connection:
             connection.execute("SET timezone = 'UTC'")
             # As a client shows them: the cast of a boolean spells it out.
@@ -367,7 +366,7 @@ class MariadbValues(Values):
         self.mysql = mysql
         columns = ", ".join(f"{n} {kind}" for n, kind in self.columns.items())
         mysql.execute(f"CREATE TABLE t ({columns}, PRIMARY KEY (k, i)) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
-        my.source(connection, mysql)
+        captures.source(connection, mysql)
 
     def write(self, statement, values):
         with self.mysql.connect() as connection, connection.cursor() as cursor:
@@ -381,7 +380,8 @@ class MariadbValues(Values):
         size = self.random.choice([2, 3, 1000])
         odd = [f"{c} varchar" for c, k in self.columns.items() if k.startswith("date") and "2024-02-31" in k]
         self.connection.execute(
-            f"CREATE TABLE {name} ({', '.join(['*', *odd])}) WITH (snapshot.batch_size = '{size}') FROM my TABLE 't'; "
+            f"CREATE TABLE {name} ({', '.join(['*', *odd])}) WITH (snapshot.batch_size = '{size}') "
+            "FROM there TABLE 't'; "
             "FLUSH"
         )
 
@@ -400,9 +400,9 @@ class MariadbValues(Values):
         names = [c for c, k in self.columns.items() if c not in ("k", "i") and k.split("(")[0].split()[0] not in (
             "float", "double", "bit", "binary", "varbinary", "blob")]  # fmt: skip
         columns = ", ".join(f"{c} varchar" for c in names)
-        self.connection.execute(f"CREATE TABLE texts (*, {columns}) FROM my TABLE 't'; FLUSH")
+        self.connection.execute(f"CREATE TABLE texts (*, {columns}) FROM there TABLE 't'; FLUSH")
         self.insert(3)
-        found = pg.rows(self.connection, f"SELECT i, {', '.join(names)} FROM texts ORDER BY i")
+        found = captures.rows(self.connection, f"SELECT i, {', '.join(names)} FROM texts ORDER BY i")
         with self.mysql.connect() as connection, connection.cursor() as cursor:
             cursor.execute("SET time_zone = '+00:00'")
             listed = ", ".join(f"CAST({c} AS char)" for c in names)

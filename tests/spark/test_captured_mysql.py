@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.session.test_capturing_mysql import ask, source
+from tests.captures import ask, source
 
 import watersmeet
 
@@ -16,7 +16,7 @@ def test_an_update_there_corrects_joined_rows_here(tmp_path, mysql):
     )
     with watersmeet.connect(tmp_path / "db", runtime="spark", parallelism=2) as connection:
         source(connection, mysql)
-        connection.execute("CREATE TABLE planes (*) FROM my TABLE 'planes'")
+        connection.execute("CREATE TABLE planes (*) FROM there TABLE 'planes'")
         connection.execute("CREATE TABLE flights (id int PRIMARY KEY, tailnum varchar)")
         connection.execute("INSERT INTO flights SELECT i, 'N' || i % 700 FROM generate_series(1, 2000) AS g(i)")
         connection.execute(

@@ -6,7 +6,7 @@ import re
 import threading
 
 import pytest
-from tests.unit.session.test_capturing import ask, options, rows, source
+from tests.captures import ask, options, rows, source
 from tests.waiting import until
 
 import watersmeet
@@ -38,14 +38,14 @@ def test_databases_do_not_take_tables_from_each_other(tmp_path, opened, postgres
     """Each has a publication of its own unless one is named."""
     postgres.execute("CREATE TABLE t (i int PRIMARY KEY); CREATE TABLE u (i int PRIMARY KEY)")
     with watersmeet.connect(tmp_path / "other", runtime="inprocess") as other:
-        other.execute(f"CREATE SOURCE pg {options(postgres)}")
-        other.execute("CREATE TABLE t (*) FROM pg TABLE 't'; CREATE TABLE u (*) FROM pg TABLE 'u'")
+        other.execute(f"CREATE SOURCE there {options(postgres)}")
+        other.execute("CREATE TABLE t (*) FROM there TABLE 't'; CREATE TABLE u (*) FROM there TABLE 'u'")
         source(opened, postgres)
-        opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'; CREATE TABLE u (*) FROM pg TABLE 'u'")
+        opened.execute("CREATE TABLE t (*) FROM there TABLE 't'; CREATE TABLE u (*) FROM there TABLE 'u'")
         other.execute("DROP TABLE u")
         postgres.execute("INSERT INTO u VALUES (1)")
         assert rows(opened, "SELECT * FROM u") == [(1,)]
-        other.execute("DROP SOURCE pg CASCADE")
+        other.execute("DROP SOURCE there CASCADE")
     postgres.execute("INSERT INTO t VALUES (2)")
     assert rows(opened, "SELECT * FROM t") == [(2,)]
     assert ask(postgres, "SELECT count(*) FROM pg_publication") == [(1,)]
@@ -55,10 +55,10 @@ def test_a_named_publication_stays_whole_while_other_slots_may_use_it(tmp_path, 
     postgres.execute("CREATE TABLE t (i int PRIMARY KEY); CREATE TABLE u (i int PRIMARY KEY)")
     named = {"publication.name": "shared"}
     with watersmeet.connect(tmp_path / "other", runtime="inprocess") as other:
-        other.execute(f"CREATE SOURCE pg {options(postgres, **named)}")  # this one creates it
-        other.execute("CREATE TABLE t (*) FROM pg TABLE 't'; CREATE TABLE u (*) FROM pg TABLE 'u'")
+        other.execute(f"CREATE SOURCE there {options(postgres, **named)}")  # this one creates it
+        other.execute("CREATE TABLE t (*) FROM there TABLE 't'; CREATE TABLE u (*) FROM there TABLE 'u'")
         source(opened, postgres, **named)
-        opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'; CREATE TABLE u (*) FROM pg TABLE 'u'")
+        opened.execute("CREATE TABLE t (*) FROM there TABLE 't'; CREATE TABLE u (*) FROM there TABLE 'u'")
         cursor = other.cursor()
         cursor.execute("DROP TABLE u")
         assert [*cursor.notices] == [
@@ -66,7 +66,7 @@ def test_a_named_publication_stays_whole_while_other_slots_may_use_it(tmp_path, 
         ]
         postgres.execute("INSERT INTO u VALUES (1)")
         assert rows(opened, "SELECT * FROM u") == [(1,)]
-        cursor.execute("DROP SOURCE pg CASCADE")
+        cursor.execute("DROP SOURCE there CASCADE")
         assert [n for n in cursor.notices if 'publication "shared" is left' in n]
     postgres.execute("INSERT INTO t VALUES (2)")
     assert rows(opened, "SELECT * FROM t") == [(2,)]
@@ -75,9 +75,9 @@ def test_a_named_publication_stays_whole_while_other_slots_may_use_it(tmp_path, 
 def test_a_named_publication_goes_with_the_last_slot(opened, postgres):
     postgres.execute("CREATE TABLE t (i int PRIMARY KEY); CREATE TABLE u (i int PRIMARY KEY)")
     source(opened, postgres, **{"publication.name": "named"})
-    opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'; CREATE TABLE u (*) FROM pg TABLE 'u'; DROP TABLE u")
+    opened.execute("CREATE TABLE t (*) FROM there TABLE 't'; CREATE TABLE u (*) FROM there TABLE 'u'; DROP TABLE u")
     assert ask(postgres, "SELECT tablename FROM pg_publication_tables") == [("t",)]
-    opened.execute("DROP SOURCE pg CASCADE")
+    opened.execute("DROP SOURCE there CASCADE")
     assert ask(postgres, "SELECT pubname FROM pg_publication") == []
 
 
@@ -96,7 +96,7 @@ def test_a_table_whose_changes_are_not_written_any_more_stops_alone(opened, post
     monkeypatch.setattr(capturing, "_CHECK_S", 0.0)
     postgres.execute("CREATE TABLE t (i int PRIMARY KEY, v int); CREATE TABLE u (i int PRIMARY KEY)")
     source(opened, postgres, **{"publication.name": "p"})
-    opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'; CREATE TABLE u (*) FROM pg TABLE 'u'; FLUSH")
+    opened.execute("CREATE TABLE t (*) FROM there TABLE 't'; CREATE TABLE u (*) FROM there TABLE 'u'; FLUSH")
     assert {t["state"] for t in tables_of(opened).values()} == {"running"}
     postgres.execute(change)
     why = stopped(opened, "t")
@@ -111,7 +111,7 @@ def test_a_publication_that_is_gone_is_found_at_a_start(tmp_path, postgres):
     postgres.execute("CREATE TABLE t (i int PRIMARY KEY)")
     with watersmeet.connect(tmp_path / "db", runtime="inprocess") as opened:
         source(opened, postgres, **{"publication.name": "p"})
-        opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'; FLUSH")
+        opened.execute("CREATE TABLE t (*) FROM there TABLE 't'; FLUSH")
     postgres.execute("DROP PUBLICATION p")
     postgres.execute("INSERT INTO t VALUES (1)")
     postgres.execute("CREATE PUBLICATION p FOR TABLE t; INSERT INTO t VALUES (2)")
@@ -140,7 +140,7 @@ def test_every_truncation_of_a_partition_is_followed(opened, postgres, monkeypat
     if name is not None:
         postgres.execute("CREATE PUBLICATION theirs FOR ALL TABLES")
     source(opened, postgres, **({} if name is None else {"publication.name": name}))
-    opened.execute("CREATE TABLE part (*) FROM pg TABLE 't21'; CREATE TABLE t (*) FROM pg TABLE 't'")
+    opened.execute("CREATE TABLE part (*) FROM there TABLE 't21'; CREATE TABLE t (*) FROM there TABLE 't'")
     opened.execute("CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n, min(i) AS i FROM t")
     monkeypatch.setattr(capturing, "_CHECK_S", 0.0)
     query, own = "SELECT i, v FROM t ORDER BY i", "SELECT i, v FROM {} ORDER BY i"
@@ -192,7 +192,7 @@ def test_a_partition_whose_rows_come_before_queries_see_it(tmp_path, own_postgre
 def test_a_truncated_partition_stops_a_table_without_a_snapshot(opened, postgres):
     postgres.execute(PARTITIONED)
     source(opened, postgres)
-    opened.execute("CREATE TABLE t (*) WITH (snapshot = 'false') FROM pg TABLE 't'; FLUSH")
+    opened.execute("CREATE TABLE t (*) WITH (snapshot = 'false') FROM there TABLE 't'; FLUSH")
     postgres.execute("INSERT INTO t VALUES (41, 'x'); TRUNCATE t1")
     assert "a partition of table" in stopped(opened, "t")
 
@@ -202,7 +202,7 @@ def test_a_partition_whose_changes_go_by_its_root_is_refused(opened, postgres):
     postgres.execute("CREATE PUBLICATION theirs FOR TABLE t WITH (publish_via_partition_root = true)")
     source(opened, postgres, **{"publication.name": "theirs"})
     with pytest.raises(errors.Error, match="publish_via_partition_root = false"):
-        opened.execute("CREATE TABLE t1 (*) FROM pg TABLE 't1'")
+        opened.execute("CREATE TABLE t1 (*) FROM there TABLE 't1'")
 
 
 GENERATED = (
@@ -214,7 +214,7 @@ GENERATED = (
 def test_stored_generated_columns_come_where_the_server_writes_them(opened, postgres):
     postgres.execute(GENERATED)
     source(opened, postgres, **{"auto.schema.change": "true"})
-    opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'")
+    opened.execute("CREATE TABLE t (*) FROM there TABLE 't'")
     query = "SELECT * FROM t ORDER BY i"
     assert rows(opened, query) == ask(postgres, query)
     postgres.execute("INSERT INTO t VALUES (2, DEFAULT, 20); UPDATE t SET i = 3 WHERE i = 1")
@@ -228,12 +228,12 @@ def test_columns_that_the_server_does_not_write_are_left_out_and_refused_by_name
     )
     postgres.execute("CREATE TABLE u (i int PRIMARY KEY, a int, b int); CREATE PUBLICATION part FOR TABLE u (i, a)")
     source(opened, postgres, **{"auto.schema.change": "true", "publication.name": "plain"})
-    opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'")
+    opened.execute("CREATE TABLE t (*) FROM there TABLE 't'")
     postgres.execute("INSERT INTO t (i, v) VALUES (2, 20); UPDATE t SET i = 3 WHERE i = 1")
     assert rows(opened, "SELECT * FROM t ORDER BY i") == [(2, 20), (3, 10)]
     for column in ("g", "w"):
         with pytest.raises(errors.Error, match=f'column "{column}" of table "public.t" is generated') as refused:
-            opened.execute(f"CREATE TABLE x (i int PRIMARY KEY, {column} int) FROM pg TABLE 't'")
+            opened.execute(f"CREATE TABLE x (i int PRIMARY KEY, {column} int) FROM there TABLE 't'")
         assert refused.value.condition == "CONNECTOR_OPTION"
     given = {"publication.name": "part", "table.name": "u"}
     opened.execute(f"CREATE TABLE u (*) {options(postgres, **given)}")
@@ -252,7 +252,7 @@ def test_keys_that_are_stored_out_of_line(opened, postgres, identity):
         "INSERT INTO t SELECT repeat(i::text, 2400), i, repeat('x', 3000) FROM generate_series(1, 5) i"
     )
     source(opened, postgres)
-    opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'; FLUSH")
+    opened.execute("CREATE TABLE t (*) FROM there TABLE 't'; FLUSH")
     query = "SELECT v, k, big FROM t ORDER BY v"
     for change in (
         "UPDATE t SET v = v + 100",
@@ -271,7 +271,7 @@ def test_rows_that_come_back_and_letters_of_a_commit_that_was_not_made(tmp_path,
     )
     with watersmeet.connect(tmp_path / "db", runtime="inprocess") as opened:
         source(opened, postgres)
-        opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'; FLUSH")
+        opened.execute("CREATE TABLE t (*) FROM there TABLE 't'; FLUSH")
         postgres.execute("UPDATE t SET d = '0044-03-15 BC' WHERE i = 1")
         assert rows(opened, "SELECT i FROM t") == [(2,)]
         postgres.execute("UPDATE t SET d = '2024-01-02' WHERE i = 1")
