@@ -174,7 +174,7 @@ def test_a_partition_whose_rows_come_before_queries_see_it(tmp_path, own_postgre
     postgres.execute(PARTITIONED)
     with watersmeet.connect(tmp_path / "db", runtime="inprocess") as opened:
         source(opened, postgres)
-        opened.execute("CREATE TABLE t (*) FROM pg TABLE 't'; FLUSH")
+        opened.execute("CREATE TABLE t (*) FROM there TABLE 't'; FLUSH")
         postgres.execute("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
         postgres.execute("SELECT pg_reload_conf()")
         until(lambda: ask(postgres, "SHOW synchronous_standby_names") == [("nobody",)])
