@@ -37,9 +37,9 @@ from benchmarks.kafka_sink import CHECK
 from benchmarks.mysql_sink import TABLE as MYSQL_TABLE
 from benchmarks.postgres_sink import TABLE, shown
 from benchmarks.processes import cpu_seconds, median, percentile, wait_until
-from watersmeet.clients.databaseservers import Server
-from watersmeet.sources.capture.mysql.binlog import LogReader
-from watersmeet.sources.capture.mysql.gtids import Gtids
+from watersmeet.connectors.databases.servers import Server
+from watersmeet.connectors.mysql.binlog import LogReader
+from watersmeet.connectors.mysql.servers import Gtids
 
 FILL = """
 INSERT INTO t SELECT i, timestamp '2024-01-01' + i * interval '1 second', i * 7 % 1000, 'note ' || i

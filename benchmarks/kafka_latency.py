@@ -26,7 +26,7 @@ from scripts.servers.kafka import Broker
 import watersmeet
 from benchmarks.processes import cpu_seconds, median, percentile, wait_until
 from benchmarks.spark import kafka_session
-from watersmeet.sources.kafka.cluster import Cluster
+from watersmeet.connectors.kafka.cluster import Cluster
 
 NAMES = 1000
 SETUP = f"""

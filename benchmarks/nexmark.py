@@ -17,8 +17,8 @@ from tests.nexmark.test_nexmark import KINDS, QUERIES, SOURCES, Judge, spelled
 
 import watersmeet
 from benchmarks.processes import PeakMemory, median, percentile
+from watersmeet.connectors.datagen.nexmarkevents import Settings, events_of
 from watersmeet.machine import cores
-from watersmeet.sources.nexmarkevents import Settings, events_of
 
 CHECKS = {
     3: "count(*), sum(id)",

@@ -166,12 +166,12 @@ def _patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         yield
         return
     if "own_broker" not in request.fixturenames:
-        for name in ("sources.kafka.cluster._TIMEOUT_S", "sources.kafka.ranges._PATIENCE_S"):
+        for name in ("connectors.kafka.cluster._TIMEOUT_S", "connectors.kafka.reading._PATIENCE_S"):
             monkeypatch.setattr(f"watersmeet.{name}", 60.0)
         monkeypatch.setattr("watersmeet.session.access.producing._TIMEOUT_S", 240.0)
         monkeypatch.setattr("watersmeet.session.access.producing._VISIBLE_S", 60.0)
     yield
-    from watersmeet.sources.kafka.ranges import forget_readers  # noqa: PLC0415
+    from watersmeet.connectors.kafka.reading import forget_readers  # noqa: PLC0415
 
     forget_readers()
 

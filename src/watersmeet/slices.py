@@ -4,7 +4,7 @@ The driver cuts slices, tasks read them. Intents, jobs and commits have them in 
 that is read again gives the same rows with the same ordinals, or the same dead letters.
 
 A new kind of slice is a class here. Its reader is in `runtime.slices` if the database stores what it names, otherwise
-in `sources.reading`.
+in `connectors.registry`.
 """
 
 from __future__ import annotations

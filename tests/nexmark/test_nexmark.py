@@ -12,7 +12,7 @@ import pytest
 
 import watersmeet
 from tests.property.oracle import AVERAGE
-from watersmeet.sources.nexmarkevents import KINDS, Settings, events_of
+from watersmeet.connectors.datagen.nexmarkevents import KINDS, Settings, events_of
 from watersmeet.testing.comparison import written
 from watersmeet.testing.harness import Harness
 

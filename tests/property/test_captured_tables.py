@@ -18,11 +18,11 @@ from tests.thorough import mostly_slow
 from tests.waiting import until
 from watersmeet import faults
 from watersmeet.catalog import CapturedTable
+from watersmeet.connectors.databases.captures import DatabasePosition
+from watersmeet.connectors.postgres import capture
+from watersmeet.connectors.postgres.replication import lsn_of
 from watersmeet.serialization import from_json
 from watersmeet.session.services.tablechanges import content
-from watersmeet.sources.capture.positions import DatabasePosition
-from watersmeet.sources.capture.postgres import system
-from watersmeet.sources.capture.postgres.pgoutput import lsn_of
 
 POINTS = ("capture.commit", "capture.committed", "capture.chunk")
 TABLES = """
@@ -434,7 +434,7 @@ def test_the_server_forgets_only_what_was_committed_here(tmp_path, postgres, mon
             assert time.monotonic() < deadline
             connection.execute("FLUSH")
         before, content = confirmed(), committed(connection)
-        monkeypatch.setattr(system, "_IDLE_BYTES", 1)
+        monkeypatch.setattr(capture, "_IDLE_BYTES", 1)
         postgres.execute("INSERT INTO other SELECT i FROM generate_series(1, 1000) i")
         while confirmed() == before:
             assert time.monotonic() < deadline

@@ -16,8 +16,8 @@ from tests.captures import ask, source
 from tests.property.test_captured_tables import KILLED, POINTS, newest
 from tests.thorough import mostly_slow
 from watersmeet import faults
-from watersmeet.sources.capture.mysql import binlog, system
-from watersmeet.sources.capture.mysql.gtids import Gtids
+from watersmeet.connectors.mysql import binlog, capture
+from watersmeet.connectors.mysql.servers import Gtids
 
 TABLES = """
 CREATE TABLE a (k varchar(20) PRIMARY KEY, n int, big text);
@@ -382,7 +382,7 @@ def test_changes_of_other_tables_move_the_place(tmp_path, mysql, monkeypatch):
         mysql.execute("INSERT INTO other VALUES (1)")
         connection.execute("FLUSH")
         assert place() == before
-        monkeypatch.setattr(system, "_IDLE_BYTES", 1)
+        monkeypatch.setattr(capture, "_IDLE_BYTES", 1)
         mysql.execute("INSERT INTO other VALUES (2)")
         for _ in range(200):
             connection.execute("FLUSH")

@@ -19,6 +19,7 @@ from tests import waiting
 from tests.unit.runtime.kit import GROUPED, JOINED, TOTAL, Kit, two_tables
 
 import watersmeet
+from watersmeet.connectors.files.source import FileSource
 from watersmeet.errors import Error, again, error
 from watersmeet.planner import compile_view
 from watersmeet.runtime.budget import Budget
@@ -26,7 +27,6 @@ from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.memory import processes
 from watersmeet.runtime.spark import engine, jobs, session
 from watersmeet.runtime.spark.engine import SparkEngine
-from watersmeet.sources.files import FileSource
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).resolve().parents[2]
@@ -346,7 +346,7 @@ BODY = """
 import sys, time
 from tests.unit.runtime.kit import *
 from watersmeet.runtime.spark.engine import SparkEngine
-from watersmeet.sources.files import FileSource
+from watersmeet.connectors.files.source import FileSource
 spark = None
 {before}
 kit = Kit(sys.argv[1], make_engine=lambda db: SparkEngine(db, spark))

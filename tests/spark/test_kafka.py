@@ -14,8 +14,8 @@ from tests.rowchanges import COLUMNS, RowChanges
 from tests.spark.test_kill import ROOT, environment, kill
 
 import watersmeet
+from watersmeet.connectors.kafka.source import KafkaSource
 from watersmeet.runtime.spark import jobs
-from watersmeet.sources.kafka.source import KafkaSource
 
 pytestmark = pytest.mark.spark
 

@@ -20,7 +20,7 @@ NAME = re.compile("|".join((*DIALECTS, "proton")), re.IGNORECASE)
 SYSTEMS = {
     "dialectnames.py": set(DIALECTS),  # the names themselves
     "formats/encoders.py": {"RisingWave."},  # how Debezium's messages call their schemas
-    "sources/foreignstreams.py": {  # columns
+    "connectors/spellings/foreignstreams.py": {  # columns
         f"SQLSTREAM_PROV_{n}"
         for n in (
             "",
@@ -34,7 +34,7 @@ SYSTEMS = {
             "KAFKA_TOPIC",
         )
     },
-    "sources/external.py": {"timeplus"},  # a kind of system outside, beside mysql and kafka
+    "connectors/registry.py": {"timeplus"},  # a kind of system outside, beside mysql and kafka
 }
 
 

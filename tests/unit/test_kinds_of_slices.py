@@ -7,6 +7,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from watersmeet.connectors.base.deadletters import DeadLetterWriter
+from watersmeet.connectors.datagen.nexmark import NexmarkSpec
+from watersmeet.connectors.datagen.nexmarkevents import Settings
+from watersmeet.connectors.registry import read_slice
 from watersmeet.errors import Error
 from watersmeet.serialization import from_json, to_json
 from watersmeet.slices import (
@@ -26,10 +30,6 @@ from watersmeet.slices import (
     SourceSlice,
     VersionSlice,
 )
-from watersmeet.sources.dead_letters import DeadLetterWriter
-from watersmeet.sources.nexmarkevents import Settings
-from watersmeet.sources.reading import read_slice
-from watersmeet.sources.specs import NexmarkSpec
 
 FILE = FileSlice(
     relation="s1",

@@ -49,6 +49,7 @@ from watersmeet.catalog.servers import Server
 from watersmeet.catalog.sinks import Sink, SinkQuery
 from watersmeet.catalog.subscriptions import NamedSubscription
 from watersmeet.catalog.tables import (
+    LAKES,
     AddressRanges,
     DictionaryTable,
     ExternalTable,
@@ -82,6 +83,7 @@ __all__ = [
     "FAMILIES",
     "KEY_COLUMN",
     "KINDS",
+    "LAKES",
     "META_FACET",
     "MOST_JOIN_ROWS",
     "RECORD_HEADERS",

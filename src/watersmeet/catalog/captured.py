@@ -15,8 +15,8 @@ class CapturedDatabase(Relation):
     """A database whose changes are read once, for any number of tables. It has no columns and no rows.
 
     connector: the options, with those that got a value of their own. start: the place from which changes are read
-    (`sources.capture.contract`). made: what was made there for it (slot, publication), and goes with it. of_table: the
-    id of the only table, whose statement made it; then it is hidden.
+    (`connectors.databases.captures`). made: what was made there for it (slot, publication), and goes with it.
+    of_table: the id of the only table, whose statement made it; then it is hidden.
     """
 
     words: ClassVar[Words] = Words("source", show=("sources",), show_create=("source",), drop=("source",))

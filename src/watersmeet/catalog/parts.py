@@ -151,10 +151,10 @@ class Topic:
 class External:
     """Where the content of an external table or dictionary is: outside of the database.
 
-    kind: of reader (`sources.external`): file, mysql, … name: of the table there. options: as the reader wants them,
-    names in lower case. target: as the connector of sinks wants them that writes it (`sinks.targets`); empty if nothing
-    is written there. names: by column, its name there, where it differs. max_age_us: while queries look it up as it is,
-    it is checked no more often; 0: as often as views are brought up to date.
+    kind: of reader (`connectors.registry`): file, mysql, … name: of the table there. options: as the reader wants them,
+    names in lower case. target: as the connector of sinks wants them that writes it (`connectors.base.targets`);
+    empty if nothing is written there. names: by column, its name there, where it differs. max_age_us: while queries
+    look it up as it is, it is checked no more often; 0: as often as views are brought up to date.
     """
 
     kind: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from watersmeet.catalog.parts import (
     KEY_COLUMN,
@@ -19,8 +19,10 @@ from watersmeet.catalog.parts import (
 )
 from watersmeet.catalog.relations import NAMES_COLUMNS, Relation
 from watersmeet.catalog.words import Words
-from watersmeet.clients.lakes import CONNECTORS as LAKES
 from watersmeet.types import Schema
+
+LAKES: Final = {"delta": "Delta Lake", "deltalake": "Delta Lake", "iceberg": "Apache Iceberg"}
+"""By connector that reads tables of lakes, the name of their system."""
 
 
 @dataclass(frozen=True, slots=True)

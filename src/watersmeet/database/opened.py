@@ -15,6 +15,7 @@ import pyarrow as pa
 from watersmeet.catalog import Catalog, Relation, Subscription
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import Operator
+from watersmeet.connectors.base.deliveries import deliveries
 from watersmeet.database.locks import lock
 from watersmeet.database.outside import Outside
 from watersmeet.database.plans import Plans
@@ -32,7 +33,6 @@ from watersmeet.runtime.memory import Meter, give_back
 from watersmeet.runtime.parallelism import begin_parallelism, check_parallelism, parallelism, store_parallelism
 from watersmeet.runtime.workers import workers_here
 from watersmeet.scratch import scratch_folder
-from watersmeet.sinks.deliveries import deliveries
 from watersmeet.store.catalogs import catalog_commit, catalog_name, load_catalog, saving
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.compaction import Compactor

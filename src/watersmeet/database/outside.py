@@ -12,10 +12,10 @@ from watersmeet.lazyimport import lazy_import
 from watersmeet.types import Schema
 
 if TYPE_CHECKING:
-    from watersmeet.sources import external as readers
-    from watersmeet.sources.contents import Reader
+    from watersmeet.connectors import registry as readers
+    from watersmeet.connectors.base.readers import Reader
 else:
-    readers = lazy_import("watersmeet.sources.external")
+    readers = lazy_import("watersmeet.connectors.registry")
 
 
 class Outside:

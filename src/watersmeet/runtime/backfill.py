@@ -29,10 +29,10 @@ from watersmeet.circuit.operators import (
     TemporalJoin,
     Versions,
 )
+from watersmeet.connectors.base.sources import Source
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.inputs import blob_slice, commit_slices
 from watersmeet.slices import Slice
-from watersmeet.sources.base import Source
 from watersmeet.store.checkpoints import Checkpoint, load_checkpoint, newest_checkpoint
 from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import Backfill, Filling, Frontier, Purpose

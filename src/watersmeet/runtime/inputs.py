@@ -10,16 +10,15 @@ from typing import Any, Final
 
 from watersmeet.blobs import BlobRef
 from watersmeet.catalog import QuerySource, Relation
+from watersmeet.connectors.base.deadletters import forget_dead_letters
+from watersmeet.connectors.base.sources import News, Poll, Source
+from watersmeet.connectors.registry import open_source
 from watersmeet.errors import Error
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.holds import Holds
 from watersmeet.runtime.saved import Saved
 from watersmeet.runtime.sourcestatus import SourceStatus
 from watersmeet.slices import ChangeSlice, Slice
-from watersmeet.sources.base import Poll, Source
-from watersmeet.sources.connectors import open_source
-from watersmeet.sources.dead_letters import forget_dead_letters
-from watersmeet.sources.news import News
 from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import Frontier
 

@@ -9,10 +9,10 @@ from typing import Final
 
 from watersmeet.catalog import GeneratedColumn
 from watersmeet.circuit.epochs import Live, Mode
+from watersmeet.connectors.base.sources import SourceSpec
 from watersmeet.errors import error
 from watersmeet.serialization import from_json, to_json
 from watersmeet.slices import ChangeSlice, Slice
-from watersmeet.sources.specs import SourceSpec
 from watersmeet.store.manifests import Frontier
 from watersmeet.types import Field
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import SEQ_ROW_BITS, Operator, Scan, Upsert
+from watersmeet.connectors.base.deadletters import DeadLetterWriter
 from watersmeet.kernel.metrics import Orphan
 from watersmeet.runtime.intents import InputSpec, Intent
 from watersmeet.runtime.receipts import SourceCounts
 from watersmeet.runtime.slices import count_dead, set_row_aside
-from watersmeet.sources.dead_letters import DeadLetterWriter
 from watersmeet.store.layout import Layout
 
 

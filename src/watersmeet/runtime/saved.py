@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from watersmeet import files, storage
+from watersmeet.connectors.base.sources import Source
 from watersmeet.runtime.database import Database
-from watersmeet.sources.base import Source
 from watersmeet.storage import Place
 from watersmeet.store.layout import WriterFile, writer_file, writer_files
 

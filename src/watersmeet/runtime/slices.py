@@ -15,6 +15,12 @@ import pyarrow.compute as pc
 from watersmeet.blobs import BlobRef
 from watersmeet.catalog import EventTime, GeneratedColumn
 from watersmeet.circuit.operators import KEPT, SEQ_ROW_BITS, Scan
+from watersmeet.connectors.base.deadletters import DeadLetterWriter
+from watersmeet.connectors.base.sources import DeadLetterSink, SourceRows, Unavailable
+from watersmeet.connectors.files.options import FileSpec
+from watersmeet.connectors.kafka.options import KafkaSpec
+from watersmeet.connectors.lakes.options import LakeSpec
+from watersmeet.connectors.registry import expect, read_slice
 from watersmeet.errors import Error, error
 from watersmeet.kernel.failing import mark_failing
 from watersmeet.kernel.metrics import Counters
@@ -25,10 +31,6 @@ from watersmeet.runtime.generated import computed
 from watersmeet.runtime.intents import InputSpec, Intent
 from watersmeet.runtime.receipts import SourceCounts
 from watersmeet.slices import ChangeSlice, MessageSlice, Slice, SourceSlice
-from watersmeet.sources.base import DeadLetterSink, SourceRows, Unavailable
-from watersmeet.sources.dead_letters import DeadLetterWriter
-from watersmeet.sources.reading import expect, read_slice
-from watersmeet.sources.specs import FileSpec, KafkaSpec, LakeSpec
 from watersmeet.store.changes import fitted
 from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import FailedPart

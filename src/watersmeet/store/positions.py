@@ -56,7 +56,7 @@ class Position:
 class Delivered:
     """How far a sink was delivered: what its target has acknowledged.
 
-    generation: see `sinks.base.Place`. start: the commit whose content goes out first; None: it does not. base: number
+    generation: see `targets.Place`. start: the commit whose content goes out first; None: it does not. base: number
     of the checkpoint from which that content is read; 0: there was none. commit, rows, last: the newest place, -1
     before the first one. since: all commits above it are needed. bound: nothing of this commit, or of later ones, was
     handed to the target; 0: it may have been.

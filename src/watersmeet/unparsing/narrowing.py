@@ -23,7 +23,7 @@ from watersmeet.algebra.rewrites.pushdown import push_filters
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.algebra.trees import walk, with_inputs
 from watersmeet.catalog import Catalog, ExternalTable
-from watersmeet.sources.narrowing import Condition, Constant, Narrowed, Operator
+from watersmeet.connectors.base.readers import Condition, Constant, Narrowed, Operator
 from watersmeet.types import TIMESTAMP, VARCHAR, Field, SqlType
 from watersmeet.unparsing.texts import quoted
 

@@ -10,9 +10,9 @@ from sqlglot import exp
 from watersmeet.algebra.bounded import PastScan, TopicScan
 from watersmeet.binder.bounded import bind_bounded
 from watersmeet.catalog import Catalog, Relation
+from watersmeet.connectors.base.readers import Narrowed
 from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.dialects.tree.queries import depth_checked
-from watersmeet.sources.narrowing import Narrowed
 from watersmeet.types import Field, Origin, Schema
 from watersmeet.unparsing.narrowing import looked_up, narrowed
 from watersmeet.unparsing.relations import Writer

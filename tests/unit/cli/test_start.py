@@ -59,7 +59,7 @@ def test_a_query_needs_neither_planner_nor_kernel_nor_pandas(tmp_path):
         "watersmeet.kernel.executor",
         "watersmeet.planner.compiler",
         "watersmeet.runtime.tasks",
-        "watersmeet.sources.files",
+        "watersmeet.connectors.files.source",
     }
 
 

@@ -5,9 +5,9 @@ import ssl
 import pytest
 from tests.servers import MYSQL_PASSWORD, MYSQL_USER
 
-from watersmeet.clients.clickhouse import failure
-from watersmeet.clients.databaseservers import Server, jdbc_url, tls_context
-from watersmeet.clients.mysql import connect
+from watersmeet.connectors.clickhouse.client import failure
+from watersmeet.connectors.databases.servers import Server, jdbc_url, tls_context
+from watersmeet.connectors.mysql.client import connect
 from watersmeet.errors import Error
 
 

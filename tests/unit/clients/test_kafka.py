@@ -9,7 +9,7 @@ import sys
 #: The answer comes in a thread of the client, when nobody but the search for garbage knows the client any more.
 FORGETS = """
 import gc, threading
-from watersmeet.clients.kafka import Brokers
+from watersmeet.connectors.kafka.client import Brokers
 
 gc.disable()
 brokers = Brokers({"bootstrap.servers": "127.0.0.1:1"}, answer_s=0.2)

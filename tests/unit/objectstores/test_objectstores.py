@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from scripts.servers.s3 import REGION
 
-from watersmeet.clients.lakes import delta_storage
+from watersmeet.connectors.lakes.client import delta_storage
 from watersmeet.errors import Error
 from watersmeet.objectstores import access, clouds
 from watersmeet.objectstores.access import ObjectFile, open_store

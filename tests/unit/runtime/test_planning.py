@@ -8,6 +8,10 @@ from hypothesis import strategies as st
 
 from watersmeet.circuit.epochs import Fill, Live, Rebuild, Rescale, SplitKeys, StoredContent
 from watersmeet.circuit.placing import Placing
+from watersmeet.connectors.datagen.nexmark import NexmarkSpec
+from watersmeet.connectors.datagen.nexmarkevents import Settings
+from watersmeet.connectors.datagen.source import DatagenSpec
+from watersmeet.connectors.files.options import FileOptions, FileSpec
 from watersmeet.database.engines import default_parallelism
 from watersmeet.errors import Error, error
 from watersmeet.kernel.runs.merge import SEGMENT_BYTES
@@ -28,9 +32,6 @@ from watersmeet.runtime.failures import view_failed
 from watersmeet.runtime.intents import InputSpec, Intent, TimedInput, divide
 from watersmeet.runtime.workers import WORKER, Workers, workers_elsewhere, workers_here
 from watersmeet.slices import ChangeSlice
-from watersmeet.sources.fileoptions import FileOptions
-from watersmeet.sources.nexmarkevents import Settings
-from watersmeet.sources.specs import DatagenSpec, FileSpec, NexmarkSpec
 from watersmeet.store.manifests import Backfill, Filling, Frontier, Rebuilding
 from watersmeet.types import BIGINT, TIMESTAMP, Field
 

@@ -299,8 +299,8 @@ def by_wire(connection, text):
 @pytest.fixture
 def impatient(monkeypatch):
     """Brokers that are not there are not waited for."""
-    monkeypatch.setattr("watersmeet.sources.kafka.cluster._TIMEOUT_S", 0.2)
-    monkeypatch.setattr("watersmeet.sinks.kafka._ANSWER_S", 0.2)
+    monkeypatch.setattr("watersmeet.connectors.kafka.cluster._TIMEOUT_S", 0.2)
+    monkeypatch.setattr("watersmeet.connectors.kafka.target._ANSWER_S", 0.2)
 
 
 @pytest.mark.usefixtures("impatient")

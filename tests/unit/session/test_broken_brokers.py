@@ -218,8 +218,8 @@ def test_a_user_who_may_not_write_stops_the_sink_until_it_is_mended(connection, 
 
 @pytest.mark.parametrize("way", ["plain", "no certificate", "nobody"])
 def test_brokers_that_are_reached_the_wrong_way_are_named_with_the_option(connection, broker, topic, way, monkeypatch):
-    monkeypatch.setattr("watersmeet.sources.kafka.cluster._TIMEOUT_S", 1.0)
-    monkeypatch.setattr("watersmeet.sinks.kafka._ANSWER_S", 1.0)
+    monkeypatch.setattr("watersmeet.connectors.kafka.cluster._TIMEOUT_S", 1.0)
+    monkeypatch.setattr("watersmeet.connectors.kafka.target._ANSWER_S", 1.0)
     settings = broker.tls()
     if way == "plain":
         settings = {"bootstrap.servers": settings["bootstrap.servers"]}

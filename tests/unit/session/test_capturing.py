@@ -17,9 +17,9 @@ from tests.captures import ask, options, rows, source, until
 
 import watersmeet
 from watersmeet import errors, faults
-from watersmeet.clients.databaseservers import Server
-from watersmeet.sources.capture.postgres.servers import drop_slot
-from watersmeet.sources.capture.postgres.slots import SlotReader
+from watersmeet.connectors.databases.servers import Server
+from watersmeet.connectors.postgres.replication import SlotReader
+from watersmeet.connectors.postgres.servers import drop_slot
 
 TYPES = """
 CREATE TYPE mood AS ENUM ('sad', 'ok');

@@ -148,8 +148,8 @@ def test_files_are_read_so_many_times_more(tmp_path):
 
 
 def test_files_are_read_for_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr("watersmeet.sources.files._AGAIN_ROWS", 2)
-    monkeypatch.setattr("watersmeet.sources.files.MAX_SLICES", 2)
+    monkeypatch.setattr("watersmeet.connectors.files.source._AGAIN_ROWS", 2)
+    monkeypatch.setattr("watersmeet.connectors.files.source.MAX_SLICES", 2)
     folder = tmp_path / "in"
     folder.mkdir()
     for name, first in (("a", 0), ("b", 5)):

@@ -11,10 +11,10 @@ from confluent_kafka import KafkaError, KafkaException
 from tests.kafkatopics import avro_values
 
 import watersmeet
+from watersmeet.connectors.kafka import cluster, reading
+from watersmeet.connectors.kafka import reading as rows_module
+from watersmeet.connectors.kafka.source import KafkaSource
 from watersmeet.errors import Error
-from watersmeet.sources.kafka import cluster, ranges
-from watersmeet.sources.kafka import rows as rows_module
-from watersmeet.sources.kafka.source import KafkaSource
 
 
 @pytest.fixture
@@ -285,14 +285,14 @@ def test_what_goes_wrong_between_plan_and_reading_stops_its_source_alone(cursor,
         cursor.execute(f"CREATE SOURCE {source} (id int) {with_options(broker, name)} FORMAT PLAIN ENCODE JSON")
         cursor.execute(f"CREATE MATERIALIZED VIEW of_{source} AS SELECT id FROM {source}")
     cursor.execute("FLUSH")
-    poll, fetch = KafkaSource.poll, ranges.TopicReader._fetch
+    poll, fetch = KafkaSource.poll, reading.TopicReader._fetch
 
     def breaking(self, *arguments, **options):
         found = poll(self, *arguments, **options)
         if found.slices and self.options.topic == names["broken"]:
             monkeypatch.setattr(KafkaSource, "poll", poll)
             if problem == "the client fails":
-                monkeypatch.setattr(ranges.TopicReader, "_fetch", failing)
+                monkeypatch.setattr(reading.TopicReader, "_fetch", failing)
             else:
                 broker.delete_topic(names["broken"])
                 broker.create_topic(names["broken"])

@@ -176,7 +176,7 @@ def test_a_topic_goes_on_after_a_restart_without_settings(broker, opened, named)
 
 
 def test_refusals(broker, opened, named, monkeypatch):
-    monkeypatch.setattr("watersmeet.sources.kafka.cluster._TIMEOUT_S", 1.0)
+    monkeypatch.setattr("watersmeet.connectors.kafka.cluster._TIMEOUT_S", 1.0)
     connection, name = opened(), named()
     for sql, condition, said in (
         (f"CREATE TABLE {name} (id int) FORMAT (INT, AVRO)", "INVALID_PARAMETER", "needs a schema registry"),

@@ -14,9 +14,9 @@ import pytest
 from tests.lakes import duckdb_with, rest_catalog, sql_catalog
 
 import watersmeet
+from watersmeet.connectors.iceberg.tables import IcebergReader, iceberg_options
 from watersmeet.errors import Error
 from watersmeet.session.services import refreshing
-from watersmeet.sources.lakes.externaltables import IcebergReader, iceberg_options
 
 COLUMNS = pa.schema(
     [

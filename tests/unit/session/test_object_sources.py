@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import watersmeet
+from watersmeet.connectors.files import reading
 from watersmeet.errors import Error
 from watersmeet.objectstores.base import StoreProblem
-from watersmeet.sources import filerows
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_include_file_and_offset(cursor, bucket):
 
 
 def test_large_objects_are_cut_into_slices(cursor, bucket, monkeypatch):
-    monkeypatch.setattr("watersmeet.sources.cutting.SLICE_BYTES", 1000)
+    monkeypatch.setattr("watersmeet.connectors.files.cutting.SLICE_BYTES", 1000)
     monkeypatch.setattr("watersmeet.objectstores.access.BLOCK_BYTES", 777)
     bucket.put("x.csv", "".join(f"{i},row {i}\n" for i in range(2000)))
     bucket.put("y.parquet", parquet(0, 2000))
@@ -197,7 +197,7 @@ def test_wrong_credentials_are_refused_and_secrets_are_never_shown(cursor, own_b
 
 
 def test_a_server_that_goes_away_is_waited_for_and_others_go_on(cursor, own_bucket, monkeypatch):
-    monkeypatch.setattr("watersmeet.sources.objectlisting._WAIT_S", 1)
+    monkeypatch.setattr("watersmeet.connectors.files.listing._WAIT_S", 1)
     own_bucket.put("1.csv", "1,one\n")
     create(cursor, own_bucket, ", refresh.interval.sec = '1'")
     cursor.execute("CREATE TABLE t (a int PRIMARY KEY)")
@@ -227,7 +227,7 @@ def test_a_server_that_goes_away_is_waited_for_and_others_go_on(cursor, own_buck
 
 def test_what_fails_between_listing_and_reading_is_planned_again(cursor, bucket, monkeypatch):
     """The store gives an object to the one who cuts it, and not to the one who reads it."""
-    real, failures = filerows._read, []
+    real, failures = reading._read, []
 
     def read(file, *arguments):
         if len(failures) < 2:
@@ -236,7 +236,7 @@ def test_what_fails_between_listing_and_reading_is_planned_again(cursor, bucket,
             raise failures[-1]
         return real(file, *arguments)
 
-    monkeypatch.setattr(filerows, "_read", read)
+    monkeypatch.setattr(reading, "_read", read)
     for i in range(3):
         bucket.put(f"{i}.csv", f"{i},x\n")
     create(cursor, bucket, ", refresh.interval.sec = '1'")

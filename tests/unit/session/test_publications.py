@@ -11,9 +11,9 @@ from tests.waiting import until
 
 import watersmeet
 from watersmeet import errors
+from watersmeet.connectors.base.deadletters import DeadLetterWriter
+from watersmeet.connectors.postgres.capture import SlotStream
 from watersmeet.session.services import capturing
-from watersmeet.sources.capture.postgres.system import SlotStream
-from watersmeet.sources.dead_letters import DeadLetterWriter
 
 
 @pytest.fixture

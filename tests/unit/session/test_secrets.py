@@ -9,7 +9,7 @@ from scripts.servers.postgres import PASSWORD, USER
 from tests.waiting import until
 
 import watersmeet
-from watersmeet.clients.kafka import client_config
+from watersmeet.connectors.kafka.client import client_config
 from watersmeet.errors import Error
 from watersmeet.formats.registry import open_registry
 from watersmeet.secretvalues import reference, revealed

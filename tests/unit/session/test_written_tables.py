@@ -11,7 +11,7 @@ from tests.unit.sinks.databasetargets import selected
 
 import watersmeet
 from watersmeet import Error, faults
-from watersmeet.sinks.base import Unavailable
+from watersmeet.connectors.base.targets import Unavailable
 
 
 def table(postgres, name, more=""):

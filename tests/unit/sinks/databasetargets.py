@@ -7,8 +7,7 @@ from scripts.servers import mariadb, postgres
 from tests.unit.sinks.portions import TWO
 
 from watersmeet.catalog import MessageFormat
-from watersmeet.sinks.base import Delivery
-from watersmeet.sinks.targets import connector_of
+from watersmeet.connectors.base.targets import Delivery, connector_of
 
 KEYED = "CREATE TABLE kept (id int PRIMARY KEY, name text)"
 #: The named points of a delivery, in their order.

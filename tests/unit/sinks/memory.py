@@ -6,9 +6,8 @@ import threading
 from collections import Counter
 from dataclasses import dataclass, field
 
+from watersmeet.connectors.base.targets import Connector, Delivery, Place, Portion, Unavailable, check_options, register
 from watersmeet.errors import error
-from watersmeet.sinks.base import Delivery, Place, Portion, Unavailable
-from watersmeet.sinks.targets import Connector, check_options, register
 
 
 @dataclass

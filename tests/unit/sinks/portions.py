@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.sinks.base import Place, Portion
+from watersmeet.connectors.base.targets import Place, Portion
 from watersmeet.types import INTEGER, VARCHAR, Field, arrow_schema
 
 TWO = (Field("id", INTEGER), Field("name", VARCHAR))

@@ -21,8 +21,8 @@ from tests.unit.sinks.portions import TWO, history, portion
 
 import watersmeet
 from watersmeet import faults
+from watersmeet.connectors.base.targets import Place, RowChange, Unavailable
 from watersmeet.errors import Error
-from watersmeet.sinks.base import Place, RowChange, Unavailable
 from watersmeet.types import VARCHAR, Field
 
 

@@ -16,10 +16,10 @@ from tests.unit.sinks.portions import TWO, history, portion
 import watersmeet
 from watersmeet import faults
 from watersmeet.catalog import MessageFormat
-from watersmeet.clients.lakes import delta_problem
+from watersmeet.connectors.base.targets import Delivery, Place
+from watersmeet.connectors.delta.target import DeltaTarget
+from watersmeet.connectors.lakes.client import delta_problem
 from watersmeet.errors import Error
-from watersmeet.sinks.base import Delivery, Place
-from watersmeet.sinks.delta import DeltaTarget
 from watersmeet.types import (
     BIGINT,
     BOOLEAN,

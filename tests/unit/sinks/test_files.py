@@ -16,9 +16,9 @@ from tests.unit.sinks.portions import TWO, portion
 import watersmeet
 from watersmeet import faults
 from watersmeet.catalog import MessageFormat
+from watersmeet.connectors.base.targets import Delivery, Place, Unavailable
+from watersmeet.connectors.files.target import CONNECTOR, FileTarget
 from watersmeet.errors import Error
-from watersmeet.sinks.base import Delivery, Place, Unavailable
-from watersmeet.sinks.files import CONNECTOR, FileTarget
 from watersmeet.types import (
     BIGINT,
     BOOLEAN,

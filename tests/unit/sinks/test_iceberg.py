@@ -19,9 +19,9 @@ from tests.unit.sinks.test_delta import EVERYTHING, VALUES, history
 import watersmeet
 from watersmeet import faults
 from watersmeet.catalog import MessageFormat
+from watersmeet.connectors.base.targets import Delivery, Place
+from watersmeet.connectors.iceberg.target import IcebergTarget
 from watersmeet.errors import Error
-from watersmeet.sinks.base import Delivery, Place
-from watersmeet.sinks.iceberg import IcebergTarget
 from watersmeet.types import INTEGER, TIMESTAMP, VARCHAR, Field
 
 POINTS = ("iceberg.looked", "iceberg.fenced", "iceberg.begun", "iceberg.committed")

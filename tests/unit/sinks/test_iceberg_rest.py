@@ -15,8 +15,8 @@ from tests.unit.sinks.test_iceberg import POINTS, Killed, content
 
 import watersmeet
 from watersmeet import faults
+from watersmeet.connectors.base.targets import Place, Unavailable
 from watersmeet.errors import Error
-from watersmeet.sinks.base import Place, Unavailable
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from tests.unit.sinks.processes import killed_twice, overtaken
 import watersmeet
 from watersmeet import faults
 from watersmeet.catalog import MessageFormat
+from watersmeet.connectors.base.targets import Delivery, Place, Portion, Unavailable
+from watersmeet.connectors.kafka import target as kafka
 from watersmeet.session.services import delivery
-from watersmeet.sinks import kafka
-from watersmeet.sinks.base import Delivery, Place, Portion, Unavailable
 from watersmeet.types import INTEGER, VARCHAR, Field
 
 ROOT = Path(__file__).parents[3]

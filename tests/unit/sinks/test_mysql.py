@@ -9,9 +9,9 @@ from tests.unit.sinks.databasetargets import KEYED, content, is_done, selected, 
 from tests.unit.sinks.portions import portion
 
 import watersmeet
-import watersmeet.sinks.mysql
+import watersmeet.connectors.mysql.target
+from watersmeet.connectors.base.targets import Place, Unavailable
 from watersmeet.errors import Error
-from watersmeet.sinks.base import Place, Unavailable
 from watersmeet.types import (
     BIGINT,
     BOOLEAN,
@@ -292,7 +292,7 @@ def test_rights_that_are_missing_are_named(mysql):
 
 def test_a_writer_of_another_user_is_waited_for(mysql, monkeypatch):
     """Who may not end its connection can only wait until it ends."""
-    monkeypatch.setattr(watersmeet.sinks.mysql, "_ENDING_S", 1)
+    monkeypatch.setattr(watersmeet.connectors.mysql.target, "_ENDING_S", 1)
     name = f"r_{mysql.name}"
     mysql.execute(f"{KEYED}; CREATE USER {name} IDENTIFIED BY 'p'; GRANT ALL ON {mysql.name}.* TO {name}")
     before, after = target(mysql), target(mysql, user=name, password="p")

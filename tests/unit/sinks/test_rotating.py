@@ -10,9 +10,9 @@ import pytest
 
 from watersmeet import faults
 from watersmeet.catalog import ROWTIME, MessageFormat
+from watersmeet.connectors.base.targets import Delivery, Place, Portion, Unavailable
+from watersmeet.connectors.files.rotating import CONNECTOR, RotatingTarget
 from watersmeet.errors import Error
-from watersmeet.sinks.base import Delivery, Place, Portion, Unavailable
-from watersmeet.sinks.rotating import CONNECTOR, RotatingTarget
 from watersmeet.types import INTEGER, TIMESTAMP, VARCHAR, Field, arrow_schema
 
 COLUMNS = (Field(ROWTIME, TIMESTAMP), Field("id", INTEGER), Field("name", VARCHAR))

@@ -8,13 +8,13 @@ from typing import Any
 
 from watersmeet import types as t
 from watersmeet.catalog import Source as CatalogSource
+from watersmeet.connectors.base.deadletters import DeadLetterWriter
+from watersmeet.connectors.base.sources import Source, SourceSpec
+from watersmeet.connectors.datagen.source import DatagenSpec
+from watersmeet.connectors.files.options import FileSpec
+from watersmeet.connectors.registry import open_source, read_slice
 from watersmeet.serialization import from_json, to_json
 from watersmeet.slices import SourceSlice
-from watersmeet.sources.base import Source
-from watersmeet.sources.connectors import open_source
-from watersmeet.sources.dead_letters import DeadLetterWriter
-from watersmeet.sources.reading import read_slice
-from watersmeet.sources.specs import DatagenSpec, FileSpec, SourceSpec
 from watersmeet.types import Field
 
 S = 1_000_000

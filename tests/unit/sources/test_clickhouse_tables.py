@@ -14,10 +14,10 @@ from scripts.servers.clickhouse import PASSWORD, USER
 import watersmeet
 from watersmeet import faults
 from watersmeet.catalog import External
-from watersmeet.clients.clickhousetypes import clickhouse_type
+from watersmeet.connectors.base.targets import Unavailable
+from watersmeet.connectors.clickhouse.client import clickhouse_type
+from watersmeet.connectors.clickhouse.tables import ClickhouseReader
 from watersmeet.errors import Error
-from watersmeet.sinks.base import Unavailable
-from watersmeet.sources.clickhousetables import ClickhouseReader
 
 ENGINE = "ENGINE = MergeTree ORDER BY tuple()"
 

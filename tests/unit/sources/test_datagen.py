@@ -16,13 +16,12 @@ from tests.thorough import examples
 from tests.unit.sources.helpers import T0, Driver, S, relation, stored
 
 from watersmeet import types as t
+from watersmeet.connectors.base.deadletters import DeadLetterWriter
+from watersmeet.connectors.base.sources import Source
+from watersmeet.connectors.datagen.generators import duration_us
+from watersmeet.connectors.datagen.source import DatagenSpec
+from watersmeet.connectors.registry import open_source, read_slice
 from watersmeet.errors import Error
-from watersmeet.sources.base import Source
-from watersmeet.sources.connectors import open_source
-from watersmeet.sources.dead_letters import DeadLetterWriter
-from watersmeet.sources.generators import duration_us
-from watersmeet.sources.reading import read_slice
-from watersmeet.sources.specs import DatagenSpec
 from watersmeet.types import Field, SqlType
 
 POINT = SqlType("struct", fields=(("x", t.INTEGER), ("name", t.VARCHAR)))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from watersmeet.sources.dead_letters import MAX_TEXT, DeadLetterWriter, read_dead_letters
+from watersmeet.connectors.base.deadletters import MAX_TEXT, DeadLetterWriter, read_dead_letters
 
 
 def test_an_epoch_run_again_writes_the_same_file(tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ import pytest
 from tests.thorough import mostly_slow
 from tests.unit.sources.helpers import AB, T0, Driver, S, file_source, put, relation, stored
 
+from watersmeet.connectors.files import cutting, listing
+from watersmeet.connectors.files import source as files
+from watersmeet.connectors.registry import check_connector, open_source
 from watersmeet.errors import Error
-from watersmeet.sources import cutting, files, listing
-from watersmeet.sources.connectors import check_connector, open_source
 
 
 def parquet(path: Path, rows: int, at_us: int = T0 - 60 * S, group: int = 10) -> Path:

@@ -12,15 +12,15 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from watersmeet.catalog import Source
+from watersmeet.connectors.base.deadletters import DeadLetterWriter
+from watersmeet.connectors.base.sources import News
+from watersmeet.connectors.kafka import cluster
+from watersmeet.connectors.kafka import reading as ranges
+from watersmeet.connectors.kafka.options import kafka_options
+from watersmeet.connectors.kafka.reading import TopicReader
+from watersmeet.connectors.registry import check_connector, expect, open_source, read_slice
 from watersmeet.errors import Error
 from watersmeet.slices import JumpSlice, MessageSlice
-from watersmeet.sources.connectors import check_connector, open_source
-from watersmeet.sources.dead_letters import DeadLetterWriter
-from watersmeet.sources.kafka import cluster, ranges
-from watersmeet.sources.kafka.options import kafka_options
-from watersmeet.sources.kafka.ranges import TopicReader
-from watersmeet.sources.news import News
-from watersmeet.sources.reading import expect, read_slice
 from watersmeet.types import BIGINT, VARCHAR, Field
 
 MANY = 1 << 40

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from tests.unit.sources.helpers import T0, Driver, S, file_source, put
 
-from watersmeet.sources import cutting
-from watersmeet.sources.cutting import open_file
-from watersmeet.sources.seen import SeenFiles
+from watersmeet.connectors.files import cutting
+from watersmeet.connectors.files.cutting import open_file
+from watersmeet.connectors.files.seen import SeenFiles
 
 
 def unreadable(driver: Driver) -> dict[str, str]:

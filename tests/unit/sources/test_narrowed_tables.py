@@ -7,10 +7,10 @@ import random
 import pytest
 
 import watersmeet
+from watersmeet.connectors.clickhouse.tables import ClickhouseReader
+from watersmeet.connectors.mysql.tables import MysqlReader
+from watersmeet.connectors.postgres.tables import PostgresReader
 from watersmeet.session.services import refreshing
-from watersmeet.sources.clickhousetables import ClickhouseReader
-from watersmeet.sources.mysqltables import MysqlReader
-from watersmeet.sources.postgrestables import PostgresReader
 
 COLUMNS = "k int, i bigint, v varchar(20), w text, n numeric(8, 2), d date, p {}"
 CLICKHOUSE = {

@@ -9,9 +9,9 @@ import pytest
 from tests.unit.sources.helpers import T0, Driver, S, relation, stored
 
 from watersmeet import types as t
+from watersmeet.connectors.datagen.nexmarkevents import COLUMNS, KINDS, Settings, events_of
+from watersmeet.connectors.registry import open_source
 from watersmeet.errors import Error
-from watersmeet.sources.connectors import open_source
-from watersmeet.sources.nexmarkevents import COLUMNS, KINDS, Settings, events_of
 from watersmeet.types import Field, SqlType
 
 

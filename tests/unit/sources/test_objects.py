@@ -8,9 +8,9 @@ import pytest
 from scripts.servers.s3 import REGION
 from tests.unit.sources.helpers import T0, Driver, S, relation
 
-from watersmeet.sources.connectors import open_source
-from watersmeet.sources.files import FileSource
-from watersmeet.sources.news import News
+from watersmeet.connectors.base.sources import News
+from watersmeet.connectors.files.source import FileSource
+from watersmeet.connectors.registry import open_source
 
 
 def object_source(bucket, **options: str) -> FileSource:

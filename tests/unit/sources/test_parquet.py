@@ -14,8 +14,8 @@ import pytest
 from tests.unit.sources.helpers import AB, T0, Driver, file_source
 
 from watersmeet import types as t
-from watersmeet.sources import cutting, parquetrows
-from watersmeet.sources.parquetfooter import Footer, checked_footer
+from watersmeet.connectors.files import cutting, parquet
+from watersmeet.connectors.files.parquet import Footer, checked_footer
 from watersmeet.types import Field, SqlType
 
 
@@ -223,7 +223,7 @@ def test_numbers_of_a_footer_that_can_not_be_true(tmp_path: Path) -> None:
 def test_a_row_group_that_says_it_has_more_rows_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pq.write_table(pa.table({"a": pa.array(range(30), pa.int32()), "b": ["x"] * 30}), tmp_path / "a.parquet")
     lying = Footer((2**20 + 30,), (10,), ("a", "b"))
-    for module in (cutting, parquetrows):
+    for module in (cutting, parquet):
         name = "read_footer" if module is cutting else "checked_footer"
         monkeypatch.setattr(module, name, lambda *_: lying)
     driver = Driver(file_source(tmp_path, format="parquet"))
@@ -235,7 +235,7 @@ def test_a_row_group_that_says_it_has_more_rows_is_set_aside(tmp_path: Path, mon
 
 @pytest.mark.parametrize("dictionary", [True, False])
 def test_row_groups_are_read_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dictionary: bool) -> None:
-    monkeypatch.setattr(parquetrows, "_BATCH_ROWS", 7)
+    monkeypatch.setattr(parquet, "_BATCH_ROWS", 7)
     words = pa.array([f"w{i % 5}" for i in range(30)])
     table = pa.table({"a": pa.array(range(30), pa.int32()), "b": words.dictionary_encode() if dictionary else words})
     rows, driver = read(tmp_path, table)

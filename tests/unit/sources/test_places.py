@@ -14,7 +14,7 @@ import pytest
 from tests.unit.sources.helpers import AB, Driver, put, relation
 
 from watersmeet import types as t
-from watersmeet.sources.connectors import open_source
+from watersmeet.connectors.registry import open_source
 from watersmeet.types import Field
 
 PLACES = {"file": "file", "base": "base", "line": "line", "at": "offset"}

@@ -3,9 +3,9 @@
 import pytest
 
 from watersmeet.catalog import Source
+from watersmeet.connectors.base.rates import LimitedSource
+from watersmeet.connectors.registry import open_source
 from watersmeet.errors import Error
-from watersmeet.sources.connectors import open_source
-from watersmeet.sources.ratelimit import LimitedSource
 from watersmeet.types import BIGINT, Field
 from watersmeet.units import SECOND_US
 

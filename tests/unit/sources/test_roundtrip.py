@@ -17,8 +17,10 @@ from tests.thorough import examples
 from tests.unit.sources.helpers import T0, Driver, S, file_source, put
 
 from watersmeet import types as t
-from watersmeet.sources import cutting, filerows, files, textrows
-from watersmeet.sources.cutting import ListedFile
+from watersmeet.connectors.files import cutting, reading
+from watersmeet.connectors.files import source as files
+from watersmeet.connectors.files import texts as textrows
+from watersmeet.connectors.files.cutting import ListedFile
 from watersmeet.types import Field
 
 COLUMNS = (Field("n", t.INTEGER), Field("s", t.VARCHAR), Field("u", t.VARCHAR))
@@ -102,7 +104,7 @@ def test_a_record_that_is_too_long_is_set_aside_alone(
     monkeypatch: Any, tmp_path: Path, kind: str, budget: tuple[int, int], slice_bytes: int
 ) -> None:
     monkeypatch.setattr(cutting, "SLICE_BYTES", slice_bytes)
-    monkeypatch.setattr(filerows, "SLICE_BYTES", slice_bytes)
+    monkeypatch.setattr(reading, "SLICE_BYTES", slice_bytes)
     if kind.startswith("csv"):
         good, long = [f"{i},a,b\n" for i in range(6)], f"{'x' * 5000},a,b\n"
     else:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from watersmeet.connectors.files.seen import SeenFiles
 from watersmeet.errors import Error
 from watersmeet.serialization import to_json
 from watersmeet.slices import AsideSlice, FileSlice, FileVersion, RenamingSlice
-from watersmeet.sources.seen import SeenFiles
 
 
 def piece(ordinal, name, begin=0, end=100, **more):
@@ -152,7 +152,7 @@ MANY = """
 import resource, sys
 sys.path.insert(0, {tests!r})
 from test_seen import piece
-from watersmeet.sources.seen import SeenFiles
+from watersmeet.connectors.files.seen import SeenFiles
 seen = SeenFiles(cache_bytes=100_000)
 ordinal = 0
 peaks = []

@@ -10,9 +10,9 @@ from watersmeet.algebra.bounded import SystemScan
 from watersmeet.binder.context.binding import Environment, check_alias_list, scope_columns
 from watersmeet.binder.context.rules import Binding, Sourced
 from watersmeet.binder.context.scope import single
+from watersmeet.connectors.base.deadletters import COLUMNS
 from watersmeet.dialects.tree.queries import name_of, place_of
 from watersmeet.errors import error
-from watersmeet.sources.dead_letters import COLUMNS
 from watersmeet.types import Schema
 
 DEAD_LETTERS: Final = "watersmeet.dead_letters"

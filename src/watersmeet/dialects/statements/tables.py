@@ -13,8 +13,7 @@ from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokens import Token
 
-from watersmeet.catalog import Encoding, MessageFormat, RowForm
-from watersmeet.clients.lakes import CONNECTORS as LAKES
+from watersmeet.catalog import LAKES, Encoding, MessageFormat, RowForm
 from watersmeet.dialects.statements import captured
 from watersmeet.dialects.tree.definitions import Watermark
 from watersmeet.dialects.tree.queries import read_expression

@@ -20,6 +20,7 @@ from watersmeet import files
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.epochs import Fill, Rebuild
 from watersmeet.circuit.placing import Placing
+from watersmeet.connectors.base.sources import News
 from watersmeet.errors import Error, again, error
 from watersmeet.runtime import reporting
 from watersmeet.runtime.committer import commit_epoch
@@ -35,7 +36,6 @@ from watersmeet.runtime.spark.jobs import EpochRunner
 from watersmeet.runtime.spark.query import ATTEMPTS, start_query
 from watersmeet.runtime.spark.session import acquire, is_local, release
 from watersmeet.runtime.status import database_status
-from watersmeet.sources.news import News
 from watersmeet.store.commits import Commit
 
 #: Epochs that are planned before they are committed: the next one waits while one runs.

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from watersmeet import secretvalues
 from watersmeet.catalog import CapturedTable, Catalog, MaterializedView, Relation
+from watersmeet.connectors.base.deadletters import newest_dead_letters, place_of, text_of
 from watersmeet.drawing import Diagram, Picture, folded, place
 from watersmeet.planner import Producers
 from watersmeet.planner.topology import topology
@@ -19,7 +20,6 @@ from watersmeet.session.access.planning import producers_of
 from watersmeet.session.services.analysis import AnalyzedOperator, analyzed, recent_epochs
 from watersmeet.session.statements.analyzing import figures_json
 from watersmeet.session.statements.show import create_text
-from watersmeet.sources.dead_letters import newest_dead_letters, place_of, text_of
 
 _LETTERS: Final = 100
 

@@ -6,14 +6,20 @@ import contextlib
 from collections.abc import Callable, Iterable
 
 from watersmeet.catalog import CapturedDatabase, CapturedTable, Relation
-from watersmeet.clients.postgres import connect, library
+from watersmeet.connectors.postgres.capture import PUBLICATION, SLOT
+from watersmeet.connectors.postgres.client import connect, library
+from watersmeet.connectors.postgres.publications import (
+    CONNECTOR,
+    PostgresOptions,
+    database_options,
+    drop_publication,
+    other_slots,
+    unpublish,
+)
+from watersmeet.connectors.postgres.servers import drop_slot
 from watersmeet.errors import Error
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.kafkatopics import if_committed
-from watersmeet.sources.capture.postgres.options import CONNECTOR, PostgresOptions, database_options
-from watersmeet.sources.capture.postgres.publications import drop_publication, other_slots, unpublish
-from watersmeet.sources.capture.postgres.servers import drop_slot
-from watersmeet.sources.capture.postgres.system import PUBLICATION, SLOT
 
 
 def drop_captured(session: Session, relations: Iterable[Relation]) -> None:

@@ -8,14 +8,14 @@ from typing import Final, cast
 
 from watersmeet.catalog import MessageFormat, Relation, TopicTable
 from watersmeet.catalog.parts import Encoding
+from watersmeet.connectors.kafka.cluster import create_topic, delete_topic, partitions_of
+from watersmeet.connectors.kafka.options import START, TOPIC_ID, kafka_options
 from watersmeet.database.transaction import Transaction
 from watersmeet.dialects.tree.definitions import CreateProcessor, CreateTopic
 from watersmeet.dialects.variables import KAFKA_PROPERTIES, TOPIC_CONFIGURATION
 from watersmeet.errors import Error, error
 from watersmeet.formats.messageparts import WINDOW, split_window
 from watersmeet.session.access.context import Session, error_at
-from watersmeet.sources.kafka.options import START, TOPIC_ID, kafka_options
-from watersmeet.sources.kafka.topics import create_topic, delete_topic, partitions_of
 
 #: By the name of the option of connector kafka, where the settings differ from it.
 _OPTIONS: Final = {"bootstrap.servers": "properties.bootstrap.server"}

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from watersmeet.catalog import Merging, Relation, one
+from watersmeet.connectors.base.targets import connector_named
 from watersmeet.dialects.tree.definitions import MergeClauses
 from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.session.access.assignment import named_targets
 from watersmeet.session.access.context import error_at
-from watersmeet.sinks.targets import connector_named
 
 
 def merging_of(

@@ -8,12 +8,12 @@ import pyarrow as pa
 
 from watersmeet.algebra.bounded import TopicScan
 from watersmeet.catalog import Relation, Source
+from watersmeet.connectors.base.deadletters import DeadLetterWriter
+from watersmeet.connectors.base.sources import Unavailable
+from watersmeet.connectors.kafka.reading import read_topic
+from watersmeet.connectors.kafka.source import KafkaSource, begun, from_place
 from watersmeet.errors import error
 from watersmeet.session.access.context import Session
-from watersmeet.sources.base import Unavailable
-from watersmeet.sources.dead_letters import DeadLetterWriter
-from watersmeet.sources.kafka.rows import read_topic
-from watersmeet.sources.kafka.source import KafkaSource, begun, from_place
 from watersmeet.types import Field
 
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from watersmeet.connectors.kafka.source import restarted
+from watersmeet.connectors.spellings.foreignstreams import OPTIONS_QUERY, starting_options
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import tokenize
 from watersmeet.dialects.tree.queries import read_tree
 from watersmeet.errors import error
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.reading import bounded, fetch, runs_on
-from watersmeet.sources.foreignstreams import OPTIONS_QUERY, starting_options
-from watersmeet.sources.kafka.source import restarted
 
 
 def queried_options(session: Session, text: str) -> dict[str, str]:

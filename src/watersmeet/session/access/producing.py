@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.catalog import MessageFormat, Relation
-from watersmeet.clients.kafka import client_config, failure, library
+from watersmeet.connectors.kafka.client import client_config, failure, library
+from watersmeet.connectors.kafka.cluster import cluster_of
+from watersmeet.connectors.kafka.options import kafka_options
 from watersmeet.errors import Error, error
 from watersmeet.formats.encoders import Destination, Encoded, open_encoder
 from watersmeet.session.access.messageparts import with_computed_parts
-from watersmeet.sources.kafka.cluster import cluster_of
-from watersmeet.sources.kafka.options import kafka_options
 
 #: Encodings of topics that others write.
 _READ_ONLY: Final = ("csv", "tsv", "xml", "protobuf")

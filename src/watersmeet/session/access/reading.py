@@ -17,6 +17,7 @@ from sqlglot import exp
 from watersmeet.algebra.bounded import PastScan, TopicScan
 from watersmeet.binder.clauses.timewindows import window_call
 from watersmeet.catalog import Catalog, MaterializedView, Relation, View
+from watersmeet.connectors.base.readers import Narrowed
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.schemas import relation_in_from
 from watersmeet.dialects.tree.nodes import MarkedSelect, MarkedTable
@@ -30,7 +31,6 @@ from watersmeet.session.access.messages import messages_now
 from watersmeet.session.access.pasts import held_past
 from watersmeet.session.access.rights import check_named
 from watersmeet.session.access.system import system_relations
-from watersmeet.sources.narrowing import Narrowed
 from watersmeet.store.merging import quoted
 from watersmeet.types import NUMERIC, Field, Origin, Schema, SqlType, arrow_schema
 from watersmeet.unparsing import map_duckdb_error, needs_isolation, to_duckdb

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-from watersmeet.clients.lakes import CONNECTORS as LAKES
+from watersmeet.catalog import LAKES
+from watersmeet.connectors.lakes.source import lake_schema
 from watersmeet.dialects.tree.definitions import CreateRelation
 from watersmeet.errors import did_you_mean, error
 from watersmeet.formats.readers import registered_schema, schema_columns, taken_schema
 from watersmeet.session.access.context import Session, error_at, located
-from watersmeet.sources.lakes.source import lake_schema
 from watersmeet.types import Field, Schema
 
 S = TypeVar("S", bound=CreateRelation)

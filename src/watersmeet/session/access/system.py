@@ -10,8 +10,8 @@ import duckdb
 import pyarrow as pa
 
 from watersmeet.binder.clauses.system import DEAD_LETTERS, SYSTEM_RELATIONS
+from watersmeet.connectors.base.deadletters import MAX_TEXT, stored_dead_letters
 from watersmeet.session.access.context import Session
-from watersmeet.sources.dead_letters import MAX_TEXT, stored_dead_letters
 from watersmeet.store.merging import quoted
 
 _STORED: Final = "_watersmeet_system"

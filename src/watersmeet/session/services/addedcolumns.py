@@ -11,14 +11,14 @@ from dataclasses import replace
 import pyarrow as pa
 
 from watersmeet.catalog import CapturedTable
+from watersmeet.connectors.databases.captures import Stream, TableThere
+from watersmeet.connectors.databases.tables import TableColumn, typed
 from watersmeet.dialects import parse
 from watersmeet.dialects.tree.definitions import CreateRelation
 from watersmeet.errors import error
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.renaming import alter_indexes, note_names, with_column, written
 from watersmeet.session.access.transactions import own_transaction
-from watersmeet.sources.capture.contract import Stream, TableThere
-from watersmeet.sources.databasetables import TableColumn, typed
 from watersmeet.types import Field, Schema, SqlType
 
 

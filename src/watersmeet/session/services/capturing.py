@@ -2,7 +2,7 @@
 transactions changed, several tables in one commit, together with the place up to which that is.
 
 The server is told to forget changes only behind that commit. So whatever is killed goes on where it was. What is
-particular to a system is behind `sources.capture.contract`.
+particular to a system is behind `connectors.databases.captures`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from watersmeet.catalog import CapturedDatabase, CapturedTable
+from watersmeet.connectors.base.deadletters import DeadLetterWriter, forget_dead_letters
+from watersmeet.connectors.databases.captures import (
+    Batch,
+    DatabaseOptions,
+    DatabasePosition,
+    LostPlaceError,
+    System,
+    TablePosition,
+)
+from watersmeet.connectors.registry import system_of
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.transaction import Change, consolidated
 from watersmeet.errors import Error, error
@@ -35,10 +45,6 @@ from watersmeet.session.services.tablechanges import (
     read_columns,
     rows_there,
 )
-from watersmeet.sources.capture.contract import Batch, DatabaseOptions, LostPlaceError, System
-from watersmeet.sources.capture.positions import DatabasePosition, TablePosition
-from watersmeet.sources.capture.systems import system_of
-from watersmeet.sources.dead_letters import DeadLetterWriter, forget_dead_letters
 
 #: So long a thread waits for changes before it looks whether anything else is to be done.
 _LOOK_S: Final = 0.05

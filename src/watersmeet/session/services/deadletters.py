@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.connectors.base.deadletters import letters_of_slice
+from watersmeet.connectors.base.targets import Delivery, Place, Portion
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.session.services.portions import PORTION_BYTES, PORTION_ROWS, placed, whole
-from watersmeet.sinks.base import Delivery, Place, Portion
-from watersmeet.sources.dead_letters import letters_of_slice
 from watersmeet.store.changes import Diff
 from watersmeet.store.commits import Commit
 from watersmeet.store.positions import Delivered
@@ -79,7 +79,7 @@ class DeadLetterPortions:
 
 
 def _row(letter: dict[str, Any]) -> dict[str, Any]:
-    """A letter with the columns of `sinks.deliveries.dead_letter_delivery`."""
+    """A letter with the columns of `connectors.base.deliveries.dead_letter_delivery`."""
     key, value = (base64.b64decode(letter[part]) if part in letter else None for part in ("key", "value"))
     said = {name: str(letter[name]) for name in ("topic", "partition", "offset", "reason")}
     return {"key": key, "value": value, **said}

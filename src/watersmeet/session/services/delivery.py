@@ -16,16 +16,15 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from watersmeet.catalog import Relation, Sink
+from watersmeet.connectors.base.deliveries import deliveries
+from watersmeet.connectors.base.rates import Allowance
+from watersmeet.connectors.base.targets import Delivery, Place, Portion, Target, connector_of
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.errors import Error, error, error_from_json
 from watersmeet.faults import fault
 from watersmeet.session.services.attempts import Attempts
 from watersmeet.session.services.deadletters import DeadLetterPortions
 from watersmeet.session.services.portions import PORTION_ROWS, Portions
-from watersmeet.sinks.base import Delivery, Place, Portion, Target
-from watersmeet.sinks.deliveries import deliveries
-from watersmeet.sinks.targets import connector_of
-from watersmeet.sources.ratelimit import Allowance
 from watersmeet.store.checkpoints import checkpoint_upto
 from watersmeet.store.notes import Note
 from watersmeet.store.positions import Delivered

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from watersmeet import duckdbs
 from watersmeet.catalog import Relation, Table
+from watersmeet.connectors.base.targets import Delivery, Place, Portion
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.formats.scalars import evaluate
 from watersmeet.kernel.arrays.columns import one_form
@@ -27,7 +28,6 @@ from watersmeet.session.access.messageparts import with_computed_parts
 from watersmeet.session.access.reading import conformed, failed_query
 from watersmeet.session.access.rows import converted
 from watersmeet.session.services.changes import Changes
-from watersmeet.sinks.base import Delivery, Place, Portion
 from watersmeet.store.changes import Diff, fitted
 from watersmeet.store.checkpoints import Checkpoint, load_checkpoint
 from watersmeet.store.merging import as_type, key_sql, sum_sql

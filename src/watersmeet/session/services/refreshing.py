@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.catalog import AddressRanges, ExternalTable, Relation, View
+from watersmeet.connectors.base.readers import Condition, Narrowed
 from watersmeet.database.transaction import Change, consolidated
 from watersmeet.errors import Error
 from watersmeet.session.access.context import Session
@@ -20,7 +21,6 @@ from watersmeet.session.access.reading import Bounded, fetch, last_of_each_key
 from watersmeet.session.access.rows import check_rows
 from watersmeet.session.services.addressranges import address_ranges
 from watersmeet.session.services.dictionarycontent import check_content, columns_to_read, with_defaults
-from watersmeet.sources.narrowing import Condition, Narrowed
 from watersmeet.store.merging import quoted
 from watersmeet.types import Schema, arrow_schema
 

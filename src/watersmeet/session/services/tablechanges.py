@@ -10,14 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.catalog import CapturedTable
-from watersmeet.database.transaction import Change
-from watersmeet.errors import error
-from watersmeet.session.access.context import Session
-from watersmeet.session.access.reading import Bounded, fetch, rows_with_keys
-from watersmeet.session.access.rows import as_kept, check_rows, with_generated
-from watersmeet.session.access.writing import replacement
-from watersmeet.sources.capture.changes import KeyedChanges, concatenated, last_rows
-from watersmeet.sources.capture.contract import (
+from watersmeet.connectors.databases.captures import (
     Batch,
     Changed,
     DatabaseOptions,
@@ -26,10 +19,17 @@ from watersmeet.sources.capture.contract import (
     Rows,
     Stream,
     System,
+    TablePosition,
     Values,
 )
-from watersmeet.sources.capture.positions import TablePosition
-from watersmeet.sources.databasetables import exactly
+from watersmeet.connectors.databases.changes import KeyedChanges, concatenated, last_rows
+from watersmeet.connectors.databases.tables import exactly
+from watersmeet.database.transaction import Change
+from watersmeet.errors import error
+from watersmeet.session.access.context import Session
+from watersmeet.session.access.reading import Bounded, fetch, rows_with_keys
+from watersmeet.session.access.rows import as_kept, check_rows, with_generated
+from watersmeet.session.access.writing import replacement
 from watersmeet.store.merging import quoted
 from watersmeet.types import Schema, arrow_schema
 

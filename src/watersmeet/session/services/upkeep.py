@@ -30,6 +30,7 @@ from watersmeet.catalog import (
     SinkQuery,
     TopicWriter,
 )
+from watersmeet.connectors.base.deadletters import DeadLetterWriter
 from watersmeet.database.locks import lock
 from watersmeet.database.opened import OpenDatabase
 from watersmeet.database.transaction import Change as Written
@@ -45,7 +46,6 @@ from watersmeet.session.services.changes import Changes
 from watersmeet.session.services.delivery import Deliveries
 from watersmeet.session.services.emissions import Change
 from watersmeet.session.services.refreshing import is_due, refresh
-from watersmeet.sources.dead_letters import DeadLetterWriter
 from watersmeet.store.merging import quoted
 
 _PAUSE_S: Final = 1.0

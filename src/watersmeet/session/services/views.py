@@ -21,6 +21,8 @@ from watersmeet.binder.context.settings import JOIN_ROWS_SETTING
 from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.catalog import CacheFill, MaterializedView, Query, QuerySource, Relation, Source, turned_into
 from watersmeet.circuit import operators
+from watersmeet.connectors.kafka.source import from_place
+from watersmeet.connectors.registry import check_connector
 from watersmeet.database.reopening import by_source, moved, reading, reopened_scans, scan_of
 from watersmeet.dialects.tree.definitions import CreateMaterializedView
 from watersmeet.dialects.tree.statements import Select, Subscribe
@@ -34,8 +36,6 @@ from watersmeet.session.access.optionsqueries import begins_now
 from watersmeet.session.access.planning import join_order, joins_many, most_join_rows, shares
 from watersmeet.session.access.reading import check_running, readable
 from watersmeet.session.services.refreshing import refresh_read
-from watersmeet.sources.connectors import check_connector
-from watersmeet.sources.kafka.source import from_place
 from watersmeet.store.readers import Reader
 from watersmeet.types import Field
 from watersmeet.watermarks import Watermark

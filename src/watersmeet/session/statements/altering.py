@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from watersmeet.catalog import ARRIVAL, Input, Relation, Source, Table, View, one
+from watersmeet.connectors.registry import check_connector
 from watersmeet.dialects.tree.definitions import AddColumn, Alter, RenameColumn, RenameRelation
 from watersmeet.errors import did_you_mean
 from watersmeet.session.access.context import Session, error_at, sentence
@@ -20,7 +21,6 @@ from watersmeet.session.access.renaming import alter_indexes, note_names, with_c
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.access.words import is_called, used_instead
-from watersmeet.sources.connectors import check_connector
 from watersmeet.types import SqlType
 
 #: The values of existing rows in an added column that can't be NULL, by type: the types' defaults, as text.

@@ -11,6 +11,17 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from watersmeet.catalog import Captured, CapturedDatabase, CapturedTable, Relation
+from watersmeet.connectors.base.options import refuse
+from watersmeet.connectors.databases.captures import (
+    TABLE_OPTIONS,
+    DatabaseOptions,
+    System,
+    TableOptions,
+    TableThere,
+    table_options,
+)
+from watersmeet.connectors.databases.tables import TableColumn
+from watersmeet.connectors.registry import SYSTEMS, system_of
 from watersmeet.dialects.statements.captured import CreateCapturedTable
 from watersmeet.dialects.tree.definitions import CreateRelation, CreateSource, CreateTable
 from watersmeet.errors import did_you_mean, error
@@ -20,11 +31,6 @@ from watersmeet.session.access.context import Session, error_at, located
 from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.transactions import own_transaction
-from watersmeet.sources.capture.contract import DatabaseOptions, System, TableThere
-from watersmeet.sources.capture.options import TABLE_OPTIONS, TableOptions, table_options
-from watersmeet.sources.capture.systems import SYSTEMS, system_of
-from watersmeet.sources.databasetables import TableColumn
-from watersmeet.sources.options import refuse
 from watersmeet.types import VARCHAR, Field, Schema, SqlType
 
 #: RisingWave's connectors of databases that are not captured here.

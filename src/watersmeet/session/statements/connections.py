@@ -10,7 +10,7 @@ from typing import Final
 
 from watersmeet.catalog import Connection, Relation
 from watersmeet.catalog.connections import ConnectionType
-from watersmeet.clients.lakes import ICEBERG_CONNECTION, ICEBERG_OPTIONS, iceberg_catalog_type
+from watersmeet.connectors.lakes.client import ICEBERG_CONNECTION, ICEBERG_OPTIONS, iceberg_catalog_type
 from watersmeet.dialects.tree.definitions import CreateConnection
 from watersmeet.errors import did_you_mean
 from watersmeet.session.access.context import Session, error_at, located

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from watersmeet.catalog import Input, QuerySource, Relation, one
+from watersmeet.connectors.registry import check_connector
 from watersmeet.dialects import parse
 from watersmeet.dialects.tree.definitions import Alter, AlterConnector, AlterQuery, CreateRelation, RefreshSchema
 from watersmeet.formats.registry import KEPT_SCHEMA
@@ -16,7 +17,6 @@ from watersmeet.session.access.schemacolumns import with_schema_columns
 from watersmeet.session.access.secrets import kept_options, with_secrets
 from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.access.words import is_called
-from watersmeet.sources.connectors import check_connector
 from watersmeet.types import Field, Schema
 
 #: Options that say which messages there are: with others, what was read so far would mean something else.

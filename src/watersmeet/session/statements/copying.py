@@ -18,6 +18,9 @@ from sqlglot import exp
 from watersmeet import files
 from watersmeet.binder.clauses.files import files_refused
 from watersmeet.catalog import Relation
+from watersmeet.connectors.base.deadletters import DeadLetterWriter, count_dead_letter_files, place_of
+from watersmeet.connectors.files.options import absolute_path
+from watersmeet.connectors.files.tables import present_files, read_files
 from watersmeet.dialects.statements.dml import Copy, CopyFrom, CopyTo
 from watersmeet.dialects.tree.statements import Insert, Name, Statement
 from watersmeet.errors import Error, did_you_mean
@@ -40,9 +43,6 @@ from watersmeet.session.access.result import Result, rows_result
 from watersmeet.session.services.refreshing import refresh_read
 from watersmeet.session.statements.bulk import omitted_columns
 from watersmeet.session.statements.dml import insert_rows, insert_targets, writable
-from watersmeet.sources.dead_letters import DeadLetterWriter, count_dead_letter_files, place_of
-from watersmeet.sources.fileoptions import absolute_path
-from watersmeet.sources.presentfiles import present_files, read_files
 from watersmeet.store.merging import quoted
 from watersmeet.types import BOOLEAN, Field, Schema, SqlType, arrow_schema
 

@@ -25,6 +25,8 @@ from watersmeet.catalog import (
     one,
 )
 from watersmeet.catalog.roles import Privilege
+from watersmeet.connectors.base.deliveries import statement_delivery
+from watersmeet.connectors.base.targets import connector_of
 from watersmeet.database.transaction import Change
 from watersmeet.dialects.tree.definitions import Merge
 from watersmeet.dialects.tree.queries import place_of
@@ -64,8 +66,6 @@ from watersmeet.session.access.rows import as_kept, check_rows, settled, with_ge
 from watersmeet.session.access.writing import accepting, apply, replacement, upserted
 from watersmeet.session.services.refreshing import refresh_read
 from watersmeet.session.statements import externalrows
-from watersmeet.sinks.deliveries import statement_delivery
-from watersmeet.sinks.targets import connector_of
 from watersmeet.types import arrow_schema
 
 

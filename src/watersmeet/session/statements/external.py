@@ -16,6 +16,14 @@ from watersmeet.catalog import (
     Relation,
     Source,
 )
+from watersmeet.connectors.files.options import absolute_path
+from watersmeet.connectors.files.tables import file_connector
+from watersmeet.connectors.iceberg.tables import iceberg_options
+from watersmeet.connectors.mysql import target as mysql
+from watersmeet.connectors.objects.tables import CONFIG_FILE, ENVIRONMENT_SETTING, with_config_file
+from watersmeet.connectors.postgres import target
+from watersmeet.connectors.registry import KINDS, check_connector, check_kind, declared, taken_max_age_us
+from watersmeet.connectors.spellings.externalstreams import kafka_connector, stream_columns
 from watersmeet.dialects.schemas import find_relation, near_relations
 from watersmeet.dialects.tree.definitions import Clause, CreateExternalStream, CreateExternalTable, CreateRelation
 from watersmeet.dialects.tree.sqltypes import type_default
@@ -29,14 +37,6 @@ from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.services.refreshing import refresh
 from watersmeet.session.statements.formatschemas import with_format_schema
 from watersmeet.session.statements.namedcollections import with_named_collection
-from watersmeet.sinks import mysql, postgres
-from watersmeet.sources.connectors import check_connector
-from watersmeet.sources.external import KINDS, check_kind, declared, taken_max_age_us
-from watersmeet.sources.fileoptions import absolute_path
-from watersmeet.sources.kafka.externalstreams import kafka_connector, stream_columns
-from watersmeet.sources.lakes.externaltables import iceberg_options
-from watersmeet.sources.objecttables import CONFIG_FILE, ENVIRONMENT_SETTING, with_config_file
-from watersmeet.sources.presentfiles import file_connector
 from watersmeet.store.merging import quoted
 from watersmeet.types import Schema
 
@@ -215,7 +215,7 @@ def with_target(session: Session, external: External) -> tuple[External, Message
     reader = session.database.outside.reader(external)
     found = replace(external, target=reader.written())
     if "on_conflict" in found.target:
-        clauses = {"postgresql": postgres.conflict_clause, "mysql": mysql.conflict_clause}
+        clauses = {"postgresql": target.conflict_clause, "mysql": mysql.conflict_clause}
         clauses[external.kind](found.target["on_conflict"])
     return found, reader.written_format()
 

@@ -12,6 +12,8 @@ import pyarrow as pa
 from sqlglot import exp
 
 from watersmeet.catalog import ExternalTable, one
+from watersmeet.connectors.base.deliveries import statement_delivery
+from watersmeet.connectors.base.targets import RowChange, connector_of
 from watersmeet.dialects.tree.statements import Delete, Name, Update
 from watersmeet.session.access.assignment import Target, check_types
 from watersmeet.session.access.context import Session, error_at, located
@@ -20,9 +22,6 @@ from watersmeet.session.access.reading import Bounded, fetch
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.rows import check_rows
 from watersmeet.session.services.refreshing import refresh_read
-from watersmeet.sinks.base import RowChange
-from watersmeet.sinks.deliveries import statement_delivery
-from watersmeet.sinks.targets import connector_of
 from watersmeet.types import Schema
 
 

@@ -9,19 +9,10 @@ from dataclasses import replace
 from typing import Final
 
 from watersmeet.catalog import ARRIVAL, ROWTIME, EventTime, Server, Source
-from watersmeet.dialects.tree.definitions import CreateForeignStream, CreateServer
-from watersmeet.errors import did_you_mean
-from watersmeet.formats.decoders import open_decoder
-from watersmeet.secretvalues import revealed_options
-from watersmeet.session.access.context import Session, error_at, located, undefined_relation
-from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation
-from watersmeet.session.access.eventtimes import event_time
-from watersmeet.session.access.optionsqueries import queried_options
-from watersmeet.session.access.result import Result
-from watersmeet.sinks.deliveries import view_delivery
-from watersmeet.sinks.targets import connector_of
-from watersmeet.sources.connectors import check_connector
-from watersmeet.sources.foreignstreams import (
+from watersmeet.connectors.base.deliveries import view_delivery
+from watersmeet.connectors.base.targets import connector_of
+from watersmeet.connectors.registry import check_connector
+from watersmeet.connectors.spellings.foreignstreams import (
     FILE_PART_TYPES,
     FILE_PROVENANCE,
     KINDS,
@@ -34,7 +25,16 @@ from watersmeet.sources.foreignstreams import (
     Foreign,
     foreign_options,
 )
-from watersmeet.sources.foreigntables import SYS_JDBC
+from watersmeet.connectors.spellings.foreigntables import SYS_JDBC
+from watersmeet.dialects.tree.definitions import CreateForeignStream, CreateServer
+from watersmeet.errors import did_you_mean
+from watersmeet.formats.decoders import open_decoder
+from watersmeet.secretvalues import revealed_options
+from watersmeet.session.access.context import Session, error_at, located, undefined_relation
+from watersmeet.session.access.definitions import add, check_columns, may_create, new_relation
+from watersmeet.session.access.eventtimes import event_time
+from watersmeet.session.access.optionsqueries import queried_options
+from watersmeet.session.access.result import Result
 from watersmeet.types import TIMESTAMP, Field
 
 #: Later than all times: each row moves the clock, as its time is that of its arrival.

@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from watersmeet.catalog import ExternalTable, Server
+from watersmeet.connectors.databases.tables import TableReader
+from watersmeet.connectors.registry import taken_max_age_us
+from watersmeet.connectors.spellings.foreigntables import SYS_JDBC, foreign_table, names_there
 from watersmeet.dialects.tree.definitions import CreateForeignTable
 from watersmeet.secretvalues import revealed_options
 from watersmeet.session.access.context import Session, error_at, located, undefined_relation
 from watersmeet.session.access.definitions import may_create, new_relation
 from watersmeet.session.access.result import Result
 from watersmeet.session.statements.external import fill
-from watersmeet.sources.databasetables import TableReader
-from watersmeet.sources.external import taken_max_age_us
-from watersmeet.sources.foreigntables import SYS_JDBC, foreign_table, names_there
 
 
 def create_foreign_table(session: Session, statement: CreateForeignTable) -> Result:

@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from watersmeet.catalog import ARRIVAL, External, ExternalTable, NamedCollection
+from watersmeet.connectors.base.deliveries import statement_delivery
+from watersmeet.connectors.iceberg.tables import ICEBERG, iceberg_options, iceberg_tables
+from watersmeet.connectors.iceberg.target import create_table
 from watersmeet.dialects.statements.lakedatabases import CreateLakeDatabase
 from watersmeet.dialects.tree.definitions import CreateStream
 from watersmeet.errors import Error
@@ -18,9 +21,6 @@ from watersmeet.session.access.result import Result
 from watersmeet.session.access.schemas import make_schema
 from watersmeet.session.access.secrets import kept
 from watersmeet.session.access.transactions import own_transaction
-from watersmeet.sinks.deliveries import statement_delivery
-from watersmeet.sinks.iceberg import create_table
-from watersmeet.sources.lakes.externaltables import ICEBERG, iceberg_options, iceberg_tables
 from watersmeet.types import Schema
 
 

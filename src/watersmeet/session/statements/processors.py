@@ -30,6 +30,8 @@ from watersmeet.catalog import (
     TopicWriter,
     turned_into,
 )
+from watersmeet.connectors.base.deliveries import writer_delivery
+from watersmeet.connectors.base.targets import connector_of
 from watersmeet.dialects.schemas import schema_meant
 from watersmeet.dialects.tree.definitions import CreateProcessor
 from watersmeet.dialects.tree.statements import Name, StartProcessor, StopProcessor
@@ -45,8 +47,6 @@ from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.services.delivery import Deliveries, begin
 from watersmeet.session.services.views import make, watermarks_of
 from watersmeet.session.statements.topics import TIME, KafkaTopic, add_topic, partitions_wanted
-from watersmeet.sinks.deliveries import writer_delivery
-from watersmeet.sinks.targets import connector_of
 from watersmeet.types import BIGINT, BYTEA, INTEGER, VARCHAR, Field
 
 #: Into which other formats records can be turned. Lenses, "Serialization formats".

@@ -10,15 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 from watersmeet.catalog import CapturedDatabase, CapturedTable
+from watersmeet.connectors.databases.captures import DatabaseOptions, DatabasePosition, System
+from watersmeet.connectors.registry import system_of
 from watersmeet.dialects.statements.captured import ResetSource
 from watersmeet.serialization import to_json
 from watersmeet.session.access.context import Session, error_at, located
 from watersmeet.session.access.result import Result
 from watersmeet.session.services.capturing import committed, tables_of
 from watersmeet.session.services.tablechanges import check_version, emptied_table
-from watersmeet.sources.capture.contract import DatabaseOptions, System
-from watersmeet.sources.capture.positions import DatabasePosition
-from watersmeet.sources.capture.systems import system_of
 
 _COMMAND = "RESET SOURCE"
 

@@ -22,6 +22,7 @@ from watersmeet.catalog import (
     Subscription,
     TopicWriter,
 )
+from watersmeet.connectors.base.deadletters import place_of, read_dead_letters, text_of
 from watersmeet.dialects.schemas import DATABASE, schema_meant, schema_shown
 from watersmeet.dialects.tree.statements import Describe, Show
 from watersmeet.session.access.context import Session, denied, error_at
@@ -37,7 +38,6 @@ from watersmeet.session.statements.secrets import show_secrets
 from watersmeet.session.statements.showtopics import processors, topics, undelivered
 from watersmeet.session.statements.sinks import show_sinks
 from watersmeet.session.statements.sqlfunctions import show_create_function, show_functions
-from watersmeet.sources.dead_letters import place_of, read_dead_letters, text_of
 from watersmeet.store import retention
 from watersmeet.store.retention import changed_bytes
 from watersmeet.types import BIGINT, BOOLEAN, DOUBLE, TIMESTAMP, VARCHAR, Field, Schema

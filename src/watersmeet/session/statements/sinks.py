@@ -22,6 +22,9 @@ from watersmeet.catalog import (
     turned_into,
 )
 from watersmeet.catalog.parts import RowForm
+from watersmeet.connectors.base.deliveries import delivery_of
+from watersmeet.connectors.base.rates import rate_limit
+from watersmeet.connectors.base.targets import connector_named, connector_of
 from watersmeet.dialects.registry import language_named
 from watersmeet.dialects.script import tokenize
 from watersmeet.dialects.statements.alter import LimitSink
@@ -42,9 +45,6 @@ from watersmeet.session.access.secrets import kept, with_secrets
 from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.services.delivery import Deliveries, begin
 from watersmeet.session.services.views import bind_view, make, make_writing
-from watersmeet.sinks.deliveries import delivery_of
-from watersmeet.sinks.targets import connector_named, connector_of
-from watersmeet.sources.ratelimit import rate_limit
 from watersmeet.store.notes import Note
 from watersmeet.types import BIGINT, DOUBLE, VARCHAR, Field
 

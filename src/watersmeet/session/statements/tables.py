@@ -6,6 +6,10 @@ from dataclasses import replace
 from typing import TypeVar
 
 from watersmeet.catalog import ARRIVAL, Index, Input, Relation, Source, Table
+from watersmeet.connectors.base.options import RATE_LIMIT
+from watersmeet.connectors.base.rates import DEFAULT
+from watersmeet.connectors.kafka.source import late_start
+from watersmeet.connectors.registry import check_connector
 from watersmeet.database.transaction import Change
 from watersmeet.dialects.statements.tables import check_rows
 from watersmeet.dialects.tree.definitions import CreateIndex, CreateRelation, CreateSource, CreateTable
@@ -29,10 +33,6 @@ from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.access.writing import apply
 from watersmeet.session.services.refreshing import refresh_read
 from watersmeet.session.statements.captured import create_captured_database, create_captured_table, is_captured
-from watersmeet.sources.connectors import check_connector
-from watersmeet.sources.kafka.source import late_start
-from watersmeet.sources.options import RATE_LIMIT
-from watersmeet.sources.ratelimit import DEFAULT
 from watersmeet.types import Field
 
 Made = TypeVar("Made", bound=Input)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from watersmeet.catalog import ROWTIME, Merging, Relation, Stream
+from watersmeet.connectors.base.deliveries import view_delivery
+from watersmeet.connectors.base.targets import connector_of
 from watersmeet.dialects.tree.definitions import CreateMaterializedView
 from watersmeet.errors import did_you_mean
 from watersmeet.session.access.assignment import Target, check_types
@@ -14,8 +16,6 @@ from watersmeet.session.access.messageparts import unwritten
 from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.services.delivery import begin
 from watersmeet.session.services.views import make, make_writing
-from watersmeet.sinks.deliveries import view_delivery
-from watersmeet.sinks.targets import connector_of
 from watersmeet.types import Schema
 
 

@@ -20,6 +20,11 @@ from watersmeet.catalog import (
     Topic,
     TopicTable,
 )
+from watersmeet.connectors.base.deliveries import dead_letter_delivery
+from watersmeet.connectors.base.targets import connector_of
+from watersmeet.connectors.kafka.cluster import is_hashed
+from watersmeet.connectors.kafka.options import kafka_options
+from watersmeet.connectors.registry import check_connector
 from watersmeet.dialects.tree.definitions import CreateProcessor, CreateTopic
 from watersmeet.dialects.tree.statements import Name
 from watersmeet.formats.decoders import open_decoder
@@ -39,11 +44,6 @@ from watersmeet.session.access.kafkatopics import (
 from watersmeet.session.access.result import Result
 from watersmeet.session.access.transactions import own_transaction
 from watersmeet.session.services.delivery import begin
-from watersmeet.sinks.deliveries import dead_letter_delivery
-from watersmeet.sinks.targets import connector_of
-from watersmeet.sources.connectors import check_connector
-from watersmeet.sources.kafka.options import kafka_options
-from watersmeet.sources.kafka.topics import is_hashed
 from watersmeet.types import BIGINT, BOOLEAN, INTEGER, JSONB, TIMESTAMP, Field, Schema
 
 TIME: Final = Field(RECORD_TIME, TIMESTAMP, nullable=False)

@@ -22,6 +22,7 @@ from watersmeet.catalog import (
 )
 from watersmeet.circuit.operators import Arrivals, Operator
 from watersmeet.circuit.operators import Sink as SinkOperator
+from watersmeet.connectors.base.deliveries import deliveries
 from watersmeet.database.rebuild import plan_made_anew
 from watersmeet.dialects.statements.refresh import RefreshView
 from watersmeet.errors import Error, error, error_from_json
@@ -34,7 +35,6 @@ from watersmeet.session.access.filling import fill, undo
 from watersmeet.session.access.result import Result
 from watersmeet.session.services.delivery import Deliveries
 from watersmeet.session.services.views import moment, rows_left_out
-from watersmeet.sinks.deliveries import deliveries
 
 _COMMAND = "REFRESH MATERIALIZED VIEW"
 

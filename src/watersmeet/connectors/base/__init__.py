@@ -1,0 +1,1 @@
+"""Contracts of connectors, and what all of them share."""

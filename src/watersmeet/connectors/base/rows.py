@@ -1,0 +1,158 @@
+"""What all file readers share: from converted columns to `SourceRows`, with dead letters for the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.connectors.base.sources import DeadLetterSink, SourceRows
+from watersmeet.formats.scalars import Converted, Mask
+from watersmeet.types import Field
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class FilePlace:
+    """Where rows are: columns may show it. parts: as in `FileSpec`. name: of the file, below the directory of the
+    source. root: what the name of an object begins with before that.
+    """
+
+    parts: Mapping[str, str]
+    name: str
+    mtime_ns: int
+    root: str = ""
+
+    def columns(
+        self, requested: Sequence[Field], lines: Callable[[], Rows], offsets: Callable[[], Rows], count: int
+    ) -> dict[str, pa.Array]:
+        """Those of the requested columns that show a place. lines, offsets: see `FileSpec`, of each row."""
+        return {f.name: self._column(f, lines, offsets, count) for f in requested if f.name in self.parts}
+
+    def _column(self, column: Field, lines: Callable[[], Rows], offsets: Callable[[], Rows], count: int) -> pa.Array:
+        part = self.parts[column.name]
+        if part in ("line", "offset"):
+            return pa.array(lines() if part == "line" else offsets(), pa.int64()).cast(column.type.arrow)
+        names = {"name": self.name, "file": self.root + self.name, "base": self.name.rpartition("/")[2]}
+        if part in names:
+            return pa.repeat(pa.scalar(names[part], column.type.arrow), count)
+        moment = pa.scalar(self.mtime_ns // 1_000_000 * 1000, pa.timestamp("us")).cast(column.type.arrow)
+        return pa.repeat(moment, count)
+
+
+class DamagedError(Exception):
+    """A file can't be decoded: the slice is set aside as a whole. The message says why."""
+
+
+@dataclass
+class Problems:
+    """Rows of a slice to set aside: the first reason for each row counts."""
+
+    reasons: dict[int, str] = field(default_factory=dict)
+
+    def add(self, row: int, reason: str) -> None:
+        """Notes that a row can't be read."""
+        self.reasons.setdefault(int(row), reason)
+
+    def add_columns(
+        self, fields: Sequence[Field], columns: Sequence[Converted], not_null: set[str], rows: Rows
+    ) -> Mask:
+        """Notes the rows (numbers `rows[i]`) that have bad values; the mask of them."""
+        wrong = np.zeros(len(rows), np.bool_)
+        for column, done in zip(fields, columns, strict=True):
+            if done.bad is not None:
+                for i in np.nonzero(done.bad)[0]:
+                    self.add(rows[i], f'value: column "{column.name}" is not {column.type.sql}')
+                wrong |= done.bad
+            if column.name in not_null and done.column.null_count:
+                nulls = done.column.is_null().to_numpy(zero_copy_only=False) & ~wrong
+                for i in np.nonzero(nulls)[0]:
+                    self.add(rows[i], f'null: column "{column.name}" is NULL')
+                wrong |= nulls
+        return wrong
+
+    def write(
+        self, dead_letters: DeadLetterSink, file: str, line: Callable[[int], int], text: Callable[[int], str]
+    ) -> None:
+        """Hands the rows over, in order; `line` and `text` tell them by row number."""
+        rows = sorted(self.reasons)
+        dead_letters.add_rows(file, [line(r) for r in rows], [self.reasons[r] for r in rows], [text(r) for r in rows])
+
+
+def not_null_names(fields: Sequence[Field], key: Sequence[str]) -> set[str]:
+    """The columns that must have a value."""
+    return {f.name for f in fields if not f.nullable} | set(key)
+
+
+def match_names(
+    fields: Sequence[Field], names: Sequence[str], not_null: set[str], *, may_lack: bool = False
+) -> tuple[dict[str, int], str | None]:
+    """(declared column -> place among the file's names; what is wrong with the file, if anything).
+
+    Names are equal, or else equal without regard to case. may_lack: a file with none of the columns is right.
+    """
+    exact = {name: i for i, name in reversed(list(enumerate(names)))}
+    folded: dict[str, list[int]] = {}
+    for i, name in enumerate(names):
+        folded.setdefault(name.lower(), []).append(i)
+    places: dict[str, int] = {}
+    for column in fields:
+        if column.name in exact:
+            if names.count(column.name) > 1:
+                return {}, f'schema: the file has several columns "{column.name}"'
+            places[column.name] = exact[column.name]
+        elif column.name.lower() in folded:
+            found = folded[column.name.lower()]
+            if len(found) > 1:
+                return {}, f'schema: the file has several columns like "{column.name}"'
+            places[column.name] = found[0]
+    if fields and not places and not may_lack:
+        return {}, "schema: the file has none of the declared columns"
+    problem = lacking_problem(not_null, places)
+    return ({}, problem) if problem else (places, None)
+
+
+def lacking_problem(not_null: set[str], places: Mapping[str, int]) -> str | None:
+    """What is wrong with a file that does not have a column that must have a value."""
+    lacking = sorted(not_null - places.keys())
+    return f'schema: the file lacks column "{lacking[0]}", which can\'t be NULL' if lacking else None
+
+
+def gather(
+    requested: Sequence[Field],
+    done: Mapping[str, pa.Array],
+    keep: Mask | None,
+    ordinals: Rows,
+    missing: Sequence[str] = (),
+) -> SourceRows:
+    """The requested columns (NULL where the file has none) of the rows to keep."""
+    arrays = [done[f.name] if f.name in done else pa.nulls(len(ordinals), f.type.arrow) for f in requested]
+    schema = pa.schema([pa.field(f.name, f.type.arrow) for f in requested])
+    table = pa.Table.from_arrays(arrays, schema=schema)
+    if keep is not None and not keep.all():
+        # Without columns a table has no rows to filter.
+        table = table.filter(pa.array(keep)) if requested else table
+        ordinals = ordinals[keep]
+    return SourceRows(table, ordinals, tuple(missing))
+
+
+def concat(parts: Sequence[SourceRows], requested: Sequence[Field]) -> SourceRows:
+    """Parts of one slice, whose ordinals ascend, as one."""
+    if not parts:
+        return nothing(requested)
+    if len(parts) == 1:
+        return parts[0]
+    return SourceRows(
+        pa.concat_tables([p.table for p in parts]),
+        np.concatenate([p.ordinals for p in parts]),
+        parts[0].missing_columns,
+    )
+
+
+def nothing(requested: Sequence[Field]) -> SourceRows:
+    """No rows."""
+    return gather(requested, {}, None, np.zeros(0, np.int64))

@@ -1,0 +1,176 @@
+"""The contract of sources: polls, slices, rows of slices, and the protocol `Source`.
+
+The driver cuts slices (`Source.poll`), workers read them (`registry.read_slice`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.slices import SourceSlice
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    """Base."""
+
+    kind: ClassVar[str]
+
+
+class News:
+    """Whether sources have something that they were not asked for yet. Thread-safe.
+
+    woken: is set by `tell`, for a thread that waits for other things, too.
+    """
+
+    def __init__(self, woken: threading.Event) -> None:
+        self._woken = woken
+        self.is_there = False
+
+    def tell(self) -> None:
+        """There is something to read."""
+        self.is_there = True
+        self._woken.set()
+
+    def take(self) -> None:
+        """The sources are asked now. Call it before: what comes meanwhile is told again."""
+        self.is_there = False
+
+
+class Unavailable(OSError):  # noqa: N818 - a state that passes
+    """What is outside can't be reached for now: brokers, a schema registry. The epoch is planned again later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """What a source has to give now.
+
+    slices: in order of arrival. position: JSON; the source's position once the slices are committed.
+    more: True if another poll, right after these slices are accepted, would give more (the budget was the limit).
+    pending: files or lines that are there but not complete yet. next_us: when a pending thing becomes
+    readable if nothing else happens (None: only news can help).
+    finished: the source will never give anything again.
+    """
+
+    slices: tuple[SourceSlice, ...]
+    position: Any
+    more: bool = False
+    pending: int = 0
+    next_us: int | None = None
+    finished: bool = False
+
+    @property
+    def rows(self) -> int:
+        """The estimated number of rows of all slices."""
+        return sum(s.rows for s in self.slices)
+
+    @property
+    def size_bytes(self) -> int:
+        """The estimated bytes of all slices."""
+        return sum(s.size_bytes for s in self.slices)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A piece of what a source gave up to a position. cursor: where the next piece starts, None at the end. lost: what
+    is no longer there, of all pieces, as a sentence of a message; told with the first one.
+    """
+
+    slices: tuple[SourceSlice, ...]
+    cursor: Any
+    lost: str = ""
+
+
+class Source(Protocol):
+    """A connector on the driver. Not thread-safe.
+
+    Life: `load` (what was saved) and `accept` (slices of later commits), then again and again
+    `poll`, commit, `accept`. `poll` changes nothing that matters: a poll whose slices were not
+    accepted may be forgotten, the next one finds the same input again.
+    """
+
+    relation_id: str
+
+    def spec(self) -> SourceSpec:
+        """What `read_slice` needs beside each slice."""
+
+    def poll(self, position: Any, budget_rows: int, budget_bytes: int, now_us: int, *, fresh: bool = False) -> Poll:
+        """Slices that follow `position` (None at first; else that of the newest accepted poll).
+
+        Never more than the budget, but at least one slice if there is input. fresh: look at the
+        outside world now, whatever the cadence (FLUSH). Raises DATABASE_DAMAGED if `position` is not where
+        the accepted slices end.
+        """
+
+    def listen(self, news: News) -> None:
+        """From now on `news` is told when there is something to read, if the source learns that by itself."""
+
+    def accept(self, slices: Iterable[SourceSlice]) -> None:
+        """Takes note that `slices` are committed. Idempotent; raises DATABASE_DAMAGED on a gap in the ordinals."""
+
+    def history(self, cursor: Any, budget_rows: int, budget_bytes: int) -> History:
+        """All accepted input once more, in pieces within the budget (backfill). cursor None: from the start.
+
+        Slices of a history have ordinals of their own and must not be given to `accept`.
+        """
+
+    def save(self, path: Path) -> None:
+        """Writes what was accepted so far to `path` (a file, replaced atomically)."""
+
+    def load(self, path: Path) -> None:
+        """The inverse of `save`; later slices are then accepted again."""
+
+    def status(self) -> dict[str, Any]:
+        """Counters and problems for SHOW: JSON."""
+
+
+@dataclass(frozen=True)
+class SourceRows:
+    """The rows of a slice.
+
+    table: the requested columns by name, in Arrow types of their SQL types. ordinals: int64, ascending, the
+    rows' places in the slice (rows that were set aside leave gaps); len(ordinals) is the number of rows
+    even if no column was requested. missing_columns: declared columns that the file does not have (NULL).
+    diff: int64: 1 for a row that is there now, -1 for one that is gone, of which only the primary key counts; None: all
+    are 1. kept: for relations that have partial changes (`Relation.has_partial_changes`): for each row NULL, or, with
+    diff 1, the names of the columns that keep the value which the row of its key has, and with diff -1 an empty list:
+    the table is emptied (`circuit.operators.Upsert`). None: all are NULL.
+    """
+
+    table: pa.Table
+    ordinals: npt.NDArray[np.int64]
+    missing_columns: tuple[str, ...] = field(default=())
+    diff: npt.NDArray[np.int64] | None = None
+    kept: pa.ListArray | None = None
+
+
+class DeadLetterSink(Protocol):
+    """Where rows that can't be read go."""
+
+    def add(self, file: str, line: int | None, reason: str, text: str = "", rows: int = 1) -> None:
+        """Sets one record aside. line: 1-based line (Parquet: row) of the file, None for a whole file or slice."""
+
+    def add_rows(self, file: str, lines: Sequence[int], reasons: Sequence[str], texts: Sequence[str]) -> None:
+        """Sets several rows aside."""
+
+    def add_messages(
+        self,
+        topic: str,
+        partition: int,
+        offsets: Sequence[int],
+        reasons: Sequence[str],
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+    ) -> None:
+        """Sets several messages aside."""
+
+    def add_lost(self, topic: str, partition: int, begin: int, end: int, reason: str) -> None:
+        """Counts the messages [begin, end) of a partition that are not there any more."""

@@ -1,0 +1,233 @@
+"""What is delivered, and the contract of targets: where a sink writes what its relation changes."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.catalog import ComputedPart, Merging, MessageFormat
+from watersmeet.errors import did_you_mean, error
+from watersmeet.formats.encoders import changed_keys
+from watersmeet.formats.writers import Writer
+from watersmeet.objectstores.base import is_url
+from watersmeet.types import Schema
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One stream of changes out of the database, to one target.
+
+    id: of what the catalog has for it. title: what that is and its name, for messages. relation: the id of the relation
+    whose changes go out. columns: the first columns of that relation, under the names that they have at the target.
+    key: names of the columns of the key. connector, format: see `catalog.Sink`. force_append_only: deleted rows are
+    left out. message_parts: by column, the part of a message that it is, as `open_encoder` takes them. computed_parts:
+    rows have their columns behind `columns`. target_id: the
+    name under which the target knows this delivery and those that it has replaced; unique in the database. generation:
+    see `Place`. dead_letters: what goes out are the messages of the relation that could not be decoded.
+    renewal: what the user does to begin anew, as a sentence. merging: of rows that are only added, by the names of
+    `columns`.
+    """
+
+    id: str
+    title: str
+    relation: str
+    columns: Schema
+    key: tuple[str, ...]
+    connector: dict[str, str]
+    format: MessageFormat
+    force_append_only: bool
+    target_id: str
+    generation: int
+    message_parts: dict[str, str] = field(default_factory=dict)
+    computed_parts: tuple[ComputedPart, ...] = ()
+    dead_letters: bool = False
+    renewal: str = "CREATE OR REPLACE it: the new one begins with the whole content."
+    merging: Merging | None = None
+
+
+class Place(NamedTuple):
+    """How far a sink was delivered: the first `rows` rows of commit `commit` are there, and all before it.
+
+    generation: rises when a sink begins anew with the whole content; a target knows the newest one only. last: whether
+    those are all rows of that commit.
+    """
+
+    generation: int
+    commit: int
+    rows: int = 0
+    last: bool = True
+
+
+@dataclass(frozen=True)
+class Portion:
+    """All that a commit changed of a relation, or a part of it.
+
+    rows: columns by the delivery's names. diff: int64, how often each row came (+) or went (-); consolidated. time_us:
+    of the commit, microseconds since 1970 (UTC). place: at its end. The rows of a commit are always in the same order,
+    wherever portions end. All rows of one key that a commit changed are in one portion, unless the sink only appends.
+    """
+
+    place: Place
+    rows: pa.Table
+    diff: npt.NDArray[np.int64]
+    time_us: int
+
+
+def rows_that_came(portion: Portion) -> pa.Table:
+    """The rows of a portion that came, each as often as it did."""
+    if (portion.diff == 1).all():
+        return portion.rows
+    times = np.maximum(portion.diff, 0)
+    return portion.rows.take(pa.array(np.repeat(np.arange(len(times)), times)))
+
+
+def newest_rows(
+    portions: Sequence[Portion], names: Sequence[str], keys: Writer
+) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+    """(a row for each key that changed, whether the key has no row any more).
+
+    names: the columns. keys: writes a key, equal bytes for equal keys. Within a portion a row replaces one of the same
+    key; one that goes in a later portion is gone.
+    """
+    rows = pa.concat_tables([p.rows.select(names) for p in portions])
+    of = np.repeat(np.arange(len(portions)), [len(p.diff) for p in portions])
+    changed = changed_keys(keys.write(rows), np.concatenate([p.diff for p in portions]))
+    there = (changed.came >= 0) & ((changed.gone < 0) | (of[changed.came] >= of[changed.gone]))
+    return rows.take(pa.array(np.where(there, changed.came, changed.first))), ~there
+
+
+@dataclass(frozen=True)
+class RowChange:
+    """Rows of a table that a statement changes.
+
+    key: the columns of a key without NULL, as the table calls them. keys: their values in the rows that change. rows:
+    in the same order, the new values of the delivery's columns; None: the rows are deleted.
+    """
+
+    key: Schema
+    keys: pa.Table
+    rows: pa.Table | None
+
+
+class Unavailable(OSError):  # noqa: N818 - a state of the target that passes
+    """The target can't be reached for now, or refused for a reason that passes: the delivery is tried again."""
+
+
+class Target(Protocol):
+    """One sink's place outside. Not thread-safe.
+
+    Law: each portion is there once, or not at all, whatever happens between any two calls: `deliver` writes rows and
+    their place in one step, and `open` tells which place was written last.
+    """
+
+    def open(self, generation: int) -> Place | None:
+        """Shuts out all writers of before, then gives the place of the newest portion that is there; None: none is.
+
+        The place may be one of an earlier generation. Unavailable; WRITER_FENCED if a newer generation writes there.
+        """
+
+    def deliver(self, portions: Sequence[Portion]) -> None:
+        """Writes portions, in this order, and the place of the last one. Returns when the target has acknowledged all.
+
+        A target that can't write several in one step writes one after the other. Unavailable: of the first portions any
+        number may be there; `open` again tells. WRITER_FENCED if a later writer was opened. Any other `Error` stops the
+        sink: a row that the target never takes.
+        """
+
+    def rest(self) -> None:
+        """Nothing is to be delivered for now: time to finish what was held back. Called again and again. Unavailable;
+        WRITER_FENCED.
+        """
+
+    def close(self) -> None:
+        """Gives up what is under way, and lets go of everything. May be called again."""
+
+
+@dataclass(frozen=True)
+class Connector:
+    """How a target is made.
+
+    check: of a delivery that is about to be created, raises CONNECTOR_OPTION for options that are wrong, and other
+    errors for what never works. open: the target of a delivery; nothing is connected before `Target.open`. database_id:
+    of the database, which no other one has. stopping: whether calls that wait should give up. remembers: the target
+    keeps places, as its contract says. One that does not gets each portion once, and after a crash the last ones again.
+    append: adds the rows of a statement, all or none; None: statements can't write there. change: changes what the
+    function returns, all or none; that gets the keys of the table without NULL, as sets of names, and from its call on
+    nobody else changes the table. None: statements can't change rows there.
+    """
+
+    check: Callable[[Delivery], None]
+    open: Callable[[Delivery, str, Callable[[], bool]], Target]
+    remembers: bool = True
+    append: Callable[[Delivery, pa.Table], None] | None = None
+    change: Callable[[Delivery, Callable[[Sequence[frozenset[str]]], RowChange]], None] | None = None
+
+
+#: By the value of the option `connector`: the module that has its `CONNECTOR`.
+_MODULES: Final[dict[str, str]] = {
+    "azblob": "watersmeet.connectors.objects.target",
+    "blackhole": "watersmeet.connectors.blackhole",
+    "clickhouse": "watersmeet.connectors.clickhouse.target",
+    "deltalake": "watersmeet.connectors.delta.target",
+    "file": "watersmeet.connectors.files.target",
+    "fs": "watersmeet.connectors.files.target",
+    "gcs": "watersmeet.connectors.objects.target",
+    "iceberg": "watersmeet.connectors.iceberg.target",
+    "jdbc": "watersmeet.connectors.jdbc",
+    "kafka": "watersmeet.connectors.kafka.target",
+    "posix_fs": "watersmeet.connectors.files.target",
+    "mysql": "watersmeet.connectors.mysql.target",
+    "postgres": "watersmeet.connectors.postgres.target",
+    "postgresql": "watersmeet.connectors.postgres.target",
+    "rotating_file": "watersmeet.connectors.files.rotating",
+    "s3": "watersmeet.connectors.objects.target",
+}
+
+#: Those of other programs.
+_REGISTERED: Final[dict[str, Connector]] = {}
+
+
+def register(name: str, connector: Connector) -> None:
+    """Adds a connector, or replaces the one of that name."""
+    _REGISTERED[name] = connector
+
+
+def connector_of(delivery: Delivery) -> Connector:
+    """The connector of a delivery. CONNECTOR_OPTION if there is none of that name."""
+    name = delivery.connector.get("connector", "").lower()
+    return connector_named(name, is_object=is_url(delivery.connector.get("path", "")))
+
+
+def connector_named(name: str, *, is_object: bool = False) -> Connector:
+    """The connector of that name. is_object: connector `file` with a URL as its path. CONNECTOR_OPTION."""
+    if name in _REGISTERED:
+        return _REGISTERED[name]
+    if name not in _MODULES:
+        known = {*_MODULES, *_REGISTERED}
+        raise error(
+            "CONNECTOR_OPTION",
+            f'there is no connector "{name}" of sinks',
+            hint=did_you_mean(name, known) or f"The connectors are: {', '.join(sorted(known))}.",
+        )
+    is_object = is_object and _MODULES[name] == _MODULES["file"]
+    found: Connector = importlib.import_module(_MODULES["s3" if is_object else name]).CONNECTOR
+    return found
+
+
+def check_options(delivery: Delivery, known: tuple[str, ...], *, prefixes: tuple[str, ...] = ()) -> None:
+    """CONNECTOR_OPTION for an option of the connector that is not among `known`, and does not begin as one of
+    `prefixes`.
+    """
+    for option in delivery.connector:
+        if option != "connector" and option not in known and not option.startswith(prefixes or ("\0",)):
+            raise error(
+                "CONNECTOR_OPTION",
+                f'connector {delivery.connector["connector"]} of sinks has no option "{option}"',
+                hint=did_you_mean(option, known),
+            )

@@ -1,0 +1,38 @@
+"""The target `blackhole`: takes everything and keeps nothing. For measuring.
+
+RisingWave, "Sink to blackhole".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from watersmeet.connectors.base.targets import Connector, Delivery, Place, Portion, Target, check_options
+
+
+class Blackhole:
+    """See `base.Target`. It remembers no place."""
+
+    def open(self, generation: int) -> Place | None:  # noqa: ARG002 - of the contract
+        return None
+
+    def deliver(self, portions: Sequence[Portion]) -> None:
+        pass
+
+    def rest(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def _check(delivery: Delivery) -> None:
+    check_options(delivery, ())
+
+
+def _open(delivery: Delivery, database_id: str, stopping: Callable[[], bool]) -> Target:  # noqa: ARG001 - of the contract
+    return Blackhole()
+
+
+CONNECTOR: Final = Connector(_check, _open, remembers=False)

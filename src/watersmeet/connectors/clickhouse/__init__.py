@@ -1,0 +1,1 @@
+"""ClickHouse: client and types, content of tables, target."""

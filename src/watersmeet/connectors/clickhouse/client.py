@@ -1,0 +1,275 @@
+"""A client of ClickHouse, by its interface over HTTP: what is asked, and what its errors mean.
+
+ClickHouse, "HTTP Interface".
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import http.client
+import re
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlencode
+
+from watersmeet.connectors.databases.servers import (
+    Server,
+    no_database,
+    no_tls,
+    not_allowed,
+    not_let_in,
+    tls_context,
+    unreachable,
+)
+from watersmeet.errors import Error, error
+from watersmeet.secretvalues import revealed
+from watersmeet.types import BOOLEAN, JSONB, TIMESTAMP, VARCHAR, SqlType
+
+_SYSTEM: Final = "ClickHouse"
+
+#: How long the server may take to begin an answer, or to go on with it.
+_TIMEOUT_S: Final = 300
+
+#: The ports of another protocol than HTTP, and those of HTTP on the same servers.
+_NATIVE: Final = {9000: 8123, 9440: 8443}
+
+#: Numbers of errors. ClickHouse, "ErrorCodes.cpp".
+_LOGIN: Final = (192, 193, 194, 516)
+
+_RIGHT: Final = (164, 291, 497)
+_NO_DATABASE: Final = 81
+_UNDEFINED: Final = (16, 47, 60)
+
+#: What passes: memory, disks, queries at once, parts that wait for merges, replicas, whoever coordinates them.
+_PASSING: Final = (
+    *(23, 74, 75, 76, 159, 160, 198, 202, 209, 210, 225, 236, 241, 242, 243, 252, 279, 285, 286, 289, 319, 394),
+    *(439, 473, 999),
+)
+
+#: `Code: 60. DB::Exception: text. (NAME) (version 26.9.2.1)`; older servers say it otherwise.
+_SAID: Final = re.compile(
+    r"Code: (\d+)[.,](?: e\.displayText\(\) =)? DB::Exception: "
+    r"(.*?)(?:\. \([A-Z_]+\))?(?:,? \(?(?:version|e\.what).*)?$",
+    re.DOTALL,
+)
+
+_GRANT: Final = re.compile(r"necessary to have the grant (.+?) ON (\S+?)\.?$")
+
+
+def check_server(server: Server) -> None:
+    """CONNECTOR_OPTION for a port that is known to be that of another protocol, and a user that HTTP can't name."""
+    if ":" in server.user:
+        raise error("CONNECTOR_OPTION", f'user "{server.user}" can\'t be given to ClickHouse over HTTP: it has a colon')
+    if server.port in _NATIVE:
+        raise error(
+            "CONNECTOR_OPTION",
+            f"port {server.port} is that of ClickHouse's native protocol",
+            hint=f"Write the port of its HTTP interface, {_NATIVE[server.port]} unless it was changed.",
+        )
+
+
+def asked(
+    server: Server, sql: str, data: memoryview | bytes | None = None, table: str = "", rights: str = "SELECT"
+) -> bytes:
+    """The answer to a statement, as a whole. data: what stands behind it. table, rights: what it needs, for messages.
+
+    Errors of `failure`; RUNTIME_UNAVAILABLE if the server can't be reached.
+    """
+    # An error that comes late is then none behind half of an answer.
+    parameters = {"database": server.database, "wait_end_of_query": "1"}
+    if data is not None:
+        parameters["query"] = sql
+    token = base64.b64encode(f"{server.user}:{revealed(server.password)}".encode()).decode()
+    headers = {"Authorization": f"Basic {token}", "Content-Type": "application/octet-stream"}
+    connection = _connection(server)
+    try:
+        connection.request("POST", f"/?{urlencode(parameters)}", sql.encode() if data is None else data, headers)
+        answer = connection.getresponse()
+        body = answer.read()
+    except ssl.SSLError as cause:
+        raise no_tls(_SYSTEM, server, str(cause)) from None
+    except (OSError, http.client.HTTPException) as cause:
+        raise unreachable(_SYSTEM, server, str(cause) or type(cause).__name__) from None
+    finally:
+        connection.close()
+    if answer.status != http.HTTPStatus.OK:
+        raise failure(server, answer.status, dict(answer.headers), body.decode(errors="replace"), table, rights)
+    return body
+
+
+def _connection(server: Server) -> http.client.HTTPConnection:
+    context = tls_context(server.ssl_mode)
+    if context is None:
+        return http.client.HTTPConnection(server.host, server.port, timeout=_TIMEOUT_S)
+    return http.client.HTTPSConnection(server.host, server.port, timeout=_TIMEOUT_S, context=context)
+
+
+def failure(
+    server: Server, status: int, headers: Mapping[str, str], text: str, table: str = "", rights: str = "SELECT"
+) -> Error:
+    """What an answer other than 200 means to who wrote the statement.
+
+    UNDEFINED_OBJECT without the table; CONNECTOR_OPTION if somebody has to do something; RUNTIME_UNAVAILABLE for what
+    may pass.
+    """
+    found = _SAID.match(text.strip())
+    known = headers.get("X-ClickHouse-Exception-Code", "")
+    number = int(found[1]) if found else int(known) if known.isdecimal() else 0
+    said = (found[2] if found else text).strip()[:2000]
+    if number in _LOGIN:
+        return not_let_in(_SYSTEM, server, said)
+    if number in _RIGHT:
+        needed = _GRANT.search(said)
+        return not_allowed(server, said, *((needed[2], needed[1]) if needed else (table, rights)))
+    if number == _NO_DATABASE:
+        return no_database(server)
+    if number in _UNDEFINED:
+        return error("UNDEFINED_OBJECT", said, detail=f"In {server.shown}.")
+    if number in _PASSING or (not number and status >= http.HTTPStatus.INTERNAL_SERVER_ERROR):
+        return unreachable(_SYSTEM, server, said or f"It answers {status}.")
+    if not number:
+        return error(
+            "CONNECTOR_OPTION",
+            f"{server.host}:{server.port} does not answer as the HTTP interface of ClickHouse",
+            detail=said[:200] or f"It answers {status}.",
+            hint="Check host and port.",
+        )
+    return error("CONNECTOR_OPTION", f"{server.shown} refuses: {said}", detail=f"Error {number}.")
+
+
+def quoted(*names: str) -> str:
+    """A name with all its parts."""
+    return ".".join("`" + name.replace("\\", "\\\\").replace("`", "\\`") + "`" for name in names)
+
+
+def literal(text: str) -> str:
+    """A text as a constant."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\0", "\\0")
+    return f"'{escaped}'"
+
+
+#: Most digits of a numeric here.
+_DIGITS: Final = 38
+
+#: Most digits of a second here.
+MICROSECONDS: Final = 6
+
+WHOLE: Final = {
+    f"{sign}Int{bits}": (0 if sign else -(1 << bits - 1), (1 << (bits if sign else bits - 1)) - 1)
+    for sign in ("", "U")
+    for bits in (8, 16, 32, 64, 128, 256)
+}
+
+"""The least and the greatest number of whole types."""
+
+DATES: Final = {
+    "Date": (dt.date(1970, 1, 1), dt.date(2149, 6, 6)),
+    "Date32": (dt.date(1900, 1, 1), dt.date(2299, 12, 31)),
+}
+
+TIMES: Final = {
+    "DateTime": (dt.datetime(1970, 1, 1), dt.datetime(2106, 2, 7, 6, 28, 15)),  # noqa: DTZ001 - in UTC
+    "DateTime64": (dt.datetime(1900, 1, 1), dt.datetime(2262, 4, 11)),  # noqa: DTZ001
+}
+
+"""What a second's fraction may add is left out."""
+
+_SAME: Final[dict[str, SqlType]] = {
+    "Int8": SqlType("smallint"),
+    "UInt8": SqlType("smallint"),
+    "Int16": SqlType("smallint"),
+    "UInt16": SqlType("integer"),
+    "Int32": SqlType("integer"),
+    "UInt32": SqlType("bigint"),
+    "Int64": SqlType("bigint"),
+    "UInt64": SqlType("numeric", 20, 0),
+    "Float32": SqlType("real"),
+    "Float64": SqlType("double precision"),
+    "Bool": BOOLEAN,
+    "Date": SqlType("date"),
+    "Date32": SqlType("date"),
+    "DateTime": TIMESTAMP,
+    "JSON": JSONB,
+    "Map": JSONB,
+    "Tuple": JSONB,
+    **dict.fromkeys(("String", "FixedString", "UUID", "Enum8", "Enum16", "IPv4", "IPv6"), VARCHAR),
+}
+
+#: What others are around, and say nothing of values: the type is the last thing in their parentheses.
+_AROUND: Final = ("LowCardinality", "SimpleAggregateFunction")
+
+
+@dataclass(frozen=True)
+class ClickhouseType:
+    """A type without what is around it. name: as the server shows it, such as `Decimal`. parts: what stands in its
+    parentheses. shown: all of it.
+    """
+
+    name: str
+    parts: tuple[str, ...]
+    nullable: bool
+    shown: str
+
+    @property
+    def here(self) -> SqlType | None:
+        """The type here that has all its values, or None."""
+        if self.name.startswith("Decimal"):
+            precision, scale = self.decimal
+            return SqlType("numeric", precision, scale) if precision <= _DIGITS else None
+        if self.name == "DateTime64":
+            return TIMESTAMP if self.fraction <= MICROSECONDS else None
+        if self.name == "Array":
+            inner = clickhouse_type(self.parts[0])
+            element = inner.here
+            # Within arrays times are in the zone of the column.
+            return None if element is None or element == TIMESTAMP else SqlType("array", element=element)
+        if self.name in ("Map", "Tuple") and "DateTime" in self.shown:
+            return None
+        return _SAME.get(self.name)
+
+    @property
+    def decimal(self) -> tuple[int, int]:
+        """(precision, scale) of a Decimal."""
+        fixed = {"Decimal32": 9, "Decimal64": 18, "Decimal128": 38, "Decimal256": 76}
+        numbers = [int(p) for p in self.parts]
+        return (fixed[self.name], numbers[0]) if self.name in fixed else (numbers[0], [*numbers, 0][1])
+
+    @property
+    def fraction(self) -> int:
+        """The digits of a second of a DateTime64."""
+        return int(self.parts[0]) if self.parts else 3
+
+
+def clickhouse_type(text: str) -> ClickhouseType:
+    """Reads a type as the server shows it."""
+    nullable, inner = False, text.strip()
+    while True:
+        name, parts = _split(inner)
+        if name == "Nullable":
+            nullable = True
+        elif name not in _AROUND:
+            return ClickhouseType(name, parts, nullable, text)
+        inner = parts[-1]
+
+
+def _split(text: str) -> tuple[str, tuple[str, ...]]:
+    """`Name(a, b(c, d))` as its name and its parts."""
+    name, open_, rest = text.partition("(")
+    if not open_:
+        return text, ()
+    if not rest.endswith(")"):
+        raise error("INTERNAL_ERROR", f"a type of ClickHouse that can't be read: {text}")
+    parts, depth, begin, quoted = [], 0, 0, False
+    rest = rest[:-1]
+    for place, char in enumerate(rest):
+        if char == "'" and rest[place - 1 : place] != "\\":
+            quoted = not quoted
+        elif not quoted:
+            depth += (char == "(") - (char == ")")
+            if char == "," and not depth:
+                parts.append(rest[begin:place].strip())
+                begin = place + 1
+    return name, (*parts, rest[begin:].strip())

@@ -1,0 +1,323 @@
+"""The target `clickhouse`: a table of ClickHouse, to which rows are added.
+
+Each portion is one INSERT, which the server takes as a whole, with a token that says which portion it is. A table that
+keeps tokens takes each of them once: replicated ones do, and others with `non_replicated_deduplication_window`.
+ClickHouse has no transactions in which a place could be written with the rows, so the place is in the database alone:
+in a table that keeps no tokens, portions that a crash left unacknowledged may be there twice.
+
+RisingWave, "Sink data from RisingWave to ClickHouse". Timeplus, "ClickHouse External Table".
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.connectors.base.targets import (
+    Connector,
+    Delivery,
+    Place,
+    Portion,
+    Target,
+    Unavailable,
+    check_options,
+    rows_that_came,
+)
+from watersmeet.connectors.clickhouse.client import (
+    DATES,
+    MICROSECONDS,
+    TIMES,
+    WHOLE,
+    ClickhouseType,
+    asked,
+    check_server,
+    clickhouse_type,
+    literal,
+    quoted,
+)
+from watersmeet.connectors.databases.servers import Server
+from watersmeet.connectors.databases.targets import check_form, needed
+from watersmeet.errors import Error, did_you_mean, error
+from watersmeet.faults import fault
+from watersmeet.formats.valuetexts import plain_text
+from watersmeet.formats.writers import evaluate_text
+from watersmeet.types import Field, SqlType
+
+_OPTIONS: Final = tuple(f"clickhouse.{name}" for name in ("url", "user", "password", "database", "table"))
+_RIGHTS: Final = "INSERT"
+#: All rows of a statement are one block, which is there or not.
+_SETTINGS: Final = {
+    "max_insert_block_size": 1 << 30,
+    "min_insert_block_size_rows": 1 << 30,
+    "min_insert_block_size_bytes": 0,
+    "input_format_null_as_default": 0,
+    "async_insert": 0,
+}
+#: Types that take any text.
+_TEXTS: Final = ("String",)
+#: Those that take texts of a form of their own.
+_FORMED: Final = ("UUID", "Enum8", "Enum16", "IPv4", "IPv6")
+_FLOATS: Final = {"real": ("Float32", "Float64"), "double precision": ("Float64",)}
+
+
+class _Column:
+    """How the values of a column go to one there."""
+
+    def __init__(self, column: Field, there: ClickhouseType) -> None:
+        self.name = column.name
+        self._column = column
+        self._there = there
+        self._bounds = _bounds(column.type, there)
+
+    @property
+    def takes(self) -> bool:
+        """Whether the type there takes the values of this one, or those that `written` lets through."""
+        return _takes(self._column.type, self._there)
+
+    @property
+    def rounds(self) -> bool:
+        """Whether it would take them, but not whole."""
+        kind, there = self._column.type, self._there
+        if kind.name == "timestamp" and there.name in TIMES:
+            return not self.takes
+        return kind.name == "numeric" and there.name.startswith("Decimal") and not self.takes
+
+    def written(self, values: pa.ChunkedArray, what: str) -> pa.ChunkedArray:
+        """The values as they go out. DELIVERY_REFUSED for one that the column there would change."""
+        if values.null_count and not self._there.nullable:
+            raise self._refused("NULL", what)
+        if self._bounds is not None and len(values):
+            found, (least, greatest) = pc.min_max(values).as_py(), self._bounds
+            value = next((v for v in found.values() if v is not None and not least <= v <= greatest), None)
+            if value is not None:
+                raise self._refused(str(value), what)
+        if _as_text(self._column.type):
+            return evaluate_text([values], plain_text("t0", self._column.type)).cast(pa.string())
+        return values
+
+    def _refused(self, value: str, what: str) -> Error:
+        return error(
+            "DELIVERY_REFUSED",
+            f'column "{self.name}" of {what} has type {self._there.shown}, which does not take {value}',
+        )
+
+
+def _takes(kind: SqlType, there: ClickhouseType) -> bool:
+    if kind.name == "varchar":
+        return there.name in (*_TEXTS, *_FORMED)
+    if kind.name == "boolean":
+        return there.name in ("Bool", "UInt8")
+    if kind.is_integer:
+        return there.name in WHOLE or (there.name.startswith("Decimal") and there.decimal[0] - there.decimal[1] >= 19)
+    if kind.name == "numeric":
+        if there.name in WHOLE:
+            return not kind.scale and kind.precision is not None
+        precision, scale = kind.arrow.precision, kind.arrow.scale
+        return there.name.startswith("Decimal") and (
+            there.decimal[1] >= scale and there.decimal[0] - there.decimal[1] >= precision - scale
+        )
+    if kind.name in _FLOATS:
+        return there.name in _FLOATS[kind.name]
+    if kind.name == "date":
+        return there.name in DATES
+    if kind.name in ("timestamp", "timestamptz"):
+        return there.name == "DateTime64" and there.fraction >= MICROSECONDS
+    if kind.name == "array":
+        return there.name == "Array" and _takes_element(kind, there)
+    return there.name in _TEXTS or (kind.name in ("jsonb", "struct") and there.name == "JSON")
+
+
+def _takes_element(kind: SqlType, there: ClickhouseType) -> bool:
+    """Of lists values are not compared with bounds: the types have to be the same."""
+    inner = clickhouse_type(there.parts[0])
+    assert kind.element is not None
+    ranged = inner.name in DATES or inner.name in TIMES or inner.name.startswith("UInt")
+    return inner.nullable and inner.here == kind.element and not ranged
+
+
+def _bounds(kind: SqlType, there: ClickhouseType) -> tuple[Any, Any] | None:
+    """The least and the greatest value that a type takes without changing it; None where all are taken."""
+    if kind.is_integer or kind.name == "numeric":
+        return WHOLE.get(there.name)
+    if kind.name == "timestamptz" and there.name in TIMES:
+        first, last = TIMES[there.name]
+        return first.replace(tzinfo=dt.UTC), last.replace(tzinfo=dt.UTC)
+    if kind.name in ("date", "timestamp"):
+        return (DATES | TIMES).get(there.name)
+    return None
+
+
+def _as_text(kind: SqlType) -> bool:
+    return kind.name in ("time", "interval", "jsonb", "struct")
+
+
+@dataclass(frozen=True)
+class _Table:
+    server: Server
+    name: str
+
+    @property
+    def shown(self) -> str:
+        """For messages."""
+        return f'table "{self.server.database}.{self.name}"'
+
+    @property
+    def quoted(self) -> str:
+        """In statements."""
+        return quoted(self.server.database, self.name)
+
+
+class ClickhouseTarget:
+    """See `base.Target`. It keeps no place."""
+
+    def __init__(self, delivery: Delivery, database_id: str) -> None:
+        check_options(delivery, _OPTIONS)
+        check_form(delivery)
+        if delivery.format.rows == "upsert":
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                "connector clickhouse of sinks with type = 'upsert' is not supported",
+                hint="type = 'append-only' is.",
+            )
+        self._delivery = delivery
+        self._table = _table(delivery)
+        self._name = f"{database_id}-{delivery.target_id}"
+        self._columns: list[_Column] = []
+
+    def look(self) -> None:
+        """Whether the table is there and takes the rows.
+
+        UNDEFINED_OBJECT, UNDEFINED_COLUMN, DATATYPE_MISMATCH, CONNECTOR_OPTION, RUNTIME_UNAVAILABLE.
+        """
+        table = self._table
+        where = f"database = {literal(table.server.database)} AND {{}} = {literal(table.name)}"
+        if not self._rows(f"SELECT name FROM system.tables WHERE {where.format('name')}"):
+            raise error(
+                "UNDEFINED_OBJECT",
+                f"there is no {table.shown} in {table.server.shown}",
+                hint="Create it first: its columns need the names of those that are written.",
+            )
+        found = self._rows(
+            f"SELECT name, type, default_kind FROM system.columns WHERE {where.format('table')} ORDER BY position"
+        )
+        self._columns = self._matched({name: (clickhouse_type(kind), default) for name, kind, default in found})
+
+    def open(self, generation: int) -> Place | None:  # noqa: ARG002 - it keeps no place
+        with _passing():
+            self.look()
+        return None
+
+    def deliver(self, portions: Sequence[Portion]) -> None:
+        for portion in portions:
+            place = portion.place
+            part = (self._name, place.generation, place.commit, place.rows - len(portion.rows), place.rows)
+            token = hashlib.blake2b(repr(part).encode(), digest_size=16).hexdigest()
+            with _passing():
+                self.insert(rows_that_came(portion), token)
+            fault("clickhouse.inserted")
+
+    def insert(self, rows: pa.Table, token: str) -> None:
+        """Adds rows, all or none. token: no two INSERTs of other rows have it."""
+        if not len(rows):
+            return
+        table = self._table
+        arrays = [c.written(rows.column(c.name), table.shown) for c in self._columns]
+        sent = pa.table(arrays, names=[c.name for c in self._columns]).combine_chunks()
+        body = pa.BufferOutputStream()
+        with pa.ipc.new_stream(body, sent.schema) as stream:
+            stream.write_table(sent)
+        listed = ", ".join(f"{name} = {value}" for name, value in _SETTINGS.items())
+        listed += f", insert_deduplication_token = {literal(token)}"
+        names = ", ".join(quoted(c.name) for c in self._columns)
+        statement = f"INSERT INTO {table.quoted} ({names}) SETTINGS {listed} FORMAT ArrowStream"
+        asked(table.server, statement, memoryview(body.getvalue()), f"{table.server.database}.{table.name}", _RIGHTS)
+
+    def rest(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def _matched(self, there: dict[str, tuple[ClickhouseType, str]]) -> list[_Column]:
+        table, found = self._table, []
+        for column in self._delivery.columns:
+            if column.name not in there:
+                raise error(
+                    "UNDEFINED_COLUMN",
+                    f'{table.shown} has no column "{column.name}"',
+                    detail=f"What is written has one of type {column.type.sql}.",
+                    hint=did_you_mean(column.name, there),
+                )
+            kind, default = there[column.name]
+            made = _Column(column, kind)
+            if default in ("ALIAS", "MATERIALIZED") or not made.takes:
+                why = "computes its values itself" if default else f"has type {kind.shown}"
+                raise error(
+                    "DATATYPE_MISMATCH",
+                    f'column "{column.name}" of {table.shown} {why}'
+                    + (", which rounds values" if made.rounds and not default else ""),
+                    detail=f"What is written has values of type {column.type.sql} for it.",
+                    hint="Times need DateTime64(6)." if kind.name in TIMES else None,
+                )
+            found.append(made)
+        return found
+
+    def _rows(self, query: str) -> list[list[Any]]:
+        lines = asked(self._table.server, f"{query} FORMAT JSONCompactEachRow").splitlines()
+        return [json.loads(line) for line in lines]
+
+
+class _passing:  # noqa: N801 - reads as a word
+    """RUNTIME_UNAVAILABLE as the contract of targets has it."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _: object, cause: BaseException | None, trace: object) -> None:
+        if isinstance(cause, Error) and cause.condition == "RUNTIME_UNAVAILABLE":
+            raise Unavailable(f"{cause.message}{f': {cause.detail}' if cause.detail else ''}") from cause
+
+
+def _table(delivery: Delivery) -> _Table:
+    """CONNECTOR_OPTION."""
+    options = delivery.connector
+    parts = urlsplit(needed(options, "clickhouse.url"))
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        raise error("CONNECTOR_OPTION", "option clickhouse.url has to be http://host:8123 or https://host:8443")
+    is_secure = parts.scheme == "https"
+    server = Server(
+        parts.hostname,
+        parts.port or (8443 if is_secure else 8123),
+        options.get("clickhouse.user") or "default",
+        options.get("clickhouse.password", ""),
+        options.get("clickhouse.database") or "default",
+        "verify-full" if is_secure else "disable",
+    )
+    check_server(server)
+    return _Table(server, needed(options, "clickhouse.table"))
+
+
+def _append(delivery: Delivery, rows: pa.Table) -> None:
+    target = ClickhouseTarget(delivery, "")
+    target.look()
+    target.insert(rows, secrets.token_hex(16))  # without a token, rows that are there already may be left out
+
+
+def _check(delivery: Delivery) -> None:
+    ClickhouseTarget(delivery, "").look()
+
+
+def _open(delivery: Delivery, database_id: str, stopping: Callable[[], bool]) -> Target:
+    del stopping
+    return ClickhouseTarget(delivery, database_id)
+
+
+CONNECTOR: Final = Connector(_check, _open, remembers=False, append=_append)

@@ -1,0 +1,480 @@
+"""What a system whose databases are captured gives: its options, what statements need of its servers, and a stream.
+
+A place is how far a server's log is, in the words of the system: the LSN of PostgreSQL, the set of GTIDs of MySQL.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.catalog import Captured
+from watersmeet.connectors.base.options import Options, refuse
+from watersmeet.connectors.databases.servers import Server
+from watersmeet.connectors.databases.tables import TableColumn
+from watersmeet.types import Schema
+
+#: Numbers of transactions have 64 bits, and 32 in the messages of changes.
+_WRAP = 1 << 32
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Which transactions a reader saw: those below `xmax` that are not in `running`.
+
+    PostgreSQL, "pg_snapshot".
+    """
+
+    xmax: int
+    running: tuple[int, ...] = ()
+
+    @classmethod
+    def parsed(cls, text: str) -> Snapshot:
+        """The snapshot that `pg_current_snapshot()` shows."""
+        _, xmax, running = text.split(":")
+        return cls(int(xmax), tuple(int(x) for x in running.split(",") if x))
+
+    def sees(self, xids: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which of the transactions, by the lower 32 bits of their numbers, it saw."""
+        behind = (self.xmax - xids) % _WRAP
+        behind = np.where(behind > _WRAP // 2, behind - _WRAP, behind)
+        running = np.isin(xids, np.array([x % _WRAP for x in self.running], np.int64))
+        seen: npt.NDArray[np.bool_] = (behind > 0) & ~running
+        return seen
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Rows of a table of PostgreSQL that were read by their key.
+
+    upto: the texts of the greatest key; empty: to the end. snapshot: what the reader saw. high_lsn: all that it saw was
+    committed before that place.
+    """
+
+    upto: tuple[str, ...]
+    snapshot: Snapshot
+    high_lsn: int
+
+
+@dataclass(frozen=True)
+class TablePosition:
+    """How far a table is.
+
+    upto: the rows up to that key were read; empty: none yet. done: all were. rows: how many. chunks: of PostgreSQL,
+    the newest of them, as far as changes may still come that they have already; the keys of those before are up to
+    `settled`. stalled: why it follows no more; empty if it does.
+    """
+
+    done: bool = False
+    upto: tuple[str, ...] = ()
+    settled: tuple[str, ...] = ()
+    rows: int = 0
+    chunks: tuple[Chunk, ...] = ()
+    stalled: str = ""
+
+    def behind(self, lsn: int) -> TablePosition:
+        """The position when all changes before that place are in the table."""
+        left = tuple(c for c in self.chunks if c.high_lsn > lsn)
+        if len(left) == len(self.chunks):
+            return self
+        settled = self.chunks[len(self.chunks) - len(left) - 1].upto
+        return replace(self, chunks=left, settled=settled)
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether every change that comes is one of its rows, and new."""
+        return self.done and not self.chunks
+
+
+@dataclass(frozen=True)
+class DatabasePosition:
+    """How far a database is: everything that was committed there before `place` is here. tables: by their ids.
+    history: see `Stream`. letters: the number of the newest commit that set rows aside; later dead letters are of
+    commits that were not made.
+    """
+
+    place: str
+    tables: Mapping[str, TablePosition] = field(default_factory=dict)
+    history: str = ""
+    letters: int = 0
+
+    def of(self, table_id: str) -> TablePosition | None:
+        """The position of a table; None if it is new."""
+        return self.tables.get(table_id)
+
+
+Numbers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+#: What goes on where a place is lost.
+AGAIN: Final = "RESET SOURCE reads its tables anew."
+
+
+class LostPlaceError(Exception):
+    """The server does not have the changes behind a place any more. The message says why, and what goes on."""
+
+
+@dataclass(frozen=True)
+class DatabaseOptions:
+    """What every system has. schema: of tables without one. adds_columns: columns that are added there are added
+    here.
+    """
+
+    server: Server
+    schema: str
+    adds_columns: bool
+
+
+@dataclass(frozen=True)
+class TableVersion:
+    """A table as changes have it. oid: see `Captured`. types: of its columns, in their order, as `TableThere` has
+    them.
+    """
+
+    oid: int
+    schema: str
+    name: str
+    types: dict[str, str]
+
+
+@dataclass(frozen=True)
+class TableThere:
+    """A table as its server has it now. types: by column, its type in words that are equal for equal types. unwritten:
+    columns, not among the others, whose changes the server does not write, and why.
+    """
+
+    schema: str
+    name: str
+    oid: int
+    columns: tuple[TableColumn, ...]
+    key: tuple[str, ...]
+    types: dict[str, str]
+    unwritten: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def shown(self) -> str:
+        """For messages."""
+        return f"{self.schema}.{self.name}"
+
+    @property
+    def lineage(self) -> Lineage:
+        """Its number and name."""
+        return Lineage(self.oid, self.schema, self.name)
+
+
+class Lineage(NamedTuple):
+    """A table, or a partitioned table that it is a partition of."""
+
+    oid: int
+    schema: str
+    name: str
+
+    def is_of(self, captured: Captured) -> bool:
+        """Whether it has the name of a captured table, or its number."""
+        return (self.schema, self.name) == (captured.schema, captured.table) or (
+            captured.oid != 0 and self.oid == captured.oid
+        )
+
+
+class Values(NamedTuple):
+    """Values of one column. kept: which of them are not sent, as a change left them as they were; NULL here."""
+
+    texts: pa.StringArray
+    kept: Mask
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Changes of one table, all by one version of it, in their order.
+
+    places: of each change, its number in the batch. transactions: of its transaction in the batch. new: by column,
+    for all `written`; old: for all `gone`. written, gone: which of the changes give a row, and which take one away.
+    """
+
+    table: TableVersion
+    places: Numbers
+    transactions: Numbers
+    written: Mask
+    gone: Mask
+    new: tuple[Values, ...]
+    old: tuple[Values, ...]
+
+
+class Truncation(NamedTuple):
+    """place: as in `Rows`. tables: those that are empty from there on."""
+
+    place: int
+    tables: tuple[TableVersion, ...]
+
+
+class Added(NamedTuple):
+    """Columns that a table has got. names: of all or of the new ones. place: see `Captured.added`. begins_again: rows
+    that are being read are read again, as some may lack them.
+    """
+
+    names: tuple[str, ...]
+    place: str
+    begins_again: bool = False
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Whole transactions in the order of their commits.
+
+    place: everything before it has come. times_us: of the commits, UTC microseconds since 1970.
+    """
+
+    place: str
+    times_us: Numbers
+    rows: tuple[Rows, ...]
+    truncations: tuple[Truncation, ...]
+
+
+class Piece(NamedTuple):
+    """Rows of a table that were there already. texts: by column. position: of the table with them. replaces: rows with
+    these keys may be here.
+    """
+
+    texts: list[pa.Array]
+    position: TablePosition
+    replaces: bool
+
+
+class Stream(abc.ABC):
+    """The changes of a database from a place on, and its tables as they are. One thread uses it.
+
+    Errors of the library are those of the client's `failure`. reached: everything before it was read.
+    history: of which history of a server its places are, where the same place may be one of several; empty: of one.
+    """
+
+    reached: str
+    history: str = ""
+
+    @abc.abstractmethod
+    def read(self, wait_s: float, tables: Callable[[], Collection[tuple[str, str]]]) -> Batch | None:
+        """The transactions that came, at least one if any comes within that time; those may be left out that change
+        none of the tables (schema, name), which are asked for once the transactions are here.
+        """
+
+    @abc.abstractmethod
+    def committed(self, place: str) -> None:
+        """Everything that was read before that place is kept elsewhere."""
+
+    @abc.abstractmethod
+    def is_far_from(self, place: str) -> bool:
+        """Whether so much was read behind that place that it should be committed how far this is, though no table
+        changed.
+        """
+
+    def ask(self) -> None:  # noqa: B027
+        """Somebody waits for `reached` to come to the end of the log."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Lets go of the server."""
+
+    @abc.abstractmethod
+    def table(self, schema: str, name: str) -> TableThere:
+        """See `System.table`."""
+
+    @abc.abstractmethod
+    def piece(
+        self, captured: Captured, there: TableThere, columns: Sequence[str], position: TablePosition | None
+    ) -> Piece | None:
+        """The next rows of a table, by the columns; None if they can't be had before more was read, or waited."""
+
+    @abc.abstractmethod
+    def wanted(
+        self, captured: Captured, key: Sequence[str], position: TablePosition, batch: Batch, change: Changed
+    ) -> Mask:
+        """Which changes of rows are to be made, of a table that is not complete."""
+
+    @abc.abstractmethod
+    def behind(self, position: TablePosition, place: str) -> TablePosition:
+        """The position when all changes before that place are in the table."""
+
+    def lineage(self, version: TableVersion) -> Sequence[Lineage]:
+        """The table itself, and the partitioned tables that it is a partition of."""
+        return [Lineage(version.oid, version.schema, version.name)]
+
+    def is_of(self, captured: Captured, version: TableVersion) -> Lineage | None:
+        """The table whose changes are those of a captured table: it has its name, or its number; None for others."""
+        return next((t for t in self.lineage(version) if t.is_of(captured)), None)
+
+    def is_emptied(self, captured: Captured, truncation: Truncation) -> bool:
+        """Whether a truncation leaves no row of a table."""
+        own = (captured.oid, captured.schema, captured.table)
+        return any((t.oid, t.schema, t.name) == own for t in truncation.tables)
+
+    def why_unpublished(self, captured: Captured) -> str:  # noqa: ARG002
+        """Why the server may not have written all changes of a table until now; empty if it has."""
+        return ""
+
+    def check(self, version: TableVersion) -> None:  # noqa: B027
+        """CONNECTOR_OPTION if changes of such a table can't be followed."""
+
+    def stopped(self, captured: Captured, batch: Batch) -> str:  # noqa: ARG002
+        """Why the table can't be followed behind a batch; empty if it can."""
+        return ""
+
+    def may_lack(self, captured: Captured, batch: Batch, rows: Rows) -> set[str]:  # noqa: ARG002
+        """Columns that rows need not have, as they are older."""
+        return set()
+
+    @abc.abstractmethod
+    def added(self, captured: Captured, batch: Batch) -> Added | None:
+        """Columns that the table has got, as a batch says. Some may be known."""
+
+    @abc.abstractmethod
+    def added_now(self, there: TableThere, position: TablePosition | None) -> Added | None:
+        """Columns that a table has now, where they have to be added before its next rows are read."""
+
+    @abc.abstractmethod
+    def value_before(self, there: TableThere, column: str) -> str | None:
+        """The text of an added column's value in rows that are older than it; None is NULL. FEATURE_NOT_SUPPORTED if
+        they need not have the same.
+        """
+
+    def plain(self, captured: Captured, columns: Schema, texts: Sequence[pa.Array]) -> list[pa.Array]:  # noqa: ARG002
+        """Texts as changes and pieces have them, of these columns, as `databasetables.typed` reads them."""
+        return [*texts]
+
+
+class Changed(NamedTuple):
+    """Changes of rows of a table: transactions in the batch, and by column of the key, their texts."""
+
+    transactions: Numbers
+    keys: list[pa.Array]
+
+
+class System(abc.ABC):
+    """A kind of servers whose databases are captured. title: for messages. wider: types here, by that of a column
+    there, that take all its values, too. has_schemas: a database has them; else it is the schema of its tables.
+    """
+
+    connector: ClassVar[str]
+    title: ClassVar[str]
+    wider: ClassVar[Mapping[str, Sequence[str]]]
+    has_schemas: ClassVar[bool]
+
+    @abc.abstractmethod
+    def options(self, given: Mapping[str, str]) -> DatabaseOptions:
+        """CONNECTOR_OPTION for what is missing, unknown or wrong."""
+
+    @abc.abstractmethod
+    def defaults(self, given: Mapping[str, str]) -> dict[str, str]:
+        """Options that get a value of their own at CREATE if the statement, whose options are given, has none."""
+
+    @abc.abstractmethod
+    def connected(self, options: DatabaseOptions) -> AbstractContextManager[Any]:
+        """A connection for the methods below, whose errors become those of the client's `failure`."""
+
+    @abc.abstractmethod
+    def check(self, connection: Any, options: DatabaseOptions) -> None:
+        """CONNECTOR_OPTION if the server does not write what is needed, or the user may not read it."""
+
+    @abc.abstractmethod
+    def table(self, connection: Any, options: DatabaseOptions, name: str) -> TableThere:
+        """A table that can be captured, by its name with or without a schema. UNDEFINED_OBJECT, CONNECTOR_OPTION."""
+
+    def can_read(self, column: TableColumn) -> bool:  # noqa: ARG002
+        """Whether changes of a column can be read, if only as text."""
+        return True
+
+    @abc.abstractmethod
+    def publish(self, connection: Any, options: DatabaseOptions, table: TableThere | None) -> tuple[str, ...]:
+        """Lets the server write changes of a table, or of tables to come. What was made for that. CONNECTOR_OPTION."""
+
+    def published(self, connection: Any, options: DatabaseOptions, table: TableThere) -> str:  # noqa: ARG002
+        """See `Captured.published`, of a table for which `publish` was called."""
+        return ""
+
+    @abc.abstractmethod
+    def begin(self, connection: Any, options: DatabaseOptions) -> tuple[str, tuple[str, ...]]:
+        """(the place from which the server keeps changes, what was made for that). CONNECTOR_OPTION."""
+
+    def begin_again(
+        self, connection: Any, options: DatabaseOptions, made: tuple[str, ...]
+    ) -> tuple[str, tuple[str, ...]]:
+        """As `begin`, where the place may be lost. made: what was made before, by `begin` and `publish`; gives all that
+        is made now.
+        """
+        start, more = self.begin(connection, options)
+        return start, tuple(dict.fromkeys((*made, *more)))
+
+    @abc.abstractmethod
+    def stream(self, options: DatabaseOptions, place: str, history: str) -> Stream:
+        """The changes from that place of a history on; empty: of any. LostPlaceError; errors of the client."""
+
+    @abc.abstractmethod
+    def end(self, options: DatabaseOptions) -> str:
+        """Everything that is committed now is before that place."""
+
+    @abc.abstractmethod
+    def has(self, place: str, other: str) -> bool:
+        """Whether everything before `other` is before `place`."""
+
+    @abc.abstractmethod
+    def lag(self, options: DatabaseOptions, place: str) -> tuple[int | None, int | None]:
+        """(bytes of the log that the server keeps for us, bytes that come after that place), as far as they are
+        known. Errors of the client.
+        """
+
+    def is_in_use(self, problem: BaseException) -> bool:  # noqa: ARG002
+        """Whether a stream could not begin as another reader, who may be gone, still has its place."""
+        return False
+
+
+#: The options of a table, which the form for a single table has among those of the database.
+TABLE_OPTIONS: Final = (
+    "table.name",
+    "snapshot",
+    "on_error",
+    "snapshot.batch_size",
+    "snapshot.interval",
+    "backfill.parallelism",
+    "backfill.num_rows_per_split",
+    "backfill.as_even_splits",
+)
+
+#: Rows that are read at a time while a table is filled.
+_BATCH_ROWS: Final = 100_000
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """See `catalog.Captured`."""
+
+    has_snapshot: bool
+    batch_rows: int
+    stops: bool
+
+
+def table_options(given: Mapping[str, str], connector: str) -> TableOptions:
+    """CONNECTOR_OPTION for what is unknown or wrong."""
+    options = Options(given)
+    batch_rows = options.integer("snapshot.batch_size", default=_BATCH_ROWS, minimum=1) or _BATCH_ROWS
+    stops = options.choice("on_error", among=("skip", "stop"), default="skip") == "stop"
+    found = TableOptions(options.flag("snapshot") is not False, batch_rows, stops)
+    # Rows are read one piece after the other, however they are cut.
+    options.integer("snapshot.interval", minimum=0)
+    options.integer("backfill.parallelism", minimum=0)
+    options.integer("backfill.num_rows_per_split", minimum=0)
+    options.flag("backfill.as_even_splits")
+    options.finish(f"a table of connector {connector}")
+    return found
+
+
+def needed(options: Options, name: str, connector: str) -> str:
+    """An option that has to be given. CONNECTOR_OPTION."""
+    value = options.text(name)
+    if not value:
+        refuse(f'connector {connector} needs the option "{name}"', hint=f"Write {name} = '…'.")
+    return value

@@ -1,0 +1,318 @@
+"""Tables of databases as a whole, what is the same whatever the system is: which one it is, and its texts as columns.
+
+Timeplus, "External Table", "Dictionary"; ClickHouse, "PostgreSQL" and "MySQL" among the sources of dictionaries.
+"""
+
+from __future__ import annotations
+
+import abc
+import io
+from collections.abc import Mapping, Sequence
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+
+from watersmeet.catalog import External
+from watersmeet.connectors.base.options import Options, refuse
+from watersmeet.connectors.base.readers import Condition, Reader
+from watersmeet.connectors.databases.servers import Server, ssl_mode
+from watersmeet.errors import Error, did_you_mean, error
+from watersmeet.formats.convert import convert
+from watersmeet.formats.scalars import Mask
+from watersmeet.types import Field, Schema, SqlType, arrow_schema
+
+#: Options of ClickHouse's that change nothing here: connections are kept in another way.
+_IDLE: Final = ("pooled_connections", "background_reconnect", "bg_reconnect", "priority", "name")
+
+
+class System(NamedTuple):
+    """kind: of external tables and dictionaries, and the connector of sinks that writes them. title: for messages.
+    schema: of tables whose options name none; None: the database is the schema. on_conflict: what the option is called
+    that says what becomes of inserted rows whose key is there; empty: none does. user, database: where the options name
+    none; empty: they have to.
+    """
+
+    kind: str
+    title: str
+    port: int
+    schema: str | None
+    on_conflict: str
+    user: str = ""
+    database: str = ""
+
+
+class TableOptions(NamedTuple):
+    """Where the rows are. query: in place of a table. where: a condition in the SQL of the server. invalidate_query:
+    gives something else when the rows may have changed. on_conflict: what becomes of rows that are inserted and whose
+    key is there, a clause of INSERT.
+    """
+
+    server: Server
+    schema: str
+    table: str
+    query: str
+    where: str
+    invalidate_query: str
+    on_conflict: str
+
+    @property
+    def name(self) -> str:
+        """Of the table."""
+        return f"{self.schema}.{self.table}"
+
+    @property
+    def what(self) -> str:
+        """For messages."""
+        return "the query" if self.query else f'table "{self.name}"'
+
+
+class TableColumn(Protocol):
+    """A column there. theirs: its type there; type: here, None if there is none for it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def theirs(self) -> str: ...
+    @property
+    def type(self) -> SqlType | None: ...
+    @property
+    def nullable(self) -> bool: ...
+
+
+Column = TypeVar("Column", bound=TableColumn)
+
+
+class TableReader(Reader, Generic[Column]):
+    """The rows of one table, view or query, all of one moment."""
+
+    narrows = True
+
+    def __init__(self, external: External, system: System) -> None:
+        self.options = table_options(external, system)
+        self._system = system
+
+    def written(self) -> dict[str, str]:
+        options, server = self.options, self.options.server
+        if options.query or options.where:
+            return {}
+        return {
+            "connector": self._system.kind,
+            "host": server.host,
+            "port": str(server.port),
+            "user": server.user,
+            "password": server.password,
+            "database": server.database,
+            "schema": options.schema,
+            "table": options.table,
+            "ssl_mode": server.ssl_mode,
+            **({"on_conflict": options.on_conflict} if options.on_conflict else {}),
+        }
+
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return [c.name for c in self._described()]
+
+    def columns(self) -> Schema | None:
+        found = self._described()
+        for column in found:
+            if column.type is None:
+                refuse(
+                    f'column "{column.name}" of {self.options.what} has type {column.theirs}, which has no equivalent',
+                    hint="Declare the columns, that one as string.",
+                )
+        return tuple(Field(c.name, c.type, c.nullable) for c in found if c.type is not None)
+
+    def read(self, columns: Schema, conditions: Sequence[Condition] = ()) -> pa.Table:
+        received = io.BytesIO()
+        self._receive(*self._meant(columns, conditions), received)
+        try:
+            texts = texts_of(received.getbuffer(), len(columns))
+        except pa.ArrowInvalid as cause:
+            raise error("INVALID_VALUE", f"a text of {self.options.what} is not UTF-8") from cause
+        return typed(texts, columns, self.options.what)
+
+    def statement(self, columns: Schema, conditions: Sequence[Condition]) -> str:
+        """In the SQL of the server: columns by their names, and the conditions that it tests."""
+        found, tested = self._meant(columns, conditions)
+        return self._shown(found, tested)
+
+    def _meant(
+        self, columns: Schema, conditions: Sequence[Condition]
+    ) -> tuple[list[tuple[Column, SqlType]], list[tuple[Column, Condition]]]:
+        known = {c.name: c for c in self._described()}
+        if missing := [c.name for c in columns if c.name not in known]:
+            refuse(f'{self.options.what} has no column "{missing[0]}"', hint=did_you_mean(missing[0], known))
+        tested = [(known[c.column.name], c) for c in conditions if c.column.name in known]
+        return [(known[c.name], c.type) for c in columns], [t for t in tested if self._is_tested(*t)]
+
+    @abc.abstractmethod
+    def _is_tested(self, column: Column, condition: Condition) -> bool:
+        """Whether the server keeps all rows that meet the condition here, and needs no error for it."""
+
+    @abc.abstractmethod
+    def _described(self) -> Sequence[Column]:
+        """The columns of the table or query."""
+
+    @abc.abstractmethod
+    def _receive(
+        self,
+        columns: Sequence[tuple[Column, SqlType]],
+        conditions: Sequence[tuple[Column, Condition]],
+        received: io.BytesIO,
+    ) -> None:
+        """Writes the rows into `received`, as `texts_of` reads them; values as `typed` reads them as these types.
+
+        conditions: which `_is_tested`.
+        """
+
+    @abc.abstractmethod
+    def _shown(self, columns: Sequence[tuple[Column, SqlType]], conditions: Sequence[tuple[Column, Condition]]) -> str:
+        """See `statement`."""
+
+    def _no_table(self, names: Sequence[str]) -> Error:
+        """There is no table of that name. names: of those that there are."""
+        return error(
+            "UNDEFINED_OBJECT",
+            f"there is no {self.options.what} in {self.options.server.shown}",
+            hint=did_you_mean(self.options.table, names) or "Check the table and where it is.",
+        )
+
+
+def table_options(external: External, system: System) -> TableOptions:
+    """The options of an external table (address, database, …) or of a dictionary's source (host, port, db, …).
+
+    CONNECTOR_OPTION.
+    """
+    options = Options(_without_idle(external.options))
+    host, port = _address(options, system)
+    is_secure = options.flag("secure") or False
+    server = Server(
+        host,
+        port,
+        _needed(options, system, system.user, "user"),
+        options.text("password") or "",
+        _needed(options, system, system.database, "database", "db"),
+        ssl_mode(options.text("ssl_mode") or ("verify-full" if is_secure else "prefer")),
+    )
+    found = TableOptions(
+        server,
+        server.database if system.schema is None else options.text("schema") or system.schema,
+        options.text("table") or external.name.rpartition(".")[2],
+        (options.text("query") or "").strip().rstrip(";"),
+        options.text("where") or "",
+        options.text("invalidate_query") or "",
+        (options.text(system.on_conflict) or "") if system.on_conflict else "",
+    )
+    if found.query and found.where:
+        refuse("options query and where contradict each other", hint="Write the condition in the query.")
+    options.finish(system.kind)
+    return found
+
+
+def _without_idle(options: Mapping[str, str]) -> dict[str, str]:
+    return {n: v for n, v in options.items() if n not in _IDLE}
+
+
+def _needed(options: Options, system: System, default: str, *names: str) -> str:
+    value = options.text(*names) or default
+    if not value:
+        refuse(f'what is of kind {system.kind} needs the option "{names[0]}"', hint=f"Write {names[0]} = '…'.")
+    return value
+
+
+def _address(options: Options, system: System) -> tuple[str, int]:
+    address = options.text("address")
+    if address is not None:
+        host, _, port = address.rpartition(":") if ":" in address.rpartition("]")[2] else (address, "", "")
+    else:
+        host, port = options.text("host") or "", options.text("port") or ""
+    if not host:
+        refuse(
+            f'what is of kind {system.kind} needs the option "address"', hint=f"Write address = 'host:{system.port}'."
+        )
+    if port and not port.isdecimal():
+        refuse(f'the port of {system.title} can\'t be "{port}"', hint=f"It is a number, such as {system.port}.")
+    return host.strip("[]"), int(port or system.port)
+
+
+def texts_of(received: memoryview, count: int) -> list[pa.Array]:
+    r"""The columns of CSV in which all values but NULL are quoted, which is empty or `\N`."""
+    names = [f"c{i}" for i in range(count)]
+    if not len(received):
+        return [pa.array([], pa.string()) for _ in names]
+    read = pacsv.read_csv(
+        pa.py_buffer(received),
+        pacsv.ReadOptions(column_names=names, block_size=16 << 20),
+        pacsv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+        pacsv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()),
+            null_values=["", "\\N"],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    return [read.column(n).combine_chunks() for n in names]
+
+
+def typed(texts: list[pa.Array], columns: Schema, what: str) -> pa.Table:
+    """Texts as columns. INVALID_VALUE for one that is no value of its column. what: the table, for messages."""
+    done = convert(texts, [c.type for c in columns])
+    for text, column, found in zip(texts, columns, done, strict=True):
+        if found.bad is not None and found.bad.any():
+            value = text.filter(pa.array(found.bad))[0].as_py()
+            raise error(
+                "INVALID_VALUE",
+                f"{_unfit(column.name, what, column.type)}: {value[:100]}",
+                hint=f"Declare the columns, {column.name} as string.",
+            )
+    return pa.Table.from_arrays([d.column for d in done], schema=arrow_schema(columns, positional=False))
+
+
+class Exact(NamedTuple):
+    """Columns of equal values. bad: rows with a value that its column does not have; that value is NULL. reasons: of
+    these rows, in their order.
+    """
+
+    rows: pa.Table
+    bad: Mask
+    reasons: list[str]
+
+
+def exactly(texts: Sequence[pa.Array], columns: Schema, what: str) -> Exact:
+    """Texts as columns, where no value may lose anything, such as decimals. what: the table, for reasons."""
+    done = convert(texts, [c.type for c in columns])
+    bad = np.zeros(len(texts[0]) if texts else 0, np.bool_)
+    first = np.zeros(len(bad), np.int64)
+    arrays = []
+    for i, (text, column, found) in enumerate(zip(texts, columns, done, strict=True)):
+        lost = _loses_decimals(text, column.type)
+        if found.bad is not None:
+            lost = found.bad if lost is None else lost | found.bad
+        arrays.append(found.column if lost is None else pc.if_else(pa.array(lost), None, found.column))
+        if lost is not None:
+            first[lost & ~bad] = i
+            bad |= lost
+    rows = pa.Table.from_arrays(arrays, schema=arrow_schema(columns, positional=False))
+    reasons = []
+    for row in np.flatnonzero(bad).tolist():
+        column, value = columns[first[row]], texts[first[row]][row].as_py()
+        reasons.append(f"{_unfit(column.name, what, column.type)}: {value[:100]}")
+    return Exact(rows, bad, reasons)
+
+
+def _loses_decimals(texts: pa.Array, kind: SqlType) -> Mask | None:
+    """Which numbers, or arrays of numbers, have more decimals than the type; None if none has."""
+    while kind.element is not None:
+        kind = kind.element
+    if kind.name != "numeric":
+        return None
+    lost = pc.match_substring_regex(texts, rf"\.[0-9]{{{kind.decimals}}}[0-9]*[1-9]")
+    found: Mask = pc.fill_null(lost, fill_value=False).to_numpy(zero_copy_only=False)
+    return found if found.any() else None
+
+
+def _unfit(column: str, what: str, kind: SqlType) -> str:
+    return f'a value of column "{column}" of {what} is not {kind.sql}'

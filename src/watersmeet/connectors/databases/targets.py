@@ -1,0 +1,451 @@
+"""Tables of databases as targets: what is the same whatever the system is.
+
+Each transaction there has the rows and, in the table `watersmeet_sinks` beside the table, the place of the last one.
+
+Whoever opens the target ends the connections of earlier writers, and writes its own token into the row with the place:
+a transaction that does not find its token there changes nothing.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import hashlib
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.connectors.base.targets import Delivery, Place, Portion, RowChange, Unavailable, newest_rows
+from watersmeet.connectors.databases.servers import Server, ssl_mode
+from watersmeet.errors import Error, did_you_mean, error
+from watersmeet.faults import fault
+from watersmeet.formats.writers import Writer
+from watersmeet.types import Field
+
+PROGRESS: Final = "watersmeet_sinks"
+RIGHTS: Final = "SELECT, INSERT, UPDATE, DELETE"
+#: The options of a table by its parts.
+OPTIONS: Final = ("host", "port", "user", "password", "database", "schema", "table", "ssl_mode", "ssl.mode")
+
+
+@dataclass(frozen=True)
+class TargetTable:
+    """The table that a sink writes. schema: there, the name before that of the table. on_conflict: what becomes of rows
+    that are only added, and whose key is there: a clause of INSERT in the SQL of the server.
+    """
+
+    server: Server
+    schema: str
+    table: str
+    on_conflict: str = ""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"{self.schema}.{self.table}"
+
+    @property
+    def what(self) -> str:
+        """For messages."""
+        return f'table "{self.name}"'
+
+
+@dataclass(frozen=True)
+class TargetColumn:
+    """A column there. shown: its type, for messages. takes: whether it takes all values of the sink's column of its
+    name. rounds: whether it stores values that are near those, and says nothing. computes: it has values of its own.
+    is_required: it takes no NULL and has no default.
+    """
+
+    shown: str
+    takes: bool
+    rounds: bool
+    computes: bool
+    is_required: bool
+
+
+Rows = TypeVar("Rows")
+
+
+class DatabaseTarget(abc.ABC, Generic[Rows]):
+    """See `base.Target`. Rows: those of portions, in the form in which they are written.
+
+    microseconds: what to do about a column there of times that has none.
+    """
+
+    microseconds: ClassVar[str]
+
+    def __init__(self, delivery: Delivery, database_id: str, table: TargetTable) -> None:
+        written = tuple(c for c in delivery.columns if c.name not in delivery.message_parts)
+        self._delivery = delivery = replace(delivery, columns=written)
+        self._where = table
+        self._name = f"{database_id}-{delivery.target_id}"
+        #: By it connections of earlier writers are found. Systems cut long names.
+        self._application = f"watersmeet {hashlib.blake2b(self._name.encode(), digest_size=16).hexdigest()}"
+        by_name = {c.name: c for c in delivery.columns}
+        self._key = tuple(by_name[name] for name in delivery.key) if delivery.format.rows == "upsert" else ()
+        self._connection: Any = None
+        self._token = ""
+
+    def look(self) -> None:
+        """Whether the table is there and takes the rows. Unavailable, UNDEFINED_OBJECT, CONNECTOR_OPTION."""
+        with self._explained():
+            self._connection = self._connect()
+            self._check_table()
+        self.close()
+
+    def open(self, generation: int) -> Place | None:
+        self.close()
+        with self._explained():
+            self._connection = self._connect()
+            # A transaction that nobody goes on with holds locks until its connection ends.
+            self._end_others()
+            self._check_table()
+            self._make_progress_table()
+            fault("database.entered")
+            found = self._enter(generation)
+            fault("database.fenced")
+            if self._is_staged:
+                self._prepare()
+            return found
+
+    def deliver(self, portions: Sequence[Portion]) -> None:
+        rows = self._rows(portions)
+        with self._explained(), self._transaction():
+            fault("database.begun")
+            self._progress(portions[-1].place)
+            fault("database.placed")
+            self._write(rows)
+            fault("database.written")
+        fault("database.committed")
+
+    def _newest(self, portions: Sequence[Portion], keys: Writer) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
+        """See `newest_rows`. DELIVERY_REFUSED for a new row with NULL in its key, which no unique index finds again."""
+        rows, gone = newest_rows(portions, [c.name for c in self._delivery.columns], keys)
+        null = np.zeros(len(rows), np.bool_)
+        for column in self._key:
+            has_null = rows.column(column.name).is_null().to_numpy()
+            if (has_null & ~gone).any():
+                raise self._refused(f'Its key has NULL in column "{column.name}".')
+            null |= has_null
+        # The table never had a row with such a key.
+        return rows.filter(pa.array(~null)), gone[~null]
+
+    def append(self, rows: pa.Table) -> None:
+        """Adds rows of a statement, with the columns of the delivery, in one transaction."""
+        with self._explained():
+            self._connection = self._connect()
+            try:
+                self._check_table()
+                if self._is_staged:
+                    self._prepare()
+                with self._transaction():
+                    self._write(self._added(rows))
+            finally:
+                self.close()
+
+    def change(self, compute: Callable[[Sequence[frozenset[str]]], RowChange]) -> None:
+        """See `Connector.change`."""
+        with self._explained():
+            self._connection = self._connect()
+            try:
+                self._check_columns(self._columns())
+                keys = [names for names, has_nulls in self._unique_keys().items() if not has_nulls]
+                with self._locked():
+                    self._change(compute(sorted(keys, key=sorted)))
+            finally:
+                self.close()
+
+    def rest(self) -> None:
+        pass
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(self._errors()):
+                connection.close()
+
+    @abc.abstractmethod
+    def _connect(self) -> Any:
+        """A new connection, which commits each statement."""
+
+    @abc.abstractmethod
+    def _end_others(self) -> None:
+        """Marks the connection as one of this target's, and ends others with that mark."""
+
+    @abc.abstractmethod
+    def _columns(self) -> Mapping[str, TargetColumn]:
+        """The columns of the table; none if it does not exist. Notes what else is to be known of them."""
+
+    @abc.abstractmethod
+    def _unique_keys(self) -> Mapping[frozenset[str], bool]:
+        """The columns of each primary key and unique index, and whether they may be NULL."""
+
+    @abc.abstractmethod
+    def _locked(self) -> contextlib.AbstractContextManager[Any]:
+        """A transaction, as `_transaction`, in which nobody else changes the table, or adds rows."""
+
+    @abc.abstractmethod
+    def _change(self, change: RowChange) -> None:
+        """Changes rows, within a transaction."""
+
+    @abc.abstractmethod
+    def _make_progress_table(self) -> None:
+        """Makes it, unless it exists: sink (its primary key), writer, generation, commit, rows, last."""
+
+    @property
+    def _is_staged(self) -> bool:
+        """Whether rows go to a table of their own first."""
+        return bool(self._key)
+
+    @abc.abstractmethod
+    def _prepare(self) -> None:
+        """Makes what staged rows need on this connection."""
+
+    @abc.abstractmethod
+    def _added(self, rows: pa.Table) -> Rows:
+        """Rows that are only added."""
+
+    @abc.abstractmethod
+    def _rows(self, portions: Sequence[Portion]) -> Rows:
+        """What is to be written, of an upsert sink a row for each key that changed."""
+
+    @abc.abstractmethod
+    def _write(self, rows: Rows) -> None:
+        """Writes rows, within a transaction."""
+
+    @abc.abstractmethod
+    def _transaction(self) -> contextlib.AbstractContextManager[Any]:
+        """A transaction, which is rolled back if anything is raised in it."""
+
+    @abc.abstractmethod
+    def _run(self, text: str, parameters: Sequence[Any] = ()) -> Any:
+        """A cursor behind a statement, with %s in place of parameters."""
+
+    @abc.abstractmethod
+    def _quoted(self, *names: str) -> str:
+        """A name as a statement for `_run` has it: with all its parts."""
+
+    @abc.abstractmethod
+    def _errors(self) -> type[Exception]:
+        """The errors of the library."""
+
+    @abc.abstractmethod
+    def _refusal(self, cause: Any) -> str | None:
+        """What the server says of a row that the table never takes; None for any other error of the library."""
+
+    @abc.abstractmethod
+    def _failure(self, cause: Any) -> Error:
+        """Any other error of the library."""
+
+    @property
+    def _table(self) -> str:
+        return self._quoted(self._where.schema, self._where.table)
+
+    @property
+    def _progress_table(self) -> str:
+        return self._quoted(self._where.schema, PROGRESS)
+
+    @property
+    def _names(self) -> str:
+        return self._listed(self._delivery.columns)
+
+    def _listed(self, columns: Sequence[Field]) -> str:
+        return ", ".join(self._quoted(c.name) for c in columns)
+
+    def _check_table(self) -> None:
+        """UNDEFINED_OBJECT, UNDEFINED_COLUMN, DATATYPE_MISMATCH, CONNECTOR_OPTION."""
+        where, found = self._where, self._columns()
+        if not found:
+            raise error(
+                "UNDEFINED_OBJECT",
+                f"there is no {where.what} in {where.server.shown}",
+                hint="Create it first: its columns need the names of the sink's.",
+            )
+        self._check_columns(found)
+        names = {c.name for c in self._delivery.columns}
+        for name, there in found.items():
+            if there.is_required and name not in names:
+                raise error(
+                    "CONNECTOR_OPTION",
+                    f'column "{name}" of {where.what} must not be NULL, and the sink has no column for it',
+                    hint="Give it a default there.",
+                )
+        merging = self._delivery.merging
+        key = [c.name for c in self._key] if merging is None else merging.key
+        if key and frozenset(key) not in self._unique_keys():
+            listed = ", ".join(key)
+            raise error(
+                "CONNECTOR_OPTION",
+                f"{where.what} has no primary key or unique index over ({listed}), which "
+                f"{'upserts need' if merging is None else 'MERGE needs'}",
+                hint=f"ALTER TABLE {where.name} ADD PRIMARY KEY ({listed})",
+            )
+
+    def _check_columns(self, found: Mapping[str, TargetColumn]) -> None:
+        """Whether the table takes the values of the delivery's columns. UNDEFINED_COLUMN, DATATYPE_MISMATCH."""
+        where = self._where
+        for column in self._delivery.columns:
+            if column.name not in found:
+                raise error(
+                    "UNDEFINED_COLUMN",
+                    f'{where.what} has no column "{column.name}"',
+                    detail=f"The sink has one of type {column.type.sql}.",
+                    hint=did_you_mean(column.name, found),
+                )
+            there = found[column.name]
+            if there.rounds and not there.computes:
+                raise error(
+                    "DATATYPE_MISMATCH",
+                    f'column "{column.name}" of {where.what} has type {there.shown}, which rounds values of the sink',
+                    detail=f"The sink has values of type {column.type.sql} for it.",
+                    hint=f"Convert them in the query: CAST({column.name} AS {there.shown})."
+                    if column.type.name == "numeric"
+                    else f"Give the column there microseconds: {self.microseconds}.",
+                )
+            if there.computes or not there.takes:
+                why = "computes its values itself" if there.computes else f"has type {there.shown}"
+                raise error(
+                    "DATATYPE_MISMATCH",
+                    f'column "{column.name}" of {where.what} {why}',
+                    detail=f"The sink has values of type {column.type.sql} for it.",
+                )
+
+    def _place_columns(self) -> list[str]:
+        return [self._quoted(name) for name in Place._fields]
+
+    def _enter(self, generation: int) -> Place | None:
+        """Writes the own token, from which on no other writer commits; the place of the newest portion."""
+        self._token = secrets.token_hex(16)
+        table, columns = self._progress_table, ", ".join(self._place_columns())
+        self._add_progress_row()
+        with self._transaction():
+            row = self._run(f"SELECT {columns} FROM {table} WHERE sink = %s FOR UPDATE", [self._name]).fetchone()
+            found = Place(row[0], row[1], row[2], bool(row[3]))
+            if found.generation > generation:
+                raise error(
+                    "WRITER_FENCED", f"{self._delivery.title} was replaced: generation {found.generation} is delivered"
+                )
+            self._run(f"UPDATE {table} SET writer = %s WHERE sink = %s", [self._token, self._name])
+        return found if found.generation else None
+
+    @abc.abstractmethod
+    def _add_progress_row(self) -> None:
+        """Adds the row of this target with the place (0, 0, 0, false), unless it is there."""
+
+    def _progress(self, place: Place) -> None:
+        """Writes the place, which also holds back all other writers until the end of the transaction."""
+        changes = ", ".join(f"{name} = %s" for name in self._place_columns())
+        changed = self._run(
+            f"UPDATE {self._progress_table} SET {changes} WHERE sink = %s AND writer = %s",
+            [*place, self._name, self._token],
+        ).rowcount
+        if changed != 1:
+            raise error("WRITER_FENCED", f"another writer has taken over {self._delivery.title}")
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Errors of the library as those of the contract."""
+        try:
+            yield
+        except self._errors() as cause:
+            refused = self._refusal(cause)
+            if refused is not None:
+                raise self._refused(refused) from cause
+            raise _passing(self._failure(cause)) from cause
+        except Error as cause:
+            raise _passing(cause) from cause
+
+    def _check_changed(self, found: int, change: RowChange) -> None:
+        """DELIVERY_REFUSED unless so many rows were found as change."""
+        if found != len(change.keys):
+            raise error(
+                "DELIVERY_REFUSED",
+                f"{self._where.what} has {found} of {len(change.keys)} rows that change",
+                detail=f"Values of ({', '.join(c.name for c in change.key)}) are not the same there as here.",
+            )
+
+    def _refused(self, text: str) -> Error:
+        """text: what the server says."""
+        return error(
+            "DELIVERY_REFUSED", f"{self._where.what} does not take a row of {self._delivery.title}", detail=text
+        )
+
+
+def _passing(found: Error) -> Exception:
+    if found.condition != "RUNTIME_UNAVAILABLE":
+        return found
+    return Unavailable(f"{found.message}{f': {found.detail}' if found.detail else ''}")
+
+
+def append(target: DatabaseTarget[Any], rows: pa.Table) -> None:
+    """See `Connector.append`."""
+    with _reached():
+        target.append(rows)
+
+
+def change(target: DatabaseTarget[Any], compute: Callable[[Sequence[frozenset[str]]], RowChange]) -> None:
+    """See `Connector.change`."""
+    with _reached():
+        target.change(compute)
+
+
+def check(target: DatabaseTarget[Any]) -> None:
+    """See `Connector.check`."""
+    with _reached():
+        target.look()
+
+
+@contextlib.contextmanager
+def _reached() -> Iterator[None]:
+    try:
+        yield
+    except Unavailable as cause:
+        raise error("RUNTIME_UNAVAILABLE", str(cause), hint="Check that it runs, and its address.") from cause
+
+
+def named_table(delivery: Delivery, port: int, schema: str | None, on_conflict: str) -> TargetTable:
+    """The table that the options of a delivery name. port, schema: unless they say another; None: the database.
+
+    CONNECTOR_OPTION.
+    """
+    given = delivery.connector
+    text = given.get("port", str(port))
+    if not text.isdecimal():
+        raise error("CONNECTOR_OPTION", f'port can\'t be "{text}"', hint=f"It is a number, such as {port}.")
+    server = Server(
+        needed(given, "host"),
+        int(text),
+        needed(given, "user"),
+        given.get("password", ""),
+        needed(given, "database"),
+        ssl_mode(given.get("ssl_mode", given.get("ssl.mode", "prefer"))),
+    )
+    return TargetTable(server, given.get("schema", schema or server.database), needed(given, "table"), on_conflict)
+
+
+def check_form(delivery: Delivery) -> None:
+    """CONNECTOR_OPTION for a FORMAT."""
+    form = delivery.format
+    if form.rows == "debezium" or form.encoding != "json" or form.options:
+        raise error(
+            "CONNECTOR_OPTION",
+            f"connector {delivery.connector['connector'].lower()} writes columns, not messages",
+            hint="Leave FORMAT … ENCODE … out; type = 'append-only' and 'upsert' exist.",
+        )
+
+
+def needed(options: Mapping[str, str], name: str) -> str:
+    """The value of an option. CONNECTOR_OPTION without it."""
+    if not options.get(name):
+        raise error(
+            "CONNECTOR_OPTION",
+            f"connector {options['connector']} needs the option {name}",
+            hint=f"Add {name} = '…'.",
+        )
+    return options[name]

@@ -1,0 +1,1 @@
+"""Generated rows: the connectors datagen and nexmark."""

@@ -1,0 +1,359 @@
+"""Generated columns: each value is a function of the column's seed and the row's number, nothing else.
+
+Therefore rows are the same however a range of them is cut and however often it is made. All of it is numpy.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.connectors.base.options import Options, refuse
+from watersmeet.types import SqlType
+from watersmeet.units import DAY_US, length_us
+
+Rows = npt.NDArray[np.int64]
+Bits = npt.NDArray[np.uint64]
+
+DEFAULT_MAX: Final = 32767
+DEFAULT_LENGTH: Final = 10
+_ALPHABET: Final = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", np.uint8)
+_INT64: Final = 1 << 63
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The rows to make. rows: their numbers. times_us: when each is made. started_us: when the source began."""
+
+    rows: Rows
+    times_us: Rows
+    started_us: int
+
+
+class Generator(Protocol):
+    """Makes one column."""
+
+    @property
+    def limit(self) -> int | None:
+        """How many rows it can make, None for no end."""
+
+    def make(self, moment: Moment) -> pa.Array:
+        """The values of the rows."""
+
+
+def mix(rows: Rows, seed: int) -> Bits:
+    """64 random-looking bits for each number: the finaliser of splitmix64."""
+    step = np.uint64(0x9E3779B97F4A7C15)
+    with np.errstate(over="ignore"):
+        z = (rows.astype(np.uint64) + np.uint64(1)) * step + np.uint64(seed % (1 << 64)) * np.uint64(0xD1B54A32D192ED03)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return z ^ (z >> np.uint64(31))
+
+
+def duration_us(text: str, option: str) -> int:
+    """Microseconds of `1h 30m`, `2 days` …; refuses anything else."""
+    found = length_us(text)
+    if found is None or set(text) & {"+", "-"}:
+        refuse(f'option {option} can\'t be "{text}"', hint="It must be a duration such as 1h 30m, 2 days or 500ms.")
+    return found
+
+
+def generator(kind: SqlType, given: Mapping[str, str], path: str) -> Generator:
+    """The generator of a column of type `kind`; `given`: its options (`fields.<path>.…`). Raises CONNECTOR_OPTION."""
+    if kind.name == "struct":
+        return _Struct(kind, given, path)
+    if kind.name == "array":
+        return _Array(kind, given, path)
+    options = _FieldOptions(given, path)
+    if kind.is_numeric:
+        result: Generator = _number(kind, options)
+    elif kind.name in ("timestamp", "timestamptz", "date"):
+        result = _Time(kind, options)
+    elif kind.name in ("varchar", "bytea"):
+        options.only_random()
+        result = _Text(kind, options)
+    elif kind.name in ("boolean", "time"):
+        options.only_random()
+        result = _Simple(kind, options.seed())
+    else:
+        refuse(f'connector datagen can\'t make column "{path}" of type {kind.sql}')
+    options.finish()
+    return result
+
+
+class _FieldOptions:
+    """The options of one column."""
+
+    def __init__(self, given: Mapping[str, str], path: str) -> None:
+        self._options = Options({f"fields.{path}.{n}": v for n, v in given.items()})
+        self._path = path
+
+    def name(self, option: str) -> str:
+        return f"fields.{self._path}.{option}"
+
+    def text(self, option: str) -> str | None:
+        return self._options.text(self.name(option))
+
+    def is_sequence(self) -> bool:
+        kind = self._options.choice(self.name("kind"), among=("random", "sequence"), default="random")
+        return kind == "sequence"
+
+    def only_random(self) -> None:
+        if self.is_sequence():
+            refuse(f'option {self.name("kind")} can\'t be "sequence"', hint="Only numbers and times have sequences.")
+
+    def seed(self) -> int:
+        seed = self._options.integer(self.name("seed"))
+        return zlib.crc32(self._path.encode()) if seed is None else seed
+
+    def length(self) -> int:
+        length = self._options.integer(self.name("length"), default=DEFAULT_LENGTH, minimum=0)
+        assert length is not None
+        return length
+
+    def duration_us(self, option: str, default_us: int) -> int:
+        text = self.text(option)
+        return default_us if text is None else duration_us(text, self.name(option))
+
+    def moment_us(self, option: str) -> int | None:
+        text = self.text(option)
+        if text is None:
+            return None
+        try:
+            moment = dt.datetime.fromisoformat(text)
+        except ValueError:
+            return refuse(f'option {self.name(option)} can\'t be "{text}"', hint="It must be a time in ISO 8601.")
+        moment = moment.replace(tzinfo=moment.tzinfo or dt.UTC)
+        return (moment - dt.datetime.fromtimestamp(0, dt.UTC)) // dt.timedelta(microseconds=1)
+
+    def number(self, option: str, default: int) -> Decimal:
+        text = self.text(option)
+        try:
+            return Decimal(default if text is None else text.strip())
+        except InvalidOperation:
+            return refuse(f'option {self.name(option)} can\'t be "{text}"', hint="It must be a number.")
+
+    def finish(self) -> None:
+        self._options.finish("datagen")
+
+
+def _number(kind: SqlType, options: _FieldOptions) -> Generator:
+    sequence = options.is_sequence()
+    first, last = ("start", "end") if sequence else ("min", "max")
+    most = DEFAULT_MAX
+    if kind.name == "numeric":
+        most = min(most, 10 ** (kind.arrow.precision - kind.arrow.scale) - 1)
+    low, high = options.number(first, 0), options.number(last, most)
+    seed = options.seed()
+    if low > high:
+        refuse(f"option {options.name(first)} is greater than {options.name(last)}")
+    if kind.is_float:
+        return _Float(kind, float(low), float(high), sequence, seed)
+    # numeric without precision: cents.
+    scale = 0 if kind.is_integer else min(kind.arrow.scale, 2) if kind.precision is None else kind.arrow.scale
+    for option, value in ((first, low), (last, high)):
+        scaled = value.scaleb(scale)
+        limit = 1 << (kind.arrow.bit_width - 1) if kind.is_integer else min(_INT64, 10**kind.arrow.precision)
+        if scaled != int(scaled) or not -limit <= scaled < limit:
+            refuse(f"option {options.name(option)} can't be {value}", hint=f"It must be a value of type {kind.sql}.")
+    return _Whole(kind, int(low.scaleb(scale)), int(high.scaleb(scale)), scale, sequence, seed)
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """Integers, and decimals as integers of their last digit. Both ends are included."""
+
+    kind: SqlType
+    low: int
+    high: int
+    scale: int
+    sequence: bool
+    seed: int
+
+    @property
+    def limit(self) -> int | None:
+        return (self.high - self.low) // 10**self.scale + 1 if self.sequence else None
+
+    def make(self, moment: Moment) -> pa.Array:
+        if self.sequence:
+            values = np.int64(self.low) + moment.rows * np.int64(10**self.scale)
+        else:
+            bits = mix(moment.rows, self.seed)
+            span = self.high - self.low + 1
+            offset = bits if span == 1 << 64 else bits % np.uint64(span)
+            with np.errstate(over="ignore"):
+                values = (offset + np.uint64(self.low % (1 << 64))).view(np.int64)
+        if self.kind.is_integer:
+            return pa.array(values).cast(self.kind.arrow)
+        digits = pa.decimal128(19, 0)
+        low_high = np.empty((len(values), 2), np.int64)
+        low_high[:, 0], low_high[:, 1] = values, values >> 63
+        whole = pa.Decimal128Array.from_buffers(
+            pa.decimal128(38, self.scale) if self.scale else digits, len(values), [None, pa.py_buffer(low_high)]
+        )
+        return whole.cast(self.kind.arrow)
+
+
+@dataclass(frozen=True)
+class _Float:
+    kind: SqlType
+    low: float
+    high: float
+    sequence: bool
+    seed: int
+
+    @property
+    def limit(self) -> int | None:
+        return int(self.high - self.low) + 1 if self.sequence else None
+
+    def make(self, moment: Moment) -> pa.Array:
+        if self.sequence:
+            values = self.low + moment.rows.astype(np.float64)
+        else:
+            fraction = (mix(moment.rows, self.seed) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+            values = self.low + fraction * (self.high - self.low)
+        return pa.array(values).cast(self.kind.arrow, safe=False)
+
+
+class _Time:
+    """Times in the past (random, to the millisecond) or at even distances (sequence)."""
+
+    limit: int | None = None
+
+    def __init__(self, kind: SqlType, options: _FieldOptions) -> None:
+        self._kind = kind
+        self._sequence = options.is_sequence()
+        self._seed = options.seed()
+        if self._sequence:
+            self._start_us = options.moment_us("start")
+            self._interval_us = options.duration_us("interval", 1_000_000)
+            end_us = options.moment_us("end")
+            if end_us is not None:
+                if self._start_us is None or end_us < self._start_us or not self._interval_us:
+                    refuse(f"option {options.name('end')} needs an earlier start and an interval")
+                self.limit = (end_us - self._start_us) // self._interval_us + 1
+            return
+        self._max_past_us = options.duration_us("max_past", DAY_US)
+        mode = options.text("max_past_mode") or "absolute"
+        if mode not in ("absolute", "relative"):
+            refuse(
+                f'option {options.name("max_past_mode")} can\'t be "{mode}"', hint="It must be absolute or relative."
+            )
+        self._relative = mode == "relative"
+        self._base_us = options.moment_us("basetime")
+
+    def make(self, moment: Moment) -> pa.Array:
+        if self._sequence:
+            start_us = moment.started_us if self._start_us is None else self._start_us
+            values = start_us + moment.rows * self._interval_us
+        else:
+            past = (mix(moment.rows, self._seed) % np.uint64(self._max_past_us // 1000 + 1)).astype(np.int64) * 1000
+            if self._base_us is not None:
+                values = self._base_us - past
+            elif self._relative:
+                values = moment.times_us - past
+            else:
+                values = moment.started_us - past
+        if self._kind.name == "date":
+            return pa.array((values // DAY_US).astype(np.int32)).cast(pa.date32())
+        return pa.array(values).cast(self._kind.arrow)
+
+
+class _Text:
+    """Letters and digits, or bytes."""
+
+    limit: int | None = None
+
+    def __init__(self, kind: SqlType, options: _FieldOptions) -> None:
+        self._kind = kind
+        self._length = options.length()
+        self._seed = options.seed()
+
+    def make(self, moment: Moment) -> pa.Array:
+        count, length = len(moment.rows), self._length
+        words = (length + 7) // 8
+        numbers = (moment.rows[:, None] * np.int64(max(words, 1)) + np.arange(words)).ravel()
+        data = mix(numbers, self._seed).astype("<u8").view(np.uint8).reshape(count, words * 8)[:, :length]
+        if self._kind.name == "varchar":
+            data = _ALPHABET[data % len(_ALPHABET)]
+        offsets = pa.py_buffer(np.arange(count + 1, dtype=np.int32) * length)
+        values = pa.py_buffer(np.ascontiguousarray(data))
+        return pa.Array.from_buffers(self._kind.arrow, count, [None, offsets, values])
+
+
+@dataclass(frozen=True)
+class _Simple:
+    """Truth values and times of day."""
+
+    kind: SqlType
+    seed: int
+    limit: int | None = None
+
+    def make(self, moment: Moment) -> pa.Array:
+        bits = mix(moment.rows, self.seed)
+        if self.kind.name == "boolean":
+            return pa.array((bits & np.uint64(1)).astype(np.bool_))
+        return pa.array((bits % np.uint64(86_400_000)).astype(np.int64) * 1000).cast(self.kind.arrow)
+
+
+class _Struct:
+    """Parts are made like columns, with options `fields.<column>.<part>.…`."""
+
+    def __init__(self, kind: SqlType, given: Mapping[str, str], path: str) -> None:
+        names = [name for name, _ in kind.fields]
+        parts = split_options(given, names, path)
+        self._kind = kind
+        self._parts = [generator(part, parts[name], f"{path}.{name}") for name, part in kind.fields]
+        self.limit = least([part.limit for part in self._parts])
+
+    def make(self, moment: Moment) -> pa.Array:
+        return pa.StructArray.from_arrays([part.make(moment) for part in self._parts], fields=list(self._kind.arrow))
+
+
+class _Array:
+    """Arrays of a fixed length; element j of row i is made as row `i * length + j` of `fields.<column>._.…`."""
+
+    def __init__(self, kind: SqlType, given: Mapping[str, str], path: str) -> None:
+        assert kind.element is not None
+        self._kind = kind
+        own = _FieldOptions({n: v for n, v in given.items() if not n.startswith("_.")}, path)
+        self._length = own.length()
+        own.finish()
+        inner = {n[2:]: v for n, v in given.items() if n.startswith("_.")}
+        self._element = generator(kind.element, inner, f"{path}._")
+        element_limit = self._element.limit
+        self.limit = None if element_limit is None or not self._length else element_limit // self._length
+
+    def make(self, moment: Moment) -> pa.Array:
+        length = self._length
+        rows = (moment.rows[:, None] * np.int64(length) + np.arange(length)).ravel()
+        inner = Moment(rows, np.repeat(moment.times_us, length), moment.started_us)
+        offsets = pa.array(np.arange(len(moment.rows) + 1, dtype=np.int32) * length)
+        return pa.ListArray.from_arrays(offsets, self._element.make(inner), type=self._kind.arrow)
+
+
+def split_options(given: Mapping[str, str], names: list[str], path: str) -> dict[str, dict[str, str]]:
+    """The options of each of `names`: `<name>.<option>`. Refuses options of other names."""
+    result: dict[str, dict[str, str]] = {name: {} for name in names}
+    for option, value in given.items():
+        owners = [name for name in names if option.lower().startswith(name.lower() + ".")]
+        if not owners:
+            where = f"fields.{path}.{option}" if path else f"fields.{option}"
+            refuse(f'connector datagen has no option "{where}"', hint="The columns are " + ", ".join(names) + ".")
+        owner = max(owners, key=len)
+        result[owner][option[len(owner) + 1 :]] = value
+    return result
+
+
+def least(limits: list[int | None]) -> int | None:
+    """The least of the limits, None if there is none."""
+    return min((limit for limit in limits if limit is not None), default=None)

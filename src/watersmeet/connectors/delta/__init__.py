@@ -1,0 +1,1 @@
+"""Delta Lake: the log of a table, and a table as a target."""

@@ -1,0 +1,390 @@
+"""Cutting one file into slices."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from stat import S_ISREG
+from typing import BinaryIO, Final
+
+import numpy as np
+
+from watersmeet.connectors.base.rows import DamagedError
+from watersmeet.connectors.files.documents import document_rows
+from watersmeet.connectors.files.listing import FileStat
+from watersmeet.connectors.files.options import WHOLE, FileOptions
+from watersmeet.connectors.files.parquet import read_footer
+from watersmeet.connectors.files.seen import FileState, print_at
+from watersmeet.formats.csvtext import Dialect, RowIndex, scan_lines, scan_rows
+from watersmeet.objectstores.access import ObjectFile
+from watersmeet.slices import Aside, AsideSlice, FileSlice, FileVersion, RenamingSlice
+
+SLICE_BYTES: Final = 8 << 20
+"""The most bytes of text in a slice, if a row isn't longer: pieces that several workers can share."""
+GROUP_BYTES: Final = 32 << 20
+"""The most (uncompressed) bytes of row groups in a slice, if a single one isn't larger."""
+GZIP_ROW_BYTES: Final = 8
+"""For the estimate: bytes that a row has at least in a gzip file."""
+_BACK_BYTES: Final = 1 << 20
+_BOM: Final = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The next slice of a file (without its ordinal), or why there is none now.
+
+    piece None: nothing complete to read. waits: there is something that is not complete. needs_line_end: it is a line
+    that is read without its line end only if that stays missing.
+    """
+
+    piece: FileSlice | AsideSlice | None
+    waits: bool = False
+    needs_line_end: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ListedFile:
+    """A file as it was when it was looked at. relation: id of the relation whose source it is part of."""
+
+    relation: str
+    name: str
+    stat: FileStat
+
+    @property
+    def version(self) -> FileVersion:
+        """By what slices of it know it."""
+        return FileVersion(self.stat.size, self.stat.mtime_ns, self.stat.inode)
+
+
+def text_rows(data: bytes, options: FileOptions, *, final: bool) -> RowIndex:
+    """The rows of a text file's piece that begins with a row (`csvscan.scan_rows`)."""
+    if options.format == "csv":
+        return scan_rows(data, Dialect(options.delimiter, options.quote, options.max_record_bytes), final=final)
+    return scan_lines(data, final=final)
+
+
+def next_cut(
+    file: BinaryIO,
+    listed: ListedFile,
+    state: FileState,
+    options: FileOptions,
+    *,
+    budget_rows: int,
+    budget_bytes: int,
+    settled: bool,
+    grows: bool = False,
+    given_up: bool = True,
+) -> Cut:
+    """The slice that follows `state`. Raises OSError.
+
+    settled: the file has not changed for a while, what it holds is all there is for now. The budget holds unless
+    a single row, row group or gzip file is larger. grows, given_up: as for `text_cut`.
+    """
+    if options.format in WHOLE:
+        return _document_cut(file, listed, options, settled=settled)
+    if listed.name.endswith(".gz") and options.format != "parquet":
+        return _gzip_cut(file, listed, settled=settled)
+    if options.format == "parquet":
+        return _parquet_cut(file, listed, state, budget_rows, budget_bytes, settled=settled)
+    return text_cut(
+        file,
+        listed,
+        state,
+        options,
+        budget_rows,
+        budget_bytes,
+        end=listed.stat.size,
+        settled=settled,
+        grows=grows,
+        given_up=given_up,
+    )
+
+
+def text_cut(
+    file: BinaryIO,
+    listed: ListedFile,
+    state: FileState,
+    options: FileOptions,
+    budget_rows: int,
+    budget_bytes: int,
+    *,
+    end: int,
+    settled: bool,
+    grows: bool = False,
+    given_up: bool = True,
+) -> Cut:
+    """The next slice of a text file, up to byte `end`.
+
+    grows: rows were appended to the file after others had been read. given_up: a line is read without its line end,
+    whatever it contains.
+    """
+    begin, line, header = state.consumed, state.lines + 1, state.header
+    if not state.is_read:
+        try:
+            found = _beginning(file, options, end, settled=settled)
+        except DamagedError:
+            return Cut(aside_piece(listed, "damaged", end))
+        if found is None:
+            return Cut(None, waits=True)
+        begin, line, header = found
+    elif state.unterminated:
+        file.seek(begin)
+        following = file.read(2)
+        # The line end of a line that was taken without it came later.
+        begin += 2 if following == b"\r\n" else following.startswith(b"\n")
+        if following and begin == state.consumed and not _was_complete(file, begin, options):
+            # So did the rest of a record that was set aside.
+            rest = _line_end(file, begin, end, settled=False)
+            if rest is None:
+                return Cut(None, waits=not given_up, needs_line_end=True)
+            begin = rest[0]
+        line += begin > state.consumed
+    if begin >= end:
+        return Cut(None)
+    window = max(1, min(budget_bytes, SLICE_BYTES))
+    while True:
+        file.seek(begin)
+        data = file.read(min(window, end - begin))
+        at_end = begin + len(data) >= end
+        index = text_rows(data, options, final=settled and at_end)
+        if index.complete or at_end or window > options.max_record_bytes:
+            break
+        window = min(4 * window, max(SLICE_BYTES, options.max_record_bytes + 1))
+    needs_line_end = False
+    if settled and at_end and not given_up and len(index):
+        last = data[int(index.ends[-2]) if len(index) > 1 else 0 : int(index.ends[-1])]
+        needs_line_end = not last.endswith(b"\n") and not is_complete(last, options, header, grows=grows)
+    if needs_line_end:
+        index = text_rows(data, options, final=False)
+        if not index.complete:
+            return Cut(None, waits=True, needs_line_end=True)
+    if index.complete:
+        rows, size = _within(index, budget_rows, budget_bytes)
+        lines, terminated = data.count(b"\n", 0, size), data[size - 1 : size] == b"\n"
+    else:
+        # Either it is not complete yet, or it is longer than it may be: then it is not read.
+        long = None if at_end else _line_end(file, begin + len(data), end, settled=settled)
+        if long is None:
+            return Cut(None, waits=True)
+        rows, size, terminated = 1, long[0] - begin, long[1]
+        lines = int(terminated)
+    piece = FileSlice(
+        relation=listed.relation,
+        rows=rows,
+        size_bytes=size,
+        path=listed.name,
+        version=listed.version,
+        begin=begin,
+        end=begin + size,
+        line=line,
+        lines=lines,
+        head=print_at(file, begin + size, tail=False),
+        tail=print_at(file, begin + size, tail=True),
+        header=header,
+        unterminated=not terminated,
+        long=not index.complete,
+    )
+    return Cut(piece, waits=(not settled or needs_line_end) and at_end and index.complete < len(data))
+
+
+def is_complete(line: bytes, options: FileOptions, header: tuple[str, ...] | None, *, grows: bool) -> bool:
+    """Whether a line without a line end may be a whole record: a JSON value; a row of a CSV file that does not grow,
+    with a value for each name of the header.
+    """
+    if options.format != "csv":
+        try:
+            json.loads(line)
+        except ValueError:
+            return False
+        return True
+    if grows or header is None or not options.quote:
+        return not grows
+    text = line.decode("utf-8", errors="replace")
+    return len(next(csv.reader([text], delimiter=options.delimiter, quotechar=options.quote), [])) >= len(header)
+
+
+def _was_complete(file: BinaryIO, end: int, options: FileOptions) -> bool:
+    """Whether the line that was read up to byte `end`, without a line end, was a whole record."""
+    if options.format == "csv":
+        return True
+    begin, line = end, b""
+    while begin and b"\n" not in line:
+        size = min(begin, _BACK_BYTES)
+        begin -= size
+        file.seek(begin)
+        line = file.read(size) + line
+    return is_complete(line.rpartition(b"\n")[2].removeprefix(_BOM), options, None, grows=False)
+
+
+def _line_end(file: BinaryIO, place: int, end: int, *, settled: bool) -> tuple[int, bool] | None:
+    """(end of the line that goes on at `place`, whether a newline ends it), or None if that is not known yet."""
+    file.seek(place)
+    while place < end:
+        data = file.read(min(SLICE_BYTES, end - place))
+        newline = data.find(b"\n")
+        if newline >= 0:
+            return place + newline + 1, True
+        if not data:
+            break
+        place += len(data)
+    return (end, False) if settled else None
+
+
+def _within(index: RowIndex, budget_rows: int, budget_bytes: int) -> tuple[int, int]:
+    """(rows, bytes) of the first complete rows within the budget, at least one row."""
+    rows = min(int(np.searchsorted(index.ends, budget_bytes, side="right")), budget_rows)
+    rows = max(rows, 1)
+    return rows, int(index.ends[rows - 1])
+
+
+def _beginning(
+    file: BinaryIO, options: FileOptions, end: int, *, settled: bool
+) -> tuple[int, int, tuple[str, ...] | None] | None:
+    """(place and line number of the first row, header), or None if the header isn't complete. Raises DamagedError."""
+    file.seek(0)
+    skip = len(_BOM) if file.read(len(_BOM)) == _BOM else 0
+    if options.format != "csv" or not options.header:
+        return skip, 1, None
+    window = 1 << 16
+    while True:
+        file.seek(skip)
+        data = file.read(min(window, end - skip))
+        at_end = skip + len(data) >= end
+        index = text_rows(data, options, final=settled and at_end)
+        if len(index) or at_end:
+            break
+        if window > options.max_record_bytes:
+            raise DamagedError("its header is too long")
+        window = min(4 * window, options.max_record_bytes + 1)
+    if not len(index):
+        return None
+    size = int(index.ends[0])
+    return skip + size, 1 + data.count(b"\n", 0, size), header_names(data[:size], options)
+
+
+def header_names(row: bytes, options: FileOptions) -> tuple[str, ...]:
+    """The names that a header row gives. Raises DamagedError."""
+    text = row.decode("utf-8", errors="replace").rstrip("\r\n")
+    if len(row) > options.max_record_bytes:
+        raise DamagedError("its header is too long")
+    names = text.split(options.delimiter)
+    if options.quote:
+        try:
+            names = next(csv.reader([text], delimiter=options.delimiter, quotechar=options.quote), [])
+        except csv.Error as problem:
+            raise DamagedError(f"its header can't be read: {problem}") from problem
+    return tuple(name.strip() for name in names)
+
+
+def _gzip_cut(file: BinaryIO, listed: ListedFile, *, settled: bool) -> Cut:
+    """A gzip file is one slice; only time shows that it is complete."""
+    if not settled:
+        return Cut(None, waits=True)
+    size = listed.stat.size
+    return Cut(_whole_piece(file, listed, (0, 1), 1, rows=max(1, size // GZIP_ROW_BYTES), size_bytes=size))
+
+
+def _document_cut(file: BinaryIO, listed: ListedFile, options: FileOptions, *, settled: bool) -> Cut:
+    """A file that is read as a whole is one slice; only time shows that it is complete."""
+    if not settled:
+        return Cut(None, waits=True)
+    rows = document_rows(file, options.format, is_gzip=listed.name.endswith(".gz"))
+    return Cut(_whole_piece(file, listed, (0, 1), 1, rows=rows, size_bytes=listed.stat.size))
+
+
+def _parquet_cut(
+    file: BinaryIO, listed: ListedFile, state: FileState, budget_rows: int, budget_bytes: int, *, settled: bool
+) -> Cut:
+    """Row groups; rows and bytes are those of the footer. `line` is the number of the slice's first row."""
+    footer = read_footer(file, listed.stat.size)
+    if footer is None:
+        if not settled:
+            return Cut(None, waits=True)
+        return Cut(aside_piece(listed, "damaged", listed.stat.size))
+    first, total = state.consumed, len(footer.rows)
+    if total == 0:
+        return Cut(_whole_piece(file, listed, (0, 0), 0))
+    rows = size = 0
+    group = first
+    while group < total:
+        more_rows, more_bytes = footer.rows[group], footer.sizes[group]
+        if group > first and (rows + more_rows > budget_rows or size + more_bytes > min(budget_bytes, GROUP_BYTES)):
+            break
+        rows, size, group = rows + more_rows, size + more_bytes, group + 1
+    return Cut(
+        _whole_piece(file, listed, (first, group), total, rows=rows, size_bytes=size, line=state.lines + 1, lines=rows)
+    )
+
+
+def _whole_piece(
+    file: BinaryIO,
+    listed: ListedFile,
+    part: tuple[int, int],
+    total: int,
+    *,
+    rows: int = 0,
+    size_bytes: int = 0,
+    line: int = 1,
+    lines: int = 0,
+) -> FileSlice:
+    """A slice of a file that does not grow: `part` of `total` parts. Its fingerprints are those of the whole file."""
+    return FileSlice(
+        relation=listed.relation,
+        rows=rows,
+        size_bytes=size_bytes,
+        path=listed.name,
+        version=listed.version,
+        begin=part[0],
+        end=part[1],
+        line=line,
+        lines=lines,
+        head=print_at(file, listed.stat.size, tail=False),
+        tail=print_at(file, listed.stat.size, tail=True),
+        total=total,
+    )
+
+
+def aside_piece(listed: ListedFile, reason: Aside, lost_bytes: int) -> AsideSlice:
+    """A slice that puts a file aside: its reader writes the dead letter."""
+    return AsideSlice(
+        relation=listed.relation, path=listed.name, version=listed.version, reason=reason, lost_bytes=lost_bytes
+    )
+
+
+def renaming_piece(relation: str, names: Mapping[str, str]) -> RenamingSlice:
+    """A slice that says which files have new names. names: the new one by the old one."""
+    return RenamingSlice(relation=relation, names=tuple(sorted(names.items())))
+
+
+def open_listed(options: FileOptions, name: str, stat: FileStat) -> BinaryIO:
+    """A file or object that was listed so, for reading; see `open_file`. An object is read as it was then, or not."""
+    if options.store is not None:
+        return ObjectFile(options.store, options.root + name, stat.size, stat.etag)
+    return open_file(options.root, name)
+
+
+def present_stat(file: BinaryIO, listed: FileStat) -> FileStat:
+    """What an open file is now: it may have changed since it was listed. An object has not, or can't be read."""
+    if isinstance(file, ObjectFile):
+        return listed
+    now = os.fstat(file.fileno())
+    return listed._replace(mtime_ns=now.st_mtime_ns, size=now.st_size, inode=now.st_ino, device=now.st_dev)
+
+
+def check_read(file: BinaryIO) -> None:
+    """Raises why something of an object could not be read, if a reader has taken that for a damaged file."""
+    if isinstance(file, ObjectFile):
+        file.check()
+
+
+def open_file(root: str, name: str) -> BinaryIO:
+    """The file, for reading. Raises OSError, also for what is not a file (any more); never waits, as for a pipe."""
+    handle = os.open(os.path.join(root, name), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "not a regular file", name)
+    return os.fdopen(handle, "rb")

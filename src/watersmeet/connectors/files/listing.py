@@ -1,0 +1,323 @@
+"""Looking at a directory, cheaply."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import threading
+import time
+from stat import S_ISREG
+from typing import Final, NamedTuple
+
+from watersmeet.connectors.base.sources import News
+from watersmeet.connectors.files.options import FileOptions
+from watersmeet.objectstores.access import open_store
+from watersmeet.objectstores.base import StoreProblem
+
+MIN_INTERVAL_US: Final = 200_000
+COST_FACTOR: Final = 20
+
+"""A look is repeated after this many times its own duration at the earliest: 5 % of a core at most."""
+
+FULL_INTERVAL_US: Final = 10_000_000
+RECENT_NS: Final = 60_000_000_000
+TICK_NS: Final = 50_000_000
+
+"""Entries made within the tick of a directory's time stamp may not change that stamp again."""
+
+
+class FileStat(NamedTuple):
+    """What a listing says of a file. linked: it may have further names, by hard or symbolic links. etag: of an object;
+    its inode is a number made of that and its name.
+    """
+
+    mtime_ns: int
+    size: int
+    inode: int
+    device: int = 0
+    linked: bool = False
+    etag: str = ""
+
+
+class Listing:
+    """The files of a source as they were at the last look; names are relative to the root, with `/`.
+
+    Hidden names (`.` or `_` first) and `.tmp` are left out. A look stats everything; if the directory's own
+    time stamp shows that no name came or went, only files that may grow, until the next full look. An entry that can't
+    be looked at never keeps the others from being found.
+    """
+
+    def __init__(self, options: FileOptions) -> None:
+        self._options = options
+        self._pattern: re.Pattern[str] | None = options.names
+        self.files: dict[str, FileStat] = {}
+        self.problem: str | None = None
+        self.not_read: dict[str, str] = {}
+        """Entries that could be meant but are not files that can be read, and why: links to nothing, pipes, …"""
+        self._directory_ns = 0
+        self._next_us = 0
+        self._next_full_us = 0
+
+    def is_due(self, now_us: int) -> bool:
+        """True if it's time for another look."""
+        return now_us >= self._next_us
+
+    def look(self, now_us: int, open_files: set[str], *, full: bool) -> set[str]:
+        """The names whose entry is new, changed or gone."""
+        began = time.perf_counter_ns()
+        full = full or self._options.recursive or now_us >= self._next_full_us
+        try:
+            directory_ns = os.stat(self._options.root).st_mtime_ns
+            full = full or directory_ns != self._directory_ns
+            found = self._all() if full else self._recent(now_us, open_files)
+            self.problem = None
+        except OSError as problem:
+            self.problem = f"{self._options.root}: {problem.strerror}"
+            self._next_us = now_us + MIN_INTERVAL_US
+            return set()
+        before = self.files
+        changed = {name for name, stat in found.items() if before.get(name) != stat}
+        if full:
+            changed |= before.keys() - found.keys()
+            self.files = found
+            # A stamp that young could stand for an entry that the walk missed.
+            self._directory_ns = directory_ns if now_us * 1000 - directory_ns > TICK_NS else 0
+        else:
+            self.files = {**before, **found} if changed else before
+        took_us = (time.perf_counter_ns() - began) // 1000
+        self._next_us = now_us + max(MIN_INTERVAL_US, COST_FACTOR * took_us)
+        if full:
+            self._next_full_us = now_us + max(FULL_INTERVAL_US, 10 * COST_FACTOR * took_us)
+        return changed
+
+    def _all(self) -> dict[str, FileStat]:
+        """The files that are there; those that could not be looked at as they were before. Raises OSError."""
+        walk = _Walk(self._options, self._pattern)
+        walk.run()
+        self.not_read = walk.not_read
+        for unknown in walk.unknown:
+            below = unknown + "/"
+            for name, stat in self.files.items():
+                if name == unknown or name.startswith(below):
+                    walk.files.setdefault(name, stat)
+        return walk.files
+
+    def _recent(self, now_us: int, open_files: set[str]) -> dict[str, FileStat]:
+        """The files that may have grown, as they are now."""
+        oldest_ns = now_us * 1000 - RECENT_NS
+        found = {}
+        for name, stat in self.files.items():
+            if stat.mtime_ns >= oldest_ns or name in open_files:
+                try:
+                    now = os.stat(os.path.join(self._options.root, name))
+                except OSError:
+                    continue
+                if S_ISREG(now.st_mode):
+                    found[name] = _stat(now, linked=stat.linked)
+        return found
+
+
+class _Walk:
+    """One walk through the directories. Real directories come first, each directory is entered once.
+
+    So links that lead in a circle end, and what can be reached by several ways has the name that doesn't depend on
+    the order of a directory's entries.
+    """
+
+    def __init__(self, options: FileOptions, pattern: re.Pattern[str] | None) -> None:
+        self._options = options
+        self._pattern = pattern
+        self._entered: set[tuple[int, int]] = set()
+        self._to_enter: list[tuple[str, str]] = []
+        self._links: list[tuple[str, str]] = []
+        self.files: dict[str, FileStat] = {}
+        self.not_read: dict[str, str] = {}
+        """Entries that could be meant and are not read, and why."""
+        self.unknown: list[str] = []
+        """Those of them that could not be looked at now: what was there, or below, may still be there."""
+
+    def run(self) -> None:
+        """Walks. Raises OSError if the root itself can't be listed."""
+        self._enter(self._options.root, "")
+        while self._to_enter or self._links:
+            if not self._to_enter:
+                self._links.sort(reverse=True)
+                self._to_enter.append(self._links.pop())
+            directory, name = self._to_enter.pop()
+            try:
+                self._enter(directory, name + "/")
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as problem:
+                self._note(name, problem)
+
+    def _enter(self, directory: str, prefix: str) -> None:
+        now = os.stat(directory)
+        if (now.st_dev, now.st_ino) in self._entered:
+            self.not_read[prefix.rstrip("/")] = "a link to a directory that is read under another name"
+            return
+        self._entered.add((now.st_dev, now.st_ino))
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                name = prefix + entry.name
+                if not self._is_wanted(entry.name, name):
+                    continue
+                try:
+                    self._take(entry, name)
+                except FileNotFoundError:
+                    if entry.is_symlink() and self._is_meant(name):
+                        self.not_read[name] = "a link to nothing"
+                except OSError as problem:
+                    if self._is_meant(name) or self._options.recursive:
+                        self._note(name, problem)
+
+    def _take(self, entry: os.DirEntry[str], name: str) -> None:
+        is_link = entry.is_symlink()
+        if entry.is_dir():
+            if self._options.recursive:
+                (self._links if is_link else self._to_enter).append((entry.path, name))
+            elif self._is_meant(name) and self._looks_like_a_file(name):
+                self.not_read[name] = "a directory: recursive = 'true' reads what is in it"
+        elif self._is_meant(name):
+            now = entry.stat()
+            if S_ISREG(now.st_mode):
+                self.files[name] = _stat(now, linked=is_link)
+            else:
+                self.not_read[name] = "not a regular file"
+
+    def _note(self, name: str, problem: OSError) -> None:
+        self.not_read[name] = problem.strerror or str(problem)
+        self.unknown.append(name)
+
+    def _is_wanted(self, base: str, name: str) -> bool:
+        if self._options.explicit is not None:
+            return name == self._options.explicit
+        return not base.startswith((".", "_")) and not base.endswith(".tmp")
+
+    def _is_meant(self, name: str) -> bool:
+        return self._pattern is None or self._pattern.fullmatch(name) is not None
+
+    def _looks_like_a_file(self, name: str) -> bool:
+        """True if the name is asked for, or ends as those of the source's format do."""
+        return (
+            self._pattern is not None or self._options.explicit is not None or name.endswith(f".{self._options.format}")
+        )
+
+
+def _stat(result: os.stat_result, *, linked: bool) -> FileStat:
+    return FileStat(
+        result.st_mtime_ns, result.st_size, result.st_ino, result.st_dev, linked=linked or result.st_nlink > 1
+    )
+
+
+#: How long who asks for what is there now waits for the store, and when a store that can't be reached is asked again.
+_WAIT_S: Final = 10
+
+_RETRY_US: Final = 2_000_000
+
+
+class ObjectListing:
+    """The objects of a source as they were at the last look; see `Listing`, whose rules for names these follow.
+
+    Names are relative to the root. Objects in directories whose names begin with `.` or `_` are left out, too.
+    """
+
+    def __init__(self, options: FileOptions) -> None:
+        assert options.store is not None
+        self._options = options
+        self._location = options.store
+        self._pattern = options.names
+        self.files: dict[str, FileStat] = {}
+        self.problem: str | None = None
+        self.not_read: dict[str, str] = {}
+        """Always empty: what is listed can be read."""
+        self._next_us = 0
+        self._thread: threading.Thread | None = None
+        self._found: dict[str, FileStat] | OSError | None = None
+        self._took_us = 0
+        self._news: News | None = None
+
+    def listen(self, news: News) -> None:
+        """From now on `news` is told when a look is over."""
+        self._news = news
+
+    def is_due(self, now_us: int) -> bool:
+        """True if a look is over, or it's time for another one."""
+        return self._found is not None or (self._thread is None and now_us >= self._next_us)
+
+    def look(self, now_us: int, open_files: set[str], *, full: bool) -> set[str]:  # noqa: ARG002
+        """The names whose entry is new, changed or gone. Without `full` that is what a look has found that is over; if
+        none is, one is begun.
+        """
+        if full:
+            self._wait()  # for one that may have begun too early
+            self._found = None
+            self._begin()
+            self._wait()
+            if self._found is None:
+                self._found = StoreProblem(f"{self._location.shown} does not answer", passes=True)
+        elif self._found is None:
+            if self._thread is None:
+                self._begin()
+            return set()
+        return self._taken(now_us)
+
+    def fail(self, problem: StoreProblem, now_us: int) -> None:
+        """The store does not give what it has listed: it is asked again soon."""
+        self.problem = str(problem)
+        self._next_us = now_us + _RETRY_US
+
+    def _taken(self, now_us: int) -> set[str]:
+        found, self._found = self._found, None
+        if isinstance(found, OSError):
+            self.problem = str(found)
+            self._next_us = now_us + _RETRY_US
+            return set()
+        assert found is not None
+        before, self.files, self.problem = self.files, found, None
+        self._next_us = now_us + max(self._options.refresh_s * 1_000_000, COST_FACTOR * self._took_us)
+        return {name for name, stat in found.items() if before.get(name) != stat} | (before.keys() - found.keys())
+
+    def _begin(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._list, name="watersmeet-objects", daemon=True)
+            self._thread.start()
+
+    def _wait(self) -> None:
+        thread = self._thread
+        if thread is not None:
+            thread.join(_WAIT_S)
+
+    def _list(self) -> None:
+        began = time.perf_counter_ns()
+        try:
+            self._found = self.listed()
+        except OSError as problem:
+            self._found = problem
+        except Exception as problem:  # the library's words for a name that it can't read
+            self._found = OSError(f"{type(problem).__name__}: {problem}")
+        self._took_us = (time.perf_counter_ns() - began) // 1000
+        self._thread = None
+        if self._news is not None:
+            self._news.tell()
+
+    def listed(self) -> dict[str, FileStat]:
+        """The objects that there are now. StoreProblem."""
+        options, found = self._options, {}
+        for key, stat in open_store(self._location).list(options.root.rstrip("/")):
+            name = key.removeprefix(options.root)
+            if self._is_meant(name):
+                number = int.from_bytes(hashlib.blake2b(f"{name}\0{stat.etag}".encode(), digest_size=8).digest()) >> 1
+                found[name] = FileStat(stat.modified_ns, stat.size_bytes, number, etag=stat.etag)
+        return found
+
+    def _is_meant(self, name: str) -> bool:
+        options = self._options
+        if options.explicit is not None:
+            return name == options.explicit
+        if "/" in name and not options.recursive:
+            return False
+        if name.endswith((".tmp", "/")) or any(part.startswith((".", "_")) for part in name.split("/")):
+            return False
+        return self._pattern is None or self._pattern.fullmatch(name) is not None

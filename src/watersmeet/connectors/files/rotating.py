@@ -1,0 +1,345 @@
+"""The target `rotating_file`: files in a directory that grow for a while, then get their names, and are never touched
+again.
+
+    orders/
+        orders-2024-05-01_10:00:00.csv
+        .watersmeet/<database>-<sink>/commits/…     see `files.writing`
+        .watersmeet/<database>-<sink>/writers/00000001-00000003/7.growing
+
+A file grows in the directory of its writer. A manifest says how long it is with everything that is delivered. The next
+writer goes on with a copy of so much: the one before can't write to that. A file that is full, or
+old enough, gets its tail and its name; that is no delivery: if it does not come to that, the file goes on to grow.
+
+SQLstream, "Integrating the File System": FILE_ROTATION_TIME, FILE_ROTATION_SIZE, FILENAME_PREFIX.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet import files
+from watersmeet.catalog import ROWTIME
+from watersmeet.connectors.base.targets import (
+    Connector,
+    Delivery,
+    Place,
+    Portion,
+    Target,
+    check_options,
+    rows_that_came,
+)
+from watersmeet.connectors.files.writing import (
+    Writers,
+    check_directory,
+    flush,
+    is_after,
+    place_of,
+    unavailable,
+)
+from watersmeet.errors import Error, did_you_mean, error
+from watersmeet.faults import fault
+from watersmeet.formats.valuetexts import plain_text
+from watersmeet.formats.writers import evaluate_text
+from watersmeet.formats.writingfiles import GrowingFormat, growing_format
+from watersmeet.types import Schema
+
+_STATE: Final = ".watersmeet"
+_OPTIONS: Final = ("path", "seconds", "bytes", "by_rowtime", "column", "prefix", "suffix", "date_format", "growing")
+
+
+@dataclass(frozen=True)
+class _Rotation:
+    """root: the directory. most_us: files are of spans of this length, whose first is at 1970; 0: of any. most_bytes:
+    a file that has them is full; 0: none is. by_rowtime: spans are of ROWTIME, not of the clock. column: whose last
+    value is part of the name. growing: what the file that grows is called in the directory; empty: it is not there.
+    """
+
+    root: Path
+    most_us: int
+    most_bytes: int
+    by_rowtime: bool
+    column: str | None
+    prefix: str
+    suffix: str
+    date_format: str
+    growing: str
+
+    def name(self, begun_us: int, last: str | None) -> str:
+        """The name of a file. begun_us: the time of its first row. last: the value in its last row."""
+        begun = datetime.fromtimestamp(begun_us / 1e6, UTC)
+        date = begun.strftime(self.date_format.replace("%f", f"{begun.microsecond // 1000:03}"))
+        value = "" if last is None else "_" + "".join("_" if c in "/\0" else c for c in last)
+        return f"{self.prefix}{date}{value}{self.suffix}"
+
+
+@dataclass(frozen=True)
+class _Growing:
+    """A file that grows. staged: its name in the directory of the writer. name: what it will be called. begun_us: the
+    time of its first row; made_us: when it was made. size_bytes: how long it is.
+    """
+
+    staged: str
+    name: str
+    begun_us: int
+    made_us: int
+    size_bytes: int
+
+
+def _rotation(delivery: Delivery) -> _Rotation:
+    check_options(delivery, _OPTIONS)
+    given = delivery.connector
+    column = given.get("column")
+    known = [c.name for c in delivery.columns]
+    if column is not None and column not in known:
+        raise error(
+            "CONNECTOR_OPTION",
+            f'FILE_ROTATION_WATERMARK_COLUMN names "{column}", which is no column',
+            hint=did_you_mean(column, known),
+        )
+    return _Rotation(
+        Path(given["path"]),
+        int(float(given.get("seconds", "0")) * 1e6),
+        int(given.get("bytes", "0")),
+        given.get("by_rowtime", "true") == "true" and ROWTIME in known,
+        column,
+        given.get("prefix", ""),
+        given.get("suffix", ""),
+        given.get("date_format", "%Y-%m-%d-%H:%M:%S"),
+        given.get("growing", ""),
+    )
+
+
+def _written(delivery: Delivery) -> Schema:
+    """The columns of the files."""
+    return tuple(c for c in delivery.columns if c.name not in delivery.message_parts)
+
+
+class RotatingTarget:
+    """See `base.Target`."""
+
+    def __init__(self, delivery: Delivery, database_id: str, clock_us: Callable[[], int]) -> None:
+        self._rotation = _rotation(delivery)
+        self._columns = _written(delivery)
+        self._types = {c.name: c.type for c in delivery.columns}
+        self._format: GrowingFormat = growing_format(self._columns, delivery.format.encoding, delivery.format.options)
+        state = self._rotation.root / _STATE / f"{database_id}-{delivery.target_id}"
+        self._writers = Writers(self._rotation.root, state)
+        self._clock_us = clock_us
+        self._newest: Place | None = None
+        self._growing: _Growing | None = None
+        self._number = 0
+
+    def open(self, generation: int) -> Place | None:
+        with unavailable(self._rotation.root):
+            self._writers.make_directories()
+            self._writers.enter(generation)
+            fault("rotating.entered")
+            self._writers.shut_out()
+            fault("rotating.fenced")
+            manifests = self._writers.manifests()
+            grown: list[_Growing] = []
+            if manifests:
+                manifest = self._writers.manifest(manifests[-1])
+                self._newest = place_of(manifest)
+                self._number = manifest["made"]
+                grown = [f for f in (_Growing(**fields) for fields in manifest["growing"]) if self._take_over(f)]
+            fault("rotating.copied")
+            for left in self._writers.left():
+                shutil.rmtree(left)
+            self._forget(manifests[:-1])
+            self._go_on(grown)
+            return self._newest
+
+    def deliver(self, portions: Sequence[Portion]) -> None:
+        wanted = [p for p in portions if is_after(p.place, self._newest)]
+        with unavailable(self._rotation.root), self._writers.shut_out_as_error():
+            for group in self._groups(wanted):
+                self._deliver(group)
+
+    def rest(self) -> None:
+        growing, most_us = self._growing, self._rotation.most_us
+        if growing is not None and most_us and self._clock_us() >= growing.made_us + most_us:
+            with unavailable(self._rotation.root), self._writers.shut_out_as_error():
+                self._go_on([growing], finish=True)
+
+    def close(self) -> None:
+        growing, self._growing = self._growing, None
+        if growing is not None:
+            with contextlib.suppress(OSError, Error):  # the next writer goes on with the file
+                self._finish(growing)
+
+    def _take_over(self, file: _Growing) -> bool:
+        """Goes on with a copy of a file; False if that has its name already."""
+        for left in self._writers.left():
+            before = left / file.staged
+            self._hide(before)
+            if before.exists() and before.stat().st_nlink == 1:
+                copy = self._writers.own / file.staged
+                with before.open("rb") as source, copy.open("xb") as target:
+                    files.copy_bytes(source, target, file.size_bytes)
+                flush(copy)
+                return True
+        return False
+
+    def _groups(self, portions: Sequence[Portion]) -> Iterator[list[Portion]]:
+        """Portions that are written together: no more than about a file may have."""
+        group: list[Portion] = []
+        size = 0
+        for portion in portions:
+            if group and self._rotation.most_bytes and size + portion.rows.nbytes > self._rotation.most_bytes:
+                yield group
+                group, size = [], 0
+            group.append(portion)
+            size += portion.rows.nbytes
+        if group:
+            yield group
+
+    def _deliver(self, portions: list[Portion]) -> None:
+        """Writes all rows, then the manifest, which says how long which files are by then."""
+        grown = [] if self._growing is None else [self._growing]
+        self._growing = None  # if this fails, only the manifest says how long the file is
+        touched = []
+        for rows, time_us in self._spans(portions):
+            if not grown or not self._has_room(grown[-1], time_us):
+                grown.append(self._begin(time_us))
+            grown[-1] = self._append(grown[-1], rows)
+            touched.append(grown[-1].staged)
+        fault("rotating.written")
+        for staged in dict.fromkeys(touched):
+            flush(self._writers.own / staged)
+        files.sync_directory(self._writers.own)
+        older = self._writers.manifests()
+        self._writers.commit(portions[-1], {"growing": [asdict(f) for f in grown], "made": self._number})
+        self._newest = portions[-1].place
+        self._go_on(grown)
+        self._forget(older)
+
+    def _spans(self, portions: Sequence[Portion]) -> Iterator[tuple[pa.Table, int]]:
+        """The rows that come in one after the other, by the spans of time that files have; the time of the first."""
+        for portion in portions:
+            rows = rows_that_came(portion)
+            if not len(rows):
+                continue
+            if not self._rotation.by_rowtime:
+                yield rows, portion.time_us
+                continue
+            times = rows.column(ROWTIME).combine_chunks().cast(pa.timestamp("us")).cast(pa.int64())
+            times_us = times.fill_null(portion.time_us).to_numpy(zero_copy_only=False)
+            if not self._rotation.most_us:
+                yield rows, int(times_us[0])
+                continue
+            spans = np.maximum.accumulate(times_us // self._rotation.most_us)
+            begins = np.flatnonzero(np.diff(spans, prepend=spans[0] - 1))
+            for begin, end in zip(begins, [*begins[1:], len(rows)], strict=True):
+                yield rows.slice(begin, end - begin), int(times_us[begin])
+
+    def _has_room(self, file: _Growing, time_us: int) -> bool:
+        most_us, most_bytes = self._rotation.most_us, self._rotation.most_bytes
+        if most_bytes and file.size_bytes >= most_bytes:
+            return False
+        return not most_us or time_us // most_us <= file.begun_us // most_us
+
+    def _begin(self, time_us: int) -> _Growing:
+        self._number += 1
+        return _Growing(f"{self._number}.growing", "", time_us, self._clock_us(), 0)
+
+    def _append(self, file: _Growing, rows: pa.Table) -> _Growing:
+        path = self._writers.own / file.staged
+        with path.open("ab" if file.size_bytes else "wb") as out:
+            out.write(b"" if file.size_bytes else self._format.head)
+            out.write(self._format.rows(rows))
+            size = out.tell()
+        last, column = None, self._rotation.column
+        if column is not None:
+            texts = evaluate_text([rows.column(column).slice(len(rows) - 1)], plain_text("t0", self._types[column]))
+            last = (texts[0].as_py() or b"").decode()
+        return replace(file, size_bytes=size, name=self._rotation.name(file.begun_us, last))
+
+    def _go_on(self, grown: Sequence[_Growing], *, finish: bool = False) -> None:
+        """Gives all files their names but the last one, and that, too, if it is full."""
+        self._growing = None
+        for file in grown:
+            if file is grown[-1] and not finish and self._has_room(file, file.begun_us):
+                self._growing = file
+                self._show(self._writers.own / file.staged)
+            else:
+                self._finish(file)
+
+    def _show(self, path: Path) -> None:
+        """Gives the file that grows the name that it has meanwhile. DELIVERY_REFUSED if another file has it."""
+        name = self._rotation.growing
+        if name and not self._is_shown(path):
+            try:
+                os.link(path, self._rotation.root / name)
+            except FileExistsError as cause:
+                raise error(
+                    "DELIVERY_REFUSED",
+                    f'there is a file "{name}" already, which is no file of this pump',
+                    hint="Remove it, or choose another ORIGINAL_FILENAME.",
+                ) from cause
+
+    def _hide(self, path: Path) -> None:
+        """Takes that name from a file that no longer grows."""
+        if self._rotation.growing and self._is_shown(path):
+            files.discard(self._rotation.root / self._rotation.growing)
+
+    def _is_shown(self, path: Path) -> bool:
+        try:
+            return path.samefile(self._rotation.root / self._rotation.growing)
+        except FileNotFoundError:
+            return False
+
+    def _finish(self, file: _Growing) -> None:
+        """Gives a file its tail and its name, or, if there is one of that name, another one."""
+        path = self._writers.own / file.staged
+        with path.open("ab") as out:
+            out.write(self._format.tail)
+        flush(path)
+        fault("rotating.full")
+        suffix = self._rotation.suffix
+        stem = file.name.removesuffix(suffix)
+        for number in itertools.count(1):
+            name = file.name if number == 1 else f"{stem}-{number}{suffix}"
+            with contextlib.suppress(FileExistsError):
+                os.link(path, self._rotation.root / name)
+                break
+        fault("rotating.named")
+        self._hide(path)
+        files.discard(path)
+        files.sync_directory(self._rotation.root)
+
+    def _forget(self, manifests: Sequence[str]) -> None:
+        """Removes manifests that the newest one replaces."""
+        for name in manifests:
+            files.discard(self._writers.commits / name)
+
+
+def _check(delivery: Delivery) -> None:
+    if delivery.format.rows != "plain":
+        raise error("FEATURE_NOT_SUPPORTED", f"FORMAT {delivery.format.rows.upper()} for files that grow")
+    RotatingTarget(delivery, "", _now_us)
+    check_directory(_rotation(delivery).root)
+
+
+def _open(delivery: Delivery, database_id: str, stopping: Callable[[], bool]) -> Target:
+    del stopping
+    return RotatingTarget(delivery, database_id, _now_us)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
+CONNECTOR: Final = Connector(_check, _open)

@@ -1,0 +1,412 @@
+"""Which files of a source were read, and how far: the source's memory.
+
+It grows with the number of files that were ever read, so it is not in memory: a temporary SQLite database holds it, of
+which a fixed number of bytes is cached. What is saved is another one, to which only what is new is written: a save
+costs what has changed, whatever the history.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import sqlite3
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple
+
+from watersmeet import files
+from watersmeet.connectors.files.options import Identity
+from watersmeet.errors import Error, error
+from watersmeet.objectstores.access import ObjectFile
+from watersmeet.serialization import from_json, to_json
+from watersmeet.slices import Aside, AsideSlice, FileSlice, Print, RenamingSlice, SourceSlice
+
+PRINT_BYTES: Final = 4096
+
+"""Bytes at the beginning and before the place read that tell whether a file is still the same."""
+
+Run = tuple[int, int, int]
+
+"""What a run of slices of one file ends with: (ordinal, consumed, lines)."""
+
+Key = int | tuple[int, int]
+
+
+def fingerprint(data: bytes) -> str:
+    """16 hex digits."""
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
+
+
+def print_at(file: BinaryIO, end: int, *, tail: bool) -> Print:
+    """The fingerprint of the first bytes of [0, end) or, with `tail`, of its last bytes.
+
+    An object has its tag instead: nothing is read.
+    """
+    if isinstance(file, ObjectFile):
+        return (0, "") if tail else (file.size_bytes, file.etag or "")
+    length = min(PRINT_BYTES, end)
+    file.seek(end - length if tail else 0)
+    return length, fingerprint(file.read(length))
+
+
+class FileState(NamedTuple):
+    """How far one file was read.
+
+    size, mtime_ns: as they were when the newest slice was cut. consumed: bytes (Parquet: row groups)
+    taken. total: row groups of a Parquet file, 1 of a gzip file, None if the file may grow. start, start_line: where
+    the rows begin (behind a header) and the lines before. lines: newlines before `consumed`.
+    unterminated: the newest slice ended without a newline. head, tail: fingerprints at `consumed`.
+    runs: how many runs of slices that follow each other it gave; run: the last of them. aside: why the
+    file, as it was then, was given up. lacks: declared columns that it does not have. inode: 0 if it isn't known.
+    """
+
+    size: int = 0
+    mtime_ns: int = 0
+    consumed: int = 0
+    total: int | None = None
+    start: int = 0
+    start_line: int = 0
+    lines: int = 0
+    unterminated: bool = False
+    head: Print = (0, "")
+    tail: Print = (0, "")
+    header: tuple[str, ...] | None = None
+    runs: int = 0
+    run: Run = (0, 0, 0)
+    aside: Aside | None = None
+    lacks: tuple[str, ...] = ()
+    inode: int = 0
+
+    @property
+    def is_taken(self) -> bool:
+        """True if something of the file was read, or it was looked at and set aside."""
+        return self.is_read or self.aside == "damaged"
+
+    @property
+    def is_read(self) -> bool:
+        """True if something of the file was read."""
+        return self.runs > 0
+
+    @property
+    def is_done(self) -> bool:
+        """True if there is nothing left of what was there when the newest slice was cut."""
+        if self.aside is not None:
+            return True
+        return self.consumed >= (self.size if self.total is None else self.total)
+
+    def advanced(self, piece: FileSlice | AsideSlice) -> FileState:
+        """The state with the file's next slice."""
+        size, mtime_ns, inode = piece.version
+        now = self._replace(size=size, mtime_ns=mtime_ns, inode=inode)
+        if isinstance(piece, AsideSlice):
+            return now._replace(aside=piece.reason)
+        if not self.is_read:
+            now = now._replace(start=piece.begin, start_line=piece.line - 1, header=piece.header, lacks=piece.lacks)
+        lines = piece.line - 1 + piece.lines
+        follows = self.is_read and self.run[0] == piece.ordinal - 1
+        return now._replace(
+            aside=None,
+            consumed=piece.end,
+            total=piece.total,
+            lines=lines,
+            unterminated=piece.unterminated,
+            head=piece.head,
+            tail=piece.tail,
+            runs=self.runs + (not follows),
+            run=(piece.ordinal, piece.end, lines),
+        )
+
+
+def identity_key(identity: Identity, inode: int, size: int, mtime_ns: int) -> Key | None:
+    """By what a file is found among those that were seen when its name is new; None: it can't be."""
+    if identity == "path" or (identity == "inode" and not inode):
+        return None
+    return inode if identity == "inode" else (size, mtime_ns)
+
+
+_CACHE_BYTES: Final = 2 << 20
+
+#: `fresh`: not in the saved database yet, in which that column means nothing.
+_TABLES: Final = """
+CREATE TABLE {0}.file (
+    name BLOB PRIMARY KEY, state TEXT NOT NULL, key TEXT, lacks TEXT, fresh INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE {0}.run (
+    name BLOB, i INTEGER, ordinal INTEGER NOT NULL, consumed INTEGER NOT NULL, lines INTEGER NOT NULL,
+    fresh INTEGER NOT NULL, PRIMARY KEY (name, i)
+) WITHOUT ROWID;
+CREATE TABLE {0}.counts (counts TEXT NOT NULL);
+"""
+
+_INDEXES: Final = """
+CREATE INDEX file_key ON file (key) WHERE key IS NOT NULL;
+CREATE INDEX file_lacks ON file (name) WHERE lacks IS NOT NULL;
+CREATE INDEX file_fresh ON file (name) WHERE fresh = 1;
+CREATE INDEX run_order ON run (ordinal, name, i);
+CREATE INDEX run_fresh ON run (name, i) WHERE fresh = 1;
+CREATE TABLE gone (name BLOB PRIMARY KEY) WITHOUT ROWID;
+"""
+
+_COUNTS: Final = ("slices", "rows", "bytes", "aside", "renamed", "read", "again")
+
+
+class RunOf(NamedTuple):
+    """One run of slices of a file. before: (bytes, lines) that the run before it ends with, None for the first."""
+
+    name: str
+    before: tuple[int, int] | None
+    consumed: int
+
+
+class Files(Mapping[str, FileState]):
+    """What is known of each file, by name."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+
+    def __getitem__(self, name: str) -> FileState:
+        row = self._database.execute("SELECT state FROM file WHERE name = ?", (_bytes(name),)).fetchone()
+        if row is None:
+            raise KeyError(name)
+        return from_json(FileState, json.loads(row[0]))
+
+    def __iter__(self) -> Iterator[str]:
+        return (_text(row[0]) for row in self._database.execute("SELECT name FROM file ORDER BY name"))
+
+    def __len__(self) -> int:
+        return int(self._database.execute("SELECT count(*) FROM file").fetchone()[0])
+
+
+class SeenFiles:
+    """The memory of a file source: what the accepted slices say, nothing else.
+
+    Rebuilt after a restart by `load` of an older save and `apply` of the slices since (or of all). read: how many
+    files something was read of. again: how many slices were of files that are read once more, which says nothing about
+    the files. cache_bytes: what it takes in memory.
+    """
+
+    def __init__(self, identity: Identity = "inode", *, cache_bytes: int = _CACHE_BYTES) -> None:
+        self._identity = identity
+        self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
+        self._database.execute(f"PRAGMA cache_size = -{max(1, cache_bytes >> 10)}")
+        self._database.execute("PRAGMA synchronous = OFF")
+        self._database.executescript(_TABLES.format("main") + _INDEXES)
+        self.files = Files(self._database)
+        self._saved: Path | None = None
+        """Where all that is not fresh is saved."""
+        self.slices = 0
+        self.rows = 0
+        self.bytes = 0
+        self.aside: dict[str, int] = {}
+        self.renamed = 0
+        self.read = 0
+        self.again = 0
+
+    def names_of(self, key: Key | None) -> list[str]:
+        """The names under which files with that `identity_key` were taken, sorted."""
+        if key is None:
+            return []
+        found = self._database.execute("SELECT name FROM file WHERE key = ? ORDER BY name", (json.dumps(key),))
+        return [_text(row[0]) for row in found]
+
+    def lacking(self, most: int) -> tuple[int, list[tuple[str, tuple[str, ...]]]]:
+        """(how many files lack declared columns, the first `most` of them with these columns)."""
+        count = self._database.execute("SELECT count(*) FROM file WHERE lacks IS NOT NULL").fetchone()[0]
+        found = self._database.execute(
+            "SELECT name, lacks FROM file WHERE lacks IS NOT NULL ORDER BY name LIMIT ?", (most,)
+        )
+        return int(count), [(_text(name), tuple(json.loads(lacks))) for name, lacks in found]
+
+    def runs(self, start: int = 0) -> Iterator[RunOf]:
+        """All runs in order of arrival, without the first `start`. Nothing may be applied meanwhile."""
+        found = self._database.execute(
+            "SELECT r.name, r.consumed, p.consumed, p.lines FROM run r LEFT JOIN run p ON p.name = r.name "
+            "AND p.i = r.i - 1 ORDER BY r.ordinal, r.name, r.i LIMIT -1 OFFSET ?",
+            (start,),
+        )
+        for name, consumed, before, lines in found:
+            yield RunOf(_text(name), None if before is None else (before, lines), consumed)
+
+    def apply(self, slices: Iterable[SourceSlice]) -> None:
+        """Takes note of slices, in order. Slices known already are ignored; a gap raises DATABASE_DAMAGED. DISK_FULL.
+
+        After an error this is of no more use.
+        """
+        try:
+            with _transaction(self._database):
+                for piece in slices:
+                    if piece.ordinal < self.slices:
+                        continue
+                    if piece.ordinal > self.slices:
+                        raise error(
+                            "DATABASE_DAMAGED",
+                            f"slices {self.slices} to {piece.ordinal - 1} of source {piece.relation} are missing",
+                            detail="A slice would be read twice or not at all.",
+                        )
+                    self._apply(piece)
+        except sqlite3.Error as cause:
+            raise _problem(cause, Path(tempfile.gettempdir())) from cause
+
+    def _apply(self, piece: SourceSlice) -> None:
+        self.slices += 1
+        self.rows += piece.rows
+        self.bytes += piece.size_bytes
+        if isinstance(piece, RenamingSlice):
+            self._rename(dict(piece.names))
+            return
+        assert isinstance(piece, (FileSlice, AsideSlice))
+        if piece.again:
+            self.again += 1
+            return
+        before = self.files.get(piece.path, FileState())
+        state = before.advanced(piece)
+        self.read += state.is_read and not before.is_read
+        self._put(piece.path, state)
+        if isinstance(piece, AsideSlice):
+            self.aside[piece.reason] = self.aside.get(piece.reason, 0) + 1
+        elif state.is_read:
+            self._put_run(piece.path, state.runs - 1, state.run)
+
+    def _rename(self, names: Mapping[str, str]) -> None:
+        """All at once: two files may have changed names with each other."""
+        moved = {new: (self.files[old], self._runs_of(old)) for old, new in names.items()}
+        for name in (*names, *names.values()):
+            replaced = self.files.get(name) if name not in names else None
+            self.read -= replaced is not None and replaced.is_read
+            for table in ("file", "run"):
+                self._database.execute(f"DELETE FROM {table} WHERE name = ?", (_bytes(name),))
+            self._database.execute("INSERT OR IGNORE INTO gone VALUES (?)", (_bytes(name),))
+        for name, (state, runs) in moved.items():
+            self._put(name, state)
+            for i, run in enumerate(runs):
+                self._put_run(name, i, run)
+        self.renamed += len(moved)
+
+    def _runs_of(self, name: str) -> list[Run]:
+        found = self._database.execute(
+            "SELECT ordinal, consumed, lines FROM run WHERE name = ? ORDER BY i", (_bytes(name),)
+        )
+        return [(ordinal, consumed, lines) for ordinal, consumed, lines in found]
+
+    def _put(self, name: str, state: FileState) -> None:
+        key = identity_key(self._identity, state.inode, state.size, state.mtime_ns) if state.is_taken else None
+        self._database.execute(
+            "INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, 1)",
+            (
+                _bytes(name),
+                json.dumps(to_json(state)),
+                None if key is None else json.dumps(key),
+                json.dumps(state.lacks) if state.lacks else None,
+            ),
+        )
+
+    def _put_run(self, name: str, i: int, run: Run) -> None:
+        self._database.execute("INSERT OR REPLACE INTO run VALUES (?, ?, ?, ?, ?, 1)", (_bytes(name), i, *run))
+
+    def save(self, path: Path) -> None:
+        """Writes what is new to `path` if everything else is there, otherwise all, in one step.
+
+        DISK_FULL, DATABASE_ACCESS.
+        """
+        try:
+            if self._saved == path and path.exists():
+                self._write(path, whole=False)
+            else:
+                self._write_whole(path)
+        except sqlite3.Error as cause:
+            raise _problem(cause, path) from cause
+        except OSError as cause:
+            raise files.failure(cause, path) from cause
+        self._saved = path
+
+    def _write_whole(self, path: Path) -> None:
+        files.make_directory(path.parent)
+        temporary = files.temporary_path(path.parent)
+        try:
+            files.write_new(temporary, b"")  # which has the rights of the directory
+            self._write(temporary, whole=True)
+            temporary.replace(path)
+        except BaseException:
+            files.discard(temporary)
+            raise
+
+    def _write(self, path: Path, *, whole: bool) -> None:
+        """whole: `path` is a new database."""
+        fresh = "" if whole else " WHERE fresh = 1"
+        execute = self._database.execute
+        execute("ATTACH ? AS saved", (str(path),))
+        try:
+            with _transaction(self._database):
+                if whole:
+                    for statement in _TABLES.format("saved").split(";"):
+                        execute(statement)
+                else:
+                    for table in ("file", "run"):
+                        execute(f"DELETE FROM saved.{table} WHERE name IN (SELECT name FROM main.gone)")
+                    execute("DELETE FROM saved.counts")
+                execute("INSERT INTO saved.counts VALUES (?)", (json.dumps({n: getattr(self, n) for n in _COUNTS}),))
+                for table in ("file", "run"):
+                    execute(f"INSERT OR REPLACE INTO saved.{table} SELECT * FROM main.{table}{fresh}")
+                    execute(f"UPDATE main.{table} SET fresh = 0 WHERE fresh = 1")
+                execute("DELETE FROM main.gone")
+        finally:
+            execute("DETACH saved")
+
+    @staticmethod
+    def load(path: Path, identity: Identity = "inode") -> SeenFiles:
+        """The memory that was saved to `path`. Raises DATABASE_DAMAGED."""
+        seen = SeenFiles(identity)
+        try:
+            seen._load(path)
+        except (ValueError, LookupError, TypeError, StopIteration, OSError, sqlite3.Error) as problem:
+            raise error(
+                "DATABASE_DAMAGED", f"the list of files read, {path.name}, can't be read", detail=str(problem)
+            ) from problem
+        return seen
+
+    def _load(self, path: Path) -> None:
+        execute = self._database.execute
+        execute("ATTACH ? AS saved", (str(path),))
+        try:
+            with _transaction(self._database):
+                self._set_counts(json.loads(execute("SELECT counts FROM saved.counts").fetchone()[0]))
+                execute("INSERT INTO main.file SELECT name, state, key, lacks, 0 FROM saved.file")
+                execute("INSERT INTO main.run SELECT name, i, ordinal, consumed, lines, 0 FROM saved.run")
+        finally:
+            execute("DETACH saved")
+        self._saved = path
+
+    def _set_counts(self, counts: dict[str, Any]) -> None:
+        for name in _COUNTS:
+            setattr(self, name, counts[name])
+
+
+class _transaction:  # noqa: N801 - a block
+    """All of a block or nothing."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+
+    def __enter__(self) -> None:
+        self._database.execute("BEGIN")
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self._database.in_transaction:  # SQLite may have taken it back by itself
+            self._database.execute("COMMIT" if kind is None else "ROLLBACK")
+
+
+def _bytes(name: str) -> bytes:
+    """A name may hold bytes that are no UTF-8, as lone surrogates."""
+    return name.encode("utf-8", "surrogatepass")
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "surrogatepass")
+
+
+def _problem(cause: sqlite3.Error, path: Path) -> Error:
+    if getattr(cause, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL:
+        return files.failure(OSError(errno.ENOSPC, str(cause)), path)
+    return error("DATABASE_ACCESS", f"cannot write {path}: {cause}")

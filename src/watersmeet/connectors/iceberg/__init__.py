@@ -1,0 +1,1 @@
+"""Apache Iceberg: the snapshots of a table, a table as a target, and its content."""

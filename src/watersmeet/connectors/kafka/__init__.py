@@ -1,0 +1,1 @@
+"""Kafka: client, topics as sources and as targets."""

@@ -1,0 +1,403 @@
+"""What the driver knows of the topics of a Kafka cluster: one thread asks the brokers about all topics at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from watersmeet.connectors.base.sources import News
+from watersmeet.connectors.kafka.client import LOGGER, Brokers, client_config, library
+from watersmeet.errors import Error, error
+from watersmeet.secretvalues import revealed_options
+
+#: How often the brokers are asked for the ends of partitions: while something comes, and while nothing does.
+_BUSY_S: Final = 0.02
+
+_IDLE_S: Final = 0.1
+
+#: The time for asking is at most this part of all time: a thousand partitions are asked for less often.
+_SHARE: Final = 8
+
+_LONGEST_S: Final = 2.0
+_QUIET_S: Final = 2.0
+
+#: How often everything else is asked for: partitions, ids, first offsets, open transactions.
+_WHOLE_S: Final = 1.0
+
+_RETRY_S: Final = 0.5
+
+#: What was asked for so lately is as good as asked for now; who wants nothing older waits for an answer at most so
+#: long.
+_RECENT_S: Final = 0.01
+
+_PATIENCE_S: Final = 0.05
+_TIMEOUT_S: Final = 5.0
+_ELECTION_S: Final = 30.0
+
+#: What brokers say of a partition that has no leader yet.
+_ELECTING: Final = ("NOT_LEADER_FOR_PARTITION", "LEADER_NOT_AVAILABLE")
+
+
+@dataclass(frozen=True)
+class TopicState:
+    """What is known of a topic.
+
+    id: the brokers' own: a topic that is deleted and made anew has another. ends: by partition, the offset behind the
+    last message that a reader of committed messages can see. firsts: by partition, the offset of the first message that
+    is still there. written: by partition, the offset behind the last message, committed or not. problem: why it can't
+    be read now. looks: how many times the brokers were asked for it.
+    """
+
+    id: str = ""
+    ends: Mapping[int, int] = field(default_factory=dict)
+    firsts: Mapping[int, int] = field(default_factory=dict)
+    written: Mapping[int, int] = field(default_factory=dict)
+    problem: Error | None = None
+    looks: int = 0
+
+
+class Cluster:
+    """The topics of one cluster that somebody reads. Thread-safe.
+
+    Ends are given only after the id of their topic was asked for: they are ends of the topic with that id.
+    """
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._brokers = Brokers(properties, answer_s=_TIMEOUT_S)
+        self._kafka = library()
+        self._changed = threading.Condition()
+        self._topics: dict[str, TopicState] = {}
+        self._wanted: dict[str, int] = {}
+        self._left: deque[str] = deque()
+        """Topics of `leave` that still count as wanted."""
+        self._now = False
+        self._whole_at_s = 0.0
+        self._news_at_s = time.monotonic()
+        self._looked_at_s = 0.0
+        self._thread: threading.Thread | None = None
+        self._listening: weakref.WeakSet[News] = weakref.WeakSet()
+
+    def watch(self, topic: str) -> None:
+        """From now on the topic is asked for, until `leave` was called as often."""
+        with self._changed:
+            self._forget_left()
+            self._wanted[topic] = self._wanted.get(topic, 0) + 1
+            self._topics.setdefault(topic, TopicState())
+            self._whole_at_s, self._now = 0.0, True
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=_run, args=(weakref.ref(self),), name="watersmeet-kafka", daemon=True
+                )
+                self._thread.start()
+            self._changed.notify_all()
+
+    def tell(self, news: News) -> None:
+        """From now on it is told when a topic has grown. It is forgotten when nobody else has it."""
+        with self._changed:
+            self._listening.add(news)
+
+    def leave(self, topic: str) -> None:
+        """The opposite of `watch`. Waits for no lock: the search for garbage calls it, in threads that hold any."""
+        self._left.append(topic)
+
+    def _forget_left(self) -> None:
+        """Forgets the topics that nobody wants any more. The caller holds the lock."""
+        while self._left:
+            topic = self._left.popleft()
+            self._wanted[topic] -= 1
+            if not self._wanted[topic]:
+                del self._wanted[topic], self._topics[topic]
+
+    def state(self, topic: str, *, fresh: bool = False) -> TopicState:
+        """What is known of a watched topic. fresh: as of now; waits for the brokers' answer, or for a problem, such as
+        that there is none.
+        """
+        with self._changed:
+            if fresh:
+                # The look that is under way may have begun before the call.
+                until = self._topics[topic].looks + 2
+                deadline_s = time.monotonic() + _TIMEOUT_S
+                while self._topics[topic].looks < until:
+                    if time.monotonic() > deadline_s:
+                        return replace(self._topics[topic], problem=self._silent())
+                    self._whole_at_s, self._now = 0.0, True  # what was written may be in a new partition
+                    self._changed.notify_all()
+                    self._changed.wait(0.05)
+            return self._topics[topic]
+
+    def _silent(self) -> Error:
+        return error(
+            "RUNTIME_UNAVAILABLE", f"the Kafka brokers at {self._brokers.servers} don't answer within {_TIMEOUT_S:g} s"
+        )
+
+    def recent(self, topic: str) -> TopicState:
+        """What is known of a watched topic, as of now if the brokers answer at once."""
+        with self._changed:
+            before_s = self._looked_at_s
+            if time.monotonic() - before_s > _RECENT_S:
+                self._now = True
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._looked_at_s > before_s, _PATIENCE_S)
+            return self._topics[topic]
+
+    def offsets(self, topic: str, partitions: Iterable[int], spec: Any) -> dict[int, int]:
+        """The offsets that a spec (`OffsetSpec`) means; -1 behind the last message of a time. Raises what is wrong."""
+        wanted = {self._kafka.TopicPartition(topic, p): spec for p in partitions}
+        asked = self._brokers.offsets(wanted, committed=True)
+        return {p.partition: self._brokers.answer(f, topic).offset for p, f in asked.items()}
+
+    def ask(self, topic: str) -> TopicState:
+        """The state of a topic, asked for at once; its `problem` is raised. Waits while its partitions get leaders, as
+        those of a new topic do.
+        """
+        deadline_s = time.monotonic() + _ELECTION_S
+        while True:
+            state = self._describe({topic: TopicState()})[topic]
+            if state.problem is None:
+                state = self._ends({topic: state})[topic]
+            if state.problem is None:
+                return state
+            if not (state.problem.detail or "").startswith(_ELECTING) or time.monotonic() > deadline_s:
+                raise state.problem
+            time.sleep(_BUSY_S)
+
+    def _wait(self) -> bool:
+        """Until the next look is due; False if nobody wants one any more."""
+        with self._changed:
+            self._forget_left()
+            if not self._wanted:
+                self._thread = None
+                return False
+            if not self._now:
+                self._changed.wait(self._pause_s)
+            self._now = False
+            return True
+
+    _pause_s: float = _BUSY_S
+
+    def look(self) -> None:
+        """Asks the brokers once."""
+        began_s = time.monotonic()
+        with self._changed:
+            before = {t: s for t, s in self._topics.items() if t in self._wanted}
+        whole = began_s >= self._whole_at_s
+        known = self._describe(before) if whole or any(not s.id for s in before.values()) else dict(before)
+        known |= self._ends({t: s for t, s in known.items() if s.problem is None})
+        grown = [t for t, s in known.items() if s.problem is None and s.ends != before[t].ends]
+        if grown and not whole:
+            known |= self._identified({t: known[t] for t in grown})
+        if whole:
+            known |= self._bounds({t: s for t, s in known.items() if s.problem is None})
+            self._whole_at_s = began_s + _WHOLE_S
+        if grown:
+            self._news_at_s = began_s
+        took_s = time.monotonic() - began_s
+        base_s = _BUSY_S if began_s - self._news_at_s < _QUIET_S else _IDLE_S
+        self._pause_s = max(base_s, min(_SHARE * took_s, _LONGEST_S))
+        if any(s.problem is not None for s in known.values()):
+            self._pause_s = max(base_s, _RETRY_S)
+            self._whole_at_s = 0.0
+        with self._changed:
+            for topic, state in known.items():
+                if topic in self._topics:
+                    self._topics[topic] = replace(state, looks=self._topics[topic].looks + 1)
+            self._looked_at_s = began_s
+            self._changed.notify_all()
+            listening = list(self._listening) if grown else []
+        for news in listening:
+            news.tell()
+
+    def _describe(self, topics: Mapping[str, TopicState]) -> dict[str, TopicState]:
+        """Ids and partitions; a new partition has no end yet."""
+        found: dict[str, TopicState] = {}
+        for topic, future in self._brokers.describe(topics).items():
+            try:
+                described = self._brokers.answer(future, topic)
+            except Error as problem:
+                found[topic] = replace(topics[topic], problem=problem)
+                continue
+            ends = {p.id: topics[topic].ends.get(p.id, 0) for p in described.partitions}
+            found[topic] = replace(topics[topic], id=str(described.topic_id), ends=ends, problem=None)
+        return found
+
+    def _identified(self, topics: Mapping[str, TopicState]) -> dict[str, TopicState]:
+        """The same with ids as they are now."""
+        now = self._describe(topics)
+        return {t: replace(s, id=now[t].id, problem=now[t].problem) for t, s in topics.items()}
+
+    def _ends(self, topics: Mapping[str, TopicState]) -> dict[str, TopicState]:
+        found, problems = self._offsets(topics, self._kafka.admin.OffsetSpec.latest())
+        return {t: _known(s, problems.get(t), ends=found[t]) for t, s in topics.items()}
+
+    def _bounds(self, topics: Mapping[str, TopicState]) -> dict[str, TopicState]:
+        specs = self._kafka.admin.OffsetSpec
+        firsts, problems = self._offsets(topics, specs.earliest())
+        written, more = self._offsets(topics, specs.latest(), committed=False)
+        problems |= more
+        return {t: _known(s, problems.get(t), firsts=firsts[t], written=written[t]) for t, s in topics.items()}
+
+    def _offsets(
+        self, topics: Mapping[str, TopicState], spec: Any, *, committed: bool = True
+    ) -> tuple[dict[str, dict[int, int]], dict[str, Error]]:
+        """By topic: the offsets of its partitions as the brokers say; what is wrong."""
+        found: dict[str, dict[int, int]] = {t: {} for t in topics}
+        problems: dict[str, Error] = {}
+        wanted = {self._kafka.TopicPartition(t, p): spec for t, s in topics.items() for p in s.ends}
+        if wanted:
+            for place, future in self._brokers.offsets(wanted, committed=committed).items():
+                try:
+                    found[place.topic][place.partition] = self._brokers.answer(future, place.topic).offset
+                except Error as problem:
+                    problems[place.topic] = problem
+        if problems and len(topics) > 1:
+            # One topic that is gone can fail the request for all.
+            for topic in problems.copy():
+                alone, still = self._offsets({topic: topics[topic]}, spec, committed=committed)
+                found[topic] = alone[topic]
+                if topic not in still:
+                    del problems[topic]
+        return found, problems
+
+
+def _known(state: TopicState, problem: Error | None, **offsets: Mapping[int, int]) -> TopicState:
+    """The state with other offsets, unless there is a problem."""
+    return replace(state, problem=problem) if problem is not None else replace(state, **offsets)  # type: ignore[arg-type]
+
+
+def _run(held: Callable[[], Cluster | None]) -> None:
+    """Looks as long as somebody wants it. Holds the cluster only while it looks."""
+    while (cluster := held()) is not None:
+        if not cluster._wait():
+            return
+        try:
+            cluster.look()
+        except Exception:  # the next look may do better; until then nothing new is known
+            LOGGER.exception("the brokers at %s could not be asked", cluster._brokers.servers)
+            time.sleep(_RETRY_S)
+        del cluster
+
+
+_CLUSTERS: weakref.WeakValueDictionary[tuple[tuple[str, str], ...], Cluster] = weakref.WeakValueDictionary()
+_OPENING: Final = threading.Lock()
+
+
+def cluster_of(properties: Mapping[str, str]) -> Cluster:
+    """The cluster that is reached so; one for all who reach it so."""
+    key = tuple(sorted(revealed_options(properties).items()))  # each source refers to a secret of its own
+    with _OPENING:
+        found = _CLUSTERS.get(key)
+        if found is None:
+            found = _CLUSTERS[key] = Cluster(properties)
+        return found
+
+
+_CHANGE_TIMEOUT_S: Final = 30.0
+_PAUSE_S: Final = 0.02
+
+#: How much of a topic is looked at to learn how its records are partitioned, and for how long.
+_SAMPLED_PARTITIONS: Final = 64
+
+_SAMPLED_RECORDS: Final = 100
+_SAMPLING_S: Final = 5.0
+
+
+def partitions_of(properties: Mapping[str, str], topic: str) -> int | None:
+    """How many partitions a topic has; None if there is no such topic.
+
+    properties: of the client, as `KafkaOptions` has them. RUNTIME_UNAVAILABLE without brokers, CONNECTOR_OPTION for
+    wrong credentials.
+    """
+    try:
+        return len(cluster_of(properties).ask(topic).ends)
+    except Error as err:
+        if err.condition == "UNDEFINED_OBJECT":
+            return None
+        raise
+
+
+def is_hashed(properties: Mapping[str, str], topic: str) -> bool:
+    """Whether the newest records of a topic are in the partitions in which murmur2 of their keys' bytes puts them, as
+    Kafka's own producers do. Records without a key may be anywhere.
+    """
+    kafka = library()
+    ends = cluster_of(properties).ask(topic).ends
+    wanted = dict(list(ends.items())[:_SAMPLED_PARTITIONS])
+    places = [kafka.TopicPartition(topic, p, max(0, end - _SAMPLED_RECORDS)) for p, end in wanted.items() if end]
+    if not places or len(ends) == 1:
+        return True
+    consumer = kafka.Consumer(
+        client_config(
+            properties,
+            group_id="watersmeet-sample",
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+            enable_partition_eof=True,
+        )
+    )
+    left = {place.partition for place in places}
+    deadline_s = time.monotonic() + _SAMPLING_S
+    try:
+        consumer.assign(places)
+        while left and time.monotonic() < deadline_s:
+            for message in consumer.consume(_SAMPLED_RECORDS, 0.1):
+                if message.error() is not None:
+                    left.discard(message.partition())
+                elif message.key() is not None and murmur2(message.key()) % len(ends) != message.partition():
+                    return False
+    finally:
+        consumer.close()
+    return True
+
+
+def murmur2(key: bytes) -> int:
+    """The hash of a key by which Kafka's producers choose a partition: the remainder by the number of partitions.
+
+    Apache Kafka, `org.apache.kafka.common.utils.Utils.murmur2`, without the sign.
+    """
+    factor, mask = 0x5BD1E995, 0xFFFFFFFF
+    found = 0x9747B28C ^ len(key)
+    whole = len(key) & ~3
+    for start in range(0, whole, 4):
+        part = int.from_bytes(key[start : start + 4], "little") * factor & mask
+        part = (part ^ part >> 24) * factor & mask
+        found = found * factor & mask ^ part
+    if whole < len(key):
+        found = (found ^ int.from_bytes(key[whole:], "little")) * factor & mask
+    found = (found ^ found >> 13) * factor & mask
+    return (found ^ found >> 15) & 0x7FFFFFFF
+
+
+def create_topic(
+    properties: Mapping[str, str], topic: str, partitions: int, replication: int, configuration: Mapping[str, str]
+) -> str | None:
+    """Creates a topic and gives its id when it can be read. None if it exists already.
+
+    configuration: by Kafka's names. CONNECTOR_OPTION for what the brokers refuse.
+    """
+    if not Brokers(properties, answer_s=_CHANGE_TIMEOUT_S).create(topic, partitions, replication, configuration):
+        return None
+    return _wait_until_readable(properties, topic)
+
+
+def delete_topic(properties: Mapping[str, str], topic: str) -> None:
+    """Deletes a topic with its records, if it is there."""
+    Brokers(properties, answer_s=_CHANGE_TIMEOUT_S).delete(topic)
+
+
+def _wait_until_readable(properties: Mapping[str, str], topic: str) -> str:
+    """The id of a new topic. Until all of its partitions have a leader, brokers say that it is not there."""
+    cluster = cluster_of(properties)
+    deadline_s = time.monotonic() + _CHANGE_TIMEOUT_S
+    while True:
+        try:
+            return cluster.ask(topic).id
+        except Error:
+            if time.monotonic() > deadline_s:
+                raise
+        time.sleep(_PAUSE_S)

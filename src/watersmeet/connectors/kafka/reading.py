@@ -1,0 +1,511 @@
+"""Reading ranges of partitions, in workers: one consumer for each topic, kept between epochs.
+
+A consumer goes on fetching where a range ended, so that the next range of the same partition is mostly here when an
+epoch asks for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.connectors.base.sources import DeadLetterSink, SourceRows, Unavailable
+from watersmeet.connectors.kafka.client import Brokers, client_config, failure, is_lasting, is_unknown_topic, library
+from watersmeet.connectors.kafka.options import KafkaOptions, KafkaSpec
+from watersmeet.errors import Error, error
+from watersmeet.formats.decoders import open_decoder, together
+from watersmeet.formats.payloads import Decoder, Messages
+from watersmeet.serialization import to_json
+from watersmeet.slices import JumpSlice, MessageSlice
+from watersmeet.types import Field, arrow_schema
+
+#: How many messages are taken from the client at once. Each is an object of Python for a moment: of ten times as many,
+#: the search for garbage among them took as long as all else.
+_TAKE: Final = 2_000
+
+#: So many messages are decoded together, if there are as many.
+_TOGETHER: Final = 40_000
+
+#: How many messages of a partition wait for the range that asks for them.
+_MOST_WAITING: Final = 200_000
+
+#: How long nothing comes before reading fails and is tried again.
+_PATIENCE_S: Final = 10.0
+
+#: A consumer that keeps partitions of a topic has one fetch under way for each.
+_MOST_CONSUMERS: Final = 16
+
+#: A consumer that nobody asks for so long is closed when another one is asked for.
+_IDLE_S: Final = 60.0
+
+_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+Offsets = npt.NDArray[np.int64]
+
+
+class _Chunk(NamedTuple):
+    """Messages of one partition, by offset."""
+
+    offsets: Offsets
+    times_ms: Offsets | None
+    keys: pa.BinaryArray
+    values: pa.BinaryArray
+    headers: pa.ListArray | None
+
+    def slice(self, begin: int, end: int) -> _Chunk:
+        """The messages at the places [begin, end)."""
+        size = end - begin
+        return _Chunk(
+            self.offsets[begin:end],
+            None if self.times_ms is None else self.times_ms[begin:end],
+            self.keys.slice(begin, size),
+            self.values.slice(begin, size),
+            None if self.headers is None else self.headers.slice(begin, size),
+        )
+
+    def at(self, places: Offsets) -> _Chunk:
+        """The messages at the places."""
+        rows = pa.array(places)
+        return _Chunk(
+            self.offsets[places],
+            None if self.times_ms is None else self.times_ms[places],
+            self.keys.take(rows),
+            self.values.take(rows),
+            None if self.headers is None else self.headers.take(rows),
+        )
+
+    @staticmethod
+    def joined(chunks: Sequence[_Chunk]) -> _Chunk:
+        """One after the other."""
+        if len(chunks) == 1:
+            return chunks[0]
+        times_ms = [c.times_ms for c in chunks if c.times_ms is not None]
+        headers = [c.headers for c in chunks if c.headers is not None]
+        return _Chunk(
+            np.concatenate([c.offsets for c in chunks]),
+            np.concatenate(times_ms) if times_ms else None,
+            pa.concat_arrays([c.keys for c in chunks]),
+            pa.concat_arrays([c.values for c in chunks]),
+            pa.concat_arrays(headers) if headers else None,
+        )
+
+
+#: The messages of a range, in batches; the ranges of offsets in it that expired before they could be read.
+Found = tuple[list[Messages], list[tuple[int, int]]]
+
+
+class _Partition:
+    """What has come of a partition. upto: all messages below are here, or were taken."""
+
+    def __init__(self, begin: int) -> None:
+        self.begin = self.upto = begin
+        self.chunks: list[_Chunk] = []
+        self.lost: list[tuple[int, int]] = []
+        """Ranges of offsets that expired before they could be read."""
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait."""
+        return sum(len(c.offsets) for c in self.chunks)
+
+    def take(self, end: int) -> list[_Chunk]:
+        """The messages below `end`, all of which are here."""
+        taken: list[_Chunk] = []
+        while self.chunks:
+            chunk = self.chunks[0]
+            place = int(np.searchsorted(chunk.offsets, end))
+            if place == len(chunk.offsets):
+                taken.append(self.chunks.pop(0))
+                continue
+            if place:
+                taken.append(chunk.slice(0, place))
+                self.chunks[0] = chunk.slice(place, len(chunk.offsets))
+            break
+        self.begin = end
+        return taken
+
+
+class TopicReader:
+    """One consumer of a topic. Not thread-safe: for one task after the other."""
+
+    def __init__(self, options: KafkaOptions, topic_id: str, *, headers: bool, times: bool) -> None:
+        self._kafka = kafka = library()
+        self._topic, self._servers = options.topic, options.servers
+        self._headers, self._times = headers, times
+        self._eof = kafka.KafkaError._PARTITION_EOF
+        self._here: dict[int, _Partition] = {}
+        config = client_config(
+            options.properties,
+            group_id=f"{options.group_prefix}-watersmeet",
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+            auto_offset_reset="error",
+            enable_partition_eof=True,
+            fetch_queue_backoff_ms=10,
+            fetch_error_backoff_ms=50,
+            queued_max_messages_kbytes=32 << 10,
+        )
+        self._check(options, topic_id)
+        with self._explained():
+            self._consumer = kafka.Consumer(config)
+
+    def close(self) -> None:
+        """Leaves the brokers."""
+        self._consumer.close()
+
+    def expect(self, ranges: Iterable[MessageSlice]) -> None:
+        """These are read next: fetching begins. Raises as `read`."""
+        begins: dict[int, int] = {}
+        for piece in ranges:
+            begins[piece.partition] = min(piece.begin, begins.get(piece.partition, piece.begin))
+        with self._explained():
+            self._assign({p: b for p, b in begins.items() if p not in self._here or self._here[p].begin != b})
+
+    def read(self, piece: MessageSlice) -> Found:
+        """The messages of a range.
+
+        Unavailable if the brokers don't give them for now; what `failure` makes of all else.
+        """
+        with self._explained():
+            here = self._here.get(piece.partition)
+            if here is None or here.begin != piece.begin:
+                self._assign({piece.partition: piece.begin})
+                here = self._here[piece.partition]
+            self._fetch(here, piece)
+        batches = [
+            Messages(self._topic, piece.partition, c.keys, c.values, c.offsets, c.times_ms, c.headers)
+            for c in _together(here.take(piece.end))
+        ]
+        lost = [(begin, min(end, piece.end)) for begin, end in here.lost if begin < piece.end]
+        here.lost = [(max(begin, piece.end), end) for begin, end in here.lost if end > piece.end]
+        return batches, lost
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Errors of the client as those of the source: no other source has to wait for it."""
+        try:
+            yield
+        except self._kafka.KafkaException as cause:
+            raise failure(cause.args[0], self._topic, self._servers) from cause
+
+    def _fetch(self, here: _Partition, piece: MessageSlice) -> None:
+        """Until all messages of the range are here."""
+        last_s, wait_s = time.monotonic(), 0.005
+        while here.upto < piece.end:
+            found = self._consumer.consume(min(_TAKE, piece.end - here.upto), wait_s)
+            if found:
+                last_s, wait_s = time.monotonic(), 0.005
+                self._sort(found)
+                self._let_go(piece.partition)
+                continue
+            wait_s = min(0.1, wait_s * 2)
+            here.upto = max(here.upto, self._position(piece.partition))
+            if time.monotonic() - last_s > _PATIENCE_S:
+                raise Unavailable(
+                    f"the Kafka brokers at {self._servers} gave nothing of partition {piece.partition} of topic "
+                    f"{self._topic} for {_PATIENCE_S:g} s"
+                )
+
+    def _position(self, partition: int) -> int:
+        (place,) = self._consumer.position([self._kafka.TopicPartition(self._topic, partition)])
+        return int(place.offset)  # below 0: nothing was read yet
+
+    def _sort(self, found: list[Any]) -> None:
+        """Adds what the client gave to the partitions."""
+        if any(problems := list(map(self._kafka.Message.error, found))):
+            events = [m for m, problem in zip(found, problems, strict=True) if problem is not None]
+            found = [m for m, problem in zip(found, problems, strict=True) if problem is None]
+        else:
+            events = []
+        if found:
+            self._add(found)
+        for event in events:  # behind the messages: an end is told after what is before it
+            self._heed(event)
+
+    def _add(self, found: list[Any]) -> None:
+        message = self._kafka.Message
+        count = len(found)
+        partitions = np.fromiter(map(message.partition, found), np.int32, count)
+        offsets = np.fromiter(map(message.offset, found), np.int64, count)
+        times_ms = None
+        if self._times:
+            times_ms = np.fromiter(map(itemgetter(1), map(message.timestamp, found)), np.int64, count)
+        keys = pa.array(list(map(message.key, found)), pa.binary())
+        values = pa.array(list(map(message.value, found)), pa.binary())
+        headers = pa.array([_pairs(h) for h in map(message.headers, found)], _HEADERS) if self._headers else None
+        whole = _Chunk(offsets, times_ms, keys, values, headers)
+        for partition in np.unique(partitions).tolist():
+            here = self._here.get(partition)
+            if here is None:
+                continue  # it was let go
+            chosen = np.flatnonzero((partitions == partition) & (offsets >= here.upto))
+            if not len(chosen):
+                continue
+            chunk = whole if len(chosen) == len(found) else whole.at(chosen)
+            here.chunks.append(chunk)
+            here.upto = int(chunk.offsets[-1]) + 1
+
+    def _heed(self, event: Any) -> None:
+        """What the client tells beside messages."""
+        problem = event.error()
+        here = self._here.get(event.partition())
+        if problem.code() == self._eof:
+            if here is not None:
+                here.upto = max(here.upto, event.offset())
+            return
+        if problem.name() in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
+            if here is not None:
+                self._skip_expired(event.partition(), here)
+            return
+        if is_unknown_topic(problem) or problem.fatal():
+            raise failure(problem, self._topic, self._servers)
+        if is_lasting(problem):
+            raise Unavailable(failure(problem, self._topic, self._servers).message)
+        # All else passes or not: reading gives up when nothing comes for too long.
+
+    def _skip_expired(self, partition: int, here: _Partition) -> None:
+        """Goes on with the first message that is still there; what is not counts as lost by the range that asks."""
+        first, _ = self._consumer.get_watermark_offsets(
+            self._kafka.TopicPartition(self._topic, partition), timeout=_PATIENCE_S
+        )
+        begin = max(first, here.upto)
+        here.lost.append((here.upto, begin))
+        self._assign({partition: begin}, kept=here)
+
+    def _assign(self, begins: dict[int, int], *, kept: _Partition | None = None) -> None:
+        """Reads partitions from there on. kept: of which what is here stays."""
+        places = self._kafka.TopicPartition
+        again = [p for p in begins if p in self._here]
+        if again:
+            self._consumer.incremental_unassign([places(self._topic, p) for p in again])
+        for partition, begin in begins.items():
+            if kept is None:
+                self._here[partition] = _Partition(begin)
+            else:
+                kept.upto = begin
+        if begins:
+            self._consumer.incremental_assign([places(self._topic, p, b) for p, b in begins.items()])
+
+    def _let_go(self, reading: int) -> None:
+        """Of partitions of which too much waits: who asks for them later fetches them again."""
+        gone = [p for p, here in self._here.items() if p != reading and here.waiting > _MOST_WAITING]
+        if gone:
+            self._consumer.incremental_unassign([self._kafka.TopicPartition(self._topic, p) for p in gone])
+            for partition in gone:
+                del self._here[partition]
+
+    def _check(self, options: KafkaOptions, topic_id: str) -> None:
+        """That the topic is the one whose offsets were planned."""
+        try:
+            found = Brokers(options.properties, answer_s=_PATIENCE_S).topic_id(self._topic)
+        except Error as problem:
+            if problem.condition == "UNDEFINED_OBJECT":
+                raise
+            raise Unavailable(problem.message) from problem
+        if found != topic_id:
+            raise error(
+                "CONNECTOR_OPTION",
+                f'topic "{self._topic}" was deleted and made anew',
+                detail="What was planned to be read is gone.",
+                hint="Drop the source and create it again.",
+            )
+
+
+def _together(chunks: Iterable[_Chunk]) -> list[_Chunk]:
+    """The same messages in as few chunks as it takes for about `_TOGETHER` in each."""
+    groups: list[list[_Chunk]] = []
+    size = _TOGETHER
+    for chunk in chunks:
+        if size >= _TOGETHER:
+            groups.append([])
+            size = 0
+        groups[-1].append(chunk)
+        size += len(chunk.offsets)
+    return [_Chunk.joined(group) for group in groups]
+
+
+def _pairs(headers: list[tuple[str, bytes | None]] | None) -> list[dict[str, Any]] | None:
+    return None if headers is None else [{"key": k, "value": v} for k, v in headers]
+
+
+class _Kept(NamedTuple):
+    """A reader, and when it was asked for last."""
+
+    reader: TopicReader
+    at_s: float
+
+
+_READERS: Final[dict[tuple[Any, ...], _Kept]] = {}
+
+
+def reader_of(options: KafkaOptions, topic_id: str, *, headers: bool, times: bool) -> TopicReader:
+    """The reader of a topic in this process. Those that nobody asked for in a minute leave the brokers: they would go
+    on fetching, and their source may be gone.
+    """
+    key = (options.topic, topic_id, tuple(sorted(options.properties.items())), headers, times)
+    now_s = time.monotonic()
+    found = _READERS.pop(key, None)
+    while _READERS:
+        oldest = next(iter(_READERS))
+        if len(_READERS) < _MOST_CONSUMERS and _READERS[oldest].at_s > now_s - _IDLE_S:
+            break
+        _READERS.pop(oldest).reader.close()
+    reader = TopicReader(options, topic_id, headers=headers, times=times) if found is None else found.reader
+    _READERS[key] = _Kept(reader, now_s)  # the newest last
+    return reader
+
+
+def forget_reader(reader: TopicReader) -> None:
+    """Closes a reader that failed: the next one begins anew."""
+    for key in [k for k, kept in _READERS.items() if kept.reader is reader]:
+        del _READERS[key]
+    reader.close()
+
+
+def forget_readers() -> None:
+    """Closes all readers of this process. Nothing may read in another thread."""
+    while _READERS:
+        _READERS.popitem()[1].reader.close()
+
+
+_LOST: Final = "the message expired before it was read"
+
+_JUMPED: Final = {
+    "expired": _LOST,
+    "recreated": "the topic was deleted and made anew",
+}
+
+
+def expect_messages(ranges: Sequence[MessageSlice], spec: KafkaSpec) -> None:
+    """Begins to fetch ranges that are read next."""
+    by_id: dict[str, list[MessageSlice]] = {}
+    for piece in ranges:
+        by_id.setdefault(piece.topic_id, []).append(piece)
+    for topic_id, pieces in by_id.items():
+        _reader(spec, topic_id).expect(pieces)
+
+
+def read_messages(
+    piece: MessageSlice | JumpSlice, spec: KafkaSpec, columns: Sequence[Field], dead_letters: DeadLetterSink
+) -> SourceRows:
+    """The rows of a slice. Unavailable if the brokers, or a schema registry, can't be reached for now."""
+    empty = arrow_schema(tuple(columns), positional=False).empty_table()
+    if isinstance(piece, JumpSlice):
+        for partition, begin, end in piece.offsets:
+            if begin < end or piece.reason == "recreated":
+                dead_letters.add_lost(piece.topic, partition, begin, end, _JUMPED[piece.reason])
+        return SourceRows(empty, np.zeros(0, np.int64))
+    reader = _reader(spec, piece.topic_id)
+    try:
+        found = reader.read(piece)
+    except BaseException:
+        forget_reader(reader)
+        raise
+    return _decoded(piece, found, spec, _decoder(spec), empty, dead_letters)
+
+
+def _decoded(
+    piece: MessageSlice,
+    found: Found,
+    spec: KafkaSpec,
+    decoder: Decoder,
+    empty: pa.Table,
+    dead_letters: DeadLetterSink,
+) -> SourceRows:
+    """The rows of a range. empty: no rows, with the columns."""
+    batches, lost = found
+    for begin, end in lost:
+        dead_letters.add_lost(piece.topic, piece.partition, begin, end, _LOST)
+    batches_read, tables, diffs, places = [], [empty], [], []
+    for batch in batches:
+        try:
+            decoded = decoder.decode(batch)
+        except OSError as cause:
+            raise Unavailable(str(cause)) from cause
+        _set_aside(batch, [u.place for u in decoded.unreadable], [u.reason for u in decoded.unreadable], dead_letters)
+        batches_read.append(decoded)
+        tables.append(decoded.table.select(empty.column_names))
+        diffs.append(np.ones(len(decoded.places), np.int64) if decoded.diff is None else decoded.diff)
+        places.append(batch.offsets[decoded.places] - piece.begin)
+    diff, offsets = (np.concatenate([np.zeros(0, np.int64), *parts]) for parts in (diffs, places))
+    table = pa.concat_tables(tables) if empty.num_columns else empty
+    numbers = np.arange(len(diff))
+    if spec.format.rows.startswith("debezium"):
+        # A message has one row, or one that is gone and another one.
+        again = np.zeros(len(offsets), np.int64)
+        again[1:] = offsets[1:] == offsets[:-1]
+        numbers = MessageSlice.ROWS_OF_CHANGE * offsets + again
+    return SourceRows(table, numbers, diff=diff, kept=together(batches_read))
+
+
+def read_topic(
+    ranges: Sequence[MessageSlice], spec: KafkaSpec, columns: Sequence[Field], dead_letters: DeadLetterSink
+) -> pa.Table:
+    """The rows of ranges of one topic, by a consumer of their own: in any thread, beside tasks that read it.
+
+    Unavailable as `read_messages`.
+    """
+    empty = arrow_schema(tuple(columns), positional=False).empty_table()
+    if not ranges:
+        return empty
+    reader = TopicReader(spec.options, ranges[0].topic_id, **_wanted(spec))
+    decoder = open_decoder(spec.columns, spec.key, spec.format, spec.message_parts)
+    try:
+        reader.expect(ranges)
+        return pa.concat_tables([_decoded(p, reader.read(p), spec, decoder, empty, dead_letters).table for p in ranges])
+    finally:
+        reader.close()
+
+
+def _set_aside(batch: Messages, places: Sequence[int], reasons: Sequence[str], dead_letters: DeadLetterSink) -> None:
+    if not places:
+        return
+    dead_letters.add_messages(
+        batch.topic,
+        batch.partition,
+        batch.offsets[list(places)].tolist(),
+        reasons,
+        batch.keys.take(pa.array(places)).to_pylist(),
+        batch.values.take(pa.array(places)).to_pylist(),
+    )
+
+
+def _reader(spec: KafkaSpec, topic_id: str) -> TopicReader:
+    return reader_of(spec.options, topic_id, **_wanted(spec))
+
+
+def _wanted(spec: KafkaSpec) -> dict[str, bool]:
+    """What a reader has to keep of messages."""
+    parts = spec.message_parts.values()
+    return {"headers": any(p.startswith("header") for p in parts), "times": "timestamp" in parts}
+
+
+def _decoder(spec: KafkaSpec) -> Decoder:
+    return _opened(_Same(spec))
+
+
+class _Same:
+    """A spec as a key: specs have dicts in them."""
+
+    def __init__(self, spec: KafkaSpec) -> None:
+        self.spec = spec
+        self._text = repr(to_json(spec))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other._text == self._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+
+@lru_cache(maxsize=32)
+def _opened(same: _Same) -> Decoder:
+    spec = same.spec
+    return open_decoder(spec.columns, spec.key, spec.format, spec.message_parts)

@@ -1,0 +1,376 @@
+"""A topic as a source: which partitions there are, how far each can be read, and when it can't go on."""
+
+from __future__ import annotations
+
+import json
+import weakref
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from watersmeet import files
+from watersmeet.catalog import MessageFormat, Relation
+from watersmeet.connectors.base.sources import History, News, Poll
+from watersmeet.connectors.kafka.client import library
+from watersmeet.connectors.kafka.cluster import Cluster, TopicState, cluster_of
+from watersmeet.connectors.kafka.options import START, TOPIC_ID, KafkaOptions, KafkaSpec, begins_at, kafka_options
+from watersmeet.errors import Error, error
+from watersmeet.slices import JumpSlice, MessageSlice, SourceSlice
+
+#: The most messages of a slice: large reads are divided among tasks.
+SLICE_MESSAGES: Final = 100_000
+#: The most slices of a poll: keeps intents small.
+MAX_SLICES: Final = 1000
+#: How large a message is taken to be, as nothing says so before it is read.
+MESSAGE_BYTES: Final = 200
+#: How long a partition has nothing to read but uncommitted messages before that is shown.
+_BLOCKED_US: Final = 2_000_000
+
+State = Literal["running", "waiting", "blocked", "stalled"]
+
+
+class KafkaSource:
+    """The committed messages of a topic, of each partition in the order of offsets.
+
+    Laws: every message from the start on is read once, or counted as lost with a reason. What expired or was made anew
+    stops this source alone (`on_data_loss`). A partition that is new is read from its first message, wherever the
+    source began. See `base.Source` for the life of a source.
+    """
+
+    def __init__(self, relation: Relation) -> None:
+        self.relation_id = relation.id
+        self.options = kafka_options(relation.connector)
+        statement = relation.connector_altered("on_data_loss = 'skip'")
+        self._to_skip = f"To go on with what is there: {statement}"
+        self._spec = KafkaSpec(
+            relation.columns,
+            relation.primary_key,
+            self.options,
+            relation.format or MessageFormat(),
+            relation.message_parts,
+        )
+        library()
+        self._slices = 0
+        self._rows = 0
+        self._lost = 0
+        self._topic_id = self.options.topic_id
+        self._starts: dict[int, int] = dict(self.options.starts or {})
+        self._next: dict[int, int] = dict(self._starts)
+        self._cluster: Cluster | None = None
+        self._seen = TopicState()
+        self._blocked_since_us: dict[int, int] = {}
+        self._now_us = 0
+        self._news: News | None = None
+
+    def spec(self) -> KafkaSpec:
+        return self._spec
+
+    def poll(self, position: Any, budget_rows: int, budget_bytes: int, now_us: int, *, fresh: bool = False) -> Poll:
+        expected = 0 if position is None else position["slices"]
+        if expected != self._slices:
+            raise error(
+                "DATABASE_DAMAGED",
+                f"the position of source {self.relation_id} is slice {expected}, "
+                f"its accepted slices end at {self._slices}",
+            )
+        seen = self._look(fresh=fresh)
+        self._note_blocked(seen, now_us)
+        if seen.problem is not None or not seen.id:
+            return Poll((), self._position(0))
+        if (jump := self._jump(seen)) is not None:
+            if self.options.on_data_loss == "stop":
+                return Poll((), self._position(0))
+            return Poll((jump.at(self._slices),), self._position(1), more=True)
+        places = self._unread(seen)
+        pieces: list[MessageSlice] = []
+        budget = max(1, min(budget_rows, budget_bytes // MESSAGE_BYTES))
+        more = False
+        for left, (partition, (begin, end)) in zip(range(len(places), 0, -1), places.items(), strict=True):
+            if budget <= 0 or len(pieces) >= MAX_SLICES:
+                more = True
+                break
+            upto = min(end, begin + max(1, budget // left))
+            more |= upto < end
+            budget -= upto - begin
+            pieces += self._pieces(seen.id, partition, begin, upto)
+        pieces = [piece.at(ordinal) for ordinal, piece in enumerate(pieces, self._slices)]
+        return Poll(tuple(pieces), self._position(len(pieces)), more)
+
+    def listen(self, news: News) -> None:
+        self._news = news
+        if self._cluster is not None:
+            self._cluster.tell(news)
+
+    def accept(self, slices: Iterable[SourceSlice]) -> None:
+        for piece in slices:
+            if piece.ordinal < self._slices:
+                continue
+            if piece.ordinal > self._slices:
+                raise error(
+                    "DATABASE_DAMAGED",
+                    f"slices {self._slices} to {piece.ordinal - 1} of source {self.relation_id} are missing",
+                    detail="Messages would be read twice or never.",
+                )
+            self._slices += 1
+            if isinstance(piece, JumpSlice):
+                self._accept_jump(piece)
+                continue
+            assert isinstance(piece, MessageSlice)
+            self._topic_id = piece.topic_id
+            self._rows += piece.rows
+            self._starts.setdefault(piece.partition, piece.begin)
+            self._next[piece.partition] = piece.end
+
+    def history(self, cursor: Any, budget_rows: int, budget_bytes: int) -> History:
+        partitions = sorted(p for p in self._next if self._starts[p] < self._next[p])
+        place, offset, ordinal = cursor or (0, None, 0)
+        if place >= len(partitions):
+            return History((), None)
+        seen = self._look(fresh=cursor is None)
+        if seen.problem is not None:
+            raise seen.problem
+        if seen.id != self._topic_id:
+            raise error(
+                "CONNECTOR_OPTION",
+                self._reason(seen) or "the topic is another one",
+                hint=self._to_skip,
+            )
+        budget = max(1, min(budget_rows, budget_bytes // MESSAGE_BYTES))
+        pieces: list[MessageSlice] = []
+        while place < len(partitions) and budget > 0 and len(pieces) < MAX_SLICES:
+            partition = partitions[place]
+            begin = self._starts[partition] if offset is None else offset
+            upto = min(self._next[partition], begin + budget)
+            pieces += self._pieces(seen.id, partition, begin, upto)
+            budget -= upto - begin
+            place, offset = (place + 1, None) if upto == self._next[partition] else (place, upto)
+        numbered = tuple(piece.at(i) for i, piece in enumerate(pieces, ordinal))
+        after = [place, offset, ordinal + len(pieces)] if place < len(partitions) else None
+        return History(numbered, after, self._expired(seen) if cursor is None else "")
+
+    def _expired(self, seen: TopicState) -> str:
+        """What was read and is no longer there; empty if there is nothing."""
+        ends = {p: min(seen.firsts.get(p, 0), end) for p, end in sorted(self._next.items())}
+        gone = [(p, self._starts[p], end) for p, end in ends.items() if self._starts[p] < end]
+        if not gone:
+            return ""
+        partition, begin, end = gone[0]
+        more = f", and of {len(gone) - 1} more partitions" if len(gone) > 1 else ""
+        return (
+            f'messages of topic "{self.options.topic}" that have expired since they were read: '
+            f"offsets {begin} to {end - 1} of partition {partition}{more}"
+        )
+
+    def now(self) -> list[MessageSlice]:
+        """The messages that are committed now, from where the options say. Nothing is remembered.
+
+        Raises what is wrong.
+        """
+        seen = cluster_of(self.options.properties).ask(self.options.topic)
+        unread = self._unread(seen)
+        return [piece for p, (begin, end) in unread.items() for piece in self._pieces(seen.id, p, begin, end)]
+
+    def save(self, path: Path) -> None:
+        state = {
+            "slices": self._slices,
+            "rows": self._rows,
+            "lost": self._lost,
+            "topic_id": self._topic_id,
+            "starts": sorted(self._starts.items()),
+            "next": sorted(self._next.items()),
+        }
+        files.make_directory(path.parent)
+        files.replace_file(path, json.dumps(state).encode(), durable=True)
+
+    def load(self, path: Path) -> None:
+        try:
+            state = json.loads(path.read_text(encoding="utf-8"))
+            self._slices, self._rows, self._lost = state["slices"], state["rows"], state["lost"]
+            self._topic_id, self._starts, self._next = state["topic_id"], dict(state["starts"]), dict(state["next"])
+        except (OSError, ValueError, KeyError, TypeError) as problem:
+            raise error(
+                "DATABASE_DAMAGED", f"the state of a source, {path.name}, can't be read", detail=str(problem)
+            ) from problem
+
+    def status(self) -> dict[str, Any]:
+        """JSON: messages planned, what is left to be read, the state with its reason, and the place in each partition.
+
+        state: `running`; `waiting` for brokers; `blocked` by an open transaction; `stalled` until a statement goes on.
+        """
+        seen = self._seen
+        state, reason = self._state(seen)
+        unread = {} if state == "stalled" or not seen.id else self._unread(seen)
+        return {
+            "rows_planned": self._rows,
+            "topic": self.options.topic,
+            "partitions": len(seen.ends) or len(self._next),
+            "offsets": sorted(self._next.items()),
+            "backlog_messages": sum(end - begin for begin, end in unread.values()),
+            "lost_messages": self._lost,
+            "state": state,
+            "reason": reason,
+            "problem": reason if state in ("waiting", "stalled") else None,
+        }
+
+    def _look(self, *, fresh: bool) -> TopicState:
+        if self._cluster is None:
+            try:
+                self._cluster = cluster_of(self.options.properties)
+            except Error as cause:
+                if cause.condition != "RUNTIME_UNAVAILABLE":  # a secret that is not here yet
+                    raise
+                self._seen = TopicState(problem=cause)
+                return self._seen
+            self._cluster.watch(self.options.topic)
+            if self._news is not None:
+                self._cluster.tell(self._news)
+            weakref.finalize(self, self._cluster.leave, self.options.topic).atexit = False
+        self._seen = self._cluster.state(self.options.topic, fresh=fresh)
+        if not fresh and self._seen.problem is None and self._unread(self._seen):
+            self._seen = self._cluster.recent(self.options.topic)  # what came meanwhile need not wait for another epoch
+        return self._seen
+
+    def _position(self, more: int) -> dict[str, int]:
+        return {"slices": self._slices + more}
+
+    def _unread(self, seen: TopicState) -> dict[int, tuple[int, int]]:
+        """By partition with something to read: the offsets [begin, end)."""
+        shards = self.options.shards
+        found = {p: (self._begin(seen, p), end) for p, end in seen.ends.items() if not shards or p in shards}
+        return {p: (begin, end) for p, (begin, end) in found.items() if begin < end}
+
+    def _begin(self, seen: TopicState, partition: int) -> int:
+        """Of a new partition the first message that is there."""
+        return self._next.get(partition, seen.firsts.get(partition, 0))
+
+    def _pieces(self, topic_id: str, partition: int, begin: int, end: int) -> list[MessageSlice]:
+        return [
+            MessageSlice(
+                relation=self.relation_id,
+                rows=min(low + SLICE_MESSAGES, end) - low,
+                size_bytes=(min(low + SLICE_MESSAGES, end) - low) * MESSAGE_BYTES,
+                topic=self.options.topic,
+                topic_id=topic_id,
+                partition=partition,
+                begin=low,
+                end=min(low + SLICE_MESSAGES, end),
+            )
+            for low in range(begin, end, SLICE_MESSAGES)
+        ]
+
+    def _jump(self, seen: TopicState) -> JumpSlice | None:
+        """Where to go on if messages are lost, else None."""
+        if self._topic_id not in ("", seen.id):
+            moves = tuple((p, self._next.get(p, 0), seen.firsts.get(p, 0)) for p in sorted(seen.ends))
+            return self._jump_slice(seen, "recreated", moves)
+        expired = tuple((p, at, seen.firsts[p]) for p, at in sorted(self._next.items()) if seen.firsts.get(p, 0) > at)
+        return self._jump_slice(seen, "expired", expired) if expired else None
+
+    def _jump_slice(
+        self, seen: TopicState, reason: Literal["expired", "recreated"], moves: tuple[tuple[int, int, int], ...]
+    ) -> JumpSlice:
+        return JumpSlice(
+            relation=self.relation_id, topic=self.options.topic, topic_id=seen.id, reason=reason, offsets=moves
+        )
+
+    def _accept_jump(self, piece: JumpSlice) -> None:
+        if piece.reason == "recreated":
+            self._topic_id = piece.topic_id
+            self._starts = {p: now for p, _, now in piece.offsets}
+            self._next = dict(self._starts)
+            return
+        for partition, before, now in piece.offsets:
+            self._lost += now - before
+            self._next[partition] = now
+
+    def _note_blocked(self, seen: TopicState, now_us: int) -> None:
+        self._now_us = now_us
+        held = {p for p, end in seen.ends.items() if self._next.get(p, 0) >= end and seen.written.get(p, 0) > end}
+        self._blocked_since_us = {p: self._blocked_since_us.get(p, now_us) for p in held}
+
+    def _state(self, seen: TopicState) -> tuple[State, str | None]:
+        if seen.problem is not None:
+            gone = seen.problem.condition == "UNDEFINED_OBJECT"
+            return ("stalled" if gone else "waiting"), seen.problem.message
+        if (reason := self._reason(seen)) is not None and self.options.on_data_loss == "stop":
+            return "stalled", f"{reason}. {self._to_skip}"
+        blocked = [p for p, since in self._blocked_since_us.items() if self._now_us - since >= _BLOCKED_US]
+        if blocked:
+            shown = ", ".join(map(str, sorted(blocked)[:5]))
+            return "blocked", f"an open transaction of a producer holds back partition {shown}"
+        return "running", None
+
+    def _reason(self, seen: TopicState) -> str | None:
+        """Why messages are lost; None if none are."""
+        jump = self._jump(seen) if seen.id else None
+        if jump is None:
+            return None
+        if jump.reason == "recreated":
+            return f'topic "{self.options.topic}" was deleted and made anew: its offsets mean other messages'
+        partition, before, now = jump.offsets[0]
+        return (
+            f'messages of topic "{self.options.topic}" expired before they were read: '
+            f"in partition {partition} offsets {before} to {now - 1}"
+        )
+
+
+def from_place(connector: Mapping[str, str], start: str, shards: str) -> dict[str, str]:
+    """The options of a source that is read from a place of its own on. start, shards: see `catalog.QuerySource`."""
+    return {**connector, **begins_at(start), **({"shards": shards} if shards else {})}
+
+
+def restarted(connector: Mapping[str, str], start: Mapping[str, str]) -> dict[str, str]:
+    """The options with other ones of where reading begins."""
+    return {**{n: v for n, v in connector.items() if not n.startswith("scan.startup.")}, **start}
+
+
+def begun(relation_connector: Mapping[str, str]) -> dict[str, str]:
+    """The options of a source or table with the offsets at which it begins: for CREATE, which asks the brokers.
+
+    Raises what is wrong: no broker, no topic, credentials.
+    """
+    options = kafka_options(relation_connector)
+    if options.starts is not None:
+        return dict(relation_connector)
+    cluster = cluster_of(options.properties)
+    state = cluster.ask(options.topic)
+    if missing := sorted(set(options.shards) - state.ends.keys()):
+        raise error("CONNECTOR_OPTION", f'topic "{options.topic}" has no partition {missing[0]}')
+    starts = _starts(cluster, options, state)
+    return {**relation_connector, START: json.dumps(starts), TOPIC_ID: state.id}
+
+
+def late_start(connector: Mapping[str, str]) -> str:
+    """Where a source begins that wants all messages of its topic, if the first ones have expired; empty if none have.
+
+    connector: as `begun` gives it.
+    """
+    options = kafka_options(connector)
+    if options.mode != "earliest" or options.millis is not None or options.offsets:
+        return ""
+    late = [(p, offset) for p, offset in sorted((options.starts or {}).items()) if offset]
+    if not late:
+        return ""
+    more = f", and {len(late) - 1} more begin late" if len(late) > 1 else ""
+    partition, offset = late[0]
+    return f'the first messages of topic "{options.topic}" have expired: partition {partition} begins at {offset}{more}'
+
+
+def _starts(cluster: Cluster, options: KafkaOptions, state: TopicState) -> dict[int, int]:
+    specs = library().admin.OffsetSpec
+    if options.offsets:
+        read = sorted(options.shards or state.ends)
+        if len(options.offsets) not in (1, len(read)):
+            raise error(
+                "CONNECTOR_OPTION",
+                f"{len(options.offsets)} offsets are given for {len(read)} partitions",
+                hint="Give one for all partitions, or one for each.",
+            )
+        asked = options.offsets if len(options.offsets) == len(read) else options.offsets * len(read)
+        return cluster.offsets(options.topic, state.ends, specs.earliest()) | dict(zip(read, asked, strict=True))
+    if options.millis is not None:
+        found = cluster.offsets(options.topic, state.ends, specs.for_timestamp(options.millis))
+        return {p: state.ends[p] if offset < 0 else offset for p, offset in found.items()}
+    if options.mode == "latest":
+        return dict(state.ends)
+    return cluster.offsets(options.topic, state.ends, specs.earliest())

@@ -1,0 +1,1 @@
+"""Code that Delta Lake and Iceberg share: client, options, source, comparison of columns."""

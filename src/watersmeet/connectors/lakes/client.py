@@ -1,0 +1,209 @@
+"""Tables of lakes: the connectors for them, and what their libraries call the options that sources and sinks share."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from watersmeet import extras
+from watersmeet.errors import Error, did_you_mean, error
+from watersmeet.objectstores.base import check_endpoint
+from watersmeet.secretvalues import revealed
+
+#: What the library of Delta Lake calls the options of stores.
+DELTA_STORES: Final = {
+    "s3.endpoint": "AWS_ENDPOINT_URL",
+    "s3.access.key": "AWS_ACCESS_KEY_ID",
+    "s3.secret.key": "AWS_SECRET_ACCESS_KEY",
+    "s3.region": "AWS_REGION",
+    "gcs.service.account": "GOOGLE_SERVICE_ACCOUNT_KEY",
+}
+ICEBERG_STORES: Final = {
+    "s3.endpoint": "s3.endpoint",
+    "s3.region": "s3.region",
+    "s3.access.key": "s3.access-key-id",
+    "s3.secret.key": "s3.secret-access-key",
+}
+"""What that of Iceberg calls them."""
+ICEBERG_CATALOGS: Final = {
+    "catalog.uri": "uri",
+    "catalog.credential": "credential",
+    "catalog.token": "token",
+    "catalog.scope": "scope",
+    "catalog.oauth2_server_uri": "oauth2-server-uri",
+    "warehouse.path": "warehouse",
+    "catalog.rest.sigv4_enabled": "rest.sigv4-enabled",
+    "catalog.rest.signing_region": "rest.signing-region",
+    "catalog.rest.signing_name": "rest.signing-name",
+}
+"""What it calls the options of catalogs."""
+ICEBERG_CONNECTION: Final = (
+    *ICEBERG_STORES,
+    *ICEBERG_CATALOGS,
+    "catalog.type",
+    "catalog.name",
+    "catalog.jdbc.user",
+    "catalog.jdbc.password",
+    "s3.path.style.access",
+)
+"""The options that say where a catalog of Iceberg is, and its store."""
+ICEBERG_OPTIONS: Final = (*ICEBERG_CONNECTION, "database.name", "table.name")
+"""Those that say where a table of it is."""
+#: RisingWave's types of catalogs, and what they are called there.
+_TYPES: Final = {"rest": "rest", "jdbc": "sql", "sql": "sql"}
+#: Errors that no catalog and no store can be the cause of.
+_MISTAKES: Final = (TypeError, AttributeError, AssertionError)
+#: Colors of a terminal.
+_STYLE: Final = re.compile(r"\x1b\[[0-9;]*m")
+_LACKING_TYPES: Final = ("storage", "hive", "glue", "snowflake")
+
+
+def delta_library(module: str = "deltalake") -> Any:
+    """A module of the library of Delta Lake. LIBRARY_MISSING."""
+    return extras.library(module, "tables of Delta Lake")
+
+
+def delta_location(options: Mapping[str, str]) -> str:
+    """The directory, absolute, or the URL of a table. CONNECTOR_OPTION without one."""
+    location = options.get("location", "")
+    if not location:
+        raise error("CONNECTOR_OPTION", "connector deltalake needs the option location", hint="Add location = '…'.")
+    return location if "://" in location else str(Path(location).expanduser().absolute())
+
+
+def delta_storage(options: Mapping[str, str]) -> dict[str, str]:
+    """The options of its store, as the library takes them."""
+    storage = {theirs: revealed(options[ours]) for ours, theirs in DELTA_STORES.items() if options.get(ours)}
+    endpoint = storage.get("AWS_ENDPOINT_URL", "")
+    check_endpoint(endpoint)
+    if endpoint.startswith("http://"):
+        storage["AWS_ALLOW_HTTP"] = "true"
+    return storage
+
+
+def delta_problem(location: str, storage: Mapping[str, str], cause: BaseException) -> str:
+    """The reason of an error of the library, in one line: lacking credentials of S3, or its innermost cause."""
+    lines = [_STYLE.sub("", line).strip(" ↳") for line in str(cause).splitlines() if line.strip()]
+    if "loading credentials" in str(cause) and location.startswith(("s3://", "s3a://")):
+        given = {**os.environ, **storage}
+        names = ("s3.access.key", "s3.secret.key", "s3.region")
+        lacking = [name for name in names if not given.get(DELTA_STORES[name])]
+        return f"there are no credentials; set {', '.join(lacking or names)}, or AWS's variables of the environment"
+    if len(lines) < 2:
+        return first_line(cause)
+    return f"{lines[0]}: {lines[-1]}"
+
+
+@dataclass(frozen=True)
+class IcebergPlace:
+    """Where a table of Iceberg is. catalog: its name. properties: of the library's catalog. table: namespace, name."""
+
+    catalog: str
+    properties: dict[str, str] = field(repr=False)
+    table: tuple[str, str]
+
+    @property
+    def what(self) -> str:
+        """What it is, for messages."""
+        return f'Iceberg table "{".".join(self.table)}"'
+
+
+def iceberg_library(module: str) -> Any:
+    """A module of the library of Iceberg. LIBRARY_MISSING."""
+    return extras.library(module, "tables of Iceberg")
+
+
+def iceberg_catalog(place: IcebergPlace) -> Any:
+    """The library's catalog. LIBRARY_MISSING, and errors of the library."""
+    return iceberg_library("pyiceberg.catalog").load_catalog(place.catalog, **place.properties)
+
+
+@contextmanager
+def iceberg_explained(
+    place: IcebergPlace, passing: Callable[[str], Exception], *others: type[BaseException]
+) -> Iterator[None]:
+    """Errors of the library as CONNECTOR_OPTION, or what `passing` makes of a text. Ours, and `others`, stay."""
+    exceptions = iceberg_library("pyiceberg.exceptions")
+    kept: tuple[type[BaseException], ...] = (Error, *others, *_MISTAKES)
+    try:
+        yield
+    except kept:
+        raise
+    except (exceptions.UnauthorizedError, exceptions.ForbiddenError, exceptions.OAuthError) as cause:
+        raise error(
+            "CONNECTOR_OPTION",
+            f'catalog "{place.catalog}" of {place.what} refuses the user',
+            detail=first_line(cause),
+            hint="Check catalog.credential and catalog.token.",
+        ) from cause
+    except Exception as cause:  # of catalogs, stores and their clients, which have no common base
+        raise passing(f"{place.what} can't be read or written: {first_line(cause)}") from cause
+
+
+def iceberg_catalog_type(given: Mapping[str, str]) -> str:
+    """What the library calls the type of the catalog that options name, and say where it is. CONNECTOR_OPTION,
+    FEATURE_NOT_SUPPORTED.
+    """
+    kind = given.get("catalog.type", "storage").lower()
+    if kind in _LACKING_TYPES:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f"catalogs of type {kind} are not supported",
+            hint="catalog.type = 'rest' and 'jdbc' are.",
+        )
+    if kind not in _TYPES:
+        raise error("CONNECTOR_OPTION", f'catalog.type can\'t be "{kind}"', hint=did_you_mean(kind, _TYPES))
+    for name in ("catalog.uri", "warehouse.path"):
+        _needed(given, name)
+    return _TYPES[kind]
+
+
+def iceberg_place(given: Mapping[str, str]) -> IcebergPlace:
+    """Where options say that a table is. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
+    kind = iceberg_catalog_type(given)
+    names = {**ICEBERG_STORES, **ICEBERG_CATALOGS}
+    properties = {theirs: revealed(given[ours]) for ours, theirs in names.items() if given.get(ours)}
+    properties["type"] = kind
+    uri = revealed(given["catalog.uri"])
+    properties["uri"] = uri if kind == "rest" else _uri(uri, given)
+    return IcebergPlace(
+        given.get("catalog.name", "watersmeet"),
+        properties,
+        (_needed(given, "database.name"), _needed(given, "table.name")),
+    )
+
+
+def _uri(uri: str, given: Mapping[str, str]) -> str:
+    """The address of a catalog in a database, as SQLAlchemy has it: those of JDBC, too."""
+    plain = uri.removeprefix("jdbc:")
+    user, password = given.get("catalog.jdbc.user"), given.get("catalog.jdbc.password")
+    system, _, rest = plain.partition("://")
+    if system == "postgresql":
+        who = f"{quote(user, safe='')}:{quote(revealed(password or ''), safe='')}@" if user else ""
+        return f"postgresql+psycopg://{who}{rest}"
+    if plain.startswith("sqlite:") and "://" not in plain:
+        return f"sqlite:///{plain.removeprefix('sqlite:')}"
+    if system == "sqlite":
+        return plain
+    raise error(
+        "FEATURE_NOT_SUPPORTED",
+        f"a catalog in {system.partition('+')[0] or 'such a database'} is not supported",
+        hint="jdbc:postgresql://… and jdbc:sqlite:… are.",
+    )
+
+
+def _needed(options: Mapping[str, str], name: str) -> str:
+    if not options.get(name):
+        raise error("CONNECTOR_OPTION", f"connector iceberg needs the option {name}", hint=f"Add {name} = '…'.")
+    return options[name]
+
+
+def first_line(cause: BaseException) -> str:
+    """What an error of a library says, in one line."""
+    return (str(cause).strip().splitlines() or [type(cause).__name__])[0]

@@ -1,0 +1,359 @@
+"""A table of a lake as a source: its rows as they are in one version, and then what each new version does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from watersmeet.catalog import ARRIVAL, Relation
+from watersmeet.connectors.base.sources import History, News, Poll
+from watersmeet.connectors.delta.log import DeltaLog
+from watersmeet.connectors.files.cutting import GROUP_BYTES
+from watersmeet.connectors.iceberg.log import IcebergLog
+from watersmeet.connectors.lakes.options import IDS, START, LakeOptions, LakeSpec, lake_options
+from watersmeet.connectors.lakes.reading import footer_of
+from watersmeet.connectors.lakes.versions import (
+    RETRY_US,
+    ROLES,
+    InVersion,
+    LakeLog,
+    LakeProblem,
+    Looks,
+    Mark,
+    ReadFiles,
+    Step,
+    check_columns,
+    made_anew,
+)
+from watersmeet.errors import Error, error
+from watersmeet.formats.retyping import columns_of
+from watersmeet.slices import LakeFile, LakeRole, LakeSlice, SourceSlice, VersionSlice
+from watersmeet.types import Schema
+
+#: The most slices of a poll: keeps intents small.
+MAX_SLICES: Final = 1000
+
+
+class LakeSource:
+    """The rows of a table of a lake.
+
+    Laws: the rows of the version at which it begins come once, then those that each later version adds, in the order of
+    versions. Files without changed rows, as those of a compaction, give nothing. A version that removes rows stops the
+    source, is skipped as a whole, or is followed (`LakeOptions.on_delete`); what it does is never cut. See
+    `base.Source` for the life of a source.
+    """
+
+    def __init__(self, relation: Relation) -> None:
+        self.relation_id = relation.id
+        self.options = _options(relation)
+        skipping = relation.connector_altered("on_delete = 'skip'")
+        following = relation.connector_altered("on_delete = 'follow'")
+        self._to_go_on = f"To leave out such versions: {skipping}"
+        if _may_lose_rows(relation):
+            self._to_go_on += f"; to delete the rows here, too: {following}"
+        self._spec = LakeSpec(relation.given, relation.primary_key, self.options)
+        self._log = open_log(relation.connector, self.options, relation.given)
+        self._looks = Looks(self._log, self.options.refresh_s * 1_000_000 if self.options.is_far else None)
+        self._read = ReadFiles()
+        self._steps: list[Step] = []
+        """Versions that follow those that were read."""
+        self._retry_us = 0
+        self._problem: LakeProblem | None = None
+        """Of the last look."""
+        self._stop: LakeProblem | None = None
+        """Of what was to be read next."""
+
+    def spec(self) -> LakeSpec:
+        return self._spec
+
+    def poll(self, position: Any, budget_rows: int, budget_bytes: int, now_us: int, *, fresh: bool = False) -> Poll:
+        expected = 0 if position is None else position["slices"]
+        if expected != self._read.slices:
+            raise error(
+                "DATABASE_DAMAGED",
+                f"the position of source {self.relation_id} is slice {expected}, "
+                f"its accepted slices end at {self._read.slices}",
+            )
+        self._look(now_us, fresh=fresh)
+        self._stop = None
+        pieces: list[LakeSlice | VersionSlice] = []
+        more = False
+        try:
+            for step in self._steps:
+                if (step.is_change and pieces) or budget_rows <= 0 or budget_bytes <= 0 or len(pieces) >= MAX_SLICES:
+                    more = True
+                    break
+                found, complete = self._pieces(step, bool(pieces), budget_rows, budget_bytes)
+                pieces += found
+                budget_rows -= sum(piece.rows for piece in found)
+                budget_bytes -= sum(piece.size_bytes for piece in found)
+                if not complete:
+                    more = True
+                    break
+        except LakeProblem as problem:
+            self._stop = problem
+        numbered = tuple(piece.at(ordinal) for ordinal, piece in enumerate(pieces, self._read.slices))
+        return Poll(numbered, {"slices": self._read.slices + len(numbered)}, more)
+
+    def listen(self, news: News) -> None:
+        self._looks.listen(news)
+
+    def accept(self, slices: Iterable[SourceSlice]) -> None:
+        for piece in slices:
+            if piece.ordinal < self._read.slices:
+                continue
+            if piece.ordinal > self._read.slices:
+                raise error(
+                    "DATABASE_DAMAGED",
+                    f"slices {self._read.slices} to {piece.ordinal - 1} of source {self.relation_id} are missing",
+                    detail="Rows would be read twice or never.",
+                )
+            self._read.apply(piece)
+            if isinstance(piece, VersionSlice):
+                done = [i for i, step in enumerate(self._steps) if step.mark.version == piece.version]
+                self._steps = self._steps[done[0] + 1 :] if done else []
+
+    def history(self, cursor: Any, budget_rows: int, budget_bytes: int) -> History:
+        """The files as they are after compactions. CONNECTOR_OPTION if one is gone."""
+        place, group, line, ordinal = cursor or (0, 0, 1, 0)
+        held = list(self._read.held.values())
+        pieces: list[LakeSlice] = []
+        mark = self._read.mark
+        while place < len(held) and budget_rows > 0 and budget_bytes > 0 and len(pieces) < MAX_SLICES:
+            file, groups = held[place]
+            try:
+                for piece in self._cuts(mark or Mark(0, ""), "added", file, budget_rows, group, line, upto=groups):
+                    if pieces and (piece.rows > budget_rows or piece.size_bytes > budget_bytes):
+                        return History(tuple(pieces), [place, group, line, ordinal])
+                    pieces.append(piece.at(ordinal))
+                    group, line, ordinal = piece.end, line + piece.rows, ordinal + 1
+                    budget_rows -= piece.rows
+                    budget_bytes -= piece.size_bytes
+            except LakeProblem as problem:
+                raise error(
+                    "RUNTIME_UNAVAILABLE" if problem.passes else "CONNECTOR_OPTION",
+                    f"what a source has read can't be read once more: {problem.message}",
+                    hint=None if problem.passes else "Create another source of the table.",
+                ) from problem
+            place, group, line = place + 1, 0, 1
+        return History(tuple(pieces), [place, group, line, ordinal] if place < len(held) else None)
+
+    def save(self, path: Path) -> None:
+        self._read.save(path)
+
+    def load(self, path: Path) -> None:
+        self._read = ReadFiles.load(path)
+
+    def status(self) -> dict[str, Any]:
+        """JSON: rows planned, the version read last, how many versions were skipped, and the state with its reason.
+
+        state: `running`; `waiting` for the table; `stalled` until somebody goes on.
+        """
+        problem, mark = self._stop or self._problem, self._read.mark
+        state = "running" if problem is None else "waiting" if problem.passes else "stalled"
+        reason = None if problem is None else problem.message
+        return {
+            "rows_planned": self._read.rows,
+            "version": None if mark is None else mark.version,
+            "files": len(self._read.held),
+            "skipped_versions": self._read.skipped,
+            "state": state,
+            "reason": reason,
+            "problem": reason,
+        }
+
+    def _look(self, now_us: int, *, fresh: bool) -> None:
+        """Finds the versions that follow those that are known, unless there are enough."""
+        within = self._read.within
+        if not self._steps and within is not None:
+            if now_us < self._retry_us and not fresh:
+                return
+            self._steps = self._begun(within)
+            self._retry_us = now_us + RETRY_US
+            if not self._steps:
+                return
+            self._problem = None
+        if self._steps and not fresh:
+            return
+        mark = self._steps[-1].mark if self._steps else self._read.mark
+        if mark is None and self.options.start is not None:
+            mark = Mark(self.options.start, "")
+        found = self._looks.after(mark, now_us, fresh=fresh)
+        if found is None:
+            return
+        if isinstance(found, LakeProblem):
+            self._problem = found
+            return
+        self._problem = None
+        self._steps += found
+
+    def _begun(self, within: InVersion) -> list[Step]:
+        """The version that was read in part before a restart; empty if it can't be had now, or is another one."""
+        mark = self._read.mark or (None if self.options.start is None else Mark(self.options.start, ""))
+        try:
+            found = [self._log.snapshot(within.version)] if mark is None else self._log.after(mark, 1)
+            if all(not step.mark.print or step.mark.print == (within.print or step.mark.print) for step in found):
+                return found
+            self._problem = made_anew(self._log, within.version)
+        except LakeProblem as problem:
+            self._problem = problem
+        except Error as problem:
+            self._problem = LakeProblem(problem.message, passes=False)
+        return []
+
+    def _pieces(
+        self, step: Step, follows: bool, budget_rows: int, budget_bytes: int
+    ) -> tuple[list[LakeSlice | VersionSlice], bool]:
+        """(slices of a version, whether they are all). follows: slices of another one come before. LakeProblem."""
+        skips = step.is_change and self.options.on_delete == "skip"
+        if step.is_change and self.options.on_delete == "stop":
+            raise LakeProblem(f"{self._log.named(step.mark.version)} removes rows. {self._to_go_on}", passes=False)
+        if step.problem is not None and not skips:
+            raise LakeProblem(f"{self._log.named(step.mark.version)} can't be read: {step.problem}", passes=False)
+        end = VersionSlice(
+            relation=self.relation_id,
+            version=step.mark.version,
+            print=step.mark.print,
+            left=() if skips else step.left,
+            came=() if skips else step.came,
+            skipped=skips,
+        )
+        if skips:
+            return [end], True
+        pieces: list[LakeSlice | VersionSlice] = []
+        for piece in self._unread(step, budget_rows):
+            fits = piece.rows <= budget_rows and piece.size_bytes <= budget_bytes and len(pieces) < MAX_SLICES
+            if (pieces or follows) and not fits and not step.is_change:
+                return pieces, False
+            pieces.append(piece)
+            budget_rows -= piece.rows
+            budget_bytes -= piece.size_bytes
+        return [*pieces, end], True
+
+    def _unread(self, step: Step, most_rows: int) -> Iterator[LakeSlice]:
+        """The slices of a version that are not read yet. most_rows: as in `_cuts`. LakeProblem."""
+        within = self._read.within
+        place = None if within is None or within.version != step.mark.version else within
+        for role, file in self._files(step):
+            group, line = 0, 1
+            if place is not None:
+                if (ROLES.index(role), file.path) < (ROLES.index(place.role), place.path):
+                    continue
+                if (role, file.path) == (place.role, place.path):
+                    group, line = place.end, place.next_line
+                    if group == place.total:
+                        continue
+            yield from self._cuts(step.mark, role, file, most_rows, group, line)
+
+    def _files(self, step: Step) -> Iterator[tuple[LakeRole, LakeFile]]:
+        """The files of a version, in the order in which they are read."""
+        for path in step.removed:
+            if path not in self._read.held:
+                named = self._log.named(step.mark.version)
+                raise LakeProblem(f"{named} removes file {path}, which was not read", passes=False)
+            yield "removed", self._read.held[path].file
+        yield from (("deleted", file) for file in step.changes)
+        yield from (("added", file) for file in step.added)
+        yield from (("inserted", file) for file in step.changes)
+
+    def _cuts(
+        self,
+        mark: Mark,
+        role: LakeRole,
+        file: LakeFile,
+        most_rows: int,
+        group: int,
+        line: int,
+        *,
+        upto: int | None = None,
+    ) -> Iterator[LakeSlice]:
+        """A file from a row group on, in slices. most_rows: of each, unless a row group has more. upto: the row group
+        before which they end. LakeProblem.
+        """
+        footer = footer_of(self.options, file)
+        total = len(footer.rows)
+        last = total if upto is None else upto
+        while group < last or (group == last == 0):
+            end, rows, size_bytes = group, 0, 0
+            while end < last and (
+                end == group or (size_bytes + footer.sizes[end] <= GROUP_BYTES and rows + footer.rows[end] <= most_rows)
+            ):
+                rows, size_bytes, end = rows + footer.rows[end], size_bytes + footer.sizes[end], end + 1
+            yield LakeSlice(
+                relation=self.relation_id,
+                rows=rows,
+                size_bytes=size_bytes,
+                version=mark.version,
+                print=mark.print,
+                role=role,
+                file=file,
+                begin=group,
+                end=end,
+                total=total,
+                line=line,
+            )
+            if not total:
+                return
+            group, line = end, line + rows
+
+
+def _may_lose_rows(relation: Relation) -> bool:
+    return bool(relation.primary_key) or relation.loses_rows
+
+
+def _options(relation: Relation) -> LakeOptions:
+    """CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED."""
+    options = lake_options(relation.connector, may_lose_rows=_may_lose_rows(relation))
+    if options.on_delete == "follow" and relation.loses_rows and ARRIVAL in relation.defaults.values():
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            "on_delete = 'follow' is not supported without a primary key if a column has the time of arrival",
+            detail="Rows that go are those that are equal in all columns.",
+        )
+    return options
+
+
+def open_log(connector: Mapping[str, str], options: LakeOptions, columns: Schema) -> LakeLog:
+    """The log of a table. columns: those that are read. LIBRARY_MISSING."""
+    make = IcebergLog if connector["connector"].lower() == "iceberg" else DeltaLog
+    return make(connector, options, columns)
+
+
+def begun(relation: Relation) -> dict[str, str]:
+    """The options of a source or table, with its columns as the table calls them, for good: for CREATE, which opens the
+    table, and ALTER.
+
+    UNDEFINED_OBJECT, UNDEFINED_COLUMN, DATATYPE_MISMATCH, FEATURE_NOT_SUPPORTED; RUNTIME_UNAVAILABLE if it can't be
+    read for now.
+    """
+    connector, columns = relation.connector, relation.given
+    options = _options(relation)
+    log = open_log(connector, options, columns)
+    try:
+        check_columns(log.what, columns, log.schema())
+        ids = {**log.ids(), **dict(options.ids)}
+        start = log.newest() if not options.snapshot and options.start is None else options.start
+    except LakeProblem as problem:
+        raise _as_error(problem) from problem
+    noted = {IDS: json.dumps({c.name: ids[c.name] for c in columns})} if ids else {}
+    return {**connector, **noted, **({} if start is None else {START: str(start)})}
+
+
+def lake_schema(connector: Mapping[str, str]) -> Schema:
+    """The columns of a table, in types of SQL. Errors as of `begun`."""
+    options = lake_options({**connector, "on_delete": "stop"}, may_lose_rows=False)
+    try:
+        log = open_log(connector, options, ())
+        return columns_of(log.what, log.schema())
+    except LakeProblem as problem:
+        raise _as_error(problem) from problem
+
+
+def _as_error(problem: LakeProblem) -> Error:
+    return error(
+        "RUNTIME_UNAVAILABLE" if problem.passes else "CONNECTOR_OPTION",
+        problem.message,
+        hint="Check the place of the table, and credentials.",
+    )

@@ -1,0 +1,304 @@
+"""Versions of a table of a lake, as its log has them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from watersmeet import files
+from watersmeet.connectors.base.sources import News
+from watersmeet.connectors.files.parquet import type_problem
+from watersmeet.errors import Error, did_you_mean, error
+from watersmeet.slices import LakeFile, LakeRole, LakeSlice, SourceSlice, VersionSlice
+from watersmeet.types import Schema
+
+
+class LakeProblem(Exception):  # noqa: N818 - a state that passes, or that somebody mends
+    """Why a table can't be read. passes: nobody has to do anything here; the table is asked again."""
+
+    def __init__(self, message: str, *, passes: bool) -> None:
+        super().__init__(message)
+        self.message = message
+        self.passes = passes
+
+
+class Mark(NamedTuple):
+    """A version that was read: its number, or the id of a snapshot, 0 for none.
+
+    print: of what the log says of it; empty: unknown.
+    """
+
+    version: int
+    print: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a version did, or all that there is in it if it is the first one that is read.
+
+    added, removed: files whose rows came or went. changes: files with the rows that changed; then `added` and `removed`
+    are empty. left, came: files without changed rows that go and come. is_change: it removes rows. problem: why it
+    can't be read. All files are in the order of their paths.
+    """
+
+    mark: Mark
+    added: tuple[LakeFile, ...] = ()
+    removed: tuple[str, ...] = ()
+    changes: tuple[LakeFile, ...] = ()
+    left: tuple[str, ...] = ()
+    came: tuple[LakeFile, ...] = ()
+    is_change: bool = False
+    problem: str | None = None
+
+
+class LakeLog(Protocol):
+    """The log of a table. All methods raise LakeProblem. Used by one thread at a time."""
+
+    @property
+    def what(self) -> str:
+        """What it is, for messages."""
+
+    def named(self, version: int) -> str:
+        """What a version is called, for messages."""
+
+    def ids(self) -> Mapping[str, int]:
+        """By column of the newest version, its id; empty where columns are known by their names."""
+
+    def schema(self) -> pa.Schema:
+        """The columns of the newest version. Also raises UNDEFINED_OBJECT, FEATURE_NOT_SUPPORTED."""
+
+    def newest(self) -> int:
+        """The newest version."""
+
+    def snapshot(self, version: int | None) -> Step:
+        """All that there is in a version; None: in the newest one."""
+
+    def after(self, mark: Mark, most: int) -> list[Step]:
+        """The versions that follow one that was read, at most so many. A problem if that one is no longer part of the
+        table, or what followed it is gone.
+        """
+
+
+def made_anew(log: LakeLog, version: int) -> LakeProblem:
+    """That a version that was read is another one now."""
+    return LakeProblem(f"{log.what} was made anew: {log.named(version)} is another one", passes=False)
+
+
+def check_columns(what: str, columns: Schema, there: pa.Schema) -> None:
+    """Whether the columns of a source are in the table. UNDEFINED_COLUMN, DATATYPE_MISMATCH."""
+    for column in columns:
+        if column.name not in there.names:
+            raise error(
+                "UNDEFINED_COLUMN",
+                f'{what} has no column "{column.name}"',
+                hint=did_you_mean(column.name, there.names) or "It has " + ", ".join(there.names) + ".",
+            )
+        found = there.field(column.name).type
+        if type_problem(column, found) is not None:
+            raise error(
+                "DATATYPE_MISMATCH",
+                f'column "{column.name}" of {what} has type {found}',
+                detail=f"It is declared as {column.type.sql}.",
+            )
+
+
+def column_problem(columns: Sequence[str], schema: pa.Schema) -> str | None:
+    """Why a version with other columns can't be read: one that is read is gone."""
+    gone = [name for name in columns if name not in schema.names]
+    return f'column "{gone[0]}" is no longer there' if gone else None
+
+
+#: The most versions of a look.
+MOST_STEPS: Final = 100
+
+#: How long who asks for what is there now waits for a table that is far.
+_WAIT_S: Final = 10
+
+#: When a table that is near is asked again, and one that could not be read.
+_NEAR_US: Final = 100_000
+
+RETRY_US: Final = 2_000_000
+
+
+class Looks:
+    """What follows a version. refresh_us: how often a table that is far is asked; None for one that is near."""
+
+    def __init__(self, log: LakeLog, refresh_us: int | None) -> None:
+        self._log = log
+        self._refresh_us = refresh_us
+        self._next_us = 0
+        self._thread: threading.Thread | None = None
+        self._found: tuple[Mark | None, Sequence[Step] | LakeProblem] | None = None
+        self._news: News | None = None
+
+    def listen(self, news: News) -> None:
+        """From now on `news` is told when a look is over."""
+        self._news = news
+
+    def after(self, mark: Mark | None, now_us: int, *, fresh: bool) -> Sequence[Step] | LakeProblem | None:
+        """The versions that follow; mark None: the newest one as a whole. None: nobody has looked since the last time.
+
+        fresh: look now.
+        """
+        if self._refresh_us is None:
+            if not fresh and now_us < self._next_us:
+                return None
+            return self._taken(self._looked(mark), now_us)
+        if fresh:
+            self._wait()  # for one that may have begun too early
+            self._begin(mark)
+            if not self._wait():
+                return LakeProblem("the table does not answer", passes=True)
+        elif self._found is None and self._thread is None and now_us >= self._next_us:
+            self._begin(mark)
+        found = self._found
+        if found is None:
+            return None
+        self._found = None
+        return self._taken(found[1], now_us) if found[0] == mark else None
+
+    def _taken(self, found: Sequence[Step] | LakeProblem, now_us: int) -> Sequence[Step] | LakeProblem:
+        if isinstance(found, LakeProblem):
+            wait_us = RETRY_US
+        else:
+            wait_us = 0 if found else _NEAR_US if self._refresh_us is None else self._refresh_us
+        self._next_us = now_us + wait_us
+        return found
+
+    def _looked(self, mark: Mark | None) -> Sequence[Step] | LakeProblem:
+        try:
+            return [self._log.snapshot(None)] if mark is None else self._log.after(mark, MOST_STEPS)
+        except LakeProblem as problem:
+            return problem
+        except Error as problem:
+            return LakeProblem(problem.message, passes=False)
+
+    def _begin(self, mark: Mark | None) -> None:
+        self._found = None
+        self._thread = threading.Thread(target=self._look, args=(mark,), name="watersmeet-lake", daemon=True)
+        self._thread.start()
+
+    def _wait(self) -> bool:
+        """Whether no look is under way any more."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(_WAIT_S)
+        return self._thread is None
+
+    def _look(self, mark: Mark | None) -> None:
+        try:
+            self._found = (mark, self._looked(mark))
+        except Exception as cause:  # of libraries, which have no common base
+            self._found = (mark, LakeProblem(f"{type(cause).__name__}: {cause}", passes=True))
+        self._thread = None
+        if self._news is not None:
+            self._news.tell()
+
+
+#: The order in which the files of a version are read: of a key that moves to another file, the old row goes first.
+ROLES: Final[tuple[LakeRole, ...]] = ("removed", "deleted", "added", "inserted")
+
+
+class Held(NamedTuple):
+    """A file whose rows were given. groups: how many of its row groups; None: all."""
+
+    file: LakeFile
+    groups: int | None
+
+
+class InVersion(NamedTuple):
+    """How far a version was read that is not complete: the last slice."""
+
+    version: int
+    print: str
+    role: LakeRole
+    path: str
+    end: int
+    total: int
+    next_line: int
+
+
+@dataclass
+class ReadFiles:
+    """What was accepted. slices, rows: how many. mark: the last version that is complete, None at first. within: how
+    far the one after it is read. skipped: how many versions were left out. held: by path, in order of arrival.
+
+    Files that compaction puts in place of others take theirs, until a version is left out: then what was given is
+    another thing than what there is.
+    """
+
+    slices: int = 0
+    rows: int = 0
+    mark: Mark | None = None
+    within: InVersion | None = None
+    skipped: int = 0
+    held: dict[str, Held] = field(default_factory=dict)
+
+    def apply(self, piece: SourceSlice) -> None:
+        """Takes note of the next slice."""
+        self.slices += 1
+        if isinstance(piece, VersionSlice):
+            self._end(piece)
+            return
+        assert isinstance(piece, LakeSlice)
+        path = piece.file.path
+        self.rows += piece.rows
+        self.within = InVersion(
+            piece.version, piece.print, piece.role, path, piece.end, piece.total, piece.line + piece.rows
+        )
+        if piece.role == "added":
+            self.held[path] = Held(piece.file, None if piece.end == piece.total else piece.end)
+        elif piece.role == "removed" and piece.end == piece.total:
+            self.held.pop(path, None)
+
+    def _end(self, piece: VersionSlice) -> None:
+        self.mark, self.within = Mark(piece.version, piece.print), None
+        if piece.skipped:
+            self.skipped += 1
+        elif not self.skipped:
+            for path in piece.left:
+                self.held.pop(path, None)
+            self.held.update({file.path: Held(file, None) for file in piece.came})
+
+    def save(self, path: Path) -> None:
+        """Writes it to a file."""
+        state = {
+            "slices": self.slices,
+            "rows": self.rows,
+            "mark": self.mark,
+            "within": self.within,
+            "skipped": self.skipped,
+            "held": list(self.held.values()),
+        }
+        files.make_directory(path.parent)
+        files.replace_file(path, json.dumps(state).encode(), durable=True)
+
+    @staticmethod
+    def load(path: Path) -> ReadFiles:
+        """The inverse of `save`. DATABASE_DAMAGED."""
+        try:
+            state = json.loads(path.read_text(encoding="utf-8"))
+            mark, within = state["mark"], state["within"]
+            return ReadFiles(
+                state["slices"],
+                state["rows"],
+                None if mark is None else Mark(*mark),
+                None if within is None else InVersion(*within),
+                state["skipped"],
+                {held.file.path: held for held in _held(state["held"])},
+            )
+        except (OSError, ValueError, KeyError, TypeError) as problem:
+            raise error(
+                "DATABASE_DAMAGED", f"the state of a source, {path.name}, can't be read", detail=str(problem)
+            ) from problem
+
+
+def _held(saved: list[Any]) -> Iterator[Held]:
+    for (path, size_bytes, values), groups in saved:
+        yield Held(LakeFile(path, size_bytes, tuple((name, value) for name, value in values)), groups)

@@ -1,0 +1,330 @@
+"""MariaDB as a system whose databases are captured: its binary log, places by GTID, snapshots that know their place."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.catalog import Captured
+from watersmeet.connectors.base.options import Options
+from watersmeet.connectors.databases.captures import (
+    Added,
+    Batch,
+    Changed,
+    DatabaseOptions,
+    Mask,
+    Piece,
+    Stream,
+    System,
+    TablePosition,
+    TableThere,
+    needed,
+)
+from watersmeet.connectors.databases.servers import SSL_MODES, Server, ssl_mode
+from watersmeet.connectors.databases.tables import TableColumn
+from watersmeet.connectors.mysql.binlog import LogBatch, LogReader
+from watersmeet.connectors.mysql.client import connect, failure, library
+from watersmeet.connectors.mysql.logstatements import AddedColumn
+from watersmeet.connectors.mysql.servers import Charsets, Gtids, check_server, end_of_log, read_rows, table_there
+from watersmeet.connectors.mysql.tables import Column
+from watersmeet.errors import error
+from watersmeet.faults import fault
+from watersmeet.types import Schema
+
+CONNECTOR: Final = "mysql-cdc"
+SERVER_ID: Final = "server.id"
+
+#: Numbers that a replica can have.
+SERVER_IDS: Final = (1, (1 << 32) - 1)
+
+#: How MySQL writes the modes of TLS.
+_MODES: Final = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
+
+_PORT: Final = 3306
+
+
+@dataclass(frozen=True)
+class MysqlOptions(DatabaseOptions):
+    """server_id: the number that the reader of the log has among the replicas of the server."""
+
+    server_id: int
+
+
+def database_options(given: Mapping[str, str]) -> MysqlOptions:
+    """CONNECTOR_OPTION for what is missing, unknown or wrong. The reader has a number already."""
+    options = Options({n: v for n, v in given.items() if n != "connector" and not n.startswith("debezium.")})
+    mode = options.choice("ssl.mode", among=(*SSL_MODES, *_MODES), default="prefer")
+    database = needed(options, "database.name", CONNECTOR)
+    lowest, highest = SERVER_IDS
+    found = MysqlOptions(
+        Server(
+            needed(options, "hostname", CONNECTOR),
+            options.integer("port", default=_PORT, minimum=1, maximum=65535) or _PORT,
+            needed(options, "username", CONNECTOR),
+            options.text("password") or "",
+            database,
+            ssl_mode(mode.replace("_", "-")),
+        ),
+        database,
+        bool(options.flag("auto.schema.change")),
+        options.integer(SERVER_ID, default=lowest, minimum=lowest, maximum=highest) or lowest,
+    )
+    options.flag("transactional")  # changes of a transaction are always one commit
+    options.finish(CONNECTOR)
+    return found
+
+
+#: While no change comes for the tables, the place is committed again after so many bytes of the server's log.
+_IDLE_BYTES: Final = 16 << 20
+
+#: So long a piece that was read waits for the log to come to its place, before something else is looked for.
+_LOOK_S: Final = 0.05
+
+#: Types whose values are not read.
+_UNREAD: Final = (
+    *("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon"),
+    *("geometrycollection", "inet4", "inet6", "vector", "json"),
+)
+
+_UUID: Final = r"^\\x(.{8})(.{4})(.{4})(.{4})(.{12})$"
+
+
+class MysqlSystem(System):
+    """See `System`."""
+
+    connector = CONNECTOR
+    title = "MariaDB"
+    wider: ClassVar[Mapping[str, Sequence[str]]] = {
+        "smallint": ("boolean", "integer", "bigint", "numeric"),
+        "integer": ("bigint", "numeric"),
+        "bigint": ("numeric",),
+        "real": ("double precision",),
+        "varchar": ("jsonb",),
+    }
+    has_schemas = False
+
+    def options(self, given: Mapping[str, str]) -> MysqlOptions:
+        return database_options(given)
+
+    def defaults(self, given: Mapping[str, str]) -> dict[str, str]:  # noqa: ARG002
+        lowest, highest = SERVER_IDS
+        return {SERVER_ID: str(lowest + secrets.randbelow(highest - lowest + 1))}
+
+    @contextlib.contextmanager
+    def connected(self, options: DatabaseOptions) -> Iterator[Any]:
+        with contextlib.closing(connect(options.server)) as connection:
+            try:
+                yield connection
+            except library().Error as cause:
+                raise failure(cause, options.server) from cause
+
+    def check(self, connection: Any, options: DatabaseOptions) -> None:
+        check_server(connection, options)
+        # Whether the user may read the log, the server says when it is read.
+        LogReader(options.server, _own(options).server_id, Gtids.parsed(end_of_log(connection)), None).close()
+
+    def table(self, connection: Any, options: DatabaseOptions, name: str) -> TableThere:
+        schema, _, table = name.rpartition(".")
+        return table_there(connection, options, schema or options.schema, table)
+
+    def can_read(self, column: TableColumn) -> bool:
+        return not (isinstance(column, Column) and (column.kind in _UNREAD or "COMPRESSED" in column.theirs))
+
+    def publish(self, connection: Any, options: DatabaseOptions, table: TableThere | None) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
+
+    def begin(self, connection: Any, options: DatabaseOptions) -> tuple[str, tuple[str, ...]]:  # noqa: ARG002
+        return end_of_log(connection), ()
+
+    def stream(self, options: DatabaseOptions, place: str, history: str) -> Stream:  # noqa: ARG002
+        return BinlogStream(_own(options), place)
+
+    def end(self, options: DatabaseOptions) -> str:
+        with self.connected(options) as connection:
+            return end_of_log(connection)
+
+    def has(self, place: str, other: str) -> bool:
+        return Gtids.parsed(place).has(Gtids.parsed(other))
+
+    def lag(self, options: DatabaseOptions, place: str) -> tuple[int | None, int | None]:  # noqa: ARG002
+        return None, None
+
+
+class _Pending(NamedTuple):
+    """A piece that was read at a place to which the log was not read yet. of: the table and where it was."""
+
+    of: tuple[Captured, TablePosition | None]
+    piece: Piece
+    place: Gtids
+
+
+class BinlogStream(Stream):
+    """See `Stream`.
+
+    A piece of a table is read at a known place of the log, and handed on when exactly that much of the log was taken.
+    Until then every change of the table is made, also of rows that are still to be read. So all rows up to the key of
+    the newest piece are at any time what the server has at the place, and a piece replaces what changes brought before.
+    """
+
+    def __init__(self, options: MysqlOptions, place: str) -> None:
+        self._options = options
+        self._pending: _Pending | None = None
+        self._added: Mapping[tuple[str, str], list[AddedColumn]] = {}
+        self._columns: dict[tuple[str, str], dict[str, Column]] = {}
+        self._unchanged: set[tuple[str, str]] = set()
+        self._connection = connect(options.server)
+        try:
+            check_server(self._connection, options)
+            known = Charsets(self._connection)
+            self._reader = LogReader(options.server, options.server_id, Gtids.parsed(place), known)
+        except BaseException:
+            self._connection.close()
+            raise
+        self.committed(place)
+        self.reached = place
+
+    def read(self, wait_s: float, tables: Callable[[], Collection[tuple[str, str]]]) -> Batch | None:
+        until = None if self._pending is None else self._pending.place
+        batch = self._reader.read(wait_s if until is None else _LOOK_S, tables, until)
+        self.reached = str(self._reader.reached)
+        if batch is not None:
+            self._unchanged -= {(r.table.schema, r.table.name) for r in batch.rows}
+        return batch
+
+    def committed(self, place: str) -> None:  # noqa: ARG002
+        self._read_bytes, self._files = self._reader.read_bytes, self._reader.files
+
+    def is_far_from(self, place: str) -> bool:
+        """Behind the begin of a new file, as old ones are purged."""
+        is_far = self._reader.read_bytes - self._read_bytes >= _IDLE_BYTES or self._reader.files != self._files
+        return is_far and self.reached != place
+
+    def close(self) -> None:
+        self._reader.close()
+        self._connection.close()
+
+    def table(self, schema: str, name: str) -> TableThere:
+        return table_there(self._connection, self._options, schema, name)
+
+    def piece(
+        self, captured: Captured, there: TableThere, columns: Sequence[str], position: TablePosition | None
+    ) -> Piece | None:
+        if self._pending is None or self._pending.of != (captured, position):
+            fault("capture.chunk")
+            name = (there.schema, there.name)
+            before = position or TablePosition()
+            if position is None:
+                self._unchanged.add(name)
+            try:
+                found = read_rows(self._connection, there, columns, before.upto, captured.batch_rows)
+            except library().Error as cause:
+                raise failure(cause, self._options.server, ".".join(name)) from cause
+            if found is None:
+                return None
+            rows = before.rows + len(found.texts[0])
+            moved = replace(before, done=not found.upto, upto=found.upto or before.upto, rows=rows)
+            self._pending = _Pending((captured, position), Piece(found.texts, moved, replaces=True), found.place)
+        if not self._reader.reached.has(self._pending.place):
+            return None
+        piece, self._pending = self._pending.piece, None
+        return piece._replace(replaces=(there.schema, there.name) not in self._unchanged)
+
+    def wanted(
+        self,
+        captured: Captured,  # noqa: ARG002
+        key: Sequence[str],  # noqa: ARG002
+        position: TablePosition,  # noqa: ARG002
+        batch: Batch,  # noqa: ARG002
+        change: Changed,
+    ) -> Mask:
+        return np.ones(len(change.transactions), np.bool_)
+
+    def behind(self, position: TablePosition, place: str) -> TablePosition:  # noqa: ARG002
+        return position
+
+    def stopped(self, captured: Captured, batch: Batch) -> str:
+        assert isinstance(batch, LogBatch)
+        name = (captured.schema, captured.table)
+        shown = f'table "{captured.schema}.{captured.table}"'
+        if why := batch.stopped.get(name):
+            return why
+        known = {c.lower(): c for c in captured.types}
+        for column, why in batch.touched.get(name, {}).items():
+            if not column:
+                return f"{shown} {why}"
+            if column in known:
+                return f'column "{known[column]}" of {shown} {why}'
+        return ""
+
+    def added(self, captured: Captured, batch: Batch) -> Added | None:
+        assert isinstance(batch, LogBatch)
+        name = (captured.schema, captured.table)
+        if name not in batch.added:
+            return None
+        self._added = batch.added
+        return Added((*captured.types, *(c.name for c in batch.added[name])), batch.place, begins_again=True)
+
+    def added_now(self, there: TableThere, position: TablePosition | None) -> Added | None:
+        # Before its first rows a table is not followed, nor are changes of its columns.
+        return Added(tuple(there.types), self.reached) if position is None else None
+
+    def value_before(self, there: TableThere, column: str) -> str | None:
+        added = self._added.get((there.schema, there.name), ())
+        found = next((c for c in added if c.name == column), AddedColumn(column, None))
+        if found.why:
+            raise error(
+                "FEATURE_NOT_SUPPORTED",
+                f'column "{column}" was added to table "{there.shown}", and {found.why}',
+                detail="The server writes no changes of rows for that.",
+            )
+        return found.value
+
+    def plain(self, captured: Captured, columns: Schema, texts: Sequence[pa.Array]) -> list[pa.Array]:
+        known = self._described(captured, columns)
+        done = []
+        for column, text in zip(columns, texts, strict=True):
+            kind, wanted = known[column.name].kind if column.name in known else "", column.type.name
+            if kind == "timestamp" and wanted == "timestamptz":
+                done.append(pc.binary_join_element_wise(text, "+00:00", ""))
+            elif wanted == "varchar" and (width := _zerofill_width(known.get(column.name))):
+                done.append(pc.utf8_lpad(text, width, "0"))
+            elif kind in ("float", "double") and wanted == "varchar":
+                done.append(text.cast(pa.float64()).cast(pa.string()))
+            elif kind == "uuid":
+                done.append(pc.ascii_lower(pc.replace_substring_regex(text, _UUID, r"\1-\2-\3-\4-\5")))
+            else:
+                done.append(text)
+        return done
+
+    def _described(self, captured: Captured, columns: Schema) -> dict[str, Column]:
+        """The columns of a table there, as they were when they were first needed: other types stop the table."""
+        name = (captured.schema, captured.table)
+        known = self._columns.get(name, {})
+        if any(c.name not in known for c in columns):
+            found = self.table(*name).columns
+            known = self._columns[name] = known | {c.name: c for c in found if isinstance(c, Column)}
+        return known
+
+
+def _zerofill_width(column: Column | None) -> int:
+    """To how many characters the server fills numbers of a column with zeros; 0 if it does not.
+
+    MariaDB, "Numeric Data Type Overview", "ZEROFILL". Floats are texts with all their digits.
+    """
+    if column is None or "zerofill" not in column.theirs or column.kind in ("float", "double"):
+        return 0
+    found = re.search(r"\((\d+)(?:,(\d+))?\)", column.theirs)
+    return int(found[1]) + (int(found[2] or 0) > 0) if found else 0
+
+
+def _own(options: DatabaseOptions) -> MysqlOptions:
+    assert isinstance(options, MysqlOptions)
+    return options

@@ -1,0 +1,1 @@
+"""PostgreSQL: client, types, content of tables, target, change data capture by logical replication."""

@@ -1,0 +1,402 @@
+"""The targets `postgres` and `postgresql`: a table of PostgreSQL.
+
+Rows come by COPY: those that are only added go straight to the table, others through a temporary table, from which
+deletes and upserts are made.
+
+RisingWave, "Sink data from RisingWave to PostgreSQL". Timeplus, "External Table", "PostgreSQL".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.connectors.base.targets import (
+    Connector,
+    Delivery,
+    Portion,
+    RowChange,
+    Target,
+    check_options,
+    rows_that_came,
+)
+from watersmeet.connectors.databases.targets import (
+    OPTIONS,
+    PROGRESS,
+    RIGHTS,
+    DatabaseTarget,
+    TargetColumn,
+    TargetTable,
+    append,
+    change,
+    check,
+    check_form,
+    named_table,
+)
+from watersmeet.connectors.postgres.client import connect, failure, library
+from watersmeet.errors import Error, error
+from watersmeet.faults import fault
+from watersmeet.formats.valuetexts import EXACT_JSON, array_literal
+from watersmeet.formats.writers import concatenated, csv_writer, evaluate_text, json_writer, value_bytes
+from watersmeet.types import BOOLEAN, VARCHAR, Field, Schema, SqlType
+
+#: How `atttypmod` has the scale of a numeric, the fields and digits of an interval, the digits of a time.
+_MODIFIER_HEAD: Final = 4
+_SCALE_BITS: Final = 0x7FF
+_SCALE_SIGN: Final = 0x400
+_ALL_FIELDS: Final = 0x7FFF
+_MICROSECONDS: Final = 6
+#: Bytes of rows that are given to the library at once.
+_WRITTEN_BYTES: Final = 1 << 20
+_GONE: Final = "watersmeet_gone"
+#: A clause of INSERT, and the columns of the key in it.
+_CLAUSE: Final = re.compile(r"(?is)\s*ON\s+CONFLICT\b\s*(?:\(([^()]*)\))?.*\bDO\s+(?:NOTHING|UPDATE)\b")
+_CHANGES: Final = "pg_temp.watersmeet_changes"
+
+#: By type: the types there that take every value of it, by their names in `pg_type`. All take text.
+_TEXTS: Final = ("text", "varchar", "bpchar")
+#: Those that take texts of which some that differ are equal there.
+_LOOSE: Final = ("bpchar", "citext", "uuid", "inet", "cidr", "macaddr")
+_TAKEN_BY: Final[dict[str, tuple[str, ...]]] = {
+    "boolean": ("bool",),
+    "smallint": ("int2", "int4", "int8", "numeric"),
+    "integer": ("int4", "int8", "numeric"),
+    "bigint": ("int8", "numeric"),
+    "real": ("float4", "float8"),
+    "double precision": ("float8",),
+    "numeric": ("numeric",),
+    "varchar": ("citext", "uuid", "json", "jsonb", "xml", "inet", "cidr", "macaddr"),
+    "bytea": ("bytea",),
+    "date": ("date",),
+    "time": ("time",),
+    "timestamp": ("timestamp",),
+    "timestamptz": ("timestamptz",),
+    "interval": ("interval",),
+    "jsonb": ("jsonb", "json"),
+    "struct": ("jsonb", "json"),
+    "array": ("jsonb", "json"),
+}
+
+_COLUMNS: Final = """
+SELECT a.attname, t.typname, t.typtype, e.typname, e.typtype, format_type(a.atttypid, a.atttypmod),
+    a.attnotnull AND NOT a.atthasdef AND a.attidentity = '', a.attgenerated <> '' OR a.attidentity = 'a', a.atttypmod,
+    coalesce(NOT l.collisdeterministic, false)
+FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
+LEFT JOIN pg_collation l ON l.oid = a.attcollation
+WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'f') AND a.attnum > 0 AND NOT a.attisdropped
+"""
+_KEYS: Final = """
+SELECT array_agg(a.attname::text), NOT bool_and(a.attnotnull) FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid
+JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
+WHERE n.nspname = %s AND c.relname = %s AND i.indisunique AND i.indisvalid AND i.indpred IS NULL
+    AND i.indexprs IS NULL AND i.indimmediate
+GROUP BY i.indexrelid
+"""
+_END_OTHERS: Final = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE application_name = %s AND datname = current_database() AND pid <> pg_backend_pid() AND usename = current_user
+"""
+
+
+class PostgresTarget(DatabaseTarget[pa.BinaryArray]):
+    """See `databases`. Rows are lines of CSV."""
+
+    microseconds = "leave its precision out"
+
+    def __init__(self, delivery: Delivery, database_id: str, table: TargetTable) -> None:
+        super().__init__(delivery, database_id, table)
+        self._keys = json_writer(self._key, EXACT_JSON)
+        self._arrays: dict[str, str] = {}
+        """By column that goes into an array there: the SQL of its text."""
+        self._loose: dict[str, str] = {}
+        """By column of the key in which texts that differ may be equal there: where its texts are staged."""
+
+    def _connect(self) -> Any:
+        return connect(self._where.server)
+
+    def _end_others(self) -> None:
+        self._run("SELECT set_config('application_name', %s, false)", [self._application])
+        self._run(_END_OTHERS, [self._application])
+
+    def _columns(self) -> Mapping[str, TargetColumn]:
+        types = {c.name: c.type for c in self._delivery.columns}
+        self._loose = {}
+        found = {}
+        for row in self._run(_COLUMNS, self._place_of):
+            name, kind, there, element, element_kind, shown, required, computed, modifier, is_loose = row
+            wanted = types.get(name)
+            takes = wanted is not None and _takes(wanted, kind, there, element, element_kind)
+            rounds = wanted is not None and _rounds(_innermost(wanted), element or kind, modifier)
+            found[name] = TargetColumn(shown, takes, rounds, computed, required)
+            if wanted is not None and wanted.element is not None and element is not None:
+                self._arrays[name] = array_literal("t0", wanted)
+            if (is_loose or kind in _LOOSE) and wanted == VARCHAR and name in {c.name for c in self._key}:
+                self._loose[name] = f"watersmeet_text_{len(self._loose)}"
+        return found
+
+    def _unique_keys(self) -> Mapping[frozenset[str], bool]:
+        return {frozenset(names): has_nulls for names, has_nulls in self._run(_KEYS, self._place_of)}
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self._transaction():
+            self._run(f"LOCK TABLE {self._table} IN SHARE ROW EXCLUSIVE MODE")
+            yield
+
+    def _change(self, change: RowChange) -> None:
+        marks = [f"watersmeet_key_{i}" for i in range(len(change.key))]
+        pairs = [(self._quoted(c.name), mark) for c, mark in zip(change.key, marks, strict=True)]
+        columns = self._delivery.columns if change.rows is not None else ()
+        names = [self._quoted(c.name) for c in columns]
+        self._run(
+            f"CREATE TEMPORARY TABLE {_CHANGES} ON COMMIT DROP AS "
+            f"SELECT {', '.join([*(f'{name} AS {mark}' for name, mark in pairs), *names])} FROM {self._table} "
+            "WITH NO DATA"
+        )
+        keys = [Field(mark, c.type) for c, mark in zip(change.key, marks, strict=True)]
+        values = [] if change.rows is None else change.rows.columns
+        rows = pa.table([*change.keys.columns, *values], names=[c.name for c in (*keys, *columns)])
+        self._copy(_CHANGES, self._lines(rows, (*keys, *columns)), ", ".join([*marks, *names]))
+        same = " AND ".join(f"t.{name} = c.{mark}" for name, mark in pairs)
+        if change.rows is None:
+            done = self._run(f"DELETE FROM {self._table} AS t USING {_CHANGES} AS c WHERE {same}")
+        else:
+            changes = ", ".join(f"{name} = c.{name}" for name in names)
+            done = self._run(f"UPDATE {self._table} AS t SET {changes} FROM {_CHANGES} AS c WHERE {same}")
+        self._check_changed(done.rowcount, change)
+
+    @property
+    def _place_of(self) -> list[str]:
+        return [self._where.schema, self._where.table]
+
+    @property
+    def _is_staged(self) -> bool:
+        return bool(self._key or self._delivery.merging or self._where.on_conflict)
+
+    def _make_progress_table(self) -> None:
+        psycopg = library()
+        there = f'"{self._where.schema}"."{PROGRESS}"'
+        if self._run("SELECT to_regclass(%s)", [there]).fetchone()[0] is not None:
+            return
+        with contextlib.suppress(psycopg.errors.UniqueViolation, psycopg.errors.DuplicateTable):  # another sink did
+            self._run(
+                f"CREATE TABLE IF NOT EXISTS {self._progress_table} (sink text PRIMARY KEY, writer text NOT NULL, "
+                "generation bigint NOT NULL, commit bigint NOT NULL, rows bigint NOT NULL, last boolean NOT NULL)"
+            )
+
+    def _add_progress_row(self) -> None:
+        self._run(
+            f"INSERT INTO {self._progress_table} VALUES (%s, '', 0, 0, 0, false) ON CONFLICT DO NOTHING", [self._name]
+        )
+
+    def _prepare(self) -> None:
+        self._run(
+            f"CREATE TEMPORARY TABLE {_CHANGES} ON COMMIT DELETE ROWS AS "
+            f"SELECT {self._names}, false AS {_GONE}{''.join(f', NULL::text AS {t}' for t in self._loose.values())} "
+            f"FROM {self._table} WITH NO DATA"
+        )
+
+    def _rows(self, portions: Sequence[Portion]) -> pa.BinaryArray:
+        columns = self._delivery.columns
+        if not self._key:
+            return self._added(pa.concat_tables([rows_that_came(p) for p in portions]))
+        # A line for each key that changed: its last row, or one that says that it has none any more.
+        rows, gone = self._newest(portions, self._keys)
+        rows = rows.append_column(_GONE, pa.array(gone))
+        for name, text in self._loose.items():
+            rows = rows.append_column(text, rows.column(name))
+        texts = [Field(text, VARCHAR) for text in self._loose.values()]
+        return self._lines(rows, (*columns, Field(_GONE, BOOLEAN), *texts))
+
+    def _added(self, rows: pa.Table) -> pa.BinaryArray:
+        columns = self._delivery.columns
+        return self._lines(rows.select([c.name for c in columns]), columns)
+
+    def _write(self, rows: pa.BinaryArray) -> None:
+        if self._key:
+            self._merge(rows)
+        elif self._is_staged:
+            self._insert(rows)
+        else:
+            self._copy(self._table, rows, self._names)
+
+    def _transaction(self) -> contextlib.AbstractContextManager[Any]:
+        found: contextlib.AbstractContextManager[Any] = self._connection.transaction()
+        return found
+
+    def _run(self, text: str, parameters: Sequence[Any] = ()) -> Any:
+        return self._connection.execute(text, parameters)
+
+    def _quoted(self, *names: str) -> str:
+        name: str = library().sql.Identifier(*names).as_string(None)
+        return name.replace("%", "%%")
+
+    def _errors(self) -> type[Exception]:
+        found: type[Exception] = library().Error
+        return found
+
+    def _refusal(self, cause: Any) -> str | None:
+        if not (getattr(cause, "sqlstate", None) or "").startswith(("21", "22", "23")):
+            return None
+        told = cause.diag
+        return " ".join(t for t in (told.message_primary, told.message_detail) if t)
+
+    def _failure(self, cause: Any) -> Error:
+        return failure(cause, self._where.server, self._where.name, RIGHTS)
+
+    def _lines(self, rows: pa.Table, columns: Schema) -> pa.BinaryArray:
+        """The rows as CSV. What goes into an array is written as PostgreSQL reads arrays."""
+        written = list(columns)
+        for i, column in enumerate(columns):
+            if column.name in self._arrays:
+                texts = evaluate_text([rows.column(i)], self._arrays[column.name]).cast(pa.string())
+                rows = rows.set_column(i, column.name, texts)
+                written[i] = Field(column.name, VARCHAR)
+        lines = csv_writer(tuple(written)).write(rows)
+        if len(written) == 1:  # alone in a line it would be the end of the data
+            lines = pc.if_else(pc.equal(lines, b"\\."), b'"\\."', lines)
+        return concatenated([lines, b"\n"])
+
+    def _copy(self, table: str, lines: pa.BinaryArray, names: str) -> None:
+        received = value_bytes(lines)
+        with self._connection.cursor().copy(f"COPY {table} ({names}) FROM STDIN (FORMAT csv)", []) as copy:
+            for begin in range(0, len(received), _WRITTEN_BYTES):
+                copy.write(received[begin : begin + _WRITTEN_BYTES])
+
+    def _insert(self, lines: pa.BinaryArray) -> None:
+        """Adds rows as INSERT with the clause does, one after the other where they have the same key."""
+        self._copy(_CHANGES, lines, self._names)
+        fault("database.copied")
+        merging = self._delivery.merging
+        if merging is None:
+            found = _CLAUSE.match(self._where.on_conflict)
+            assert found is not None
+            key, clause = ((part or "").replace("%", "%%") for part in (found.group(1), self._where.on_conflict))
+        else:
+            key = ", ".join(self._quoted(name) for name in merging.key)
+            clause = self._on_conflict(key, merging.updated)
+        order = f"row_number() OVER (PARTITION BY {key} ORDER BY ctid)" if key else "1"
+        rows = f"(SELECT {self._names}, {order} AS watersmeet_turn FROM {_CHANGES}) AS c"
+        (turns,) = self._run(f"SELECT coalesce(max(watersmeet_turn), 0) FROM {rows}").fetchone()
+        for turn in range(1, turns + 1):
+            self._run(
+                f"INSERT INTO {self._table} ({self._names}) SELECT {self._names} FROM {rows} "
+                f"WHERE watersmeet_turn = %s {clause}",
+                [turn],
+            )
+
+    def _merge(self, lines: pa.BinaryArray) -> None:
+        self._copy(_CHANGES, lines, ", ".join([self._names, _GONE, *self._loose.values()]))
+        fault("database.copied")
+        same = " AND ".join(
+            [
+                *(f"t.{name} = c.{name}" for name in (self._quoted(c.name) for c in self._key)),
+                *(f't.{self._quoted(name)}::text COLLATE "C" = c.{text}' for name, text in self._loose.items()),
+            ]
+        )
+        self._run(f"DELETE FROM {self._table} AS t USING {_CHANGES} AS c WHERE c.{_GONE} AND {same}")
+        kept, key = [c.name for c in self._delivery.columns if c not in self._key], self._listed(self._key)
+        # In the order of the key: each page of the index is visited once.
+        self._run(
+            f"INSERT INTO {self._table} ({self._names}) SELECT {self._names} FROM {_CHANGES} WHERE NOT {_GONE} "
+            f"ORDER BY {key} {self._on_conflict(key, kept)}"
+        )
+        if self._loose:
+            self._check_texts(same)
+
+    def _check_texts(self, same: str) -> None:
+        """DELIVERY_REFUSED for a key that is another text there. same: that a row t has the key c."""
+        texts = ", ".join(self._loose.values())
+        found = self._run(
+            f"SELECT {texts} FROM {_CHANGES} AS c WHERE NOT {_GONE} "
+            f"AND NOT EXISTS (SELECT FROM {self._table} AS t WHERE {same}) LIMIT 1"
+        ).fetchone()
+        if found is not None:
+            key = ", ".join(repr(text) for text in found)
+            raise self._refused(
+                f"Its key {key} is not told from another one there, by the type or collation of a column."
+            )
+
+    def _on_conflict(self, key: str, updated: Sequence[str]) -> str:
+        """The clause by which a row gets columns of the one that is written. key: listed."""
+        changes = ", ".join(f"{name} = excluded.{name}" for name in map(self._quoted, updated))
+        return f"ON CONFLICT ({key}) DO {f'UPDATE SET {changes}' if changes else 'NOTHING'}"
+
+
+def _takes(kind: SqlType, name: str, there: str, element: str | None, element_kind: str | None) -> bool:
+    """Whether a column takes all values of a type. there: of `pg_type.typtype`."""
+    if name in _TEXTS:
+        return True
+    if element is not None:
+        return kind.element is not None and _takes(_innermost(kind), element, element_kind or "", None, None)
+    if there == "e":
+        return kind.name == "varchar"
+    if kind.name == "numeric" and name.startswith("int"):
+        return False
+    return name in _TAKEN_BY.get(kind.name, ())
+
+
+def _rounds(kind: SqlType, name: str, modifier: int) -> bool:
+    """Whether a column with a modifier (`atttypmod`) stores a value that is near the one that is written, and says
+    nothing.
+    """
+    if modifier < 0:
+        return False
+    if name == "numeric" and kind.name == "numeric":
+        scale = (((modifier - _MODIFIER_HEAD) & _SCALE_BITS) ^ _SCALE_SIGN) - _SCALE_SIGN
+        return kind.decimals > scale
+    if name in ("time", "timestamp", "timestamptz"):
+        return modifier < _MICROSECONDS
+    return name == "interval" and (modifier >> 16 != _ALL_FIELDS or modifier & 0xFFFF < _MICROSECONDS)
+
+
+def _innermost(kind: SqlType) -> SqlType:
+    """Of an array of arrays the type in the last one: PostgreSQL's arrays of any depth have one type."""
+    return kind if kind.element is None else _innermost(kind.element)
+
+
+def _target(delivery: Delivery, database_id: str) -> PostgresTarget:
+    """CONNECTOR_OPTION for options that are wrong."""
+    check_form(delivery)
+    given = delivery.connector
+    check_options(delivery, (*OPTIONS, "on_conflict") if given["connector"] == "postgresql" else OPTIONS)
+    clause = conflict_clause(given.get("on_conflict", ""))
+    return PostgresTarget(delivery, database_id, named_table(delivery, 5432, "public", clause))
+
+
+def conflict_clause(text: str) -> str:
+    """The option `on_conflict`. CONNECTOR_OPTION if it is no clause of INSERT."""
+    if text and not _CLAUSE.match(text):
+        raise error(
+            "CONNECTOR_OPTION",
+            f'on_conflict can\'t be "{text}"',
+            hint="Write ON CONFLICT DO NOTHING, or ON CONFLICT (columns) DO UPDATE SET ….",
+        )
+    return text.strip()
+
+
+def _check(delivery: Delivery) -> None:
+    check(_target(delivery, ""))
+
+
+def _open(delivery: Delivery, database_id: str, stopping: Callable[[], bool]) -> Target:
+    del stopping
+    return _target(delivery, database_id)
+
+
+def _append(delivery: Delivery, rows: pa.Table) -> None:
+    append(_target(delivery, ""), rows)
+
+
+def _change(delivery: Delivery, compute: Callable[[Sequence[frozenset[str]]], RowChange]) -> None:
+    change(_target(delivery, ""), compute)
+
+
+CONNECTOR: Final = Connector(_check, _open, append=_append, change=_change)

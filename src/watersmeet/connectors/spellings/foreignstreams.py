@@ -1,0 +1,490 @@
+"""The options of SQLstream's foreign streams as options of connectors.
+
+SQLstream, "Integrating Kafka", "Integrating Files", "CREATE FOREIGN STREAM".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from watersmeet.catalog import MessageFormat
+from watersmeet.catalog.parts import Encoding
+from watersmeet.connectors.base.options import refuse
+from watersmeet.connectors.files.options import absolute_path
+from watersmeet.connectors.kafka.options import begins_at
+from watersmeet.connectors.spellings.externalstreams import WRITTEN, properties_file
+from watersmeet.errors import did_you_mean, error
+from watersmeet.formats.jsonpaths import PATH, ROW_PATH, JsonPathReader
+from watersmeet.formats.jsonpayloads import message_rules
+from watersmeet.formats.xmltext import ATTRIBUTES, DATA_ELEMENTS, ELEMENTS, ROW_ELEMENTS, ROW_TAGS, XmlReader
+from watersmeet.types import VARCHAR, Field
+
+_PARTS: Final = {
+    "yyyy": "%Y",
+    "yy": "%y",
+    "MM": "%m",
+    "MMM": "%b",
+    "dd": "%d",
+    "DDD": "%j",
+    "HH": "%H",
+    "hh": "%I",
+    "mm": "%M",
+    "ss": "%S",
+    "SSS": "%f",
+    "a": "%p",
+    "EEE": "%a",
+}
+
+_TOKEN: Final = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
+
+
+def date_format(text: str, option: str) -> str:
+    """A format of Java's SimpleDateFormat as one of `strftime`; `%f` stands for milliseconds.
+
+    CONNECTOR_OPTION for one that has other parts.
+    """
+    out, place = [], 0
+    for found in _TOKEN.finditer(text):
+        if found.start() != place or (found[2] and found[0] not in _PARTS):
+            break
+        place = found.end()
+        if found[2]:
+            out.append(_PARTS[found[0]])
+        else:
+            plain = found[0] if found[1] is None else found[1].replace("''", "'") or "'"
+            out.append(plain.replace("%", "%%"))
+    if place != len(text):
+        raise error(
+            "CONNECTOR_OPTION",
+            f'option {option} can\'t be "{text}"',
+            hint=f"It is made of {', '.join(_PARTS)} and texts in single quotes.",
+        )
+    return "".join(out)
+
+
+#: Servers that are always there, by name: the kind of adapter.
+SERVERS: Final = {"KAFKA10_SERVER": "KAFKA10", "FILE_SERVER": "FILE"}
+
+#: Adapters of the product that are not here.
+LACKING_SERVERS: Final = (
+    "KAFKA_SERVER",
+    "AMQP10_SERVER",
+    "AMQP_LEGACY_SERVER",
+    "MQTT_SERVER",
+    "MAIL_SERVER",
+    "KINESIS_SERVER",
+    "HTTP_SERVER",
+    "WEBSOCKET_SERVER",
+    "MONGO_SERVER",
+    "SNOWFLAKE_SERVER",
+    "NET_SERVER",
+    "FILE_VFS_SERVER",
+    "HDFS_SERVER",
+    "S3_SERVER",
+    "IBMMQ_SERVER",
+    "PUBSUB_SERVER",
+)
+
+KINDS: Final = ("KAFKA10", "FILE")
+LACKING_KINDS: Final = tuple(name.removesuffix("_SERVER") for name in LACKING_SERVERS)
+
+#: How the names of columns begin that show where a row comes from.
+PROVENANCE_PREFIX: Final = "SQLSTREAM_PROV_"
+
+#: Columns that show where a message comes from: the part of it.
+PROVENANCE: Final = {
+    "SQLSTREAM_PROV_KAFKA_PARTITION": "partition",
+    "SQLSTREAM_PROV_KAFKA_TIMESTAMP": "timestamp",
+    "SQLSTREAM_PROV_KAFKA_KEY": "key",
+    "SQLSTREAM_PROV_KAFKA_OFFSET": "offset",
+    "SQLSTREAM_PROV_KAFKA_TOPIC": "topic",
+}
+
+#: Columns that show where in which file a row comes from.
+FILE_PROVENANCE: Final = {
+    "SQLSTREAM_PROV_FILE_SOURCE_FILE": "name",
+    "SQLSTREAM_PROV_FILE_LINE_NUMBER": "line",
+    "SQLSTREAM_PROV_FILE_MODIFIED_TIME": "modified",
+}
+
+#: The types that they may have, by the part.
+FILE_PART_TYPES: Final = {
+    "name": ("varchar",),
+    "line": ("bigint", "integer"),
+    "modified": ("timestamp", "timestamptz"),
+}
+
+_ENCODINGS: Final[dict[str, Encoding]] = {"JSON": "json", "CSV": "csv", "AVRO": "avro", "XML": "xml"}
+
+#: Options that only say how fast the product reads or writes.
+_TUNING: Final = (
+    "MAX_POLL_RECORDS",
+    "BUFFER_SIZE",
+    "FETCH_SIZE",
+    "PARSER_QUEUE_SIZE",
+    "TRANSACTION_ROWTIME_LIMIT",
+    "PUMP.NAME",
+    "FORMATTER_CHARSET",
+)
+
+_LACKING: Final = ("INDEX_TOPIC_NAME", "CLIENT_ID_QUERY", "ESCAPE_ALL")
+
+#: The option with a query that gives others.
+OPTIONS_QUERY: Final = "OPTIONS_QUERY"
+
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_BYTES: Final = {"": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
+
+#: Properties of Java clients that mean nothing to others.
+_JAVA: Final = (
+    "key.deserializer",
+    "value.deserializer",
+    "key.serializer",
+    "value.serializer",
+    "group.id",
+    "auto.offset.reset",
+    "enable.auto.commit",
+    "isolation.level",
+    "transactional.id",
+    "acks",
+    "max.poll.records",
+    "buffer.memory",
+)
+
+#: A path that is the name of a member, which may be deeper behind two dots.
+_MEMBER: Final = re.compile(r"\$(\.\.?)([\w-]+)")
+
+_JAAS: Final = re.compile(r'(username|password)\s*=\s*"([^"]*)"')
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """What the options of a foreign stream mean.
+
+    connector: options of connector kafka, file or, to write files, rotating_file. format: of messages, and of files
+    that are written. members: by column, the member of a message that it is, where that has another name. is_read:
+    whether it has a parser. rowtime_written: whether ROWTIME goes out, too.
+    """
+
+    connector: dict[str, str]
+    format: MessageFormat | None
+    members: dict[str, str] = field(default_factory=dict)
+    is_read: bool = True
+    rowtime_written: bool = True
+
+
+class _Given:
+    """The options of a statement, taken one by one. Their names differ by more than case, but for those of columns."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = {name.upper(): (name, value) for name, value in given.items()}
+        self._known: list[str] = []
+
+    def take(self, *names: str) -> str | None:
+        self._known += names
+        found = [self._given.pop(n.upper()) for n in names if n.upper() in self._given]
+        if len({value for _, value in found}) > 1:
+            refuse(f"options {' and '.join(n for n, _ in found)} contradict each other")
+        return found[0][1] if found else None
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        value = (self.take(name) or str(default)).lower()
+        if value not in ("true", "false"):
+            refuse(f'option {name} can\'t be "{value}"', hint="It must be true or false.")
+        return value == "true"
+
+    def paths(self, columns: Sequence[str], suffix: str) -> dict[str, str]:
+        """By column, the path in option `"column_PATH"` or `"column_XPATH"`."""
+        found = {c: self.take(f"{c}_{suffix}") for c in columns}
+        return {c: path for c, path in found.items() if path is not None}
+
+    def lower(self) -> dict[str, str]:
+        """The options with a dot in their names: properties of the client."""
+        found = [self._given.pop(n) for n in list(self._given) if "." in n]
+        return {name.lower(): value for name, value in found}
+
+    def finish(self) -> None:
+        for name in _TUNING:
+            self.take(name)
+        for name in _LACKING:
+            if (self.take(name) or "").lower() not in ("", "false", "0"):
+                raise error("FEATURE_NOT_SUPPORTED", f"option {name} of a foreign stream is not supported")
+        for name, _ in self._given.values():
+            hint = did_you_mean(name, self._known)
+            refuse(f'there is no option "{name}" of this foreign stream', hint=hint)
+
+
+def foreign_options(kind: str, options: Mapping[str, str], columns: Sequence[str]) -> Foreign:
+    """The options of a stream of a server of that kind, those of the server included.
+
+    columns: the names of those that messages or records have. CONNECTOR_OPTION, FEATURE_NOT_SUPPORTED.
+    """
+    given = _Given(options)
+    return _topic(given, columns) if kind == "KAFKA10" else _files(given, columns)
+
+
+def _topic(given: _Given, columns: Sequence[str]) -> Foreign:
+    topic = given.take("TOPIC")
+    servers = given.take("SEED_BROKERS", "bootstrap.servers")
+    for name, value in (("TOPIC", topic), ("SEED_BROKERS", servers)):
+        if not value:
+            refuse(f'a foreign stream of Kafka needs the option "{name}"', hint=f"Write \"{name}\" '…'.")
+    form, members, is_read = _form(given, columns)
+    connector = {"connector": "kafka", "topic": topic or "", "properties.bootstrap.server": servers or ""}
+    if (level := given.take("isolation.level")) not in (None, "read_committed"):
+        raise error(
+            "FEATURE_NOT_SUPPORTED", f'isolation.level "{level}" is not supported', hint="It is read_committed here."
+        )
+    if partitions := given.take("PARTITION"):
+        connector["shards"] = partitions
+    connector |= _start(given) or begins_at("latest")
+    properties: dict[str, str] = {}
+    for option in ("kafka.consumer.config", "kafka.producer.config"):
+        path = given.take(option)
+        properties |= properties_file(option, path) if path is not None else {}
+    if (client := given.take("CLIENT_ID", "client.id")) is not None:
+        properties["client.id"] = client
+    given.take("GROUP_ID")
+    given.take("pump.name")
+    properties |= given.lower()
+    rowtime = given.flag("FORMATTER_INCLUDE_ROWTIME", default=True)
+    given.finish()
+    connector |= {f"properties.{n}": v for n, v in _of_client(properties).items()}
+    return Foreign(connector, form, members, is_read, rowtime)
+
+
+def _start(given: _Given) -> dict[str, str]:
+    """The options of the connector that say where reading begins; empty if none does."""
+    start, offset = given.take("STARTING_TIME"), given.take("STARTING_OFFSET")
+    if offset is not None:
+        if not offset.isdecimal():
+            refuse(f'option STARTING_OFFSET can\'t be "{offset}"', hint="It must be a whole number.")
+        return {"scan.startup.offsets": offset}
+    if not start:
+        return {}
+    return begins_at(start.lower() if start.upper() in ("EARLIEST", "LATEST") else start)
+
+
+def starting_options(options: Mapping[str, str]) -> dict[str, str]:
+    """The options of connector kafka that STARTING_TIME and STARTING_OFFSET of `options` mean; empty without them.
+
+    CONNECTOR_OPTION.
+    """
+    return _start(_Given(options))
+
+
+def _of_client(properties: Mapping[str, str]) -> dict[str, str]:
+    """Properties of Java's client as librdkafka calls them."""
+    found = {n: v for n, v in properties.items() if n not in _JAVA and n != "sasl.jaas.config"}
+    for name, value in _JAAS.findall(properties.get("sasl.jaas.config", "")):
+        found[f"sasl.{name}"] = value
+    for name in [n for n in found if "truststore" in n or "keystore" in n]:
+        refuse(f"option {name} is for Java alone", hint="Write ssl.ca.location, the path of a certificate.")
+    return found
+
+
+def _form(given: _Given, columns: Sequence[str]) -> tuple[MessageFormat, dict[str, str], bool]:
+    """(how messages become rows or rows messages, the members that columns are, whether there is a parser)."""
+    parser, formatter = given.take("PARSER"), given.take("FORMATTER")
+    if parser is None and formatter is None:
+        refuse("a foreign stream needs a PARSER or a FORMATTER", hint="Write \"PARSER\" 'JSON'.")
+    name = (parser or formatter or "").upper()
+    if parser is not None and formatter is not None and parser.upper() != formatter.upper():
+        refuse("options PARSER and FORMATTER of one stream differ", hint="Declare one stream for each.")
+    options, members = _encoding_options(given, columns, name)
+    many_rows = name in ("CSV", "JSON")
+    return MessageFormat("plain", _ENCODINGS[name], None, options, "null", many_rows), members, parser is not None
+
+
+def _encoding_options(given: _Given, columns: Sequence[str], name: str) -> tuple[dict[str, str], dict[str, str]]:
+    """(the options of an encoding, the members that columns are). FEATURE_NOT_SUPPORTED for an encoding that is not
+    here.
+    """
+    if name == "JSON":
+        members, options = _json_paths(given, columns)
+        return options | WRITTEN, members
+    if name == "CSV":
+        return _csv_options(given), {}
+    if name == "AVRO":
+        return _avro_options(given), _avro_members(given, columns)
+    if name == "XML":
+        return _xml_options(given, columns), {}
+    raise error("FEATURE_NOT_SUPPORTED", f"{name} is not supported", hint=f"There are {', '.join(_ENCODINGS)}.")
+
+
+def _json_paths(given: _Given, columns: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """(the members that columns are, where these have another name; options for paths). A column without a path is the
+    first member of its name, however deep.
+    """
+    row_path = given.take("ROW_PATH") or "$"
+    paths = {c: f"$..{c}" for c in columns} | given.paths(columns, "PATH")
+    members, deeper = _members(paths)
+    options = {PATH + members.get(c, c): path for c, path in deeper.items()}
+    if row_path not in ("$", "$[*]", "$[:]", "$[]", "$[0:]"):
+        options[ROW_PATH] = row_path
+    JsonPathReader([Field(members.get(c, c), VARCHAR) for c in columns], message_rules({}), options)
+    return members, options
+
+
+def _members(paths: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """(the members that paths name, where these are not called as their columns; by column, the paths that are to be
+    followed).
+    """
+    simple = {c: found for c, path in paths.items() if (found := _MEMBER.fullmatch(path.strip())) is not None}
+    members = {c: found[2] for c, found in simple.items() if found[2] != c}
+    deeper = {c: path for c, path in paths.items() if c not in simple or simple[c][1] == ".."}
+    return members, deeper
+
+
+def _csv_options(given: _Given) -> dict[str, str]:
+    _encoded(given)
+    if (quote := given.take("QUOTE_CHARACTER")) not in (None, '"'):
+        raise error("FEATURE_NOT_SUPPORTED", f"QUOTE_CHARACTER {quote} of messages is not supported")
+    given.take("ROW_SEPARATOR")
+    without_header = "false" if given.flag("SKIP_HEADER") else "true"
+    return {"delimiter": given.take("SEPARATOR") or ",", "without_header": without_header}
+
+
+def _avro_options(given: _Given) -> dict[str, str]:
+    known = {
+        "schema.location": given.take("AVRO_SCHEMA_LOCATION", "AVRO_SCHEMA_FILE_LOCATION"),
+        "schema.registry": given.take("schema.registry.url", "SCHEMA_REGISTRY_URL"),
+    }
+    return {n: v for n, v in known.items() if v}
+
+
+def _avro_members(given: _Given, columns: Sequence[str]) -> dict[str, str]:
+    members, deeper = _members(given.paths(columns, "PATH"))
+    for column, path in deeper.items():
+        raise error("FEATURE_NOT_SUPPORTED", f'the path "{path}" of column "{column}" of AVRO is not supported')
+    return members
+
+
+def _xml_options(given: _Given, columns: Sequence[str]) -> dict[str, str]:
+    """Options of `formats.xmlpayloads` and of its writer."""
+    _encoded(given)
+    options = {PATH + c: path for c, path in given.paths(columns, "XPATH").items()}
+    if tags := given.take("PARSER_XML_ROW_TAGS"):
+        options[ROW_TAGS] = tags
+    if given.flag("PARSER_XML_USE_ATTRIBUTES"):
+        options[ATTRIBUTES] = "true"
+    XmlReader([Field(c, VARCHAR) for c in columns], options)
+    elements = {ELEMENTS + c: given.take(f"{c}_ELEMENTS") for c in columns}
+    elements |= {ROW_ELEMENTS: given.take("ROW_ELEMENTS"), DATA_ELEMENTS: given.take("DATA_ELEMENTS")}
+    options |= {n: v for n, v in elements.items() if v is not None}
+    return options
+
+
+def _encoded(given: _Given) -> None:
+    charset = given.take("CHARACTER_ENCODING")
+    if charset is not None and charset.upper().replace("-", "") not in ("UTF8", "ASCII", "USASCII"):
+        raise error("FEATURE_NOT_SUPPORTED", f"CHARACTER_ENCODING {charset} is not supported", hint="It is UTF-8 here.")
+
+
+def _files(given: _Given, columns: Sequence[str]) -> Foreign:
+    directory = given.take("DIRECTORY")
+    if not directory:
+        refuse('a foreign stream of files needs the option "DIRECTORY"', hint="Write \"DIRECTORY\" '…'.")
+    if (formatter := given.take("FORMATTER")) is not None:
+        return _written_files(given, columns, absolute_path(directory), formatter.upper())
+    if (parser := given.take("PARSER")) is None:
+        refuse("a foreign stream needs a PARSER or a FORMATTER", hint="Write \"PARSER\" 'CSV'.")
+    name = parser.upper()
+    connector = {"connector": "file", "path": directory or "", "format": name.lower(), "null_for_bad": "true"}
+    quote = (given.take("QUOTE_CHARACTER") or '"') if name == "CSV" else ""
+    options, members = _encoding_options(given, columns, name)
+    if name == "CSV":
+        header = "true" if options.pop("without_header") == "false" else "false"
+        connector |= {"quote": quote, "header": header}
+    connector |= {n: v for n, v in options.items() if n not in WRITTEN and not n.startswith("schema.")}
+    connector |= _which_files(given)
+    given.finish()
+    return Foreign(connector, None, members)
+
+
+def _written_files(given: _Given, columns: Sequence[str], directory: str, name: str) -> Foreign:
+    """A stream that pumps write to files, which get their names by its options."""
+    if given.take("PARSER") is not None:
+        refuse("a foreign stream of files has a PARSER or a FORMATTER", hint="Declare one stream for each.")
+    connector = {"connector": "rotating_file", "path": directory}
+    seconds, size = given.take("FILE_ROTATION_TIME"), given.take("FILE_ROTATION_SIZE")
+    if seconds is not None:
+        connector["seconds"] = str(_amount("FILE_ROTATION_TIME", seconds, _SECONDS))
+    if size is not None:
+        connector["bytes"] = str(int(_amount("FILE_ROTATION_SIZE", size, _BYTES)))
+    if not any(float(connector.get(n, "0")) for n in ("seconds", "bytes")):
+        refuse(
+            "files that are written need FILE_ROTATION_TIME or FILE_ROTATION_SIZE",
+            hint="Write \"FILE_ROTATION_TIME\" '1m'.",
+        )
+    if not given.flag("FILE_ROTATION_RESPECT_ROWTIME", default=True):
+        connector["by_rowtime"] = "false"
+    known = {
+        "column": given.take("FILE_ROTATION_WATERMARK_COLUMN"),
+        "prefix": given.take("FILENAME_PREFIX"),
+        "suffix": given.take("FILENAME_SUFFIX"),
+        "growing": given.take("ORIGINAL_FILENAME"),
+    }
+    connector |= {n: v for n, v in known.items() if v is not None}
+    for key, option in (
+        ("prefix", "FILENAME_PREFIX"),
+        ("suffix", "FILENAME_SUFFIX"),
+        ("growing", "ORIGINAL_FILENAME"),
+    ):
+        if {"/", "\0"} & set(connector.get(key, "")):
+            refuse(f"option {option} can't have a /", hint="DIRECTORY says where the files are.")
+    if connector.get("growing") in ("", ".", ".."):
+        refuse("option ORIGINAL_FILENAME is no name of a file", hint="Write \"ORIGINAL_FILENAME\" 'pending.csv'.")
+    if (times := given.take("FILENAME_DATE_FORMAT")) is not None:
+        connector["date_format"] = date_format(times, "FILENAME_DATE_FORMAT")
+    options, members = _encoding_options(given, columns, name)
+    if name == "CSV":
+        options["without_header"] = "false" if given.flag("WRITE_HEADER") else "true"
+    rowtime = given.flag("FORMATTER_INCLUDE_ROWTIME", default=True)
+    given.finish()
+    form = MessageFormat("plain", _ENCODINGS[name], None, options)
+    return Foreign(connector, form, members, is_read=False, rowtime_written=rowtime)
+
+
+def _amount(option: str, text: str, units: Mapping[str, float]) -> float:
+    """`10m` and the like. CONNECTOR_OPTION."""
+    found = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
+    if found is None or found[2] not in units:
+        names = ", ".join(u for u in units if u)
+        refuse(f'option {option} can\'t be "{text}"', hint=f"It is a whole number and a unit: {names}.")
+    return int(found[1]) * units[found[2]]
+
+
+def _which_files(given: _Given) -> dict[str, str]:
+    """Options of the file connector: which files are read, and in which order."""
+    found = {}
+    pattern, form = given.take("FILENAME_PATTERN"), given.take("FILENAME_DATE_FORMAT")
+    if pattern is not None:
+        found["name_regex"] = pattern
+    if given.flag("SORT_BY_TIMESTAMP_IN_FILENAME"):
+        if pattern is None or not _groups(pattern):
+            refuse(
+                "SORT_BY_TIMESTAMP_IN_FILENAME needs a FILENAME_PATTERN with a group, which is the time",
+                hint="Write \"FILENAME_PATTERN\" 'orders-(\\d+)\\.csv'.",
+            )
+        found["sorted_by"] = "" if form is None else date_format(form, "FILENAME_DATE_FORMAT")
+    is_static, repeat = given.flag("STATIC_FILES"), given.take("REPEAT") or "0"
+    if is_static:
+        found["settle_ms"] = "0"  # they don't grow
+    if repeat.upper() != "FOREVER" and re.fullmatch(r"-?\d+", repeat) is None:
+        refuse(f'option REPEAT can\'t be "{repeat}"', hint="It is a whole number, or FOREVER.")
+    times = -1 if repeat.upper() == "FOREVER" else max(-1, int(repeat))
+    if times and not is_static:
+        refuse("option REPEAT is for files that don't change", hint="Add STATIC_FILES 'true'.")
+    return found | ({"repeat": str(times)} if times else {})
+
+
+def _groups(pattern: str) -> int:
+    """How many groups a regular expression has; 0 for what is none, as the connector will say."""
+    try:
+        return re.compile(pattern).groups
+    except re.error:
+        return 0

@@ -1,1 +1,0 @@
-"""Changes of databases, taken from the logs of their servers (change data capture)."""

@@ -1,1 +1,0 @@
-"""Changes of MariaDB, by its binary log."""

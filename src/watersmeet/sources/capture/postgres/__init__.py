@@ -1,1 +1,0 @@
-"""Changes of PostgreSQL, by logical replication."""
