@@ -13,9 +13,10 @@ from watersmeet.connectors.base.options import refuse
 from watersmeet.connectors.base.readers import Condition, Reader
 from watersmeet.connectors.base.sources import DeadLetterSink
 from watersmeet.connectors.files.listing import Listing
+from watersmeet.connectors.files.reading import read_file_slice
 from watersmeet.connectors.files.source import FileSource
-from watersmeet.connectors.registry import read_slice
 from watersmeet.errors import error
+from watersmeet.slices import AsideSlice, FileSlice, RenamingSlice
 from watersmeet.types import Schema, arrow_schema
 
 #: ClickHouse's formats as options of the file connector.
@@ -68,7 +69,9 @@ def read_files(source: FileSource, columns: Schema, dead: DeadLetterSink) -> pa.
     position: Any = None
     while True:
         poll = source.poll(position, *everything, now_us=time.time_ns() // 1000, fresh=position is None)
-        parts += [read_slice(piece, spec, columns, dead).table for piece in poll.slices]
+        for piece in poll.slices:
+            assert isinstance(piece, (FileSlice, AsideSlice, RenamingSlice))
+            parts.append(read_file_slice(piece, spec, columns, dead).table)
         source.accept(poll.slices)
         position = poll.position
         if not poll.more:
