@@ -98,7 +98,7 @@ def test_a_query_whose_process_came_too_late_is_started_again(tmp_path):
     kit.change(a=[(1, "y", 1), (2, "z", 1)])
     kit.engine.flush()
     kit.check()
-    assert kit.engine.status()["state"] == "running"
+    assert kit.engine.status().state == "running"
     assert kit.engine._query.id != ended.id
     kit.close()
 
@@ -121,7 +121,7 @@ def test_a_query_whose_process_died_is_started_again(tmp_path):
         kit.change(a=[(number, "x", 1)], b=[(number, 2, 1)])
         kit.engine.flush()
         kit.check()
-        assert kit.engine.status()["state"] == "running"
+        assert kit.engine.status().state == "running"
         deadline = time.monotonic() + PATIENCE_S
         while kit.engine._query.id == ended.id:
             assert time.monotonic() < deadline
@@ -172,8 +172,8 @@ def test_views_follow_changes(tmp_path, buckets, shuffled, monkeypatch):
         assert commit.frontier.transaction == kit.log.read(kit.log.head()).last_transaction
         kit.check()
     status = kit.engine.status()
-    assert status["state"] == "running"
-    assert status["behind"] == 0
+    assert status.state == "running"
+    assert status.behind == 0
     kit.close()
     shutil.rmtree(kit.layout.checkpoint)
     kit = kit.reopen()
@@ -206,7 +206,7 @@ def test_a_failing_task_stops_the_views_that_read_what_is_damaged(tmp_path, monk
     kit.engine.flush()
     failed = kit.log.progress().failed
     assert {i: f["condition"] for i, f in failed.items()} == {joined.id: "DATABASE_DAMAGED"}
-    assert kit.engine.status()["state"] != "failed"
+    assert kit.engine.status().state != "failed"
     kit.change(b=[(1, 2, 1)])
     kit.engine.flush()
     kit.close()
@@ -431,7 +431,7 @@ try:
     kit.engine.flush()
 except Error as e:
     print(e.condition)
-print(kit.engine.status()["state"])
+print(kit.engine.status().state)
 kit.close()
 kit = kit.reopen()
 kit.engine.start()

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from watersmeet.cli.render import bytes_text
+from watersmeet.runtime.status import SourceStatus, Status, ViewStatus
+from watersmeet.session.access.context import Session
+from watersmeet.session.access.variables import Variables
+from watersmeet.session.connections.connection import Connection
+from watersmeet.session.services.status import database_status
 
 #: The columns of the table, and which of them a narrow terminal goes without first.
 _COLUMNS: Final = ("", "rows in", "rows/s", "rows out", "content", "watermark", "state rows", "state", "errors")
@@ -19,13 +24,18 @@ _LEAST_FIRST: Final = ("state rows", "rows out", "state", "rows in", "watermark"
 _OTHER_LINES: Final = 8
 
 
-def rows_in(status: dict[str, Any]) -> dict[str, int]:
+def status_of(connection: Connection) -> Status:
+    """The status of the database of a connection, without memory."""
+    return database_status(Session(connection.opened, Variables("risingwave")), memory=False)
+
+
+def rows_in(status: Status) -> dict[str, int]:
     """By id, how many rows came in to each source and view."""
-    return {v["id"]: v["rows_in"] for v in status["views"]} | {s["id"]: s["rows"] for s in status["sources"]}
+    return {v.id: v.rows_in for v in status.views} | {s.id: s.rows for s in status.sources}
 
 
 def progress_table(
-    status: dict[str, Any],
+    status: Status,
     rates: dict[str, float],
     seconds: float,
     size: tuple[int, int] = (200, 200),
@@ -37,7 +47,7 @@ def progress_table(
     size: columns and lines of the terminal. ending: what Ctrl-C does.
     """
     width, height = size
-    rows = [_source_cells(s, rates) for s in status["sources"]] + [_view_cells(v, rates) for v in status["views"]]
+    rows = [_source_cells(s, rates) for s in status.sources] + [_view_cells(v, rates) for v in status.views]
     room = max(1, height - _OTHER_LINES)
     hidden = max(0, len(rows) - room)
     caption = f"… and {hidden:,} more, SHOW JOBS lists all. " if hidden else ""
@@ -57,28 +67,28 @@ def progress_table(
     return table
 
 
-def _source_cells(source: dict[str, Any], rates: dict[str, float]) -> dict[str, Text]:
+def _source_cells(source: SourceStatus, rates: dict[str, float]) -> dict[str, Text]:
     return {
-        "": Text(f"source {source['name']}", style="cyan"),
-        "rows in": Text(f"{source['rows']:,}"),
-        "rows/s": Text(f"{rates.get(source['id'], 0):,.0f}"),
-        "watermark": Text(source["watermark"] or ""),
+        "": Text(f"source {source.name}", style="cyan"),
+        "rows in": Text(f"{source.rows:,}"),
+        "rows/s": Text(f"{rates.get(source.id, 0):,.0f}"),
+        "watermark": Text(source.watermark or ""),
         "errors": _source_errors(source),
     }
 
 
-def _view_cells(view: dict[str, Any], rates: dict[str, float]) -> dict[str, Text]:
-    name = view["name"] + (" (stopped)" if view["error"] else "" if view["ready"] else " (filling)")
+def _view_cells(view: ViewStatus, rates: dict[str, float]) -> dict[str, Text]:
+    name = view.name + (" (stopped)" if view.error else "" if view.ready else " (filling)")
     return {
         "": Text(name),
-        "rows in": Text(f"{view['rows_in']:,}"),
-        "rows/s": Text(f"{rates.get(view['id'], 0):,.0f}"),
-        "rows out": Text(f"{view['rows_out']:,}"),
-        "content": Text(f"{view['rows']:,}"),
+        "rows in": Text(f"{view.rows_in:,}"),
+        "rows/s": Text(f"{rates.get(view.id, 0):,.0f}"),
+        "rows out": Text(f"{view.rows_out:,}"),
+        "content": Text(f"{view.rows:,}"),
         "watermark": Text(_watermark(view)),
-        "state rows": Text(f"{view['state_rows']:,}"),
-        "state": Text(bytes_text(view["state_bytes"])),
-        "errors": _count(view["expression_errors"]),
+        "state rows": Text(f"{view.state_rows:,}"),
+        "state": Text(bytes_text(view.state_bytes)),
+        "errors": _count(view.expression_errors),
     }
 
 
@@ -92,82 +102,82 @@ def _fitting(rows: Sequence[dict[str, Text]], width: int) -> list[str]:
     return named
 
 
-def progress_line(status: dict[str, Any], rates: dict[str, float], *, as_json: bool) -> str:
+def progress_line(status: Status, rates: dict[str, float], *, as_json: bool) -> str:
     """The same for a log file."""
     if as_json:
         return json.dumps(
             {
-                "epoch": status["epoch"],
-                "behind": status["behind"],
+                "epoch": status.epoch,
+                "behind": status.behind,
                 "sources": {
-                    s["name"]: {
-                        "rows": s["rows"],
-                        "rows_per_s": round(rates.get(s["id"], 0)),
-                        "dead": s["dead"],
-                        "watermark": s["watermark"],
-                        "late": s["late"],
-                        "ahead": s["ahead"],
-                        "idle": s["idle"],
+                    s.name: {
+                        "rows": s.rows,
+                        "rows_per_s": round(rates.get(s.id, 0)),
+                        "dead": s.dead,
+                        "watermark": s.watermark,
+                        "late": s.late,
+                        "ahead": s.ahead,
+                        "idle": s.idle,
                     }
-                    for s in status["sources"]
+                    for s in status.sources
                 },
                 "views": {
-                    v["name"]: {
-                        "rows_in": v["rows_in"],
-                        "rows_per_s": round(rates.get(v["id"], 0)),
-                        "rows_out": v["rows_out"],
-                        "rows": v["rows"],
-                        "watermark": v["watermark"],
-                        "held_back_by": v["held_back_by"],
-                        "state_rows": v["state_rows"],
-                        "state_bytes": v["state_bytes"],
-                        "errors": v["expression_errors"],
-                        "stopped": bool(v["error"]),
+                    v.name: {
+                        "rows_in": v.rows_in,
+                        "rows_per_s": round(rates.get(v.id, 0)),
+                        "rows_out": v.rows_out,
+                        "rows": v.rows,
+                        "watermark": v.watermark,
+                        "held_back_by": v.held_back_by,
+                        "state_rows": v.state_rows,
+                        "state_bytes": v.state_bytes,
+                        "errors": v.expression_errors,
+                        "stopped": bool(v.error),
                     }
-                    for v in status["views"]
+                    for v in status.views
                 },
             },
             ensure_ascii=False,
             default=str,
         )
-    parts = [f"epoch {status['epoch']:,}"]
+    parts = [f"epoch {status.epoch:,}"]
     parts += [
-        f"source {s['name']}: {s['rows']:,} rows, {rates.get(s['id'], 0):,.0f}/s"
-        + (f", {s['late']:,} late" if s["late"] else "")
-        + (f", {s['ahead']:,} ahead" if s["ahead"] else "")
-        + (f", {s['dead']:,} set aside" if s["dead"] else "")
-        for s in status["sources"]
+        f"source {s.name}: {s.rows:,} rows, {rates.get(s.id, 0):,.0f}/s"
+        + (f", {s.late:,} late" if s.late else "")
+        + (f", {s.ahead:,} ahead" if s.ahead else "")
+        + (f", {s.dead:,} set aside" if s.dead else "")
+        for s in status.sources
     ]
     parts += [
-        f"{v['name']}: in {v['rows_in']:,}, {rates.get(v['id'], 0):,.0f}/s, out {v['rows_out']:,}, "
-        f"content {v['rows']:,}, state {bytes_text(v['state_bytes'])}"
-        + (f", stopped: {v['error']['message']}" if v["error"] else "")
-        + (f", watermark {_watermark(v)}" if v["held_back_by"] is not None else "")
-        for v in status["views"]
+        f"{v.name}: in {v.rows_in:,}, {rates.get(v.id, 0):,.0f}/s, out {v.rows_out:,}, "
+        f"content {v.rows:,}, state {bytes_text(v.state_bytes)}"
+        + (f", stopped: {v.error['message']}" if v.error else "")
+        + (f", watermark {_watermark(v)}" if v.held_back_by is not None else "")
+        for v in status.views
     ]
     return " | ".join(parts)
 
 
-def _title(status: dict[str, Any], seconds: float) -> str:
-    behind = status["behind"]
+def _title(status: Status, seconds: float) -> str:
+    behind = status.behind
     clock = f"{int(seconds) // 3600}:{int(seconds) // 60 % 60:02}:{int(seconds) % 60:02}"
     return (
-        f"{clock}  epoch {status['epoch']:,}, the last one of {status['rows']:,} rows in "
-        f"{status['duration_us'] / 1000:,.0f} ms, {behind:,} transaction{'' if behind == 1 else 's'} behind"
+        f"{clock}  epoch {status.epoch:,}, the last one of {status.metrics.rows:,} rows in "
+        f"{status.metrics.duration_us / 1000:,.0f} ms, {behind:,} transaction{'' if behind == 1 else 's'} behind"
     )
 
 
-def _watermark(view: dict[str, Any]) -> str:
+def _watermark(view: ViewStatus) -> str:
     """How far a view's event time has come; by whom it is held back, if that is not far at all."""
-    if view["held_back_by"] is None:
+    if view.held_back_by is None:
         return "–"
-    return view["watermark"] or f"waits for {view['held_back_by']}"
+    return view.watermark or f"waits for {view.held_back_by}"
 
 
-def _source_errors(source: dict[str, Any]) -> Text:
+def _source_errors(source: SourceStatus) -> Text:
     """Records that were set aside; rows that were dropped because they came late."""
-    count = _count(source["dead"])
-    return count.append(f" ({source['late']:,} late)", style="yellow") if source["late"] else count
+    count = _count(source.dead)
+    return count.append(f" ({source.late:,} late)", style="yellow") if source.late else count
 
 
 def _count(number: int) -> Text:

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from rich.console import Console
 from rich.live import Live
@@ -18,10 +18,11 @@ from watersmeet.cli.consoles import errors_output, output
 from watersmeet.cli.failures import FAILED, print_error
 from watersmeet.cli.follow import Follower, drain, follow
 from watersmeet.cli.interrupts import Interrupts
-from watersmeet.cli.progress import progress_line, progress_table, rows_in
+from watersmeet.cli.progress import progress_line, progress_table, rows_in, status_of
 from watersmeet.cli.render import print_result
 from watersmeet.cli.scripts import Script
 from watersmeet.errors import Error, error_from_json
+from watersmeet.runtime.status import Status
 from watersmeet.session.connections.connection import Connection
 from watersmeet.session.connections.cursor import Cursor
 from watersmeet.session.services.rates import Rates
@@ -61,7 +62,7 @@ def run_scripts(
     console = errors_output()
     with Interrupts(ending) as interrupts:
         running = run_all(connection, scripts, console, transaction=transaction, as_json=as_json)
-        reads = any(s["connector"] for s in connection.status()["sources"])
+        reads = any(s.connector for s in status_of(connection).sources)
         if once or not reads:
             with (
                 _drawn(connection, console)
@@ -71,7 +72,7 @@ def run_scripts(
                 flushed = connection.execute("FLUSH")
             print_notices(flushed, console)
             drain(running)
-            stalled = any(s.get("state") == "stalled" for s in connection.status()["sources"])
+            stalled = any(s.health.state == "stalled" for s in status_of(connection).sources)
             return FAILED if stalled else 0
         if running:
             interrupts.armed = True
@@ -140,8 +141,8 @@ def _watch(connection: Connection, console: Console, interrupts: Interrupts, *, 
             _show(connection, console, interrupts.event, pump)
         else:
             _log(connection, interrupts.event, pump, as_json=as_json)
-    status = connection.status()
-    failure = error_from_json(status["error"]) if status["state"] == "failed" else pump.failure
+    status = status_of(connection)
+    failure = error_from_json(status.error) if status.state == "failed" else pump.failure
     if failure is not None:
         print_error(failure, as_json=as_json)
         return FAILED
@@ -156,7 +157,7 @@ def _drawn(connection: Connection, console: Console) -> Live:
     rates = Rates()
 
     def table() -> Table:
-        status = connection.status()
+        status = status_of(connection)
         return progress_table(
             status, rates.update(rows_in(status)), time.monotonic() - began_s, console.size, ending="Ctrl-C interrupts"
         )
@@ -170,7 +171,7 @@ def _show(connection: Connection, console: Console, stop: threading.Event, pump:
     rates = Rates()
     with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
         while True:
-            status = connection.status()
+            status = status_of(connection)
             live.update(
                 progress_table(status, rates.update(rows_in(status)), time.monotonic() - began_s, console.size),
                 refresh=True,
@@ -183,11 +184,11 @@ def _show(connection: Connection, console: Console, stop: threading.Event, pump:
 def _log(connection: Connection, stop: threading.Event, pump: Pump, *, as_json: bool) -> None:
     """Writes a line now and then, and a last one at the end."""
     rates = Rates()
-    rates.update(connection.status())
+    rates.update(rows_in(status_of(connection)))
     last = None
     while True:
         ended = stop.wait(_LINE_S if last is not None else _FIRST_LINE_S)
-        status = connection.status()
+        status = status_of(connection)
         line = progress_line(status, rates.update(rows_in(status)), as_json=as_json)
         if line != last:
             sys.stderr.write(line + "\n")
@@ -212,9 +213,9 @@ class Pump:
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def has_failed(self, status: dict[str, Any]) -> bool:
+    def has_failed(self, status: Status) -> bool:
         """True if nothing will go on."""
-        return self.failure is not None or status["state"] == "failed"
+        return self.failure is not None or status.state == "failed"
 
     def __enter__(self) -> Self:
         database = self._connection.opened

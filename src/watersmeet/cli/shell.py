@@ -17,6 +17,7 @@ from watersmeet.cli.editing import prompt_session
 from watersmeet.cli.failures import REFUSED, print_error
 from watersmeet.cli.follow import Follower, follow
 from watersmeet.cli.interrupts import Interrupts
+from watersmeet.cli.progress import status_of
 from watersmeet.cli.run import print_notices, print_outcome
 from watersmeet.cli.scripts import Script, read_script
 from watersmeet.dialectnames import DEFAULT_DIALECT, DIALECTS
@@ -152,7 +153,7 @@ class Shell:
 
     def _tell_failure(self) -> None:
         """Says once that the views have stopped, as nothing else would."""
-        found = self.connection.status()["error"]
+        found = status_of(self.connection).error
         if found is not None and found != self._told:
             print_error(error_from_json(found), console=self._err)
         self._told = found

@@ -19,6 +19,7 @@ from watersmeet.kernel.operators import STATEFUL
 from watersmeet.runtime.backfill import begin, hold_at, looked_up_first, next_piece, reach
 from watersmeet.runtime.budget import Budget
 from watersmeet.runtime.database import Database
+from watersmeet.runtime.epochstatus import state_sizes
 from watersmeet.runtime.eventtimes import clocks, event_times
 from watersmeet.runtime.idleness import Idleness, raised
 from watersmeet.runtime.inputs import Inputs
@@ -27,7 +28,6 @@ from watersmeet.runtime.limits import most_rows, most_used
 from watersmeet.runtime.plans import load_circuit, save_circuit
 from watersmeet.runtime.rebuilds import check_rebuild, check_shared, check_whole
 from watersmeet.runtime.splitting import Splitting
-from watersmeet.runtime.status import state_sizes
 from watersmeet.runtime.ticks import clocked, is_due
 from watersmeet.slices import Slice, SourceSlice
 from watersmeet.store.commits import Commit

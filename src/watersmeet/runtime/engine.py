@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.placing import Placing
 from watersmeet.errors import Error
+from watersmeet.runtime.status import Status
 from watersmeet.store.commits import Commit
 
 
@@ -73,10 +74,8 @@ class Engine(Protocol):
         """
         ...
 
-    def status(self) -> dict[str, Any]:
-        """What `status.database_status` says, and `state` (running, failed, stopped), `error` (JSON or None),
-        `runtime`.
-        """
+    def status(self) -> Status:
+        """The status as of the newest epoch, without tables and memory."""
         ...
 
     def sources(self) -> dict[str, dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import Arrange
@@ -11,6 +11,7 @@ from watersmeet.circuit.splitting import Roles, Split, roles
 from watersmeet.kernel.arrays.hashing import bucket_of_one
 from watersmeet.kernel.operators.arrange import ROWS
 from watersmeet.kernel.runs.state import StateManifest
+from watersmeet.runtime.status import HotKeyStatus
 
 #: So many keys of an arrangement are shown.
 _SHOWN: Final = 5
@@ -18,8 +19,8 @@ _SHOWN: Final = 5
 
 def hottest_keys(
     circuit: Circuit, states: Mapping[str, StateManifest], split: Split
-) -> dict[str, list[dict[str, Any]]]:
-    """By arrangement, the keys with most rows: key (texts), rows (about), split (whether all buckets have some).
+) -> dict[str, tuple[HotKeyStatus, ...]]:
+    """By arrangement, the keys with most rows.
 
     Only of what was large enough to tell. states: by "stage/bucket". split: the keys that are split.
     """
@@ -29,7 +30,7 @@ def hottest_keys(
         if not isinstance(op, Arrange):
             continue
         given = now.get(op.inputs[0], Roles())
-        keys: dict[int, dict[str, Any]] = {}
+        keys: dict[int, HotKeyStatus] = {}
         for place, state in states.items():
             for ref in state.operators.get(op.id, {}).get(ROWS, ()):
                 for key in () if ref.hot is None else ref.hot.found:
@@ -37,8 +38,8 @@ def hottest_keys(
                         key.hash, circuit.buckets
                     ):
                         continue  # a copy
-                    told = {"key": list(key.values), "rows": 0, "split": key.hash in given.keys}
-                    keys.setdefault(key.hash, told)["rows"] += key.rows
+                    before = 0 if key.hash not in keys else keys[key.hash].rows
+                    keys[key.hash] = HotKeyStatus(key.values, before + key.rows, key.hash in given.keys)
         if keys:
-            found[op.id] = sorted(keys.values(), key=lambda k: (-k["rows"], [v or "" for v in k["key"]]))[:_SHOWN]
+            found[op.id] = tuple(sorted(keys.values(), key=lambda k: k.order)[:_SHOWN])
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal
@@ -17,12 +18,13 @@ from watersmeet.runtime import reporting
 from watersmeet.runtime.committer import commit_epoch, job_of
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.database import Database
+from watersmeet.runtime.epochstatus import epoch_status
 from watersmeet.runtime.failures import run_without_failing, view_failed
 from watersmeet.runtime.flushing import Flush
 from watersmeet.runtime.holds import Holds
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.receipts import Receipt
-from watersmeet.runtime.status import database_status
+from watersmeet.runtime.status import Status
 from watersmeet.runtime.tasks import run_whole
 from watersmeet.runtime.workers import workers_here
 from watersmeet.store.commits import Commit
@@ -96,19 +98,15 @@ class InProcessEngine:
                     time.sleep(max(0.0, flush.again_us / 1e6 - time.time()))
             return self._db.log.last_epoch()
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         with self._lock:
             coordinator = self._coordinator
             state: Literal["running", "failed", "stopped"] = "running"
             if coordinator is None:
                 state = "stopped" if self._failure is None else "failed"
             failure = None if self._failure is None else self._failure.to_json()
-            return {
-                "runtime": "inprocess",
-                "state": state,
-                "error": failure,
-                **database_status(self._db, sources=self.sources()),
-            }
+            status = epoch_status(self._db, sources=self.sources())
+            return replace(status, runtime="inprocess", state=state, error=failure)
 
     def sources(self) -> dict[str, dict[str, Any]]:
         with self._lock:

@@ -17,7 +17,7 @@ from watersmeet.errors import Error
 from watersmeet.runtime.database import Database
 from watersmeet.runtime.holds import Holds
 from watersmeet.runtime.saved import Saved
-from watersmeet.runtime.sourcestatus import SourceStatus
+from watersmeet.runtime.sourcestatus import SourceStatusFile
 from watersmeet.slices import ChangeSlice, Slice
 from watersmeet.store.commits import Commit
 from watersmeet.store.manifests import Frontier
@@ -55,7 +55,7 @@ class Inputs:
         self._turn = 0
         self.holds = Holds()
         """Sources that are not asked now. An engine gives its own: they outlive the inputs."""
-        self._status = SourceStatus(db)
+        self._status = SourceStatusFile(db)
         self._saved = Saved(db)
         self.saved_at = self._saved.read_commit()
         self._news: News | None = None

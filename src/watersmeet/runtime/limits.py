@@ -29,9 +29,9 @@ from watersmeet.circuit.epochs import Rebuild, Refresh, Rescale, ResetClock, Spl
 from watersmeet.circuit.operators import Arrange, AsofJoin, Join, MultiJoin, Operator, TemporalJoin, TopN, Versions
 from watersmeet.errors import Error, error
 from watersmeet.runtime.database import Database
+from watersmeet.runtime.epochstatus import state_bytes
 from watersmeet.runtime.intents import Intent
 from watersmeet.runtime.receipts import Receipt
-from watersmeet.runtime.status import state_bytes
 from watersmeet.store.manifests import Commit, Progress
 
 _JOINS: Final = (AsofJoin, Join, MultiJoin, TemporalJoin)

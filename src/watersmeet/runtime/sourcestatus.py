@@ -14,7 +14,7 @@ _REMOTE_INTERVAL_US: Final = 10_000_000
 _NAME: Final = "STATUS.json"
 
 
-class SourceStatus:
+class SourceStatusFile:
     """The writer's side. Not thread-safe."""
 
     def __init__(self, db: Database) -> None:

@@ -1,290 +1,337 @@
-"""What is known of a database's views, sources and operators: from the newest epoch commit and the packs it names."""
+"""The status of a database: its engine, views, sources, tables and operators, as values for all who show it."""
 
 from __future__ import annotations
 
-import contextlib
-import datetime as dt
-import math
-from collections.abc import Collection, Container, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Final, Literal
 
-from watersmeet import secretvalues
-from watersmeet.catalog import Relation
-from watersmeet.circuit.circuit import Circuit
-from watersmeet.circuit.epochs import COPY
-from watersmeet.errors import Error
-from watersmeet.kernel.runs.state import StateManifest
-from watersmeet.runtime.database import Database
-from watersmeet.runtime.hotkeys import hottest_keys
-from watersmeet.runtime.idleness import inputs_of_views
-from watersmeet.runtime.output import held_bytes, stored_state
-from watersmeet.runtime.plans import kept_circuit
-from watersmeet.runtime.sourcestatus import read_source_status
 from watersmeet.serialization import to_json
-from watersmeet.store.commits import Commit
-from watersmeet.store.manifests import OperatorCounts, RelationTotals
+from watersmeet.store.manifests import Backfill, Metrics
 
-_NOTHING: Final = RelationTotals()
+ErrorJson = Mapping[str, Any]
+"""`Error.to_json`."""
+
+#: States of sources, the worst last.
+SOURCE_STATES: Final = ("running", "paused", "blocked", "waiting", "stalled")
+#: Counters of errors that sources report themselves.
+_REPORTED_ERRORS: Final = ("replaced_files", "history_lost_files", "unreadable_files")
 
 
-class Size(NamedTuple):
-    """What an operator keeps over all buckets. merge_debt_bytes: of its bytes, what waits for merges under way."""
+def failure_text(failure: ErrorJson) -> str:
+    """`CONDITION: message`."""
+    return f"{failure['condition']}: {failure['message']}"
 
+
+@dataclass(frozen=True)
+class Health:
+    """Whether a view or source is kept up to date.
+
+    state: running, filling, failed, stopped; of a source one of SOURCE_STATES. reason: of a view the failure that
+    stopped it or the engine; of a source why it isn't running.
+    """
+
+    state: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class HotKeyStatus:
+    """A key with many rows. rows: about. split: whether all buckets have some of them."""
+
+    key: tuple[str | None, ...]
+    rows: int
+    split: bool
+
+    @property
+    def order(self) -> tuple[int, list[str]]:
+        """Sorts by rows, most first, then by key."""
+        return -self.rows, [v or "" for v in self.key]
+
+    @property
+    def text(self) -> str:
+        """`7: 123456 rows (split)`."""
+        values = ", ".join("NULL" if v is None else v for v in self.key)
+        return f"{values}: {self.rows} rows{' (split)' if self.split else ''}"
+
+
+@dataclass(frozen=True)
+class FailedExpression:
+    """A part of an expression that was NULL because of an error, in that many rows. reason: of the first of them."""
+
+    columns: tuple[str, ...]
+    expression: str
+    rows: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class OperatorStatus:
+    """An operator: its rows and time in the newest epoch, and its state as of it.
+
+    made_rows: of joins, see `limits`. merge_debt_bytes: the bytes of its state that wait for merges under way.
+    """
+
+    kind: str
+    stage: int
+    rows_in: int = 0
+    rows_out: int = 0
+    made_rows: int = 0
+    took_us: int = 0
+    state_rows: int = 0
+    state_bytes: int = 0
+    merge_debt_bytes: int = 0
+    expression_errors: int = 0
+    hot_keys: tuple[HotKeyStatus, ...] = ()
+
+
+@dataclass(frozen=True)
+class ViewStatus:
+    """A view, with sums over its operators.
+
+    ready: its history was read. rows_in: from its scans, since it was created. late: rows dropped as late. watermark:
+    the lowest of its inputs that have an event time, as text; None as long as one has none. held_back_by: the name of
+    that input. error: why it was stopped. writing: why the stream of INTO does not accept its rows.
+    """
+
+    id: str
+    name: str
+    kind: str
+    ready: bool = True
+    rows_in: int = 0
+    inserted: int = 0
+    deleted: int = 0
+    late: int = 0
+    state_rows: int = 0
+    state_bytes: int = 0
+    merge_debt_bytes: int = 0
+    expression_errors: int = 0
+    hot_keys: tuple[HotKeyStatus, ...] = ()
+    watermark: str | None = None
+    held_back_by: str | None = None
+    error: ErrorJson | None = None
+    writing: ErrorJson | None = None
+    failures: tuple[FailedExpression, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """The rows of its content."""
+        return self.inserted - self.deleted
+
+    @property
+    def rows_out(self) -> int:
+        """The rows of its changes since it was created."""
+        return self.inserted + self.deleted
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {**_plain(self), "rows": self.rows, "rows_out": self.rows_out}
+
+
+@dataclass(frozen=True)
+class SourceStatus:
+    """A source, or a table with an event time, which has no connector.
+
+    dead: records that were set aside. expression_errors: of generated columns. late: rows dropped as late, with those
+    that an ordered stream rejected. reported: what the source reports about itself, which depends on the connector:
+    its state and problems, its backlog, counts and lists of files.
+    """
+
+    id: str
+    name: str
+    connector: Mapping[str, str] = field(default_factory=dict)
     rows: int = 0
     size_bytes: int = 0
-    merge_debt_bytes: int = 0
+    dead: int = 0
+    ahead: int = 0
+    expression_errors: int = 0
+    late: int = 0
+    first_dead: Mapping[str, Any] | None = None
+    watermark: str | None = None
+    idle: bool = False
+    failures: tuple[FailedExpression, ...] = ()
+    reported: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def health(self) -> Health:
+        """Its state, and why it isn't running."""
+        reason = self.reported.get("reason") or self.problem
+        return Health(self.reported.get("state") or "running", reason)
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with it."""
+        problem = self.reported.get("problem")
+        return str(problem) if problem else None
+
+    @property
+    def errors(self) -> int:
+        """Errors of all kinds since it was created."""
+        reported: int = sum(self.reported.get(n, 0) for n in _REPORTED_ERRORS)
+        return self.dead + self.expression_errors + reported
+
+    @property
+    def backlog_messages(self) -> int | None:
+        """The messages left to read; None if it doesn't count messages."""
+        found: int | None = self.reported.get("backlog_messages")
+        return found
+
+    @property
+    def backlog_bytes(self) -> int | None:
+        """The bytes left to read; None if it doesn't count bytes."""
+        found: int | None = self.reported.get("backlog_bytes")
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON, with what it reports."""
+        own = _plain(self)
+        named = {n: own.pop(n) for n in ("id", "name", "connector")}
+        return {**named, **own.pop("reported"), "rows": own.pop("rows"), "bytes": own.pop("size_bytes"), **own}
 
 
-Sizes = dict[str, Size]
+@dataclass(frozen=True)
+class TableStatus:
+    """A table. size_bytes: on disk. rows_in: the changes that epochs have read."""
+
+    id: str
+    name: str
+    rows: int = 0
+    size_bytes: int = 0
+    rows_in: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        own = _plain(self)
+        return {"bytes": own.pop("size_bytes"), **own}
 
 
-def database_status(db: Database, *, sources: dict[str, dict[str, Any]] | None = None) -> dict[str, Any]:
-    """The status as of the newest epoch; works in any process.
+@dataclass(frozen=True)
+class SinkStatus:
+    """A sink: where it writes, and how far it is behind: the columns of SHOW SINKS.
 
-    sources: what they say of themselves; None in a process that does not have them: as they said last.
-    epoch, commit (number), transaction, behind (transactions not reflected yet), backfill (JSON or None),
-    duration_us, rows and requests (to the object store) of the newest epoch; cache_hits, cache_misses, fetched_bytes
-        (objects, and blocks of large ones, that its tasks found on the local disk, or fetched); buckets_local,
-        buckets_moved (steps that ran on the executor that ran them last, or on another one),
-    views: by id: name, ready, rows_in (from its scans, since it was made), inserted, deleted, rows (inserted -
-    deleted), late (left out as such),
-        state_rows, state_bytes, merge_debt_bytes (of these what waits for merges under way), hot_keys (of its
-        arrangements, see `hotkeys`), expression_errors, watermark (the least number of its inputs with an event time,
-        as text; None as long as one has none), held_back_by (the name of that input), error (JSON: why it was stopped;
-        or None),
-    sources: by id (those with a connector or an event time): name, connector (None: a table that has an event time),
-    rows, bytes, dead, expression_errors (of generated columns),
-        late (with those that an ordered stream rejected), ahead, first_dead, watermark (text), idle, and what the
-        source itself says (`sources`),
-    read: by id, how many rows epochs read of each relation,
-    operators: by id: kind, stage, rows_in, rows_out, made_rows (of joins, see `limits`), took_us (all four of the
-        newest epoch), state_rows, state_bytes, merge_debt_bytes, expression_errors, hot_keys,
-    failures: by operator, and by source with generated columns, the parts of expressions that failed
-        (`store.manifests.FailedPart`).
+    state: None if nobody reports it. A process that only reads knows the state and the detail alone, as does any of a
+    sink INTO a table.
     """
-    commit = db.log.last_epoch()
-    head = db.log.head()
-    newest = db.log.newest_transaction(head)
-    status: dict[str, Any] = {
-        "epoch": 0,
-        "commit": 0,
-        "transaction": 0,
-        "behind": newest,
-        "backfill": None,
-        "duration_us": 0,
-        "rows": 0,
-        "requests": 0,
-        "cache_hits": 0,
-        "cache_misses": 0,
-        "fetched_bytes": 0,
-        "buckets_local": 0,
-        "buckets_moved": 0,
-        "views": {},
-        "sources": {},
-        "read": {},
-        "operators": {},
-        "failures": {},
-    }
-    if commit is None or commit.frontier is None or commit.circuit is None:
-        return status
-    circuit = kept_circuit(db.layout, commit.circuit)
-    status |= {
-        "epoch": commit.epoch,
-        "commit": commit.number,
-        "transaction": commit.frontier.transaction,
-        "behind": max(0, newest - commit.frontier.transaction),
-        "backfill": to_json(commit.frontier.backfill),
-        "duration_us": commit.metrics.duration_us,
-        "rows": commit.metrics.rows,
-        "requests": commit.metrics.requests,
-        "cache_hits": commit.metrics.cache_hits,
-        "cache_misses": commit.metrics.cache_misses,
-        "fetched_bytes": commit.metrics.fetched_bytes,
-        "buckets_local": commit.metrics.local,
-        "buckets_moved": commit.metrics.moved,
-        "time_us": commit.time_us,
-    }
-    status["operators"] = _operators(circuit, commit, _states(db, commit))
-    status["failures"] = commit.metrics.failures
-    known = db.catalog().relations
-    totals = commit.metrics.totals
-    status["read"] = {i: total.rows for i, total in totals.items() if total.rows}
-    filling = () if commit.frontier.backfill is None else commit.frontier.backfill.purpose.views
-    progress, inputs = commit.progress, inputs_of_views(circuit)
-    for sink in circuit.sinks:
-        if sink.relation_id in known:
-            below = circuit.below_sinks[sink.relation_id]
-            view = _view(below, status["operators"], totals.get(sink.relation_id, _NOTHING))
-            view["late"] = progress.left_out.get(sink.relation_id, 0)
-            view |= _held_back(inputs[sink.relation_id], progress.watermarks, commit.metrics.idle, known)
-            status["views"][sink.relation_id] = {
-                "name": known[sink.relation_id].shown,
-                "ready": sink.relation_id not in filling,
-                **view,
-                "error": None,
-            }
-    for relation_id, failure in progress.failed.items():
-        if relation_id in known:
-            total, left_out = totals.get(relation_id, _NOTHING), progress.left_out.get(relation_id, 0)
-            status["views"][relation_id] = _stopped(known[relation_id].shown, total, left_out, failure)
-    said = read_source_status(db) if sources is None else sources
-    status["sources"] = _sources(circuit, commit, db.log.read(head).rejected, known, said)
-    return status
+
+    id: str
+    name: str
+    connector: str
+    type: str
+    state: str | None = None
+    delivered_commit: int | None = None
+    delivered_rows: int | None = None
+    commits_behind: int | None = None
+    rows_behind: int | None = None
+    bytes_behind: int | None = None
+    lag_seconds: float | None = None
+    detail: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return _plain(self)
 
 
-def _stopped(name: str, total: RelationTotals, left_out: int, failure: Mapping[str, Any]) -> dict[str, Any]:
-    """The status of a view that has no operators any more."""
-    return {
-        "name": name,
-        "ready": True,
-        **_kept(total),
-        "late": left_out,
-        "state_rows": 0,
-        "state_bytes": 0,
-        "merge_debt_bytes": 0,
-        "hot_keys": [],
-        "expression_errors": 0,
-        "watermark": None,
-        "held_back_by": None,
-        "error": failure,
-    }
+@dataclass(frozen=True)
+class MemoryStatus:
+    """The memory that this process (main), Spark's Java and its Python workers use on this machine; None where the
+    machine doesn't report it (only Linux does).
 
-
-def _sources(
-    circuit: Circuit,
-    commit: Commit,
-    rejected: Mapping[str, int],
-    known: Mapping[str, Relation],
-    sources: Mapping[str, dict[str, Any]],
-) -> dict[str, dict[str, Any]]:
-    found = {}
-    progress, metrics = commit.progress, commit.metrics
-    scanned = {s.relation_id for s in circuit.scans}
-    for relation_id, relation in known.items():
-        if relation_id in scanned and (relation.connector or relation.event_time):
-            total = metrics.totals.get(relation_id, _NOTHING)
-            found[relation_id] = {
-                "name": relation.shown,
-                "connector": secretvalues.shown(relation.connector),
-                **sources.get(relation_id, {}),
-                "rows": total.rows,
-                "bytes": total.size_bytes,
-                "dead": total.dead,
-                "ahead": total.ahead,
-                "expression_errors": total.expression_errors,
-                "late": progress.late.get(relation_id, 0) + rejected.get(relation_id, 0),
-                "first_dead": metrics.first_dead.get(relation_id),
-                "watermark": _text(progress.watermarks.get(relation_id)),
-                "idle": relation_id in metrics.idle,
-            }
-    return found
-
-
-def _held_back(
-    inputs: Iterable[str], numbers: Mapping[str, int], idle: Container[str], known: Mapping[str, Relation]
-) -> dict[str, str | None]:
-    """How far the event time of a view has come, and which of its inputs is the last: of equal ones one that is not
-    idle.
+    main_bytes, workers_bytes, java_bytes: their own memory. main_mapped_bytes, workers_mapped_bytes: mapped files,
+    mainly packs and libraries. workers: their number. packs_bytes: the most that mapped packs read by this process
+    take. commits_bytes: about what the commits kept in memory take.
     """
-    timed = sorted(
-        (numbers.get(i, -math.inf), i in idle, known[i].name) for i in inputs if i in known and known[i].event_time
-    )
-    if not timed:
-        return {"watermark": None, "held_back_by": None}
-    number, _, name = timed[0]
-    return {"watermark": None if number == -math.inf else _text(int(number)), "held_back_by": name}
+
+    main_bytes: int | None = None
+    main_mapped_bytes: int | None = None
+    workers: int | None = None
+    workers_bytes: int | None = None
+    workers_mapped_bytes: int | None = None
+    java_bytes: int | None = None
+    packs_bytes: int = 0
+    commits_bytes: int = 0
 
 
-def _text(time_us: int | None) -> str | None:
-    """A time as PostgreSQL writes it."""
-    if time_us is None:
-        return None
-    try:
-        return str(dt.datetime.fromtimestamp(0, dt.UTC).replace(tzinfo=None) + dt.timedelta(microseconds=time_us))
-    except OverflowError:
-        return "-infinity" if time_us < 0 else "infinity"
+@dataclass(frozen=True)
+class Status:
+    """The engine and everything that it keeps up to date, as of the newest epoch.
 
+    runtime: inprocess or spark; None in a process that only reads. state: in such a process whether another process
+    runs the database, unknown in an object store. error: the failure of the engine; None in such a process. commit,
+    transaction: numbers. time_us: of the commit; None before the first epoch. behind: the number of transactions that
+    the epoch does not reflect. lag_seconds: the age of the oldest of them, else 0. metrics: of the epoch. operators:
+    by id. memory: if it was measured.
+    """
 
-def state_bytes(db: Database, packs: Mapping[str, str]) -> dict[str, int]:
-    """By operator, the bytes of its state over all buckets. packs: by "stage/bucket"."""
-    found: dict[str, int] = {}
-    for key, pack in packs.items():
-        if key[0].isdigit():
-            for operator_id, size in held_bytes(stored_state(db.packs, pack, key)).items():
-                found[operator_id] = found.get(operator_id, 0) + size
-    return found
+    runtime: str | None = None
+    state: Literal["running", "failed", "stopped", "unknown"] = "stopped"
+    error: ErrorJson | None = None
+    epoch: int = 0
+    commit: int = 0
+    transaction: int = 0
+    time_us: int | None = None
+    behind: int = 0
+    lag_seconds: float = 0.0
+    backfill: Backfill | None = None
+    metrics: Metrics = field(default_factory=Metrics)
+    views: tuple[ViewStatus, ...] = ()
+    sources: tuple[SourceStatus, ...] = ()
+    tables: tuple[TableStatus, ...] = ()
+    operators: Mapping[str, OperatorStatus] = field(default_factory=dict)
+    memory: MemoryStatus | None = None
 
+    def health_of(self, view: ViewStatus) -> Health:
+        """The health of one of its views. The failure of the engine stops all of them."""
+        if view.error is not None:
+            return Health("failed", failure_text(view.error))
+        failure = failure_text(self.error) if self.state == "failed" and self.error is not None else None
+        return Health(self.state if view.ready else "filling", failure)
 
-def state_sizes(db: Database, commit: Commit) -> Sizes:
-    """The size of state by operator."""
-    return _sizes(_states(db, commit))
+    def view(self, relation_id: str) -> ViewStatus | None:
+        """The view with that id."""
+        return next((v for v in self.views if v.id == relation_id), None)
 
+    def source(self, relation_id: str) -> SourceStatus | None:
+        """The source with that id."""
+        return next((s for s in self.sources if s.id == relation_id), None)
 
-def _states(db: Database, commit: Commit) -> dict[str, StateManifest]:
-    """By "stage/bucket", what is stored of the state."""
-    found = {}
-    for key, pack in commit.packs.items():
-        # If the clean-up was faster than we, the next status has it.
-        with contextlib.suppress(Error):
-            if key[0].isdigit():
-                found[key] = stored_state(db.packs, pack, key)
-    return found
-
-
-def _sizes(states: Mapping[str, StateManifest]) -> Sizes:
-    sizes: Sizes = {}
-    for manifest in states.values():
-        for state_id in manifest.operators:
-            operator_id = state_id.removeprefix(COPY)
-            before, refs = sizes.get(operator_id, Size()), manifest.refs_of(state_id)
-            sizes[operator_id] = Size(
-                before.rows + sum(r.rows for r in refs),
-                before.size_bytes + sum(r.size_bytes for r in refs),
-                before.merge_debt_bytes + manifest.merge_debt_bytes(state_id),
-            )
-    return sizes
-
-
-def _operators(circuit: Circuit, commit: Commit, states: Mapping[str, StateManifest]) -> dict[str, dict[str, Any]]:
-    found = {}
-    sizes, hottest = _sizes(states), hottest_keys(circuit, states, commit.progress.split)
-    ran, errors = commit.metrics.operators, commit.metrics.errors
-    for o in circuit.operators:
-        now = ran.get(o.id, OperatorCounts())
-        size = sizes.get(o.id, Size())
-        found[o.id] = {
-            "kind": o.kind,
-            "stage": circuit.stages[o.id],
-            "rows_in": now.rows_in,
-            "rows_out": now.rows_out,
-            "made_rows": now.made_rows,
-            "took_us": now.took_us,
-            "state_rows": size.rows,
-            "state_bytes": size.size_bytes,
-            "merge_debt_bytes": size.merge_debt_bytes,
-            "expression_errors": errors.get(o.id, 0),
-            "hot_keys": hottest.get(o.id, []),
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON, for users: `Connection.status`."""
+        metrics = self.metrics
+        return {
+            "runtime": self.runtime,
+            "state": self.state,
+            "error": self.error,
+            "epoch": self.epoch,
+            "commit": self.commit,
+            "transaction": self.transaction,
+            "time_us": self.time_us,
+            "behind": self.behind,
+            "lag_seconds": self.lag_seconds,
+            "backfill": to_json(self.backfill),
+            "duration_us": metrics.duration_us,
+            "rows": metrics.rows,
+            "requests": metrics.requests,
+            "cache_hits": metrics.cache_hits,
+            "cache_misses": metrics.cache_misses,
+            "fetched_bytes": metrics.fetched_bytes,
+            "buckets_local": metrics.local,
+            "buckets_moved": metrics.moved,
+            "views": [v.to_dict() for v in self.views],
+            "sources": [s.to_dict() for s in self.sources],
+            "tables": [t.to_dict() for t in self.tables],
+            "operators": {i: _plain(o) for i, o in self.operators.items()},
+            "memory": None if self.memory is None else asdict(self.memory),
         }
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    """The fields of one of these values, as JSON."""
+    found = {f.name: getattr(value, f.name) for f in fields(value)}
+    for name, items in found.items():
+        if isinstance(items, tuple):
+            found[name] = [{n: _listed(v) for n, v in asdict(item).items()} for item in items]
     return found
 
 
-def _view(operator_ids: Collection[str], operators: dict[str, dict[str, Any]], total: RelationTotals) -> dict[str, Any]:
-    summed = ("state_rows", "state_bytes", "merge_debt_bytes", "expression_errors")
-    found: dict[str, Any] = {**_kept(total), **dict.fromkeys(summed, 0), "hot_keys": []}
-    for operator in map(operators.__getitem__, operator_ids):
-        if operator["state_bytes"] or operator["expression_errors"]:
-            for name in summed:
-                found[name] += operator[name]
-            found["hot_keys"] += operator["hot_keys"]
-    found["hot_keys"].sort(key=lambda k: (-k["rows"], [v or "" for v in k["key"]]))
-    return found
-
-
-def _kept(total: RelationTotals) -> dict[str, int]:
-    """What a view has shown since it was made."""
-    return {
-        "rows_in": total.rows_in,
-        "inserted": total.inserted,
-        "deleted": total.deleted,
-        "rows": total.inserted - total.deleted,
-    }
+def _listed(value: Any) -> Any:
+    return [*value] if isinstance(value, tuple) else value

@@ -8,8 +8,10 @@ import json
 from rich.console import Console
 
 import watersmeet
-from watersmeet.cli.progress import progress_line, progress_table
+from watersmeet.cli.progress import progress_line, progress_table, status_of
 from watersmeet.cli.run import _drawn
+from watersmeet.runtime.status import SourceStatus, Status, ViewStatus
+from watersmeet.store.manifests import Metrics
 
 
 def test_late_rows_and_watermarks_are_shown():
@@ -21,7 +23,7 @@ def test_late_rows_and_watermarks_are_shown():
         cursor.execute("CREATE MATERIALIZED VIEW v AS SELECT * FROM a; CREATE MATERIALIZED VIEW u AS SELECT * FROM t")
         cursor.execute("INSERT INTO a VALUES (1, '2024-05-01 11:00'), (2, '9999-01-01'); FLUSH")
         cursor.execute("INSERT INTO a VALUES (3, '2024-05-01 10:00'); FLUSH")
-        status = connection.status()
+        status = status_of(connection)
     line = progress_line(status, {}, as_json=False)
     assert "source a: 3 rows, 0/s, 1 late, 1 ahead | v: in 2," in line
     assert "watermark 2024-05-01 11:00:00 | u: in 0," in line
@@ -42,32 +44,13 @@ def test_late_rows_and_watermarks_are_shown():
 
 
 def test_the_table_fits_its_terminal():
-    source = {
-        "id": "s",
-        "name": "orders",
-        "rows": 123_456_789,
-        "watermark": "2024-05-01 11:00:00",
-        "dead": 1,
-        "late": 0,
-    }
-    views = [
-        {
-            "id": str(i),
-            "name": f"view_{i}",
-            "error": None,
-            "ready": True,
-            "rows_in": 123_456_789,
-            "rows_out": 123_456_789,
-            "rows": 123_456_789,
-            "held_back_by": None,
-            "watermark": None,
-            "state_rows": 123_456_789,
-            "state_bytes": 10**12,
-            "expression_errors": 0,
-        }
+    source = SourceStatus("s", "orders", rows=123_456_789, dead=1, watermark="2024-05-01 11:00:00")
+    many = 123_456_789
+    views = tuple(
+        ViewStatus(str(i), f"view_{i}", "view", rows_in=many, inserted=many, state_rows=many, state_bytes=10**12)
         for i in range(40)
-    ]
-    status = {"behind": 0, "epoch": 12, "rows": 100, "duration_us": 1000, "sources": [source], "views": views}
+    )
+    status = Status(epoch=12, metrics=Metrics(rows=100, duration_us=1000), sources=(source,), views=views)
 
     def drawn(width, height):
         console = Console(width=width, height=height, record=True, file=io.StringIO())

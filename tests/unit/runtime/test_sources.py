@@ -72,7 +72,7 @@ def test_files_are_read_once_through_restarts(tmp_path, save_every, monkeypatch)
         kit.engine.start()
         kit.engine.flush()
         assert counts(kit) == {k: 5 * (number + 1) for k in range(3)}
-    assert kit.engine.status()["sources"]["s1"]["rows"] == 75
+    assert kit.engine.status().source("s1").rows == 75
     kit.close()
 
 
@@ -91,8 +91,8 @@ def test_a_later_view_reads_the_files_again(tmp_path):
     assert counts(kit)[1] == 3
     # The record is set aside and counted once, though two views read it.
     assert len(read_dead_letters(kit.layout.dead("s1"))) == 1
-    status = kit.engine.status()["sources"]["s1"]
-    assert (status["dead"], status["rows"]) == (1, 43)
+    status = kit.engine.status().source("s1")
+    assert (status.dead, status.rows) == (1, 43)
     kit.close()
 
 
@@ -104,7 +104,7 @@ def test_on_error_stop(tmp_path):
     kit.engine.flush()
     said = kit.engine.sources()["s1"]
     assert (said["state"], "1.csv, line 2" in said["reason"]) == ("stalled", True)
-    assert (kit.engine.status()["state"], counts(kit)) == ("running", {})
+    assert (kit.engine.status().state, counts(kit)) == ("running", {})
     (tmp_path / "in" / "1.csv").unlink()
     kit.engine.flush()
     assert kit.engine.sources()["s1"].get("state", "running") == "running"

@@ -71,7 +71,9 @@ def everything(tmp_path):
 def test_all_that_is_declared_is_exported(everything):
     found = exported(everything)
     look = everything.look(100)
-    look.status["sources"][0]["backlog_messages"] = 7  # as Kafka says it
+    source = look.status.sources[0]
+    reporting = replace(source, reported={**source.reported, "backlog_messages": 7})  # as Kafka does
+    look = replace(look, status=replace(look.status, sources=(reporting, *look.status.sources[1:])))
     found |= {n: v for n, v in exported_look(look).items() if n not in found}
     names = {n.removeprefix(PREFIX) for n in found if n.startswith(PREFIX)}
     wanted = set()

@@ -11,7 +11,7 @@ import pytest
 import watersmeet
 from watersmeet.catalog import MaterializedView
 from watersmeet.runtime.backfill import rows_left
-from watersmeet.serialization import to_json
+from watersmeet.runtime.status import Status, TableStatus
 from watersmeet.server.web.figures import figures, inputs_of_views, level_of
 from watersmeet.server.web.history import STEP_S, STEPS, History, Sample
 from watersmeet.server.web.watch import Filling, Watch
@@ -86,7 +86,7 @@ def test_history_begins_with_the_commits_that_are_there(tmp_path):
         series = watch.history.read(view)
         assert [r for r in series["rows"] if r is not None][-1] == 1
         assert [d for d in watch.history.read("")["epoch_s"] if d is not None]
-        assert watch.look().status["state"] == "stopped"
+        assert watch.look().status.state == "stopped"
         assert watch.look().figures[view].level is None
 
 
@@ -115,10 +115,9 @@ def test_freshness_follows_what_a_view_reads(tmp_path):
         assert {*inputs[ids["of_both"]]} == {ids["s"], ids["t"]}
 
         def shown(name, **status):
-            (source,) = look.status["sources"]
-            said = {**look.status, **{k: v for k, v in status.items() if k != "source"}}
-            said["sources"] = [{**source, **status.get("source", {})}]
-            return figures(said, look.catalog, inputs, {})[ids[name]]
+            (source,) = look.status.sources
+            reporting = replace(source, reported={**source.reported, **status.pop("source", {})})
+            return figures(replace(look.status, sources=(reporting,), **status), look.catalog, inputs, {})[ids[name]]
 
         late = {"lag_seconds": 75.0}
         assert [shown(n, **late).level for n in ("of_table", "of_both", "of_source")] == [2, 2, 0]
@@ -146,7 +145,7 @@ def test_sources_that_stand_are_logged_once(tmp_path, caplog):
         connection.execute("FLUSH")
         watch = Watch(Session(connection.opened, Variables("risingwave")))
         look = watch.look()
-        (source,) = [s["id"] for s in look.status["sources"]]
+        (source,) = [s.id for s in look.status.sources]
         with caplog.at_level(logging.INFO, "watersmeet"):
             for state, note in (
                 ("running", None),
@@ -166,18 +165,17 @@ def test_progress_of_a_view_that_is_filled(tmp_path):
     """It rises from the first time that a backfill is seen to its end, and begins again with other views."""
     layout = Layout(tmp_path / "db")
     filling = Filling()
-    sizes = {"tables": [{"id": "t1", "rows": 100}, {"id": "t2", "rows": 300}], "views": [], "sources": []}
+    status = Status(tables=(TableStatus("t1", "t1", rows=100), TableStatus("t2", "t2", rows=300)))
 
     def progress(views, relations, part=0):
         purpose = Purpose((views,), ("t1", "t2"), 2, part)
-        backfill = to_json(Backfill(purpose, 0, 5, 5, relations))
-        return filling.progress(layout, {**sizes, "backfill": backfill})
+        return filling.progress(layout, replace(status, backfill=Backfill(purpose, 0, 5, 5, relations)))
 
     assert [progress("v", ("t1", "t2")), progress("v", ("t1", "t2"), 1)] == [0.0, 0.25]
     assert [progress("v", ("t1", "t2"), 2), progress("v", ("t2",), 2)] == [0.5, 0.625]
     assert progress("v", ("t2",), 1) < 0.625
     assert progress("w", ("t1",), 2) == 0.0
-    assert filling.progress(layout, {**sizes, "backfill": None}) is None
+    assert filling.progress(layout, status) is None
 
 
 def test_parts_of_a_snapshot_that_were_read_count(tmp_path):

@@ -9,9 +9,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, TypeGuard
+from typing import Any, Final, Literal, TypeGuard
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -26,6 +26,7 @@ from watersmeet.runtime import reporting
 from watersmeet.runtime.committer import commit_epoch
 from watersmeet.runtime.coordinator import Coordinator
 from watersmeet.runtime.database import Database
+from watersmeet.runtime.epochstatus import epoch_status
 from watersmeet.runtime.failures import run_without_failing, view_failed
 from watersmeet.runtime.flushing import Flush
 from watersmeet.runtime.holds import Holds
@@ -35,7 +36,7 @@ from watersmeet.runtime.spark.bell import Bell
 from watersmeet.runtime.spark.jobs import EpochRunner
 from watersmeet.runtime.spark.query import ATTEMPTS, start_query
 from watersmeet.runtime.spark.session import acquire, is_local, release
-from watersmeet.runtime.status import database_status
+from watersmeet.runtime.status import Status
 from watersmeet.store.commits import Commit
 
 #: Epochs that are planned before they are committed: the next one waits while one runs.
@@ -182,12 +183,13 @@ class SparkEngine:
                 self._flushes.remove(flushing)
         return self._db.log.last_epoch()
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Status:
         with self._changed:
             sources = self.sources()
+            state: Literal["running", "failed", "stopped"]
             state = "failed" if self._failure is not None else "stopped" if self._coordinator is None else "running"
             failure = None if self._failure is None else self._failure.to_json()
-        return {"runtime": "spark", "state": state, "error": failure, **database_status(self._db, sources=sources)}
+        return replace(epoch_status(self._db, sources=sources), runtime="spark", state=state, error=failure)
 
     def sources(self) -> dict[str, dict[str, Any]]:
         with self._changed:

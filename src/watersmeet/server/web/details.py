@@ -37,9 +37,8 @@ def relation_json(session: Session, relation: Relation, look: Look, producers: P
     """
     catalog = session.catalog
     knows = catalog.knows([relation.id])
-    source = next((s for s in look.status["sources"] if s["id"] == relation.id), None)
-    view = next((v for v in look.status["views"] if v["id"] == relation.id), None)
-    sink = next((s for s in look.sinks if s["id"] == relation.id), None)
+    source, view = look.status.source(relation.id), look.status.view(relation.id)
+    sink = next((s.to_dict() for s in look.sinks if s.id == relation.id), None)
     found: dict[str, Any] = {
         "id": relation.id,
         "name": relation.shown,
@@ -51,8 +50,8 @@ def relation_json(session: Session, relation: Relation, look: Look, producers: P
         "reads": _named(catalog, relation.depends_on),
         "read_by": _named(catalog, [r.id for r in catalog.relations.values() if relation.id in r.depends_on]),
         "connector": secretvalues.shown(relation.connector) if knows else {},
-        "error": None if view is None or not knows else view["error"] or view["writing"],
-        "source": None if source is None else {k: v for k, v in source.items() if k not in _KNOWN},
+        "error": None if view is None or not knows else view.error or view.writing,
+        "source": None if source is None else {k: v for k, v in source.to_dict().items() if k not in _KNOWN},
         "captured": look.captured.get(relation.id),
         "sink": sink,
         "plan": None,
@@ -93,19 +92,20 @@ def _named(catalog: Catalog, ids: Sequence[str]) -> list[dict[str, str]]:
 
 
 def _plan_json(session: Session, view: Relation, catalog: Catalog, look: Look, producers: Producers) -> dict[str, Any]:
-    operators = look.status["operators"]
+    operators = look.status.operators
     database = session.database
     recent = recent_epochs(database.log, database.layout, producers[view.id][-1].id)
     found = analyzed(view, catalog, producers, operators, recent)
 
     def node(shown: AnalyzedOperator) -> dict[str, Any]:
         is_own = shown.figures is not None and shown.figures.rows_in is not None
-        kept = operators.get(shown.operator_id, {}) if is_own else {}
+        kept = operators.get(shown.operator_id) if is_own else None
+        state = {} if kept is None else {name: getattr(kept, name) for name in _KEPT}
         return {
             "name": shown.plan.name,
             "flags": list(shown.plan.flags),
             "fields": dict(shown.plan.fields),
-            "figures": {**{name: kept[name] for name in _KEPT if name in kept}, **figures_json(found, shown)},
+            "figures": {**state, **figures_json(found, shown)},
             "shared_with": list(shown.shared_with),
             "shown_before": shown.shown_before,
             "inputs": [node(i) for i in shown.inputs],

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
-import pyarrow as pa
-
-from watersmeet.catalog import Catalog, MaterializedView, Relation, Sink
+from watersmeet.catalog import Catalog, MaterializedView, Relation
+from watersmeet.runtime.status import SinkStatus, SourceStatus, Status, TableStatus, ViewStatus, failure_text
 
 #: From which lag on a view is late, and from which on it is stale.
 LATE_S: Final = 1.0
@@ -20,8 +19,6 @@ _LATE: Final[Level] = 1
 _STALE: Final[Level] = 2
 #: Of a source, or of what delivers a sink: states that mean that nothing goes on until something changes.
 _STANDS: Final = ("stalled", "blocked", "waiting", "retrying", "stopped", "lost", "fenced")
-#: Counters in the status of a source that are errors.
-_SOURCE_ERRORS: Final = ("dead", "expression_errors", "replaced_files", "history_lost_files", "unreadable_files")
 
 
 class Figures(NamedTuple):
@@ -52,34 +49,30 @@ class Figures(NamedTuple):
 
 
 def figures(
-    status: Mapping[str, Any],
+    status: Status,
     catalog: Catalog,
     inputs: Mapping[str, Sequence[str]],
     rates: Mapping[str, float],
-    sinks: Iterable[Mapping[str, Any]] = (),
+    sinks: Iterable[SinkStatus] = (),
     progress: float | None = None,
 ) -> dict[str, Figures]:
     """The figures of all relations, by id.
 
-    status: as `session.services.status.database_status` says. inputs: by view, as `inputs_of_views` says. rates: a
-    second, by id what comes in, by `>id` what goes out. sinks: as `sink_rows` gives them. progress: of the views that
-    are being filled.
+    inputs: by view, as `inputs_of_views` says. rates: a second, by id what comes in, by `>id` what goes out. progress:
+    of the views that are being filled.
     """
-    running = status["state"] == "running"
-    found = {t["id"]: _table(t, rates) for t in status["tables"]}
-    for source in status["sources"]:
-        if source["connector"] or source["id"] not in found:
-            found[source["id"]] = _source(source, rates, running=running)
+    running = status.state == "running"
+    found = {t.id: _table(t, rates) for t in status.tables}
+    for source in status.sources:
+        if source.connector or source.id not in found:
+            found[source.id] = _source(source, rates, running=running)
         else:
-            found[source["id"]] = found[source["id"]]._replace(watermark=source["watermark"], late=source["late"])
+            found[source.id] = found[source.id]._replace(watermark=source.watermark, late=source.late)
     views = {}
-    for view in status["views"]:
-        reads = [(catalog.relations[i], found[i]) for i in inputs.get(view["id"], ()) if i in found]
-        views[view["id"]] = _view(view, status, reads, rates, progress)
-    found |= views
-    for sink in sinks:
-        found[sink["id"]] = _sink(sink)
-    return found
+    for view in status.views:
+        reads = [(catalog.relations[i], found[i]) for i in inputs.get(view.id, ()) if i in found]
+        views[view.id] = _view(view, status, reads, rates, progress)
+    return found | views | {sink.id: _sink(sink) for sink in sinks}
 
 
 def inputs_of_views(catalog: Catalog) -> dict[str, tuple[str, ...]]:
@@ -93,34 +86,32 @@ def level_of(lag_s: float) -> Level:
     return _FRESH if lag_s < LATE_S else _LATE if lag_s < STALE_S else _STALE
 
 
-def _table(table: Mapping[str, Any], rates: Mapping[str, float]) -> Figures:
-    return Figures(
-        "running", rows_in=_rounded(rates.get(table["id"], 0)), rows=table["rows"], size_bytes=table["bytes"]
-    )
+def _table(table: TableStatus, rates: Mapping[str, float]) -> Figures:
+    rows_in = _rounded(rates.get(table.id, 0))
+    return Figures("running", rows_in=rows_in, rows=table.rows, size_bytes=table.size_bytes)
 
 
-def _source(source: Mapping[str, Any], rates: Mapping[str, float], *, running: bool) -> Figures:
-    state = source.get("state") or "running"
-    messages, size_bytes = source.get("backlog_messages"), source.get("backlog_bytes")
-    level: Level = _STALE if state in _STANDS else _LATE if messages or size_bytes else _FRESH
+def _source(source: SourceStatus, rates: Mapping[str, float], *, running: bool) -> Figures:
+    health, messages, size_bytes = source.health, source.backlog_messages, source.backlog_bytes
+    level: Level = _STALE if health.state in _STANDS else _LATE if messages or size_bytes else _FRESH
     return Figures(
-        state if running else "stopped",
+        health.state if running else "stopped",
         level if running else None,
-        rows_in=_rounded(rates.get(source["id"], 0)),
-        rows=source["rows"],
-        size_bytes=source.get("bytes"),
-        errors=sum(source.get(n, 0) for n in _SOURCE_ERRORS),
-        note=source.get("reason") or source.get("problem"),
-        watermark=source["watermark"],
-        late=source["late"],
+        rows_in=_rounded(rates.get(source.id, 0)),
+        rows=source.rows,
+        size_bytes=source.size_bytes,
+        errors=source.errors,
+        note=health.reason,
+        watermark=source.watermark,
+        late=source.late,
         backlog=size_bytes if messages is None else messages,
         unit=None if messages is None and size_bytes is None else "bytes" if messages is None else "messages",
     )
 
 
 def _view(
-    view: Mapping[str, Any],
-    status: Mapping[str, Any],
+    view: ViewStatus,
+    status: Status,
     reads: Sequence[tuple[Relation, Figures]],
     rates: Mapping[str, float],
     progress: float | None,
@@ -130,34 +121,34 @@ def _view(
         state,
         level,
         lag_s,
-        _rounded(rates.get(view["id"], 0)),
-        _rounded(rates.get(f">{view['id']}", 0)),
-        view["rows"],
-        view["state_bytes"],
-        view["expression_errors"] + (1 if view["error"] or view["writing"] else 0),
+        _rounded(rates.get(view.id, 0)),
+        _rounded(rates.get(f">{view.id}", 0)),
+        view.rows,
+        view.state_bytes,
+        view.expression_errors + (1 if view.error or view.writing else 0),
         note,
-        view["watermark"],
-        view["held_back_by"],
-        view["late"],
+        view.watermark,
+        view.held_back_by,
+        view.late,
         progress if state == "filling" else None,
     )
 
 
 def _freshness(
-    view: Mapping[str, Any], status: Mapping[str, Any], reads: Sequence[tuple[Relation, Figures]]
+    view: ViewStatus, status: Status, reads: Sequence[tuple[Relation, Figures]]
 ) -> tuple[str, Level, float | None, str | None]:
     """The state, how fresh it is, how far it is behind, and why."""
-    failure = view["error"] or (status["error"] if status["state"] == "failed" else None)
+    failure = status.health_of(view).reason
     if failure:
-        return "stopped", _STALE, None, f"{failure['condition']}: {failure['message']}"
-    if status["state"] != "running":
+        return "stopped", _STALE, None, failure
+    if status.state != "running":
         return "stopped", None, None, None
-    if not view["ready"]:
+    if not view.ready:
         return "filling", None, None, None
-    if view["writing"]:
-        return "retrying", _STALE, None, f"{view['writing']['condition']}: {view['writing']['message']}"
+    if view.writing:
+        return "retrying", _STALE, None, failure_text(view.writing)
     # Transactions of the session concern those that read tables.
-    lag_s = status["lag_seconds"] if any(not r.connector for r, _ in reads) else 0.0
+    lag_s = status.lag_seconds if any(not r.connector for r, _ in reads) else 0.0
     level = level_of(lag_s)
     standing = [f'"{r.shown}" is {f.state}' for r, f in reads if f.level == _STALE]
     if standing:
@@ -168,24 +159,19 @@ def _freshness(
     return "running", level, _lag(lag_s), None
 
 
-def _sink(sink: Mapping[str, Any]) -> Figures:
-    state, seconds = sink["state"] or "unknown", sink["lag_seconds"]
+def _sink(sink: SinkStatus) -> Figures:
+    state, seconds = sink.state or "unknown", sink.lag_seconds
     level: Level = None if seconds is None else level_of(seconds)
     return Figures(
         state,
         _STALE if state in _STANDS else level,
         None if seconds is None else _lag(seconds),
-        rows=sink["delivered_rows"],
-        errors=1 if sink["detail"] else 0,
-        note=sink["detail"],
-        backlog=sink["rows_behind"],
-        unit=None if sink["rows_behind"] is None else "rows",
+        rows=sink.delivered_rows,
+        errors=1 if sink.detail else 0,
+        note=sink.detail,
+        backlog=sink.rows_behind,
+        unit=None if sink.rows_behind is None else "rows",
     )
-
-
-def sink_rows(sinks: Sequence[Sink], shown: pa.Table) -> list[dict[str, Any]]:
-    """What SHOW SINKS says of these sinks, in their order, with their ids."""
-    return [{**row, "id": sink.id} for sink, row in zip(sinks, shown.to_pylist(), strict=True)]
 
 
 def _lag(lag_s: float) -> float:

@@ -167,9 +167,9 @@ class _Found:
 def _of_database(found: _Found, look: Look) -> None:
     status = look.status
     found.add("build_info", 1, __version__)
-    found.add("engine_failed", status["state"] == "failed")
-    if status.get("time_us"):
-        found.add("last_commit_timestamp_seconds", status["time_us"] / 1e6)
+    found.add("engine_failed", status.state == "failed")
+    if status.time_us:
+        found.add("last_commit_timestamp_seconds", status.time_us / 1e6)
     if look.epochs is not None:
         found.add("epoch_rows", look.epochs.rows)
         found.add("buckets_local", look.epochs.local)
@@ -178,39 +178,39 @@ def _of_database(found: _Found, look: Look) -> None:
         found.add("cache_misses", look.epochs.cache_misses)
         found.add("store_fetched_bytes", look.epochs.fetched_bytes)
         found.histogram("epoch_duration_seconds", look.epochs.buckets, look.epochs.number, look.epochs.seconds)
-    found.add("transactions_behind", status["behind"])
+    found.add("transactions_behind", status.behind)
     found.add("commits_retained", look.retained)
     found.add("oldest_hold_commits", look.oldest_hold)
 
 
 def _of_views(found: _Found, look: Look) -> None:
-    for view in look.status["views"]:
-        name, figures = view["name"], look.figures[view["id"]]
+    for view in look.status.views:
+        name, figures = view.name, look.figures[view.id]
         found.add("lag_seconds", figures.lag_s, name)
-        found.add("view_failed", bool(view["error"]), name)
-        found.add("view_filling", not view["ready"], name)
-        found.add("view_rows", view["rows"], name)
-        found.add("view_rows_in", view["rows_in"], name)
-        found.add("view_rows_out", view["rows_out"], name)
-        found.add("state_bytes", view["state_bytes"], name)
-        found.add("merge_debt_bytes", view["merge_debt_bytes"], name)
-        found.add("expression_errors", view["expression_errors"], name)
-        found.add("late_rows", view["late"], name)
-        found.add("watermark_timestamp_seconds", seconds_of(view["watermark"]), name)
+        found.add("view_failed", bool(view.error), name)
+        found.add("view_filling", not view.ready, name)
+        found.add("view_rows", view.rows, name)
+        found.add("view_rows_in", view.rows_in, name)
+        found.add("view_rows_out", view.rows_out, name)
+        found.add("state_bytes", view.state_bytes, name)
+        found.add("merge_debt_bytes", view.merge_debt_bytes, name)
+        found.add("expression_errors", view.expression_errors, name)
+        found.add("late_rows", view.late, name)
+        found.add("watermark_timestamp_seconds", seconds_of(view.watermark), name)
 
 
 def _of_sources(found: _Found, look: Look) -> None:
-    for source in look.status["sources"]:
-        name = source["name"]
-        found.add("watermark_timestamp_seconds", seconds_of(source["watermark"]), name)
-        if not source["connector"]:  # a table with an event time
+    for source in look.status.sources:
+        name = source.name
+        found.add("watermark_timestamp_seconds", seconds_of(source.watermark), name)
+        if not source.connector:  # a table with an event time
             continue
-        found.add("source_rows", source["rows"], name)
-        found.add("source_late", source["late"], name)
-        found.add("source_dead", source["dead"], name)
-        found.add("source_running", (source.get("state") or "running") in ("running", "paused"), name)
-        found.add("source_backlog_bytes", source.get("backlog_bytes"), name)
-        found.add("source_backlog_messages", source.get("backlog_messages"), name)
+        found.add("source_rows", source.rows, name)
+        found.add("source_late", source.late, name)
+        found.add("source_dead", source.dead, name)
+        found.add("source_running", source.health.state in ("running", "paused"), name)
+        found.add("source_backlog_bytes", source.backlog_bytes, name)
+        found.add("source_backlog_messages", source.backlog_messages, name)
     for relation_id, said in look.captured.items():
         relation = look.catalog.relations.get(relation_id)
         if relation is not None:
@@ -220,9 +220,9 @@ def _of_sources(found: _Found, look: Look) -> None:
 
 def _of_sinks(found: _Found, look: Look) -> None:
     for sink in look.sinks:
-        found.add("sink_running", None if sink["state"] is None else sink["state"] == "running", sink["name"])
-        found.add("sink_lag_seconds", sink["lag_seconds"], sink["name"])
-        found.add("sink_backlog_rows", sink["rows_behind"], sink["name"])
+        found.add("sink_running", None if sink.state is None else sink.state == "running", sink.name)
+        found.add("sink_lag_seconds", sink.lag_seconds, sink.name)
+        found.add("sink_backlog_rows", sink.rows_behind, sink.name)
 
 
 def _of_clients(found: _Found, clients: Clients) -> None:

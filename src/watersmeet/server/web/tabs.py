@@ -13,6 +13,7 @@ from aiohttp import web
 
 from watersmeet.catalog.roles import OWNER
 from watersmeet.errors import Error, error
+from watersmeet.runtime.status import SinkStatus, SourceStatus
 from watersmeet.server.clients import Activity, Client, State
 from watersmeet.server.connection import Service
 from watersmeet.server.users import Login, expired
@@ -160,7 +161,7 @@ def _frame(before: Look | None, look: Look, sight: Sight) -> bytes:
     for name in ("sources", "sinks"):
         found = _outside(look, name)
         if before is None or _outside(before, name) != found:
-            parts[name] = [row for row in found if sight.shows(row["id"])]
+            parts[name] = [row.to_dict() for row in found if sight.shows(row.id)]
     return event("look", {**parts, "time_us": look.time_us}) if parts else b""
 
 
@@ -171,9 +172,9 @@ def _seen(relation_id: str, figures: Figures, sight: Sight) -> Figures:
     return figures._replace(note=None, held_back_by=None)
 
 
-def _outside(look: Look, name: str) -> list[dict[str, Any]]:
+def _outside(look: Look, name: str) -> tuple[SourceStatus | SinkStatus, ...]:
     """The sources or sinks of a look."""
-    return look.status["sources"] if name == "sources" else [*look.sinks]
+    return look.status.sources if name == "sources" else look.sinks
 
 
 class Tab:

@@ -16,17 +16,17 @@ from typing import Any, Final
 
 from watersmeet.catalog import CapturedDatabase, Catalog, MaterializedView, Sink
 from watersmeet.runtime.backfill import rows_left
-from watersmeet.serialization import from_json
-from watersmeet.server.web.figures import Figures, figures, inputs_of_views, sink_rows
+from watersmeet.runtime.status import SinkStatus, Status
+from watersmeet.server.web.figures import Figures, figures, inputs_of_views
 from watersmeet.server.web.history import DATABASE, STEP_S, History, Sample, read_commits, samples_of
 from watersmeet.session.access.context import Session
 from watersmeet.session.services.rates import Rates
 from watersmeet.session.services.status import database_status
-from watersmeet.session.statements.sinks import show_sinks
+from watersmeet.session.statements.sinks import sink_statuses
 from watersmeet.store.commits import Commit
 from watersmeet.store.floors import floor_number
 from watersmeet.store.layout import Layout
-from watersmeet.store.manifests import Backfill, Metrics
+from watersmeet.store.manifests import Metrics
 from watersmeet.store.readers import read_holds
 
 _LOG: Final = logging.getLogger(__name__)
@@ -42,11 +42,6 @@ _ASK_S: Final = 10.0
 _FINE: Final = ("running", "filling", "paused")
 #: Upper bounds of the classes of epochs' durations, in seconds.
 BOUNDS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-#: Figures of the status that the console shows of the database.
-_DATABASE: Final = (
-    "runtime", "state", "error", "epoch", "commit", "transaction", "duration_us", "rows", "behind", "requests",
-    "time_us",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -87,16 +82,16 @@ class Epochs:
 class Look:
     """What was there at a moment.
 
-    figures: by relation id. status: as `database_status`, without memory. sinks, captured: as SHOW SINKS and the status
-    of captured databases, by id. retained: how many commits there are. oldest_hold: how many commits the reader is
-    behind that is furthest behind; None without readers.
+    figures: by relation id. status: without memory. captured: the status of captured databases, by id. retained: how
+    many commits there are. oldest_hold: how many commits the reader is behind that is furthest behind; None without
+    readers.
     """
 
     time_us: int
     catalog: Catalog
-    status: dict[str, Any]
+    status: Status
     figures: dict[str, Figures]
-    sinks: tuple[dict[str, Any], ...]
+    sinks: tuple[SinkStatus, ...]
     captured: dict[str, dict[str, Any]]
     epochs: Epochs | None
     retained: int
@@ -105,8 +100,21 @@ class Look:
     @property
     def database(self) -> dict[str, Any]:
         """What it says of the database as a whole, as JSON."""
-        found = {name: self.status.get(name) for name in _DATABASE}
-        return {**found, "lag_s": round(self.status["lag_seconds"], 1)}
+        status, metrics = self.status, self.status.metrics
+        return {
+            "runtime": status.runtime,
+            "state": status.state,
+            "error": status.error,
+            "epoch": status.epoch,
+            "commit": status.commit,
+            "transaction": status.transaction,
+            "duration_us": metrics.duration_us,
+            "rows": metrics.rows,
+            "behind": status.behind,
+            "requests": metrics.requests,
+            "time_us": status.time_us,
+            "lag_s": round(status.lag_seconds, 1),
+        }
 
 
 class Watch:
@@ -162,12 +170,12 @@ class Watch:
         time_us = time.time_ns() // 1000
         status = database_status(session, memory=False)
         sinks = [r for r in catalog.relations.values() if isinstance(r, Sink) and not r.staged]
-        shown = sink_rows(sinks, show_sinks(session, sinks).table)
+        sink_states = sink_statuses(session, sinks)
         rates = self._rates.update(_counts(status))
         progress = self._filling.progress(database.layout, status)
         if self._inputs[0] != catalog.version:
             self._inputs = (catalog.version, inputs_of_views(catalog))
-        found = figures(status, catalog, self._inputs[1], rates, shown, progress)
+        found = figures(status, catalog, self._inputs[1], rates, sink_states, progress)
         head = database.log.head()
         holds = [h.commit for h in read_holds(database.layout)]
         look = Look(
@@ -175,7 +183,7 @@ class Watch:
             catalog,
             status,
             found,
-            tuple(shown),
+            tuple(sink_states),
             self._ask(catalog),
             None if database.read_only else self._follow(head),
             head - floor_number(database.layout),
@@ -199,7 +207,7 @@ class Watch:
                 errors=shown.errors,
             )
         whole = samples.get(DATABASE, Sample())
-        samples[DATABASE] = whole._replace(lag_s=look.status["lag_seconds"])
+        samples[DATABASE] = whole._replace(lag_s=look.status.lag_seconds)
         self.history.add(look.time_us, samples)
         self.history.forget(look.figures)
 
@@ -229,7 +237,7 @@ class Watch:
         said = {
             i: (f.state, f.note)
             for i, f in look.figures.items()
-            if look.status["state"] == "running" and i in known and not isinstance(known[i], MaterializedView)
+            if look.status.state == "running" and i in known and not isinstance(known[i], MaterializedView)
         }
         for relation_id, (state, note) in said.items():
             before = self._said.get(relation_id, ("running", None))
@@ -242,7 +250,7 @@ class Watch:
                 relation.title,
                 state,
                 f": {note}" if note else "",
-                extra={"epoch": look.status["epoch"], "relation": relation.shown, "state": state},
+                extra={"epoch": look.status.epoch, "relation": relation.shown, "state": state},
             )
         self._said = said or self._said
 
@@ -254,14 +262,14 @@ class Filling:
         self._views: Sequence[str] = ()
         self._all = 0.0
 
-    def progress(self, layout: Layout, status: Mapping[str, Any]) -> float | None:
+    def progress(self, layout: Layout, status: Status) -> float | None:
         """From 0 to 1; None if no view is being filled."""
-        if status["backfill"] is None:
+        backfill = status.backfill
+        if backfill is None:
             self._views = ()
             return None
-        backfill = from_json(Backfill, status["backfill"])
-        rows = {t["id"]: t["rows"] for t in status["tables"]} | {v["id"]: v["rows"] for v in status["views"]}
-        rows |= {s["id"]: s["rows"] for s in status["sources"]}
+        rows = {t.id: t.rows for t in status.tables} | {v.id: v.rows for v in status.views}
+        rows |= {s.id: s.rows for s in status.sources}
         left = rows_left(layout, backfill, rows)
         if backfill.purpose.views != self._views:
             self._views, self._all = backfill.purpose.views, left
@@ -269,12 +277,12 @@ class Filling:
         return round(1 - left / self._all, 3) if self._all else 1.0
 
 
-def _counts(status: Mapping[str, Any]) -> dict[str, int]:
+def _counts(status: Status) -> dict[str, int]:
     """The counters of which the console shows the rates: by id what came in, by `>id` what went out."""
-    counts = {t["id"]: t["rows_in"] for t in status["tables"]}
-    counts |= {s["id"]: s["rows"] for s in status["sources"] if s["connector"]}
-    counts |= {v["id"]: v["rows_in"] for v in status["views"]}
-    return counts | {f">{v['id']}": v["rows_out"] for v in status["views"]}
+    counts = {t.id: t.rows_in for t in status.tables}
+    counts |= {s.id: s.rows for s in status.sources if s.connector}
+    counts |= {v.id: v.rows_in for v in status.views}
+    return counts | {f">{v.id}": v.rows_out for v in status.views}
 
 
 def _number(value: float | None) -> float:

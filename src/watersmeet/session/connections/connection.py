@@ -297,7 +297,7 @@ class Connection:
         threads.
         """
         self._check_open()
-        return status.database_status(self._session)
+        return status.database_status(self._session).to_dict()
 
     def topology(self, format: topology.TopologyFormat = "svg") -> str:  # noqa: A002 - the word that users know
         """A picture of all tables, sources and materialized views and what feeds what: an SVG document, or DOT."""

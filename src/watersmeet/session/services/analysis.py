@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.circuit.operators import Constant, Scan
@@ -14,6 +14,7 @@ from watersmeet.planner import Producers
 from watersmeet.planner.explain import stored_plan
 from watersmeet.planner.plan_tree import PlanTree
 from watersmeet.runtime.plans import kept_circuit
+from watersmeet.runtime.status import OperatorStatus
 from watersmeet.store.commits import Commit, CommitLog
 from watersmeet.store.layout import Layout
 from watersmeet.store.manifests import OperatorCounts
@@ -108,9 +109,9 @@ class Analysis:
 
 
 def analyzed(
-    relation: Relation, catalog: Catalog, producers: Producers, kept: Mapping[str, Mapping[str, Any]], recent: Recent
+    relation: Relation, catalog: Catalog, producers: Producers, kept: Mapping[str, OperatorStatus], recent: Recent
 ) -> Analysis:
-    """The operators of a relation that the circuit feeds. kept: by operator, as `database_status` says.
+    """The operators of a relation that the circuit feeds. kept: by operator.
 
     Names of other relations are told as far as the catalog shows them.
     """
@@ -132,15 +133,13 @@ def analyzed(
         did = recent.counts.get(operator_id, OperatorCounts())
         if not tree.inputs and not isinstance(operators[operator_id], (Constant, Scan)):
             return AnalyzedOperator(plan, operator_id, Figures(None, did.rows_out), ())
-        keeps = kept.get(operator_id, {})
+        keeps = kept.get(operator_id)
         figures = Figures(
             did.rows_in,
             did.rows_out,
             did.made_rows,
             did.took_us,
-            keeps.get("state_rows", 0),
-            keeps.get("state_bytes", 0),
-            keeps.get("merge_debt_bytes", 0),
+            *(() if keeps is None else (keeps.state_rows, keeps.state_bytes, keeps.merge_debt_bytes)),
         )
         return AnalyzedOperator(plan, operator_id, figures, inputs, shared_with=tuple(users.get(operator_id, ())))
 

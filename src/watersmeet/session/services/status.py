@@ -1,12 +1,13 @@
-"""The state of views and sources, as JSON: for SHOW JOBS, progress displays and tests."""
+"""The status of the database that a session sees."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final, Literal
 
-from watersmeet.catalog import MaterializedView, Table
+from watersmeet.catalog import MaterializedView, Relation, Table
 from watersmeet.circuit.operators import Operator, TemporalJoin
 from watersmeet.dialects.schemas import relation_written
 from watersmeet.errors import error
@@ -15,145 +16,123 @@ from watersmeet.kernel.joins.memo import MEMO
 from watersmeet.kernel.joins.unmatched import WAITING
 from watersmeet.kernel.operators.arrange import ROWS
 from watersmeet.kernel.runs.shares import RunRef, load
+from watersmeet.planner import Producers
 from watersmeet.planner.failures import Failures, generated_text
 from watersmeet.runtime.database import Database
+from watersmeet.runtime.epochstatus import epoch_status
 from watersmeet.runtime.output import stored_state
-from watersmeet.runtime.status import database_status as stored_status
+from watersmeet.runtime.status import FailedExpression, MemoryStatus, Status, TableStatus, ViewStatus
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.planning import producers_of
 from watersmeet.store.commits import CommitLog
 from watersmeet.store.lock import has_writer
-from watersmeet.store.manifests import FailedPart
+from watersmeet.store.manifests import FailedPart, RelationTotals
 from watersmeet.store.sizes import RelationSize
 
-_MEASURED: Final = (
-    "main_bytes",
-    "main_mapped_bytes",
-    "workers",
-    "workers_bytes",
-    "workers_mapped_bytes",
-    "java_bytes",
-)
-
 _EMPTY: Final = RelationSize()
+_UNREAD: Final = RelationTotals()
 #: By whether there is a process that writes.
-_STATES: Final = {True: "running", False: "stopped", None: "unknown"}
+_STATES: Final[dict[bool | None, Literal["running", "stopped", "unknown"]]] = {
+    True: "running",
+    False: "stopped",
+    None: "unknown",
+}
 
 
-def database_status(session: Session, *, memory: bool = True) -> dict[str, Any]:
+def database_status(session: Session, *, memory: bool = True) -> Status:
     """The state of the engine and of everything that it keeps up to date.
 
     memory: measure memory, too, which takes longer than all the rest.
-
-    state: running, failed or stopped; on a connection that only reads: whether another process runs the database,
-        unknown in an object store.
-    error: JSON or None, always None on a connection that only reads.
-    epoch, commit, transaction, duration_us, rows, requests (to the object store), cache_hits, cache_misses,
-        fetched_bytes, buckets_local, buckets_moved: of the newest epoch, as `runtime.status` says.
-    behind: the number of transactions that it does not reflect. lag_seconds: the age of the oldest of them, else 0.
-    views: a list, each with id, name, kind, ready, rows, rows_in, rows_out, late, state_rows, state_bytes,
-        merge_debt_bytes, hot_keys, expression_errors, watermark, held_back_by, error (why it was stopped, JSON or
-        None), writing (why the stream of INTO does not take what it gives, JSON or None), failures.
-    sources: a list, each with id, name, connector, rows, bytes, dead, failures and what the source says.
-    failures: the parts of expressions that were NULL because of an error, each with columns (of the relation),
-        expression, rows (how often it failed) and reason (the first one).
-    tables: a list, each with id, name, rows, bytes (on disk), rows_in (changes that epochs read).
-    memory: as `memory_status`.
     """
-    database = session.database
+    database, catalog = session.database, session.catalog
     if database.read_only:
         opened = Database(database.layout, database.log, database.packs, lambda: database.catalog)
-        status = {
-            "runtime": None,
-            "state": _STATES[has_writer(database.layout)],
-            "error": None,
-            **stored_status(opened),
-        }
+        status = replace(epoch_status(opened), state=_STATES[has_writer(database.layout)])
     else:
         status = database.engine.status()
-    catalog = session.catalog
-    status["behind"], status["lag_seconds"] = _lag(database.log, status["transaction"])
-    problems = database.unwritten.to_json()
-    status["views"] = [
-        _view(i, v, catalog.relations[i].role, problems.get(i))
-        for i, v in status["views"].items()
-        if i in catalog.relations and not catalog.relations[i].owner and not catalog.relations[i].staged
+    behind, lag_seconds = _lag(database.log, status.transaction)
+    return replace(
+        status,
+        behind=behind,
+        lag_seconds=lag_seconds,
+        views=_views(session, status),
+        sources=tuple(
+            replace(s, failures=_failures_of_source(status, catalog.relations[s.id]))
+            for s in status.sources
+            if s.id in catalog.relations
+        ),
+        tables=_tables(session, status),
+        memory=memory_status(session) if memory else None,
+    )
+
+
+def _views(session: Session, status: Status) -> tuple[ViewStatus, ...]:
+    catalog, problems = session.catalog, session.database.unwritten.to_json()
+    producers = producers_of(session) if status.metrics.failures else {}
+    found = []
+    for view in status.views:
+        relation = catalog.relations.get(view.id)
+        if relation is not None and not relation.owner and not relation.staged:
+            failures = _failures_of_view(session, status, relation, producers) if view.expression_errors else ()
+            found.append(replace(view, kind=relation.role, writing=problems.get(view.id), failures=failures))
+    return tuple(found)
+
+
+def _failures_of_view(
+    session: Session, status: Status, view: Relation, producers: Producers
+) -> tuple[FailedExpression, ...]:
+    """The parts of its expressions that failed."""
+    if view.id not in producers:
+        return ()
+    names = Failures(view, session.catalog, producers)
+    found = [
+        _failure(names.columns(i, p.column), names.text(i, p.column, p.sql), p)
+        for i in names.operators
+        for p in status.metrics.failures.get(i, ())
     ]
-    status["sources"] = [{"id": i, **s} for i, s in status["sources"].items() if i in catalog.relations]
-    _tell_failures(session, status)
-    sizes, read = database.sizes.read(), status.pop("read")
-    status["tables"] = [
-        {
-            "id": r.id,
-            "name": r.shown,
-            "rows": size.rows,
-            "bytes": size.size_bytes,
-            "rows_in": read.get(r.id, 0),
-        }
-        for r in catalog.relations.values()
-        if isinstance(r, Table) and not r.staged
-        for size in [sizes.get(r.id, _EMPTY)]
-    ]
-    if memory:
-        status["memory"] = memory_status(session)
-    return status
+    return tuple(sorted(found, key=lambda f: (f.columns, f.expression)))
 
 
-def _tell_failures(session: Session, status: dict[str, Any]) -> None:
-    """Adds to views and sources the parts of their expressions that failed."""
-    catalog, found = session.catalog, status.pop("failures")
-    for source in status["sources"]:
-        generated = catalog.relations[source["id"]].generated
-        source["failures"] = [
-            _failure([p.name], generated_text(generated[p.name], p.sql), p)
-            for p in found.get(source["id"], ())
-            if p.name in generated
-        ]
-    producers = producers_of(session) if found else {}
-    for view in status["views"]:
-        view["failures"] = []
-        if view["expression_errors"] and view["id"] in producers:
-            names = Failures(catalog.relations[view["id"]], catalog, producers)
-            view["failures"] += [
-                _failure(names.columns(i, p.column), names.text(i, p.column, p.sql), p)
-                for i in names.operators
-                for p in found.get(i, ())
-            ]
-            view["failures"].sort(key=lambda f: (f["columns"], f["expression"]))
+def _failures_of_source(status: Status, source: Relation) -> tuple[FailedExpression, ...]:
+    """The generated columns that failed."""
+    generated = source.generated
+    return tuple(
+        _failure([p.name], generated_text(generated[p.name], p.sql), p)
+        for p in status.metrics.failures.get(source.id, ())
+        if p.name in generated
+    )
 
 
-def _failure(columns: list[str], expression: str, part: FailedPart) -> dict[str, Any]:
-    return {
-        "columns": columns,
-        "expression": expression,
-        "rows": part.rows,
-        "reason": part.reason.replace(NO_INTEGER, ""),
-    }
+def _failure(columns: Sequence[str], expression: str, part: FailedPart) -> FailedExpression:
+    return FailedExpression(tuple(columns), expression, part.rows, part.reason.replace(NO_INTEGER, ""))
 
 
-def memory_status(session: Session) -> dict[str, int | None]:
-    """The memory that this process (main), Spark's Java and its Python workers use on this machine. Measured at most
-    once a second; None where the machine doesn't report it (only Linux does).
+def _tables(session: Session, status: Status) -> tuple[TableStatus, ...]:
+    sizes, totals = session.database.sizes.read(), status.metrics.totals
+    found = []
+    for table in session.catalog.relations.values():
+        if isinstance(table, Table) and not table.staged:
+            size, total = sizes.get(table.id, _EMPTY), totals.get(table.id, _UNREAD)
+            found.append(TableStatus(table.id, table.shown, size.rows, size.size_bytes, total.rows))
+    return tuple(found)
 
-    main_bytes, workers_bytes, java_bytes: their own memory.
-    main_mapped_bytes, workers_mapped_bytes: mapped files, mainly packs and libraries.
-    workers: their number.
-    packs_bytes: the most that mapped packs read by this process take.
-    commits_bytes: about what the commits kept in memory take.
-    """
+
+def memory_status(session: Session) -> MemoryStatus:
+    """The memory that the processes of the database use on this machine. Measured at most once a second."""
     database = session.database
     usage = database.meter.read()
-    measured: dict[str, int | None] = dict.fromkeys(_MEASURED)
-    if usage is not None:
-        measured = {
-            "main_bytes": usage.main.own_bytes,
-            "main_mapped_bytes": usage.main.mapped_bytes,
-            "workers": usage.worker_count,
-            "workers_bytes": usage.workers.own_bytes,
-            "workers_mapped_bytes": usage.workers.mapped_bytes,
-            "java_bytes": usage.java.total_bytes,
-        }
-    return {**measured, "packs_bytes": database.packs.mapped_bytes, "commits_bytes": database.log.cached_bytes}
+    held = MemoryStatus(packs_bytes=database.packs.mapped_bytes, commits_bytes=database.log.cached_bytes)
+    if usage is None:
+        return held
+    return replace(
+        held,
+        main_bytes=usage.main.own_bytes,
+        main_mapped_bytes=usage.main.mapped_bytes,
+        workers=usage.worker_count,
+        workers_bytes=usage.workers.own_bytes,
+        workers_mapped_bytes=usage.workers.mapped_bytes,
+        java_bytes=usage.java.total_bytes,
+    )
 
 
 def join_state(session: Session, name: str) -> dict[str, int]:
@@ -210,10 +189,6 @@ def _kept_by(arrangement: str, operators: Mapping[str, Operator]) -> list[tuple[
 def _live_rows(session: Session, ref: RunRef) -> int:
     """The rows of a run, less those that cancel rows of older runs."""
     return int(load(ref, session.database.packs.read_blob(ref.blob)).diff.sum())
-
-
-def _view(relation_id: str, view: dict[str, Any], kind: str, problem: dict[str, Any] | None) -> dict[str, Any]:
-    return {"id": relation_id, "kind": kind, "rows_out": view["inserted"] + view["deleted"], **view, "writing": problem}
 
 
 def _lag(log: CommitLog, transaction: int) -> tuple[int, float]:

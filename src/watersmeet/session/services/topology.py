@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from watersmeet.catalog import Catalog, MaterializedView
 from watersmeet.drawing import place, to_dot, to_svg
 from watersmeet.errors import error
 from watersmeet.planner import Producers
 from watersmeet.planner.topology import topology
+from watersmeet.runtime.status import Status
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.planning import producers_of
 from watersmeet.session.services.status import database_status
@@ -26,22 +27,22 @@ def draw_topology(session: Session, kind: TopologyFormat) -> str:
     return to_svg(place(diagram)) if kind == "svg" else to_dot(diagram)
 
 
-def _facts(status: dict[str, Any], catalog: Catalog, producers: Producers) -> dict[str, list[str]]:
+def _facts(status: Status, catalog: Catalog, producers: Producers) -> dict[str, list[str]]:
     """Rows and sizes by relation. The size of a view excludes what the views that it reads keep."""
-    facts = {t["id"]: [f"{_rows(t['rows'])}, {_size(t['bytes'])}"] for t in status["tables"]}
-    for source in status["sources"]:
-        facts[source["id"]] = [f"{_rows(source['rows'])} read"]
-    for view in status["views"]:
-        relation = catalog.relations[view["id"]]
+    facts = {t.id: [f"{_rows(t.rows)}, {_size(t.size_bytes)}"] for t in status.tables}
+    for source in status.sources:
+        facts[source.id] = [f"{_rows(source.rows)} read"]
+    for view in status.views:
+        relation = catalog.relations[view.id]
         if isinstance(relation, MaterializedView):
             below = {op.id for i in relation.depends_on for op in producers.get(i, ())}
             kept = [
-                status["operators"][op.id]
+                status.operators[op.id]
                 for op in producers[relation.id]
-                if op.id not in below and op.id in status["operators"]
+                if op.id not in below and op.id in status.operators
             ]
-            rows, size = (sum(k[what] for k in kept) for what in ("state_rows", "state_bytes"))
-            facts[view["id"]] = [_rows(view["rows"]), f"keeps {_rows(rows)}, {_size(size)}"]
+            rows, size = sum(k.state_rows for k in kept), sum(k.state_bytes for k in kept)
+            facts[view.id] = [_rows(view.rows), f"keeps {_rows(rows)}, {_size(size)}"]
     return facts
 
 

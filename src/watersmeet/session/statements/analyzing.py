@@ -52,7 +52,7 @@ def explain_analyze(session: Session, statement: ExplainAnalyze) -> Result:
         )
     database = session.database
     recent = recent_epochs(database.log, database.layout, producers[relation.id][-1].id, statement.seconds)
-    kept = database_status(session, memory=False)["operators"]
+    kept = database_status(session, memory=False).operators
     found = analyzed(relation, catalog, producers, kept, recent)
     title = f"{named.title[0].upper()}{named.title[1:]}"
     if statement.format == "json":

@@ -25,6 +25,15 @@ from watersmeet.catalog import (
 from watersmeet.connectors.base.deadletters import place_of, read_dead_letters, text_of
 from watersmeet.dialects.schemas import DATABASE, schema_meant, schema_shown
 from watersmeet.dialects.tree.statements import Describe, Show
+from watersmeet.runtime.status import (
+    SOURCE_STATES,
+    ErrorJson,
+    FailedExpression,
+    SourceStatus,
+    Status,
+    ViewStatus,
+    failure_text,
+)
 from watersmeet.session.access.context import Session, denied, error_at
 from watersmeet.session.access.result import Result, text_result, typed_result
 from watersmeet.session.access.schemas import undefined_schema
@@ -53,10 +62,6 @@ _FILE_PROBLEMS: Final = {
     "replaced": "the file was replaced under its name, its new content is not read",
     "history_lost": "the file was read once, and is no longer there for a view that was created later",
 }
-#: States of sources, the worst last.
-_STATES: Final = ("running", "paused", "blocked", "waiting", "stalled")
-#: Counters of errors in the status of a source.
-_SOURCE_ERRORS: Final = ("dead", "expression_errors", "replaced_files", "history_lost_files", "unreadable_files")
 
 _JOBS: Final[Schema] = (
     Field("name", VARCHAR),
@@ -89,6 +94,9 @@ _SOURCES: Final[Schema] = (
     Field("Backlog_bytes", BIGINT),
     Field("Retained_bytes", BIGINT),
 )
+
+#: Parts of the status of a source that have columns of their own in SHOW JOBS.
+_SHOWN_APART: Final = ("id", "name", "connector", "rows", "bytes", "dead", "watermark")
 
 _QUERIES: Final = (
     Field("query_id", VARCHAR),
@@ -156,12 +164,12 @@ def _sources(session: Session, sources: Sequence[Relation]) -> Result:
     and all that is left. Of a captured database: how many bytes of the server's log are left to be read, and how many
     the server keeps for it.
     """
-    said = {s["id"]: s for s in database_status(session)["sources"]}
+    known = {s.id: s for s in database_status(session).sources}
     readers: dict[str, list[str]] = {}
     for relation in session.catalog.relations.values():
         if isinstance(relation, QuerySource):
             readers.setdefault(relation.of, []).append(relation.id)
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     captures = session.database.captures
     of_tables = (
         r
@@ -177,11 +185,10 @@ def _sources(session: Session, sources: Sequence[Relation]) -> Result:
             bytes_of = (status.get("lag_bytes"), status.get("retained_bytes"))
             rows.append((name, status.get("state"), status.get("reason"), None, *bytes_of))
             continue
-        found = [said[i] for i in (source.id, *readers.get(source.id, ())) if i in said]
-        worst: dict[str, Any] = max(found, key=lambda s: _STATES.index(s.get("state") or "running"), default={})
-        state = (worst.get("state") or "running") if found else None
-        backlogs = [s["backlog_messages"] for s in found if s.get("backlog_messages") is not None]
-        reason = worst.get("reason") or worst.get("problem")
+        found = [known[i] for i in (source.id, *readers.get(source.id, ())) if i in known]
+        worst = max((s.health for s in found), key=lambda h: SOURCE_STATES.index(h.state), default=None)
+        state, reason = (None, None) if worst is None else (worst.state, worst.reason)
+        backlogs = [s.backlog_messages for s in found if s.backlog_messages is not None]
         rows.append((source.name, state, reason, sum(backlogs) if backlogs else None, None, None))
     return typed_result("SHOW", _SOURCES, rows)
 
@@ -195,86 +202,57 @@ def _pumps(session: Session, pumps: Sequence[Relation]) -> Result:
     )
 
 
-def _unread(session: Session, view: dict[str, Any], status: dict[str, Any]) -> str | None:
-    """Which source of a view can't be read now."""
-    read = session.catalog.upstream([view["id"]])
-    held = [s for s in status["sources"] if s["id"] in read and (s.get("state") or "running") != "running"]
-    return "; ".join(f'source "{s["name"]}" is {s["state"]}' for s in held) or None
+def _detail(session: Session, view: ViewStatus, status: Status) -> str | None:
+    """What is wrong with a view that still runs."""
+    if view.writing:
+        return _unwritten(session, view.id, view.writing)
+    read = session.catalog.upstream([view.id])
+    held = [s for s in status.sources if s.id in read and s.health.state != "running"]
+    if held:
+        return "; ".join(f'source "{s.name}" is {s.health.state}' for s in held)
+    return f"{view.late} rows were late and were dropped" if view.late else None
 
 
-def _late(view: dict[str, Any]) -> str | None:
-    return f"{view['late']} rows were late and were dropped" if view["late"] else None
-
-
-def _unwritten(session: Session, view: dict[str, Any]) -> str:
-    stream = session.catalog.relations[session.catalog.relations[view["id"]].feeds]
-    return f'stream "{stream.shown}" does not accept its rows: {_message(view["writing"])}'
-
-
-def _hot_keys(view: dict[str, Any]) -> str | None:
-    """The keys with most rows of all that the view keeps: `7: 123456 rows (split), …`."""
-    shown = [
-        f"{', '.join('NULL' if v is None else v for v in k['key'])}: {k['rows']} rows{' (split)' if k['split'] else ''}"
-        for k in view["hot_keys"][:_HOT_KEYS]
-    ]
-    return "; ".join(shown) or None
+def _unwritten(session: Session, view_id: str, failure: ErrorJson) -> str:
+    stream = session.catalog.relations[session.catalog.relations[view_id].feeds]
+    return f'stream "{stream.shown}" does not accept its rows: {failure_text(failure)}'
 
 
 def _jobs(session: Session, statement: Show) -> Result:
     """A row for each view, each source and each captured table: its progress, and its errors."""
     status = database_status(session)
-    state = status["state"]
     rows: list[tuple[Any, ...]] = []
-    for view in status["views"]:
-        detail = _unwritten(session, view) if view["writing"] else _unread(session, view, status) or _late(view)
-        failure = view["error"] or (status["error"] if state == "failed" else None)
-        ready = "failed" if view["error"] else state if view["ready"] else "filling"
+    for view in status.views:
+        health = status.health_of(view)
         rows.append(
             (
-                view["name"],
-                view["kind"],
-                ready,
-                view["rows"],
-                view["rows_in"],
-                view["rows_out"],
-                view["state_rows"],
-                view["state_bytes"],
-                status["behind"],
-                round(status["lag_seconds"], 3),
-                view["expression_errors"],
-                detail if failure is None else _message(failure),
-                view["watermark"],
-                view["held_back_by"],
-                view["merge_debt_bytes"],
-                _hot_keys(view),
+                view.name,
+                view.kind,
+                health.state,
+                view.rows,
+                view.rows_in,
+                view.rows_out,
+                view.state_rows,
+                view.state_bytes,
+                status.behind,
+                round(status.lag_seconds, 3),
+                view.expression_errors,
+                health.reason or _detail(session, view, status),
+                view.watermark,
+                view.held_back_by,
+                view.merge_debt_bytes,
+                "; ".join(k.text for k in view.hot_keys[:_HOT_KEYS]) or None,
             )
         )
-    rows += [
-        (
-            s["name"],
-            session.catalog.relations[s["id"]].what,
-            state,
-            None,
-            s["rows"],
-            None,
-            None,
-            None,
-            None,
-            None,
-            sum(s.get(n, 0) for n in _SOURCE_ERRORS),
-            _source_detail(s),
-            s["watermark"],
-            None,
-            None,
-            None,
-        )
-        for s in status["sources"]
-    ]
-    counts = {t["id"]: t["rows"] for t in status["tables"]}
+    for source in status.sources:
+        what, detail = session.catalog.relations[source.id].what, _source_detail(source)
+        counts = (None, source.rows, *[None] * 5, source.errors)
+        rows.append((source.name, what, status.state, *counts, detail, source.watermark, *[None] * 3))
+    table_rows = {t.id: t.rows for t in status.tables}
     for table, following in _captured(session):
         shown = "filling" if following["state"] == "snapshot" else following["state"]
-        errors, detail = len(_letters(session, table.id)), following.get("reason")
-        rows.append((table.name, table.what, shown, counts.get(table.id), *[None] * 6, errors, detail, *[None] * 4))
+        errors, reason = len(_letters(session, table.id)), following.get("reason")
+        rows.append((table.name, table.what, shown, table_rows.get(table.id), *[None] * 6, errors, reason, *[None] * 4))
     return typed_result("SHOW", _JOBS, [r for r in rows if _is_like(r[0], statement)])
 
 
@@ -289,22 +267,24 @@ def _errors(session: Session, statement: Show) -> Result:
     """All errors so far: failed views, errors in expressions, records and files that were set aside."""
     status = database_status(session)
     rows: list[tuple[Any, ...]] = []
-    if status["error"] is not None:
-        rows.append((None, "view failed", None, None, _message(status["error"])))
-    rows += [(v["name"], "view failed", None, None, _message(v["error"])) for v in status["views"] if v["error"]]
+    if status.error is not None:
+        rows.append((None, "view failed", None, None, failure_text(status.error)))
+    rows += [(v.name, "view failed", None, None, failure_text(v.error)) for v in status.views if v.error]
     ahead_s = (session.database.log.progress().time_us - session.database.clock.now_us()) / 1e6
     if ahead_s > _CLOCK_AHEAD_S:
         rows.append((None, "clock", None, None, _ahead(ahead_s)))
-    rows += [(v["name"], "not written", None, None, _unwritten(session, v)) for v in status["views"] if v["writing"]]
-    for relation in (*status["views"], *status["sources"]):
-        told = relation.get("failures", ())
-        rows += [(relation["name"], "expression", None, None, _failed(f)) for f in told]
-        untold = relation["expression_errors"] - sum(f["rows"] for f in told)
+    rows += [
+        (v.name, "not written", None, None, _unwritten(session, v.id, v.writing)) for v in status.views if v.writing
+    ]
+    relations: list[ViewStatus | SourceStatus] = [*status.views, *status.sources]
+    for relation in relations:
+        rows += [(relation.name, "expression", None, None, _failed(f)) for f in relation.failures]
+        untold = relation.expression_errors - sum(f.rows for f in relation.failures)
         if untold > 0:
-            rows.append((relation["name"], "expression", None, None, _nulls(untold, told=bool(told))))
+            rows.append((relation.name, "expression", None, None, _nulls(untold, told=bool(relation.failures))))
     known = session.catalog.relations
     rows += [
-        (known[i].name, "problem", None, None, _message(p))
+        (known[i].name, "problem", None, None, failure_text(p))
         for i, p in session.database.outside.problems.to_json().items()
         if i in known
     ]
@@ -320,20 +300,20 @@ def _errors(session: Session, statement: Show) -> Result:
             rows.append((table.name, kind, None, None, following["reason"]))
         letters = _letters(session, table.id)
         rows += [(table.name, "dead letter", *place_of(d), d["reason"]) for d in letters]
-    for source in status["sources"]:
-        letters = _letters(session, source["id"])
-        rows += [(source["name"], "dead letter", *place_of(d), d["reason"]) for d in letters]
+    for source in status.sources:
+        rows += [(source.name, "dead letter", *place_of(d), d["reason"]) for d in _letters(session, source.id)]
         rows += [
-            (source["name"], kind.replace("_", " "), file, None, message)
+            (source.name, kind.replace("_", " "), file, None, message)
             for kind, message in _FILE_PROBLEMS.items()
-            for file in source.get(kind, ())
+            for file in source.reported.get(kind, ())
         ]
-        rows += [(source["name"], "unreadable", file, None, why) for file, why in source.get("unreadable", ())]
+        rows += [(source.name, "unreadable", file, None, why) for file, why in source.reported.get("unreadable", ())]
         rows += [
-            (source["name"], "partial", file, None, _lacking(columns)) for file, columns in source.get("partial", ())
+            (source.name, "partial", file, None, _lacking(columns))
+            for file, columns in source.reported.get("partial", ())
         ]
-        if source.get("problem"):
-            rows.append((source["name"], "problem", None, None, str(source["problem"])))
+        if source.problem:
+            rows.append((source.name, "problem", None, None, source.problem))
     names = (
         Field("relation", VARCHAR),
         Field("kind", VARCHAR),
@@ -366,20 +346,20 @@ def _nulls(count: int, *, told: bool) -> str:
     return f"{count} {more}values are NULL because of errors"
 
 
-def _failed(failure: dict[str, Any]) -> str:
+def _failed(failure: FailedExpression) -> str:
     """`columns p, q: t.x::Int32 is NULL in 2 rows: Could not convert string 'two' to INT32`."""
-    names = ", ".join(failure["columns"])
-    where = f"column{'s' * (len(failure['columns']) > 1)} {names}: " if names else ""
-    rows = "1 row" if failure["rows"] == 1 else f"{failure['rows']} rows"
-    reason = f": {failure['reason']}" if failure["reason"] else ""
-    return f"{where}{failure['expression']} is NULL in {rows}{reason}"
+    names = ", ".join(failure.columns)
+    where = f"column{'s' * (len(failure.columns) > 1)} {names}: " if names else ""
+    rows = "1 row" if failure.rows == 1 else f"{failure.rows} rows"
+    reason = f": {failure.reason}" if failure.reason else ""
+    return f"{where}{failure.expression} is NULL in {rows}{reason}"
 
 
 def _dead_letters(session: Session, statement: Show) -> Result:
     """Records and files of sources that could not be read: their place, the reason, and their text."""
     wanted = None if statement.name is None else session.relation(statement.name, statement)
     rows: list[tuple[Any, ...]] = []
-    sources = [(s["id"], s["name"]) for s in database_status(session)["sources"]]
+    sources = [(s.id, s.name) for s in database_status(session).sources]
     sources += [(t.id, t.name) for t, _ in _captured(session)]
     for source_id, name in sources:
         if wanted is None or source_id == wanted.id:
@@ -398,8 +378,13 @@ def _dead_letters(session: Session, statement: Show) -> Result:
 def _memory(session: Session, statement: Show) -> Result:
     """The memory that the processes of this database use on this machine, and what this process caches."""
     found = memory_status(session)
-    parts = ("main", "workers", "java", "packs", "commits")
-    rows = [(part, found[f"{part}_bytes"], found.get(f"{part}_mapped_bytes")) for part in parts]
+    rows = [
+        ("main", found.main_bytes, found.main_mapped_bytes),
+        ("workers", found.workers_bytes, found.workers_mapped_bytes),
+        ("java", found.java_bytes, None),
+        ("packs", found.packs_bytes, None),
+        ("commits", found.commits_bytes, None),
+    ]
     names = (Field("part", VARCHAR), Field("bytes", BIGINT), Field("mapped_bytes", BIGINT))
     return typed_result("SHOW", names, [r for r in rows if _is_like(r[0], statement)])
 
@@ -569,17 +554,9 @@ def _is_like(name: str, statement: Show) -> bool:
     return statement.like is None or like(name, statement.like)
 
 
-def _message(failure: dict[str, Any]) -> str:
-    return f"{failure['condition']}: {failure['message']}"
-
-
-def _source_detail(source: dict[str, Any]) -> str | None:
+def _source_detail(source: SourceStatus) -> str | None:
     """The status of a source beside its counts, as JSON; None if there is nothing to report."""
-    said = {
-        k: v
-        for k, v in source.items()
-        if k not in ("id", "name", "connector", "rows", "bytes", "dead", "watermark") and v
-    }
-    if "partial" in said:
-        said["partial"] = [f"{file}: without {', '.join(columns)}" for file, columns in said["partial"]]
-    return json.dumps(said, ensure_ascii=False, default=str) if said else None
+    shown = {k: v for k, v in source.to_dict().items() if k not in _SHOWN_APART and v}
+    if "partial" in shown:
+        shown["partial"] = [f"{file}: without {', '.join(columns)}" for file, columns in shown["partial"]]
+    return json.dumps(shown, ensure_ascii=False, default=str) if shown else None

@@ -38,12 +38,12 @@ def processors(session: Session, wanted: Callable[[str], bool]) -> Result:
     status = database_status(session)
     rows = [
         (
-            v["name"],
-            "failed" if v["error"] else undelivered(session, v["id"]) or (status["state"] if v["ready"] else "filling"),
+            v.name,
+            "failed" if v.error else undelivered(session, v.id) or status.health_of(v).state,
             relation.sql,
         )
-        for v in status["views"]
-        if isinstance(relation := session.catalog.relations[v["id"]], (Processor, TopicWriter)) and wanted(v["name"])
+        for v in status.views
+        if isinstance(relation := session.catalog.relations[v.id], (Processor, TopicWriter)) and wanted(v.name)
     ]
     return text_result("SHOW", ("Name", "State", "Sql"), rows)
 

@@ -5,7 +5,7 @@ RisingWave, "CREATE SINK", "Data delivery".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -33,6 +33,7 @@ from watersmeet.dialects.tree.queries import read_tree
 from watersmeet.dialects.tree.statements import Name
 from watersmeet.dialects.tree.tokens import quoted
 from watersmeet.errors import Error, did_you_mean, error_from_json
+from watersmeet.runtime.status import SinkStatus
 from watersmeet.session.access.assignment import Target, check_types, named_targets
 from watersmeet.session.access.columnvalues import check_given
 from watersmeet.session.access.connections import with_connections
@@ -426,39 +427,39 @@ def start_sink(session: Session, statement: StartSink) -> Result:
     return Result("ALTER SINK")
 
 
-def _written_state(session: Session, sink: Sink) -> tuple[object, ...]:
-    """The state of a sink INTO a table, in the columns from `state` on. It waits for nothing but for what is wrong."""
-    found = session.database.unwritten.to_json().get(sink.delivers)
-    problem = None if found is None else str(error_from_json(found)).splitlines()[0]
-    return ("running" if problem is None else "retrying", None, None, None, None, None, None, problem)
+def sink_statuses(session: Session, sinks: Iterable[Sink]) -> list[SinkStatus]:
+    """The statuses of sinks, in their order. A process that only reads knows their states and details alone."""
+    running = session.database.deliveries
+    noted = Note(session.database.layout, "SINKS.json").read() if running is None else {}
+    unwritten = session.database.unwritten.to_json()
+    found = []
+    for sink in sinks:
+        status = SinkStatus(sink.id, sink.name, sink.connector.get("connector", "table"), _TYPES[sink.format.rows])
+        now = running.status(sink.id) if isinstance(running, Deliveries) else None
+        if not sink.connector:  # INTO a table: it waits for nothing but for what is wrong
+            failure = unwritten.get(sink.delivers)
+            detail = None if failure is None else str(error_from_json(failure)).splitlines()[0]
+            status = replace(status, state="running" if failure is None else "retrying", detail=detail)
+        elif now is None:
+            note = noted.get(sink.id, {})
+            status = replace(status, state=note.get("state"), detail=note.get("problem"))
+        else:
+            status = replace(
+                status,
+                state=now.state,
+                delivered_commit=None if now.place is None else now.place.commit,
+                delivered_rows=now.delivered_rows,
+                commits_behind=now.commits,
+                rows_behind=now.rows,
+                bytes_behind=now.size_bytes,
+                lag_seconds=round(now.seconds, 3),
+                detail=now.problem,
+            )
+        found.append(status)
+    return found
 
 
 def show_sinks(session: Session, sinks: Sequence[Relation]) -> Result:
-    """A row for each sink: where it goes, its state, and how far it is behind. A process that only reads knows the
-    state alone.
-    """
-    running = session.database.deliveries
-    told = Note(session.database.layout, "SINKS.json").read() if running is None else {}
-    rows = []
-    for sink in sinks:
-        assert isinstance(sink, Sink)
-        said: tuple[object, ...]
-        status = running.status(sink.id) if isinstance(running, Deliveries) else None
-        if not sink.connector:
-            said = _written_state(session, sink)
-        elif status is None:
-            state = told.get(sink.id, {})
-            said = (state.get("state"), None, None, None, None, None, None, state.get("problem"))
-        else:
-            said = (
-                status.state,
-                None if status.place is None else status.place.commit,
-                status.delivered_rows,
-                status.commits,
-                status.rows,
-                status.size_bytes,
-                round(status.seconds, 3),
-                status.problem,
-            )
-        rows.append((sink.name, sink.connector.get("connector", "table"), _TYPES[sink.format.rows], *said))
-    return typed_result("SHOW", _SHOWN, rows)
+    """A row for each sink: where it goes, its state, and how far it is behind."""
+    statuses = [s.to_dict() for s in sink_statuses(session, [s for s in sinks if isinstance(s, Sink)])]
+    return typed_result("SHOW", _SHOWN, [tuple(s[column.name] for column in _SHOWN) for s in statuses])

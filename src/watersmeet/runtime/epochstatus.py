@@ -1,0 +1,234 @@
+"""The status of a database as of its newest epoch: from the commit and the packs that it names."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import math
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from watersmeet import secretvalues
+from watersmeet.catalog import Relation
+from watersmeet.circuit.circuit import Circuit
+from watersmeet.circuit.epochs import COPY
+from watersmeet.errors import Error
+from watersmeet.kernel.runs.state import StateManifest
+from watersmeet.runtime.database import Database
+from watersmeet.runtime.hotkeys import hottest_keys
+from watersmeet.runtime.idleness import inputs_of_views
+from watersmeet.runtime.output import held_bytes, stored_state
+from watersmeet.runtime.plans import kept_circuit
+from watersmeet.runtime.sourcestatus import read_source_status
+from watersmeet.runtime.status import OperatorStatus, SourceStatus, Status, ViewStatus
+from watersmeet.store.commits import Commit
+from watersmeet.store.manifests import OperatorCounts, RelationTotals
+
+_NOTHING: Final = RelationTotals()
+
+
+class Size(NamedTuple):
+    """What an operator keeps over all buckets. merge_debt_bytes: of its bytes, what waits for merges under way."""
+
+    rows: int = 0
+    size_bytes: int = 0
+    merge_debt_bytes: int = 0
+
+
+Sizes = dict[str, Size]
+
+
+def epoch_status(db: Database, *, sources: Mapping[str, Mapping[str, Any]] | None = None) -> Status:
+    """The status as of the newest epoch, without tables and memory; works in any process.
+
+    sources: what they report about themselves, by id; None in a process that does not have them: what they reported
+    last.
+    """
+    commit = db.log.last_epoch()
+    head = db.log.head()
+    newest = db.log.newest_transaction(head)
+    if commit is None or commit.frontier is None or commit.circuit is None:
+        return Status(behind=newest)
+    circuit = kept_circuit(db.layout, commit.circuit)
+    operators = _operators(circuit, commit, _states(db, commit))
+    known = db.catalog().relations
+    reported = read_source_status(db) if sources is None else sources
+    return Status(
+        epoch=commit.epoch or 0,
+        commit=commit.number,
+        transaction=commit.frontier.transaction,
+        time_us=commit.time_us,
+        behind=max(0, newest - commit.frontier.transaction),
+        backfill=commit.frontier.backfill,
+        metrics=commit.metrics,
+        views=_views(circuit, commit, operators, known),
+        sources=_sources(circuit, commit, db.log.read(head).rejected, known, reported),
+        operators=operators,
+    )
+
+
+def _views(
+    circuit: Circuit, commit: Commit, operators: Mapping[str, OperatorStatus], known: Mapping[str, Relation]
+) -> tuple[ViewStatus, ...]:
+    """The views that run, then those that were stopped, which have no operators."""
+    progress, metrics = commit.progress, commit.metrics
+    backfill = None if commit.frontier is None else commit.frontier.backfill
+    filling = () if backfill is None else backfill.purpose.views
+    inputs = inputs_of_views(circuit)
+    found = {}
+    for sink in circuit.sinks:
+        view_id = sink.relation_id
+        if view_id in known:
+            view = _sums(_view(view_id, commit, known), map(operators.__getitem__, circuit.below_sinks[view_id]))
+            watermark, name = _held_back(inputs[view_id], progress.watermarks, metrics.idle, known)
+            found[view_id] = replace(view, ready=view_id not in filling, watermark=watermark, held_back_by=name)
+    for view_id, failure in progress.failed.items():
+        if view_id in known:
+            found[view_id] = replace(_view(view_id, commit, known), error=failure)
+    return tuple(found.values())
+
+
+def _view(view_id: str, commit: Commit, known: Mapping[str, Relation]) -> ViewStatus:
+    """A view without its operators."""
+    relation, total = known[view_id], commit.metrics.totals.get(view_id, _NOTHING)
+    return ViewStatus(
+        view_id,
+        relation.shown,
+        relation.role,
+        rows_in=total.rows_in,
+        inserted=total.inserted,
+        deleted=total.deleted,
+        late=commit.progress.left_out.get(view_id, 0),
+    )
+
+
+def _sums(view: ViewStatus, operators: Iterable[OperatorStatus]) -> ViewStatus:
+    kept = [o for o in operators if o.state_bytes or o.expression_errors]
+    hottest = sorted((k for o in kept for k in o.hot_keys), key=lambda k: k.order)
+    return replace(
+        view,
+        state_rows=sum(o.state_rows for o in kept),
+        state_bytes=sum(o.state_bytes for o in kept),
+        merge_debt_bytes=sum(o.merge_debt_bytes for o in kept),
+        expression_errors=sum(o.expression_errors for o in kept),
+        hot_keys=tuple(hottest),
+    )
+
+
+def _sources(
+    circuit: Circuit,
+    commit: Commit,
+    rejected: Mapping[str, int],
+    known: Mapping[str, Relation],
+    reported: Mapping[str, Mapping[str, Any]],
+) -> tuple[SourceStatus, ...]:
+    progress, metrics = commit.progress, commit.metrics
+    scanned = {s.relation_id for s in circuit.scans}
+    found = []
+    for relation_id, relation in known.items():
+        if relation_id in scanned and (relation.connector or relation.event_time):
+            total = metrics.totals.get(relation_id, _NOTHING)
+            found.append(
+                SourceStatus(
+                    relation_id,
+                    relation.shown,
+                    secretvalues.shown(relation.connector),
+                    total.rows,
+                    total.size_bytes,
+                    total.dead,
+                    total.ahead,
+                    total.expression_errors,
+                    progress.late.get(relation_id, 0) + rejected.get(relation_id, 0),
+                    metrics.first_dead.get(relation_id),
+                    _text(progress.watermarks.get(relation_id)),
+                    relation_id in metrics.idle,
+                    reported=reported.get(relation_id, {}),
+                )
+            )
+    return tuple(found)
+
+
+def _held_back(
+    inputs: Iterable[str], numbers: Mapping[str, int], idle: Container[str], known: Mapping[str, Relation]
+) -> tuple[str | None, str | None]:
+    """The event time that a view has reached, and the name of its last input: of equal ones one that is not idle."""
+    timed = sorted(
+        (numbers.get(i, -math.inf), i in idle, known[i].name) for i in inputs if i in known and known[i].event_time
+    )
+    if not timed:
+        return None, None
+    number, _, name = timed[0]
+    return None if number == -math.inf else _text(int(number)), name
+
+
+def _text(time_us: int | None) -> str | None:
+    """A time as PostgreSQL writes it."""
+    if time_us is None:
+        return None
+    try:
+        return str(dt.datetime.fromtimestamp(0, dt.UTC).replace(tzinfo=None) + dt.timedelta(microseconds=time_us))
+    except OverflowError:
+        return "-infinity" if time_us < 0 else "infinity"
+
+
+def state_bytes(db: Database, packs: Mapping[str, str]) -> dict[str, int]:
+    """By operator, the bytes of its state over all buckets. packs: by "stage/bucket"."""
+    found: dict[str, int] = {}
+    for key, pack in packs.items():
+        if key[0].isdigit():
+            for operator_id, size in held_bytes(stored_state(db.packs, pack, key)).items():
+                found[operator_id] = found.get(operator_id, 0) + size
+    return found
+
+
+def state_sizes(db: Database, commit: Commit) -> Sizes:
+    """The size of state by operator."""
+    return _sizes(_states(db, commit))
+
+
+def _states(db: Database, commit: Commit) -> dict[str, StateManifest]:
+    """By "stage/bucket", what is stored of the state."""
+    found = {}
+    for key, pack in commit.packs.items():
+        # If the clean-up was faster than we, the next status has it.
+        with contextlib.suppress(Error):
+            if key[0].isdigit():
+                found[key] = stored_state(db.packs, pack, key)
+    return found
+
+
+def _sizes(states: Mapping[str, StateManifest]) -> Sizes:
+    sizes: Sizes = {}
+    for manifest in states.values():
+        for state_id in manifest.operators:
+            operator_id = state_id.removeprefix(COPY)
+            before, refs = sizes.get(operator_id, Size()), manifest.refs_of(state_id)
+            sizes[operator_id] = Size(
+                before.rows + sum(r.rows for r in refs),
+                before.size_bytes + sum(r.size_bytes for r in refs),
+                before.merge_debt_bytes + manifest.merge_debt_bytes(state_id),
+            )
+    return sizes
+
+
+def _operators(circuit: Circuit, commit: Commit, states: Mapping[str, StateManifest]) -> dict[str, OperatorStatus]:
+    sizes, hottest = _sizes(states), hottest_keys(circuit, states, commit.progress.split)
+    ran, errors = commit.metrics.operators, commit.metrics.errors
+    found = {}
+    for o in circuit.operators:
+        now, size = ran.get(o.id, OperatorCounts()), sizes.get(o.id, Size())
+        found[o.id] = OperatorStatus(
+            o.kind,
+            circuit.stages[o.id],
+            now.rows_in,
+            now.rows_out,
+            now.made_rows,
+            now.took_us,
+            size.rows,
+            size.size_bytes,
+            size.merge_debt_bytes,
+            errors.get(o.id, 0),
+            hottest.get(o.id, ()),
+        )
+    return found
