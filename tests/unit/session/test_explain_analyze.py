@@ -7,7 +7,7 @@ import json
 import pytest
 
 import watersmeet
-from watersmeet.runtime import status
+from watersmeet.runtime import epochstatus
 
 SHOP = """
 CREATE TABLE o (id int PRIMARY KEY, c int, price int);
@@ -155,8 +155,8 @@ def test_queries_run_and_tell_what_duckdb_did(shop, fails):
 
 def test_the_text_tells_of_merges_that_wait(shop, monkeypatch):
     assert not any("merges under way" in line for line in lines(shop, "EXPLAIN ANALYZE MATERIALIZED VIEW joined"))
-    sizes = status.StateManifest.merge_debt_bytes
-    monkeypatch.setattr(status.StateManifest, "merge_debt_bytes", lambda self, i: sizes(self, i) + 1000)
+    sizes = epochstatus.StateManifest.merge_debt_bytes
+    monkeypatch.setattr(epochstatus.StateManifest, "merge_debt_bytes", lambda self, i: sizes(self, i) + 1000)
     kept = [n for n in nodes(analyzed(shop, "joined")["plan"]) if n["figures"] and n["figures"].get("merge_debt_bytes")]
     told = [t for t in lines(shop, "EXPLAIN ANALYZE MATERIALIZED VIEW joined") if "merges under way" in t]
     assert told == [f"Of the state {1000 * len(kept):,} bytes wait for merges under way"]
