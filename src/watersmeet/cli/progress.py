@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from watersmeet.cli.render import bytes_text
+from watersmeet.dialectnames import DEFAULT_DIALECT
 from watersmeet.runtime.status import SourceStatus, Status, ViewStatus
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.variables import Variables
@@ -26,7 +27,7 @@ _OTHER_LINES: Final = 8
 
 def status_of(connection: Connection) -> Status:
     """The status of the database of a connection, without memory."""
-    return database_status(Session(connection.opened, Variables("risingwave")), memory=False)
+    return database_status(Session(connection.opened, Variables(DEFAULT_DIALECT)), memory=False)
 
 
 def rows_in(status: Status) -> dict[str, int]:
