@@ -38,7 +38,7 @@ from watersmeet.algebra.nodes import (
     Versions,
     Window,
 )
-from watersmeet.algebra.rewrites.keys import as_predicate
+from watersmeet.algebra.rewrites.conditions import as_predicate
 
 
 def to_sql(tree: Node) -> str:

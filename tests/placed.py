@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from watersmeet.circuit.epochs import COPY
 from watersmeet.circuit.placing import OTHERS
 from watersmeet.kernel.arrays.hashing import bucket_of, hash_columns
-from watersmeet.planner.placing import Placings
+from watersmeet.planner.distribution import Placings
 from watersmeet.runtime import tasks
 
 

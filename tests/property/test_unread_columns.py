@@ -20,7 +20,7 @@ import watersmeet
 from tests.thorough import mostly_slow
 from watersmeet.algebra.nodes import Binary, TemporalJoin
 from watersmeet.algebra.rewrites import pruning
-from watersmeet.planner import temporal
+from watersmeet.planner import asof
 from watersmeet.testing.harness import Harness
 
 START_S = 1_700_000_000
@@ -451,7 +451,7 @@ def test_a_key_that_is_pruned_is_found():
 
 
 def test_a_key_that_is_not_remembered_is_found(monkeypatch):
-    monkeypatch.setattr(temporal, "identity", lambda _: frozenset())
+    monkeypatch.setattr(asof, "identity", lambda _: frozenset())
     with pytest.raises(AssertionError, match="FROM"):
         for seed in (2, 3, 4, 5):
             run_risingwave(seed, ["left", "inner", "many"])

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Final, Literal, Self
 
-from watersmeet.algebra.aggregatecalls import AggregateCall as AggregateCall
-from watersmeet.algebra.aggregatecalls import AggregateFunction as AggregateFunction
 from watersmeet.algebra.base import Binary as Binary
 from watersmeet.algebra.base import Column as Column
 from watersmeet.algebra.base import KeyedJoin as KeyedJoin
@@ -30,13 +28,15 @@ from watersmeet.algebra.changes import LateRowFilter as LateRowFilter
 from watersmeet.algebra.changes import Records as Records
 from watersmeet.algebra.changes import Reopened as Reopened
 from watersmeet.algebra.changes import Repartition as Repartition
-from watersmeet.algebra.comparisons import Comparison as Comparison
 from watersmeet.algebra.ordered import TopN as TopN
 from watersmeet.algebra.ordered import Window as Window
 from watersmeet.algebra.ordered import WindowCall as WindowCall
 from watersmeet.algebra.ordered import WindowFrame as WindowFrame
+from watersmeet.algebra.scalars import AggregateCall as AggregateCall
+from watersmeet.algebra.scalars import AggregateFunction as AggregateFunction
+from watersmeet.algebra.scalars import Comparison as Comparison
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.algebra.sortkeys import SortKey as SortKey
+from watersmeet.algebra.scalars import SortKey as SortKey
 from watersmeet.watermarks import Watermark
 
 JoinKind = Literal["inner", "left", "right", "full", "semi", "anti"]

@@ -7,10 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, Literal, Self
 
-from watersmeet.algebra.aggregatecalls import AggregateCall
 from watersmeet.algebra.base import Column, Partitioned, PassThrough
-from watersmeet.algebra.scalars import Scalar
-from watersmeet.algebra.sortkeys import SortKey
+from watersmeet.algebra.scalars import AggregateCall, Scalar, SortKey
 from watersmeet.types import SqlType
 
 #: Window functions that read only earlier rows and peers, and those that read later rows whatever their frame is.

@@ -1,14 +1,10 @@
-"""Typed scalar expressions.
-
-A `Scalar` is a sqlglot tree in DuckDB's dialect. Every column in it is written as an unqualified identifier that is the
-id of a `relations.Column` (`#12`), unique within a view, so that moving an expression through a plan never needs
-renaming by position.
-"""
+"""Typed scalars, the keys of an order, calls of aggregate functions; comparisons and the effect of NULLs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
 from sqlglot import exp
 
@@ -97,3 +93,162 @@ def conjunction(parts: list[Scalar]) -> Scalar | None:
         return None
     expression = exp.and_(*[p.expression for p in parts], copy=True)
     return Scalar(expression, BOOLEAN, any(p.nullable for p in parts))
+
+
+Comparison = Literal["<", "<=", ">", ">="]
+_Node = type[exp.Expression]
+SIGNS: Final[dict[_Node, Comparison]] = {exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
+
+#: `b op a` for `a op b`.
+MIRRORED_SIGNS: Final[dict[Comparison, Comparison]] = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+MIRRORED: Final[dict[_Node, _Node]] = {
+    exp.LT: exp.GT,
+    exp.GT: exp.LT,
+    exp.LTE: exp.GTE,
+    exp.GTE: exp.LTE,
+    exp.EQ: exp.EQ,
+}
+
+#: The comparison that is true of non-NULL values when this one is false.
+NEGATED: Final[dict[_Node, _Node]] = {exp.LT: exp.GTE, exp.LTE: exp.GT, exp.GT: exp.LTE, exp.GTE: exp.LT}
+
+
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    """One key of an order; PostgreSQL's default for `nulls_first` is `descending`."""
+
+    value: Scalar
+    descending: bool = False
+    nulls_first: bool = False
+
+    def changed(self, change: Callable[[Scalar], Scalar]) -> SortKey:
+        """The key with another expression."""
+        return replace(self, value=change(self.value))
+
+
+AggregateFunction = Literal[
+    "count",
+    "sum",
+    "avg",
+    "min",
+    "max",
+    "bool_and",
+    "bool_or",
+    "var_pop",
+    "var_samp",
+    "stddev_pop",
+    "stddev_samp",
+    "array_agg",
+    "string_agg",
+    "jsonb_agg",
+    "jsonb_object_agg",
+    "first_value",
+    "last_value",
+    "mode",
+    "percentile_cont",
+    "percentile_disc",
+    "bit_and",
+    "bit_or",
+    "bit_xor",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateCall:
+    """`function(argument, extra … ORDER BY order) FILTER (WHERE filter)`; count(*) has the argument None.
+
+    order: of ORDER BY in the call, or of WITHIN GROUP.
+    extra: the value of jsonb_object_agg, or the delimiter of string_agg if it is not the `constant`.
+    constant: the delimiter of string_agg, or the fraction of percentile_cont and percentile_disc.
+    """
+
+    function: AggregateFunction
+    argument: Scalar | None
+    filter: Scalar | None
+    distinct: bool
+    type: SqlType
+    extra: tuple[Scalar, ...] = ()
+    order: tuple[SortKey, ...] = ()
+    constant: str | float | None = None
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        """All expressions that it reads."""
+        found = (self.argument, *self.extra, *(key.value for key in self.order), self.filter)
+        return tuple(s for s in found if s is not None)
+
+    def changed(self, change: Callable[[Scalar], Scalar]) -> AggregateCall:
+        """The call with another expression for each."""
+        argument, condition = (None if s is None else change(s) for s in (self.argument, self.filter))
+        order = tuple(replace(key, value=change(key.value)) for key in self.order)
+        return replace(self, argument=argument, filter=condition, extra=tuple(map(change, self.extra)), order=order)
+
+
+_NONE: Final = frozenset[str]()
+
+#: Nodes that are NULL if any of their operands is.
+_STRICT: Final = (
+    exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod, exp.Neg, exp.Paren,
+    exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Like, exp.ILike,
+    exp.Lower, exp.Upper, exp.Length, exp.Abs, exp.Floor, exp.Ceil, exp.Not,
+)  # fmt: skip
+
+
+def strict_columns(node: exp.Expression) -> frozenset[str]:
+    """Columns of which each alone makes the expression NULL when it is NULL. Unknown functions: none.
+
+    >>> from sqlglot import parse_one
+    >>> sorted(strict_columns(parse_one("CAST(a + 1 AS INT) * COALESCE(b, c)")))
+    ['a']
+    """
+    if isinstance(node, exp.Column):
+        return frozenset([node.name])
+    if isinstance(node, exp.Cast):
+        return strict_columns(node.this)
+    if isinstance(node, exp.Coalesce):
+        operands = [node.this, *node.expressions]
+        return frozenset.intersection(*[strict_columns(o) for o in operands])
+    if isinstance(node, (exp.JSONExtract, exp.JSONExtractScalar, exp.Dot, exp.Bracket, exp.In)):
+        return strict_columns(node.this)
+    if isinstance(node, exp.Between):
+        return strict_columns(node.this)
+    if isinstance(node, _STRICT):
+        return _NONE.union(*[strict_columns(o) for o in _operands(node)])
+    return _NONE
+
+
+def rejected_columns(predicate: Scalar) -> frozenset[str]:
+    """Columns of which each alone keeps the predicate from being true when it is NULL.
+
+    >>> from sqlglot import parse_one
+    >>> from watersmeet.types import BOOLEAN
+    >>> sorted(rejected_columns(Scalar(parse_one("a > 1 AND (b = 2 OR b = c) AND NOT d IS NULL"), BOOLEAN)))
+    ['a', 'b', 'd']
+    """
+    return _never(predicate.expression, outcome=True)
+
+
+def _never(node: exp.Expression, *, outcome: bool) -> frozenset[str]:
+    """Columns whose NULL keeps `node` from having the value `outcome`."""
+    if isinstance(node, exp.Paren):
+        return _never(node.this, outcome=outcome)
+    if isinstance(node, exp.Not):
+        return _never(node.this, outcome=not outcome)
+    if isinstance(node, (exp.And, exp.Or)):
+        left, right = _never(node.left, outcome=outcome), _never(node.right, outcome=outcome)
+        return left | right if isinstance(node, exp.And) == outcome else left & right
+    if isinstance(node, exp.Is):
+        if isinstance(node.expression, exp.Null):
+            return _NONE if outcome else strict_columns(node.this)
+        if isinstance(node.expression, exp.Boolean):  # IS TRUE and IS FALSE are never true of NULL
+            return strict_columns(node.this) if outcome else _NONE
+        return _NONE
+    return strict_columns(node)
+
+
+def _operands(node: exp.Expression) -> list[exp.Expression]:
+    found = []
+    for value in node.args.values():
+        found += [v for v in (value if isinstance(value, list) else [value]) if isinstance(v, exp.Expression)]
+    return found

@@ -16,9 +16,9 @@ from typing import Final, Literal
 
 from sqlglot import exp
 
-from watersmeet.algebra.durations import TIME_TYPES, lengths_us
 from watersmeet.algebra.nodes import Column, Join, KeyPair
 from watersmeet.algebra.scalars import Scalar, conjuncts
+from watersmeet.algebra.timewindows import TIME_TYPES, lengths_us
 from watersmeet.algebra.trees import read
 from watersmeet.units import DAY_US
 

@@ -1,20 +1,107 @@
-"""Time windows as expressions: what TUMBLE and HOP compute, and how the planner recognises it again.
+"""Times in expressions: durations, time windows, and comparisons with the time of the epoch.
+
+Time windows as expressions: what TUMBLE and HOP compute, and how the planner recognises it again.
 
 A window is [start, start + size); starts are the multiples of `slide_us` counted from `offset_us` after the epoch
 (1970-01-01 00:00 UTC), also before it. RisingWave, "Time window functions"; RW-31, RA-10.
+
+Comparisons with the time of the epoch, in conditions: `column >= epoch_time(…)`.
+
+They travel as conditions until the rewrite `time_filters` makes nodes of them. The call stands for the term that
+contained now(): a term with the source `NOW`, written as JSON. Its place in the statement's text is that of the call.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import json
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal
 
+import duckdb
 from sqlglot import exp
 
 from watersmeet import units
-from watersmeet.algebra.durations import duration_us
+from watersmeet.algebra.oracle import ORACLE
+from watersmeet.algebra.scalars import Scalar
+from watersmeet.errors import Error, Span, error
+from watersmeet.places import own_place, set_place
+from watersmeet.serialization import from_json, to_json
 from watersmeet.types import TIMESTAMP, SqlType
+from watersmeet.units import DAY_US
+from watersmeet.watermarks import Term
+
+#: Types of times: a column with a watermark has one of them.
+TIME_TYPES: Final = ("timestamp", "timestamptz", "date")
+
+
+def duration_us(expression: exp.Expression) -> int | None:
+    """The length of a constant interval; None if it is no constant or has months, which have no one length.
+
+    A day has 24 hours: sessions and workers compute in UTC.
+    """
+    found = _parts(expression)
+    if found is None:
+        return None
+    months, days, nanoseconds = found
+    return None if months else days * DAY_US + nanoseconds // 1000
+
+
+def timeout_us(text: str) -> int | None:
+    """The length of an interval above zero, as an option says it: `10 seconds`, `10s`; None for anything else."""
+    found = duration_us(exp.cast(exp.Literal.string(text), exp.DType.INTERVAL))
+    return found if found is not None and found > 0 else None
+
+
+def lengths_us(expression: exp.Expression) -> tuple[int, int] | None:
+    """The least and the greatest length of a constant interval, whenever it begins; None if it is no constant.
+
+    They are one but for months, of which each has 28 to 31 days and twelve at most 366; between intervals each counts
+    as 30.
+    """
+    found = _parts(expression)
+    if found is None:
+        return None
+    months, days, nanoseconds = found
+    years, rest = divmod(abs(months), 12)
+    least, most = 360 * years + 28 * rest, 366 * years + 31 * rest
+    low, high = (least, most) if months >= 0 else (-most, -least)
+    return (low + days) * DAY_US + nanoseconds // 1000, (high + days) * DAY_US + nanoseconds // 1000
+
+
+def months_of(expression: exp.Expression) -> int | None:
+    """The number of months of a constant interval that has nothing else; None for others."""
+    found = _parts(expression)
+    return found[0] if found is not None and found[0] and not any(found[1:]) else None
+
+
+def has_months(expression: exp.Expression) -> bool:
+    """Whether it is a constant interval with months or years in it."""
+    found = _parts(expression)
+    return found is not None and found[0] != 0
+
+
+def _parts(expression: exp.Expression) -> tuple[int, int, int] | None:
+    """(months, days, nanoseconds) of a constant interval; None for anything else."""
+    while isinstance(expression, exp.Paren):
+        expression = expression.this
+    if any(True for _ in expression.find_all(exp.Column, exp.Query, exp.Anonymous)):
+        return None
+    return _evaluate(str(expression.sql(dialect="duckdb")))
+
+
+@lru_cache(maxsize=1024)
+def _evaluate(sql: str) -> tuple[int, int, int] | None:
+    """(months, days, nanoseconds) of an interval; None for NULL, other types and errors."""
+    try:
+        value = ORACLE.arrow_constant(sql)
+    except duckdb.Error:
+        return None
+    if str(value.type) != "month_day_nano_interval" or not value.is_valid:
+        return None
+    return tuple(value.as_py())
+
 
 _START: Final = "time_bucket"
 _STARTS: Final = "generate_series"
@@ -75,6 +162,7 @@ UNITS_US: Final = {
     **{unit: (units.UNITS_US[unit], 0) for unit in ("second", "minute", "hour", "day")},
     "week": (units.UNITS_US["week"], 4 * units.DAY_US),
 }
+
 #: The same for units without a fixed length, in months.
 UNITS_MONTHS: Final = {"month": 1, "quarter": 3, "year": 12, "decade": 120}
 
@@ -134,3 +222,71 @@ def clock_text(length_us: int) -> str:
     seconds, microseconds = divmod(length_us, 1_000_000)
     clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
     return clock + (f".{microseconds:06}" if microseconds else "")
+
+
+_CALL: Final = "epoch_time"
+
+#: RisingWave's text (frontend, optimizer: the refusal of predicates with now() that are no temporal filters).
+_FORM: Final = (
+    "Conditions containing now must be in the form of `input_expr cmp now_expr` or `now_expr cmp input_expr`, where "
+    "`input_expr` references a column and contains no `now()`, and `now_expr` is a non-decreasing expression "
+    "contains `now()`."
+)
+
+
+def epoch_time(term: Term, kind: SqlType, span: Span | None) -> exp.Expression:
+    """The call that stands for `term`. kind: the type of the other operand, timestamp or timestamptz."""
+    call = exp.Anonymous(
+        this=_CALL, expressions=[exp.Literal.string(json.dumps(to_json(term))), exp.Literal.string(kind.name)]
+    )
+    set_place(call, span)
+    return call
+
+
+def term_of(node: exp.Expression) -> tuple[Term, SqlType] | None:
+    """The term that `node` stands for and the type of the other operand; None for any other expression."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if isinstance(node, exp.Anonymous) and node.this == _CALL:
+        term, kind = (e.name for e in node.expressions)
+        return from_json(Term, json.loads(term)), SqlType(kind)
+    return None
+
+
+def mentions_time(scalar: Scalar) -> bool:
+    """True if the expression reads the time of the epoch."""
+    return _epoch_call(scalar) is not None
+
+
+def not_a_filter(span: Span | None, hint: str | None = None) -> Error:
+    """The error for a condition with now() that is no temporal filter."""
+    return error(
+        "TIME_FILTER",
+        _FORM,
+        span=span,
+        hint=hint or "Compare a column with now() plus or minus an interval: WHERE ts > now() - INTERVAL '1 hour'.",
+    )
+
+
+def left_in_join(scalar: Scalar) -> Error:
+    """The error for a condition with now() that decides about matches of a preserved side."""
+    return error(
+        "TIME_FILTER",
+        "Not supported: optimizer has tried to separate the temporal predicate(with now() expression) from the on "
+        "condition, but it still reminded in on join's condition. Considering move it into WHERE clause?",
+        span=place(scalar),
+        hint=(
+            "In ON it may refer to either side of an inner join, and to the side of an outer join that is not "
+            "preserved."
+        ),
+    )
+
+
+def place(scalar: Scalar) -> Span | None:
+    """The place in the statement's text where the time is read."""
+    call = _epoch_call(scalar)
+    return None if call is None else own_place(call)
+
+
+def _epoch_call(scalar: Scalar) -> exp.Anonymous | None:
+    return next((a for a in scalar.expression.find_all(exp.Anonymous) if a.this == _CALL), None)

@@ -15,10 +15,9 @@ from sqlglot import exp
 from watersmeet.algebra.bounded import Named, PastScan, TopicScan
 from watersmeet.algebra.nodes import Aggregate, Project
 from watersmeet.algebra.trees import walk_once
-from watersmeet.binder.clauses.files import READERS, bind_files
 from watersmeet.binder.clauses.joins import join
-from watersmeet.binder.clauses.lookups import is_looked_up
-from watersmeet.binder.clauses.past import names_past
+from watersmeet.binder.clauses.lookups import is_looked_up, names_past
+from watersmeet.binder.clauses.relations import READERS, bind_files
 from watersmeet.binder.clauses.sources import check_arguments, view_statement
 from watersmeet.binder.context.binding import Bound, Environment, Part
 from watersmeet.binder.context.rules import Binding, DialectRules, JoinClause, NamedItem, Sourced
@@ -32,8 +31,8 @@ from watersmeet.dialects.schemas import relation_in_from, with_current_names
 from watersmeet.dialects.tree.nodes import MarkedTable
 from watersmeet.dialects.tree.queries import depth_checked, is_marked, name_of, place_of
 from watersmeet.errors import error
+from watersmeet.expressions.context import Value
 from watersmeet.expressions.setfunctions import table_call
-from watersmeet.expressions.values import Value
 from watersmeet.types import Origin
 
 

@@ -21,11 +21,10 @@ from watersmeet.dialects.script import tokenize
 from watersmeet.dialects.tree.queries import name_of, place_of, read_tree
 from watersmeet.dialects.tree.tokens import quoted
 from watersmeet.errors import Error, Span, error
-from watersmeet.expressions.context import Context
+from watersmeet.expressions.calls import Argument, Inlined, returned
+from watersmeet.expressions.context import Context, Value
 from watersmeet.expressions.functions import check_function
 from watersmeet.expressions.scalars import bind_value
-from watersmeet.expressions.sqlfunctions import Argument, Inlined, returned
-from watersmeet.expressions.values import Value
 from watersmeet.places import set_place
 
 #: A limit on the nodes of a statement: functions that call others twice grow fast.

@@ -8,7 +8,7 @@ from watersmeet.circuit.operators import Operator
 from watersmeet.circuit.placing import Placing
 from watersmeet.errors import Error, error
 from watersmeet.kernel.operators import STATEFUL
-from watersmeet.planner.placing import Placings
+from watersmeet.planner.distribution import Placings
 
 
 def placings_of(circuit: Circuit, catalog: Catalog) -> dict[str, dict[str, Placing]]:

@@ -14,11 +14,10 @@ from watersmeet.algebra.scalars import Scalar
 from watersmeet.errors import Error
 from watersmeet.expressions.calls import by_duckdb, constant_of
 from watersmeet.expressions.casts import cast, coerce, text_of
-from watersmeet.expressions.context import Context
+from watersmeet.expressions.context import Context, Value
 from watersmeet.expressions.functions import is_aggregate
-from watersmeet.expressions.jsonb import made_of
+from watersmeet.expressions.jsonfunctions import made_of
 from watersmeet.expressions.scalars import bind_condition, bind_value
-from watersmeet.expressions.values import Value
 from watersmeet.types import BIGINT, BOOLEAN, BYTEA, DOUBLE, JSONB, NUMERIC, VARCHAR, SqlType
 
 _SAME: Final = {"every": "bool_and", "stddev": "stddev_samp", "variance": "var_samp", "approx_count_distinct": "count"}

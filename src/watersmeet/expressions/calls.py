@@ -1,9 +1,21 @@
-"""What all functions share: calls of DuckDB's functions, checks of arguments, errors."""
+"""Calls of functions: by signature, and those of SQL functions whose body replaces the call.
+
+Functions by signature: parameter types, result type and the DuckDB expression that gives PostgreSQL's value.
+
+A template is DuckDB SQL in which `a0`, `a1` … stand for the arguments. It is chosen as PostgreSQL chooses among
+functions of one name (PostgreSQL 17, 10.3): exact types first, then the first signature to which the arguments
+convert.
+
+Calls of functions of SQL whose body stands in their place.
+
+The arguments have the types of the parameters, and the body that of the function, as PostgreSQL converts them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
 
 import duckdb
 from sqlglot import exp
@@ -11,9 +23,36 @@ from sqlglot import exp
 from watersmeet.dialects.tree.nodes import is_open
 from watersmeet.expressions.casts import cast
 from watersmeet.expressions.clock import CLOCKS, refused
-from watersmeet.expressions.context import Context, first_line, typed_null
-from watersmeet.expressions.values import Value, call, duckdb_cast
-from watersmeet.types import VARCHAR, SqlType
+from watersmeet.expressions.context import (
+    TOO_LONG,
+    Context,
+    Value,
+    call,
+    common_type,
+    duckdb_cast,
+    failing,
+    fill,
+    first_line,
+    typed_null,
+)
+from watersmeet.types import (
+    BIGINT,
+    BOOLEAN,
+    BYTEA,
+    DATE,
+    DOUBLE,
+    INTEGER,
+    INTERVAL,
+    JSONB,
+    NUMERIC,
+    REAL,
+    SMALLINT,
+    TIME,
+    TIMESTAMP,
+    TIMESTAMPTZ,
+    VARCHAR,
+    SqlType,
+)
 
 Arguments = Sequence[Value]
 Builder = Callable[[Arguments, list[exp.Expression], exp.Expression, Context], Value]
@@ -21,9 +60,9 @@ Builder = Callable[[Arguments, list[exp.Expression], exp.Expression, Context], V
 #: Functions that DuckDB's text can't be written for without arguments.
 _NEVER_EMPTY: Final = frozenset({"array_cat", "array_concat", "list_cat", "list_concat"})
 
-
 #: What follows from the clock beside `clock.CLOCKS`.
 _TIMES: Final = frozenset({"age", "clock_timestamp", "current_time", "localtime", "today"})
+
 _RANDOM: Final = frozenset({"gen_random_uuid", "random", "setseed", "uuid", "uuidv4", "uuidv7"})
 
 
@@ -136,3 +175,165 @@ def constant_of(value: Value, kind: SqlType, node: exp.Expression, ctx: Context,
         return ctx.constant(duckdb_cast(typed.expression, kind))
     except duckdb.Error as err:
         raise ctx.error("INVALID_VALUE", first_line(err), node) from None
+
+
+_TYPES: Final[dict[str, SqlType]] = {
+    "bool": BOOLEAN, "smallint": SMALLINT, "int": INTEGER, "bigint": BIGINT, "numeric": NUMERIC, "real": REAL,
+    "double": DOUBLE, "text": VARCHAR, "bytea": BYTEA, "date": DATE, "time": TIME, "timestamp": TIMESTAMP,
+    "timestamptz": TIMESTAMPTZ, "interval": INTERVAL, "jsonb": JSONB, "text[]": SqlType("array", element=VARCHAR),
+}  # fmt: skip
+
+#: Parameter type -> argument types that become it by themselves (PostgreSQL 17, 10.3 and table pg_cast).
+_IMPLICIT: Final[dict[str, tuple[str, ...]]] = {
+    "int": ("smallint",), "bigint": ("smallint", "integer"), "numeric": ("smallint", "integer", "bigint"),
+    "double": ("smallint", "integer", "bigint", "numeric", "real"), "timestamp": ("date",),
+    "timestamptz": ("date", "timestamp"), "interval": ("time",),
+}  # fmt: skip
+
+_MOST_BYTES: Final = 1 << 26
+
+
+@dataclass(frozen=True)
+class Signature:
+    """One function. parameters: names of `_TYPES` or `any`."""
+
+    parameters: tuple[str, ...]
+    result: str
+    template: str
+
+
+Functions = Mapping[str, Sequence[Signature]]
+
+
+def signature(parameters: str, result: str, template: str) -> Signature:
+    """`signature("text int", "text", "left(a0, a1)")`."""
+    return Signature(tuple(parameters.split()), result, template)
+
+
+def builders(functions: Functions) -> dict[str, Builder]:
+    """For each function what binds a call of it."""
+    return {name: _builder(name, signatures) for name, signatures in functions.items()}
+
+
+def limited(size_bytes: str, count: str = "a1", kind: str = "INTEGER") -> str:
+    """A template of `count`, of DuckDB's type `kind`, that says how long a value is to be. It fails where that would be
+    above 64 MiB: a row with a large number must not take the memory of all others.
+    """
+    return f"CASE WHEN {size_bytes} > {_MOST_BYTES} THEN {failing(TOO_LONG, count, kind)} ELSE {count} END"
+
+
+def _builder(name: str, signatures: Sequence[Signature]) -> Builder:
+    def build(arguments: Arguments, nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
+        chosen = _chosen(arguments, signatures)
+        if chosen is None:
+            shown = "; ".join(f"{name}({', '.join(_shown(p) for p in s.parameters)})" for s in signatures[:4])
+            raise mismatch_of(name, arguments, node, ctx, f"The function exists as {shown}.")
+        values = [
+            a if p == "any" and not a.unknown else cast(a, _TYPES.get(p, VARCHAR), ctx, n)
+            for a, p, n in zip(arguments, chosen.parameters, nodes, strict=True)
+        ]
+        return apply(chosen.template, values, _TYPES[chosen.result], ctx, node)
+
+    return build
+
+
+def apply(template: str, values: Sequence[Value], kind: SqlType, ctx: Context, node: exp.Expression) -> Value:
+    """The value of a template, of exactly the type `kind`."""
+    expression = fill(template, *[v.expression for v in values])
+    try:
+        _, found = ctx.type_of(fill(template, *[typed_null(v) for v in values]))
+    except (duckdb.ConversionException, duckdb.InvalidInputException, duckdb.OutOfRangeException) as err:
+        raise ctx.error("INVALID_VALUE", first_line(err), node) from None
+    except duckdb.Error:
+        found = ""  # a constant that DuckDB can't plan by itself
+    if found.upper() == kind.duckdb.upper():
+        return Value(expression, kind)
+    return Value(duckdb_cast(expression, kind), kind)
+
+
+def _shown(parameter: str) -> str:
+    return _TYPES[parameter].sql if parameter in _TYPES else parameter
+
+
+def _chosen(arguments: Arguments, signatures: Sequence[Signature]) -> Signature | None:
+    """The signature with the most parameters of exactly the arguments' types, the first of equals."""
+    best, most = None, -1
+    for s in signatures:
+        if len(s.parameters) != len(arguments):
+            continue
+        pairs = list(zip(arguments, s.parameters, strict=True))
+        if not all(_fits(a, p) for a, p in pairs):
+            continue
+        exact = sum(p in _TYPES and not a.unknown and _TYPES[p].name == a.type.name for a, p in pairs)
+        if exact > most:
+            best, most = s, exact
+    return best
+
+
+def _fits(argument: Value, parameter: str) -> bool:
+    if argument.unknown or parameter == "any":
+        return True
+    kind = _TYPES[parameter]
+    if kind.element is not None:
+        return argument.type == kind
+    return kind.name == argument.type.name or argument.type.name in _IMPLICIT.get(parameter, ())
+
+
+Bind = Callable[[exp.Expression, Context], Value]
+
+
+class Argument(exp.Expression, exp.Func):  # type: ignore[misc]
+    """`this` as a value of the parameter's type, `kind`. called: what the function is called with, for messages."""
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "kind": True, "called": True}
+    own_parts: ClassVar[frozenset[str]] = frozenset({"kind", "called"})
+
+
+class Inlined(exp.Expression, exp.Func):  # type: ignore[misc]
+    """The body of a function with its arguments in it. expressions: the arguments that it does not read.
+
+    kind: the function's type. called: its name.
+    """
+
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "expressions": False, "kind": True, "called": True}
+    own_parts: ClassVar[frozenset[str]] = frozenset({"kind", "called"})
+
+
+def returned(value: Value, kind: SqlType, ctx: Context, node: exp.Expression) -> Value:
+    """What a body gives as the function's type; DATATYPE_MISMATCH."""
+    if value.unknown or value.type == kind or _is_implicit(value, kind) or (value.type.is_numeric and kind.is_numeric):
+        return cast(value, kind, ctx, node)
+    raise ctx.error(
+        "DATATYPE_MISMATCH",
+        "return type mismatch detected",
+        node,
+        detail=f"The body returns {value.type.sql}, the function {kind.sql}.",
+    )
+
+
+def _is_implicit(value: Value, kind: SqlType) -> bool:
+    """Whether PostgreSQL makes an argument a value of the type by itself."""
+    numbers = value.type.is_numeric and (kind.is_float or (kind.name == "numeric" and not value.type.is_float))
+    written = (value.is_number_literal and kind.is_numeric) or (bool(value.parts) and kind.name == "struct")
+    return numbers or written or common_type([value.type, kind]) == kind
+
+
+def _argument(node: Any, ctx: Context, bind: Bind) -> Value:
+    value, kind = bind(node.this, ctx), node.args["kind"]
+    if value.unknown or value.type == kind or _is_implicit(value, kind):
+        return cast(value, kind, ctx, node.this)
+    raise ctx.error(
+        "DATATYPE_MISMATCH",
+        f"{node.args['called']} must be {kind.sql}, not {value.type.sql}",
+        node.this,
+        hint="Cast the argument.",
+    )
+
+
+def _inlined(node: Any, ctx: Context, bind: Bind) -> Value:
+    for argument in node.expressions:
+        bind(argument, ctx)
+    return returned(bind(node.this, ctx), node.args["kind"], ctx, node)
+
+
+READERS: Final[dict[type, Callable[[Any, Context, Bind], Value]]] = {Argument: _argument, Inlined: _inlined}

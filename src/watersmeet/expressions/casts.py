@@ -1,7 +1,13 @@
-"""Casts, with PostgreSQL's rules where DuckDB's differ, and the typing of bare literals."""
+"""Casts, and texts of values: arrays, JSON, time zones.
+
+Texts of arrays: PostgreSQL's `{1,NULL,"a b"}` as DuckDB's `[1, NULL, "a b"]`.
+
+PostgreSQL, "Array Input and Output Syntax".
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Sequence
@@ -11,15 +17,21 @@ import duckdb
 from sqlglot import exp
 
 from watersmeet.dialects.tree.nodes import infer_open
-from watersmeet.expressions.arraytext import list_sql, list_text
-from watersmeet.expressions.context import Context
-from watersmeet.expressions.jsontext import canonical
-from watersmeet.expressions.templates import fill
-from watersmeet.expressions.values import Value, call, common_type, duckdb_cast, family, number, string, wrap
-from watersmeet.expressions.zones import text_with_offset
+from watersmeet.expressions.context import (
+    Context,
+    Value,
+    call,
+    common_type,
+    duckdb_cast,
+    family,
+    fill,
+    number,
+    string,
+    wrap,
+)
 from watersmeet.formats.scalars import DATE_FORM, MOST_HOURS, PLUS_SIGN, TIME_FORM
 from watersmeet.formats.valuetexts import spaced_sql
-from watersmeet.timezones import with_offset
+from watersmeet.timezones import ABBREVIATIONS, is_zone_name, with_offset, with_offset_sql, zone_sql
 from watersmeet.types import (
     BIGINT,
     BOOLEAN,
@@ -38,14 +50,149 @@ from watersmeet.types import (
     is_json_too_deep,
 )
 
+_IN_ZONE: Final = f"timezone({zone_sql('a0')}, a1)"
+
+_SHIFTED: Final = {
+    TIMESTAMPTZ: "timezone('UTC', a1) + to_seconds({})",
+    TIMESTAMP: "timezone('UTC', a1 - to_seconds({}))",
+}
+
+_WITH_OFFSET: Final = with_offset_sql("a0")
+
+
+def at_time_zone(zone: Value, value: Value, ctx: Context, node: exp.Expression) -> Value:
+    """`value AT TIME ZONE zone`: the local time of a timestamptz, the moment of a timestamp.
+
+    INVALID_PARAMETER for an unknown constant zone; rows with an unknown zone fail.
+    """
+    kind = TIMESTAMP if value.type == TIMESTAMPTZ else TIMESTAMPTZ
+    if not isinstance(zone.expression, exp.Literal):
+        return Value(fill(_IN_ZONE, zone.finish().expression, value.expression), kind)
+    offset = ABBREVIATIONS.get(zone.expression.name.upper())
+    if offset is None:
+        _check_name(zone.expression, ctx, node)
+        return Value(call("timezone", zone.expression, value.expression), kind)
+    if offset == 0:
+        return Value(call("timezone", string("UTC"), value.expression), kind)
+    return Value(fill(_SHIFTED[value.type].format("a0"), number(offset), value.expression), kind)
+
+
+def _check_name(zone: exp.Literal, ctx: Context, node: exp.Expression) -> None:
+    """INVALID_PARAMETER for a zone that does not exist; a view would have NULL for every row."""
+    try:
+        if is_zone_name(zone.name):
+            ctx.check(call("timezone", zone, duckdb_cast(string("2000-01-01"), TIMESTAMP)))
+            return
+    except duckdb.Error:
+        pass
+    raise ctx.error(
+        "INVALID_PARAMETER",
+        f'time zone "{zone.name}" not recognized',
+        node,
+        detail="A zone is a name of the time zone database, or an abbreviation whose offset never changed.",
+        hint="Write a name such as 'Europe/Berlin' or 'UTC'; 'Etc/GMT-3' is three hours east of UTC.",
+    )
+
+
+def text_with_offset(text: exp.Expression) -> exp.Expression:
+    """The text of a timestamptz with an offset."""
+    return fill(_WITH_OFFSET, text)
+
+
+#: A value in quotes, a sign, or a value without quotes.
+_ELEMENT: Final = r'"(?:[^"\\]|\\.)*"|[{},]|(?:[^{},"\\]|\\.)+'
+
+_SIGNS: Final = {"{": "[", "}": "]", ",": ","}
+
+
+def list_text(written: str) -> str:
+    """DuckDB's text of an array. What is no text of an array stays as it is."""
+    if not written.lstrip().startswith("{") or not re.fullmatch(f"(?s:(?:{_ELEMENT})*)", written):
+        return written
+    return "".join(map(_part, re.findall(f"(?s:{_ELEMENT})", written)))
+
+
+def _part(part: str) -> str:
+    if part in _SIGNS or part.startswith('"'):
+        return _SIGNS.get(part, part)
+    value = part.strip()
+    return value if not value or value.upper() == "NULL" else f'"{value}"'
+
+
+def list_sql(text: str) -> str:
+    """SQL of DuckDB for `list_text` of the text that `text` is the SQL of."""
+    pattern = _ELEMENT.replace("'", "''")
+    cases = " ".join(f"WHEN '{sign}' THEN '{shown}'" for sign, shown in _SIGNS.items())
+    part = (
+        f"CASE _p {cases} ELSE CASE WHEN starts_with(_p, '\"') THEN _p WHEN trim(_p) = '' OR upper(trim(_p)) = 'NULL' "
+        "THEN trim(_p) ELSE '\"' || trim(_p) || '\"' END END"
+    )
+    listed = f"list_transform(regexp_extract_all({text}, '(?s:{pattern})'), lambda _p: {part})"
+    whole = f"starts_with(ltrim({text}), '{{') AND regexp_full_match({text}, '(?s:(?:{pattern})*)')"
+    return f"CASE WHEN {whole} THEN array_to_string({listed}, '') ELSE {text} END"
+
+
+_TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[ \t\r\n]+|[{}\[\],]|[^"{}\[\], \t\r\n]+', re.DOTALL)
+
+
+def canonical(text: str) -> str:
+    r"""Valid JSON in the form in which jsonb is kept: no white space, plain characters, of equal keys the last.
+
+    As `formats.jsonscan.canonical`, of one text. PostgreSQL 17, 8.14: jsonb keeps the last value of equal keys.
+
+    >>> canonical('{"a": 1.50, "b": {"c": 1, "c": 2}, "\\u0061": [3]}')
+    '{"b":{"c":2},"a":[3]}'
+    """
+    pieces: list[str] = []
+    #: Of the brackets around: at which pieces the members of an object begin, and the number of each key; None in an
+    #: array.
+    around: list[tuple[list[int], dict[str, int]] | None] = []
+    dropped: list[tuple[int, int]] = []
+    key_follows = False
+    for token in _TOKENS.findall(text):
+        sign = token[0]
+        if sign in " \t\r\n":
+            continue
+        pieces.append(_plain(token) if sign == '"' else token)
+        if sign in "{[":
+            around.append(([], {}) if sign == "{" else None)
+            key_follows = sign == "{"
+        elif sign in "}]":
+            around.pop()
+            key_follows = False
+        elif sign == ",":
+            key_follows = around[-1] is not None
+        elif key_follows and around[-1] is not None:
+            (starts, numbers), key = around[-1], pieces[-1]
+            starts.append(len(pieces) - 1)
+            if key in numbers:
+                dropped.append((starts[numbers[key]], starts[numbers[key] + 1]))
+            numbers[key] = len(starts) - 1
+            key_follows = False
+    for start, end in dropped:  # they may lie in each other
+        pieces[start:end] = [""] * (end - start)
+    return "".join(pieces)
+
+
+def _plain(string: str) -> str:
+    """A string of JSON without escapes that it does not need."""
+    if "\\" not in string:
+        return string
+    plain = json.dumps(json.loads(string, strict=False), ensure_ascii=False)
+    return string if re.search("[\ud800-\udfff]", plain) else plain
+
+
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _DATE: Final = re.compile(DATE_FORM)
 _TIME: Final = re.compile(TIME_FORM)
 _PLUS: Final = re.compile(PLUS_SIGN)
+
 #: What is no integer, though DuckDB would round it.
 _FRACTION: Final = re.compile(r"^[^xX]*[.eE]")
+
 #: Put behind such a text, so that DuckDB refuses it.
 NO_INTEGER: Final = " is no integer"
+
 _SHORT: Final = 40
 _WITHIN_REAL: Final = 1e38
 _TRUE: Final = ("t", "true", "y", "yes", "on", "1")
@@ -77,18 +224,24 @@ _ACROSS: Final[dict[str, tuple[str, ...]]] = {
 
 #: Times with a zone that PostgreSQL reads and DuckDB does not: without seconds, with a space in front of the offset.
 _NO_SECONDS: Final = re.compile(r"^(\s*\S+[ T]\s*\d{1,2}:\d{2})(\s*[-+A-Za-z])")
+
 _SPACED_OFFSET: Final = re.compile(r"(:\d{2}(?:\.\d*)?)\s+([-+]\d)")
+
 _ZONED: Final = (
     f"regexp_replace(regexp_replace(a0, '{_SPACED_OFFSET.pattern}', '\\1\\2'), '{_NO_SECONDS.pattern}', '\\1:00\\2')"
 )
+
 #: A text as an interval, without the signs that DuckDB does not read.
 _UNSIGNED: Final = f"regexp_replace(a0, '{PLUS_SIGN}', '\\1\\2', 'g')"
+
 _WHOLE: Final = f"CASE WHEN regexp_matches(a0, '{_FRACTION.pattern}') THEN concat(a0, '{NO_INTEGER}') ELSE a0 END"
 _SPACED: Final = spaced_sql("a0")
+
 #: What has another form than a date, or a time of a day, has to be a day and a time, of which that part is taken.
 _PART: Final = (
     "CASE WHEN regexp_full_match(a0, '{form}') THEN CAST(a0 AS {kind}) ELSE CAST(CAST(a0 AS TIMESTAMP) AS {kind}) END"
 )
+
 #: Texts as these are read by PostgreSQL's rules; all others as DuckDB reads them.
 _READ_STRICTLY: Final = (SMALLINT, INTEGER, BIGINT, DATE, TIME, TIMESTAMPTZ, INTERVAL)
 

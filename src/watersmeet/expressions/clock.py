@@ -14,13 +14,11 @@ from typing import Any, Final
 import duckdb
 from sqlglot import exp
 
-from watersmeet.algebra.comparisons import MIRRORED
-from watersmeet.algebra.times import epoch_time, not_a_filter
-from watersmeet.algebra.timewindows import UNITS_MONTHS, UNITS_US
+from watersmeet.algebra.scalars import MIRRORED
+from watersmeet.algebra.timewindows import UNITS_MONTHS, UNITS_US, epoch_time, not_a_filter
 from watersmeet.dialects.tree.queries import place_of
 from watersmeet.errors import Error
-from watersmeet.expressions.context import Context
-from watersmeet.expressions.values import Value, boolean, call, columns_of, duckdb_cast, family, wrap
+from watersmeet.expressions.context import Context, Value, boolean, call, columns_of, duckdb_cast, family, wrap
 from watersmeet.types import DATE, INTERVAL, TIMESTAMP
 from watersmeet.units import DAY_US
 from watersmeet.watermarks import NOW, MonthStep, Step, Term

@@ -1,7 +1,8 @@
-"""Functions of dates and times."""
+"""Functions of dates, times and intervals: their fields (PostgreSQL 17, 9.9.1) and formats (table 9.26)."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from sqlglot import exp
@@ -10,21 +11,201 @@ from watersmeet.errors import did_you_mean
 from watersmeet.expressions.calls import (
     Arguments,
     Builder,
+    builders,
     constant_text,
     count_checked,
     mismatch_of,
     refuse_volatile,
+    signature,
 )
-from watersmeet.expressions.casts import cast
-from watersmeet.expressions.context import Context
-from watersmeet.expressions.fields import extracted
-from watersmeet.expressions.formats import formatted, strptime_format
-from watersmeet.expressions.signatures import builders, signature
-from watersmeet.expressions.templates import fill
-from watersmeet.expressions.values import Value, call, duckdb_cast, string
-from watersmeet.expressions.zones import at_time_zone
-from watersmeet.types import DATE, DOUBLE, INTERVAL, TIMESTAMP, TIMESTAMPTZ, VARCHAR, SqlType
+from watersmeet.expressions.casts import at_time_zone, cast
+from watersmeet.expressions.context import Context, Value, call, duckdb_cast, fill, number, string
+from watersmeet.types import BIGINT, DATE, DOUBLE, INTERVAL, NUMERIC, TIMESTAMP, TIMESTAMPTZ, VARCHAR, SqlType
 from watersmeet.units import DAY_US
+
+_DATES: Final = ("timestamp", "timestamptz", "date")
+
+
+def extracted(part: str, value: Value, ctx: Context, node: exp.Expression) -> Value:
+    """`extract(part FROM value)`, a numeric; INVALID_VALUE for a field that the type has not."""
+    if value.unknown or value.type.name not in ("date", "time", "timestamp", "timestamptz", "interval"):
+        raise ctx.error("DATATYPE_MISMATCH", f"function extract({part} from {value.type.sql}) does not exist", node)
+    if part in ("second", "seconds"):
+        return _scaled(exp.Extract(this=exp.var("microseconds"), expression=value.expression), "0.000001")
+    if part in ("millisecond", "milliseconds"):
+        return _scaled(exp.Extract(this=exp.var("microseconds"), expression=value.expression), "0.001")
+    if part == "epoch":
+        if value.type.name in _DATES:
+            return _scaled(
+                call(
+                    "epoch_us",
+                    duckdb_cast(value.expression, TIMESTAMP) if value.type.name == "date" else value.expression,
+                ),
+                "0.000001",
+            )
+        return Value(duckdb_cast(call("epoch", value.expression), NUMERIC), NUMERIC)
+    if part == "julian" and value.type.name in _DATES:
+        return Value(duckdb_cast(exp.Extract(this=exp.var(part), expression=value.expression), NUMERIC), NUMERIC)
+    if part in ("timezone", "timezone_hour", "timezone_minute") and value.type == TIMESTAMPTZ:
+        return Value(fill("CASE WHEN a0 IS NOT NULL THEN CAST(0 AS DECIMAL(38,10)) END", value.expression), NUMERIC)
+    if part not in _EXTRACTED:
+        raise ctx.error("INVALID_VALUE", f'unit "{part}" not recognized for type {value.type.sql}', node)
+    return Value(duckdb_cast(exp.Extract(this=exp.var(part), expression=value.expression), NUMERIC), NUMERIC)
+
+
+_EXTRACTED: Final = frozenset(
+    {
+        "century",
+        "day",
+        "decade",
+        "dow",
+        "doy",
+        "hour",
+        "isodow",
+        "isoyear",
+        "microsecond",
+        "microseconds",
+        "millennium",
+        "minute",
+        "month",
+        "quarter",
+        "week",
+        "year",
+    }
+)
+
+
+def _scaled(count: exp.Expression, factor: str) -> Value:
+    whole = duckdb_cast(count, BIGINT)
+    return Value(duckdb_cast(exp.Mul(this=whole, expression=number(factor)), NUMERIC), NUMERIC)
+
+
+#: Patterns in any case -> strftime's sign (an unpadded one behind a `|`).
+_SIGNS: Final[dict[str, str]] = {
+    "HH24": "%H|%-H", "HH12": "%I|%-I", "HH": "%I|%-I", "MI": "%M|%-M", "SS": "%S|%-S", "MS": "%g", "US": "%f",
+    "YYYY": "%Y", "YY": "%y|%-y", "IYYY": "%G", "MM": "%m|%-m", "DDD": "%j|%-j", "DD": "%d|%-d", "IW": "%V",
+    "TZHTZM": "%z", "TZH:TZM": "%z", "TZ": "%Z", "TZH": "%z", "OF": "%z",
+}  # fmt: skip
+
+#: Offsets as to_char writes them: times are shown in UTC, and strftime leaves out the minutes.
+_OFFSETS: Final[dict[str, str]] = {"TZHTZM": "+0000", "TZH:TZM": "+00:00", "TZM": "00"}
+
+#: Names: the case of the pattern is that of the result.
+_NAMES: Final[dict[str, str]] = {"MONTH": "%B", "MON": "%b", "DAY": "%A", "DY": "%a", "AM": "%p", "PM": "%p"}
+
+#: What strftime has no sign for.
+_COMPUTED: Final[dict[str, str]] = {
+    "CC": "lpad(CAST(extract('century' FROM a0) AS VARCHAR), 2, '0')",
+    "Q": "CAST(extract('quarter' FROM a0) AS VARCHAR)",
+    "WW": "lpad(CAST((extract('doy' FROM a0) + 6) // 7 AS VARCHAR), 2, '0')",
+    "W": "CAST((extract('day' FROM a0) + 6) // 7 AS VARCHAR)", "D": "CAST(extract('dow' FROM a0) + 1 AS VARCHAR)",
+    "ID": "CAST(extract('isodow' FROM a0) AS VARCHAR)",
+    "J": "CAST(CAST(floor(extract('julian' FROM a0)) AS BIGINT) AS VARCHAR)",
+    "SSSS": ("CAST(extract('hour' FROM a0) * 3600 + extract('minute' FROM a0) * 60 + extract('second' FROM a0) AS "
+    "VARCHAR)"),
+}  # fmt: skip
+
+_WORDS: Final = tuple(sorted({*_SIGNS, *_OFFSETS, *_NAMES, *_COMPUTED}, key=len, reverse=True))
+
+_ORDINAL: Final = (
+    "a0 || CASE WHEN CAST(a0 AS BIGINT) % 100 BETWEEN 11 AND 13 THEN 'th' WHEN CAST(a0 AS BIGINT) % 10 = 1 THEN 'st' "
+    "WHEN CAST(a0 AS BIGINT) % 10 = 2 THEN 'nd' WHEN CAST(a0 AS BIGINT) % 10 = 3 THEN 'rd' ELSE 'th' END"
+)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A pattern (`word`, as it is written) or plain text (`word` is empty)."""
+
+    word: str
+    text: str
+    unpadded: bool = False
+    ordinal: str = ""
+
+
+def _pieces(pattern: str) -> list[_Piece]:
+    found: list[_Piece] = []
+    index = 0
+    while index < len(pattern):
+        if pattern[index] == '"':
+            end = pattern.find('"', index + 1)
+            end = len(pattern) if end < 0 else end
+            found.append(_Piece("", pattern[index + 1 : end]))
+            index = end + 1
+            continue
+        unpadded = pattern[index : index + 2].upper() == "FM"
+        at = index + 2 * unpadded
+        word = next((w for w in _WORDS if pattern[at : at + len(w)].upper() == w), None)
+        if word is None:
+            found.append(_Piece("", pattern[index]))
+            index += 1
+            continue
+        index = at + len(word)
+        ordinal = pattern[index : index + 2] if pattern[index : index + 2] in ("th", "TH") else ""
+        found.append(_Piece(pattern[at:index], "", unpadded, ordinal))
+        index += len(ordinal)
+    return found
+
+
+def strptime_format(pattern: str, node: exp.Expression, ctx: Context) -> str:
+    """The strptime format of a to_date pattern; FEATURE_NOT_SUPPORTED for what DuckDB can't read."""
+    made = ""
+    for piece in _pieces(pattern):
+        word = piece.word.upper()
+        if piece.ordinal or word in _COMPUTED or word == "TZM":
+            raise ctx.not_supported(f"the date pattern {piece.word}{piece.ordinal} here", node)
+        sign = piece.text.replace("%", "%%") if not word else {**_SIGNS, **_NAMES}[word].split("|", maxsplit=1)[0]
+        made += sign
+    return made
+
+
+def formatted(value: exp.Expression, pattern: str) -> exp.Expression:
+    """The text of a date or timestamp after a to_char pattern."""
+    parts: list[exp.Expression] = []
+    signs = ""
+    for piece in _pieces(pattern):
+        word = piece.word.upper()
+        if not word:
+            signs += piece.text.replace("%", "%%")
+            continue
+        if word in _OFFSETS:
+            signs += _OFFSETS[word]
+            continue
+        special = _special(value, piece)
+        if special is None:
+            signs += _sign(piece)
+            continue
+        parts += [call("strftime", value, string(signs)), special] if signs else [special]
+        signs = ""
+    if signs or not parts:
+        parts.append(call("strftime", value, string(signs)))
+    return parts[0] if len(parts) == 1 else fill(" || ".join(f"a{i}" for i in range(len(parts))), *parts)
+
+
+def _sign(piece: _Piece) -> str:
+    signs = {**_SIGNS, **_NAMES}[piece.word.upper()].split("|")
+    return signs[-1] if piece.unpadded else signs[0]
+
+
+def _special(value: exp.Expression, piece: _Piece) -> exp.Expression | None:
+    """What is no sign of strftime alone."""
+    word = piece.word.upper()
+    if word in _COMPUTED:
+        made = fill(_COMPUTED[word], value)
+        if piece.unpadded:
+            made = call("ltrim", made, string("0"))
+    elif word in _NAMES and word not in ("AM", "PM") and piece.word.isupper():
+        return call("upper", call("strftime", value, string(_NAMES[word])))
+    elif word in _NAMES and piece.word.islower():
+        return call("lower", call("strftime", value, string(_NAMES[word])))
+    elif piece.ordinal:
+        made = call("strftime", value, string(_sign(piece)))
+    else:
+        return None
+    if not piece.ordinal:
+        return made
+    text = fill(_ORDINAL, made)
+    return call("upper", text) if piece.ordinal == "TH" else text
 
 
 def _to_char(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
@@ -95,6 +276,7 @@ def _truncated(field: str, value: Value, kind: SqlType) -> exp.Expression:
 
 
 _WITHIN_DAY: Final = ("microseconds", "milliseconds", "second", "minute", "hour")
+
 _TRUNCATED: Final = (
     *_WITHIN_DAY,
     "day",
@@ -118,6 +300,7 @@ def _now(name: str, kind: SqlType) -> Builder:
 
 _MONTHS: Final = "(extract('year' FROM a0) * 12 + extract('month' FROM a0))"
 _DAYS: Final = "extract('day' FROM a0)"
+
 _MICROS: Final = (
     "(extract('hour' FROM a0) * 3600000000 + extract('minute' FROM a0) * 60000000 + extract('microseconds' FROM a0))"
 )
@@ -132,18 +315,22 @@ def _interval(months: str, days: str, micros: str) -> str:
 
 _JUSTIFIED_DAYS: Final = _interval(f"{_MONTHS} + trunc({_DAYS} / 30)", f"{_DAYS} % 30", _MICROS)
 _JUSTIFIED_HOURS: Final = _interval(_MONTHS, f"{_DAYS} + trunc({_MICROS} / {DAY_US})", f"{_MICROS} % {DAY_US}")
+
 #: Everything in microseconds, a month as 30 days: one sign for all parts.
 _ALL: Final = f"(({_MONTHS} * 30 + {_DAYS}) * {DAY_US} + {_MICROS})"
+
 _JUSTIFIED: Final = _interval(
     f"trunc({_ALL} / {30 * DAY_US})", f"trunc({_ALL} % {30 * DAY_US} / {DAY_US})", f"{_ALL} % {DAY_US}"
 )
 
 #: The start of the bin: what is beyond the origin, less the rest of a division that goes down also below the origin.
 _BEYOND: Final = "(epoch_us(a1) - epoch_us(a2))"
+
 _WIDTH: Final = (
     "(CASE WHEN extract('month' FROM a0) = 0 AND extract('year' FROM a0) = 0 AND epoch_us(a0) > 0 THEN "
     "epoch_us(a0) END)"
 )
+
 _BIN: Final = f"a2 + to_microseconds({_BEYOND} - (({_BEYOND} % {_WIDTH}) + {_WIDTH}) % {_WIDTH})"
 
 _MADE_INTERVAL: Final = [

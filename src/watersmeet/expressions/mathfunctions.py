@@ -6,12 +6,19 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.expressions.calls import Arguments, Builder
+from watersmeet.expressions.calls import Arguments, Builder, Signature, builders, signature
 from watersmeet.expressions.casts import cast
-from watersmeet.expressions.context import Context
-from watersmeet.expressions.signatures import Signature, builders, signature
-from watersmeet.expressions.templates import COMPLEX, OVERFLOW, UNDERFLOW, ZERO_TO_NEGATIVE, failing
-from watersmeet.expressions.values import Value, call, duckdb_cast
+from watersmeet.expressions.context import (
+    COMPLEX,
+    OVERFLOW,
+    UNDERFLOW,
+    ZERO_TO_NEGATIVE,
+    Context,
+    Value,
+    call,
+    duckdb_cast,
+    failing,
+)
 from watersmeet.types import NUMERIC
 
 _PI: Final = "pi()"

@@ -1,30 +1,44 @@
-"""Operators: arithmetic, comparison, text, JSON, with PostgreSQL's typing."""
+"""Operators, and the syntax of times: `INTERVAL`, `EXTRACT`, `AT TIME ZONE`, `FLOOR(time TO unit)`.
+
+`FLOOR(time TO unit)`, `CEIL(time TO unit)`, `STEP(time BY interval)`: SQLstream, "JOIN clause", "Using JOINs to Enrich
+Stream Data" (SS-67).
+
+STEP, of s-Server's functions, is a FLOOR to a unit of any length: `to` is an interval. Units of a fixed length are
+windows that begin at 1970 (`algebra.timewindows`), so that watermarks go through them; months and years are the
+calendar's.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from collections.abc import Callable
+from typing import Any, Final
 
 import duckdb
 from sqlglot import exp
 
-from watersmeet.errors import Error
-from watersmeet.expressions import jsonb
+from watersmeet.algebra.timewindows import TimeWindow, duration_us
+from watersmeet.errors import Error, did_you_mean
+from watersmeet.expressions import jsonfunctions
 from watersmeet.expressions.arrayfunctions import JOINED
-from watersmeet.expressions.casts import cast, coerce, condition, has_cast, text_of
-from watersmeet.expressions.context import Context, first_line, typed_null
-from watersmeet.expressions.mathfunctions import POWER
-from watersmeet.expressions.templates import fill
-from watersmeet.expressions.values import (
+from watersmeet.expressions.casts import at_time_zone, cast, coerce, condition, has_cast, text_of
+from watersmeet.expressions.context import (
+    Context,
     Value,
     boolean,
     call,
     common_type,
     duckdb_cast,
     family,
+    fill,
+    first_line,
     number,
     string,
+    typed_null,
     wrap,
 )
+from watersmeet.expressions.datefunctions import extracted
+from watersmeet.expressions.mathfunctions import POWER
 from watersmeet.types import (
     BIGINT,
     BOOLEAN,
@@ -36,9 +50,11 @@ from watersmeet.types import (
     NUMERIC,
     TIME,
     TIMESTAMP,
+    TIMESTAMPTZ,
     VARCHAR,
     SqlType,
 )
+from watersmeet.units import UNITS_US
 
 SIGNS: Final[dict[type[exp.Expression], str]] = {
     exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%", exp.Pow: "^",
@@ -51,7 +67,6 @@ SIGNS: Final[dict[type[exp.Expression], str]] = {
 _COMPARISONS: Final = ("=", "<>", "<", "<=", ">", ">=", "IS NOT DISTINCT FROM", "IS DISTINCT FROM")
 _OF_NUMBERS: Final = ("+", "-", "*", "/", "%", "^")
 _OF_TEXT: Final = ("||", "~~", "~~*", "~", "~*", "^@")
-
 _DATE_OR_TIME: Final = ("date", "timestamp", "timestamptz")
 
 #: Results of + and - on dates, times and intervals: (left family or type, sign, right) -> result, None = left's type.
@@ -154,7 +169,7 @@ def arithmetic(node: exp.Expression, left: Value, right: Value, ctx: Context) ->
             exp.Paren(this=exp.Sub(this=exp.Paren(this=days[0]), expression=exp.Paren(this=days[1]))), INTERVAL
         )
     if sign == "-" and left.type == JSONB:
-        return jsonb.without(left, right, ctx, node)
+        return jsonfunctions.without(left, right, ctx, node)
     both_times = left.type.name in _DATE_OR_TIME and right.type.name in _DATE_OR_TIME
     if sign == "-" and both_times and pair != ("date", "date"):
         result = INTERVAL
@@ -308,7 +323,7 @@ def concatenate(node: exp.Expression, left: Value, right: Value, ctx: Context) -
     if JSONB in (left.type, right.type):
         documents = [cast(v, JSONB, ctx, node) if v.unknown else v for v in (left, right)]
         if documents[0].type == documents[1].type:
-            return jsonb.joined(documents[0], documents[1])
+            return jsonfunctions.joined(documents[0], documents[1])
     texts = [v for v in (left, right) if v.type == VARCHAR]
     if not texts or any(v.type.is_nested or v.type.name in ("jsonb", "bytea") for v in (left, right)):
         raise no_operator(ctx, node, "||", left.type, right.type)
@@ -366,3 +381,189 @@ def logical(node: exp.Expression, values: list[Value], nodes: list[exp.Expressio
         for s in sides
     ]
     return boolean(type(node)(this=parts[0], expression=parts[1]), *sides)
+
+
+Bind = Callable[[exp.Expression, Context], Value]
+Reader = Callable[[Any, Context, Bind], Value]
+
+
+def _interval(node: Any, ctx: Context, _bind: Bind) -> Value:
+    unit = node.args.get("unit")
+    if node.this is None or not node.this.is_string:
+        raise ctx.error("SYNTAX_ERROR", "an interval must be written as a string", node, hint="INTERVAL '1' DAY.")
+    if isinstance(unit, exp.IntervalSpan):
+        written = _spanned(node.this.name.strip(), f"{unit.this.name} TO {unit.expression.name}".upper(), node, ctx)
+    else:
+        written = node.this.name + (f" {unit.name}" if unit is not None else "")
+    return cast(Value(exp.Literal.string(written), VARCHAR, nullable=False, unknown=True), INTERVAL, ctx, node)
+
+
+def _spanned(text: str, units: str, node: exp.Expression, ctx: Context) -> str:
+    """The text of an interval from unit to unit with its units."""
+    sign, bare = ("-", text[1:]) if text.startswith("-") else ("", text)
+    if units == "YEAR TO MONTH" and re.fullmatch(r"\d+-\d+", bare):
+        years, months = bare.split("-")
+        return f"{sign}{years} years {sign}{months} months"
+    if units.startswith("DAY TO ") and re.fullmatch(r"\d+ \d+(:\d+){0,2}(\.\d+)?", bare):
+        days, time = bare.split(" ")
+        return f"{sign}{days} days {sign}{time if ':' in time else time + ':00'}"
+    if units in ("HOUR TO MINUTE", "HOUR TO SECOND") and re.fullmatch(r"\d+:\d+(:\d+)?(\.\d+)?", bare):
+        return text
+    if units == "MINUTE TO SECOND" and re.fullmatch(r"\d+:\d+(\.\d+)?", bare):
+        minutes, seconds = bare.split(":")
+        return f"{sign}{minutes} minutes {sign}{seconds} seconds"
+    raise ctx.not_supported(
+        f"the interval '{text}' {units}", node, hint="Write its units, for example '1 day 2 hours'."
+    )
+
+
+def _at_time_zone(node: Any, ctx: Context, bind: Bind) -> Value:
+    value, zone = bind(node.this, ctx), bind(node.args["zone"], ctx)
+    if value.unknown or value.type == DATE:
+        value = cast(value, TIMESTAMPTZ, ctx, node)
+    if zone.type == INTERVAL:
+        raise ctx.not_supported("an interval as a time zone", node, hint="Add it to the time AT TIME ZONE 'UTC'.")
+    if value.type.name not in ("timestamp", "timestamptz") or zone.type != VARCHAR:
+        raise no_operator(ctx, node, "AT TIME ZONE", value.type, zone.type)
+    return at_time_zone(zone, value, ctx, node.args["zone"])
+
+
+def _extract(node: Any, ctx: Context, bind: Bind) -> Value:
+    return extracted(node.this.name.lower(), bind(node.expression, ctx), ctx, node)
+
+
+def _overlaps(node: Any, ctx: Context, bind: Bind) -> Value:
+    """`(start, end) OVERLAPS (start, end)`, an end may be an interval (PostgreSQL 17, 9.9)."""
+    sides = [node.this, node.expression]
+    if not all(isinstance(s, exp.Tuple) and len(s.expressions) == 2 for s in sides):
+        raise ctx.error("SYNTAX_ERROR", "wrong number of parameters of OVERLAPS expression", node)
+    bounds: list[exp.Expression] = []
+    for side in sides:
+        start, end = (bind(e, ctx) for e in side.expressions)
+        start = cast(start, TIMESTAMP, ctx, node) if start.unknown or start.type.name == "date" else start
+        if not end.unknown and end.type == INTERVAL:
+            end = Value(fill("a0 + a1", start.expression, end.expression), start.type)
+        end = cast(end, start.type, ctx, node) if end.unknown or end.type != start.type else end
+        if start.type.name not in ("timestamp", "timestamptz", "time"):
+            raise no_operator(ctx, node, "OVERLAPS", start.type, end.type)
+        bounds += [start.expression, end.expression]
+    # a period without length is a moment
+    whole = (
+        "CASE WHEN least(a0, a1) = least(a2, a3) THEN TRUE WHEN least(a0, a1) > least(a2, a3) "
+        "THEN least(a0, a1) < greatest(a2, a3) ELSE least(a2, a3) < greatest(a0, a1) END"
+    )
+    return Value(fill(whole, *bounds), BOOLEAN)
+
+
+READERS: Final[dict[type, Reader]] = {
+    exp.Interval: _interval,
+    exp.AtTimeZone: _at_time_zone,
+    exp.Extract: _extract,
+    exp.Overlaps: _overlaps,
+}
+
+#: The length of a unit in microseconds; None: it has none.
+UNITS: Final[dict[str, int | None]] = {
+    **{unit.upper(): UNITS_US[unit] for unit in ("second", "minute", "hour", "day")},
+    "MONTH": None,
+    "YEAR": None,
+}
+
+#: A unit's name, or its length in microseconds.
+Unit = str | int
+
+
+def _length_us(unit: Unit) -> int | None:
+    return unit if isinstance(unit, int) else UNITS[unit]
+
+
+def floor(time: exp.Expression, unit: Unit, *, zoned: bool = False) -> exp.Expression:
+    """The start of the `unit` that a timestamp is in. zoned: it is a timestamptz."""
+    length_us = _length_us(unit)
+    if length_us is None:
+        assert isinstance(unit, str)
+        return fill(f"date_trunc('{unit.lower()}', a0)", time)
+    return TimeWindow("tumble", length_us, length_us).last_start(time, TIMESTAMPTZ if zoned else TIMESTAMP)
+
+
+def after(start: exp.Expression, unit: Unit) -> exp.Expression:
+    """The start of the next unit, given that of one."""
+    length_us = _length_us(unit)
+    if length_us is None:
+        assert isinstance(unit, str)
+        return fill(f"a0 + INTERVAL '1 {unit.lower()}'", start)
+    return TimeWindow("tumble", length_us, length_us).end(start)
+
+
+def unit_of(window: exp.Window, ctx: Context, bind: Bind) -> Unit | None:
+    """The unit of `(ORDER BY FLOOR(ROWTIME TO unit) RANGE CURRENT ROW)`, a window that empties with each; None for
+    others. INVALID_VALUE.
+    """
+    order, spec = window.args.get("order"), window.args.get("spec")
+    if order is None or len(order.expressions) != 1 or (spec is not None and not _is_current_row(spec)):
+        return None
+    key = order.expressions[0].this
+    if (
+        not isinstance(key, exp.Floor)
+        or key.args.get("to") is None
+        or not isinstance(key.this, exp.Column)
+        or key.this.name.upper() != "ROWTIME"
+    ):
+        return None
+    return _unit(key, ctx, bind)
+
+
+def _is_current_row(spec: exp.Expression) -> bool:
+    return (
+        spec.args.get("kind") == "RANGE"
+        and spec.args.get("start") == "CURRENT ROW"
+        and spec.args.get("end") in (None, "CURRENT ROW")
+    )
+
+
+def _floor(node: Any, ctx: Context, bind: Bind) -> Value:
+    value, unit = _operand(node, ctx, bind)
+    zoned = value.type == TIMESTAMPTZ
+    return Value(duckdb_cast(floor(_timestamp(value), unit, zoned=zoned), value.type), value.type, value.nullable)
+
+
+def _ceil(node: Any, ctx: Context, bind: Bind) -> Value:
+    """What is a start already stays: the unit of the microsecond before ends there."""
+    value, unit = _operand(node, ctx, bind)
+    before = fill("a0 - INTERVAL '1 microsecond'", _timestamp(value))
+    found = after(floor(before, unit, zoned=value.type == TIMESTAMPTZ), unit)
+    return Value(duckdb_cast(found, value.type), value.type, value.nullable)
+
+
+def _operand(node: Any, ctx: Context, bind: Bind) -> tuple[Value, Unit]:
+    value, unit = bind(node.this, ctx), _unit(node, ctx, bind)
+    if value.unknown or value.type.name not in ("timestamp", "timestamptz", "date"):
+        shown = "STEP … BY an interval" if isinstance(unit, int) else f"{node.key.upper()} … TO {unit}"
+        raise no_operator(ctx, node, shown, VARCHAR if value.unknown else value.type)
+    return value, unit
+
+
+def _unit(node: Any, ctx: Context, bind: Bind) -> Unit:
+    """What a time is rounded to. INVALID_VALUE."""
+    written = node.args["to"]
+    if isinstance(written, exp.Interval):
+        length_us = duration_us(bind(written, ctx).finish().expression)
+        if length_us is None or length_us <= 0:
+            raise ctx.error(
+                "INVALID_VALUE",
+                "STEP needs an interval above zero without months",
+                written,
+                hint="FLOOR(… TO MONTH) and FLOOR(… TO YEAR) go by the calendar." if length_us is None else None,
+            )
+        return length_us
+    unit: str = written.name.upper()
+    if unit not in UNITS:
+        raise ctx.error("INVALID_VALUE", f'unit "{unit}" not recognized', node, hint=did_you_mean(unit, UNITS))
+    return unit
+
+
+def _timestamp(value: Value) -> exp.Expression:
+    return duckdb_cast(value.expression, TIMESTAMP) if value.type.name == "date" else value.expression
+
+
+ROUNDING: Final[dict[type, Reader]] = {exp.Floor: _floor, exp.Ceil: _ceil}

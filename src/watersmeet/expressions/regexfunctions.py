@@ -1,22 +1,141 @@
-"""Functions of regular expressions (PostgreSQL 17, 9.7.3).
+r"""Regular expressions: their functions, and PostgreSQL's patterns in the spelling of RE2, which DuckDB uses.
 
-Of a group that takes no part in a match, '' stands for NULL.
+Regular expressions: PostgreSQL's spelling to that of RE2, which DuckDB uses.
+
+PostgreSQL 17, 9.7.3: `.` and negated classes match line ends unless flag `n` is given, `\m`, `\M` and `\y` are word
+boundaries. RE2 has no back-references and no look-around: they are refused.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
+import duckdb
 from sqlglot import exp
 
 from watersmeet.dialects.tree.nodes import is_open
-from watersmeet.expressions import patterns
 from watersmeet.expressions.calls import Arguments, Builder, constant_text, count_checked
 from watersmeet.expressions.casts import cast
-from watersmeet.expressions.context import Context
-from watersmeet.expressions.templates import fill
-from watersmeet.expressions.values import Value, call, duckdb_cast, number, string
+from watersmeet.expressions.context import Context, Value, call, duckdb_cast, fill, number, string
 from watersmeet.types import BIGINT, BOOLEAN, INTEGER, VARCHAR, SqlType
+
+_ESCAPES: Final = {"m": r"\b", "M": r"\b", "y": r"\b", "Y": r"\B", "Z": r"\z", "<": r"\b", ">": r"\b"}
+_FLAGS: Final = {"i": "i", "c": "c", "n": "n", "m": "n", "p": "n", "s": "s", "g": "g", "t": "", "e": ""}
+
+
+def options(flags: str, node: exp.Expression, ctx: Context, *, everywhere: bool = False) -> str:
+    """RE2's options for PostgreSQL's flags; INVALID_VALUE for one that does not exist. everywhere: `g` is possible."""
+    found = ""
+    for flag in flags:
+        if flag not in _FLAGS or (flag == "g" and not everywhere):
+            raise ctx.error("INVALID_VALUE", f'invalid regular expression option: "{flag}"', node)
+        found += _FLAGS[flag]
+    return found if "n" in found else found.replace("s", "") + "s"
+
+
+def regex(value: Value, node: exp.Expression, ctx: Context) -> exp.Expression:
+    """The pattern as RE2 reads it; INVALID_VALUE for a constant that is none."""
+    if not value.expression.is_string:
+        found = value.expression
+        for letter, sign in _ESCAPES.items():
+            found = call("replace", found, string("\\" + letter), string(sign))
+        return found
+    return checked(translated(value.expression.name, node, ctx), node, ctx)
+
+
+def checked(pattern: str, node: exp.Expression, ctx: Context) -> exp.Expression:
+    """The constant pattern, once RE2 has accepted it."""
+    try:
+        ctx.constant(call("regexp_matches", string(""), string(pattern)))
+    except duckdb.Error as err:
+        raise ctx.error("INVALID_VALUE", f"invalid regular expression: {str(err).split(': ', 1)[-1]}", node) from None
+    return string(pattern)
+
+
+def translated(pattern: str, node: exp.Expression, ctx: Context) -> str:
+    """A constant pattern for RE2; FEATURE_NOT_SUPPORTED for what it has not."""
+    if re.search(r"\(\?(=|!|<=|<!)", pattern):
+        raise ctx.not_supported("look-ahead and look-behind in a regular expression", node)
+    pattern = re.sub(r"^\*\*\*[:=]?", "", pattern)
+    result: list[str] = []
+    index, in_class = 0, False
+    while index < len(pattern):
+        char = pattern[index]
+        if char == "\\" and index + 1 < len(pattern):
+            letter = pattern[index + 1]
+            if letter.isdecimal() and letter != "0" and not in_class:
+                raise ctx.not_supported("a back-reference in a regular expression", node)
+            result.append(char + letter if in_class else _ESCAPES.get(letter, char + letter))
+            index += 2
+            continue
+        if in_class and pattern.startswith(("[:", "[.", "[="), index):
+            end = pattern.find(pattern[index + 1] + "]", index + 2)
+            if end > 0:
+                result.append(pattern[index : end + 2])
+                index = end + 2
+                continue
+        if char == "[" and not in_class:
+            in_class = True
+            if pattern.startswith(("[:<:]", "[:>:]"), index + 1):
+                result.append(r"\b")
+                index, in_class = index + 7, False
+                continue
+            head = re.match(r"\[\^?\]?", pattern[index:])
+            assert head is not None
+            result.append(head[0].replace("]", r"\]"))
+            index += len(head[0])
+            continue
+        if char == "]" and in_class:
+            in_class = False
+        result.append(char)
+        index += 1
+    return "".join(result)
+
+
+def groups(pattern: str) -> int:
+    """The number of capturing groups of a constant pattern."""
+    bare = re.sub(r"\\.", "", pattern, flags=re.DOTALL)
+    bare = re.sub(r"\[\^?\]?(?:\[[:.=].*?[:.=]\]|[^\]])*\]", "", bare)
+    return len(re.findall(r"\((?!\?)", bare)) + len(re.findall(r"\(\?P<", bare))
+
+
+def replacement(value: Value) -> exp.Expression:
+    r"""The replacement of regexp_replace: `\&` is the whole match, `\1` a group, `\\` a backslash."""
+    if not value.expression.is_string:
+        return call("replace", value.expression, string("\\&"), string("\\0"))
+    written = value.expression.name
+    made = re.sub(
+        r"\\(.?)",
+        lambda m: {"&": r"\0", "\\": r"\\"}.get(m[1]) or (m[0] if m[1].isdecimal() else r"\\" + m[1]),
+        written,
+        flags=re.DOTALL,
+    )
+    return string(made)
+
+
+def similar(pattern: str, escape: str, node: exp.Expression, ctx: Context) -> exp.Expression:
+    """The RE2 pattern of SIMILAR TO (9.7.2): `%` and `_` are wildcards, `.`, `^` and `$` mean themselves."""
+    result: list[str] = []
+    index, in_class = 0, False
+    while index < len(pattern):
+        char = pattern[index]
+        if char == escape and escape and index + 1 < len(pattern):
+            letter = pattern[index + 1]
+            keep = escape == "\\" and letter.isalnum()
+            result.append(_ESCAPES.get(letter, "\\" + letter) if keep else re.escape(letter))
+            index += 2
+            continue
+        if char == "[" and not in_class:
+            in_class = True
+        elif char == "]" and in_class:
+            in_class = False
+        elif not in_class:
+            char = {"%": ".*", "_": ".", ".": r"\.", "^": r"\^", "$": r"\$", "\\": r"\\"}.get(char, char)
+        result.append(char)
+        index += 1
+    return checked("".join(result), node, ctx)
+
 
 _TEXTS: Final = SqlType("array", element=VARCHAR)
 
@@ -45,8 +164,8 @@ class _Match:
         if flags is not None and len(arguments) > flags:
             written = constant_text(arguments[flags], name, node, ctx, example="", what="flags")
         self.everywhere = "g" in written
-        self.options = string(patterns.options(written, node, ctx, everywhere=everywhere).replace("g", ""))
-        self.pattern = patterns.regex(self.given, node, ctx)
+        self.options = string(options(written, node, ctx, everywhere=everywhere).replace("g", ""))
+        self.pattern = regex(self.given, node, ctx)
 
     @property
     def groups(self) -> int:
@@ -59,7 +178,7 @@ class _Match:
                 self.node,
                 hint="regexp_count, regexp_replace and ~ take one.",
             )
-        return patterns.groups(self.given.expression.name)
+        return groups(self.given.expression.name)
 
     def call(self, name: str, *more: exp.Expression) -> exp.Expression:
         """DuckDB's function `name` of text, pattern, `more` and options."""
@@ -120,7 +239,7 @@ def _like(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expressi
 def _replace(arguments: Arguments, _nodes: list[exp.Expression], node: exp.Expression, ctx: Context) -> Value:
     count_checked("regexp_replace", arguments, (3, 4), node, ctx)
     found = _Match("regexp_replace", arguments, node, ctx, flags=3, everywhere=True)
-    text = patterns.replacement(cast(arguments[2], VARCHAR, ctx, node))
+    text = replacement(cast(arguments[2], VARCHAR, ctx, node))
     options = string(found.options.name + ("g" if found.everywhere else ""))
     return Value(call("regexp_replace", found.text, found.pattern, text, options), VARCHAR)
 
@@ -156,8 +275,8 @@ def matched(text: Value, pattern: Value, flags: str, node: exp.Expression, ctx: 
     return call(
         "regexp_matches",
         text.expression,
-        patterns.regex(pattern, node, ctx),
-        string(patterns.options(flags, node, ctx)),
+        regex(pattern, node, ctx),
+        string(options(flags, node, ctx)),
     )
 
 

@@ -18,10 +18,20 @@ from watersmeet.dialects.tree.nodes import Adapted, kind_of, own_parts, sql_of
 from watersmeet.dialects.tree.queries import place_of
 from watersmeet.dialects.tree.sqltypes import type_of_tree
 from watersmeet.errors import Span
-from watersmeet.expressions import composite, rounding, sqlfunctions, temporal, textual
+from watersmeet.expressions import arrayfunctions, calls, functions, operators
 from watersmeet.expressions.casts import cast, condition, unify
 from watersmeet.expressions.clock import time_comparison
-from watersmeet.expressions.context import Context
+from watersmeet.expressions.context import (
+    Context,
+    Value,
+    boolean,
+    call,
+    decimal_literal,
+    duckdb_cast,
+    integer_literal,
+    null,
+    wrap,
+)
 from watersmeet.expressions.functions import check_function, function, is_aggregate
 from watersmeet.expressions.operators import (
     arithmetic,
@@ -35,18 +45,70 @@ from watersmeet.expressions.operators import (
     power,
     quantified,
 )
-from watersmeet.expressions.parts import words_of
-from watersmeet.expressions.values import (
-    Value,
-    boolean,
-    call,
-    decimal_literal,
-    duckdb_cast,
-    integer_literal,
-    null,
-    wrap,
-)
 from watersmeet.types import BOOLEAN, VARCHAR, SqlType
+
+#: SQL's words for the parts that a query, an item of FROM, a join or an expression can have.
+_WORDS: Final = {
+    "alias": "an alias",
+    "all": "ALL",
+    "by_name": "BY NAME",
+    "catalog": "a name of three parts",
+    "changelog": "changelog()",
+    "cluster": "CLUSTER BY",
+    "connect": "CONNECT BY",
+    "cube": "CUBE",
+    "distinct": "DISTINCT",
+    "distribute": "DISTRIBUTE BY",
+    "emit": "EMIT",
+    "except_": "EXCEPT",
+    "except": "EXCEPT",
+    "fetch": "FETCH",
+    "for_": "FOR",
+    "format": "FORMAT",
+    "from_": "FROM",
+    "grouping_sets": "GROUPING SETS",
+    "having": "HAVING",
+    "hint": "a hint",
+    "hints": "a hint",
+    "into": "INTO",
+    "joins": "a join",
+    "kind": "AS behind SELECT",
+    "laterals": "LATERAL",
+    "limit": "LIMIT",
+    "locks": "FOR UPDATE or FOR SHARE",
+    "match": "MATCH_RECOGNIZE",
+    "offset": "OFFSET",
+    "only": "ONLY",
+    "order": "ORDER BY",
+    "ordinality": "WITH ORDINALITY",
+    "over": "OVER",
+    "partition": "PARTITION",
+    "pivots": "PIVOT",
+    "prewhere": "PREWHERE",
+    "qualify": "QUALIFY",
+    "rename": "RENAME",
+    "replace": "REPLACE",
+    "rollup": "ROLLUP",
+    "sample": "TABLESAMPLE",
+    "settings": "SETTINGS",
+    "sort": "SORT BY",
+    "static": "table()",
+    "stream": "SELECT STREAM",
+    "totals": "WITH TOTALS",
+    "using": "USING",
+    "version": "FOR SYSTEM_TIME AS OF",
+    "when": "a time",
+    "where": "WHERE",
+    "windows": "WINDOW",
+    "with_": "WITH",
+    "within": "WITHIN",
+    "grace": "GRACE PERIOD",
+}
+
+
+def words_of(part: str) -> str | None:
+    """SQL's words for a part that the grammar calls so; None where there are none."""
+    return _WORDS.get(part)
 
 
 def bind_value(node: exp.Expression, ctx: Context) -> Value:
@@ -342,7 +404,7 @@ def _anonymous(node: Any, ctx: Context) -> Value:
     if name == "row":
         if not nodes:
             raise ctx.error("FEATURE_NOT_SUPPORTED", "row() without fields is not supported", node)
-        return composite.row(nodes, ctx, bind_value)
+        return arrayfunctions.row(nodes, ctx, bind_value)
     check_function(name, node, ctx)  # before its arguments, which may be no columns of a group, or columns at all
     return function(name, [bind_value(a, ctx) for a in nodes], nodes, node, ctx)
 
@@ -396,6 +458,7 @@ def _bound(
 
 
 _PARTS: Final = frozenset({"this", "expression", "expressions"})
+
 _OTHER_PARTS: Final[dict[type, tuple[str, ...]]] = {
     exp.Array: ("bracket_notation",),
     exp.AtTimeZone: ("zone",),
@@ -423,7 +486,9 @@ _OTHER_PARTS: Final[dict[type, tuple[str, ...]]] = {
     exp.DPipe: ("safe",),
     exp.Is: ("negate",),
 }
+
 _COLLATIONS: Final = ("c", "default", "pg_c_utf8", "posix", "ucs_basic")
+
 #: Refused whole, so it does not matter what is in them.
 _UNREAD: Final = (exp.Window, exp.Filter, exp.Subquery, exp.Select, exp.Exists)
 
@@ -449,6 +514,6 @@ _READERS: Final[dict[type, Callable[[Any, Context], Value]]] = {
     exp.Window: _over, exp.Filter: _refused("FILTER here"),
     exp.Collate: _collate, exp.Rollup: _refused("GROUP BY ROLLUP in a view"),
     exp.Cube: _refused("GROUP BY CUBE in a view"), exp.GroupingSets: _refused("GROUP BY GROUPING SETS in a view"),
-    **{kind: _bound(read) for kind, read in {**textual.READERS, **composite.READERS, **temporal.READERS,
-    **rounding.READERS, **sqlfunctions.READERS}.items()},
+    **{kind: _bound(read) for kind, read in {**functions.READERS, **arrayfunctions.READERS, **operators.READERS,
+    **operators.ROUNDING, **calls.READERS}.items()},
 }  # fmt: skip

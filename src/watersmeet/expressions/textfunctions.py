@@ -8,12 +8,19 @@ from typing import Final
 from sqlglot import exp
 
 from watersmeet.dialects.tree.tokens import RESERVED
-from watersmeet.expressions.calls import Arguments, Builder, constant_text, count_checked, mismatch_of
+from watersmeet.expressions.calls import (
+    Arguments,
+    Builder,
+    apply,
+    builders,
+    constant_text,
+    count_checked,
+    limited,
+    mismatch_of,
+    signature,
+)
 from watersmeet.expressions.casts import cast, text_of
-from watersmeet.expressions.context import Context
-from watersmeet.expressions.signatures import apply, builders, limited, signature
-from watersmeet.expressions.templates import fill
-from watersmeet.expressions.values import Value, call, string
+from watersmeet.expressions.context import Context, Value, call, fill, string
 from watersmeet.types import BOOLEAN, BYTEA, VARCHAR
 
 _WORDS: Final = ", ".join(f"'{w}'" for w in sorted(RESERVED))

@@ -31,9 +31,8 @@ from watersmeet.algebra.nodes import (
     Values,
     Window,
 )
-from watersmeet.algebra.nulls import rejected_columns
 from watersmeet.algebra.oracle import ORACLE
-from watersmeet.algebra.scalars import Scalar, column_ref, conjuncts
+from watersmeet.algebra.scalars import Scalar, column_ref, conjuncts, rejected_columns
 from watersmeet.algebra.trees import filtered, walk
 from watersmeet.lineage.asking import Asker
 from watersmeet.lineage.cells import Cell

@@ -24,7 +24,7 @@ from watersmeet.algebra.nodes import (
     Union,
     Unnest,
 )
-from watersmeet.algebra.revisions import revision
+from watersmeet.algebra.properties import revision
 from watersmeet.algebra.scalars import null_of
 from watersmeet.algebra.trees import read, transform_up, walk
 

@@ -41,7 +41,7 @@ from watersmeet.algebra.nodes import (
     Values,
     Versions,
 )
-from watersmeet.algebra.revisions import revision
+from watersmeet.algebra.properties import revision
 from watersmeet.algebra.trees import Rule, transform_up, walk, with_inputs
 from watersmeet.lineage.candidates import decision
 from watersmeet.watermarks import NOW

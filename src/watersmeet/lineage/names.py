@@ -7,10 +7,9 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.algebra.aggregatecalls import AggregateCall
 from watersmeet.algebra.bounded import PastScan, Recursion
 from watersmeet.algebra.nodes import Aggregate, Expand, Node, Project, Scan, SortKey, Union, Unnest, Window
-from watersmeet.algebra.scalars import Scalar, conjuncts
+from watersmeet.algebra.scalars import AggregateCall, Scalar, conjuncts
 from watersmeet.algebra.trees import walk
 from watersmeet.expressions.casts import as_written
 

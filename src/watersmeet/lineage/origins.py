@@ -31,7 +31,7 @@ from watersmeet.algebra.nodes import (
     WindowCall,
     WindowFrame,
 )
-from watersmeet.algebra.rewrites.keys import as_predicate
+from watersmeet.algebra.rewrites.conditions import as_predicate
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.algebra.trees import filtered, read
 from watersmeet.errors import Error, error

@@ -31,7 +31,7 @@ from watersmeet.algebra.nodes import (
     Union,
     Unnest,
 )
-from watersmeet.algebra.revisions import revision
+from watersmeet.algebra.properties import revision
 from watersmeet.algebra.scalars import Scalar, column_ref, conjunction, conjuncts, null_of
 from watersmeet.algebra.trees import exactly, read, walk, with_inputs
 from watersmeet.lineage.candidates import decision, gives_candidates

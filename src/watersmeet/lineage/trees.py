@@ -44,14 +44,12 @@ from watersmeet.algebra.nodes import (
     Window,
     WindowCall,
 )
-from watersmeet.algebra.revisions import revision
+from watersmeet.algebra.properties import revision
 from watersmeet.algebra.rewrites import rewrite
-from watersmeet.algebra.rewrites.antijoins import make_anti_joins
+from watersmeet.algebra.rewrites.conditions import as_predicate, make_anti_joins
+from watersmeet.algebra.rewrites.filters import recognise_topn, time_filters
 from watersmeet.algebra.rewrites.folding import fold_constants, fold_filters, fold_projects
-from watersmeet.algebra.rewrites.keys import as_predicate
 from watersmeet.algebra.rewrites.pushdown import push_filters
-from watersmeet.algebra.rewrites.timefilters import time_filters
-from watersmeet.algebra.rewrites.topn import recognise_topn
 from watersmeet.algebra.rewrites.unnesting import unnest
 from watersmeet.algebra.scalars import Scalar, column_ref, conjunction, conjuncts
 from watersmeet.algebra.trees import Rule, filtered, read, transform_up, walk, with_inputs

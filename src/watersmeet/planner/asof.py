@@ -1,27 +1,71 @@
-"""Lowering of ASOF joins: both sides are arranged by the key, or the right side is kept as versions."""
+"""Lowering of joins that match by time: ASOF joins and process-time temporal joins."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
-from watersmeet.algebra.nodes import AsofJoin, Node, Scan, TopN, Versions
-from watersmeet.algebra.retention import of_asof
+from watersmeet.algebra.nodes import AsofJoin, Cut, Filter, Node, Project, Scan, TemporalJoin, TopN, Versions
+from watersmeet.algebra.properties import arrivals_below, identity, is_single_row, revision
 from watersmeet.algebra.scalars import Scalar
+from watersmeet.algebra.watermarks import of_asof, of_partition
 from watersmeet.circuit import operators
 from watersmeet.circuit.operators import InputColumn, Operator, SortKey
-from watersmeet.planner.builder import Builder, positional
-from watersmeet.planner.sharing import Sharing, Side
+from watersmeet.errors import error
+from watersmeet.planner.builder import Builder, Sharing, Side, Stream, at, of_operator, positional
+from watersmeet.planner.display import position, sql
+from watersmeet.planner.distribution import key_columns
 from watersmeet.planner.sides import Arranging, Input, Keep, one_type, unarranged
-from watersmeet.planner.streams import Stream, at, of_operator
-from watersmeet.planner.texts import position, sql
-from watersmeet.planner.written import kept_versions
 from watersmeet.types import BIGINT, Field
 from watersmeet.watermarks import Watermark
 
+
+def is_last_written(node: TopN, needed: _Ids) -> bool:
+    """Whether the rows are the last ones of each key and their order is not read: of rows that are never deleted and
+    whose order is known.
+
+    During a backfill this does not hold if rows can be deleted: what is there then has no order.
+    """
+    arrivals = arrivals_below(node.input)
+    if arrivals is None or not (_is_cut(node.input) or (arrivals.scan.append_only and not arrivals.moment)):
+        return False
+    age = [c.id for c in arrivals.age]
+    by_age = [k.value.column for k in node.order] == age and not any(k.descending for k in node.order)
+    plain = bool(node.partition) and all(k.column in node.input.ids for k in node.partition)
+    return by_age and plain and (node.limit, node.offset, node.with_ties) == (1, 0, False) and not needed & set(age)
+
+
+def kept_versions(join: AsofJoin) -> TopN | None:
+    """The right side of a join on arrival, if it is the rows of each key with the greatest values, ties broken by
+    `ties`.
+
+    Only for rows that are never deleted: no other row can become a partner later.
+    """
+    top = join.right
+    if not join.arrival or not isinstance(top, TopN) or top.limit is None or top.offset or top.with_ties:
+        return None
+    if (
+        arrivals_below(top.input) is None
+        or of_partition(top) is not None
+        or any(k.left.type != k.right.type for k in join.keys)
+    ):
+        return None
+    value, *rest = top.order
+    by_value = value.value == join.right_value and value.descending and not value.nulls_first
+    by_ties = tuple(k.value.column for k in rest) == join.ties and not any(k.descending for k in rest)
+    return top if by_value and by_ties and set(top.partition) == {k.right for k in join.keys} else None
+
+
+def _is_cut(node: Node) -> bool:
+    while isinstance(node, (Filter, Project)):
+        node = node.input
+    return isinstance(node, Cut)
+
+
 _Ids = frozenset[str]
+
 #: The id of the compared value, on either side.
 _VALUE: Final = "$value"
 
@@ -186,3 +230,119 @@ def _residual(residual: Scalar, left: Side, right: Side) -> str:
         i: position(p, "r") for i, p in right.positions.items()
     }
     return sql(residual.substitute({i: p for i, p in places.items() if i != _VALUE}).expression)
+
+
+_KEY_HINT: Final = (
+    "Use DESCRIBE <table_name> to view the table's key information.\n"
+    "You can create an index on the lookup table to facilitate the temporal join if necessary."
+)
+
+
+class TemporalLowering(Arranging):
+    """Lowers temporal joins of the view `view` into the builder."""
+
+    def __init__(
+        self, builder: Builder, sharing: Sharing, lower_input: Callable[[Node, _Ids], Stream], view: str
+    ) -> None:
+        super().__init__(builder, sharing, lower_input)
+        self.view = view
+
+    def lower(self, node: TemporalJoin, needed: _Ids) -> Stream:
+        """The stream of `node` with at least the columns `needed`. TEMPORAL_KEY, TEMPORAL_KIND."""
+        pairs = [one_type(k) for k in node.keys]
+        _check_keys(node)
+        reads = needed | (node.residual.columns if node.residual is not None else _Ids())
+        whole = node.left.ids if revision(node.left) is not None else _Ids()
+        inputs = (
+            self._input(node.left, reads | whole, [k.left for k in pairs], keep=unarranged),
+            self._input(node.right, reads, [k.right for k in pairs], movable=False),
+        )
+        memo = not inputs[0].stream.operator.append_only
+        assert whole or not memo  # else pruning has removed columns that tell left rows apart
+        if memo and node.waits:
+            raise error(
+                "TEMPORAL_KIND",
+                "rows can wait for their first match only if none is deleted, and the left side deletes rows",
+                span=node.span,
+                hint="Write an inner join, or a left side that only grows.",
+            )
+        if memo and not pairs:
+            raise error(
+                "TEMPORAL_KIND",
+                "Nested-loop Temporal join requires the left hash side to be append only",
+                span=node.span,
+                hint="Please ensure the left hash side is append only.",
+            )
+        left, right, order = self._arranged(inputs, [k.null_safe for k in pairs]) if pairs else self._copied(inputs)
+        places = {i: InputColumn(0, left.positions[i]) for i in needed & node.left.ids}
+        places |= {i: InputColumn(1, right.positions[i]) for i in needed & node.right.ids}
+        output = tuple(sorted(set(places.values()))) or (InputColumn(0, 0),)
+        fields = [(left, right)[c.input].operator.schema[c.column] for c in output]
+        extended = (False, node.kind == "left")
+        schema = positional((f.type, f.nullable or extended[c.input]) for f, c in zip(fields, output, strict=True))
+        residual = None
+        if node.residual is not None:
+            columns = {i: position(p, "l") for i, p in left.positions.items()}
+            columns |= {i: position(p, "r") for i, p in right.positions.items()}
+            residual = sql(node.residual.substitute(columns).expression)
+        made = self.builder.add(
+            operators.TemporalJoin(
+                (left.operator.id, right.operator.id),
+                schema,
+                append_only=not memo,
+                join_kind=node.kind,
+                left_keys=left.keys,
+                right_keys=right.keys,
+                null_safe=tuple(pairs[i].null_safe for i in order),
+                residual=residual,
+                memo=memo,
+                owner=self.view,
+                output=output,
+                waits=node.waits,
+                ttl_us=node.ttl_us,
+                identity=self._remembered(node, left, output) if memo else (),
+            )
+        )
+        return Stream(made, {i: at(made, output.index(c)) for i, c in places.items()})
+
+    def _remembered(self, node: TemporalJoin, left: Side, output: Sequence[InputColumn]) -> tuple[int, ...]:
+        """The positions of the left columns that a memo keeps. They also show in which bucket a row is."""
+        found = identity(node.left)
+        if found is None:
+            return ()
+        buckets = key_columns(self.builder.placement.distribution(left.operator.id), exact=True) or ()
+        shown = {*left.keys, *(c.column for c in output if c.input == 0), *(c for key in buckets for c in key)}
+        return tuple(sorted(shown.union(left.positions[i] for i in found)))
+
+    def _copied(self, inputs: tuple[Input, Input]) -> tuple[Side, Side, Sequence[int]]:
+        """The right side in every bucket. The left side stays where it is, but not in an earlier stage."""
+        left, right = (self._side(i, ()) for i in inputs)
+        placement = self.builder.placement
+        stays = placement.stage(left.operator.id) > placement.stage(right.operator.id)
+        left = left if stays else replace(left, operator=self.builder.spread(left.operator))
+        right = replace(right, operator=self.builder.broadcast(right.operator))
+        stage = max(placement.arrival(s.operator.id) for s in (left, right))
+        return left, self._kept(right, inputs[1], (), (), stage), ()
+
+
+def _check_keys(node: TemporalJoin) -> None:
+    """Checks that right rows can be looked up by a prefix of a key or index, or that any columns will do."""
+    if not node.keys and node.kind == "left" and not is_single_row(node.right):
+        raise error(
+            "TEMPORAL_KIND",
+            "Temporal join requires an inner join",
+            span=node.span,
+            hint="Please use an inner join.",
+            detail="The join has no equality between its two sides.",
+        )
+    if not node.keys or node.looked_up is None:
+        return
+    covered = {k.right.cast_column for k in node.keys}
+    if not any(key[0] in covered for key in node.looked_up):
+        raise error(
+            "TEMPORAL_KEY",
+            "Temporal join requires the equivalence join condition includes the key columns that form "
+            "the distribution key of the lookup table",
+            span=node.span,
+            hint=_KEY_HINT,
+        )

@@ -10,10 +10,9 @@ from watersmeet.algebra.rewrites import JoinOrder, rewrite
 from watersmeet.catalog import ROWTIME, Catalog, Pump, Relation, SinkQuery
 from watersmeet.circuit.circuit import Circuit
 from watersmeet.circuit.operators import KEPT, Map, Operator, Scan, Sink, Sort, SortKey, Upsert
-from watersmeet.planner.builder import Builder
+from watersmeet.planner.builder import Builder, Sharing
 from watersmeet.planner.distribution import Placement, key_columns
 from watersmeet.planner.lowering import Lowering, Producer
-from watersmeet.planner.sharing import Sharing
 from watersmeet.types import BIGINT, Field
 
 #: For each materialized view and connector table in the circuit: its operators, the Sink last.

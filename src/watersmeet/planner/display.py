@@ -1,16 +1,84 @@
-"""Expressions as RisingWave's EXPLAIN shows them: `(t.a > 10:Int32)`."""
+"""The texts of plans: stored expressions and their form in EXPLAIN, watermarks, and trees."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
 
-from sqlglot import exp
+from sqlglot import exp, parse_one
 
-from watersmeet.algebra.durations import duration_us
-from watersmeet.algebra.timewindows import clock_text
+from watersmeet.algebra.timewindows import clock_text, duration_us
+from watersmeet.drawing import Arrow, Box, Diagram
 from watersmeet.expressions.casts import as_written
-from watersmeet.planner.texts import sql
+from watersmeet.types import Schema, SqlType
+from watersmeet.units import DAY_US
+from watersmeet.watermarks import NOW, MonthStep, Term, Watermark
+
+
+def position(index: int, side: str = "c") -> exp.Column:
+    """The expression that reads column `index` (of a join's left or right input: side `l`, `r`)."""
+    return exp.column(f"{side}{index}")
+
+
+def index_of(name: str) -> int:
+    """The index of the operator's column that expressions call `name`: 3 for c3."""
+    return int(name.removeprefix("c"))
+
+
+def column_at(text: str) -> int | None:
+    """The index of the column that the text is; None for any other expression."""
+    return index_of(text) if text.startswith("c") and text[1:].isdecimal() else None
+
+
+def sql(node: exp.Expression) -> str:
+    """The text of an expression as an operator stores it, without parentheses around the whole."""
+    return str(node.unnest().sql(dialect="duckdb"))
+
+
+@lru_cache(maxsize=4096)
+def parsed(text: str) -> exp.Expression:
+    """The syntax tree of such a text. It is shared and must not be changed."""
+    return parse_one(text, dialect="duckdb")
+
+
+@lru_cache(maxsize=4096)
+def columns_of(text: str) -> frozenset[str]:
+    """The names of the columns in a text."""
+    return frozenset(c.name for c in parsed(text).find_all(exp.Column))
+
+
+def renamed(text: str, names: Mapping[str, str]) -> str:
+    """The text with columns renamed."""
+    if text in names:
+        return names[text]
+
+    def rename(node: exp.Expression) -> exp.Expression:
+        if isinstance(node, exp.Column) and node.name in names:
+            return exp.column(names[node.name])
+        return node
+
+    return sql(parsed(text).transform(rename))
+
+
+def hash_form(text: str, schema: Schema) -> str:
+    """The text without what makes no difference to its hash: parentheses, casts of integer columns to wider types."""
+    node = parsed(text)
+    while isinstance(node, exp.Paren):
+        node = node.this
+    if isinstance(node, exp.Cast) and isinstance(node.this, exp.Column):
+        source = {f"c{i}": f.type for i, f in enumerate(schema)}.get(node.this.name)
+        if source is not None and source.is_integer and _is_wider(node.to, source):
+            return str(node.this.name)
+    return sql(node)
+
+
+def _is_wider(target: exp.DataType, source: SqlType) -> bool:
+    order = [exp.DataType.Type.SMALLINT, exp.DataType.Type.INT, exp.DataType.Type.BIGINT]
+    names = ["smallint", "integer", "bigint"]
+    return target.this in order and order.index(target.this) >= names.index(source.name)
+
 
 _TYPES: Final = {
     "BOOLEAN": "Boolean", "SMALLINT": "Int16", "INT": "Int32", "BIGINT": "Int64", "FLOAT": "Float32",
@@ -147,3 +215,114 @@ def _as_sql(node: exp.Expression, names: Mapping[str, str]) -> str:
         return exp.Var(this=names.get(part.name, part.name)) if isinstance(part, exp.Column) else part
 
     return sql(node.transform(rename))
+
+
+def watermark_text(bound: Watermark, names: Mapping[str, str]) -> str:
+    """`watermark(t.ts)`, `(now - '01:00:00':Interval)`, `least(…, …)`.
+
+    names: of the columns that the sources' watermarks are on.
+    """
+    texts = [_term(t, names) for t in bound]
+    return texts[0] if len(texts) == 1 else f"least({', '.join(texts)})"
+
+
+def _term(term: Term, names: Mapping[str, str]) -> str:
+    text = "now" if term.source == NOW else f"watermark({names.get(term.source, term.source)})"
+    for step in term.steps:
+        amount = step.months if isinstance(step, MonthStep) else step.amount_us
+        length = _months_text(abs(amount)) if isinstance(step, MonthStep) else interval_text(abs(amount))
+        text = (
+            f"({text} {'-' if amount < 0 else '+'} {length})"
+            if step.kind in ("add", "add_months")
+            else f"floor({text}, {length})"
+        )
+    return text
+
+
+def _months_text(months: int) -> str:
+    """A constant interval of months: `'1 year 2 months':Interval`."""
+    parts = [
+        f"{n} {word}{'s' if n != 1 else ''}" for n, word in zip(divmod(months, 12), ("year", "month"), strict=True) if n
+    ]
+    return f"'{' '.join(parts)}':Interval"
+
+
+def interval_text(length_us: int) -> str:
+    """A constant interval: `'2 days 01:00:00':Interval`."""
+    days, rest = divmod(length_us, DAY_US)
+    time = clock_text(rest)
+    parts = [f"{days} day{'s' if days != 1 else ''}"] * bool(days) + [time] * bool(rest or not days)
+    return f"'{' '.join(parts)}':Interval"
+
+
+@dataclass(frozen=True)
+class PlanTree:
+    """One operator of a plan: `name [flags] { field: value, … }` and the plans of its inputs."""
+
+    name: str
+    fields: tuple[tuple[str, str], ...] = ()
+    inputs: tuple[PlanTree, ...] = ()
+    flags: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The line that shows the operator."""
+        flags = f" [{', '.join(self.flags)}]" if self.flags else ""
+        fields = ", ".join(f"{name}: {value}" for name, value in self.fields)
+        return f"{self.name}{flags}" + (f" {{ {fields} }}" if fields else "")
+
+    def lines(self) -> list[str]:
+        """The tree as RisingWave draws it, the root first."""
+        found = [self.text]
+        for i, node in enumerate(self.inputs):
+            last = i == len(self.inputs) - 1
+            first, *rest = node.lines()
+            found.append(("└─" if last else "├─") + first)
+            found += [("  " if last else "│ ") + line for line in rest]
+        return found
+
+    def walk(self) -> Iterator[PlanTree]:
+        """This node and all below it."""
+        yield self
+        for node in self.inputs:
+            yield from node.walk()
+
+    @property
+    def joins(self) -> int:
+        """The number of joins in the tree."""
+        return sum(n.is_join for n in self.walk())
+
+    @property
+    def join_height(self) -> int:
+        """The number of joins on the longest way from here to a source."""
+        return max((i.join_height for i in self.inputs), default=0) + self.is_join
+
+    @property
+    def is_join(self) -> bool:
+        """True for operators that join."""
+        return self.name.endswith("Join")
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as a JSON value. By hand: EXPLAIN gives it to programs, with all keys."""
+        return {
+            "name": self.name,
+            "flags": list(self.flags),
+            "fields": dict(self.fields),
+            "children": [i.to_json() for i in self.inputs],
+        }
+
+
+def plan_diagram(plan: PlanTree) -> Diagram:
+    """The plan as a graph whose arrows point the way that rows take."""
+    boxes: list[Box] = []
+    arrows: list[Arrow] = []
+
+    def add(node: PlanTree) -> str:
+        name = f"n{len(boxes)}"
+        flags = f" [{', '.join(node.flags)}]" if node.flags else ""
+        boxes.append(Box(name, node.name + flags, tuple(f"{field}: {value}" for field, value in node.fields)))
+        arrows.extend([Arrow(add(i), name) for i in node.inputs])
+        return name
+
+    add(plan)
+    return Diagram("plan", tuple(boxes), tuple(arrows))

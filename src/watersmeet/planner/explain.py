@@ -15,11 +15,11 @@ from watersmeet.catalog import MOST_JOIN_ROWS, Catalog, Relation
 from watersmeet.circuit.operators import Operator, Scan
 from watersmeet.drawing import to_dot
 from watersmeet.planner.compiler import Producers, assemble, compile_view
+from watersmeet.planner.display import PlanTree, plan_diagram
 from watersmeet.planner.footprint import footprint
 from watersmeet.planner.logical import logical_tree
 from watersmeet.planner.names import Names
 from watersmeet.planner.physical import PhysicalPrinter
-from watersmeet.planner.plan_tree import PlanTree, plan_diagram
 
 #: The version of the JSON form, raised when a field is removed or changes its meaning.
 JSON_VERSION: Final = 1

@@ -7,10 +7,9 @@ from functools import cached_property
 from watersmeet.catalog import Catalog, GeneratedColumn, Relation
 from watersmeet.circuit.operators import Aggregate, Map, MultiJoin, Operator, PairJoin, Window
 from watersmeet.planner.compiler import Producers
-from watersmeet.planner.display import display
+from watersmeet.planner.display import columns_of, display, index_of, parsed
 from watersmeet.planner.explain import leaves
 from watersmeet.planner.names import Names, window_text
-from watersmeet.planner.texts import columns_of, index_of, parsed
 
 _Cell = tuple[str, int]
 

@@ -23,10 +23,9 @@ from watersmeet.circuit.operators import (
     Upsert,
     Versions,
 )
+from watersmeet.planner.display import columns_of, interval_text
 from watersmeet.planner.names import Names
 from watersmeet.planner.physical import distribution_text, listed
-from watersmeet.planner.texts import columns_of
-from watersmeet.planner.times import interval_text
 
 #: By the comparison of a time filter, how the rows that it keeps compare with its bound.
 _WAITS: Final = {"<": ">=", "<=": ">", ">": ">", ">=": ">="}

@@ -1,45 +1,99 @@
-"""Lowering of joins: key columns, where the rows have to be, which columns are output."""
+"""Lowering of regular joins: of two inputs, of many inputs with one key, and with chosen partners.
+
+Neighbouring inner joins by one key become one join of many inputs: one stage, no intermediate rows.
+
+The key is one or several classes of equal expressions, and every input has one expression of each class. So `a JOIN b
+ON a.k = b.k JOIN c ON b.k = c.k` is one join of a, b and c by k, whatever the shape of the tree, and `… JOIN d ON c.x
+= d.x` stands above it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.algebra.cardinality import is_single_row
-from watersmeet.algebra.nodes import Join, JoinKind, KeyPair
-from watersmeet.algebra.retention import Retention, of_join
-from watersmeet.algebra.scalars import Scalar, conjunction
-from watersmeet.algebra.trees import is_constant
+from watersmeet.algebra.nodes import Column, Join, JoinKind, KeyPair, Node
+from watersmeet.algebra.properties import is_single_row
+from watersmeet.algebra.scalars import MIRRORED_SIGNS, SIGNS, Comparison, Scalar, conjunction, conjuncts, null_of
+from watersmeet.algebra.trees import cast, common_type, is_constant, part_of
+from watersmeet.algebra.watermarks import Retention, of_join
 from watersmeet.circuit import operators
 from watersmeet.circuit.operators import InputColumn, Operator
 from watersmeet.errors import Error, error
-from watersmeet.planner.builder import Builder, positional
-from watersmeet.planner.comparisons import Compared, comparisons
-from watersmeet.planner.distribution import plain_keys
-from watersmeet.planner.sharing import Side
+from watersmeet.planner.builder import Builder, Side, Stream, at, emit, emit_exactly, identity, of_operator, positional
+from watersmeet.planner.display import index_of, position, sql
+from watersmeet.planner.distribution import matching, plain_keys
 from watersmeet.planner.sides import Arranging, Input, Keep, one_type
-from watersmeet.planner.streams import Stream, at, emit, emit_exactly, identity
-from watersmeet.planner.texts import index_of, position, sql
+from watersmeet.types import BOOLEAN
+
+_ORDERED: Final = ("varchar", "bytea", "date", "time", "timestamp", "timestamptz")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """`left comparison right`: left over the join's left input, right over the right one, both of the same ordered
+    type.
+    """
+
+    left: Scalar
+    comparison: Comparison
+    right: Scalar
+
+
+def comparisons(node: Join, needed: frozenset[str]) -> list[Compared] | None:
+    """The comparisons that make up a join of which `needed` columns are read; None if it is anything else."""
+    if node.keys or not node.broadcast or node.residual is None or node.kind not in ("inner", "semi"):
+        return None
+    if (node.kind == "inner" and needed & node.right.ids) or not is_single_row(node.right):
+        return None
+    found = [_compared(p, node.left, node.right) for p in conjuncts(node.residual)]
+    known = [c for c in found if c is not None]
+    return known if len(known) == len(found) else None
+
+
+def _compared(part: Scalar, left: Node, right: Node) -> Compared | None:
+    node = part.expression
+    sign = SIGNS.get(type(node))
+    if sign is None:
+        return None
+    one, other = node.this.unnest(), node.expression.unnest()
+    if Scalar(one, BOOLEAN).columns <= right.ids:
+        one, other, sign = other, one, MIRRORED_SIGNS[sign]
+    reads, given = Scalar(one, BOOLEAN).columns, Scalar(other, BOOLEAN).columns
+    if not (reads and given and reads <= left.ids and given <= right.ids):
+        return None
+    mine, theirs = part_of(one, left.columns), part_of(other, right.columns)
+    kind = None if mine is None or theirs is None else common_type(mine.type, theirs.type)
+    if mine is None or theirs is None or kind is None or not (kind.is_numeric or kind.name in _ORDERED):
+        return None
+    return Compared(cast(mine, kind), sign, cast(theirs, kind))
+
 
 _Ids = frozenset[str]
+
 #: Ids of columns that only determine where a row is sent.
 _SCATTER: Final = "$scatter"
+
 #: Kinds of join for which a filter on columns of the left (right) input is equivalent above and below it.
 _LEFT_STAYS: Final = ("inner", "left", "semi", "anti")
+
 _RIGHT_STAYS: Final = ("inner", "right")
+
 _HINT: Final = (
     "The non-equal join in the query requires a nested-loop join executor, which could be very expensive to run. "
     "Consider rewriting the query to use dynamic filter as a substitute if possible.\n"
     "See also: https://docs.risingwave.com/processing/sql/dynamic-filters"
 )
+
 _CONSTANT: Final = (
     "The condition compares no column of one side with one of the other; a column of an outer query belongs in WHERE. "
     "If every row is to meet every other, join by a constant: "
     "FROM (SELECT *, 1 AS one FROM a) AS a JOIN (SELECT *, 1 AS one FROM b) AS b ON a.one = b.one."
 )
+
 #: By kind of join: the form of a condition `a = b OR c = d`.
 _ALTERNATIVES: Final[dict[JoinKind, str]] = {
     "inner": "Write one join for each side of OR, and combine them with UNION.",
@@ -305,3 +359,233 @@ def _output(
         InputColumn(0, left.keys[0] if left.keys else 0)
     ]
     return tuple(output), {i: output.index(c) for i, c in places.items()}
+
+
+class PartneredLowering(JoinLowering):
+    """Lowers joins with `partners` into the builder: an inner join, and an anti join for each preserved side."""
+
+    def lower(self, node: Join, needed: _Ids) -> Stream:
+        """The stream of `node` with at least the columns `needed`."""
+        assert node.keys
+        assert node.partners is not None
+        pairs = [one_type(k) for k in node.keys]
+        conditions = [*node.partners, *conjuncts(node.residual)]
+        reads = needed.union(*[s.columns for s in conditions])
+        kept = of_join(node)
+        inputs = (
+            self._input(node.left, reads, [k.left for k in pairs], keep=keeping(kept[0]), movable=False),
+            self._input(node.right, reads, [k.right for k in pairs], keep=keeping(kept[1]), movable=False),
+        )
+        left, right, order = self._both(node, inputs, [k.null_safe for k in pairs])
+        pairs = [pairs[i] for i in order]
+        wanted = [c for c in node.columns if c.id in needed] or [node.columns[0]]
+        # The pairs come last, because the last join says what a view keeps of its left and right inputs.
+        parts = (
+            [self._alone(node.partners[0], node, pairs, left, right, wanted)] if node.kind in ("left", "full") else []
+        )
+        parts += (
+            [self._alone(node.partners[1], node, pairs, right, left, wanted)] if node.kind in ("right", "full") else []
+        )
+        parts.append(self._pairs(node, pairs, left, right, wanted))
+        fields = [(c.type, any(p.schema[i].nullable for p in parts)) for i, c in enumerate(wanted)]
+        made = self.builder.add(operators.Union(tuple(p.id for p in parts), positional(fields), append_only=False))
+        return of_operator(made, [(c, i) for i, c in enumerate(wanted)])
+
+    def _pairs(
+        self, node: Join, pairs: Sequence[KeyPair], left: Side, right: Side, wanted: Sequence[Column]
+    ) -> Operator:
+        places = [
+            InputColumn(0, left.positions[c.id]) if c.id in node.left.ids else InputColumn(1, right.positions[c.id])
+            for c in wanted
+        ]
+        output = tuple(dict.fromkeys(places))
+        fields = [(left, right)[p.input].operator.schema[p.column] for p in output]
+        append_only = left.operator.append_only and right.operator.append_only
+        made = self.builder.add(
+            operators.Join(
+                (left.operator.id, right.operator.id),
+                positional((f.type, f.nullable) for f in fields),
+                append_only,
+                "inner",
+                left.keys,
+                right.keys,
+                tuple(k.null_safe for k in pairs),
+                _text(conjuncts(node.residual), left, right),
+                output,
+            )
+        )
+        return self._exactly(made, [at(made, output.index(p)) for p in places], wanted)
+
+    def _alone(
+        self, partner: Scalar, node: Join, pairs: Sequence[KeyPair], own: Side, other: Side, wanted: Sequence[Column]
+    ) -> Operator:
+        """The rows of `own` that have no partner in `other`, with NULLs."""
+        places = {c.id: InputColumn(0, own.positions[c.id]) for c in wanted if c.id in own.positions}
+        output = tuple(dict.fromkeys(places.values())) or (InputColumn(0, own.keys[0]),)
+        fields = [own.operator.schema[p.column] for p in output]
+        made = self.builder.add(
+            operators.Join(
+                (own.operator.id, other.operator.id),
+                positional((f.type, f.nullable) for f in fields),
+                False,
+                "anti",
+                own.keys,
+                other.keys,
+                tuple(k.null_safe for k in pairs),
+                _text([*conjuncts(node.residual), partner], own, other),
+                output,
+            )
+        )
+        values = [at(made, output.index(places[c.id])) if c.id in places else null_of(c.type) for c in wanted]
+        return self._exactly(made, values, wanted)
+
+    def _exactly(self, op: Operator, values: Sequence[Scalar], wanted: Sequence[Column]) -> Operator:
+        return emit_exactly(self.builder, Stream(op, {c.id: v for c, v in zip(wanted, values, strict=True)}), values)
+
+
+def _text(parts: Sequence[Scalar], left: Side, right: Side) -> str | None:
+    """The condition of a join over the columns of its sides."""
+    places = {i: position(p, "l") for i, p in left.positions.items()} | {
+        i: position(p, "r") for i, p in right.positions.items()
+    }
+    condition = conjunction([p.substitute(places) for p in parts])
+    return None if condition is None else sql(condition.expression)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """An inner join of `inputs` by `keys[i]`, expressions over input i, which are pairwise equal.
+
+    conditions: what else must hold.
+    """
+
+    inputs: tuple[Node, ...]
+    keys: tuple[tuple[Scalar, ...], ...]
+    conditions: tuple[Scalar, ...]
+    spread: tuple[int, ...]
+
+
+def cluster_of(node: Node) -> Cluster | None:
+    """The largest cluster with `node` at the top; None if it is no inner join by keys that can be part of one."""
+    if not isinstance(node, Join) or node.kind != "inner" or node.broadcast or not node.keys:
+        return None
+    if any(k.null_safe or k.left.type != k.right.type for k in node.keys):
+        return None
+    if any(of_join(node)):
+        return None  # it forgets rows by its own bounds, and gives a watermark to joins above it
+    sides = [tuple(k.left for k in node.keys), tuple(k.right for k in node.keys)]
+    parts = [
+        _aligned(cluster_of(below), keys) or Cluster((below,), (keys,), (), ())
+        for below, keys in zip((node.left, node.right), sides, strict=True)
+    ]
+    one, other = parts
+    own = () if node.residual is None else (node.residual,)
+    return Cluster(
+        one.inputs + other.inputs, one.keys + other.keys, (*one.conditions, *other.conditions, *own), node.spread
+    )
+
+
+def _aligned(cluster: Cluster | None, keys: Sequence[Scalar]) -> Cluster | None:
+    """The cluster with its key classes in the order of `keys`, one class for each; None if the keys are different."""
+    if cluster is None or len(keys) != len(cluster.keys[0]):
+        return None
+    classes = list(zip(*cluster.keys, strict=True))
+    order = [
+        next((i for i, members in enumerate(classes) if key.expression in [m.expression for m in members]), -1)
+        for key in keys
+    ]
+    if sorted(order) != list(range(len(keys))):
+        return None
+    return replace(cluster, keys=tuple(tuple(k[i] for i in order) for k in cluster.keys))
+
+
+class MultiwayLowering(JoinLowering):
+    """Lowers clusters of at least three inputs into `builder`."""
+
+    def lower_cluster(self, cluster: Cluster, needed: _Ids) -> Stream:
+        """The stream of the join of `cluster` with at least the columns `needed`."""
+        reads = needed.union(*[c.columns for c in cluster.conditions])
+        sides = self._arranged_sides(cluster, reads)
+        read = {i: InputColumn(n, p) for n, side in enumerate(sides) for i, p in side.positions.items()}
+        pending = [
+            p.substitute({c: _column(InputColumn(n, index_of(c))) for c in p.columns})
+            for n, side in enumerate(sides)
+            for p in side.pending
+        ]
+        conditions = conjunction([p.substitute({i: _column(c) for i, c in read.items()}) for p in cluster.conditions])
+        same = {
+            InputColumn(n, k): InputColumn(0, first)
+            for n, side in enumerate(sides)
+            for k, first, key in zip(side.keys, sides[0].keys, cluster.keys[0], strict=True)
+            if key.type.is_identity
+        }
+        chosen = {i: same.get(read[i], read[i]) for i in needed if i in read}
+        filtered = {InputColumn.of(c) for p in pending for c in p.columns}
+        output = tuple(sorted({*chosen.values(), *filtered})) or (InputColumn(0, sides[0].keys[0]),)
+        fields = [sides[c.input].operator.schema[c.column] for c in output]
+        made = self.builder.add(
+            operators.MultiJoin(
+                tuple(s.operator.id for s in sides),
+                positional((f.type, f.nullable) for f in fields),
+                all(s.operator.append_only for s in sides),
+                tuple(s.keys for s in sides),
+                None if conditions is None else sql(conditions.expression),
+                output,
+            )
+        )
+        places = {c.numbered_name: position(i) for i, c in enumerate(output)}
+        return Stream(
+            made,
+            {i: at(made, output.index(c)) for i, c in chosen.items()},
+            tuple(p.substitute(places) for p in pending),
+        )
+
+    def _arranged_sides(self, cluster: Cluster, reads: _Ids) -> list[Side]:
+        """Arrangements of all inputs in one stage, by keys in one order."""
+        width = len(cluster.keys[0])
+        plain = [False] * width
+        inputs = [self._input(node, reads, keys) for node, keys in zip(cluster.inputs, cluster.keys, strict=True)]
+        found = [self.sharing.find(i.stream, i.reads, i.keys, plain) for i in inputs]
+        order = next((f.order for some in found for f in some), tuple(range(width)))
+        sides = [self._side(i, plain) for i in inputs]
+        sides = [replace(s, keys=tuple(s.keys[i] for i in order)) for s in sides]
+        stage, spread = self._meeting_place(sides, [order.index(i) for i in cluster.spread])
+        placement, safe = self.builder.placement, tuple(plain)
+        arranged = []
+        for side, some in zip(sides, found, strict=True):
+            hit = next(
+                (
+                    f.side
+                    for f in some
+                    if f.order == order
+                    and placement.stage(f.side.operator.id) == stage
+                    and matching(placement.distribution(f.side.operator.id), f.side.keys, safe) == spread
+                ),
+                None,
+            )
+            if hit is None:
+                op = self._brought(side.operator, side.keys, safe, spread, stage)
+                assert op is not None, "the stage is such that all can be brought there"
+                hit = replace(side, operator=self.builder.arrange(op, side.keys, safe, stage))
+            arranged.append(hit)
+        return arranged
+
+    def _meeting_place(self, sides: Sequence[Side], wanted: list[int]) -> tuple[int, list[int]]:
+        """The stage of the join and the keys by which rows are spread there: the earliest stage, then the fewest
+        exchanges, then all keys or `wanted`.
+        """
+        placement = self.builder.placement
+        safe = [False] * len(sides[0].keys)
+        known = [matching(placement.distribution(s.operator.id), s.keys, safe) for s in sides]
+        stages = [placement.stage(s.operator.id) for s in sides]
+        options = []
+        for spread in [wanted or list(range(len(safe))), *(k for k in known if k)]:
+            target = max(n + (k != spread) for n, k in zip(stages, known, strict=True))
+            moves = sum(n < target or k != spread for n, k in zip(stages, known, strict=True))
+            options.append((target, moves, spread))
+        target, _, spread = min(options, key=lambda o: o[:2])
+        return target, spread
+
+
+def _column(of: InputColumn) -> exp.Column:
+    return exp.column(of.numbered_name)

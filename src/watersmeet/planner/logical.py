@@ -35,13 +35,11 @@ from watersmeet.algebra.nodes import (
     Window,
     WindowCall,
 )
-from watersmeet.algebra.rewrites.keys import as_predicate
+from watersmeet.algebra.rewrites.conditions import as_predicate
 from watersmeet.algebra.scalars import Scalar, conjuncts
-from watersmeet.planner.display import constant_text, display
+from watersmeet.planner.display import PlanTree, constant_text, display, watermark_text
 from watersmeet.planner.names import bound_text, frame_text, sort_text
 from watersmeet.planner.physical import ASOF_TYPES, JOIN_TYPES, Fields, answers_text, listed
-from watersmeet.planner.plan_tree import PlanTree
-from watersmeet.planner.times import watermark_text
 
 _Names = dict[str, str]
 _APPLY_TYPES: Final = {

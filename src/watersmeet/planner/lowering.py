@@ -8,8 +8,6 @@ from functools import singledispatchmethod
 
 from sqlglot import exp
 
-from watersmeet.algebra.arriving import arrivals_below
-from watersmeet.algebra.coercion import cast
 from watersmeet.algebra.nodes import (
     Aggregate,
     AggregateCall,
@@ -37,23 +35,30 @@ from watersmeet.algebra.nodes import (
     Values,
     Window,
 )
-from watersmeet.algebra.retention import of_aggregate
+from watersmeet.algebra.properties import arrivals_below
 from watersmeet.algebra.rewrites.folding import can_merge
 from watersmeet.algebra.scalars import Scalar, conjuncts, null_of
+from watersmeet.algebra.trees import cast
+from watersmeet.algebra.watermarks import of_aggregate
 from watersmeet.circuit import operators
 from watersmeet.circuit.operators import AggregateSpec, Operator, SortKey
-from watersmeet.planner.asof import AsofLowering
-from watersmeet.planner.builder import Builder, positional
+from watersmeet.planner.asof import AsofLowering, TemporalLowering, is_last_written
+from watersmeet.planner.builder import (
+    Builder,
+    Sharing,
+    Stream,
+    at,
+    emit,
+    emit_exactly,
+    identity,
+    of_operator,
+    positional,
+    settled,
+)
+from watersmeet.planner.display import position, sql
 from watersmeet.planner.distribution import key_columns, matching, plain_keys, shows_place
-from watersmeet.planner.joins import JoinLowering
-from watersmeet.planner.multiway import MultiwayLowering, cluster_of
-from watersmeet.planner.partners import PartneredLowering
-from watersmeet.planner.sharing import Sharing
-from watersmeet.planner.streams import Stream, at, emit, emit_exactly, identity, of_operator, settled
-from watersmeet.planner.temporal import TemporalLowering
-from watersmeet.planner.texts import position, sql
+from watersmeet.planner.joins import JoinLowering, MultiwayLowering, PartneredLowering, cluster_of
 from watersmeet.planner.windows import WindowLowering
-from watersmeet.planner.written import is_last_written
 from watersmeet.types import BIGINT, INTEGER, Field, SqlType
 
 _Ids = frozenset[str]

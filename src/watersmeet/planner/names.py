@@ -30,9 +30,7 @@ from watersmeet.circuit.operators import (
     Window,
     WindowSpec,
 )
-from watersmeet.planner.display import constant_text, display
-from watersmeet.planner.texts import parsed
-from watersmeet.planner.times import watermark_text
+from watersmeet.planner.display import constant_text, display, parsed, watermark_text
 from watersmeet.watermarks import Watermark
 
 ROW_ID: Final = "_row_id"

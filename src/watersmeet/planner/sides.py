@@ -12,14 +12,12 @@ from itertools import product
 from typing import Protocol
 
 from watersmeet.algebra.nodes import KeyPair, Node
-from watersmeet.algebra.rewrites.keys import paired
+from watersmeet.algebra.rewrites.conditions import paired
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.circuit.operators import Operator
 from watersmeet.errors import error
-from watersmeet.planner.builder import Builder
+from watersmeet.planner.builder import Builder, Found, Sharing, Side, Stream, emit, identity, plain
 from watersmeet.planner.distribution import matching
-from watersmeet.planner.sharing import Found, Sharing, Side
-from watersmeet.planner.streams import Stream, emit, identity, plain
 
 _Ids = frozenset[str]
 _Hits = tuple[Found | None, Found | None]

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from watersmeet.algebra.arriving import is_by_arrival, lagging
 from watersmeet.algebra.nodes import Node, SortKey, TopN, Window, WindowCall
-from watersmeet.algebra.retention import of_order, of_partition
+from watersmeet.algebra.properties import is_by_arrival, lagging
 from watersmeet.algebra.scalars import Scalar
+from watersmeet.algebra.watermarks import of_order, of_partition
 from watersmeet.circuit import operators
 from watersmeet.circuit.operators import Operator
-from watersmeet.planner.builder import Builder, positional
-from watersmeet.planner.streams import Stream, emit, identity, of_operator
+from watersmeet.planner.builder import Builder, Stream, emit, identity, of_operator, positional
 from watersmeet.watermarks import Watermark
 
 _Ids = frozenset[str]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from watersmeet.unparsing.failures import map_duckdb_error
-from watersmeet.unparsing.isolation import needs_isolation
-from watersmeet.unparsing.queries import to_duckdb
+from watersmeet.unparsing.queries import map_duckdb_error, needs_isolation, to_duckdb
 
 __all__ = ["map_duckdb_error", "needs_isolation", "to_duckdb"]

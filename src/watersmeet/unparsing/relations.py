@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import singledispatchmethod
-from typing import Final
+from typing import Final, Self
 
 from sqlglot import exp
 
@@ -31,14 +31,71 @@ from watersmeet.algebra.nodes import (
     Values,
     Window,
 )
-from watersmeet.algebra.rewrites.keys import as_predicate
+from watersmeet.algebra.rewrites.conditions import as_predicate
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.store.tables import ARRIVAL, arrival_view
-from watersmeet.unparsing.aggregates import aggregate
 from watersmeet.unparsing.narrowing import found_by_key
-from watersmeet.unparsing.selects import Select
-from watersmeet.unparsing.texts import alias, as_column, cast, key_text, order_by, quoted, sql
-from watersmeet.unparsing.windows import window
+from watersmeet.unparsing.texts import aggregate, alias, as_column, cast, key_text, order_by, quoted, sql, window
+
+
+@dataclass(frozen=True)
+class Select:
+    """`WITH … SELECT [distinct] items FROM source WHERE … GROUP BY … QUALIFY … ORDER BY … LIMIT …`.
+
+    items: None for all columns of the source. more: what is selected behind them. tail: ORDER BY and what follows it.
+    """
+
+    source: str
+    items: tuple[str, ...] | None = None
+    more: tuple[str, ...] = ()
+    where: tuple[str, ...] = ()
+    distinct: str = ""
+    group: str = ""
+    qualify: str = ""
+    tail: str = ""
+
+    @property
+    def text(self) -> str:
+        """The whole."""
+        parts = [f"SELECT {self.distinct}" + ", ".join((*(("*",) if self.items is None else self.items), *self.more))]
+        parts += [f"FROM {self.source}"] if self.source else []
+        parts += ["WHERE " + " AND ".join(self.where)] if self.where else []
+        return " ".join([*parts, *(p for p in (self.group, self.qualify, self.tail) if p)])
+
+    @property
+    def item(self) -> str:
+        """As an item of FROM."""
+        return self.source if self.is_bare and not self.where else f"({self.text})"
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether it is all columns of its source, maybe filtered."""
+        return self.items is None and not (self.more or self.distinct or self.qualify or self.tail)
+
+    @property
+    def bare(self) -> Self:
+        """The same rows as a SELECT to which a clause may be added."""
+        return self if self.is_bare else self.around()
+
+    def around(self) -> Self:
+        """A SELECT of all of it."""
+        return type(self)(f"({self.text})")
+
+    def filtered(self, *conditions: str) -> Self:
+        """With only the rows for which the conditions are true."""
+        found = self.bare
+        return replace(found, where=(*found.where, *conditions))
+
+    def listed(self, items: Sequence[str]) -> Self:
+        """With these items for its columns."""
+        found = self.around() if self.items is not None or self.more or self.distinct else self
+        return replace(found, items=tuple(items))
+
+    def beside(self, more: Sequence[str]) -> Self:
+        """With these items behind its columns; they read none that `more` has made."""
+        found = self.bare
+        return replace(found, more=tuple(more))
+
 
 #: Behind a SELECT: all of its rows, but as those of a window, below which DuckDB filters nothing.
 _WINDOW: Final = "QUALIFY row_number() OVER () >= 1"

@@ -1,15 +1,16 @@
-"""Parts of SQL of DuckDB: names, expressions, orders."""
+"""Expressions as SQL of DuckDB: names, orders, aggregates with the results that views have, window functions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.algebra.nodes import Column, SortKey
+from watersmeet.algebra.nodes import AggregateCall, Column, SortKey, WindowCall, WindowFrame
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.store.merging import quoted as quoted
-from watersmeet.types import SqlType
+from watersmeet.types import BIGINT, NUMERIC, VARCHAR, SqlType
 
 
 def sql(scalar: Scalar) -> str:
@@ -61,3 +62,111 @@ def key_text(scalar: Scalar) -> str:
     """The text of what rows are ordered or told apart by; a constant is not read as a place of the select list."""
     constant = isinstance(scalar.expression, (exp.Literal, exp.Neg))
     return cast(sql(scalar), scalar.type) if constant else sql(scalar)
+
+
+_NAMES: Final = {"array_agg": "list", "first_value": "first", "last_value": "last", "jsonb_agg": "string_agg"}
+
+#: Functions whose result depends on the order of the values.
+_LISTED: Final = frozenset({"array_agg", "first_value", "last_value", "jsonb_agg", "mode", "string_agg"})
+
+
+def aggregate(call: AggregateCall, over: str = "") -> str:
+    """The call, of exactly its type. over: a window that it is called over."""
+    made = _text(call, over)
+    return made if call.function == "count" else cast(made, call.type)
+
+
+def _text(call: AggregateCall, over: str) -> str:
+    if call.argument is None:
+        return f"{call.function}({'*' if call.function == 'count' else ''}){_rest(call, over)}"
+    argument = sql(call.argument)
+    if call.function == "avg" and call.type == NUMERIC:
+        total, count = (f"{f}({_distinct(call)}{argument}){_rest(call, over)}" for f in ("sum", "count"))
+        return _exact_average(total, count)
+    if call.function == "percentile_cont":
+        fraction = 1 - float(call.constant or 0) if call.order[0].descending else call.constant
+        return f"quantile_cont({argument}, {fraction!r}){_rest(call, over)}"
+    if call.function == "percentile_disc":
+        return _percentile_disc(call, argument, over)
+    if call.function == "jsonb_agg":
+        values = f"coalesce({cast(argument, VARCHAR)}, 'null')"
+        order = _order(call, values if call.distinct else argument, over)
+        return f"'[' || string_agg({_distinct(call)}{values}, ','{order}){_rest(call, over)} || ']'"
+    arguments = [argument, *map(sql, call.extra)]
+    if isinstance(call.constant, str):
+        arguments.append(text_literal(call.constant))
+    listed = f"{_distinct(call)}{', '.join(arguments)}{_order(call, argument, over)}"
+    return f"{_NAMES.get(call.function, call.function)}({listed}){_rest(call, over)}"
+
+
+def _order(call: AggregateCall, own: str, over: str) -> str:
+    """The order of the values: that of the call, and then `own`, so that it does not depend on the rows' order.
+
+    Of DISTINCT values DuckDB orders by what is among the arguments only. Over a window they are in its order.
+    """
+    keys = [sort_key(k) for k in call.order]
+    if call.function in _LISTED and not over and not any(sql(k.value) == own for k in call.order):
+        keys.append(f"{own} NULLS LAST")
+    return f" ORDER BY {', '.join(keys)}" if keys else ""
+
+
+def _distinct(call: AggregateCall) -> str:
+    return "DISTINCT " if call.distinct else ""
+
+
+def _rest(call: AggregateCall, over: str) -> str:
+    condition = "" if call.filter is None else f" FILTER (WHERE {sql(call.filter)})"
+    return condition + over
+
+
+def _percentile_disc(call: AggregateCall, argument: str, over: str) -> str:
+    condition = "" if call.filter is None else f" AND ({sql(call.filter)})"
+    values = f"list({argument} {order_by(call.order)}) FILTER (WHERE {argument} IS NOT NULL{condition}){over}"
+    place = f"{call.constant!r} * count({argument}){_rest(call, over)}"
+    return f"list_extract({values}, {cast(f'greatest(1, ceil({place}))', BIGINT)})"
+
+
+def _exact_average(total: str, count: str) -> str:
+    """Sum / count to ten digits behind the point, rounded half away from zero."""
+    scaled = f"CAST({total} * 10000000000 AS HUGEINT)"
+    quotient = f"({scaled} * 2 + sign({scaled}) * {count}) // ({count} * 2)"
+    return f"CAST({quotient} AS DECIMAL(38, 0)) * 0.0000000001"
+
+
+_NUMBERED: Final = ("lag", "lead", "nth_value", "ntile")
+_FRAMED: Final = ("first_value", "last_value", "nth_value")
+
+
+def window(call: WindowCall, partition: Sequence[str]) -> str:
+    """`call` OVER the rows that are equal in `partition`, of exactly its type."""
+    return cast(_call(call, partition), call.type)
+
+
+def _call(call: WindowCall, partition: Sequence[str]) -> str:
+    framed = call.aggregate is not None or call.function in _FRAMED
+    parts = [f"PARTITION BY {', '.join(partition)}"] if partition else []
+    parts += [p for p in (order_by(call.order), _frame(call.frame) if framed else "") if p]
+    over = f" OVER ({' '.join(parts)})"
+    if call.aggregate is not None:
+        return aggregate(call.aggregate, over)
+    arguments = [sql(a) for a in call.arguments]
+    if call.function in _NUMBERED:
+        arguments.insert(1, str(call.number) if call.varying is None else sql(call.varying))
+    return f"{call.function}({', '.join(arguments)}){over}"
+
+
+def _frame(frame: WindowFrame) -> str:
+    low = _bound(frame.start, frame.before, "PRECEDING")
+    high = _bound(frame.end, frame.after, "FOLLOWING")
+    exclude = "" if frame.exclude == "none" else f" EXCLUDE {frame.exclude.upper()}"
+    return f"{frame.mode.upper()} BETWEEN {low} AND {high}{exclude}"
+
+
+def _bound(place: int | None, distance: Scalar | None, side: str) -> str:
+    """A bound of a frame. place: below 0 before the row, above it behind it, None without end."""
+    if place is None:
+        return f"UNBOUNDED {side}"
+    if place == 0:
+        return "CURRENT ROW"
+    shown = str(abs(place)) if distance is None else f"({sql(distance)})"
+    return f"{shown} {'PRECEDING' if place < 0 else 'FOLLOWING'}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.trees import e
 
-from watersmeet.algebra.coercion import cast, common_type, is_exact, part_of
 from watersmeet.algebra.nodes import Column
+from watersmeet.algebra.trees import cast, common_type, is_exact, part_of
 from watersmeet.types import (
     BIGINT,
     BYTEA,

@@ -6,7 +6,7 @@ import duckdb
 import pytest
 from tests.trees import p
 
-from watersmeet.algebra.nulls import rejected_columns
+from watersmeet.algebra.scalars import rejected_columns
 
 CASES = [
     ("a > 1", "a"), ("a = b", "a b"), ("a + 1 = b * 2", "a b"), ("a IS NULL", ""), ("a IS NOT NULL", "a"),

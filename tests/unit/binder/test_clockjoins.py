@@ -7,10 +7,9 @@ from __future__ import annotations
 import pytest
 
 from watersmeet.algebra.nodes import Join, TimeFilter
-from watersmeet.algebra.retention import of_join
 from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.trees import walk
-from watersmeet.algebra.watermarks import watermarks
+from watersmeet.algebra.watermarks import of_join, watermarks
 from watersmeet.binder import bind_query
 from watersmeet.catalog import Catalog, EventTime, Table
 from watersmeet.dialects.registry import language_named

@@ -9,14 +9,14 @@ from watersmeet.algebra.scalars import column_ref
 from watersmeet.binder.context.binding import Environment
 from watersmeet.binder.context.rules import Binding
 from watersmeet.binder.context.scope import ScopeColumn, single
-from watersmeet.binder.dialects.lenses.on_conditions import check_on
+from watersmeet.binder.dialects.lenses.join_conditions import check_on
 from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.catalog import Catalog
 from watersmeet.dialects import language_named
 from watersmeet.dialects.script import tokenize
 from watersmeet.dialects.tree.queries import read_tree
 from watersmeet.errors import Error
-from watersmeet.expressions.values import Value
+from watersmeet.expressions.context import Value
 from watersmeet.types import INTEGER
 
 LANGUAGE = language_named("risingwave")

@@ -8,7 +8,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from watersmeet.expressions.jsontext import canonical
+from watersmeet.expressions.casts import canonical
 from watersmeet.formats.jsonscan import canonical as sources_form
 
 

@@ -21,8 +21,7 @@ from tests.trees import e, p
 from tests.unit.kernel.kernel_tools import Stored, delta_of, rows_of, schema_of
 
 from watersmeet.algebra import nodes
-from watersmeet.algebra.retention import of_aggregate, of_join
-from watersmeet.algebra.watermarks import watermarks
+from watersmeet.algebra.watermarks import of_aggregate, of_join, watermarks
 from watersmeet.circuit.operators import Aggregate, AggregateSpec, Arrange, Join, Operator, SortKey
 from watersmeet.kernel.context import StepContext
 from watersmeet.kernel.evaluation.expressions import Evaluator

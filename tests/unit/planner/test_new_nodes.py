@@ -15,7 +15,6 @@ from tests.trees import e, group, join, p, pairs_of, scan, sink_of, values, wher
 
 from watersmeet.algebra import bounded
 from watersmeet.algebra.bounded import Named, Recursion
-from watersmeet.algebra.cardinality import constants, is_single_row
 from watersmeet.algebra.nodes import (
     Aggregate,
     Apply,
@@ -35,9 +34,7 @@ from watersmeet.algebra.nodes import (
     WindowCall,
     WindowFrame,
 )
-from watersmeet.algebra.padding import paddings
-from watersmeet.algebra.retention import of_partition
-from watersmeet.algebra.revisions import comes_later, revision
+from watersmeet.algebra.properties import comes_later, constants, is_single_row, revision
 from watersmeet.algebra.rewrites import rewrite
 from watersmeet.algebra.rewrites.folding import fold_constants
 from watersmeet.algebra.rewrites.pruning import prune_columns
@@ -46,13 +43,14 @@ from watersmeet.algebra.rewrites.spreading import spread_for_readers
 from watersmeet.algebra.rewrites.unnesting import unnest
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.trees import exactly, transform_up, walk
-from watersmeet.algebra.watermarks import watermarks
+from watersmeet.algebra.watermarks import of_partition, watermarks
+from watersmeet.binder.emission import paddings
 from watersmeet.circuit.operators import KINDS, Exchange, Map, PairJoin, Scan, Sink
 from watersmeet.errors import NotSupportedError
 from watersmeet.kernel.operators import STEPS
 from watersmeet.planner import compile_view, logical
+from watersmeet.planner.display import PlanTree
 from watersmeet.planner.lowering import Lowering
-from watersmeet.planner.plan_tree import PlanTree
 from watersmeet.types import BIGINT, DOUBLE, TIMESTAMP
 from watersmeet.unparsing.relations import Writer
 from watersmeet.watermarks import Term

@@ -48,7 +48,7 @@ from watersmeet.circuit.operators import SEQ_ROW_BITS
 from watersmeet.errors import Error
 from watersmeet.kernel.operators import STATEFUL
 from watersmeet.planner import assemble, compile_view
-from watersmeet.planner.placing import Placings
+from watersmeet.planner.distribution import Placings
 from watersmeet.serialization import from_json, to_json
 from watersmeet.types import INTEGER, TIMESTAMP
 

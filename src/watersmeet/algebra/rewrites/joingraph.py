@@ -14,11 +14,11 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.algebra.coercion import part_of
 from watersmeet.algebra.nodes import Filter, Join, JoinKind, KeyPair, Node, Project
-from watersmeet.algebra.rewrites.keys import as_predicate, key_pair, paired
+from watersmeet.algebra.rewrites.conditions import as_predicate, key_pair, paired
 from watersmeet.algebra.rewrites.pushdown import is_volatile
 from watersmeet.algebra.scalars import Scalar, conjuncts
+from watersmeet.algebra.trees import part_of
 from watersmeet.errors import Span
 
 Mask = int

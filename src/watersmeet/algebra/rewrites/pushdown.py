@@ -35,11 +35,9 @@ from watersmeet.algebra.nodes import (
     Union,
     Unnest,
 )
-from watersmeet.algebra.nulls import rejected_columns, strict_columns
-from watersmeet.algebra.rewrites.disjunctions import implied
-from watersmeet.algebra.rewrites.keys import key_pair
-from watersmeet.algebra.scalars import Scalar, column_ref, conjunction, conjuncts
-from watersmeet.algebra.times import mentions_time
+from watersmeet.algebra.rewrites.conditions import implied, key_pair
+from watersmeet.algebra.scalars import Scalar, column_ref, conjunction, conjuncts, rejected_columns, strict_columns
+from watersmeet.algebra.timewindows import mentions_time
 from watersmeet.algebra.trees import filtered, with_inputs
 
 _Ids = frozenset[str]

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from watersmeet.algebra.cardinality import is_single_row
 from watersmeet.algebra.nodes import (
     Aggregate,
     Changes,
@@ -27,6 +26,7 @@ from watersmeet.algebra.nodes import (
     TimeFilter,
     Union,
 )
+from watersmeet.algebra.properties import is_single_row
 from watersmeet.algebra.rewrites.joingraph import text_of
 from watersmeet.algebra.scalars import Scalar
 from watersmeet.algebra.trees import read, with_inputs

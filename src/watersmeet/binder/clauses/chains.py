@@ -19,10 +19,9 @@ from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext, si
 from watersmeet.dialects.tree.nodes import CommaJoin
 from watersmeet.dialects.tree.queries import place_of
 from watersmeet.errors import did_you_mean, error
-from watersmeet.expressions.context import Context
+from watersmeet.expressions.context import Context, Value, columns_of
 from watersmeet.expressions.scalars import bind_condition, bind_value
 from watersmeet.expressions.setfunctions import TableCall, is_set_function, row_names, row_values, set_function
-from watersmeet.expressions.values import Value, columns_of
 from watersmeet.types import BIGINT, INTEGER
 
 

@@ -18,9 +18,8 @@ from watersmeet.binder.context.binding import Bound, Environment, Item, OutputCo
 from watersmeet.binder.context.rules import Binding
 from watersmeet.dialects.tree.queries import name_of
 from watersmeet.expressions.casts import cast
-from watersmeet.expressions.context import Context, first_line
+from watersmeet.expressions.context import Context, Value, first_line
 from watersmeet.expressions.scalars import bind_value
-from watersmeet.expressions.values import Value
 from watersmeet.types import BIGINT
 
 _NO_EFFECT: Final = "ORDER BY without LIMIT has no effect in a view; order the rows when you read it"

@@ -11,14 +11,19 @@ from sqlglot import exp
 from watersmeet.algebra.bounded import TopicScan
 from watersmeet.algebra.nodes import Cut, Node, Project, Reopened, Scan, Values
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.binder.clauses.dictionaries import with_cache
-from watersmeet.binder.clauses.lookups import check_clause, check_relation, is_looked_up, versions, wants_versions
-from watersmeet.binder.clauses.named import named_rows
-from watersmeet.binder.clauses.past import past_scan
-from watersmeet.binder.clauses.system import bind_system, system_relation
-from watersmeet.binder.context.binding import Bound, Environment, OutputColumn, Part, check_alias_list, read
-from watersmeet.binder.context.rules import Binding, BindQuery, NamedItem, Sourced
-from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext
+from watersmeet.algebra.trees import read
+from watersmeet.binder.clauses.lookups import (
+    check_clause,
+    check_relation,
+    is_looked_up,
+    past_scan,
+    versions,
+    wants_versions,
+)
+from watersmeet.binder.clauses.relations import bind_system, named_rows, system_relation, with_cache
+from watersmeet.binder.context.binding import Bound, Environment, OutputColumn, Part, check_alias_list
+from watersmeet.binder.context.rules import Binding, BindQuery, DialectRules, NamedItem, Sourced
+from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext, unknown_source
 from watersmeet.binder.sqlfunctions import inlined
 from watersmeet.catalog import (
     CapturedDatabase,
@@ -40,16 +45,15 @@ from watersmeet.dialects.script import read_script
 from watersmeet.dialects.tree.definitions import CreateView
 from watersmeet.dialects.tree.nodes import own_parts
 from watersmeet.dialects.tree.queries import name_of, place_of
-from watersmeet.errors import Error, error
+from watersmeet.errors import Error, did_you_mean, error
 from watersmeet.expressions.casts import unify
-from watersmeet.expressions.context import Context
-from watersmeet.expressions.parts import words_of
-from watersmeet.expressions.scalars import bind_value
-from watersmeet.expressions.values import Value, common_type
+from watersmeet.expressions.context import Context, Value, common_type
+from watersmeet.expressions.scalars import bind_value, words_of
 from watersmeet.types import VARCHAR, SqlType
 
 #: Relations that have no rows.
 _UNREADABLE: Final = (CapturedDatabase, Connection, FormatSchema, NamedCollection, NamedSubscription, Server, Sink)
+
 #: What can be read in place of a relation that has no rows.
 _READABLE: Final[dict[type[Relation], str]] = {
     Sink: "Read the relation that it delivers.",
@@ -359,3 +363,41 @@ def _cells(
         return [Scalar(v.expression, kind, v.nullable) for v in values], kind
     settled, kind = unify(values, places, ctx, "VALUES")
     return [v.finish() for v in settled], kind
+
+
+def star_of(node: exp.Expression) -> exp.Star | None:
+    """The star of `*` or `t.*`."""
+    if isinstance(node, exp.Star):
+        return node
+    if isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
+        return node.this
+    return None
+
+
+def expanded(star: exp.Star, node: exp.Expression, scope: Scope, text: str, rules: DialectRules) -> list[ScopeColumn]:
+    """The columns of the item `node`, which is `star`, or a relation with `star`.
+
+    UNDEFINED_RELATION, SYNTAX_ERROR, errors of `DialectRules.starred`.
+    """
+    check_arguments(star, frozenset({"except_", "except"}), text, "*")
+    if isinstance(node, exp.Column):
+        qualifier = scope.qualifier(node)
+        table = scope.table(*qualifier)
+        if table is None:
+            raise error(
+                "UNDEFINED_RELATION",
+                unknown_source(".".join(qualifier), node),
+                sql=text,
+                span=place_of(node),
+                hint=did_you_mean(".".join(qualifier), scope.aliases(len(qualifier))),
+            )
+        columns = list(table.columns)
+    elif not scope.tables:
+        raise error("SYNTAX_ERROR", "SELECT * with no tables specified is not valid", sql=text, span=place_of(node))
+    else:
+        columns = list(scope.visible)
+    dropped = [
+        name_of(i.this if isinstance(i, exp.Column) else i)
+        for i in star.args.get("except_") or star.args.get("except") or []
+    ]
+    return [c for c in rules.starred(columns, node, text) if c.name not in dropped and not c.unlisted]

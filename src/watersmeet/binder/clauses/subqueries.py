@@ -14,20 +14,17 @@ from typing import Final, Literal
 
 from sqlglot import exp
 
-from watersmeet.algebra.cardinality import is_single_row
-from watersmeet.algebra.comparisons import NEGATED
 from watersmeet.algebra.nodes import Aggregate, AggregateCall, AggregateFunction, Apply, Column, KeyPair, Node
-from watersmeet.algebra.scalars import conjuncts
-from watersmeet.binder.context.binding import Environment, filtered, value_of
-from watersmeet.binder.context.keys import key_of
+from watersmeet.algebra.properties import is_single_row
+from watersmeet.algebra.scalars import NEGATED, conjuncts
+from watersmeet.binder.context.binding import Environment, filtered, key_of, value_of
 from watersmeet.binder.context.rules import Binding, BindQuery
 from watersmeet.binder.context.scope import Scope
 from watersmeet.dialects.tree.queries import place_of
 from watersmeet.expressions.aggregatecalls import UNORDERED
-from watersmeet.expressions.context import Context
+from watersmeet.expressions.context import Context, Value, duckdb_cast, wrap
 from watersmeet.expressions.operators import comparable, compare
 from watersmeet.expressions.scalars import bind_condition, bind_value
-from watersmeet.expressions.values import Value, duckdb_cast, wrap
 from watersmeet.places import set_place
 from watersmeet.types import BIGINT, BOOLEAN, SqlType
 

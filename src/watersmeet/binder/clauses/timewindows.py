@@ -13,23 +13,21 @@ from typing import Final, Literal
 import duckdb
 from sqlglot import exp
 
-from watersmeet.algebra.durations import duration_us
 from watersmeet.algebra.nodes import Node, Project, Unnest
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.algebra.timewindows import TimeWindow
-from watersmeet.binder.clauses.late_rows import without_closed
+from watersmeet.algebra.timewindows import TimeWindow, duration_us
+from watersmeet.algebra.trees import read
+from watersmeet.binder.clauses.arrival import without_closed
 from watersmeet.binder.clauses.sources import alias_of, bind_table, check_arguments
-from watersmeet.binder.context.binding import Environment, check_alias_list, read, value_of
-from watersmeet.binder.context.keys import condition_parts
+from watersmeet.binder.context.binding import Environment, check_alias_list, condition_parts, value_of
 from watersmeet.binder.context.rules import Binding, BindQuery, NamedItem, Sourced
 from watersmeet.binder.context.scope import Scope, ScopeContext
 from watersmeet.dialects.tree.nodes import own_parts
 from watersmeet.dialects.tree.queries import name_of, place_of
 from watersmeet.errors import Error
 from watersmeet.expressions.casts import text_of
-from watersmeet.expressions.context import Context
+from watersmeet.expressions.context import Context, Value, duckdb_cast
 from watersmeet.expressions.scalars import bind_value
-from watersmeet.expressions.values import Value, duckdb_cast
 from watersmeet.types import INTERVAL, TIMESTAMP, SqlType
 
 NAMES: Final = ("window_start", "window_end")

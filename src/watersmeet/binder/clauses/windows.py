@@ -27,9 +27,8 @@ from watersmeet.dialects.tree.queries import name_of
 from watersmeet.expressions.aggregatecalls import aggregate_name, bind_call, written
 from watersmeet.expressions.calls import constant_of
 from watersmeet.expressions.casts import cast, unify
-from watersmeet.expressions.context import Context
+from watersmeet.expressions.context import Context, Value
 from watersmeet.expressions.scalars import bind_condition, bind_value
-from watersmeet.expressions.values import Value
 from watersmeet.types import BIGINT, DOUBLE, INTEGER, VARCHAR
 
 #: Functions of the whole partition: their result types.

@@ -28,14 +28,13 @@ from watersmeet.binder.context.binding import (
     check_alias_list,
     scope_columns,
 )
-from watersmeet.binder.context.emission_request import Emission, Request, with_limit
+from watersmeet.binder.context.emissions import Emission, Request, with_limit
 from watersmeet.binder.context.scope import Scope, ScopeColumn, SubqueryValues, single
 from watersmeet.catalog import Catalog, Relation
 from watersmeet.dialects.registry import Language
 from watersmeet.dialects.semantics import Semantics
 from watersmeet.dialects.tree.queries import place_of
-from watersmeet.expressions.context import Context
-from watersmeet.expressions.values import Value
+from watersmeet.expressions.context import Context, Value
 from watersmeet.types import SqlType
 from watersmeet.watermarks import Watermark
 

@@ -14,10 +14,9 @@ from watersmeet.dialects.semantics import Semantics
 from watersmeet.dialects.tree.nodes import Adapted, ColumnPath, FirstName, ImpliedAlias, text_of
 from watersmeet.dialects.tree.queries import is_folded, name_of
 from watersmeet.errors import did_you_mean
-from watersmeet.expressions.context import Context, RowOrder
+from watersmeet.expressions.calls import Inlined
+from watersmeet.expressions.context import Context, RowOrder, Value, columns_of
 from watersmeet.expressions.scalars import bind_value
-from watersmeet.expressions.sqlfunctions import Inlined
-from watersmeet.expressions.values import Value, columns_of
 
 
 @dataclass(frozen=True, slots=True)

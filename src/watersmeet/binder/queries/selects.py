@@ -10,14 +10,11 @@ from sqlglot import exp
 
 from watersmeet.algebra.nodes import Column, Node, Project, Values
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.binder.clauses.aggregates import Grouping
+from watersmeet.binder.clauses.aggregates import Grouping, aliased, sets_of
+from watersmeet.binder.clauses.arrival import StreamOrder
 from watersmeet.binder.clauses.chains import Chain, SetFunctions
-from watersmeet.binder.clauses.groupingsets import sets_of
-from watersmeet.binder.clauses.groupkeys import aliased
-from watersmeet.binder.clauses.lookups import dangling, is_looked_up
+from watersmeet.binder.clauses.lookups import dangling, is_looked_up, names_past, of_now, past_of, refuse_past
 from watersmeet.binder.clauses.order_limit import OrderLimit, note_order, order_limit_of, ordered_items
-from watersmeet.binder.clauses.past import names_past, of_now, past_of, refuse_past
-from watersmeet.binder.clauses.roworder import StreamOrder
 from watersmeet.binder.clauses.sources import (
     SELECT_PARTS,
     alias_of,
@@ -25,23 +22,30 @@ from watersmeet.binder.clauses.sources import (
     bind_table,
     bind_values,
     check_arguments,
+    expanded,
     not_supported,
+    star_of,
 )
-from watersmeet.binder.clauses.stars import expanded, star_of
 from watersmeet.binder.clauses.subqueries import Subqueries
 from watersmeet.binder.clauses.timewindows import bind_window_call, check_condition, window_call
 from watersmeet.binder.clauses.windows import Windows
-from watersmeet.binder.context.binding import Bound, Environment, Item, OutputColumn, distinct, scope_columns
-from watersmeet.binder.context.keys import condition_parts
+from watersmeet.binder.context.binding import (
+    Bound,
+    Environment,
+    Item,
+    OutputColumn,
+    condition_parts,
+    distinct,
+    scope_columns,
+)
 from watersmeet.binder.context.rules import Binding, BindQuery, Groups, SelectList, Sourced
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext, item_name, single, unaliased_name
 from watersmeet.dialects.tree.nodes import kind_of, own_parts
 from watersmeet.dialects.tree.queries import name_of, place_of
 from watersmeet.expressions.aggregatecalls import has_aggregate
-from watersmeet.expressions.context import Context
+from watersmeet.expressions.context import Context, Value
 from watersmeet.expressions.scalars import bind_value
 from watersmeet.expressions.setfunctions import TableCall, table_call
-from watersmeet.expressions.values import Value
 from watersmeet.types import INTEGER
 
 _JOIN: Final = frozenset({"this", "on", "using", "side", "kind", "method"})

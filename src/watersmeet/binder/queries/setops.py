@@ -14,17 +14,16 @@ from typing import Final, Literal
 
 from sqlglot import exp
 
-from watersmeet.algebra.coercion import is_exact
 from watersmeet.algebra.nodes import Aggregate, AggregateCall, Column, Filter, Node, Project, Repeat, Union, Values
 from watersmeet.algebra.scalars import Scalar, column_ref
+from watersmeet.algebra.trees import is_exact, read
 from watersmeet.binder.clauses.sources import QUERY_PARTS, check_arguments
-from watersmeet.binder.context.binding import Bound, Environment, OutputColumn, check_width, distinct, read, value_of
+from watersmeet.binder.context.binding import Bound, Environment, OutputColumn, check_width, distinct, value_of
 from watersmeet.binder.context.rules import Binding, BindQuery
 from watersmeet.dialects.tree.nodes import kind_of
 from watersmeet.dialects.tree.queries import place_of
 from watersmeet.expressions.casts import cast, coerce
-from watersmeet.expressions.context import Context
-from watersmeet.expressions.values import Value, call, common_type, duckdb_cast, number
+from watersmeet.expressions.context import Context, Value, call, common_type, duckdb_cast, number
 from watersmeet.types import BIGINT, BOOLEAN, VARCHAR, SqlType
 
 Kind = Literal["UNION", "INTERSECT", "EXCEPT"]

@@ -13,7 +13,7 @@ from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokens import Token, TokenType
 
-from watersmeet.algebra.durations import timeout_us
+from watersmeet.algebra.timewindows import timeout_us
 from watersmeet.catalog import KEY_COLUMN
 from watersmeet.dialects.lenses.grammar import RecordSelect
 from watersmeet.dialects.statements import ddl

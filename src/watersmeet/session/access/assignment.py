@@ -14,7 +14,7 @@ from watersmeet.catalog import (
 from watersmeet.dialects.tree.queries import is_default, place_of
 from watersmeet.dialects.tree.statements import Name, Statement
 from watersmeet.errors import Span, did_you_mean
-from watersmeet.expressions.values import decimal_literal
+from watersmeet.expressions.context import decimal_literal
 from watersmeet.places import own_place, set_place
 from watersmeet.session.access.context import error_at
 from watersmeet.session.access.reading import Bounded

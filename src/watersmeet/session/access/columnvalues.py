@@ -17,9 +17,8 @@ from watersmeet.dialects.tree.queries import name_of, place_of
 from watersmeet.dialects.tree.statements import Statement
 from watersmeet.expressions.casts import cast
 from watersmeet.expressions.clock import is_clock, reads_clock
-from watersmeet.expressions.context import Context, first_line
+from watersmeet.expressions.context import Context, Value, columns_of, first_line
 from watersmeet.expressions.scalars import bind_value
-from watersmeet.expressions.values import Value, columns_of
 from watersmeet.session.access.assignment import Target
 from watersmeet.session.access.context import Session, error_at
 from watersmeet.types import Schema

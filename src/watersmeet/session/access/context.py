@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from watersmeet.binder.clauses.files import files_refused
+from watersmeet.binder.clauses.relations import files_refused
 from watersmeet.catalog import Catalog, Relation, Role, RoleChange, SqlFunction
 from watersmeet.catalog.roles import EVERYTHING, READER, Actor, Privilege, Rights, acting_rights
 from watersmeet.database.opened import OpenDatabase

@@ -9,7 +9,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.algebra.durations import TIME_TYPES, duration_us, has_months, timeout_us
+from watersmeet.algebra.timewindows import TIME_TYPES, duration_us, has_months, timeout_us
 from watersmeet.catalog import EventTime
 from watersmeet.dialects.tree.definitions import CreateRelation, CreateTable, Watermark
 from watersmeet.dialects.tree.queries import name_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from watersmeet.algebra.rewrites import JoinOrder
-from watersmeet.binder.context.settings import JOIN_ROWS_SETTING
+from watersmeet.binder.context.emissions import JOIN_ROWS_SETTING
 from watersmeet.database.plans import Plans
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.variables import Variables

@@ -9,7 +9,7 @@ from typing import Final
 import duckdb
 import pyarrow as pa
 
-from watersmeet.binder.clauses.system import DEAD_LETTERS, SYSTEM_RELATIONS
+from watersmeet.binder.clauses.relations import DEAD_LETTERS, SYSTEM_RELATIONS
 from watersmeet.connectors.base.deadletters import MAX_TEXT, stored_dead_letters
 from watersmeet.session.access.context import Session
 from watersmeet.store.merging import quoted

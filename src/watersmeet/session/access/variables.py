@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from watersmeet.algebra.durations import timeout_us
-from watersmeet.binder.context.settings import JOIN_ROWS_SETTING
+from watersmeet.algebra.timewindows import timeout_us
+from watersmeet.binder.context.emissions import JOIN_ROWS_SETTING
 from watersmeet.catalog import MOST_JOIN_ROWS
 from watersmeet.dialectnames import DEFAULT_DIALECT, DIALECTS
 from watersmeet.dialects.registry import dialect_variables, language_named

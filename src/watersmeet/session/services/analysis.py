@@ -11,8 +11,8 @@ from watersmeet.catalog import Catalog, Relation
 from watersmeet.circuit.operators import Constant, Scan
 from watersmeet.errors import Error
 from watersmeet.planner import Producers
+from watersmeet.planner.display import PlanTree
 from watersmeet.planner.explain import stored_plan
-from watersmeet.planner.plan_tree import PlanTree
 from watersmeet.runtime.plans import kept_circuit
 from watersmeet.runtime.status import OperatorStatus
 from watersmeet.store.commits import Commit, CommitLog

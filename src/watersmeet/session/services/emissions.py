@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.binder.context.emission_request import Request
+from watersmeet.binder.context.emissions import Request
 from watersmeet.kernel.arrays.columns import positional
 from watersmeet.kernel.runs.delta import Delta, consolidate
 from watersmeet.store.positions import Emitted

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.binder.context.emission_request import Request
+from watersmeet.binder.context.emissions import Request
 from watersmeet.catalog import DELTA_COLUMN, QuerySource, Relation, Subscription
 from watersmeet.errors import Error, error
 from watersmeet.session.access.acknowledgements import Acknowledgements

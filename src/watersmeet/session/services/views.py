@@ -16,8 +16,7 @@ from watersmeet.algebra.watermarks import Watermarks, watermarks
 from watersmeet.binder import BoundQuery, as_emitted, bind_query, check_request
 from watersmeet.binder import bind_view as bind_view_query
 from watersmeet.binder.context.binding import Fill
-from watersmeet.binder.context.emission_request import Request
-from watersmeet.binder.context.settings import JOIN_ROWS_SETTING
+from watersmeet.binder.context.emissions import JOIN_ROWS_SETTING, Request
 from watersmeet.binder.dialects.registry import rules_of
 from watersmeet.catalog import CacheFill, MaterializedView, Query, QuerySource, Relation, Source, turned_into
 from watersmeet.circuit import operators

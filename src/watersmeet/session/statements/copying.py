@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from sqlglot import exp
 
 from watersmeet import files
-from watersmeet.binder.clauses.files import files_refused
+from watersmeet.binder.clauses.relations import files_refused
 from watersmeet.catalog import Relation
 from watersmeet.connectors.base.deadletters import DeadLetterWriter, count_dead_letter_files, place_of
 from watersmeet.connectors.files.options import absolute_path
@@ -24,7 +24,7 @@ from watersmeet.connectors.files.tables import present_files, read_files
 from watersmeet.dialects.statements.dml import Copy, CopyFrom, CopyTo
 from watersmeet.dialects.tree.statements import Insert, Name, Statement
 from watersmeet.errors import Error, did_you_mean
-from watersmeet.expressions.arraytext import list_sql
+from watersmeet.expressions.casts import list_sql
 from watersmeet.formats.writingfiles import FILE_FORMATS, FileFormat, FileWriter
 from watersmeet.session.access.assignment import named_targets
 from watersmeet.session.access.context import Session, error_at, located

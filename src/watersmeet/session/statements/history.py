@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from watersmeet.algebra.durations import timeout_us
+from watersmeet.algebra.timewindows import timeout_us
 from watersmeet.catalog import Relation
 from watersmeet.dialects.statements.history import AlterSystem, ShowCommits
 from watersmeet.errors import did_you_mean

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from watersmeet.algebra.durations import timeout_us
+from watersmeet.algebra.timewindows import timeout_us
 from watersmeet.catalog import NamedSubscription, Relation
 from watersmeet.dialects.statements.namedsubscriptions import AlterRetention, Beginning, CreateSubscription
 from watersmeet.dialects.tree.statements import Name, Statement

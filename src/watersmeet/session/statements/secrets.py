@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from watersmeet.binder.clauses.files import files_refused
+from watersmeet.binder.clauses.relations import files_refused
 from watersmeet.dialects.tree.definitions import CreateSecret, DropSecret
 from watersmeet.errors import did_you_mean
 from watersmeet.secretvalues import outside, place_outside

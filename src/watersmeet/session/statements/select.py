@@ -22,7 +22,7 @@ from watersmeet.store.positions import Emitted, Position
 
 if TYPE_CHECKING:
     from watersmeet.binder import emission
-    from watersmeet.binder.context import emission_request
+    from watersmeet.binder.context import emissions
     from watersmeet.session.services import changes, refreshing, running, views
 else:
     emission = lazy_import("watersmeet.binder.emission")
@@ -102,7 +102,7 @@ def start(session: Session, statement: Select | Subscribe, *, log: bool = False)
     )
 
 
-def _free_id(session: Session, request: emission_request.Request, text: str) -> str:
+def _free_id(session: Session, request: emissions.Request, text: str) -> str:
     """The id of a new query: the one that it asks for, or a new number. DUPLICATE_OBJECT if another query has it."""
     runs = {q.name for q in session.queries()}
     kept = {r.name for r in session.catalog.relations.values() if isinstance(r, Subscription)}

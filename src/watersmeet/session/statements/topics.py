@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Final
 
-from watersmeet.algebra.durations import timeout_us
+from watersmeet.algebra.timewindows import timeout_us
 from watersmeet.catalog import (
     ARRIVAL,
     KEY_COLUMN,

@@ -19,7 +19,7 @@ from watersmeet.algebra.nodes import (
     TemporalJoin,
     Values,
 )
-from watersmeet.algebra.revisions import asked_on_arrival
+from watersmeet.algebra.properties import asked_on_arrival
 from watersmeet.algebra.rewrites.unnesting.lifted import (
     Equality,
     Lifted,

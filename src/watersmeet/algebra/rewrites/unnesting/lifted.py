@@ -9,10 +9,9 @@ from typing import Literal
 
 from sqlglot import exp
 
-from watersmeet.algebra.coercion import cast, part_of
 from watersmeet.algebra.nodes import Aggregate, Binary, Column, Filter, Node, Project, Values
 from watersmeet.algebra.scalars import Scalar, column_ref
-from watersmeet.algebra.trees import read, walk
+from watersmeet.algebra.trees import cast, part_of, read, walk
 from watersmeet.types import BOOLEAN, INTEGER, SqlType
 
 Ids = frozenset[str]

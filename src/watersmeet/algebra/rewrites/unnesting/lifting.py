@@ -21,8 +21,6 @@ from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.algebra.cardinality import is_single_row
-from watersmeet.algebra.coercion import cast
 from watersmeet.algebra.nodes import (
     Aggregate,
     AsofJoin,
@@ -40,7 +38,7 @@ from watersmeet.algebra.nodes import (
     Union,
     Values,
 )
-from watersmeet.algebra.nulls import rejected_columns
+from watersmeet.algebra.properties import is_single_row
 from watersmeet.algebra.rewrites.unnesting.lifted import (
     Equality,
     Ids,
@@ -55,8 +53,8 @@ from watersmeet.algebra.rewrites.unnesting.lifted import (
     reference,
     source_of,
 )
-from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
-from watersmeet.algebra.trees import filtered, read, with_inputs
+from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts, rejected_columns
+from watersmeet.algebra.trees import cast, filtered, read, with_inputs
 from watersmeet.errors import Span, error
 from watersmeet.types import INTEGER
 

@@ -1,16 +1,222 @@
-"""The topic that a query writes: its changes as records. Lenses, "Joins", "Join types"; ruling D-004-05."""
+"""The topic that a query writes: the changes of a table as records, with the time of what caused each.
+
+The topic that a query writes: its changes as records. Lenses, "Joins", "Join types"; ruling D-004-05.
+
+The changes of a table, with the time of what caused each.
+
+Document 004, "Join types": a table follows its records. The time of a change is the greatest time of the records
+involved, including tombstones (Apache Kafka, "Core Concepts" of Kafka Streams, "Time": the results of joins and groups
+have the greatest time of the contributing records). The content of a table does not show this: it has no trace of what
+was deleted, and why. So the changes of a query's inputs are followed through the query, beside its content.
+"""
 
 from __future__ import annotations
 
-from watersmeet.algebra.nodes import Column, Node, Project, Records, Scan
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from watersmeet.algebra.nodes import (
+    Aggregate,
+    Cause,
+    Changes,
+    Column,
+    Filter,
+    Join,
+    Node,
+    Project,
+    Records,
+    Repartition,
+    Scan,
+    TopN,
+)
+from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
+from watersmeet.algebra.timewindows import mentions_time
 from watersmeet.algebra.trees import exactly, read, walk
 from watersmeet.binder.context.binding import BoundQuery
-from watersmeet.binder.dialects.lenses.change_times import changes_of
-from watersmeet.binder.dialects.lenses.extensions import records_in
-from watersmeet.binder.dialects.lenses.records import key_parts
+from watersmeet.binder.dialects.lenses.records import key_parts, records_in
 from watersmeet.catalog import KEY_COLUMN, RECORD_NUMBER, RECORD_TIME, TOMBSTONE
-from watersmeet.types import BIGINT, BOOLEAN
+from watersmeet.types import BIGINT, BOOLEAN, TIMESTAMP, SqlType
 from watersmeet.watermarks import Watermark, both
+
+
+@dataclass(frozen=True)
+class Changed:
+    """rows: `Changes` of a node, with its columns. went, at: the columns that `Changes` adds.
+
+    time: the id of the node's own time; None if it has none, or one for each side.
+    """
+
+    rows: Node
+    went: Column
+    at: Column
+    time: str | None
+
+
+def changes_of(tree: Node) -> Changed:
+    """The inserted and deleted rows of `tree`, a query over tables with a column `@time`."""
+    return _Following().of(tree)
+
+
+class _Following:
+    def __init__(self) -> None:
+        self._made = 0
+
+    def of(self, node: Node) -> Changed:
+        """The changes of a node. Most follow row by row from those of the input; those of joins and groups from what
+        they read.
+        """
+        if isinstance(node, Repartition):
+            return self.of(node.input)
+        if isinstance(node, Filter) and _is_followed(node.input):
+            below = self.of(node.input)
+            if mentions_time(node.predicate):
+                return self._timed(node, below)
+            return Changed(Filter(below.rows, node.predicate), below.went, below.at, below.time)
+        if isinstance(node, Project) and _is_followed(node.input):
+            return self._projected(node)
+        if isinstance(node, Join):
+            return self._joined(node)
+        if isinstance(node, Aggregate):
+            return self._grouped(node)
+        return self._by_itself(node)
+
+    def _projected(self, node: Project) -> Changed:
+        """If the query computes a time of its own, inserted rows have that time."""
+        below = self.of(node.input)
+        passed = [
+            c for c, e in zip(node.outputs, node.exprs, strict=True) if e.column is not None and e.column == below.time
+        ]
+        time, at = _named(node, RECORD_TIME), read(below.at)
+        if time is None and passed:
+            time = passed[0]
+        elif time is not None and time not in passed and not isinstance(node.input, Join):
+            own = node.exprs[node.outputs.index(time)].expression.copy()
+            went = exp.If(this=read(below.went).expression, true=at.expression)
+            at = Scalar(exp.Case(ifs=[went], default=own), TIMESTAMP)
+        went, made = self._column("went", BOOLEAN), self._column("at", TIMESTAMP)
+        rows = Project(below.rows, (*node.outputs, went, made), (*node.exprs, read(below.went), at))
+        return Changed(rows, went, made, None if time is None else time.id)
+
+    def _by_itself(self, node: Node) -> Changed:
+        """A row is deleted because another row with its record key replaces it."""
+        time = _named(node, RECORD_TIME)
+        rows, match = self._with(node, _key_of(node) or [read(c) for c in node.columns])
+        return self._changes(rows, [Cause(None, match, None if time is None else time.id)])
+
+    def _timed(self, node: Filter, below: Changed) -> Changed:
+        """Rows that are deleted as time passes have their own time; other rows have that of their cause."""
+        keys = _key_of(node)
+        rows, match = self._with(node, keys)
+        return self._changes(rows, [Cause(self._told(below, keys), match, below.time)])
+
+    def _joined(self, node: Join) -> Changed:
+        """A pair has the time of its sides. A row without a partner has its own time, or that of partners that were
+        just deleted.
+
+        Rows that ON keeps from having partners are recognized by NULL in the values that it equates.
+        """
+        sides = [self._side(node, one) for one in (node.left, node.right)]
+        equated = [_either(node, a, b, sides[0].time) for a, b in zip(sides[0].equated, sides[1].equated, strict=True)]
+        rows, matched = self._with(node, equated)
+        causes = []
+        for side in sides:
+            rows, keys = self._with(rows, side.keys)
+            told = self._told(side.changed, [*side.equated, *side.keys])
+            causes.append(Cause(told, (*matched, *keys), side.time.id, len(matched)))
+        return self._changes(rows, causes)
+
+    def _side(self, node: Join, one: Node) -> _Side:
+        own = conjunction([p for p in conjuncts(node.residual) if p.columns and p.columns <= one.ids])
+        equated = [k.left if one is node.left else k.right for k in node.keys]
+        if own is not None:
+            equated = [
+                Scalar(exp.Case(ifs=[exp.If(this=own.expression.copy(), true=e.expression.copy())]), e.type)
+                for e in equated
+            ]
+        time = _named(one, RECORD_TIME)
+        assert time is not None, "only records are joined"
+        return _Side(self.of(one), equated, _key_of(one), time)
+
+    def _grouped(self, node: Aggregate) -> Changed:
+        """A group changes when one of its rows is inserted or deleted."""
+        below = self.of(node.input)
+        outputs = node.outputs[: len(node.keys)]
+        calls = zip(node.outputs[len(node.keys) :], node.calls, strict=True)
+        times = [
+            c.id
+            for c, call in calls
+            if call.function == "max"
+            and call.argument is not None
+            and call.argument.column is not None
+            and call.argument.column == below.time
+        ]
+        told = self._told(below, node.keys)
+        return self._changes(node, [Cause(told, tuple(c.id for c in outputs), times[0] if times else None)])
+
+    def _told(self, changed: Changed, match: Sequence[Scalar]) -> Node:
+        columns = [self._column("match", s.type) for s in match]
+        return Project(changed.rows, (*columns, self._column("at", TIMESTAMP)), (*match, read(changed.at)))
+
+    def _changes(self, rows: Node, causes: Sequence[Cause]) -> Changed:
+        made = (self._column("went", BOOLEAN), self._column("at", TIMESTAMP))
+        return Changed(Changes(rows, tuple(causes), made), *made, causes[0].time if len(causes) == 1 else None)
+
+    def _with(self, node: Node, scalars: Sequence[Scalar]) -> tuple[Node, tuple[str, ...]]:
+        """The node with the scalars among its columns, and their ids."""
+        added = {i: self._column("match", s.type) for i, s in enumerate(scalars) if s.column is None}
+        ids = tuple(added[i].id if i in added else str(s.column) for i, s in enumerate(scalars))
+        if not added:
+            return node, ids
+        exprs = (*map(read, node.columns), *(scalars[i] for i in added))
+        return Project(node, (*node.columns, *added.values()), exprs), ids
+
+    def _column(self, name: str, kind: SqlType) -> Column:
+        self._made += 1
+        return Column(f"@cause{self._made}", f"@{name}", kind, nullable=name != "went")
+
+
+@dataclass(frozen=True)
+class _Side:
+    """A side of a join: the values that ON equates, the parts of its key, its time."""
+
+    changed: Changed
+    equated: Sequence[Scalar]
+    keys: Sequence[Scalar]
+    time: Column
+
+
+def _is_followed(node: Node) -> bool:
+    """True if the changes of the node follow row by row: it has a time, or is made of something that has one.
+
+    The newest records are followed as they are read, without the columns that order them, which nothing else reads.
+    """
+    if isinstance(node, TopN):
+        return False
+    if isinstance(node, (Join, Aggregate)) or _named(node, RECORD_TIME) is not None:
+        return True
+    return isinstance(node, (Filter, Project)) and _is_followed(node.input)
+
+
+def _named(node: Node, name: str) -> Column | None:
+    """The records' own column of that name. The columns of a join's sides come before it."""
+    return next((c for c in reversed(node.columns) if c.name == name), None)
+
+
+def _key_of(node: Node) -> Sequence[Scalar]:
+    """The parts of the record key; none if there is no key."""
+    key = _named(node, KEY_COLUMN)
+    return [] if key is None else key_parts(read(key))
+
+
+def _either(node: Join, left: Scalar, right: Scalar, time: Column) -> Scalar:
+    """The value that ON equates, in a row of the join."""
+    if node.kind != "full":
+        return right if node.kind == "right" else left
+    there = exp.Not(this=exp.Is(this=read(time).expression, expression=exp.null()))
+    case = exp.Case(ifs=[exp.If(this=there, true=left.expression.copy())], default=right.expression.copy())
+    return Scalar(case, left.type)
 
 
 def records_of(query: BoundQuery) -> Node:

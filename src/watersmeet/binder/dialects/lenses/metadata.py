@@ -11,21 +11,27 @@ from dataclasses import replace
 from sqlglot import exp
 
 from watersmeet.algebra.nodes import Node
-from watersmeet.algebra.times import mentions_time
+from watersmeet.algebra.timewindows import mentions_time
 from watersmeet.binder.clauses.aggregates import Grouping
 from watersmeet.binder.context.binding import Environment, Item, scope_columns
 from watersmeet.binder.context.rules import NamedItem
 from watersmeet.binder.context.scope import Scope, ScopeColumn, single
-from watersmeet.binder.dialects.lenses.extensions import RecordKind, RecordLayout, RecordMetadata, metadata_in
-from watersmeet.binder.dialects.lenses.records import HIDDEN, RESERVED, packed
+from watersmeet.binder.dialects.lenses.records import (
+    HIDDEN,
+    RESERVED,
+    RecordKind,
+    RecordLayout,
+    RecordMetadata,
+    metadata_in,
+    packed,
+)
 from watersmeet.catalog import KEY_COLUMN, RECORD_TIME
 from watersmeet.dialects.lenses.grammar import RecordSelect
 from watersmeet.dialects.tree.queries import place_of
 from watersmeet.errors import Error, error
 from watersmeet.expressions.aggregatecalls import has_aggregate
-from watersmeet.expressions.context import Context
+from watersmeet.expressions.context import Context, Value, of_scalar
 from watersmeet.expressions.scalars import bind_value
-from watersmeet.expressions.values import Value, of_scalar
 from watersmeet.types import TIMESTAMP
 
 

@@ -7,19 +7,20 @@ tombstone).
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
 from sqlglot import exp
 
 from watersmeet.algebra.nodes import Arrivals, Column, Filter, Node, Project, Scan, SortKey, TopN
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.algebra.trees import exactly
-from watersmeet.binder.clauses.newest import new_age, newest
-from watersmeet.binder.context.binding import read, value_of
-from watersmeet.binder.context.rules import Binding
-from watersmeet.binder.dialects.lenses.extensions import RecordKind
+from watersmeet.algebra.trees import exactly, read
+from watersmeet.binder.clauses.arrival import new_age, newest
+from watersmeet.binder.context.binding import Bound, BoundQuery, value_of
+from watersmeet.binder.context.rules import Binding, Described
+from watersmeet.binder.context.scope import Extension, Scope
 from watersmeet.catalog import (
     KEY_COLUMN,
     META_FACET,
@@ -32,15 +33,69 @@ from watersmeet.catalog import (
     VALUE_FACET,
     Relation,
     Table,
+    Topic,
 )
+from watersmeet.dialects.lenses.ddl import IDLE_TIMEOUT
 from watersmeet.errors import Span, error
-from watersmeet.expressions.values import Value, call, duckdb_cast
+from watersmeet.expressions.context import Value, call, duckdb_cast
 from watersmeet.types import BOOLEAN, TIMESTAMP, SqlType
+
+#: How the records of a topic are read: all of them, or the last one of each key.
+RecordKind = Literal["stream", "table"]
+
+
+@dataclass(frozen=True)
+class RecordLayout:
+    """How records are stored.
+
+    key_format: None for a computed key. partitions, value_format: None if they come from no topic. by_hash: as of a
+    `Topic`.
+    """
+
+    key_format: str | None = None
+    partitions: int | None = None
+    value_format: str | None = None
+    by_hash: bool = True
+
+
+#: The layout of records that come from no topic.
+PLAIN: Final = RecordLayout()
+
+
+@dataclass(frozen=True)
+class RecordMetadata(Extension):
+    """What the records of a scope have beside the columns. key: None without a key."""
+
+    nature: RecordKind
+    key: Value | None
+    time: Value
+    layout: RecordLayout = PLAIN
+
+
+@dataclass(frozen=True)
+class QueryRecords(Extension):
+    """The records that a query gives. Its last columns (`beside`) are their metadata."""
+
+    nature: RecordKind
+    layout: RecordLayout
+
+
+def metadata_in(scope: Scope) -> RecordMetadata | None:
+    """The metadata of the records in a scope, or None."""
+    return scope.extension if isinstance(scope.extension, RecordMetadata) else None
+
+
+def records_in(query: Bound | BoundQuery) -> QueryRecords | None:
+    """The records that a query gives; None if it reads none."""
+    return query.extension if isinstance(query.extension, QueryRecords) else None
+
 
 #: What brokers know of a record of Kafka.
 _OF_BROKERS: Final = (RECORD_PARTITION, RECORD_OFFSET, RECORD_HEADERS)
+
 #: Columns that `*` leaves out.
 HIDDEN: Final = (KEY_COLUMN, RECORD_TIME, TOMBSTONE, RECORD_NUMBER, *_OF_BROKERS)
+
 #: Names that no field of a record can have: a topic's columns that nobody writes, and metadata that is no column.
 RESERVED: Final = (TOMBSTONE, RECORD_NUMBER, VALUE_FACET, META_FACET, *_OF_BROKERS)
 
@@ -144,3 +199,31 @@ def packed(fields: Sequence[tuple[str, Value]], *, always: bool = False) -> Scal
         SqlType("struct", fields=tuple((n, s.type) for n, (_, s) in zip(names, scalars, strict=True))),
         nullable=False,
     )
+
+
+def described(relation: Relation, topic: Topic) -> list[Described]:
+    """The columns and metadata of a topic's records, as queries name them, then how they are kept and written."""
+    fields = [(c.name, c.type.sql, c.name in relation.always_there) for c in relation.columns if c.name not in HIDDEN]
+    key = [(c.name, c.type.sql, True) for c in relation.columns if c.name == KEY_COLUMN]
+    time = relation.column(RECORD_TIME)
+    place = [c.name for c in relation.columns if c.name in (RECORD_PARTITION, RECORD_OFFSET, RECORD_HEADERS)]
+    return [
+        *key,
+        *fields,
+        (f"{META_FACET}.timestamp", time.type.sql, not time.nullable),
+        *[(name, relation.column(name).type.sql, name != RECORD_HEADERS) for name in place],
+        ("key format", topic.key_format or ("computed" if key else "none"), None),
+        ("value format", topic.value_format, None),
+        ("partitions", str(topic.partitions), None),
+        *_idle(relation),
+        ("written by", relation.written_by, None),
+        ("table description", "topic", None),
+    ]
+
+
+def _idle(relation: Relation) -> list[Described]:
+    """The time after which a silent topic no longer holds back others, if it has one."""
+    time = relation.event_time
+    if time is None or time.idle_us is None:
+        return []
+    return [(IDLE_TIMEOUT, f"{dt.timedelta(microseconds=time.idle_us)}", None)]

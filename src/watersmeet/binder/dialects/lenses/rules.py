@@ -12,12 +12,18 @@ from typing import ClassVar
 from sqlglot import exp
 
 from watersmeet.algebra.nodes import Node
-from watersmeet.binder.clauses.aggregates import Grouping
-from watersmeet.binder.clauses.groupkeys import spelled_out
+from watersmeet.binder.clauses.aggregates import Grouping, spelled_out
 from watersmeet.binder.clauses.sources import not_supported, scan
 from watersmeet.binder.clauses.timewindows import window_call
-from watersmeet.binder.context.binding import Bound, BoundQuery, Environment, Item, Part, check_alias_list
-from watersmeet.binder.context.keys import condition_parts
+from watersmeet.binder.context.binding import (
+    Bound,
+    BoundQuery,
+    Environment,
+    Item,
+    Part,
+    check_alias_list,
+    condition_parts,
+)
 from watersmeet.binder.context.rules import (
     Binding,
     BindQuery,
@@ -31,15 +37,6 @@ from watersmeet.binder.context.rules import (
 )
 from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext
 from watersmeet.binder.dialects.lenses.changelog import records_of
-from watersmeet.binder.dialects.lenses.describing import described
-from watersmeet.binder.dialects.lenses.extensions import (
-    PLAIN,
-    QueryRecords,
-    RecordKind,
-    RecordLayout,
-    metadata_in,
-    records_in,
-)
 from watersmeet.binder.dialects.lenses.metadata import (
     by_key,
     check_decided,
@@ -50,7 +47,17 @@ from watersmeet.binder.dialects.lenses.metadata import (
     with_metadata,
 )
 from watersmeet.binder.dialects.lenses.record_joins import record_join
-from watersmeet.binder.dialects.lenses.records import HIDDEN, bind_records
+from watersmeet.binder.dialects.lenses.records import (
+    HIDDEN,
+    PLAIN,
+    QueryRecords,
+    RecordKind,
+    RecordLayout,
+    bind_records,
+    described,
+    metadata_in,
+    records_in,
+)
 from watersmeet.catalog import KEY_COLUMN, Relation, View
 from watersmeet.dialects.lenses.grammar import RecordSelect, RecordTable, lengths_of
 from watersmeet.dialects.tree.queries import place_of

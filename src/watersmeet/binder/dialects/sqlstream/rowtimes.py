@@ -3,28 +3,36 @@
 SQLstream, "JOIN clause", "Output Rowtimes" (SS-30, SS-37, SS-64); rulings D-001-18, D-001-21. A relation with a
 watermark is a stream, whatever dialect created it. Its rowtime is the column ROWTIME, or else the first column with a
 watermark. The clock is that of the underlying stream, so rows that a filter drops move it too.
+
+An event time becomes the ROWTIME: `SELECT STREAM ts AS ROWTIME, …`, or a pump that inserts into ROWTIME.
+
+s-Server's "Using ROWTIME to promote an event time": the rowtimes of a stream never decrease, so a row whose time is
+before that of an earlier row is rejected and counted. All rows of the stream below move the clock, including those
+that WHERE drops (D-001-18).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Final
 
 from sqlglot import exp
 
-from watersmeet.algebra.nodes import Column, Node, TimeFilter
+from watersmeet.algebra.nodes import Column, Filter, LateRowFilter, Node, Project, TimeFilter
 from watersmeet.algebra.watermarks import of_scalar, watermarks
+from watersmeet.binder.clauses.arrival import arrivals, clock_of
 from watersmeet.binder.clauses.order_limit import ordered_items
 from watersmeet.binder.clauses.sources import not_supported
 from watersmeet.binder.context.binding import Bound, Environment, Item, check_alias_list, scope_columns, value_of
 from watersmeet.binder.context.rules import Binding, BindQuery, NamedItem
-from watersmeet.binder.context.scope import Scope, ScopeColumn, StreamInput, single
+from watersmeet.binder.context.scope import Scope, ScopeColumn, ScopeContext, StreamInput, single
+from watersmeet.catalog import ROWTIME
 from watersmeet.dialects.sqlstream.grammar import window_of
 from watersmeet.dialects.tree.queries import is_marked, place_of
 from watersmeet.errors import error
-
-ROWTIME: Final = "ROWTIME"
+from watersmeet.expressions.scalars import bind_value
+from watersmeet.types import TIMESTAMP
+from watersmeet.watermarks import Term
 
 BindUnion = Callable[[exp.SetOperation, Environment, Binding, BindQuery], Bound]
 
@@ -170,3 +178,34 @@ def bind_union(
     tree = TimeFilter(found.relation, rowtime.id, "<=", watermarks(found.relation)[rowtime.id], final=True)
     outputs = tuple(replace(o, hidden=hidden and not i) for i, o in enumerate(found.outputs))
     return Bound(tree, outputs)
+
+
+def with_promoted(node: exp.Select, relation: Node, ctx: ScopeContext, binding: Binding) -> Node:
+    """The relation below a SELECT over a stream, without late rows, so that the column that an item names ROWTIME
+    rises.
+
+    Unchanged if no such item is a column, if the column rises anyway, or if its times can't be followed.
+    """
+    for item in node.expressions:
+        if isinstance(item, exp.Alias) and item.alias.upper() == ROWTIME and isinstance(item.this, exp.Column):
+            time = bind_value(item.this, ctx).finish()
+            if time.column is None or time.type != TIMESTAMP or of_scalar(time, watermarks(relation)):
+                return relation
+            return _promoted(relation, time.column, binding) or relation
+    return relation
+
+
+def _promoted(node: Node, column: str, binding: Binding) -> Node | None:
+    if isinstance(node, (Filter, Project)):
+        if isinstance(node, Project):
+            passed = next((e for c, e in zip(node.outputs, node.exprs, strict=True) if c.id == column), None)
+            if passed is None or passed.column is None:
+                return None
+            column = passed.column
+        below = _promoted(node.input, column, binding)
+        return None if below is None else replace(node, input=below)
+    clock, found = clock_of(node, column, binding), arrivals(node, binding)
+    if clock is None or found is None:
+        return None
+    rows, age = found
+    return LateRowFilter(rows, column, (Term(clock[2]),), *clock, age=tuple(c.id for c in age))

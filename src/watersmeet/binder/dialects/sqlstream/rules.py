@@ -29,9 +29,7 @@ from watersmeet.binder.context.rules import (
     Sourced,
 )
 from watersmeet.binder.context.scope import Scope, ScopeContext, qualified_items
-from watersmeet.binder.dialects.sqlstream.clock_joins import clock_join
 from watersmeet.binder.dialects.sqlstream.join_windows import named_windows, with_definition
-from watersmeet.binder.dialects.sqlstream.promotion import with_promoted
 from watersmeet.binder.dialects.sqlstream.rowtimes import (
     bind_union,
     check_marked,
@@ -39,10 +37,11 @@ from watersmeet.binder.dialects.sqlstream.rowtimes import (
     item_scope,
     over,
     rowtime_of,
+    with_promoted,
     with_rowtime,
 )
 from watersmeet.binder.dialects.sqlstream.stream_groups import closed, closing, grouped_distinct
-from watersmeet.binder.dialects.sqlstream.table_joins import check_equalities, stream_table_join
+from watersmeet.binder.dialects.sqlstream.stream_joins import check_equalities, clock_join, stream_table_join
 from watersmeet.dialects.sqlstream.grammar import StreamSelect, window_of
 from watersmeet.dialects.tree.queries import is_marked, place_of
 from watersmeet.errors import error

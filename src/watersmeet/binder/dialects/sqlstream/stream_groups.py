@@ -12,21 +12,21 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from watersmeet.algebra.comparisons import Comparison
 from watersmeet.algebra.nodes import Node, TimeFilter
+from watersmeet.algebra.scalars import Comparison
 from watersmeet.algebra.timewindows import floor_of, interval_of, months_floor_of
 from watersmeet.algebra.trees import exactly
 from watersmeet.algebra.watermarks import of_scalar, watermarks
-from watersmeet.binder.clauses.groupkeys import spelled_out
-from watersmeet.binder.clauses.stars import star_of
+from watersmeet.binder.clauses.aggregates import spelled_out
+from watersmeet.binder.clauses.sources import star_of
 from watersmeet.binder.context.binding import Bound, Environment
 from watersmeet.binder.context.rules import Binding
 from watersmeet.binder.context.scope import Scope, ScopeContext
 from watersmeet.catalog import ROWTIME
 from watersmeet.dialects.tree.queries import place_of
 from watersmeet.errors import error
+from watersmeet.expressions.context import Value
 from watersmeet.expressions.scalars import bind_value
-from watersmeet.expressions.values import Value
 from watersmeet.watermarks import Watermark, both, by_months, floored, shifted
 
 

@@ -1,30 +1,297 @@
-"""Dictionaries in joins: look-ups use the whole key, answers are reused for a while, and a mutable stream may cache the
+"""Dictionaries: in joins, and in `dict_get` and similar calls.
+
+Dictionaries in joins: look-ups use the whole key, answers are reused for a while, and a mutable stream may cache the
 source.
 
 Timeplus, "Multi-JOINs and ASOF JOINs", "Dictionary", "Direct JOIN with Dictionary" (TP-19, TP-44 to TP-48); rulings
 D-003-10, D-003-11.
+
+`dict_get` and its like: look-ups in dictionaries, as left joins with them.
+
+ClickHouse, "Functions for Working with Dictionaries". A call becomes a column of a left join of FROM with the
+dictionary, by the rules of joins: a row of an append stream is looked up when it arrives, and what changes in the
+dictionary later does not change its answer. Calls with the same dictionary and key share one join.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Final, Literal
 
+import sqlglot
 from sqlglot import exp
 
-from watersmeet.algebra.nodes import Join, KeyPair, TemporalJoin, Union
-from watersmeet.algebra.rewrites.keys import as_predicate
+from watersmeet.algebra.nodes import Column, Join, KeyPair, Project, TemporalJoin, Union
+from watersmeet.algebra.rewrites.conditions import as_predicate
 from watersmeet.algebra.scalars import Scalar, conjunction, conjuncts
-from watersmeet.algebra.trees import exactly
-from watersmeet.binder.context.binding import Environment, Fill, read
+from watersmeet.algebra.trees import exactly, read
+from watersmeet.binder.context.binding import Environment, Fill
 from watersmeet.binder.context.rules import Binding
-from watersmeet.catalog import Relation
-from watersmeet.dialects.schemas import relation_in_from
-from watersmeet.dialects.tree.nodes import MarkedTable
+from watersmeet.catalog import AddressRanges, Relation
+from watersmeet.dialects.schemas import find_relation, relation_in_from
+from watersmeet.dialects.timeplus.nodes import DictionaryJoin
+from watersmeet.dialects.tree.nodes import KnownTable, MarkedTable
 from watersmeet.dialects.tree.queries import name_of, place_of
-from watersmeet.errors import error
-from watersmeet.expressions.values import duckdb_cast
-from watersmeet.types import VARCHAR, SqlType
+from watersmeet.errors import Error, did_you_mean, error
+from watersmeet.expressions.context import duckdb_cast
+from watersmeet.places import own_place, set_place
+from watersmeet.types import JSONB, VARCHAR, SqlType
+
+#: By name: whether an attribute is named, and whether a value for missing keys comes last.
+_CALLS: Final = {
+    "dict_get": (True, False),
+    "dict_get_or_null": (True, False),
+    "dict_get_or_default": (True, True),
+    "dict_has": (False, False),
+}
+
+_HIERARCHICAL: Final = ("dict_get_hierarchy", "dict_is_in", "dict_get_children", "dict_get_descendants")
+
+#: The names of the columns of these joins begin so.
+_OWN: Final = re.compile(r"~\d+\.")
+
+#: By dictionary, key and moment.
+_Joins = dict[tuple[Hashable, ...], DictionaryJoin]
+
+
+def is_looked_up_column(name: str) -> bool:
+    """Whether a column of FROM is there for calls alone: `*` leaves it out."""
+    return _OWN.match(name) is not None
+
+
+def with_look_ups(node: exp.Select, env: Environment, binding: Binding) -> exp.Select:
+    """The SELECT with joins in the place of its calls.
+
+    UNDEFINED_RELATION, UNDEFINED_COLUMN, DATATYPE_MISMATCH, FEATURE_NOT_SUPPORTED.
+    """
+    if not any(_called(n) for n in node.walk()):
+        return node
+    made = node.copy()
+    joins: _Joins = {}
+    for name, part in list(made.args.items()):
+        for tree in part if isinstance(part, list) else [part]:
+            if not isinstance(tree, exp.Expression):
+                continue
+            if name in ("from_", "joins"):
+                _refuse(tree, env)
+                continue
+            for call in reversed([n for n in tree.walk(prune=lambda n: isinstance(n, exp.Query)) if _called(n)]):
+                value = _Call(call, env, binding).value(joins)
+                set_place(value, own_place(call))
+                call.replace(value)
+    if joins and made.args.get("from_") is None:
+        one = exp.Subquery(
+            this=exp.select(exp.alias_(exp.Literal.number(1), f"{binding.new_name()}.one", quoted=True)),
+            alias=exp.TableAlias(this=exp.to_identifier(binding.new_name(), quoted=True)),
+        )
+        made.set("from_", exp.From(this=one))
+    made.set("joins", [*(made.args.get("joins") or []), *joins.values()])
+    return made
+
+
+def _called(node: exp.Expression) -> str:
+    """The function of a call in lower case; empty if it is none of these."""
+    name = str(node.this).lower() if isinstance(node, exp.Anonymous) else ""
+    return name if name in _CALLS or name in _HIERARCHICAL else ""
+
+
+def _refuse(tree: exp.Expression, env: Environment) -> None:
+    for call in tree.walk(prune=lambda n: isinstance(n, exp.Query)):
+        if _called(call):
+            raise _not_supported(f"{_called(call)} in FROM", call, env, "Join the dictionary, or write it in WHERE.")
+
+
+def _not_supported(feature: str, node: exp.Expression, env: Environment, hint: str) -> Error:
+    return error("FEATURE_NOT_SUPPORTED", f"{feature} is not supported", sql=env.text, span=place_of(node), hint=hint)
+
+
+class _Call:
+    """One call."""
+
+    def __init__(self, call: exp.Expression, env: Environment, binding: Binding) -> None:
+        self.call = call
+        self.env = env
+        self.binding = binding
+        self.name = _called(call)
+
+    def value(self, joins: _Joins) -> exp.Expression:
+        """What the call is, over columns of a join, which is added to `joins` if it is not there."""
+        if self.name in _HIERARCHICAL:
+            hint = "Hierarchies of dictionaries are not there: join the dictionary for each level."
+            raise _not_supported(self.name, self.call, self.env, hint)
+        has_attribute, has_default = _CALLS[self.name]
+        relation = self._dictionary()
+        assert relation.dictionary is not None
+        count = 2 + has_attribute + has_default + bool(relation.dictionary.bounds)
+        arguments = list(self.call.expressions)
+        if len(arguments) != count:
+            ranged = ", and where it is valid" if relation.dictionary.bounds else ""
+            raise self._mismatch(f"It takes {count} arguments, not {len(arguments)}: those of the key{ranged}.")
+        keys = self._keys(arguments[1 + has_attribute], relation)
+        moment = arguments[2 + has_attribute] if relation.dictionary.bounds else None
+        attribute = self._attribute(arguments[1], relation) if has_attribute else ""
+        defaults = relation.dictionary.defaults
+        if relation.dictionary.by_address:
+            relation, (address,) = self._ranges(relation), keys
+            keys = [exp.Anonymous(this="$address_network", expressions=[address.copy()])]
+            moment = exp.Anonymous(this="$address_rest", expressions=[address.copy()])
+            for call in (*keys, moment):
+                set_place(call, place_of(address))
+        alias = self._joined(relation, keys, moment, joins)
+        is_there = exp.Not(this=exp.Is(this=_column(alias, relation.primary_key[0]), expression=exp.Null()))
+        if self.name == "dict_has":
+            return exp.Paren(this=is_there)
+        found = _column(alias, attribute)
+        if self.name == "dict_get_or_null":
+            return found
+        if has_default:
+            missing: exp.Expression = arguments[-1]
+        elif attribute in defaults:
+            default = sqlglot.parse_one(defaults[attribute], dialect="duckdb")
+            kind = relation.column(attribute).type
+            missing = exp.Cast(
+                this=default, to=exp.DataType.build("jsonb" if kind == JSONB else kind.duckdb, dialect="duckdb")
+            )
+            for part in missing.find_all(exp.DataType):
+                if part.this == exp.DType.TIMESTAMPNTZ:  # sqlglot's word for DuckDB's TIMESTAMP
+                    part.set("this", exp.DType.TIMESTAMP)
+        else:
+            return found
+        return exp.Paren(this=exp.Case(ifs=[exp.If(this=is_there, true=found)], default=missing))
+
+    def _dictionary(self) -> Relation:
+        named = self._constant(0, "the name of a dictionary")
+        schema, dot, name = named.rpartition(".")
+        catalog = self.binding.catalog
+        relation = find_relation(catalog, name, schema if dot else None, folded=False)
+        known = [r.name for r in catalog.shown if r.dictionary is not None]
+        if relation is None or relation.dictionary is None:
+            raise error(
+                "UNDEFINED_RELATION",
+                f'dictionary "{named}" does not exist',
+                sql=self.env.text,
+                span=place_of(self.call),
+                hint=did_you_mean(name, known),
+            )
+        return relation
+
+    def _ranges(self, relation: Relation) -> Relation:
+        """What has the rows of a dictionary by addresses."""
+        all_ranges = (r for r in self.binding.catalog.relations.values() if isinstance(r, AddressRanges))
+        return next(r for r in all_ranges if r.owner == relation.id)
+
+    def _attribute(self, node: exp.Expression, relation: Relation) -> str:
+        if isinstance(node, exp.Tuple):
+            hint = "Write a call for each attribute: they share one look-up."
+            raise _not_supported(f"{self.name} of several attributes", self.call, self.env, hint)
+        name = self._constant(1, "the name of an attribute")
+        names = [c.name for c in relation.columns if c.name not in relation.primary_key]
+        if name not in names:
+            raise error(
+                "UNDEFINED_COLUMN",
+                f'dictionary "{relation.name}" has no attribute "{name}"',
+                sql=self.env.text,
+                span=place_of(self.call),
+                hint=did_you_mean(name, names),
+            )
+        return name
+
+    def _constant(self, place: int, what: str) -> str:
+        node = self.call.expressions[place] if place < len(self.call.expressions) else None
+        if not isinstance(node, exp.Literal) or not node.is_string:
+            raise self._mismatch(f"Argument {place + 1} is {what}, as a text.")
+        return str(node.name)
+
+    def _keys(self, node: exp.Expression, relation: Relation) -> list[exp.Expression]:
+        node = node.unnest()
+        is_tuple = isinstance(node, exp.Tuple) or (
+            isinstance(node, exp.Anonymous) and str(node.this).lower() == "tuple"
+        )
+        keys = list(node.expressions) if is_tuple else [node]
+        wanted = relation.key_columns
+        if len(keys) != len(wanted):
+            raise self._mismatch(
+                f'The key of dictionary "{relation.name}" is ({", ".join(wanted)}), and {len(keys)} values are given.'
+            )
+        return keys
+
+    def _joined(
+        self,
+        relation: Relation,
+        keys: Sequence[exp.Expression],
+        moment: exp.Expression | None,
+        joins: _Joins,
+    ) -> str:
+        """The name under which the join of the dictionary with these keys is read."""
+        asked = (relation.id, *(k.copy() for k in keys), *([] if moment is None else [moment.copy()]))
+        if asked not in joins:
+            alias = self.binding.new_name()
+            computes = isinstance(relation, AddressRanges)
+            names = [exp.to_identifier(f"{alias}.{c.name}", quoted=True) for c in relation.columns]
+            table = KnownTable(
+                this=exp.to_identifier(relation.name, quoted=True),
+                db=exp.to_identifier(relation.schema, quoted=True),
+                alias=exp.TableAlias(this=exp.to_identifier(alias, quoted=True), columns=names),
+                relation_id=relation.id,
+            )
+            set_place(table, place_of(self.call))
+            parts: list[exp.Expression] = [
+                exp.EQ(this=k.copy(), expression=_column(alias, n))
+                for k, n in zip(keys, relation.key_columns, strict=True)
+            ]
+            if moment is not None:
+                assert relation.dictionary is not None
+                first, last = (_column(alias, n) for n in relation.dictionary.bounds)
+                within: exp.Expression = exp.GTE(this=last, expression=moment.copy())
+                if not computes:
+                    within = exp.Paren(this=exp.or_(exp.Is(this=last.copy(), expression=exp.Null()), within))
+                parts += [exp.LTE(this=first, expression=moment.copy()), within]
+            joins[asked] = DictionaryJoin(this=table, side="LEFT", on=exp.and_(*parts), computes=computes)
+        return str(joins[asked].this.alias)
+
+    def _mismatch(self, detail: str) -> Error:
+        return error(
+            "DATATYPE_MISMATCH",
+            f"{self.name} does not exist with these arguments",
+            sql=self.env.text,
+            span=place_of(self.call),
+            detail=detail,
+        )
+
+
+def computed_once(joined: Join, binding: Binding) -> Join:
+    """The same join, with what it compares of its left side as columns of that, all of texts."""
+    left = [*joined.left.columns]
+    known = {c.id for c in left}
+    made: dict[exp.Expression, tuple[Column, Scalar]] = {}
+
+    def column_of(tree: exp.Expression) -> Scalar:
+        if tree not in made:
+            column = binding.new_column("address", VARCHAR, nullable=True)
+            made[tree] = column, Scalar(tree.copy(), VARCHAR)
+        return read(made[tree][0])
+
+    keys = tuple(replace(k, left=column_of(k.left.expression)) for k in joined.keys)
+    residual = joined.residual
+    if residual is not None:
+        tree = residual.expression.copy()
+        for test in [*tree.find_all(exp.LTE, exp.GTE, exp.EQ)]:
+            for side in (test.left, test.right):
+                named = {c.name for c in side.find_all(exp.Column)}  # parameters of lambdas, too
+                if named & known and not isinstance(side.unnest(), exp.Column):
+                    side.replace(column_of(side.copy()).expression)
+        residual = replace(residual, expression=tree)
+    outputs = (*left, *(c for c, _ in made.values()))
+    below = Project(joined.left, outputs, (*map(read, left), *(s for _, s in made.values())))
+    return replace(joined, left=below, keys=keys, residual=residual)
+
+
+def _column(alias: str, name: str) -> exp.Column:
+    return exp.Column(
+        this=exp.to_identifier(f"{alias}.{name}", quoted=True), table=exp.to_identifier(alias, quoted=True)
+    )
 
 
 def dictionary_of(node: exp.Join, env: Environment, binding: Binding) -> Relation | None:

@@ -1,25 +1,35 @@
-"""What a query says about its output, in Proton's syntax: EMIT, the setting for its id, `_tp_delta` and
-`emit_version()` in its select list.
+"""The output of a query, in Proton's syntax: EMIT, `_tp_delta`, `emit_version()`; `table()` and `changelog()` (TP-16).
+
+What a query says about its output, in Proton's syntax: EMIT, the setting for its id, `_tp_delta` and `emit_version()`
+in its select list.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal, cast
 
 from sqlglot import exp
 
+from watersmeet.algebra.nodes import Node, Scan
+from watersmeet.algebra.trees import exactly, read
+from watersmeet.binder.clauses.arrival import newest
+from watersmeet.binder.clauses.sources import not_supported
 from watersmeet.binder.clauses.timewindows import NAMES, window_call
-from watersmeet.binder.context.emission_request import Emission, EmitMode, Place
+from watersmeet.binder.context.binding import Environment
+from watersmeet.binder.context.emissions import Emission, EmitMode, Place
+from watersmeet.binder.context.rules import Binding
 from watersmeet.catalog import DELTA_COLUMN
-from watersmeet.dialects.timeplus.nodes import EmitClause
-from watersmeet.dialects.tree.queries import place_of
-from watersmeet.errors import error
+from watersmeet.dialects.timeplus.nodes import EmitClause, PlainUnion, StreamTable
+from watersmeet.dialects.tree.queries import name_of, place_of
+from watersmeet.errors import did_you_mean, error
+from watersmeet.places import own_place
 
 #: The setting with the id of a running query.
 _QUERY_ID: Final = "query_id"
 
 _VERSION: Final = "emit_version"
+
 #: The form in which the grammar leaves a call of it.
 _CALLED: Final = "$emit_version"
 
@@ -121,3 +131,62 @@ def _kind(item: exp.Expression) -> Literal["delta", "version"] | None:
         return "delta"
     called = isinstance(node, exp.Anonymous) and not node.expressions
     return "version" if called and node.this == _CALLED else None
+
+
+def check_functions(node: exp.Expression, env: Environment) -> None:
+    """JOIN_KIND for both functions on one stream, FEATURE_NOT_SUPPORTED for one on a name of WITH."""
+    if not isinstance(node, StreamTable) or not isinstance(node.this, exp.Identifier):
+        return
+    if node.is_stored and node.keys is not None:
+        raise error(
+            "JOIN_KIND",
+            "The filled join data doesn't support changelog processing",
+            sql=env.text,
+            span=place_of(node),
+            hint="table(stream) of a keyed stream has the last row of each key.",
+        )
+    named = node.args.get("db") is None and name_of(node.this) in env.ctes
+    if named and (node.is_stored or node.keys is not None):
+        raise not_supported(
+            "table() or changelog() of a query of WITH", node, env, hint="Write it inside the query of WITH."
+        )
+
+
+def changelog(
+    tree: Node, node: exp.Expression, places: Sequence[exp.Expression], env: Environment, binding: Binding
+) -> Node:
+    """The last row of each key, whose columns are named at `places`; a stream that deletes rows itself stays as
+    it is.
+    """
+    if isinstance(tree, Scan) and not tree.append_only and not places:
+        return tree
+    by_name = {c.name: c for c in tree.columns}
+    for place in places:
+        if name_of(place) not in by_name:
+            raise error(
+                "UNDEFINED_COLUMN",
+                f'column "{name_of(place)}" does not exist',
+                sql=env.text,
+                span=place_of(place),
+                hint=did_you_mean(name_of(place), by_name),
+            )
+    found = newest(tree, [read(by_name[name_of(p)]) for p in places], binding)
+    if not places or found is None:
+        raise not_supported(
+            "changelog() of this relation", node, env, hint="Write changelog(stream, key) with an append stream."
+        )
+    return exactly(found[0], tree.columns)
+
+
+def check_said(node: exp.SetOperation, env: Environment) -> None:
+    """SYNTAX_ERROR with Proton's text for a UNION without ALL or DISTINCT that needs one."""
+    union = node.find(PlainUnion)
+    if union is not None:
+        raise error(
+            "SYNTAX_ERROR",
+            "Expected ALL or DISTINCT in SelectWithUnion query; because setting (union_default_mode) is empty",
+            sql=env.text,
+            span=own_place(union),
+            hint="Write UNION ALL or UNION DISTINCT, or SETTINGS union_default_mode = 'ALL' after the query.",
+            code=558,
+        )

@@ -16,7 +16,7 @@ from watersmeet.algebra.trees import exactly
 from watersmeet.binder.clauses.joins import join
 from watersmeet.binder.clauses.lookups import is_looked_up, looking_up
 from watersmeet.binder.context.binding import Bound, Environment, Item, Part
-from watersmeet.binder.context.emission_request import Emission, Request
+from watersmeet.binder.context.emissions import Emission, Request
 from watersmeet.binder.context.rules import (
     Binding,
     BindQuery,
@@ -28,9 +28,15 @@ from watersmeet.binder.context.rules import (
     Sourced,
 )
 from watersmeet.binder.context.scope import Scope, ScopeColumn, qualified_items
-from watersmeet.binder.dialects.timeplus.changelogs import changelog, check_functions
-from watersmeet.binder.dialects.timeplus.dictionarycalls import computed_once, is_looked_up_column, with_look_ups
-from watersmeet.binder.dialects.timeplus.emit import with_emit, with_id, with_places
+from watersmeet.binder.dialects.timeplus.dictionaries import computed_once, is_looked_up_column, with_look_ups
+from watersmeet.binder.dialects.timeplus.emit import (
+    changelog,
+    check_functions,
+    check_said,
+    with_emit,
+    with_id,
+    with_places,
+)
 from watersmeet.binder.dialects.timeplus.range_joins import with_ranges
 from watersmeet.binder.dialects.timeplus.settings import (
     check_place,
@@ -41,11 +47,9 @@ from watersmeet.binder.dialects.timeplus.settings import (
 )
 from watersmeet.binder.dialects.timeplus.strictness import check_kind, strict_join
 from watersmeet.binder.dialects.timeplus.type_defaults import default_neighbor, of_nothing, with_type_defaults
-from watersmeet.binder.dialects.timeplus.unions import check_said
 from watersmeet.catalog import Relation, View
 from watersmeet.dialects.timeplus.nodes import DictionaryJoin, StreamTable
-from watersmeet.expressions.context import Context
-from watersmeet.expressions.values import Value
+from watersmeet.expressions.context import Context, Value
 
 
 class TimeplusRules(DialectRules):

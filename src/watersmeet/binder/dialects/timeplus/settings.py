@@ -12,8 +12,8 @@ from typing import Final
 
 from sqlglot import exp
 
+from watersmeet.binder.context.emissions import JOIN_ROWS_SETTING
 from watersmeet.binder.context.rules import Binding
-from watersmeet.binder.context.settings import JOIN_ROWS_SETTING
 from watersmeet.dialects.tree.queries import name_of, place_of
 from watersmeet.errors import did_you_mean, error
 

@@ -23,13 +23,12 @@ from watersmeet.algebra.nodes import (
     TemporalJoin,
 )
 from watersmeet.algebra.scalars import Scalar, conjuncts, disjuncts
-from watersmeet.binder.clauses.late_rows import without_late_rows
-from watersmeet.binder.clauses.newest import newest
+from watersmeet.binder.clauses.arrival import newest, without_late_rows
 from watersmeet.binder.context.binding import Environment
-from watersmeet.binder.context.change_kinds import change_kind
+from watersmeet.binder.context.emissions import change_kind
 from watersmeet.binder.context.rules import Binding
 from watersmeet.binder.dialects.timeplus.dictionaries import by_key, check_key, dictionary_of, look_up
-from watersmeet.binder.dialects.timeplus.unrestored_nulls import without_restored_nulls
+from watersmeet.binder.dialects.timeplus.type_defaults import without_restored_nulls
 from watersmeet.catalog import Index
 from watersmeet.dialects.timeplus.nodes import RangeJoin
 from watersmeet.dialects.tree.nodes import CommaJoin

@@ -1,6 +1,4 @@
-"""Whether a tree has at most one row, and by which columns its rows are told apart, as far as keys and constants prove
-it.
-"""
+"""Facts about the rows of a tree: their number, their keys, their order of arrival, why they may be deleted."""
 
 from __future__ import annotations
 
@@ -12,8 +10,10 @@ from sqlglot import exp
 from watersmeet.algebra.nodes import (
     Aggregate,
     Apply,
+    Arrivals,
     AsofJoin,
     Column,
+    Cut,
     Filter,
     Join,
     KeyPair,
@@ -29,6 +29,32 @@ from watersmeet.algebra.nodes import (
 )
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.types import BOOLEAN
+
+
+def arrivals_below(node: Node, *, unnested: bool = False) -> Arrivals | None:
+    """The `Arrivals` that the rows of `node` come from, if there are only cuts, filters and projects in between.
+
+    unnested: allow `Unnest` in between; the rows that it makes of one row arrive together.
+    """
+    while isinstance(node, (Cut, Filter, Project)) or (unnested and isinstance(node, Unnest)):
+        node = node.input
+    return node if isinstance(node, Arrivals) else None
+
+
+def is_by_arrival(node: Window) -> bool:
+    """Whether all calls order rows by arrival and look back, so that no later row changes a value."""
+    arrivals = arrivals_below(node.input, unnested=True)
+    if arrivals is None:
+        return False
+    age = [(c.id, True) for c in arrivals.age]
+    return all([(k.value.column, k.descending) for k in c.order] == age and c.looks_back for c in node.calls)
+
+
+def lagging(node: Window) -> int | None:
+    """How many earlier rows of a partition a new row reads, if all calls are lag by arrival; else None."""
+    found = [c.number for c in node.calls if c.function == "lag"]
+    return max(1, *found) if len(found) == len(node.calls) and is_by_arrival(node) else None
+
 
 _Ids = frozenset[str]
 _NONE: Final = _Ids()
@@ -149,3 +175,40 @@ def _closure(parts: Iterable[Scalar], fixed: _Ids, own: _Ids) -> _Ids:
         if not more:
             return found
         found |= {c for c in more if c}
+
+
+def revision(node: Node) -> str | None:
+    """Why `node` may delete rows, as the beginning of a sentence; None if it never does."""
+    if isinstance(node, Scan):
+        return None if node.append_only else f'"{node.relation_name}" is not append-only'
+    if isinstance(node, Apply) and asked_on_arrival(node):
+        return None
+    decisive = node.inputs if isinstance(node, Window) and is_by_arrival(node) else node.grows_with
+    if decisive is None:
+        return node.revises
+    return next((found for found in map(revision, decisive) if found is not None), None)
+
+
+def stands_still(node: Node) -> bool:
+    """True if the content never changes after the start of the query."""
+    if isinstance(node, Cut) and node.keeps == "before":
+        return True
+    if isinstance(node, TimeFilter):
+        return False
+    return isinstance(node, Values) if not node.inputs else all(map(stands_still, node.inputs))
+
+
+def comes_later(node: Node) -> bool:
+    """True if `node` is empty at the start of the query and gets its first row later."""
+    if isinstance(node, Cut):
+        return node.keeps == "after"
+    if node.preserved:
+        return any(map(comes_later, node.preserved))
+    return (node.grows or isinstance(node, Join)) and all(map(comes_later, node.inputs))
+
+
+def asked_on_arrival(node: Apply) -> bool:
+    """True if the right side is evaluated once for each left row, when it arrives: because the query says so, or
+    because a later evaluation would give the same.
+    """
+    return (node.arrival or (stands_still(node.right) and comes_later(node.left))) and revision(node.left) is None

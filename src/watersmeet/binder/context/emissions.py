@@ -1,14 +1,24 @@
-"""What a running SELECT says about its output rather than its rows: when it comes, where it ends, and its extra
-columns.
-"""
+"""Requests of a query about its output: when rows come out, which ends it has, how rows of a relation change."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from sqlglot import exp
 
+from watersmeet.algebra.nodes import (
+    Arrivals,
+    AsofJoin,
+    Cut,
+    Join,
+    Node,
+    Scan,
+    TemporalJoin,
+    Values,
+    Window,
+)
+from watersmeet.algebra.properties import is_by_arrival
 from watersmeet.errors import Span
 
 EmitMode = Literal["stream", "changelog", "updates", "periodic", "window close"]
@@ -72,3 +82,31 @@ def _number(query: exp.Expression, part: str) -> int | None:
     node = query.args.get(part)
     value = node.expression if node is not None else None
     return int(value.name) if isinstance(value, exp.Literal) and value.name.isdecimal() else None
+
+
+#: Rows are only inserted; rows are inserted and deleted; the content never changes.
+ChangeKind = Literal["append", "changelog", "static"]
+
+
+def change_kind(node: Node) -> ChangeKind:
+    """What happens to the rows of a relation."""
+    if isinstance(node, Cut):
+        return "static" if node.keeps == "before" else change_kind(node.input)
+    if isinstance(node, Scan):
+        return "append" if node.append_only else "changelog"
+    if isinstance(node, Values):
+        return "static"
+    if isinstance(node, TemporalJoin) or (isinstance(node, AsofJoin) and node.arrival):
+        return change_kind(node.left)
+    if isinstance(node, Arrivals):
+        return change_kind(node.scan)
+    kinds = {change_kind(i) for i in node.inputs}
+    if kinds == {"static"}:
+        return "static"
+    grows = node.grows or (isinstance(node, Join) and node.kind == "inner")
+    grows = grows or (isinstance(node, Window) and is_by_arrival(node))
+    return "append" if grows and "changelog" not in kinds else "changelog"
+
+
+#: How many rows each join of a view may make in one epoch, 0 for any number.
+JOIN_ROWS_SETTING: Final = "max_join_amplification_rows"
