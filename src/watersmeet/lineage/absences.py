@@ -34,13 +34,10 @@ from watersmeet.algebra.nodes import (
 from watersmeet.algebra.oracle import ORACLE
 from watersmeet.algebra.scalars import Scalar, column_ref, conjuncts, rejected_columns
 from watersmeet.algebra.trees import filtered, walk
-from watersmeet.lineage.asking import Asker
-from watersmeet.lineage.cells import Cell
-from watersmeet.lineage.names import Names, conditions_text
-from watersmeet.lineage.nearest import nearest_text
+from watersmeet.lineage.asking import Asker, nearest_text
 from watersmeet.lineage.origins import JOINS, Found, Origins, Read, Row, counted
-from watersmeet.lineage.rounds import numbered_rounds, of_all_rounds, of_round
-from watersmeet.lineage.steps import Step
+from watersmeet.lineage.steps import Cell, Names, Step, conditions_text
+from watersmeet.lineage.subqueries import numbered_rounds, of_all_rounds, of_round
 from watersmeet.lineage.trees import Explained, bound_cell, plain
 from watersmeet.types import BIGINT, BOOLEAN, VARCHAR
 

@@ -1,4 +1,4 @@
-"""Runs trees of the algebra in DuckDB: the rows that they have, at most so many."""
+"""Runs trees of the algebra in DuckDB: their first rows, and the keys nearest to one that is missing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import duckdb
 from watersmeet.algebra.nodes import Column, Node
 from watersmeet.algebra.rewrites.pushdown import push_filters
 from watersmeet.algebra.scalars import Scalar
-from watersmeet.lineage.cells import Cell, Cells, filled
+from watersmeet.algebra.trees import filtered
+from watersmeet.lineage.steps import Cell, Cells, Names, equal, expression_text, filled
 from watersmeet.types import VARCHAR
 from watersmeet.unparsing.relations import Writer
 from watersmeet.unparsing.texts import cast, quoted, sql
@@ -78,3 +79,40 @@ class Asker:
 def picked(columns: Sequence[Column], cells: Cells) -> list[Cell]:
     """The values of some columns of a row."""
     return [cells[c.id] for c in columns]
+
+
+def key_text(keys: Sequence[Scalar], values: Sequence[Cell], names: Names) -> str:
+    """`orders.id = 7 AND …`."""
+    pairs = zip(keys, values, strict=True)
+    return " AND ".join(
+        f"{expression_text(k, names)} {'IS NULL' if v.text is None else '= ' + v.shown}" for k, v in pairs
+    )
+
+
+def nearest_text(asker: Asker, tree: Node, keys: Sequence[Scalar], values: Sequence[Cell], names: Names) -> str:
+    """The nearest keys that a plain tree has instead of one that it lacks.
+
+    The first keys that are there together count as found; the next one is the one that is not.
+    """
+    if not asker.some(tree):
+        return "there are no rows at all"
+    found: list[Scalar] = []
+    for number, (key, value) in enumerate(zip(keys, values, strict=True)):
+        below = filtered(tree, found)
+        if asker.some(filtered(below, [equal(key, value)])):
+            found.append(equal(key, value))
+            continue
+        there = f"with {key_text(keys[:number], values[:number], names)} " if number else ""
+        return there + _around(asker, below, key, value, names)
+    return "no row has all of them together"
+
+
+def _around(asker: Asker, tree: Node, key: Scalar, value: Cell, names: Names) -> str:
+    text = expression_text(key, names)
+    if value.text is None:
+        return f"no {text} is NULL"
+    low, high = asker.extremes(tree, key, value)
+    parts = [f"{side} {cell.shown}" for side, cell in (("below", low), ("above", high)) if cell.text is not None]
+    if not parts:
+        return f"{text} is NULL everywhere"
+    return f"the nearest {text}: {', '.join(parts)}"

@@ -35,13 +35,22 @@ from watersmeet.algebra.rewrites.conditions import as_predicate
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.algebra.trees import filtered, read
 from watersmeet.errors import Error, error
-from watersmeet.lineage.asking import Asker, picked
-from watersmeet.lineage.candidates import gives_candidates
-from watersmeet.lineage.cells import Cell, Cells, equal, equals, filled, row_json
-from watersmeet.lineage.names import Names, conditions_text, expression_text, order_text
-from watersmeet.lineage.nearest import key_text, nearest_text
-from watersmeet.lineage.rounds import of_round
-from watersmeet.lineage.steps import Step
+from watersmeet.lineage.asking import Asker, key_text, nearest_text, picked
+from watersmeet.lineage.lookups import gives_candidates
+from watersmeet.lineage.steps import (
+    Cell,
+    Cells,
+    Names,
+    Step,
+    conditions_text,
+    equal,
+    equals,
+    expression_text,
+    filled,
+    order_text,
+    row_json,
+)
+from watersmeet.lineage.subqueries import of_round
 from watersmeet.lineage.told import MOMENT
 from watersmeet.lineage.trees import Explained, Wide, bound_cell, on_the_right_side, ordered_whole, plain
 from watersmeet.types import BIGINT

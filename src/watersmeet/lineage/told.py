@@ -34,8 +34,7 @@ from watersmeet.algebra.nodes import (
 from watersmeet.algebra.properties import revision
 from watersmeet.algebra.scalars import Scalar, column_ref, conjunction, conjuncts, null_of
 from watersmeet.algebra.trees import exactly, read, walk, with_inputs
-from watersmeet.lineage.candidates import decision, gives_candidates
-from watersmeet.lineage.lookups import stands_still, untold
+from watersmeet.lineage.lookups import decision, gives_candidates, stands_still, untold
 from watersmeet.types import BIGINT, BOOLEAN
 
 #: So begin the ids of columns with commits.

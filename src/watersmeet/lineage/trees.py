@@ -5,15 +5,20 @@ are all still there.
 `plain`: the same rows, in nodes that can be written as SQL.
 `Wide`: plain, but each row also has the columns of all nodes below that it is made of: one query gives a row and what
 it comes from, up to the nodes that make one row of many.
+
+Expressions that fail for some rows, in a view: the innermost part that fails is NULL (docs/SEMANTICS.md).
+
+A query that ends fails. So each part of the expressions of a view's query that can fail is put inside of TRY, as
+`kernel.evaluation.tolerant` does.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, singledispatchmethod
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from sqlglot import exp
@@ -21,6 +26,7 @@ from sqlglot import exp
 from watersmeet.algebra.bounded import FileScan, Named, Recursion, SystemScan, TopicScan
 from watersmeet.algebra.nodes import (
     Aggregate,
+    AggregateCall,
     Apply,
     Arrivals,
     AsofJoin,
@@ -28,6 +34,7 @@ from watersmeet.algebra.nodes import (
     Column,
     Cut,
     Join,
+    KeyPair,
     LateRowFilter,
     Leaf,
     Node,
@@ -43,6 +50,7 @@ from watersmeet.algebra.nodes import (
     Versions,
     Window,
     WindowCall,
+    WindowFrame,
 )
 from watersmeet.algebra.properties import revision
 from watersmeet.algebra.rewrites import rewrite
@@ -54,24 +62,21 @@ from watersmeet.algebra.rewrites.unnesting import unnest
 from watersmeet.algebra.scalars import Scalar, column_ref, conjunction, conjuncts
 from watersmeet.algebra.trees import Rule, filtered, read, transform_up, walk, with_inputs
 from watersmeet.errors import error
-from watersmeet.lineage.candidates import (
-    decisions,
-    gives_candidates,
-    on_arrival,
-    pairs_and_rows_alone,
-    undecidable,
-)
-from watersmeet.lineage.cells import Cell
 from watersmeet.lineage.lookups import (
     Moment,
     as_of,
     decided_again,
+    decisions,
+    gives_candidates,
+    on_arrival,
+    pairs_and_rows_alone,
     standing_still,
+    undecidable,
     undecidable_then,
     unknown_then,
 )
-from watersmeet.lineage.rounds import all_rounds, numbered_rounds, reads_rounds_within
-from watersmeet.lineage.subqueries import inlined, with_joined_values
+from watersmeet.lineage.steps import TRY, Cell
+from watersmeet.lineage.subqueries import all_rounds, inlined, numbered_rounds, reads_rounds_within, with_joined_values
 from watersmeet.lineage.told import CantTellError, Ever, with_what_was_decided
 from watersmeet.types import BOOLEAN, INTEGER, TIMESTAMP, TIMESTAMPTZ
 from watersmeet.watermarks import Watermark, value
@@ -88,10 +93,11 @@ _RULES: Final[tuple[Rule, ...]] = (
     time_filters,
     fold_projects,
 )
+
 #: Functions whose value depends on the order of rows that are equal in the order.
 _BY_ROWS: Final = frozenset({"row_number", "ntile", "lag", "lead", "first_value", "last_value", "nth_value"})
-_RANKS: Final = frozenset({"rank", "dense_rank", "percent_rank", "cume_dist"})
 
+_RANKS: Final = frozenset({"rank", "dense_rank", "percent_rank", "cume_dist"})
 _Order = tuple[tuple[Scalar, ...], tuple[SortKey, ...]]
 
 
@@ -220,8 +226,6 @@ def _ties(tree: Node) -> dict[_Order, tuple[str, ...]]:
 
 
 # -- what can't be computed again -------------------------------------------------------------------------------------
-
-
 def _check(name: str, reasons: Iterable[str | None]) -> None:
     """FEATURE_NOT_SUPPORTED for a query with results that were decided once and that nothing can decide again."""
     why = next((r for r in reasons if r is not None), None)
@@ -252,8 +256,6 @@ def _replaced(node: Node) -> str | None:
 
 
 # -- plain ------------------------------------------------------------------------------------------------------------
-
-
 def plain(tree: Node, explained: Explained) -> Node:
     """The same rows, in nodes that can be written as SQL."""
     if isinstance(tree, Recursion):
@@ -371,8 +373,6 @@ def _values(node: AsofJoin) -> _Order:
 
 
 # -- wide -------------------------------------------------------------------------------------------------------------
-
-
 @dataclass
 class Wide:
     """The wide form of a tree. node: it.
@@ -471,3 +471,65 @@ class Wide:
             literal = Scalar(exp.cast(exp.Literal.number(number), "INTEGER", dialect="duckdb"), INTEGER, False)
             parts.append(Project(made, (*made.columns, own), (*map(read, made.columns), literal)))
         return Union(tuple(parts), (*node.outputs, column))
+
+
+_PARTS: Final = (AggregateCall, KeyPair, Node, SortKey, WindowCall, WindowFrame)
+_NEVER_FAILS: Final = (exp.Column, exp.Literal, exp.Null, exp.Boolean)
+
+#: They don't fail by themselves, or are no values.
+_OPEN: Final = (exp.Paren, exp.Connector, exp.Not, exp.If, exp.PropertyEQ, exp.Query)
+
+_COMPARES: Final = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Is)
+
+
+def guarded(explained: Explained) -> Explained:
+    """The same query with NULL where an expression fails."""
+    return replace(
+        explained,
+        tree=_guarded(explained.tree),
+        then=_guarded(explained.then),
+        once=_guarded(explained.once),
+        ties={_guarded(order): ids for order, ids in explained.ties.items()},
+    )
+
+
+def _guarded(value: Any) -> Any:
+    """A node or a part of one with all its expressions inside of TRY."""
+    if isinstance(value, Scalar):
+        return _guard(value)
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        return tuple(map(_guarded, value))
+    if isinstance(value, _PARTS):
+        changed = {f.name: _guarded(getattr(value, f.name)) for f in fields(value)}  # type: ignore[arg-type]
+        return replace(value, **changed)  # type: ignore[type-var]
+    return value
+
+
+def _guard(scalar: Scalar) -> Scalar:
+    return Scalar(_tried(scalar.expression), scalar.type)
+
+
+def _tried(node: exp.Expression) -> exp.Expression:
+    """The expression with each part that can fail inside of TRY."""
+    root = exp.Paren(this=node.copy())
+    for part in list(root.this.walk())[::-1]:  # operands before what is computed from them
+        if _can_fail(part):
+            made = exp.Anonymous(this=TRY)
+            part.replace(made)
+            made.append("expressions", part)
+    return root.this.copy()
+
+
+def _can_fail(node: exp.Expression) -> bool:
+    if not isinstance(node, exp.Condition) or isinstance(node, _OPEN) or isinstance(node.parent, exp.Escape):
+        return False
+    is_test = isinstance(node, exp.Is) and isinstance(node.expression, (exp.Null, exp.Boolean))
+    return not is_test and not _is_safe(node)
+
+
+def _is_safe(node: exp.Expression) -> bool:
+    if isinstance(node, _COMPARES):
+        return _is_safe(node.left) and _is_safe(node.right)
+    if isinstance(node, exp.Paren):
+        return _is_safe(node.this)
+    return isinstance(node, _NEVER_FAILS)

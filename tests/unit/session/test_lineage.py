@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from watersmeet.session.statements import lineage
+from watersmeet.errors import Error
+from watersmeet.lineage import explaining
 from watersmeet.store.floors import floor_number
 
 SHOP = """
@@ -45,6 +48,20 @@ def test_steps_are_drawn_as_a_tree(shop):
     ]
 
 
+def test_without_the_plug_in_all_but_explain_row_works(shop, monkeypatch):
+    for name in [m for m in sys.modules if m.startswith("watersmeet.lineage")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "watersmeet.lineage", None)
+    shop.execute("INSERT INTO orders VALUES (4, 2, 2)")
+    shop.flush()
+    assert shop.execute("SELECT * FROM totals WHERE name = 'Bo'").fetchall() == [("Bo", 42)]
+    assert shop.execute("EXPLAIN SELECT * FROM totals").fetchall()
+    with pytest.raises(Error) as caught:
+        shop.execute("EXPLAIN ROW SELECT * FROM totals")
+    assert caught.value.condition == "LIBRARY_MISSING"
+    assert not [m for m in sys.modules if m.startswith("watersmeet.lineage.")]
+
+
 def test_all_values_come_as_they_are(connection):
     connection.execute(
         "CREATE TABLE t (id INT PRIMARY KEY, s VARCHAR, d DOUBLE PRECISION, n NUMERIC, ts TIMESTAMP, tz TIMESTAMPTZ, "
@@ -74,14 +91,14 @@ def test_rows_of_a_step_are_limited_and_so_are_all_together(shop, monkeypatch):
     found = shop.execute("EXPLAIN ROW (LIMIT 3) SELECT * FROM totals WHERE name = 'Bo'").fetchall()
     assert [r["id"] for _, name, r, _ in found if name == "orders"] == [3, 10, 11]
     assert found[-1] == ("      └─ …", None, None, "3 of 201 rows are shown")
-    real = lineage.origins_of
+    real = explaining.origins_of
 
     def cramped(*parameters):
         origins = real(*parameters)
         origins.room = 8
         return origins
 
-    monkeypatch.setattr(lineage, "origins_of", cramped)
+    monkeypatch.setattr(explaining, "origins_of", cramped)
     found = shop.execute("EXPLAIN ROW SELECT * FROM totals WHERE name = 'Bo'").fetchall()
     assert sum(name == "named" for _, name, _, _ in found) < 8
     assert found[-1][3].endswith(" of 201 rows are shown")
@@ -184,7 +201,7 @@ def test_only_who_may_read_all_of_it_sees_where_rows_come_from(shop, fails):
 
 def test_an_epoch_that_comes_between_makes_it_begin_again(shop, monkeypatch, fails):
     """The watermarks and the rows are of one epoch: else it looks again, but not for ever."""
-    real, calls = lineage.reading, []
+    real, calls = explaining.reading, []
 
     def reading(session, query, **options):
         calls.append(query)
@@ -193,7 +210,7 @@ def test_an_epoch_that_comes_between_makes_it_begin_again(shop, monkeypatch, fai
             shop.flush()
         return real(session, query, **options)
 
-    monkeypatch.setattr(lineage, "reading", reading)
+    monkeypatch.setattr(explaining, "reading", reading)
     assert shop.execute("EXPLAIN ROW SELECT * FROM totals WHERE name = 'Bo'").fetchall()
     assert len(calls) == 3
     calls.extend([None] * 3)

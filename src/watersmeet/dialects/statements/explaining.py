@@ -13,6 +13,7 @@ from watersmeet.catalog import SHOWN_CREATED
 from watersmeet.dialects.tree.statements import Explain, ExplainFormat, Name, Refused, Select, Statement
 from watersmeet.dialects.tree.tokens import Cursor, not_supported, span_of, syntax_error
 from watersmeet.errors import error
+from watersmeet.types import JSONB, VARCHAR, Field, Schema
 
 _KINDS: Final = tuple(tuple(word.upper().split()) for word in SHOWN_CREATED)
 
@@ -142,6 +143,15 @@ ROWS: Final = 100
 
 MOST: Final = 1000
 _LEADING: Final = (("SELECT", TokenType.SELECT), ("*", TokenType.STAR), ("FROM", TokenType.FROM))
+
+
+#: What EXPLAIN ROW and EXPLAIN MISSING ROW return.
+ROW_COLUMNS: Final[Schema] = (
+    Field("step", VARCHAR, nullable=False),
+    Field("relation", VARCHAR),
+    Field("row", JSONB),
+    Field("detail", VARCHAR),
+)
 
 
 @dataclass(frozen=True, kw_only=True)

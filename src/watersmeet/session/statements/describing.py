@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watersmeet.dialects.statements.explaining import ExplainAnalyze, ExplainRow
+from watersmeet.dialects.statements.explaining import ROW_COLUMNS, ExplainAnalyze, ExplainRow
 from watersmeet.dialects.statements.history import ShowCommits
 from watersmeet.dialects.statements.subscribing import SubscribeChanges
 from watersmeet.dialects.tree.statements import (
@@ -22,7 +22,6 @@ from watersmeet.session.access.result import Result, lines_result
 from watersmeet.session.access.rights import check_statement
 from watersmeet.session.statements.dml import described_change
 from watersmeet.session.statements.explain import TITLE
-from watersmeet.session.statements.lineage import COLUMNS
 from watersmeet.session.statements.registry import handler_of
 from watersmeet.session.statements.subscribe import described
 
@@ -55,7 +54,7 @@ def described_result(session: Session, statement: Statement) -> Result | None:
     if isinstance(statement, SubscribeChanges):
         return Result("SUBSCRIBE", described(session, statement))
     if isinstance(statement, ExplainRow):
-        return Result("EXPLAIN", COLUMNS)
+        return Result("EXPLAIN", ROW_COLUMNS)
     if isinstance(statement, _TELLING):
         handler = handler_of(type(statement))
         assert handler is not None

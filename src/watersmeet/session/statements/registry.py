@@ -22,6 +22,7 @@ from watersmeet.dialects.statements.subscribing import SubscribeChanges
 from watersmeet.dialects.tree import definitions as df
 from watersmeet.dialects.tree import statements as st
 from watersmeet.dialects.tree.definitions import CreateDictionary, CreateForeignTable, CreateMergingPump, Merge
+from watersmeet.errors import error
 from watersmeet.session.access.context import Session
 from watersmeet.session.access.filling import Bound
 from watersmeet.session.access.result import Result
@@ -75,7 +76,6 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
     df.DropFunction: "sqlfunctions.drop_function",
     df.DropSecret: "secrets.drop_secret",
     df.DropSchema: "schemaddl.drop_schema",
-    ExplainRow: "lineage.explain_row",
     st.Explain: "explain.explain_statement",
     ExplainAnalyze: "analyzing.explain_analyze",
     st.Flush: "transactions.flush_statement",
@@ -108,6 +108,9 @@ HANDLERS: Final[dict[type[st.Statement], str]] = {
     st.Unsubscribe: "subscriptions.unsubscribe",
     st.Update: "dml.update",
 }
+
+#: Statements of plug-ins, by the module and function that run them. Without its plug-in a statement is an error.
+PLUG_INS: Final[dict[type[st.Statement], str]] = {ExplainRow: "watersmeet.lineage.explaining.explain_row"}
 
 #: The functions that bind the views that statements create.
 _BINDERS: Final[dict[type[st.Statement], str]] = {
@@ -146,8 +149,28 @@ DEFINING: Final = (
 
 
 def handler_of(kind: type[st.Statement]) -> Handler | None:
-    """The function that runs statements of a type; None if there is none."""
+    """The function that runs statements of a type; None if there is none.
+
+    LIBRARY_MISSING for a statement of a plug-in that is not installed.
+    """
+    if kind in PLUG_INS:
+        return _plugged_in(*PLUG_INS[kind].rsplit(".", 1))
     return function_named(HANDLERS[kind]) if kind in HANDLERS else None
+
+
+def _plugged_in(module: str, function: str) -> Handler:
+    package = module.rpartition(".")[0]
+    try:
+        found: Handler = getattr(importlib.import_module(module), function)
+    except ModuleNotFoundError as cause:
+        if cause.name not in (package, module):
+            raise
+        raise error(
+            "LIBRARY_MISSING",
+            f"the statement needs the package {package}, which is not installed",
+            hint="Watersmeet runs without this package; a complete installation contains it.",
+        ) from cause
+    return found
 
 
 def bind(session: Session, statement: df.Create) -> Bound:

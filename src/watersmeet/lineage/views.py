@@ -1,4 +1,4 @@
-"""The views whose rows are explained: their queries, now and at the moments at which their rows came."""
+"""The queries of the views whose rows are explained, now and in earlier commits, with the rounds of recursive ones."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from functools import partial
 from typing import Final
 
 import duckdb
+import numpy as np
+import pyarrow as pa
 from sqlglot import exp
 
-from watersmeet.algebra.bounded import Past, PastScan, TopicScan
+from watersmeet.algebra.bounded import Past, PastScan, Recursion, TopicScan
 from watersmeet.algebra.nodes import Column, Cut, Node, Project, Scan, TimeFilter, Versions
 from watersmeet.algebra.rewrites.pushdown import push_filters
 from watersmeet.algebra.scalars import Scalar, column_ref, null_of
@@ -35,25 +37,76 @@ from watersmeet.dialects import parse
 from watersmeet.dialects.statements.explaining import ExplainRow
 from watersmeet.dialects.tree.definitions import CreateMaterializedView, CreateProcessor
 from watersmeet.errors import Error, error
-from watersmeet.lineage import Asker, Came, Explained, Read
-from watersmeet.lineage.guarded import guarded
+from watersmeet.lineage.asking import Asker
+from watersmeet.lineage.history import History
 from watersmeet.lineage.lookups import what_comes
-from watersmeet.lineage.names import Names, names_of
-from watersmeet.lineage.origins import COMMIT
+from watersmeet.lineage.moments import Arrived, AsOf, Ever, as_of_commit, kept_by, kept_versions, versions_scan
+from watersmeet.lineage.origins import COMMIT, Came, Read
+from watersmeet.lineage.steps import Names, names_of
+from watersmeet.lineage.subqueries import all_name, of_round, round_name
 from watersmeet.lineage.told import CantTellError
-from watersmeet.lineage.trees import Wide, plain
+from watersmeet.lineage.trees import Explained, Wide, guarded, plain
 from watersmeet.runtime.plans import kept_circuit
 from watersmeet.session.access.context import Session, denied
-from watersmeet.session.access.lineage.history import History
-from watersmeet.session.access.lineage.moments import Arrived, AsOf, Ever, as_of_commit
-from watersmeet.session.access.lineage.rounds import lend_rounds
-from watersmeet.session.access.lineage.versions import kept_by, kept_versions, versions_scan
 from watersmeet.session.access.pasts import own_commit
-from watersmeet.session.access.reading import lent
+from watersmeet.session.access.reading import conformed, lent
 from watersmeet.store.floors import floor_number
 from watersmeet.store.manifests import Commit, Progress
-from watersmeet.types import BIGINT, BOOLEAN
+from watersmeet.store.merging import quoted
+from watersmeet.types import BIGINT, BOOLEAN, Field, arrow_schema
 from watersmeet.watermarks import NOW
+
+#: So many rounds one recursion may have.
+MOST_ROUNDS: Final = 1000
+
+_NUMBER: Final = Field("round", BIGINT, nullable=False)
+
+
+def lend_rounds(explained: Explained, asker: Asker, connection: duckdb.DuckDBPyConnection, entered: ExitStack) -> None:
+    """Lends what the rounds of all recursions of a query give, until `entered` ends.
+
+    FEATURE_NOT_SUPPORTED for a recursion of more than `MOST_ROUNDS`.
+    """
+    done = set()
+    for node in reversed(list(walk(explained.tree))):
+        if isinstance(node, Recursion) and node.name not in done:
+            done.add(node.name)
+            _lend(node, explained, asker, connection, entered)
+
+
+def _lend(
+    recursion: Recursion,
+    explained: Explained,
+    asker: Asker,
+    connection: duckdb.DuckDBPyConnection,
+    entered: ExitStack,
+) -> None:
+    fields = tuple(Field(f"c{i}", c.type) for i, c in enumerate(recursion.outputs))
+    schema = arrow_schema((*fields, _NUMBER), positional=False)
+    rounds, every = [schema.empty_table()], all_name(recursion)
+    for number in range(1, MOST_ROUNDS + 2):
+        tree = of_round(recursion, number)
+        names = ", ".join(quoted(c.id) for c in tree.columns)
+        text = f"SELECT {names} FROM ({asker.text(plain(tree, explained))})"
+        if recursion.distinct:
+            with lent(connection, pa.concat_tables(rounds).drop_columns([_NUMBER.name]), fields, every):
+                found = connection.execute(f"SELECT DISTINCT * FROM ({text}) EXCEPT SELECT * FROM {quoted(every)}")
+                rows = found.to_arrow_table()
+        else:
+            rows = connection.execute(text).to_arrow_table()
+        if not rows.num_rows:
+            break
+        rows = conformed(rows, arrow_schema(fields, positional=False))
+        entered.enter_context(lent(connection, rows, fields, round_name(recursion, number)))
+        rounds.append(rows.append_column(schema.field(_NUMBER.name), pa.array(np.full(rows.num_rows, number))))
+    else:
+        raise error(
+            "FEATURE_NOT_SUPPORTED",
+            f"a row of {explained.name} can't be explained",
+            detail=f"It has a recursion of more than {MOST_ROUNDS} rounds.",
+        )
+    entered.enter_context(lent(connection, pa.concat_tables(rounds), (*fields, _NUMBER), every))
+
 
 #: So many moments one answer shows at which a row is missing.
 MOST_MOMENTS: Final = 10

@@ -9,28 +9,22 @@ import duckdb
 from watersmeet.algebra.nodes import Filter, Node, Project
 from watersmeet.algebra.scalars import Scalar, conjuncts
 from watersmeet.binder.bounded import bind_bounded
-from watersmeet.dialects.statements.explaining import ExplainRow
+from watersmeet.dialects.statements.explaining import ROW_COLUMNS, ExplainRow
 from watersmeet.errors import DataError, Error, error
 from watersmeet.kernel.evaluation.statements import VALUE_ERRORS
-from watersmeet.lineage import Asker, Search, Step, drawn, origins_of
+from watersmeet.lineage.absences import Search, origins_of
+from watersmeet.lineage.asking import Asker
+from watersmeet.lineage.steps import Step, drawn
 from watersmeet.lineage.subqueries import has_single_values, inlined
+from watersmeet.lineage.views import Views
 from watersmeet.session.access.context import Session, error_at
-from watersmeet.session.access.lineage.views import Views
 from watersmeet.session.access.reading import Bounded, check_running, failed_query, readable, reading
 from watersmeet.session.access.result import Result, typed_result
 from watersmeet.session.access.rights import check_named
 from watersmeet.store.manifests import Commit
-from watersmeet.types import JSONB, VARCHAR, Field, Schema
 
 #: So often it begins again because a new epoch has come meanwhile.
 _TRIES: Final = 20
-#: What EXPLAIN ROW and EXPLAIN MISSING ROW return.
-COLUMNS: Final[Schema] = (
-    Field("step", VARCHAR, nullable=False),
-    Field("relation", VARCHAR),
-    Field("row", JSONB),
-    Field("detail", VARCHAR),
-)
 
 
 def explain_row(session: Session, statement: ExplainRow) -> Result:
@@ -60,7 +54,7 @@ def explain_row(session: Session, statement: ExplainRow) -> Result:
     except Error as err:
         err.sql = err.sql or statement.text
         raise
-    return typed_result("EXPLAIN", COLUMNS, [tuple(line) for line in drawn(steps)])
+    return typed_result("EXPLAIN", ROW_COLUMNS, [tuple(line) for line in drawn(steps)])
 
 
 def _has_failed(session: Session) -> bool:

@@ -1,1 +1,0 @@
-"""What explains rows reads: the queries of views, at the moments at which their rows came, and what came then."""
